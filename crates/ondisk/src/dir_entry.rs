@@ -1,0 +1,324 @@
+//! Linear directory blocks: records that fill the block exactly, each with a name.
+//!
+//! ```text
+//! inode u32 | rec_len u16 | name_len u8 | file_type u8 | name … | padding to rec_len (multiple of 4)
+//! ```
+//! With `metadata_csum` the last 12 bytes are a record of inode 0 and type 0xDE that holds the sum.
+
+use std::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::CsumSeed;
+use crate::damage::Damage;
+use crate::inode::FileType;
+use crate::units::{Ino, Pblk};
+
+/// Longest name, in bytes.
+pub const EXT4_NAME_LEN: usize = 255;
+/// Length of a record before its name.
+pub const DIR_ENTRY_HEADER_LEN: usize = 8;
+/// Length of the checksum record.
+pub const DIR_TAIL_LEN: usize = 12;
+/// `file_type` of the checksum record.
+pub const DIR_TAIL_TYPE: u8 = 0xDE;
+/// Bytes after the name in a directory that is both encrypted and case-insensitive: hash, minor.
+pub const DIR_ENTRY_HASH_LEN: usize = 8;
+
+/// A record before its name.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct DirEntryHeader {
+    pub inode: U32,
+    pub rec_len: U16,
+    pub name_len: u8,
+    pub file_type: u8,
+}
+
+/// The checksum record.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct DirEntryTail {
+    pub det_reserved_zero1: U32,
+    pub det_rec_len: U16,
+    pub det_reserved_zero2: u8,
+    pub det_reserved_ft: u8,
+    pub det_checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<DirEntryHeader>() == DIR_ENTRY_HEADER_LEN);
+    assert!(size_of::<DirEntryTail>() == DIR_TAIL_LEN);
+};
+
+/// A record that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The inode, never 0.
+    pub ino: Ino,
+    /// The name as stored (encrypted where the directory is), 1 to 255 bytes.
+    pub name: &'a [u8],
+    /// The recorded type; `None` without `filetype` or where it says "unknown".
+    pub file_type: Option<FileType>,
+    /// Byte offset of the record from the start of the block.
+    pub offset: usize,
+    /// Its whole length.
+    pub rec_len: usize,
+}
+
+/// Bytes that a record with a name of `name_len` bytes needs.
+pub const fn rec_len_for(name_len: usize) -> usize {
+    (DIR_ENTRY_HEADER_LEN + name_len + 3) & !3
+}
+
+/// Decodes `rec_len` in a directory of `block_len`-byte blocks: 65,535 and 0 mean a whole 64 KiB
+/// block, and in large blocks the two low bits are bits 16 and 17.
+pub const fn decode_rec_len(raw: u16, block_len: usize) -> usize {
+    if raw == 0xFFFF || raw == 0 {
+        block_len
+    } else if block_len < 65536 {
+        raw as usize
+    } else {
+        (raw & 0xFFFC) as usize | (raw as usize & 3) << 16
+    }
+}
+
+/// Encodes a record length for blocks of `block_len` bytes; `len` is a multiple of 4.
+pub const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
+    if len < 65536 {
+        len as u16
+    } else if len == block_len {
+        if block_len == 65536 { 0xFFFF } else { 0 }
+    } else {
+        (len & 0xFFFC | len >> 16 & 3) as u16
+    }
+}
+
+/// The type byte of a record.
+pub const fn file_type_code(file_type: FileType) -> u8 {
+    match file_type {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::CharDevice => 3,
+        FileType::BlockDevice => 4,
+        FileType::Fifo => 5,
+        FileType::Socket => 6,
+        FileType::Symlink => 7,
+    }
+}
+
+/// The type a record's type byte names; `None` for 0 and unknown values.
+pub const fn file_type_from_code(code: u8) -> Option<FileType> {
+    Some(match code {
+        1 => FileType::Regular,
+        2 => FileType::Directory,
+        3 => FileType::CharDevice,
+        4 => FileType::BlockDevice,
+        5 => FileType::Fifo,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+/// Iterates over the used records of one block (or inline region), stopping at the first damage.
+#[derive(Clone, Debug)]
+pub struct DirBlock<'a> {
+    bytes: &'a [u8],
+    block_len: usize,
+    at: Option<Pblk>,
+    offset: usize,
+    filetype: bool,
+}
+
+impl<'a> DirBlock<'a> {
+    /// Over `bytes`, read from block `at` (`None` for inline data). `filetype` says whether the
+    /// byte after `name_len` is a type or the high half of the name's length.
+    pub fn new(bytes: &'a [u8], at: Option<Pblk>, filetype: bool) -> Self {
+        Self {
+            bytes,
+            block_len: bytes.len(),
+            at,
+            offset: 0,
+            filetype,
+        }
+    }
+
+    /// Starts at `offset` within the block; it must be the start of a record.
+    pub fn starting_at(self, offset: usize) -> Self {
+        Self { offset, ..self }
+    }
+
+    fn step(&mut self) -> Result<Option<DirEntry<'a>>, Damage> {
+        while self.offset < self.bytes.len() {
+            let offset = self.offset;
+            let rest = &self.bytes[offset..];
+            let bad = |why, rec_len| Damage::DirEntry {
+                block: self.at,
+                offset: offset as u32,
+                why,
+                rec_len,
+            };
+            let Ok((header, body)) = DirEntryHeader::ref_from_prefix(rest) else {
+                return Err(bad(
+                    "record header past the end of the block",
+                    rest.len() as u32,
+                ));
+            };
+            let rec_len = decode_rec_len(header.rec_len.get(), self.block_len);
+            let name_len = usize::from(header.name_len);
+            if rec_len < DIR_ENTRY_HEADER_LEN + 4 && rec_len < rest.len()
+                || rec_len < DIR_ENTRY_HEADER_LEN
+            {
+                return Err(bad("record shorter than any", rec_len as u32));
+            }
+            if rec_len % 4 != 0 {
+                return Err(bad("record length not a multiple of 4", rec_len as u32));
+            }
+            if rec_len > rest.len() {
+                return Err(bad("record past the end of the block", rec_len as u32));
+            }
+            self.offset += rec_len;
+            if header.inode.get() == 0 {
+                continue;
+            }
+            if name_len == 0 || DIR_ENTRY_HEADER_LEN + name_len > rec_len {
+                return Err(bad("name does not fit its record", rec_len as u32));
+            }
+            return Ok(Some(DirEntry {
+                ino: Ino(header.inode.get()),
+                name: &body[..name_len],
+                file_type: if self.filetype {
+                    file_type_from_code(header.file_type)
+                } else {
+                    None
+                },
+                offset,
+                rec_len,
+            }));
+        }
+        Ok(None)
+    }
+}
+
+impl<'a> Iterator for DirBlock<'a> {
+    type Item = Result<DirEntry<'a>, Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.step();
+        if step.is_err() {
+            self.offset = self.bytes.len();
+        }
+        step.transpose()
+    }
+}
+
+/// The checksum record at the end of a block, if there is one.
+pub fn tail(block: &[u8]) -> Option<&DirEntryTail> {
+    let (_, tail) = DirEntryTail::ref_from_suffix(block).ok()?;
+    let is_tail = tail.det_reserved_zero1.get() == 0
+        && usize::from(tail.det_rec_len.get()) == DIR_TAIL_LEN
+        && tail.det_reserved_zero2 == 0
+        && tail.det_reserved_ft == DIR_TAIL_TYPE;
+    is_tail.then_some(tail)
+}
+
+/// Verifies the checksum of a leaf block; `seed` is the directory inode's.
+///
+/// # Errors
+/// [`Damage::NoChecksum`] if there is no checksum record, [`Damage::BlockChecksum`].
+pub fn verify_tail(bytes: &[u8], block: Pblk, seed: CsumSeed) -> Result<(), Damage> {
+    let Some(tail) = tail(bytes) else {
+        return Err(Damage::NoChecksum {
+            structure: "directory block",
+            block,
+        });
+    };
+    let computed = seed.over(&bytes[..bytes.len() - DIR_TAIL_LEN]);
+    let stored = tail.det_checksum.get();
+    if stored == computed {
+        Ok(())
+    } else {
+        Err(Damage::BlockChecksum {
+            structure: "directory block",
+            block,
+            stored,
+            computed,
+        })
+    }
+}
+
+/// Writes the checksum record at the end of a block whose other records end before it.
+/// `bytes` is at least 12 long.
+pub fn update_tail(bytes: &mut [u8], seed: CsumSeed) {
+    let end = bytes.len() - DIR_TAIL_LEN;
+    let tail = DirEntryTail {
+        det_reserved_zero1: U32::ZERO,
+        det_rec_len: (DIR_TAIL_LEN as u16).into(),
+        det_reserved_zero2: 0,
+        det_reserved_ft: DIR_TAIL_TYPE,
+        det_checksum: seed.over(&bytes[..end]).into(),
+    };
+    bytes[end..].copy_from_slice(tail.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(ino: u32, rec_len: u16, name: &[u8]) -> Vec<u8> {
+        let header = DirEntryHeader {
+            inode: ino.into(),
+            rec_len: rec_len.into(),
+            name_len: name.len() as u8,
+            file_type: 1,
+        };
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(name);
+        bytes.resize(usize::from(rec_len).max(bytes.len()), 0);
+        bytes
+    }
+
+    #[test]
+    fn walks_used_records_only() {
+        let block = [
+            record(11, 12, b"a"),
+            record(0, 12, b"x"),
+            record(12, 1000, b"bcd"),
+        ]
+        .concat();
+        let names: Vec<_> = DirBlock::new(&block, None, true)
+            .map(|e| e.unwrap().name)
+            .collect();
+        assert_eq!(names, [&b"a"[..], b"bcd"]);
+    }
+
+    #[test]
+    fn record_past_the_end_is_named() {
+        let mut block = record(11, 1024, b"a");
+        block.truncate(512);
+        let err = DirBlock::new(&block, Some(Pblk(3)), true)
+            .next()
+            .unwrap()
+            .unwrap_err();
+        assert!(
+            matches!(err, Damage::DirEntry { rec_len: 1024, .. }),
+            "{err:?}"
+        );
+    }
+
+    #[test]
+    fn record_lengths_of_large_blocks() {
+        for block_len in [1024, 4096, 32768, 65536] {
+            for len in [12, 16, 1020, block_len - 12, block_len] {
+                assert_eq!(
+                    decode_rec_len(encode_rec_len(len, block_len), block_len),
+                    len
+                );
+            }
+        }
+    }
+}

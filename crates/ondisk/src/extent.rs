@@ -1,0 +1,366 @@
+//! Extent tree nodes: a header and then entries, in `i_block` (depth counts down to 0) or a block.
+//!
+//! ```text
+//! header  entry[0] … entry[eh_max-1]  [tail, only in blocks, only with metadata_csum]
+//! ```
+
+use std::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::CsumSeed;
+use crate::damage::Damage;
+use crate::units::{Lblk, Pblk};
+
+/// `eh_magic`.
+pub const EXT4_EXT_MAGIC: u16 = 0xF30A;
+/// Deepest tree the format allows.
+pub const EXT4_MAX_EXTENT_DEPTH: u16 = 5;
+/// Longest written extent, in blocks; `ee_len` above this means unwritten.
+pub const EXT_INIT_MAX_LEN: u16 = 1 << 15;
+/// Longest unwritten extent, in blocks.
+pub const EXT_UNWRITTEN_MAX_LEN: u16 = EXT_INIT_MAX_LEN - 1;
+/// Length of the header and of every entry.
+pub const EXTENT_ENTRY_LEN: usize = 12;
+/// Length of the tail.
+pub const EXTENT_TAIL_LEN: usize = 4;
+
+/// First entry of a node.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct ExtentHeader {
+    pub eh_magic: U16,
+    pub eh_entries: U16,
+    pub eh_max: U16,
+    pub eh_depth: U16,
+    pub eh_generation: U32,
+}
+
+/// Entry of an inner node.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct ExtentIdx {
+    pub ei_block: U32,
+    pub ei_leaf_lo: U32,
+    pub ei_leaf_hi: U16,
+    pub ei_unused: U16,
+}
+
+/// Entry of a leaf.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct RawExtent {
+    pub ee_block: U32,
+    pub ee_len: U16,
+    pub ee_start_hi: U16,
+    pub ee_start_lo: U32,
+}
+
+const _: () = {
+    assert!(size_of::<ExtentHeader>() == EXTENT_ENTRY_LEN);
+    assert!(size_of::<ExtentIdx>() == EXTENT_ENTRY_LEN);
+    assert!(size_of::<RawExtent>() == EXTENT_ENTRY_LEN);
+};
+
+/// A leaf entry in host form: `len` blocks from `lblk` of the file lie at `pblk`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First logical block.
+    pub lblk: Lblk,
+    /// Blocks, 1 to 32,768 (32,767 if unwritten).
+    pub len: u16,
+    /// First physical block, 48 bits.
+    pub pblk: Pblk,
+    /// Allocated but never written: reads as zeroes.
+    pub unwritten: bool,
+}
+
+impl RawExtent {
+    /// Host form.
+    pub fn get(&self) -> Extent {
+        let raw = self.ee_len.get();
+        let unwritten = raw > EXT_INIT_MAX_LEN;
+        Extent {
+            lblk: Lblk(self.ee_block.get()),
+            len: if unwritten {
+                raw - EXT_INIT_MAX_LEN
+            } else {
+                raw
+            },
+            pblk: Pblk(u64::from(self.ee_start_hi.get()) << 32 | u64::from(self.ee_start_lo.get())),
+            unwritten,
+        }
+    }
+
+    /// From host form.
+    pub fn new(extent: Extent) -> Self {
+        let mark = if extent.unwritten {
+            EXT_INIT_MAX_LEN
+        } else {
+            0
+        };
+        Self {
+            ee_block: extent.lblk.0.into(),
+            ee_len: (extent.len | mark).into(),
+            ee_start_hi: ((extent.pblk.0 >> 32) as u16).into(),
+            ee_start_lo: (extent.pblk.0 as u32).into(),
+        }
+    }
+}
+
+impl ExtentIdx {
+    /// The child node covering `lblk` and up lies in `leaf`.
+    pub fn new(lblk: Lblk, leaf: Pblk) -> Self {
+        Self {
+            ei_block: lblk.0.into(),
+            ei_leaf_lo: (leaf.0 as u32).into(),
+            ei_leaf_hi: ((leaf.0 >> 32) as u16).into(),
+            ei_unused: 0.into(),
+        }
+    }
+
+    /// First logical block below the child.
+    pub fn lblk(&self) -> Lblk {
+        Lblk(self.ei_block.get())
+    }
+
+    /// Block of the child.
+    pub fn leaf(&self) -> Pblk {
+        Pblk(u64::from(self.ei_leaf_hi.get()) << 32 | u64::from(self.ei_leaf_lo.get()))
+    }
+}
+
+/// A node whose header has been validated.
+#[derive(Clone, Copy, Debug)]
+pub enum ExtentNode<'a> {
+    /// Depth 0.
+    Leaf(&'a [RawExtent]),
+    /// Depth 1 to 5; the children have one less.
+    Index {
+        /// Depth of this node.
+        depth: u16,
+        /// The children, ordered by `ei_block`.
+        entries: &'a [ExtentIdx],
+    },
+}
+
+/// Most entries that fit a node of `len` bytes, `tail` included or not.
+pub const fn max_entries(len: usize, tail: bool) -> u16 {
+    let room = len - EXTENT_ENTRY_LEN - if tail { EXTENT_TAIL_LEN } else { 0 };
+    (room / EXTENT_ENTRY_LEN) as u16
+}
+
+impl<'a> ExtentNode<'a> {
+    /// Validates the node in `bytes` (`i_block`, or a whole block). `at` is the block it came from,
+    /// `None` for the root; `depth` is what the parent promises, `None` for the root.
+    ///
+    /// Also checked: entries strictly ascending and, in leaves, not overlapping and not empty.
+    ///
+    /// # Errors
+    /// [`Damage::ExtentHeader`], [`Damage::ExtentOrder`].
+    pub fn parse(bytes: &'a [u8], at: Option<Pblk>, depth: Option<u16>) -> Result<Self, Damage> {
+        let (header, rest) =
+            ExtentHeader::ref_from_prefix(bytes).map_err(|_| Damage::Truncated {
+                structure: "extent node",
+                need: EXTENT_ENTRY_LEN as u64,
+                have: bytes.len() as u64,
+            })?;
+        let bad = |why| Damage::ExtentHeader {
+            block: at,
+            why,
+            magic: header.eh_magic.get(),
+            entries: header.eh_entries.get(),
+            max: header.eh_max.get(),
+            depth: header.eh_depth.get(),
+        };
+        let entries = usize::from(header.eh_entries.get());
+        if header.eh_magic.get() != EXT4_EXT_MAGIC {
+            return Err(bad("magic"));
+        }
+        if header.eh_max.get() > max_entries(bytes.len(), false) {
+            return Err(bad("more room than the node has"));
+        }
+        if header.eh_entries > header.eh_max {
+            return Err(bad("more entries than room"));
+        }
+        if header.eh_depth.get() > EXT4_MAX_EXTENT_DEPTH
+            || depth.is_some_and(|d| d != header.eh_depth.get())
+        {
+            return Err(bad("depth"));
+        }
+        // OK to unwrap: entries <= max, and max was just bounded by the node's length.
+        let body = &rest[..entries * EXTENT_ENTRY_LEN];
+        if header.eh_depth.get() == 0 {
+            let leaf = <[RawExtent]>::ref_from_bytes(body).map_err(|_| bad("entries"))?;
+            check_leaf_order(leaf, at)?;
+            Ok(Self::Leaf(leaf))
+        } else {
+            let entries = <[ExtentIdx]>::ref_from_bytes(body).map_err(|_| bad("entries"))?;
+            if entries.is_empty() {
+                return Err(bad("inner node without children"));
+            }
+            if let Some(i) = entries.windows(2).position(|w| w[0].lblk() >= w[1].lblk()) {
+                return Err(Damage::ExtentOrder {
+                    block: at,
+                    entry: i as u16 + 1,
+                    lblk: entries[i + 1].lblk(),
+                });
+            }
+            Ok(Self::Index {
+                depth: header.eh_depth.get(),
+                entries,
+            })
+        }
+    }
+}
+
+fn check_leaf_order(leaf: &[RawExtent], at: Option<Pblk>) -> Result<(), Damage> {
+    let mut next = 0u64;
+    for (i, raw) in leaf.iter().enumerate() {
+        let extent = raw.get();
+        let end = u64::from(extent.lblk.0) + u64::from(extent.len);
+        if extent.len == 0 || u64::from(extent.lblk.0) < next || end > u64::from(u32::MAX) {
+            return Err(Damage::ExtentOrder {
+                block: at,
+                entry: i as u16,
+                lblk: extent.lblk,
+            });
+        }
+        next = end;
+    }
+    Ok(())
+}
+
+/// Byte offset of the tail: right after the room for `eh_max` entries; `None` if it does not fit.
+pub fn tail_offset(node: &[u8]) -> Option<usize> {
+    let (header, _) = ExtentHeader::ref_from_prefix(node).ok()?;
+    let at = EXTENT_ENTRY_LEN * (1 + usize::from(header.eh_max.get()));
+    (at + EXTENT_TAIL_LEN <= node.len()).then_some(at)
+}
+
+/// Verifies the tail of a node in a block; `seed` is the owning inode's.
+///
+/// # Errors
+/// [`Damage::ExtentHeader`] if there is no room for a tail, [`Damage::BlockChecksum`].
+pub fn verify_tail(node: &[u8], block: Pblk, seed: CsumSeed) -> Result<(), Damage> {
+    let Some(at) = tail_offset(node) else {
+        // Let the header check name the real reason where there is one.
+        ExtentNode::parse(node, Some(block), None)?;
+        return Err(Damage::Truncated {
+            structure: "extent tail",
+            need: EXTENT_TAIL_LEN as u64,
+            have: 0,
+        });
+    };
+    let mut stored = U32::ZERO;
+    stored
+        .as_mut_bytes()
+        .copy_from_slice(&node[at..at + EXTENT_TAIL_LEN]);
+    let computed = seed.over(&node[..at]);
+    if stored.get() == computed {
+        Ok(())
+    } else {
+        Err(Damage::BlockChecksum {
+            structure: "extent node",
+            block,
+            stored: stored.get(),
+            computed,
+        })
+    }
+}
+
+/// Computes and stores the tail of a node in a block; does nothing if it has no room.
+pub fn update_tail(node: &mut [u8], seed: CsumSeed) {
+    if let Some(at) = tail_offset(node) {
+        let sum = seed.over(&node[..at]);
+        node[at..at + EXTENT_TAIL_LEN].copy_from_slice(U32::new(sum).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf_with(extents: &[Extent]) -> Vec<u8> {
+        let header = ExtentHeader {
+            eh_magic: EXT4_EXT_MAGIC.into(),
+            eh_entries: (extents.len() as u16).into(),
+            eh_max: max_entries(1024, true).into(),
+            eh_depth: 0.into(),
+            eh_generation: 0.into(),
+        };
+        let mut node = header.as_bytes().to_vec();
+        extents
+            .iter()
+            .for_each(|e| node.extend_from_slice(RawExtent::new(*e).as_bytes()));
+        node.resize(1024, 0);
+        node
+    }
+
+    #[test]
+    fn room_in_root_and_block() {
+        assert_eq!(max_entries(60, false), 4);
+        assert_eq!(max_entries(4096, true), 340);
+    }
+
+    #[test]
+    fn longest_extents_round_trip() {
+        for (len, unwritten) in [(32768, false), (32767, true), (1, true), (1, false)] {
+            let extent = Extent {
+                lblk: Lblk(5),
+                len,
+                pblk: Pblk((1 << 48) - 1),
+                unwritten,
+            };
+            assert_eq!(RawExtent::new(extent).get(), extent);
+        }
+    }
+
+    #[test]
+    fn overlap_is_named() {
+        let a = Extent {
+            lblk: Lblk(0),
+            len: 4,
+            pblk: Pblk(100),
+            unwritten: false,
+        };
+        let b = Extent {
+            lblk: Lblk(3),
+            len: 4,
+            pblk: Pblk(200),
+            unwritten: false,
+        };
+        let node = leaf_with(&[a, b]);
+        let err = ExtentNode::parse(&node, Some(Pblk(7)), Some(0)).unwrap_err();
+        assert_eq!(
+            err,
+            Damage::ExtentOrder {
+                block: Some(Pblk(7)),
+                entry: 1,
+                lblk: Lblk(3)
+            }
+        );
+    }
+
+    #[test]
+    fn tail_round_trip_and_damage() {
+        let a = Extent {
+            lblk: Lblk(0),
+            len: 4,
+            pblk: Pblk(100),
+            unwritten: false,
+        };
+        let mut node = leaf_with(&[a]);
+        update_tail(&mut node, CsumSeed(1));
+        assert_eq!(verify_tail(&node, Pblk(7), CsumSeed(1)), Ok(()));
+        node[20] ^= 1;
+        assert!(matches!(
+            verify_tail(&node, Pblk(7), CsumSeed(1)),
+            Err(Damage::BlockChecksum { .. })
+        ));
+    }
+}

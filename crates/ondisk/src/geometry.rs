@@ -1,0 +1,422 @@
+//! The shape of one file system, validated once, so that later code cannot divide by zero or index a
+//! group that does not exist.
+//!
+//! ```text
+//! block 0 │ group 0: super, descriptors, reserved │ bitmaps, tables (flex groups pack them) │ data
+//!         │ group g: backups in some groups       │ …
+//! ```
+//! With 1 KiB blocks the first group starts at block 1 (`s_first_data_block`), unless `bigalloc`.
+
+use std::num::NonZeroU32;
+
+use crate::checksum::CsumSeed;
+use crate::damage::Damage;
+use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::group_desc::{DESC_SIZE_32, DESC_SIZE_64, DescChecksum};
+use crate::inode::GOOD_OLD_INODE_SIZE;
+use crate::superblock::SuperBlock;
+use crate::units::{BlockSize, GroupNr, Ino, Pblk};
+
+/// The validated shape of a file system. Every field is within the bounds its name implies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Block size.
+    pub block_size: BlockSize,
+    /// log2 of blocks per cluster; 0 without `bigalloc`.
+    pub cluster_bits: u8,
+    /// Blocks of the file system, at least one group's worth of metadata.
+    pub blocks_count: u64,
+    /// First block of group 0: 1 with 1 KiB blocks, else 0.
+    pub first_data_block: u32,
+    /// Blocks of every group but the last: at most 8 × block size × cluster ratio.
+    pub blocks_per_group: NonZeroU32,
+    /// Clusters of every group but the last: at most 8 × block size.
+    pub clusters_per_group: NonZeroU32,
+    /// Inodes of every group: at most 8 × block size, a multiple of 8.
+    pub inodes_per_group: NonZeroU32,
+    /// Inodes of the file system: groups × inodes per group.
+    pub inodes_count: u32,
+    /// Groups.
+    pub groups_count: NonZeroU32,
+    /// Bytes of a descriptor: 32, or 64 up to 1,024 (a power of two).
+    pub desc_size: u16,
+    /// Bytes of an inode: a power of two from 128 to the block size.
+    pub inode_size: u16,
+    /// First inode that is free for files.
+    pub first_ino: u32,
+    /// Descriptor blocks reserved for growing, after every copy of the descriptors.
+    pub reserved_gdt_blocks: u16,
+    /// log2 of groups per flex group; 0 without `flex_bg`.
+    pub log_groups_per_flex: u8,
+    /// First descriptor block that lies in its meta group (`meta_bg`).
+    pub first_meta_bg: u32,
+    /// Groups with backups under `sparse_super2`; 0 means none.
+    pub backup_bgs: [u32; 2],
+    /// The feature words.
+    pub features: Features,
+    /// Seed of all metadata checksums; `None` without `metadata_csum`.
+    pub csum_seed: Option<CsumSeed>,
+    /// How descriptors are summed.
+    pub desc_checksum: DescChecksum,
+}
+
+/// Largest flex group the kernel accepts, as log2 of groups.
+const MAX_LOG_GROUPS_PER_FLEX: u8 = 31;
+
+impl Geometry {
+    /// Validates the superblock's shape. Features are not judged here; the device's length neither.
+    ///
+    /// # Errors
+    /// [`Damage::SuperblockField`] naming the first field that cannot be.
+    pub fn new(sb: &SuperBlock) -> Result<Self, Damage> {
+        let features = sb.features();
+        let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
+        let block_size = sb
+            .s_log_block_size
+            .get()
+            .checked_add(BlockSize::MIN.log2())
+            .and_then(BlockSize::from_log2)
+            .ok_or_else(|| {
+                bad(
+                    "s_log_block_size",
+                    sb.s_log_block_size.get().into(),
+                    "block sizes are 1 KiB to 64 KiB",
+                )
+            })?;
+        let cluster_bits = cluster_bits(sb, block_size)?;
+        let bits_per_bitmap = 8 * block_size.bytes();
+        let in_group = |field, value: u32, max: u32| {
+            NonZeroU32::new(value)
+                .filter(|v| v.get() <= max)
+                .ok_or_else(|| {
+                    bad(
+                        field,
+                        value.into(),
+                        "zero, or more than a bitmap block can hold",
+                    )
+                })
+        };
+        let clusters = if cluster_bits == 0 {
+            sb.s_blocks_per_group
+        } else {
+            sb.s_clusters_per_group
+        };
+        let clusters_per_group = in_group("s_clusters_per_group", clusters.get(), bits_per_bitmap)?;
+        let blocks_per_group = in_group(
+            "s_blocks_per_group",
+            sb.s_blocks_per_group.get(),
+            bits_per_bitmap << cluster_bits,
+        )?;
+        if blocks_per_group.get() != clusters_per_group.get() << cluster_bits {
+            return Err(bad(
+                "s_blocks_per_group",
+                blocks_per_group.get().into(),
+                "not clusters per group × cluster ratio",
+            ));
+        }
+        let inodes_per_group = in_group(
+            "s_inodes_per_group",
+            sb.s_inodes_per_group.get(),
+            bits_per_bitmap,
+        )?;
+        let (blocks_count, groups_count) =
+            count_groups(sb, block_size, cluster_bits, blocks_per_group)?;
+        let inodes_count = groups_count.get().checked_mul(inodes_per_group.get());
+        if inodes_count != Some(sb.s_inodes_count.get()) {
+            return Err(bad(
+                "s_inodes_count",
+                sb.s_inodes_count.get().into(),
+                "not groups × inodes per group",
+            ));
+        }
+        let (inode_size, first_ino) = inode_shape(sb, block_size)?;
+        let geometry = Self {
+            block_size,
+            cluster_bits,
+            blocks_count,
+            first_data_block: sb.s_first_data_block.get(),
+            blocks_per_group,
+            clusters_per_group,
+            inodes_per_group,
+            inodes_count: sb.s_inodes_count.get(),
+            groups_count,
+            desc_size: desc_size(sb)?,
+            inode_size,
+            first_ino,
+            reserved_gdt_blocks: sb.s_reserved_gdt_blocks.get(),
+            log_groups_per_flex: flex_bits(sb)?,
+            first_meta_bg: sb.s_first_meta_bg.get(),
+            backup_bgs: sb.s_backup_bgs.map(|g| g.get()),
+            features,
+            csum_seed: sb.csum_seed(),
+            desc_checksum: desc_checksum(sb),
+        };
+        geometry.check_tables()
+    }
+
+    /// The descriptor tables and inode tables must fit their groups.
+    fn check_tables(self) -> Result<Self, Damage> {
+        let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
+        if u32::from(self.reserved_gdt_blocks) > self.block_size.bytes() / 4 {
+            return Err(bad(
+                "s_reserved_gdt_blocks",
+                self.reserved_gdt_blocks.into(),
+                "more than an indirect block holds",
+            ));
+        }
+        if self.features.incompat.contains(Incompat::META_BG)
+            && self.first_meta_bg > self.gdt_blocks()
+        {
+            return Err(bad(
+                "s_first_meta_bg",
+                self.first_meta_bg.into(),
+                "past the last descriptor block",
+            ));
+        }
+        if u64::from(self.itable_blocks()) >= u64::from(self.blocks_per_group.get()) {
+            return Err(bad(
+                "s_inodes_per_group",
+                self.inodes_per_group.get().into(),
+                "the inode table does not fit its group",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Bytes the file system spans; fits 64 bits.
+    pub fn len_bytes(&self) -> u64 {
+        self.blocks_count << self.block_size.log2()
+    }
+
+    /// Blocks of one inode table.
+    pub fn itable_blocks(&self) -> u32 {
+        let bytes = u64::from(self.inodes_per_group.get()) * u64::from(self.inode_size);
+        self.block_size.blocks_for(bytes) as u32
+    }
+
+    /// Descriptors in a block.
+    pub fn descs_per_block(&self) -> u32 {
+        self.block_size.bytes() / u32::from(self.desc_size)
+    }
+
+    /// Blocks that all descriptors take.
+    pub fn gdt_blocks(&self) -> u32 {
+        self.groups_count.get().div_ceil(self.descs_per_block())
+    }
+
+    /// Group that block lies in and its offset there; `None` before the first group or past the end.
+    pub fn group_of(&self, block: Pblk) -> Option<(GroupNr, u32)> {
+        if block.0 >= self.blocks_count {
+            return None;
+        }
+        let from_first = block.0.checked_sub(u64::from(self.first_data_block))?;
+        let per_group = u64::from(self.blocks_per_group.get());
+        Some((
+            GroupNr((from_first / per_group) as u32),
+            (from_first % per_group) as u32,
+        ))
+    }
+
+    /// First block of a group.
+    pub fn group_start(&self, group: GroupNr) -> Pblk {
+        Pblk(
+            u64::from(self.first_data_block)
+                + u64::from(group.0) * u64::from(self.blocks_per_group.get()),
+        )
+    }
+
+    /// Blocks of a group: all alike but the last; 0 past it.
+    pub fn blocks_in_group(&self, group: GroupNr) -> u32 {
+        let left = self.blocks_count.saturating_sub(self.group_start(group).0);
+        left.min(u64::from(self.blocks_per_group.get())) as u32
+    }
+
+    /// True if blocks `start` to `start + len` lie within the file system, past its boot block.
+    pub fn contains(&self, start: Pblk, len: u64) -> bool {
+        start.0 >= u64::from(self.first_data_block)
+            && start
+                .0
+                .checked_add(len)
+                .is_some_and(|end| end <= self.blocks_count)
+    }
+
+    /// Group and index (from 0) of an inode; `None` for 0 and past the last.
+    pub fn inode_group(&self, ino: Ino) -> Option<(GroupNr, u32)> {
+        let index = ino
+            .0
+            .checked_sub(1)
+            .filter(|_| ino.0 <= self.inodes_count)?;
+        Some((
+            GroupNr(index / self.inodes_per_group.get()),
+            index % self.inodes_per_group.get(),
+        ))
+    }
+
+    /// True if the group holds a copy of the superblock (and of the descriptors without `meta_bg`).
+    pub fn has_super(&self, group: GroupNr) -> bool {
+        let g = group.0;
+        if g == 0 {
+            return true;
+        }
+        if self.features.compat.contains(Compat::SPARSE_SUPER2) {
+            return self.backup_bgs.contains(&g);
+        }
+        if g == 1 || !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            return true;
+        }
+        [3u64, 5, 7].iter().any(|&base| {
+            let mut power = base;
+            while power < u64::from(g) {
+                power *= base;
+            }
+            power == u64::from(g)
+        })
+    }
+
+    /// Block that holds descriptor block `index` (from 0) in the primary copy.
+    pub fn gdt_block(&self, index: u32) -> Pblk {
+        let meta = self.features.incompat.contains(Incompat::META_BG);
+        if !meta || index < self.first_meta_bg {
+            return Pblk(u64::from(self.first_data_block) + 1 + u64::from(index));
+        }
+        let first = GroupNr(index * self.descs_per_block());
+        Pblk(self.group_start(first).0 + u64::from(self.has_super(first)))
+    }
+
+    /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors.
+    pub fn group_base_blocks(&self, group: GroupNr) -> u32 {
+        let superblock = u32::from(self.has_super(group));
+        let per_block = self.descs_per_block();
+        let in_meta = self.features.incompat.contains(Incompat::META_BG)
+            && group.0 / per_block >= self.first_meta_bg;
+        if in_meta {
+            // Its meta group's first, second and last group hold the one descriptor block.
+            let place = group.0 % per_block;
+            return superblock + u32::from(place == 0 || place == 1 || place == per_block - 1);
+        }
+        if superblock == 0 {
+            return 0;
+        }
+        let old = if self.features.incompat.contains(Incompat::META_BG) {
+            self.first_meta_bg
+        } else {
+            self.gdt_blocks()
+        };
+        1 + old + u32::from(self.reserved_gdt_blocks)
+    }
+}
+
+fn cluster_bits(sb: &SuperBlock, block_size: BlockSize) -> Result<u8, Damage> {
+    if !sb.features().ro_compat.contains(RoCompat::BIGALLOC) {
+        return Ok(0);
+    }
+    let log = sb.s_log_cluster_size.get();
+    let bits = log.checked_sub(sb.s_log_block_size.get());
+    // The kernel's limit is a cluster of 2^30 bytes.
+    bits.filter(|&b| b + block_size.log2() <= 29)
+        .map(|b| b as u8)
+        .ok_or(Damage::SuperblockField {
+            field: "s_log_cluster_size",
+            value: log.into(),
+            why: "smaller than a block, or larger than 512 MiB",
+        })
+}
+
+fn count_groups(
+    sb: &SuperBlock,
+    block_size: BlockSize,
+    cluster_bits: u8,
+    blocks_per_group: NonZeroU32,
+) -> Result<(u64, NonZeroU32), Damage> {
+    let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
+    let first = sb.s_first_data_block.get();
+    if first > u32::from(block_size == BlockSize::MIN && cluster_bits == 0) {
+        return Err(bad(
+            "s_first_data_block",
+            first.into(),
+            "0, or 1 with 1 KiB blocks",
+        ));
+    }
+    let blocks = sb.blocks_count();
+    if blocks > u64::MAX >> 16 {
+        return Err(bad("s_blocks_count", blocks, "more than 48 bits"));
+    }
+    let in_groups = blocks
+        .checked_sub(u64::from(first))
+        .filter(|&n| n > 0)
+        .ok_or_else(|| bad("s_blocks_count", blocks, "no blocks"))?;
+    let groups = u32::try_from(in_groups.div_ceil(u64::from(blocks_per_group.get())))
+        .ok()
+        .and_then(NonZeroU32::new);
+    Ok((
+        blocks,
+        groups.ok_or_else(|| bad("s_blocks_count", blocks, "more than 2^32 groups"))?,
+    ))
+}
+
+fn inode_shape(sb: &SuperBlock, block_size: BlockSize) -> Result<(u16, u32), Damage> {
+    if sb.s_rev_level.get() == 0 {
+        return Ok((GOOD_OLD_INODE_SIZE as u16, Ino::GOOD_OLD_FIRST.0));
+    }
+    let size = sb.s_inode_size.get();
+    let ok = size.is_power_of_two()
+        && usize::from(size) >= GOOD_OLD_INODE_SIZE
+        && usize::from(size) <= block_size.len();
+    if !ok {
+        return Err(Damage::SuperblockField {
+            field: "s_inode_size",
+            value: size.into(),
+            why: "not a power of two from 128 to the block size",
+        });
+    }
+    let first = sb.s_first_ino.get();
+    if first < Ino::GOOD_OLD_FIRST.0 || first > sb.s_inodes_count.get() {
+        return Err(Damage::SuperblockField {
+            field: "s_first_ino",
+            value: first.into(),
+            why: "below 11, or past the last inode",
+        });
+    }
+    Ok((size, first))
+}
+
+fn desc_size(sb: &SuperBlock) -> Result<u16, Damage> {
+    if !sb.features().incompat.contains(Incompat::BIT64) {
+        return Ok(DESC_SIZE_32 as u16);
+    }
+    let size = sb.s_desc_size.get();
+    if size.is_power_of_two() && usize::from(size) >= DESC_SIZE_64 && size <= 1024 {
+        Ok(size)
+    } else {
+        Err(Damage::SuperblockField {
+            field: "s_desc_size",
+            value: size.into(),
+            why: "not a power of two from 64 to 1024",
+        })
+    }
+}
+
+fn flex_bits(sb: &SuperBlock) -> Result<u8, Damage> {
+    let bits = sb.s_log_groups_per_flex;
+    if !sb.features().incompat.contains(Incompat::FLEX_BG) {
+        Ok(0)
+    } else if bits > MAX_LOG_GROUPS_PER_FLEX {
+        Err(Damage::SuperblockField {
+            field: "s_log_groups_per_flex",
+            value: bits.into(),
+            why: "more than 31",
+        })
+    } else {
+        Ok(bits)
+    }
+}
+
+fn desc_checksum(sb: &SuperBlock) -> DescChecksum {
+    match sb.csum_seed() {
+        Some(seed) => DescChecksum::Crc32c(seed),
+        None if sb.features().ro_compat.contains(RoCompat::GDT_CSUM) => {
+            DescChecksum::Crc16(sb.s_uuid)
+        }
+        None => DescChecksum::None,
+    }
+}

@@ -1,0 +1,200 @@
+//! Hashed directories: block 0 is the root, inner nodes and leaves follow.
+//!
+//! ```text
+//! root:  "." record (12) | ".." record (rec_len to the end of the block) hiding:
+//!        dx_root_info (8) | dx_countlimit in the place of entry 0's hash | entries … | tail
+//! node:  one empty record of the whole block (8) hiding: entries … | tail
+//! leaf:  an ordinary directory block
+//! ```
+//! Entry 0 has no hash of its own (it is 0): its place holds limit and count.
+//! A hash with bit 0 set in an entry means: the leaf before continues with the same hash.
+
+use std::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::{CsumSeed, crc32c};
+use crate::damage::Damage;
+use crate::units::{Lblk, Pblk};
+
+/// Length of `dx_root_info`.
+pub const DX_ROOT_INFO_LEN: usize = 8;
+/// Length of an entry, and of the tail.
+pub const DX_ENTRY_LEN: usize = 8;
+/// Offset of `dx_root_info` in block 0: after "." and the head of "..".
+pub const DX_ROOT_INFO_OFFSET: usize = 24;
+/// Offset of the entries in block 0, for an `info_length` of 8.
+pub const DX_ROOT_ENTRIES_OFFSET: usize = DX_ROOT_INFO_OFFSET + DX_ROOT_INFO_LEN;
+/// Offset of the entries in an inner node.
+pub const DX_NODE_ENTRIES_OFFSET: usize = 8;
+/// Levels below the root, at most: 2, and 3 with `large_dir`.
+pub const DX_MAX_INDIRECT_LEVELS: u8 = 2;
+
+/// Follows ".." in block 0.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct DxRootInfo {
+    pub reserved_zero: U32,
+    pub hash_version: u8,
+    pub info_length: u8,
+    pub indirect_levels: u8,
+    pub unused_flags: u8,
+}
+
+/// Room and use of a node; lies over the hash of entry 0.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct DxCountLimit {
+    pub limit: U16,
+    pub count: U16,
+}
+
+/// Names whose hash is at least `hash` are in or below `block`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct DxEntry {
+    pub hash: U32,
+    pub block: U32,
+}
+
+/// After the room for `limit` entries, with `metadata_csum`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct DxTail {
+    pub dt_reserved: U32,
+    pub dt_checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<DxRootInfo>() == DX_ROOT_INFO_LEN);
+    assert!(size_of::<DxCountLimit>() == 4);
+    assert!(size_of::<DxEntry>() == DX_ENTRY_LEN);
+    assert!(size_of::<DxTail>() == DX_ENTRY_LEN);
+};
+
+/// The entries of a validated root or inner node.
+#[derive(Clone, Copy, Debug)]
+pub struct DxNode<'a> {
+    /// `limit`: entries there is room for.
+    pub limit: u16,
+    /// Entries in use, at least 1; the first has hash 0 whatever its bytes say.
+    pub entries: &'a [DxEntry],
+}
+
+impl<'a> DxNode<'a> {
+    /// Validates the entries that start `offset` bytes into `block`.
+    ///
+    /// # Errors
+    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for (`tail` says
+    /// whether checksums take one entry's place), the count exceeds it, or hashes descend.
+    pub fn parse(block: &'a [u8], offset: usize, tail: bool, at: Lblk) -> Result<Self, Damage> {
+        let bad = |why, limit: u16, count: u16| Damage::HtreeNode {
+            lblk: at,
+            why,
+            limit,
+            count,
+        };
+        let Some(rest) = block.get(offset..) else {
+            return Err(bad("no room for entries", 0, 0));
+        };
+        let Ok((cl, _)) = DxCountLimit::ref_from_prefix(rest) else {
+            return Err(bad("no room for entries", 0, 0));
+        };
+        let (limit, count) = (cl.limit.get(), cl.count.get());
+        if usize::from(limit) != node_limit(block.len(), offset, tail) {
+            return Err(bad("limit does not match the block size", limit, count));
+        }
+        if count == 0 || count > limit {
+            return Err(bad("count", limit, count));
+        }
+        // OK to index: count <= limit, and limit is what fits.
+        let body = &rest[..usize::from(count) * DX_ENTRY_LEN];
+        let entries =
+            <[DxEntry]>::ref_from_bytes(body).map_err(|_| bad("entries", limit, count))?;
+        if entries.len() > 2
+            && entries[1..]
+                .windows(2)
+                .any(|w| w[0].hash.get() > w[1].hash.get())
+        {
+            return Err(bad("hashes descend", limit, count));
+        }
+        Ok(Self { limit, entries })
+    }
+
+    /// Hash from which entry `i` covers; 0 for the first.
+    pub fn hash(&self, i: usize) -> u32 {
+        if i == 0 {
+            0
+        } else {
+            self.entries[i].hash.get()
+        }
+    }
+
+    /// Logical block of entry `i`; the top four bits are reserved and ignored.
+    pub fn block(&self, i: usize) -> Lblk {
+        Lblk(self.entries[i].block.get() & 0x0FFF_FFFF)
+    }
+
+    /// Index of the last entry whose hash is at most `hash`.
+    pub fn find(&self, hash: u32) -> usize {
+        self.entries[1..].partition_point(|e| e.hash.get() <= hash)
+    }
+}
+
+/// Entries that fit a node of `block_len` bytes whose entries start at `offset`.
+pub const fn node_limit(block_len: usize, offset: usize, tail: bool) -> usize {
+    block_len.saturating_sub(offset) / DX_ENTRY_LEN - if tail { 1 } else { 0 }
+}
+
+/// Checksum of a node: the entries in use and everything before them, then the tail with a zero sum.
+/// `count` and `limit` have been validated; `offset` is that of the entries.
+fn node_checksum(block: &[u8], offset: usize, limit: u16, count: u16, seed: CsumSeed) -> u32 {
+    let used = offset + usize::from(count) * DX_ENTRY_LEN;
+    let tail = offset + usize::from(limit) * DX_ENTRY_LEN;
+    let crc = crc32c(seed.over(&block[..used]), &block[tail..tail + 4]);
+    crc32c(crc, &[0; 4])
+}
+
+/// Verifies the checksum of a root (`offset` [`DX_ROOT_ENTRIES_OFFSET`]) or inner node; `seed` is the
+/// directory inode's.
+///
+/// # Errors
+/// Those of [`DxNode::parse`], and [`Damage::BlockChecksum`].
+pub fn verify_tail(
+    bytes: &[u8],
+    offset: usize,
+    (lblk, block): (Lblk, Pblk),
+    seed: CsumSeed,
+) -> Result<(), Damage> {
+    let node = DxNode::parse(bytes, offset, true, lblk)?;
+    let at = offset + usize::from(node.limit) * DX_ENTRY_LEN;
+    let computed = node_checksum(bytes, offset, node.limit, node.entries.len() as u16, seed);
+    // OK to index: the limit leaves one entry's room for the tail.
+    let stored =
+        U32::from_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]).get();
+    if stored == computed {
+        Ok(())
+    } else {
+        Err(Damage::BlockChecksum {
+            structure: "htree node",
+            block,
+            stored,
+            computed,
+        })
+    }
+}
+
+/// Computes and stores the checksum of a node whose limit leaves room for it.
+pub fn update_tail(bytes: &mut [u8], offset: usize, seed: CsumSeed) {
+    let Ok((cl, _)) = DxCountLimit::read_from_prefix(&bytes[offset..]) else {
+        return;
+    };
+    let sum = node_checksum(bytes, offset, cl.limit.get(), cl.count.get(), seed);
+    let at = offset + usize::from(cl.limit.get()) * DX_ENTRY_LEN;
+    bytes[at + 4..at + 8].copy_from_slice(U32::new(sum).as_bytes());
+}

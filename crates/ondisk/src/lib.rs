@@ -1,0 +1,29 @@
+//! Every on-disk structure of ext2, ext3, ext4 and jbd2, and nothing else: no I/O, no allocation
+//! policy, no caches.
+//!
+//! One file a structure. Each declares the raw layout once, with the format's own field names and
+//! little-endian (in [`journal`]: big-endian) field types, asserts its size and offsets at compile
+//! time, and beside it gives a host form in plain words. Whatever number is read from an image is
+//! validated here or by [`Geometry`] before any other crate sees it; what is wrong comes back as a
+//! [`Damage`] with the numbers that show it.
+//!
+//! Only this crate knows an offset.
+
+pub mod checksum;
+pub mod dir_entry;
+pub mod extent;
+pub mod features;
+pub mod group_desc;
+pub mod htree;
+pub mod inode;
+pub mod journal;
+pub mod superblock;
+pub mod xattr;
+
+mod damage;
+mod geometry;
+mod units;
+
+pub use damage::Damage;
+pub use geometry::Geometry;
+pub use units::{BlockSize, GroupNr, Ino, Lblk, Pblk};

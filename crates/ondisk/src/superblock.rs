@@ -1,0 +1,276 @@
+//! The superblock: 1,024 bytes at byte 1,024 of the file system, and its backups.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::{CsumSeed, crc32c};
+use crate::damage::Damage;
+use crate::features::{Compat, Features, Incompat, RoCompat};
+
+/// `s_magic`.
+pub const EXT4_SUPER_MAGIC: u16 = 0xEF53;
+/// Byte offset of the primary superblock from the start of the file system.
+pub const SUPERBLOCK_OFFSET: u64 = 1024;
+/// `s_state`: cleanly unmounted.
+pub const STATE_VALID: u16 = 0x1;
+/// `s_state`: errors were found.
+pub const STATE_ERROR: u16 = 0x2;
+/// `s_state`: orphans are being recovered.
+pub const STATE_ORPHAN: u16 = 0x4;
+/// `s_flags`: directory hashes take bytes as signed.
+pub const FLAGS_SIGNED_HASH: u32 = 0x1;
+/// `s_flags`: directory hashes take bytes as unsigned.
+pub const FLAGS_UNSIGNED_HASH: u32 = 0x2;
+/// `s_jnl_backup_type`: `s_jnl_blocks` holds the journal inode's `i_block` and size.
+pub const JNL_BACKUP_BLOCKS: u8 = 1;
+/// `s_checksum_type`: crc32c, the only one.
+pub const CHECKSUM_TYPE_CRC32C: u8 = 1;
+
+/// The raw superblock, field by field as it lies on disk.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct SuperBlock {
+    pub s_inodes_count: U32,
+    pub s_blocks_count_lo: U32,
+    pub s_r_blocks_count_lo: U32,
+    pub s_free_blocks_count_lo: U32,
+    pub s_free_inodes_count: U32,
+    pub s_first_data_block: U32,
+    pub s_log_block_size: U32,
+    pub s_log_cluster_size: U32,
+    pub s_blocks_per_group: U32,
+    pub s_clusters_per_group: U32,
+    pub s_inodes_per_group: U32,
+    pub s_mtime: U32,
+    pub s_wtime: U32,
+    pub s_mnt_count: U16,
+    pub s_max_mnt_count: U16,
+    pub s_magic: U16,
+    pub s_state: U16,
+    pub s_errors: U16,
+    pub s_minor_rev_level: U16,
+    pub s_lastcheck: U32,
+    pub s_checkinterval: U32,
+    pub s_creator_os: U32,
+    pub s_rev_level: U32,
+    pub s_def_resuid: U16,
+    pub s_def_resgid: U16,
+    pub s_first_ino: U32,
+    pub s_inode_size: U16,
+    pub s_block_group_nr: U16,
+    pub s_feature_compat: U32,
+    pub s_feature_incompat: U32,
+    pub s_feature_ro_compat: U32,
+    pub s_uuid: [u8; 16],
+    pub s_volume_name: [u8; 16],
+    pub s_last_mounted: [u8; 64],
+    pub s_algorithm_usage_bitmap: U32,
+    pub s_prealloc_blocks: u8,
+    pub s_prealloc_dir_blocks: u8,
+    pub s_reserved_gdt_blocks: U16,
+    pub s_journal_uuid: [u8; 16],
+    pub s_journal_inum: U32,
+    pub s_journal_dev: U32,
+    pub s_last_orphan: U32,
+    pub s_hash_seed: [U32; 4],
+    pub s_def_hash_version: u8,
+    pub s_jnl_backup_type: u8,
+    pub s_desc_size: U16,
+    pub s_default_mount_opts: U32,
+    pub s_first_meta_bg: U32,
+    pub s_mkfs_time: U32,
+    pub s_jnl_blocks: [U32; 17],
+    pub s_blocks_count_hi: U32,
+    pub s_r_blocks_count_hi: U32,
+    pub s_free_blocks_count_hi: U32,
+    pub s_min_extra_isize: U16,
+    pub s_want_extra_isize: U16,
+    pub s_flags: U32,
+    pub s_raid_stride: U16,
+    pub s_mmp_interval: U16,
+    pub s_mmp_block: U64,
+    pub s_raid_stripe_width: U32,
+    pub s_log_groups_per_flex: u8,
+    pub s_checksum_type: u8,
+    pub s_encryption_level: u8,
+    pub s_reserved_pad: u8,
+    pub s_kbytes_written: U64,
+    pub s_snapshot_inum: U32,
+    pub s_snapshot_id: U32,
+    pub s_snapshot_r_blocks_count: U64,
+    pub s_snapshot_list: U32,
+    pub s_error_count: U32,
+    pub s_first_error_time: U32,
+    pub s_first_error_ino: U32,
+    pub s_first_error_block: U64,
+    pub s_first_error_func: [u8; 32],
+    pub s_first_error_line: U32,
+    pub s_last_error_time: U32,
+    pub s_last_error_ino: U32,
+    pub s_last_error_line: U32,
+    pub s_last_error_block: U64,
+    pub s_last_error_func: [u8; 32],
+    pub s_mount_opts: [u8; 64],
+    pub s_usr_quota_inum: U32,
+    pub s_grp_quota_inum: U32,
+    pub s_overhead_clusters: U32,
+    pub s_backup_bgs: [U32; 2],
+    pub s_encrypt_algos: [u8; 4],
+    pub s_encrypt_pw_salt: [u8; 16],
+    pub s_lpf_ino: U32,
+    pub s_prj_quota_inum: U32,
+    pub s_checksum_seed: U32,
+    pub s_wtime_hi: u8,
+    pub s_mtime_hi: u8,
+    pub s_mkfs_time_hi: u8,
+    pub s_lastcheck_hi: u8,
+    pub s_first_error_time_hi: u8,
+    pub s_last_error_time_hi: u8,
+    pub s_first_error_errcode: u8,
+    pub s_last_error_errcode: u8,
+    pub s_encoding: U16,
+    pub s_encoding_flags: U16,
+    pub s_orphan_file_inum: U32,
+    pub s_reserved: [U32; 94],
+    pub s_checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<SuperBlock>() == 1024);
+    assert!(offset_of!(SuperBlock, s_magic) == 0x38);
+    assert!(offset_of!(SuperBlock, s_first_ino) == 0x54);
+    assert!(offset_of!(SuperBlock, s_uuid) == 0x68);
+    assert!(offset_of!(SuperBlock, s_reserved_gdt_blocks) == 0xCE);
+    assert!(offset_of!(SuperBlock, s_hash_seed) == 0xEC);
+    assert!(offset_of!(SuperBlock, s_jnl_blocks) == 0x10C);
+    assert!(offset_of!(SuperBlock, s_blocks_count_hi) == 0x150);
+    assert!(offset_of!(SuperBlock, s_mmp_block) == 0x168);
+    assert!(offset_of!(SuperBlock, s_kbytes_written) == 0x178);
+    assert!(offset_of!(SuperBlock, s_error_count) == 0x194);
+    assert!(offset_of!(SuperBlock, s_mount_opts) == 0x200);
+    assert!(offset_of!(SuperBlock, s_backup_bgs) == 0x24C);
+    assert!(offset_of!(SuperBlock, s_checksum_seed) == 0x270);
+    assert!(offset_of!(SuperBlock, s_orphan_file_inum) == 0x280);
+    assert!(offset_of!(SuperBlock, s_checksum) == 0x3FC);
+};
+
+impl SuperBlock {
+    /// All zero bytes: the start of a new one.
+    pub fn zeroed() -> Self {
+        Self::new_zeroed()
+    }
+
+    /// Reads the 1,024 bytes of a superblock: magic and checksum are tested, nothing else.
+    ///
+    /// # Errors
+    /// [`Damage::Truncated`], [`Damage::SuperblockMagic`], [`Damage::SuperblockChecksum`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Damage> {
+        let (sb, _) = Self::read_from_prefix(bytes).map_err(|_| Damage::Truncated {
+            structure: "superblock",
+            need: size_of::<Self>() as u64,
+            have: bytes.len() as u64,
+        })?;
+        if sb.s_magic.get() != EXT4_SUPER_MAGIC {
+            return Err(Damage::SuperblockMagic {
+                found: sb.s_magic.get(),
+            });
+        }
+        if sb.features().metadata_csum() {
+            let (stored, computed) = (sb.s_checksum.get(), sb.checksum());
+            if stored != computed {
+                return Err(Damage::SuperblockChecksum { stored, computed });
+            }
+        }
+        Ok(sb)
+    }
+
+    /// The three feature words.
+    pub fn features(&self) -> Features {
+        Features {
+            compat: Compat::from_bits_retain(self.s_feature_compat.get()),
+            incompat: Incompat::from_bits_retain(self.s_feature_incompat.get()),
+            ro_compat: RoCompat::from_bits_retain(self.s_feature_ro_compat.get()),
+        }
+    }
+
+    /// Stores the three feature words.
+    pub fn set_features(&mut self, features: Features) {
+        self.s_feature_compat = features.compat.bits().into();
+        self.s_feature_incompat = features.incompat.bits().into();
+        self.s_feature_ro_compat = features.ro_compat.bits().into();
+    }
+
+    /// crc32c of everything before `s_checksum`.
+    pub fn checksum(&self) -> u32 {
+        crc32c(!0, &self.as_bytes()[..offset_of!(SuperBlock, s_checksum)])
+    }
+
+    /// Stores the checksum if the features ask for one.
+    pub fn update_checksum(&mut self) {
+        if self.features().metadata_csum() {
+            self.s_checksum = self.checksum().into();
+        }
+    }
+
+    /// The seed of all metadata checksums; `None` without `metadata_csum`.
+    ///
+    /// The group descriptors' crc16 (`uninit_bg`) uses the UUID itself instead.
+    pub fn csum_seed(&self) -> Option<CsumSeed> {
+        self.features().metadata_csum().then(|| self.seed())
+    }
+
+    /// The seed itself, whether or not metadata is summed: `ea_inode` value hashes always use it.
+    pub fn seed(&self) -> CsumSeed {
+        if self.features().incompat.contains(Incompat::CSUM_SEED) {
+            CsumSeed(self.s_checksum_seed.get())
+        } else {
+            CsumSeed::from_uuid(&self.s_uuid)
+        }
+    }
+
+    /// Total blocks; the high word counts only with `64bit`.
+    pub fn blocks_count(&self) -> u64 {
+        self.wide(self.s_blocks_count_lo, self.s_blocks_count_hi)
+    }
+
+    /// Blocks only root may take.
+    pub fn reserved_blocks_count(&self) -> u64 {
+        self.wide(self.s_r_blocks_count_lo, self.s_r_blocks_count_hi)
+    }
+
+    /// Free blocks (clusters × ratio with `bigalloc`), as recorded.
+    pub fn free_blocks_count(&self) -> u64 {
+        self.wide(self.s_free_blocks_count_lo, self.s_free_blocks_count_hi)
+    }
+
+    /// Stores the number of free blocks.
+    pub fn set_free_blocks_count(&mut self, blocks: u64) {
+        self.s_free_blocks_count_lo = (blocks as u32).into();
+        self.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();
+    }
+
+    /// True if directory hashes take name bytes as signed.
+    ///
+    /// The kernel's rule: the unsigned flag decides; with neither flag set the platform's `char`
+    /// would, which is signed on the machines that wrote such images.
+    pub fn hash_signed(&self) -> bool {
+        self.s_flags.get() & FLAGS_UNSIGNED_HASH == 0
+    }
+
+    /// The directory hash seed as host words.
+    pub fn hash_seed(&self) -> [u32; 4] {
+        self.s_hash_seed.map(U32::get)
+    }
+
+    fn wide(&self, lo: U32, hi: U32) -> u64 {
+        let hi = if self.features().incompat.contains(Incompat::BIT64) {
+            hi.get()
+        } else {
+            0
+        };
+        u64::from(hi) << 32 | u64::from(lo.get())
+    }
+}

@@ -1,0 +1,329 @@
+//! Extended attributes: entries that grow down from a header, values that grow up from the end.
+//!
+//! ```text
+//! block:   header (32) | entry, entry, …, 4 zero bytes | free | values, each padded to 4
+//! inode:   magic  (4)  | entry, entry, …, 4 zero bytes | free | values
+//! ```
+//! Value offsets count from the start of the block, or from the first entry in an inode.
+
+use std::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::{CsumSeed, crc32c, le64};
+use crate::damage::Damage;
+use crate::units::{Ino, Pblk};
+
+/// `h_magic` of both headers.
+pub const EXT4_XATTR_MAGIC: u32 = 0xEA02_0000;
+/// Length of the header of a block.
+pub const XATTR_BLOCK_HEADER_LEN: usize = 32;
+/// Length of the header in an inode.
+pub const XATTR_IBODY_HEADER_LEN: usize = 4;
+/// Length of an entry before its name.
+pub const XATTR_ENTRY_LEN: usize = 16;
+/// Most inodes that may share one block.
+pub const XATTR_REFCOUNT_MAX: u32 = 1024;
+/// Largest value the system calls take.
+pub const XATTR_SIZE_MAX: usize = 65536;
+
+/// Header of a block.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct XattrBlockHeader {
+    pub h_magic: U32,
+    pub h_refcount: U32,
+    pub h_blocks: U32,
+    pub h_hash: U32,
+    pub h_checksum: U32,
+    pub h_reserved: [U32; 3],
+}
+
+/// An entry before its name.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // The names are the format's own.
+pub struct RawXattrEntry {
+    pub e_name_len: u8,
+    pub e_name_index: u8,
+    pub e_value_offs: U16,
+    pub e_value_inum: U32,
+    pub e_value_size: U32,
+    pub e_hash: U32,
+}
+
+const _: () = {
+    assert!(size_of::<XattrBlockHeader>() == XATTR_BLOCK_HEADER_LEN);
+    assert!(size_of::<RawXattrEntry>() == XATTR_ENTRY_LEN);
+};
+
+/// `e_name_index` and the prefix it stands for. Index 2 and 3 are whole names.
+pub const NAME_PREFIXES: &[(u8, &str)] = &[
+    (1, "user."),
+    (2, "system.posix_acl_access"),
+    (3, "system.posix_acl_default"),
+    (4, "trusted."),
+    (6, "security."),
+    (7, "system."),
+    (8, "system.richacl"),
+];
+
+/// `e_name_index` of `user.`.
+pub const INDEX_USER: u8 = 1;
+/// `e_name_index` of the access ACL.
+pub const INDEX_POSIX_ACL_ACCESS: u8 = 2;
+/// `e_name_index` of the default ACL.
+pub const INDEX_POSIX_ACL_DEFAULT: u8 = 3;
+/// `e_name_index` of `system.`, where `system.data` of inline files lives.
+pub const INDEX_SYSTEM: u8 = 7;
+/// `e_name_index` of the encryption context, named "c".
+pub const INDEX_ENCRYPTION: u8 = 9;
+/// Suffix under [`INDEX_SYSTEM`] that holds the rest of inline data.
+pub const INLINE_DATA_NAME: &[u8] = b"data";
+
+/// Splits a full name into index and suffix, the longest prefix first; `None` for a namespace that
+/// ext4 does not keep, or an empty suffix where one is needed.
+pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
+    let whole = |i: u8| matches!(i, 2 | 3 | 8);
+    NAME_PREFIXES
+        .iter()
+        .filter_map(|&(index, prefix)| {
+            Some((index, prefix.len(), name.strip_prefix(prefix.as_bytes())?))
+        })
+        .filter(|&(index, _, suffix)| whole(index) == suffix.is_empty())
+        .max_by_key(|&(_, len, _)| len)
+        .map(|(index, _, suffix)| (index, suffix))
+}
+
+/// The full name of an index and suffix; `None` for an index that user space never sees.
+pub fn join_name(index: u8, suffix: &[u8]) -> Option<Vec<u8>> {
+    let (_, prefix) = NAME_PREFIXES.iter().find(|(i, _)| *i == index)?;
+    Some([prefix.as_bytes(), suffix].concat())
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrValue<'a> {
+    /// In the same block or inode.
+    Here(&'a [u8]),
+    /// In the data of an inode of its own (`ea_inode`), `size` bytes long.
+    Inode {
+        /// The inode.
+        ino: Ino,
+        /// Bytes.
+        size: u32,
+    },
+}
+
+/// One attribute, validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XattrEntry<'a> {
+    /// `e_name_index`.
+    pub index: u8,
+    /// The name after its prefix.
+    pub name: &'a [u8],
+    /// The value, or where it is.
+    pub value: XattrValue<'a>,
+    /// `e_hash` as stored.
+    pub hash: u32,
+}
+
+/// Bytes an entry with a name of `name_len` takes.
+pub const fn entry_len(name_len: usize) -> usize {
+    (XATTR_ENTRY_LEN + name_len + 3) & !3
+}
+
+/// Bytes a value of `len` takes.
+pub const fn value_len(len: usize) -> usize {
+    (len + 3) & !3
+}
+
+/// Validates and collects all entries of a region.
+///
+/// `region` is what value offsets count from (the whole block, or the inode from its first entry);
+/// `first` is the offset of the first entry in it. `at` names it in errors.
+///
+/// # Errors
+/// [`Damage::Xattr`].
+pub fn parse_entries(
+    region: &[u8],
+    first: usize,
+    at: XattrPlace,
+) -> Result<Vec<XattrEntry<'_>>, Damage> {
+    let mut entries = Vec::new();
+    let mut offset = first;
+    let mut lowest_value = region.len();
+    loop {
+        let bad = |why| Damage::Xattr {
+            at,
+            offset: offset as u32,
+            why,
+        };
+        let rest = region.get(offset..).unwrap_or_default();
+        if rest.len() < 4 {
+            return Err(bad("list without an end"));
+        }
+        if rest[..4] == [0; 4] {
+            break;
+        }
+        let (raw, body) =
+            RawXattrEntry::ref_from_prefix(rest).map_err(|_| bad("entry past the end"))?;
+        let name_len = usize::from(raw.e_name_len);
+        let name = body
+            .get(..name_len)
+            .ok_or_else(|| bad("name past the end"))?;
+        let size = raw.e_value_size.get();
+        let value = if raw.e_value_inum.get() != 0 {
+            XattrValue::Inode {
+                ino: Ino(raw.e_value_inum.get()),
+                size,
+            }
+        } else {
+            let from = usize::from(raw.e_value_offs.get());
+            let size = size as usize;
+            let value = from.checked_add(size).and_then(|end| region.get(from..end));
+            if size > 0 {
+                lowest_value = lowest_value.min(from);
+            }
+            XattrValue::Here(value.ok_or_else(|| bad("value past the end"))?)
+        };
+        entries.push(XattrEntry {
+            index: raw.e_name_index,
+            name,
+            value,
+            hash: raw.e_hash.get(),
+        });
+        offset += entry_len(name_len);
+    }
+    if lowest_value < offset + 4 {
+        return Err(Damage::Xattr {
+            at,
+            offset: lowest_value as u32,
+            why: "value overlaps the entries",
+        });
+    }
+    Ok(entries)
+}
+
+/// Where a set of attributes was found, for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrPlace {
+    /// In the body of an inode.
+    Inode(Ino),
+    /// In a block.
+    Block(Pblk),
+}
+
+/// Checks the header of an attribute block.
+///
+/// # Errors
+/// [`Damage::XattrHeader`], and [`Damage::BlockChecksum`] if `seed` is given and the sum is wrong.
+pub fn verify_block(
+    block: &[u8],
+    at: Pblk,
+    seed: Option<CsumSeed>,
+) -> Result<XattrBlockHeader, Damage> {
+    let (header, _) = XattrBlockHeader::read_from_prefix(block).map_err(|_| Damage::Truncated {
+        structure: "xattr block",
+        need: XATTR_BLOCK_HEADER_LEN as u64,
+        have: block.len() as u64,
+    })?;
+    if header.h_magic.get() != EXT4_XATTR_MAGIC || header.h_blocks.get() != 1 {
+        return Err(Damage::XattrHeader {
+            block: at,
+            magic: header.h_magic.get(),
+            blocks: header.h_blocks.get(),
+        });
+    }
+    if let Some(seed) = seed {
+        let (stored, computed) = (header.h_checksum.get(), block_checksum(block, at, seed));
+        if stored != computed {
+            return Err(Damage::BlockChecksum {
+                structure: "xattr block",
+                block: at,
+                stored,
+                computed,
+            });
+        }
+    }
+    Ok(header)
+}
+
+/// The checksum of an attribute block: its number, then its bytes with a zero sum.
+/// `seed` is the file system's; `block` is at least a header long.
+pub fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
+    let crc = crc32c(seed.over(&le64(at.0)), &block[..16]);
+    crc32c(crc32c(crc, &[0; 4]), &block[20..])
+}
+
+/// `e_hash` of an attribute: of its name, then of its value's words.
+///
+/// `value` is padded with zeroes to a multiple of four. With `ea_inode` the value hashed is the
+/// value's crc32c alone ([`ea_inode_hash`]), as one word. `signed` takes name bytes as signed, which
+/// kernels before 6.2 did on most machines; both are accepted when reading.
+pub fn entry_hash(name: &[u8], value: &[u8], signed: bool) -> u32 {
+    let mut hash = 0u32;
+    for &byte in name {
+        let byte = if signed {
+            byte as i8 as u32
+        } else {
+            u32::from(byte)
+        };
+        hash = hash.rotate_left(5) ^ byte;
+    }
+    for chunk in value.chunks(4) {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = hash.rotate_left(16) ^ U32::from_bytes(word).get();
+    }
+    hash
+}
+
+/// The hash an `ea_inode` value carries in its inode: crc32c of the bytes with the file system's seed.
+pub fn ea_inode_hash(seed: CsumSeed, value: &[u8]) -> u32 {
+    seed.over(value)
+}
+
+/// `h_hash` of a block: the entry hashes chained; 0 (never shared) if any entry has none.
+pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
+    let mut hash = 0u32;
+    for entry in entry_hashes {
+        if entry == 0 {
+            return 0;
+        }
+        hash = hash.rotate_left(16) ^ entry;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_split_and_join() {
+        for (name, index, suffix) in [
+            (&b"user.a"[..], 1, &b"a"[..]),
+            (b"system.posix_acl_access", 2, b""),
+            (b"security.capability", 6, b"capability"),
+            (b"system.data", 7, b"data"),
+        ] {
+            assert_eq!(split_name(name), Some((index, suffix)));
+            assert_eq!(join_name(index, suffix).as_deref(), Some(name));
+        }
+        assert_eq!(split_name(b"user."), None);
+        assert_eq!(split_name(b"other.a"), None);
+    }
+
+    #[test]
+    fn list_without_end_is_named() {
+        let at = XattrPlace::Inode(Ino(12));
+        assert!(matches!(
+            parse_entries(&[1, 1], 0, at),
+            Err(Damage::Xattr { .. })
+        ));
+        assert_eq!(parse_entries(&[0; 4], 0, at), Ok(vec![]));
+    }
+}
