@@ -1,0 +1,100 @@
+//! The trait every device implements, and the requests of its batched forms.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use crate::Error;
+
+/// One read of a batch.
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// First byte on the device.
+    pub offset: u64,
+    /// Filled completely.
+    pub buf: &'a mut [u8],
+}
+
+/// One write of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRequest<'a> {
+    /// First byte on the device.
+    pub offset: u64,
+    /// Written completely.
+    pub buf: &'a [u8],
+}
+
+/// A device of a fixed number of bytes.
+///
+/// All offsets and lengths are bytes, all calls take `&self` and may come from many threads at
+/// once. Overlapping calls have no order among themselves; callers that need one bring their own
+/// lock. A call either did all it was asked or returns an error, after which the bytes of its
+/// range are unspecified.
+pub trait BlockDevice: Send + Sync + Debug {
+    /// Bytes on the device.
+    fn len(&self) -> u64;
+
+    /// Whether the device has no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether writes, discards and flushes of them are refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Io`].
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
+
+    /// Does all reads, in any order; stops at the first error.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::read_at`].
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
+        requests
+            .iter_mut()
+            .try_for_each(|request| self.read_at(request.offset, request.buf))
+    }
+
+    /// Writes `buf` at `offset`. Durable only after the next [`BlockDevice::flush`].
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::Io`].
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error>;
+
+    /// Does all writes as if in the order given; stops at the first error. Requests that follow
+    /// one another on the device and in the slice may be joined into one transfer.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_at`].
+    fn write_many(&self, requests: &[WriteRequest<'_>]) -> Result<(), Error> {
+        requests
+            .iter()
+            .try_for_each(|request| self.write_at(request.offset, request.buf))
+    }
+
+    /// Makes every write and discard that returned before this call durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]. After a failed flush nothing may be assumed of what was written since the
+    /// last good one, not even that a second flush tries it again.
+    fn flush(&self) -> Result<(), Error>;
+
+    /// Gives the range back to the medium; it reads as zeroes afterwards.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_at`].
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
+
+    /// The first range at or after `offset` that may hold bytes other than zero; `None` when
+    /// there is none up to the end. What lies outside the ranges told reads as zeroes.
+    ///
+    /// The provided form knows of no holes and tells the rest of the device.
+    ///
+    /// # Errors
+    /// [`Error::Io`]. An `offset` at or past the end gives `None`.
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        Ok((offset < self.len()).then(|| offset..self.len()))
+    }
+}

@@ -1,0 +1,70 @@
+//! What can go wrong between the engine and a device.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a device did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The range does not lie wholly on the device. Nothing was transferred.
+    #[error("{len} bytes at {offset} lie outside the device of {device_len} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes on the device.
+        device_len: u64,
+    },
+    /// The device was opened for reading only.
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// The medium or the operating system failed.
+    #[error("{op} at byte {offset}: {source}")]
+    Io {
+        /// What was tried: "read", "write", "flush", "discard", …
+        op: &'static str,
+        /// First byte of the transfer; 0 where the operation has no place.
+        offset: u64,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The file could not be opened or created.
+    #[error("{}: {source}", path.display())]
+    Open {
+        /// The path as given.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Checks that `len` bytes at `offset` lie on a device of `device_len` bytes.
+    ///
+    /// An empty range is right anywhere up to and including the end.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not, also where `offset + len` passes `u64::MAX`.
+    pub fn check_range(offset: u64, len: u64, device_len: u64) -> Result<(), Self> {
+        match offset.checked_add(len) {
+            Some(end) if end <= device_len => Ok(()),
+            _ => Err(Self::OutOfRange {
+                offset,
+                len,
+                device_len,
+            }),
+        }
+    }
+
+    /// Wraps an operating system error.
+    #[must_use]
+    pub fn io(op: &'static str, offset: u64, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            op,
+            offset,
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A window of another device: a partition, or everything from an offset on.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::{BlockDevice, Error, ReadRequest, WriteRequest};
+
+/// `len` bytes of a device from `start` on, as a device of its own.
+#[derive(Clone, Debug)]
+pub struct SubDevice {
+    device: Arc<dyn BlockDevice>,
+    start: u64,
+    len: u64,
+}
+
+impl SubDevice {
+    /// The window of `len` bytes at `start`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if it does not lie on the device.
+    pub fn new(device: Arc<dyn BlockDevice>, start: u64, len: u64) -> Result<Self, Error> {
+        Error::check_range(start, len, device.len())?;
+        Ok(Self { device, start, len })
+    }
+
+    /// Everything from `start` to the end of the device.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if `start` lies past the end.
+    pub fn from_offset(device: Arc<dyn BlockDevice>, start: u64) -> Result<Self, Error> {
+        let device_len = device.len();
+        let len = device_len.checked_sub(start).ok_or(Error::OutOfRange {
+            offset: start,
+            len: 0,
+            device_len,
+        })?;
+        Ok(Self { device, start, len })
+    }
+
+    /// Where the window begins on the device below, in bytes.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
+        Error::check_range(offset, len, self.len)
+    }
+}
+
+impl BlockDevice for SubDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, buf.len() as u64)?;
+        self.device.read_at(self.start + offset, buf)
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
+        let mut moved = Vec::with_capacity(requests.len());
+        for request in requests {
+            self.check(request.offset, request.buf.len() as u64)?;
+            let offset = self.start + request.offset;
+            moved.push(ReadRequest {
+                offset,
+                buf: &mut *request.buf,
+            });
+        }
+        self.device.read_many(&mut moved)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        self.check(offset, buf.len() as u64)?;
+        self.device.write_at(self.start + offset, buf)
+    }
+
+    fn write_many(&self, requests: &[WriteRequest<'_>]) -> Result<(), Error> {
+        let mut moved = Vec::with_capacity(requests.len());
+        for request in requests {
+            self.check(request.offset, request.buf.len() as u64)?;
+            moved.push(WriteRequest {
+                offset: self.start + request.offset,
+                buf: request.buf,
+            });
+        }
+        self.device.write_many(&moved)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check(offset, len)?;
+        self.device.discard(self.start + offset, len)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        if offset >= self.len {
+            return Ok(None);
+        }
+        let found = self.device.next_data(self.start + offset)?;
+        Ok(found.and_then(|range| {
+            let start = range.start.checked_sub(self.start)?;
+            let end = (range.end - self.start).min(self.len);
+            (start < end).then_some(start..end)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn a_window_neither_reads_nor_writes_outside() {
+        let whole = Arc::new(MemoryDevice::from_bytes((0..100).collect()));
+        let window = SubDevice::new(whole.clone(), 10, 20).unwrap();
+        let mut buf = [0; 5];
+        window.read_at(15, &mut buf).unwrap();
+        assert_eq!(buf, [25, 26, 27, 28, 29]);
+        assert!(matches!(
+            window.read_at(16, &mut buf),
+            Err(Error::OutOfRange { .. })
+        ));
+        assert!(window.write_at(u64::MAX, &buf).is_err());
+        assert!(window.discard(0, 21).is_err());
+        assert!(
+            window
+                .write_many(&[WriteRequest {
+                    offset: 20,
+                    buf: &buf
+                }])
+                .is_err()
+        );
+        window
+            .write_many(&[WriteRequest {
+                offset: 0,
+                buf: &[7],
+            }])
+            .unwrap();
+        assert_eq!(whole.to_bytes()[10], 7);
+        assert_eq!(window.next_data(0).unwrap(), Some(0..20));
+        assert_eq!(window.next_data(20).unwrap(), None);
+        assert!(SubDevice::new(whole.clone(), 90, 11).is_err());
+        assert_eq!(SubDevice::from_offset(whole.clone(), 90).unwrap().len(), 10);
+        assert!(SubDevice::from_offset(whole, 101).is_err());
+    }
+}
