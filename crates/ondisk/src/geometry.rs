@@ -84,41 +84,8 @@ impl Geometry {
                 )
             })?;
         let cluster_bits = cluster_bits(sb, block_size)?;
-        let bits_per_bitmap = 8 * block_size.bytes();
-        let in_group = |field, value: u32, max: u32| {
-            NonZeroU32::new(value)
-                .filter(|v| v.get() <= max)
-                .ok_or_else(|| {
-                    bad(
-                        field,
-                        value.into(),
-                        "zero, or more than a bitmap block can hold",
-                    )
-                })
-        };
-        let clusters = if cluster_bits == 0 {
-            sb.s_blocks_per_group
-        } else {
-            sb.s_clusters_per_group
-        };
-        let clusters_per_group = in_group("s_clusters_per_group", clusters.get(), bits_per_bitmap)?;
-        let blocks_per_group = in_group(
-            "s_blocks_per_group",
-            sb.s_blocks_per_group.get(),
-            bits_per_bitmap << cluster_bits,
-        )?;
-        if blocks_per_group.get() != clusters_per_group.get() << cluster_bits {
-            return Err(bad(
-                "s_blocks_per_group",
-                blocks_per_group.get().into(),
-                "not clusters per group × cluster ratio",
-            ));
-        }
-        let inodes_per_group = in_group(
-            "s_inodes_per_group",
-            sb.s_inodes_per_group.get(),
-            bits_per_bitmap,
-        )?;
+        let (clusters_per_group, blocks_per_group, inodes_per_group) =
+            group_shape(sb, block_size, cluster_bits)?;
         let (blocks_count, groups_count) =
             count_groups(sb, block_size, cluster_bits, blocks_per_group)?;
         let inodes_count = groups_count.get().checked_mul(inodes_per_group.get());
@@ -320,6 +287,51 @@ fn cluster_bits(sb: &SuperBlock, block_size: BlockSize) -> Result<u8, Damage> {
             value: log.into(),
             why: "smaller than a block, or larger than 512 MiB",
         })
+}
+
+/// Clusters, blocks and inodes per group.
+fn group_shape(
+    sb: &SuperBlock,
+    block_size: BlockSize,
+    cluster_bits: u8,
+) -> Result<(NonZeroU32, NonZeroU32, NonZeroU32), Damage> {
+    let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
+    let bits_per_bitmap = 8 * block_size.bytes();
+    let in_group = |field, value: u32, max: u32| {
+        NonZeroU32::new(value)
+            .filter(|v| v.get() <= max)
+            .ok_or_else(|| {
+                bad(
+                    field,
+                    value.into(),
+                    "zero, or more than a bitmap block can hold",
+                )
+            })
+    };
+    let clusters = if cluster_bits == 0 {
+        sb.s_blocks_per_group
+    } else {
+        sb.s_clusters_per_group
+    };
+    let clusters_per_group = in_group("s_clusters_per_group", clusters.get(), bits_per_bitmap)?;
+    let blocks_per_group = in_group(
+        "s_blocks_per_group",
+        sb.s_blocks_per_group.get(),
+        bits_per_bitmap << cluster_bits,
+    )?;
+    if blocks_per_group.get() != clusters_per_group.get() << cluster_bits {
+        return Err(bad(
+            "s_blocks_per_group",
+            blocks_per_group.get().into(),
+            "not clusters per group × cluster ratio",
+        ));
+    }
+    let inodes_per_group = in_group(
+        "s_inodes_per_group",
+        sb.s_inodes_per_group.get(),
+        bits_per_bitmap,
+    )?;
+    Ok((clusters_per_group, blocks_per_group, inodes_per_group))
 }
 
 fn count_groups(

@@ -1,0 +1,35 @@
+# Everything a developer or continuous integration runs, by one word each.
+.PHONY: help setup demo build test test-long bench clean
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+
+help:
+	@echo 'make demo       an image of real files of this machine: built, listed, read back, judged by e2fsck'
+	@echo 'make test       everything that continuous integration runs'
+	@echo 'make test-long  the same tests with many more random cases, optimised'
+	@echo 'make bench      the benchmarks'
+	@echo 'make setup      installs the tools that tests and demo use (apt, when root), or says what is missing'
+
+setup:
+	@scripts/setup
+
+demo: setup build
+	@UEXT4="$$($(CARGO) metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/uext4" scripts/demo
+
+build:
+	$(CARGO) build --locked --release --package uext4-cli
+
+test:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace
+
+test-long:
+	PROPTEST_CASES=20000 UEXT4_LONG=1 $(CARGO) test --locked --workspace --release
+
+bench:
+	$(CARGO) bench --locked --workspace
+
+clean:
+	$(CARGO) clean

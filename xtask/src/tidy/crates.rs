@@ -1,0 +1,213 @@
+//! Rules on crates: who may import whom, licences, lints, and who may lay out bytes.
+
+use super::{Complaint, File};
+
+/// Crate (its folder) and the crates of ours it may import. A new crate gets a line here.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("ondisk", &[]),
+    ("blockdev", &[]),
+    ("extent-status", &["ondisk"]),
+    ("buffer-cache", &["ondisk", "blockdev"]),
+    ("mballoc", &["ondisk"]),
+    ("mbcache", &[]),
+    ("writeback", &["ondisk", "blockdev"]),
+    ("jbd2", &["ondisk", "blockdev", "buffer-cache"]),
+    (
+        "ext4",
+        &[
+            "ondisk",
+            "blockdev",
+            "extent-status",
+            "buffer-cache",
+            "mballoc",
+            "mbcache",
+            "writeback",
+            "jbd2",
+        ],
+    ),
+    ("mkfs", &["ondisk", "blockdev"]),
+    ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
+    ("fuse", &["ondisk", "blockdev", "ext4"]),
+    (
+        "cli",
+        &["ondisk", "blockdev", "ext4", "mkfs", "image", "fuse"],
+    ),
+];
+/// May import everything; nothing may import it.
+const LAB: &str = "lab";
+/// Imports nothing of ours.
+const XTASK: &str = "xtask";
+/// The licence of every package.
+const LICENSE: &str = "MIT OR Apache-2.0";
+/// Crates that may lay out bytes: the format itself, and the partition tables around it.
+const LAYS_OUT_BYTES: [&str; 2] = ["ondisk", "blockdev"];
+
+/// Checks every manifest and the layout rule.
+pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
+    for file in files.iter().filter(|f| f.name() == "Cargo.toml") {
+        match file.text.parse::<toml::Table>() {
+            Ok(manifest) if file.path == "Cargo.toml" => workspace(file, &manifest, complaints),
+            Ok(manifest) => package(file, &manifest, complaints),
+            Err(error) => complaints.push(file.complain(0, format!("does not parse: {error}"))),
+        }
+    }
+    for file in files.iter().filter(|f| f.is_rust()) {
+        layout(file, complaints);
+    }
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        if !files.iter().any(|f| f.path == name) {
+            complaints.push(Complaint {
+                path: name.to_owned(),
+                line: 0,
+                what: "is missing".to_owned(),
+            });
+        }
+    }
+}
+
+fn workspace(file: &File, manifest: &toml::Table, complaints: &mut Vec<Complaint>) {
+    let lint = look_up(manifest, &["workspace", "lints", "rust", "unsafe_code"]);
+    if lint.and_then(toml::Value::as_str) != Some("forbid") {
+        complaints.push(file.complain(0, "unsafe code must be forbidden for the workspace"));
+    }
+    let license = look_up(manifest, &["workspace", "package", "license"]);
+    if license.and_then(toml::Value::as_str) != Some(LICENSE) {
+        complaints.push(file.complain(0, format!("the licence must be {LICENSE}")));
+    }
+}
+
+fn package(file: &File, manifest: &toml::Table, complaints: &mut Vec<Complaint>) {
+    let inherits =
+        |path: &[&str]| look_up(manifest, path).and_then(toml::Value::as_bool) == Some(true);
+    let license = look_up(manifest, &["package", "license"]).and_then(toml::Value::as_str);
+    if !inherits(&["package", "license", "workspace"]) && license != Some(LICENSE) {
+        complaints.push(file.complain(0, "no licence (`license.workspace = true`)"));
+    }
+    let Some(folder) = folder(&file.path) else {
+        return;
+    };
+    if !inherits(&["lints", "workspace"]) {
+        complaints.push(file.complain(0, "does not take the workspace's lints"));
+    }
+    for (kind, rooted) in [
+        ("dependencies", true),
+        ("dev-dependencies", false),
+        ("build-dependencies", true),
+    ] {
+        let table = look_up(manifest, &[kind]).and_then(toml::Value::as_table);
+        for imported in table.into_iter().flat_map(toml::Table::keys) {
+            if let Some(imported) = ours(imported) {
+                complaints
+                    .extend(arrow(folder, imported, rooted).map(|what| file.complain(0, what)));
+            }
+        }
+    }
+}
+
+/// What is wrong with `folder` importing `imported`; tests (`rooted` false) may look upwards.
+fn arrow(folder: &str, imported: &str, rooted: bool) -> Option<String> {
+    if folder == LAB {
+        return None;
+    }
+    if imported == LAB || folder == XTASK {
+        return Some(format!("{folder} must not import {imported}"));
+    }
+    let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == folder) else {
+        return Some(format!(
+            "{folder} has no line in the table of crates (xtask)"
+        ));
+    };
+    let wrong = rooted && !allowed.contains(&imported);
+    wrong.then(|| format!("{folder} must not import {imported}, only {allowed:?}"))
+}
+
+/// The folder of one of our packages: `uext4-mkfs` is `mkfs`, the engine `uext4` is `ext4`.
+fn ours(package: &str) -> Option<&str> {
+    match package {
+        "uext4" => Some("ext4"),
+        _ => package.strip_prefix("uext4-"),
+    }
+}
+
+/// The folder of a manifest that belongs to the workspace.
+fn folder(path: &str) -> Option<&str> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        ["crates", folder, "Cargo.toml"] => Some(folder),
+        ["xtask", "Cargo.toml"] => Some(XTASK),
+        ["lab", ..] => Some(LAB),
+        _ => None,
+    }
+}
+
+/// Only the format's own crate declares structs that lie on a disk.
+fn layout(file: &File, complaints: &mut Vec<Complaint>) {
+    let Some(folder) = file
+        .path
+        .strip_prefix("crates/")
+        .and_then(|p| p.split('/').next())
+    else {
+        return;
+    };
+    if LAYS_OUT_BYTES.contains(&folder) {
+        return;
+    }
+    for (index, line) in file.text.lines().enumerate() {
+        let code = line.trim_start();
+        let derives = code.starts_with("#[derive")
+            && (code.contains("FromBytes") || code.contains("IntoBytes"));
+        if derives || code.starts_with("#[repr(C") {
+            complaints.push(file.complain(index + 1, "only ondisk lays out structs on disk"));
+        }
+    }
+}
+
+fn look_up<'a>(table: &'a toml::Table, path: &[&str]) -> Option<&'a toml::Value> {
+    let (first, rest) = path.split_first()?;
+    let value = table.get(*first)?;
+    if rest.is_empty() {
+        Some(value)
+    } else {
+        look_up(value.as_table()?, rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_point_downwards() {
+        for (index, (name, allowed)) in ARROWS.iter().enumerate() {
+            for imported in *allowed {
+                let below = ARROWS[..index].iter().any(|(lower, _)| lower == imported);
+                assert!(
+                    below,
+                    "{name} imports {imported}, which does not stand above it"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_arrows_are_found() {
+        assert!(arrow("ondisk", "blockdev", true).is_some());
+        assert!(arrow("mkfs", "ext4", true).is_some());
+        assert!(arrow("mkfs", "ext4", false).is_none());
+        assert!(arrow("mkfs", LAB, false).is_some());
+        assert!(arrow("cli", "image", true).is_none());
+        assert!(arrow("stranger", "ondisk", true).is_some());
+    }
+
+    #[test]
+    fn a_bare_manifest_is_complained_about() {
+        let file = File {
+            path: "crates/mkfs/Cargo.toml".to_owned(),
+            text: "[package]\n[dependencies]\nuext4.workspace = true\n".to_owned(),
+        };
+        let mut complaints = Vec::new();
+        check(&[file], &mut complaints);
+        // Licence, lints, arrow, and the two missing licence texts.
+        assert_eq!(complaints.len(), 5, "{complaints:?}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The order of the engine's modules: imports go downwards only.
+//!
+//! Modules of one level may import each other as long as no circle comes of it. Imports made by
+//! tests do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::{self, Visit};
+
+use super::source::is_test;
+use super::{Complaint, File};
+
+/// Where the engine's modules live.
+const ENGINE: &str = "crates/ext4/src/";
+/// The levels, top first. A new module gets its place here.
+const LEVELS: &[&[&str]] = &[
+    &["lib"],
+    &["super_"],
+    &["bulk"],
+    &["namei", "file", "xattr", "acl", "quota", "check"],
+    &["truncate"],
+    &["htree"],
+    &["dir"],
+    &["map"],
+    &["extents", "indirect"],
+    &["ialloc"],
+    &["inode"],
+    &["sbi"],
+    &["memory"],
+    &["error"],
+];
+
+/// Checks all modules of the engine.
+pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
+    let mut siblings: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for file in files
+        .iter()
+        .filter(|f| f.is_rust() && f.path.starts_with(ENGINE))
+    {
+        let module = module_of(&file.path[ENGINE.len()..]);
+        let Some((from_level, module)) = place(module) else {
+            complaints.push(file.complain(0, "has no place in the order of modules (xtask)"));
+            continue;
+        };
+        for (imported, line) in imports(&file.text) {
+            let Some((to_level, imported)) = place(&imported) else {
+                // A name that is no module: something the root re-exports.
+                let what = format!("imports `crate::{imported}`: name its module instead");
+                complaints.push(file.complain(line, what));
+                continue;
+            };
+            if to_level < from_level {
+                let what = format!("{module} must not import {imported}, which is above it");
+                complaints.push(file.complain(line, what));
+            } else if to_level == from_level && imported != module {
+                siblings.entry(module).or_default().insert(imported);
+            }
+        }
+    }
+    for module in siblings.keys() {
+        if reaches(&siblings, module, module, &mut BTreeSet::new()) {
+            complaints.push(Complaint {
+                path: format!("{ENGINE}{module}.rs"),
+                line: 0,
+                what: "is part of a circle of imports on its level".to_owned(),
+            });
+        }
+    }
+}
+
+/// The top-level module a file belongs to; `super.rs` is called `super_`, for `super` is taken.
+fn module_of(path: &str) -> &str {
+    let first = path.split('/').next().unwrap_or_default();
+    match first.strip_suffix(".rs").unwrap_or(first) {
+        "super" => "super_",
+        stem => stem,
+    }
+}
+
+fn place(module: &str) -> Option<(usize, &'static str)> {
+    LEVELS.iter().enumerate().find_map(|(level, names)| {
+        let name = names.iter().find(|name| **name == module)?;
+        Some((level, *name))
+    })
+}
+
+fn reaches<'a>(
+    graph: &BTreeMap<&'a str, BTreeSet<&'a str>>,
+    from: &str,
+    to: &str,
+    seen: &mut BTreeSet<&'a str>,
+) -> bool {
+    graph
+        .get(from)
+        .into_iter()
+        .flatten()
+        .any(|next| *next == to || seen.insert(next) && reaches(graph, next, to, seen))
+}
+
+/// Every first name after `crate::` outside tests, with its line.
+fn imports(text: &str) -> Vec<(String, usize)> {
+    let mut visitor = Imports { found: Vec::new() };
+    // A file that does not parse has its complaint from another rule.
+    if let Ok(file) = syn::parse_file(text) {
+        visitor.visit_file(&file);
+    }
+    visitor.found
+}
+
+struct Imports {
+    found: Vec<(String, usize)>,
+}
+
+impl Imports {
+    fn add(&mut self, name: &syn::Ident) {
+        self.found
+            .push((name.to_string(), name.span().start().line));
+    }
+
+    fn tree(&mut self, tree: &syn::UseTree) {
+        match tree {
+            syn::UseTree::Path(path) => self.add(&path.ident),
+            syn::UseTree::Name(name) => self.add(&name.ident),
+            syn::UseTree::Rename(rename) => self.add(&rename.ident),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(tree)),
+            syn::UseTree::Glob(glob) => {
+                let line = glob.star_token.spans[0].start().line;
+                self.found.push(("*".to_owned(), line));
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Imports {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if let syn::UseTree::Path(path) = &item.tree
+            && path.ident == "crate"
+            && !is_test(&item.attrs)
+        {
+            self.tree(&path.tree);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let mut segments = path.segments.iter();
+        if segments.next().is_some_and(|first| first.ident == "crate")
+            && let Some(second) = segments.next()
+        {
+            self.add(&second.ident);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints_on(modules: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<File> = modules
+            .iter()
+            .map(|(name, text)| File {
+                path: format!("{ENGINE}{name}"),
+                text: (*text).to_owned(),
+            })
+            .collect();
+        let mut complaints = Vec::new();
+        check(&files, &mut complaints);
+        complaints.into_iter().map(|c| c.to_string()).collect()
+    }
+
+    #[test]
+    fn downward_imports_pass() {
+        let found = complaints_on(&[
+            ("super.rs", "use crate::sbi::Sbi;"),
+            ("dir.rs", "use crate::{inode::Inode, sbi};"),
+            (
+                "dir/linear.rs",
+                "use crate::dir::Entry; fn f(_: crate::sbi::Sbi) {}",
+            ),
+            (
+                "sbi.rs",
+                "#[cfg(test)] mod tests { use crate::super_::open; }",
+            ),
+        ]);
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn upward_imports_are_found() {
+        let found = complaints_on(&[
+            ("sbi.rs", "use crate::dir::Entry;"),
+            ("inode.rs", "fn f(_: crate::super_::Open) {}"),
+            ("map.rs", "use crate::Filesystem;"),
+            ("oddity.rs", ""),
+        ]);
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn circles_on_one_level_are_found() {
+        let found = complaints_on(&[
+            ("file.rs", "use crate::xattr::get;"),
+            ("xattr.rs", "use crate::acl::wire;"),
+        ]);
+        assert!(found.is_empty(), "{found:?}");
+        let found = complaints_on(&[
+            ("file.rs", "use crate::xattr::get;"),
+            ("xattr.rs", "use crate::file::read;"),
+        ]);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}
