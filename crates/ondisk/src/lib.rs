@@ -9,11 +9,13 @@
 //!
 //! Only this crate knows an offset.
 
+pub mod acl;
 pub mod checksum;
 pub mod dir_entry;
 pub mod extent;
 pub mod features;
 pub mod group_desc;
+pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod journal;
