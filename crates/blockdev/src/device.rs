@@ -41,6 +41,12 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// Whether writes, discards and flushes of them are refused.
     fn is_read_only(&self) -> bool;
 
+    /// Bytes of a sector as the medium addresses it, which partition tables count in: 512 where
+    /// nothing else is known. No alignment of requests follows from it.
+    fn sector_size(&self) -> u32 {
+        512
+    }
+
     /// Fills `buf` from `offset`.
     ///
     /// # Errors

@@ -38,6 +38,12 @@ pub enum Error {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// Another program holds the lock of the file.
+    #[error("{} is in use by another program", path.display())]
+    Locked {
+        /// The path as given.
+        path: PathBuf,
+    },
 }
 
 impl Error {

@@ -1,19 +1,37 @@
-//! Image files and block devices.
+//! Image files and block devices of the machine.
+//!
+//! Every transfer names its place (`pread`, `pwrite` and their vector forms), so threads share one
+//! descriptor without a lock. The file position is used by nobody but `lseek`'s search for holes,
+//! which tells its answer and does not care where it was left.
+//!
+//! Left out: direct I/O, `io_uring`, and looking for holes before a read. The kernel answers a read
+//! of a hole from nothing, while asking where a hole ends walks the whole run of data on tmpfs; who
+//! reads much in order asks [`BlockDevice::next_data`] once a run.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::Path;
+use std::fs::{File, FileType, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom as StdSeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{BlockDevice, Error};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::{BlockDevice, Error, ReadRequest, WriteRequest};
+
+/// Vectors the kernel takes in one call (`UIO_MAXIOV`).
+const VECTORS_MAX: usize = 1024;
+
+/// Zeroes are written in pieces of this many bytes where the medium knows no holes.
+const ZEROES: usize = 256 * 1024;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Writes are refused, and the file is opened so that it cannot change.
     ReadOnly,
-    /// Reads and writes.
+    /// Reads and writes. A block device that is mounted or otherwise held is not opened so.
     ReadWrite,
 }
 
@@ -21,41 +39,79 @@ pub enum Access {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    path: PathBuf,
     len: AtomicU64,
     access: Access,
+    sector_size: u32,
+    is_block_device: bool,
+}
+
+/// Says what is wrong with a path that is no device, in words a user understands.
+fn check_kind(kind: FileType) -> io::Result<()> {
+    let reason = if kind.is_file() || kind.is_block_device() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "is a directory, not an image file or a block device"
+    } else {
+        "is neither an image file nor a block device"
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
+
+fn open_file(path: &Path, access: Access) -> io::Result<File> {
+    // Looked at before it is opened, because opening a pipe waits for its other end.
+    let kind = std::fs::metadata(path)?.file_type();
+    check_kind(kind)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == Access::ReadWrite);
+    if kind.is_block_device() && access == Access::ReadWrite {
+        // Without creation this means: fail if it is mounted or part of another device.
+        // OK to unwrap: the flag is one low bit.
+        options.custom_flags(i32::try_from(OFlags::EXCL.bits()).unwrap());
+    }
+    options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "is in use: mounted, or held by another program",
+        ),
+        _ => error,
+    })
 }
 
 impl FileDevice {
-    /// Opens an image file or block device.
+    /// Opens an image file or a block device.
     ///
     /// # Errors
-    /// [`Error::Open`] if it cannot be opened or is neither of the two.
+    /// [`Error::Open`] if it cannot be opened, is neither of the two, or is a block device in use
+    /// that was to be written.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
         let path = path.as_ref();
         let open_error = |source| Error::Open {
             path: path.to_owned(),
             source,
         };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(access == Access::ReadWrite)
-            .open(path)
-            .map_err(open_error)?;
+        let mut file = open_file(path, access).map_err(open_error)?;
         let kind = file.metadata().map_err(open_error)?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            let reason = "neither a regular file nor a block device";
-            return Err(open_error(std::io::Error::other(reason)));
-        }
-        // The end of a block device is found only by going there.
-        let len = file.seek(SeekFrom::End(0)).map_err(open_error)?;
+        check_kind(kind).map_err(open_error)?;
+        // The length of a block device is found only by going to its end.
+        let len = file.seek(StdSeekFrom::End(0)).map_err(open_error)?;
+        let is_block_device = kind.is_block_device();
+        let sector_size = match is_block_device {
+            true => rustix::fs::ioctl_blksszget(&file).unwrap_or(512),
+            false => 512,
+        };
+        let path = path.to_owned();
         Ok(Self {
             file,
+            path,
             len: AtomicU64::new(len),
             access,
+            sector_size,
+            is_block_device,
         })
     }
 
-    /// Makes a new sparse file of `len` bytes.
+    /// Makes a new file of `len` bytes that is one hole.
     ///
     /// # Errors
     /// [`Error::Open`] if it exists already or cannot be made.
@@ -65,17 +121,51 @@ impl FileDevice {
             path: path.to_owned(),
             source,
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)
-            .map_err(open_error)?;
-        file.set_len(len).map_err(open_error)?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(path);
+        let file = file.map_err(open_error)?;
+        if let Err(source) = file.set_len(len) {
+            // Nobody asked for an empty file; that it stays where removing fails is no new harm.
+            let _ = std::fs::remove_file(path);
+            return Err(open_error(source));
+        }
         Ok(Self {
             file,
+            path: path.to_owned(),
             len: AtomicU64::new(len),
             access: Access::ReadWrite,
+            sector_size: 512,
+            is_block_device: false,
+        })
+    }
+
+    /// The path it was opened under.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is a block device and not a file.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// Takes the advisory lock (`flock`) that well-behaved programs ask for before they use an
+    /// image: one exclusive holder or many shared ones. Held until the device is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] at once if another program holds it; [`Error::Io`].
+    pub fn lock(&self, exclusive: bool) -> Result<(), Error> {
+        let taken = match exclusive {
+            true => self.file.try_lock(),
+            false => self.file.try_lock_shared(),
+        };
+        taken.map_err(|error| match error {
+            TryLockError::WouldBlock => Error::Locked {
+                path: self.path.clone(),
+            },
+            TryLockError::Error(source) => Error::io("lock", 0, source),
         })
     }
 
@@ -100,6 +190,63 @@ impl FileDevice {
         }
         Error::check_range(offset, len, self.len())
     }
+
+    /// Writes zeroes over the data of a range, leaving its holes alone.
+    fn write_zeroes(&self, range: Range<u64>) -> Result<(), Error> {
+        let zeroes =
+            vec![0; ZEROES.min(usize::try_from(range.end - range.start).unwrap_or(ZEROES))];
+        let mut at = range.start;
+        while let Some(data) = self.next_data(at)?.filter(|data| data.start < range.end) {
+            at = data.start;
+            let end = data.end.min(range.end);
+            while at < end {
+                let count = usize::try_from(end - at)
+                    .unwrap_or(ZEROES)
+                    .min(zeroes.len());
+                self.write_at(at, &zeroes[..count])?;
+                at += count as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many of the first of `spans` (offset, length) follow one another without a gap, and fit in
+/// one vector call.
+fn adjacent(spans: impl Iterator<Item = (u64, usize)>) -> usize {
+    let mut expected = None;
+    spans
+        .take(VECTORS_MAX)
+        .take_while(|&(offset, len)| {
+            let follows = expected.is_none_or(|expected| expected == offset);
+            expected = offset.checked_add(len as u64);
+            follows
+        })
+        .count()
+}
+
+/// Repeats a vector call until it has moved everything: the kernel may stop short at any byte.
+fn transfer_all<V>(
+    mut vectors: &mut [V],
+    mut offset: u64,
+    call: impl Fn(&mut [V], u64) -> Result<usize, Errno>,
+    advance: impl Fn(&mut &mut [V], usize),
+    op: &'static str,
+) -> Result<(), Error> {
+    // Empty vectors at the front are skipped, so that a zero below always means the end.
+    advance(&mut vectors, 0);
+    while !vectors.is_empty() {
+        match call(vectors, offset) {
+            Ok(0) => return Err(Error::io(op, offset, io::ErrorKind::UnexpectedEof)),
+            Ok(moved) => {
+                advance(&mut vectors, moved);
+                offset += moved as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::io(op, offset, errno)),
+        }
+    }
+    Ok(())
 }
 
 impl BlockDevice for FileDevice {
@@ -111,6 +258,10 @@ impl BlockDevice for FileDevice {
         self.access == Access::ReadOnly
     }
 
+    fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         Error::check_range(offset, buf.len() as u64, self.len())?;
         self.file
@@ -118,11 +269,57 @@ impl BlockDevice for FileDevice {
             .map_err(|source| Error::io("read", offset, source))
     }
 
+    fn read_many(&self, mut requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
+        let len = self.len();
+        for request in requests.iter() {
+            Error::check_range(request.offset, request.buf.len() as u64, len)?;
+        }
+        let mut vectors = Vec::new();
+        while !requests.is_empty() {
+            let count = adjacent(requests.iter().map(|r| (r.offset, r.buf.len())));
+            let (group, rest) = requests.split_at_mut(count);
+            requests = rest;
+            let offset = group[0].offset;
+            vectors.clear();
+            vectors.extend(group.iter_mut().map(|r| IoSliceMut::new(r.buf)));
+            transfer_all(
+                &mut vectors,
+                offset,
+                |vectors, offset| rustix::io::preadv(&self.file, vectors, offset),
+                IoSliceMut::advance_slices,
+                "read",
+            )?;
+        }
+        Ok(())
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         self.check_write(offset, buf.len() as u64)?;
         self.file
             .write_all_at(buf, offset)
             .map_err(|source| Error::io("write", offset, source))
+    }
+
+    fn write_many(&self, mut requests: &[WriteRequest<'_>]) -> Result<(), Error> {
+        for request in requests {
+            self.check_write(request.offset, request.buf.len() as u64)?;
+        }
+        let mut vectors = Vec::new();
+        while !requests.is_empty() {
+            let count = adjacent(requests.iter().map(|r| (r.offset, r.buf.len())));
+            let (group, rest) = requests.split_at(count);
+            requests = rest;
+            vectors.clear();
+            vectors.extend(group.iter().map(|r| IoSlice::new(r.buf)));
+            transfer_all(
+                &mut vectors,
+                group[0].offset,
+                |vectors, offset| rustix::io::pwritev(&self.file, vectors, offset),
+                IoSlice::advance_slices,
+                "write",
+            )?;
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<(), Error> {
@@ -133,15 +330,45 @@ impl BlockDevice for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_write(offset, len)?;
-        let zeroes = vec![0; len.min(1 << 20) as usize];
-        let mut at = offset;
-        let end = offset + len;
-        while at < end {
-            let count = (end - at).min(zeroes.len() as u64);
-            self.write_at(at, &zeroes[..count as usize])?;
-            at += count;
+        if len == 0 {
+            return Ok(());
         }
-        Ok(())
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match rustix::fs::fallocate(&self.file, flags, offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                // No holes here, or (a block device) the range is not whole sectors.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => {
+                    return self.write_zeroes(offset..offset + len);
+                }
+                Err(errno) => return Err(Error::io("discard", offset, errno)),
+            }
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        let len = self.len();
+        if offset >= len {
+            return Ok(None);
+        }
+        if self.is_block_device {
+            return Ok(Some(offset..len));
+        }
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start.max(offset),
+            Err(Errno::NXIO) => return Ok(None),
+            // A file system that knows no holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Some(offset..len)),
+            Err(errno) => return Err(Error::io("seek to data", offset, errno)),
+        };
+        // The rest may be data where the end of the run cannot be told, or another thread has just
+        // punched the run away.
+        let end = match rustix::fs::seek(&self.file, SeekFrom::Hole(start)) {
+            Ok(end) if end > start => end.min(len),
+            _ => len,
+        };
+        Ok((start < end).then_some(start..end))
     }
 }
 
@@ -149,21 +376,26 @@ impl BlockDevice for FileDevice {
 mod tests {
     use super::*;
 
+    fn new_device(len: u64) -> (tempfile::TempDir, FileDevice) {
+        let dir = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(dir.path().join("image"), len).unwrap();
+        (dir, device)
+    }
+
     #[test]
     fn a_file_holds_what_is_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image");
-        let device = FileDevice::create(&path, 10_000).unwrap();
+        let (_dir, device) = new_device(10_000);
         device.write_at(9_000, &[1; 1000]).unwrap();
         assert!(matches!(
             device.write_at(9_001, &[1; 1000]),
             Err(Error::OutOfRange { .. })
         ));
         device.discard(9_500, 100).unwrap();
+        device.discard(10_000, 0).unwrap();
         device.set_len(20_000).unwrap();
         device.flush().unwrap();
-        let reader = FileDevice::open(&path, Access::ReadOnly).unwrap();
-        assert_eq!(reader.len(), 20_000);
+        let reader = FileDevice::open(device.path(), Access::ReadOnly).unwrap();
+        assert_eq!((reader.len(), reader.sector_size()), (20_000, 512));
         let mut bytes = vec![9; 20_000];
         reader.read_at(0, &mut bytes).unwrap();
         let mut expected = vec![0; 20_000];
@@ -171,13 +403,173 @@ mod tests {
         expected[9_600..10_000].fill(1);
         assert_eq!(bytes, expected);
         assert!(matches!(reader.write_at(0, &[1]), Err(Error::ReadOnly)));
+        assert!(matches!(reader.discard(0, 1), Err(Error::ReadOnly)));
+        assert!(matches!(reader.set_len(1), Err(Error::ReadOnly)));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_named() {
+        let (dir, device) = new_device(0);
+        let refused = |path: &Path| {
+            FileDevice::open(path, Access::ReadOnly)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(
+            refused(dir.path()).ends_with("is a directory, not an image file or a block device")
+        );
+        assert!(refused(Path::new("/dev/null")).contains("/dev/null: is neither"));
+        assert!(refused(&dir.path().join("absent")).contains("No such file"));
         assert!(matches!(
-            FileDevice::create(&path, 1),
+            FileDevice::create(device.path(), 1),
             Err(Error::Open { .. })
         ));
+        let too_long = dir.path().join("too-long");
+        assert!(FileDevice::create(&too_long, u64::MAX).is_err());
+        assert!(!too_long.exists());
+        assert_eq!(device.next_data(0).unwrap(), None);
+    }
+
+    #[test]
+    fn batches_are_joined_in_any_number_and_order() {
+        const PIECE: usize = 33;
+        const PIECES: usize = 3 * VECTORS_MAX + 5;
+        let (_dir, device) = new_device((PIECE * PIECES) as u64);
+        let bytes: Vec<u8> = (0..PIECE * PIECES).map(|i| (i * 7 % 251) as u8).collect();
+        let offset = |piece: usize| (piece * PIECE) as u64;
+        let mut requests: Vec<_> = bytes.chunks(PIECE).enumerate().collect();
+        // One piece out of order, one in two halves, and empty ones between.
+        requests.swap(10, 20);
+        let mut writes: Vec<_> = requests
+            .iter()
+            .map(|&(piece, buf)| WriteRequest {
+                offset: offset(piece),
+                buf,
+            })
+            .collect();
+        let (left, right) = writes[30].buf.split_at(5);
+        writes[30].buf = left;
+        writes.insert(
+            31,
+            WriteRequest {
+                offset: offset(30) + 5,
+                buf: right,
+            },
+        );
+        writes.insert(
+            0,
+            WriteRequest {
+                offset: 0,
+                buf: &[],
+            },
+        );
+        writes.push(WriteRequest {
+            offset: device.len(),
+            buf: &[],
+        });
+        device.write_many(&writes).unwrap();
+        device.write_many(&[]).unwrap();
+
+        let mut back = vec![0; bytes.len()];
+        let mut reads: Vec<_> = back
+            .chunks_mut(PIECE)
+            .enumerate()
+            .map(|(piece, buf)| ReadRequest {
+                offset: offset(piece),
+                buf,
+            })
+            .collect();
+        reads.swap(1, 2000);
+        device.read_many(&mut reads).unwrap();
+        assert_eq!(back, bytes);
+
+        let last = WriteRequest {
+            offset: device.len(),
+            buf: &[1],
+        };
+        let first = WriteRequest {
+            offset: 0,
+            buf: &[255],
+        };
+        assert!(device.write_many(&[first, last]).is_err());
+        device.read_at(0, &mut back[..1]).unwrap();
+        assert_eq!(
+            back[0], bytes[0],
+            "nothing is written of a batch that does not fit"
+        );
+    }
+
+    #[test]
+    fn a_file_cut_short_by_others_is_an_error() {
+        let (_dir, device) = new_device(8192);
+        File::options()
+            .write(true)
+            .open(device.path())
+            .unwrap()
+            .set_len(100)
+            .unwrap();
+        let (mut one, mut two) = ([0; 80], [0; 80]);
+        let mut reads = [
+            ReadRequest {
+                offset: 0,
+                buf: &mut one,
+            },
+            ReadRequest {
+                offset: 80,
+                buf: &mut two,
+            },
+        ];
+        let error = device.read_many(&mut reads).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Io {
+                    op: "read",
+                    offset: 100,
+                    ..
+                }
+            ),
+            "{error}"
+        );
         assert!(matches!(
-            FileDevice::open(dir.path(), Access::ReadOnly),
-            Err(Error::Open { .. })
+            device.read_at(80, &mut two),
+            Err(Error::Io { .. })
         ));
+        assert_eq!(device.next_data(200).unwrap(), None);
+    }
+
+    #[test]
+    fn zeroes_are_written_over_data_alone() {
+        let (_dir, device) = new_device(4 << 20);
+        device.write_at(1 << 20, &vec![7; 1 << 20]).unwrap();
+        device.write_zeroes((1 << 20) + 3..3 << 20).unwrap();
+        let mut bytes = vec![0; 4 << 20];
+        device.read_at(0, &mut bytes).unwrap();
+        assert!(bytes[1 << 20..].starts_with(&[7, 7, 7, 0]));
+        assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 3);
+        if device.next_data(0).unwrap() == Some(1 << 20..2 << 20) {
+            assert_eq!(
+                device.next_data(2 << 20).unwrap(),
+                None,
+                "no hole was filled"
+            );
+        }
+    }
+
+    #[test]
+    fn locks_exclude_one_another() {
+        let (_dir, device) = new_device(1);
+        let other = FileDevice::open(device.path(), Access::ReadOnly).unwrap();
+        device.lock(false).unwrap();
+        other.lock(false).unwrap();
+        assert!(matches!(device.lock(true), Err(Error::Locked { .. })));
+        drop(other);
+        device.lock(true).unwrap();
+        let other = FileDevice::open(device.path(), Access::ReadOnly).unwrap();
+        let error = other.lock(false).unwrap_err();
+        assert!(
+            error.to_string().ends_with("is in use by another program"),
+            "{error}"
+        );
     }
 }

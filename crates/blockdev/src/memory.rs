@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use parking_lot::RwLock;
 
@@ -14,7 +15,8 @@ use crate::{BlockDevice, Error};
 const CHUNK: usize = 16 * 1024;
 const CHUNK_U64: u64 = CHUNK as u64;
 
-type Chunk = Box<[u8]>;
+/// Shared with snapshots until it is written to.
+type Chunk = Arc<[u8]>;
 
 /// A sparse device in memory. Cheap when empty, lost when dropped; a flush does nothing.
 #[derive(Debug)]
@@ -86,7 +88,8 @@ impl MemoryDevice {
         bytes
     }
 
-    /// A copy that holds the same bytes and is written to on its own.
+    /// A copy that holds the same bytes and is written to on its own. Costs no more than a list
+    /// of chunks; each is copied when one of the two is written there.
     #[must_use]
     pub fn snapshot(&self) -> Self {
         Self {
@@ -112,11 +115,11 @@ impl MemoryDevice {
         for piece in pieces(offset, buf.len()) {
             let source = &buf[piece.buf];
             if let Some(chunk) = chunks.get_mut(&piece.chunk) {
-                chunk[piece.inside].copy_from_slice(source);
+                Arc::make_mut(chunk)[piece.inside].copy_from_slice(source);
             } else if source.iter().any(|&byte| byte != 0) {
-                let mut chunk = vec![0; CHUNK].into_boxed_slice();
+                let mut chunk = vec![0; CHUNK];
                 chunk[piece.inside].copy_from_slice(source);
-                chunks.insert(piece.chunk, chunk);
+                chunks.insert(piece.chunk, chunk.into());
             }
         }
     }
@@ -169,7 +172,7 @@ impl BlockDevice for MemoryDevice {
             if from == 0 && to == CHUNK {
                 chunks.remove(&nr);
             } else if let Some(chunk) = chunks.get_mut(&nr) {
-                chunk[from..to].fill(0);
+                Arc::make_mut(chunk)[from..to].fill(0);
             }
         }
         Ok(())

@@ -57,6 +57,10 @@ impl BlockDevice for SubDevice {
         self.device.is_read_only()
     }
 
+    fn sector_size(&self) -> u32 {
+        self.device.sector_size()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.check(offset, buf.len() as u64)?;
         self.device.read_at(self.start + offset, buf)
