@@ -1,0 +1,122 @@
+//! One block in memory, and the pin its holder has.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+use uext4_ondisk::Pblk;
+
+use crate::VerifyTag;
+use crate::shard::DirtySet;
+
+/// Stands for the data of a block that has not come in.
+static NO_DATA: LazyLock<Arc<[u8]>> = LazyLock::new(|| Arc::from([]));
+
+/// A block as the table holds it.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) block: Pblk,
+    /// Where the block is noted while it is dirty: that of its shard.
+    dirty_set: Arc<DirtySet>,
+    /// Used since the clock hand last came by.
+    pub(crate) referenced: AtomicBool,
+    /// Held by the one thread that reads the block from the device.
+    pub(crate) io: Mutex<()>,
+    pub(crate) state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) data: Arc<[u8]>,
+    /// `data` is the block's content.
+    pub(crate) uptodate: bool,
+    /// `data` differs from the device.
+    pub(crate) dirty: bool,
+    pub(crate) verified: Option<VerifyTag>,
+}
+
+impl Inner {
+    pub(crate) fn new(block: Pblk, dirty_set: Arc<DirtySet>) -> Self {
+        Self {
+            block,
+            dirty_set,
+            referenced: AtomicBool::new(true),
+            io: Mutex::new(()),
+            state: Mutex::new(State {
+                data: Arc::clone(&NO_DATA),
+                uptodate: false,
+                dirty: false,
+                verified: None,
+            }),
+        }
+    }
+
+    /// Tells the clock that the block is in use; writes only if that is news.
+    pub(crate) fn touch(&self) {
+        if !self.referenced.load(Relaxed) {
+            self.referenced.store(true, Relaxed);
+        }
+    }
+
+    /// Notes that the data differs from the device; `state` is this buffer's.
+    pub(crate) fn set_dirty(&self, state: &mut State) {
+        state.uptodate = true;
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty_set.insert(self.block);
+        }
+    }
+
+    /// Notes that the data needs no write; `state` is this buffer's.
+    pub(crate) fn clear_dirty(&self, state: &mut State) {
+        if state.dirty {
+            state.dirty = false;
+            self.dirty_set.remove(self.block);
+        }
+    }
+}
+
+/// A pinned block: it stays in the cache as long as this value or a clone of it lives.
+///
+/// Cheap to clone, and usable from any thread. A buffer may outlive its cache; changes made
+/// after that are lost.
+#[derive(Clone)]
+pub struct Buffer(pub(crate) Arc<Inner>);
+
+impl Buffer {
+    /// The block's number.
+    pub fn block(&self) -> Pblk {
+        self.0.block
+    }
+
+    /// The block's content as it is now, always a whole block. Later changes do not show in it.
+    pub fn data(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0.state.lock().data)
+    }
+
+    /// Changes the content and marks the block dirty.
+    ///
+    /// Snapshots that others hold stay as they were: the block is copied first if there are any.
+    /// The buffer is locked while `f` runs, so changes of one block are made one after the other;
+    /// `f` must not touch this buffer through another handle.
+    pub fn modify<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut state = self.0.state.lock();
+        let result = f(Arc::make_mut(&mut state.data));
+        self.0.set_dirty(&mut state);
+        result
+    }
+
+    /// Whether the block was changed since it was last written.
+    pub fn is_dirty(&self) -> bool {
+        self.0.state.lock().dirty
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("block", &self.0.block)
+            .finish_non_exhaustive()
+    }
+}
