@@ -98,11 +98,10 @@ impl Table {
                 self.hand = 0;
             }
             let buffer = &self.slots[self.hand];
-            if Arc::strong_count(buffer) > 1 || buffer.state.lock().dirty {
-                self.hand += 1;
-            } else if buffer.referenced.swap(false, Relaxed) {
-                self.hand += 1;
-            } else if self.evict(self.hand) {
+            let stays = Arc::strong_count(buffer) > 1
+                || buffer.state.lock().dirty
+                || buffer.referenced.swap(false, Relaxed);
+            if !stays && self.evict(self.hand) {
                 // The last slot's buffer stands here now; it is visited next.
                 gone += 1;
             } else {
