@@ -175,7 +175,7 @@ impl<'a> DirBlock<'a> {
             {
                 return Err(bad("record shorter than any", rec_len as u32));
             }
-            if rec_len % 4 != 0 {
+            if !rec_len.is_multiple_of(4) {
                 return Err(bad("record length not a multiple of 4", rec_len as u32));
             }
             if rec_len > rest.len() {

@@ -12,13 +12,18 @@
 pub mod acl;
 pub mod checksum;
 pub mod dir_entry;
+pub mod encryption;
 pub mod extent;
+pub mod fast_commit;
 pub mod features;
 pub mod group_desc;
 pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod journal;
+pub mod mmp;
+pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod xattr;
 

@@ -94,6 +94,7 @@ impl BlockSize {
     }
 
     /// Size in bytes, as a length.
+    #[allow(clippy::len_without_is_empty)] // No block is empty.
     pub const fn len(self) -> usize {
         1 << self.0
     }
