@@ -1,0 +1,375 @@
+//! The buddy of one group: its free runs, cut into aligned chunks of a power of two.
+//!
+//! Beside a copy of the bitmap there is one bitmap an order, in which a bit is set if that chunk is
+//! free and no larger free chunk contains it. So the chunks of all orders together are exactly the
+//! largest aligned intervals within the free space, however it came about.
+
+use crate::bits;
+
+/// Most orders any group has: 64 KiB blocks track chunks up to 2¹⁷ blocks.
+pub(crate) const ORDERS_MAX: usize = 18;
+
+/// What all groups of a file system have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Blocks of every group but the last.
+    pub(crate) blocks_per_group: u32,
+    /// Largest order tracked: a quarter of a full group of 8 × block size blocks, as the kernel has it.
+    pub(crate) order_max: u32,
+}
+
+impl Shape {
+    pub(crate) fn new(blocks_per_group: u32, block_size_log2: u32) -> Self {
+        let order_max = (block_size_log2 + 1)
+            .min(blocks_per_group.ilog2())
+            .min(ORDERS_MAX as u32 - 1);
+        Self {
+            blocks_per_group,
+            order_max,
+        }
+    }
+
+    /// Words of a bitmap over one group.
+    fn words(self) -> usize {
+        self.blocks_per_group.div_ceil(64) as usize
+    }
+}
+
+/// Free blocks from `start` on, `len` of them, relative to the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+}
+
+/// The buddy of one group.
+#[derive(Debug)]
+pub(crate) struct Buddy {
+    blocks: u32,
+    order_max: u32,
+    /// Set: used, or past the end of the group.
+    used: Box<[u64]>,
+    /// Set: a free chunk of that order.
+    chunks: Vec<Box<[u64]>>,
+    /// `bb_counters`: chunks of each order.
+    counters: [u32; ORDERS_MAX],
+    /// `bb_free`: free blocks.
+    free: u32,
+    /// `bb_fragments`: free runs.
+    fragments: u32,
+}
+
+impl Buddy {
+    /// Cuts the free runs of `bitmap` (bit set: used; bits past `blocks` do not count) into chunks.
+    pub(crate) fn generate(shape: Shape, bitmap: &[u8], blocks: u32) -> Self {
+        let mut used = vec![!0u64; shape.words()].into_boxed_slice();
+        for (word, bytes) in used.iter_mut().zip(bitmap.chunks(8)) {
+            let mut full = [0xFF; 8];
+            full[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(full);
+        }
+        let end = used.len() as u32 * 64;
+        bits::fill(&mut used, blocks, end, true);
+        let chunks = (0..=shape.order_max)
+            .map(|order| {
+                let bits = (shape.blocks_per_group >> order) as usize + 1;
+                vec![0u64; bits.div_ceil(64)].into_boxed_slice()
+            })
+            .collect();
+        let mut buddy = Self {
+            blocks,
+            order_max: shape.order_max,
+            used,
+            chunks,
+            counters: [0; ORDERS_MAX],
+            free: 0,
+            fragments: 0,
+        };
+        let mut at = bits::next(&buddy.used, 0, blocks, false);
+        while at < blocks {
+            let end = bits::next(&buddy.used, at, blocks, true);
+            buddy.insert(at, end, false);
+            buddy.free += end - at;
+            buddy.fragments += 1;
+            at = bits::next(&buddy.used, end, blocks, false);
+        }
+        buddy
+    }
+
+    /// Free blocks.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Free runs.
+    pub(crate) fn fragments(&self) -> u32 {
+        self.fragments
+    }
+
+    /// Chunks of each order.
+    pub(crate) fn counters(&self) -> &[u32] {
+        &self.counters[..=self.order_max as usize]
+    }
+
+    /// Order of the largest free chunk; `None` if nothing is free.
+    pub(crate) fn largest_order(&self) -> Option<u32> {
+        let found = self.counters().iter().rposition(|&n| n > 0);
+        found.map(|order| order as u32)
+    }
+
+    /// Free blocks from `start` on, at most `want`.
+    pub(crate) fn run_at(&self, start: u32, want: u32) -> u32 {
+        let end = start.saturating_add(want).min(self.blocks);
+        bits::next(&self.used, start.min(end), end, true) - start.min(end)
+    }
+
+    /// True if all of `start..start + len` is used.
+    pub(crate) fn all_used(&self, start: u32, len: u32) -> bool {
+        bits::next(&self.used, start, start + len, false) == start + len
+    }
+
+    /// Takes blocks that are free.
+    pub(crate) fn take(&mut self, start: u32, len: u32) {
+        self.adjust_fragments(start, len, false);
+        self.free -= len;
+        let end = start + len;
+        bits::fill(&mut self.used, start, end, true);
+        let mut at = start;
+        while at < end {
+            let (order, chunk) = self.chunk_with(at);
+            let chunk_end = chunk + (1 << order);
+            self.drop_chunk(order, chunk);
+            self.insert(chunk, at, false);
+            self.insert(end.min(chunk_end), chunk_end, false);
+            at = chunk_end;
+        }
+    }
+
+    /// Gives back blocks that are used.
+    pub(crate) fn give(&mut self, start: u32, len: u32) {
+        self.adjust_fragments(start, len, true);
+        self.free += len;
+        bits::fill(&mut self.used, start, start + len, false);
+        self.insert(start, start + len, true);
+    }
+
+    /// The free run of at least `want` blocks that lies first at or after `from`, else first of all,
+    /// among those a large enough chunk betrays.
+    ///
+    /// Found by the chunk; the run is then returned from its true start, so that no crumbs are left
+    /// before it. A run that is long enough but holds no chunk of the order of `want` is not seen:
+    /// [`Buddy::longest`] looks for it.
+    pub(crate) fn find(&self, want: u32, from: u32) -> Option<Piece> {
+        let least = want.next_power_of_two().ilog2();
+        let from = from.min(self.blocks);
+        let start = self
+            .first_chunk(least, from)
+            .or_else(|| self.first_chunk(least, 0))?;
+        let start = bits::run_start(&self.used, start);
+        Some(Piece {
+            start,
+            len: self.run_at(start, want),
+        })
+    }
+
+    /// The longest run (`want` suffices) among those that hold a chunk of order `least` or more;
+    /// looks at no more than `scan_max` chunks. `None` if there is no such chunk.
+    pub(crate) fn longest(&self, want: u32, least: u32, scan_max: u32) -> Option<Piece> {
+        let mut best: Option<Piece> = None;
+        let mut left = scan_max.max(1);
+        for order in (least..=self.order_max).rev() {
+            let chunks = &self.chunks[order as usize];
+            let end = (self.blocks >> order) + 1;
+            let mut at = bits::next(chunks, 0, end, true);
+            while at < end && left > 0 {
+                left -= 1;
+                let start = bits::run_start(&self.used, at << order);
+                let len = self.run_at(start, want);
+                if best.is_none_or(|b| len > b.len) {
+                    best = Some(Piece { start, len });
+                }
+                if len >= want {
+                    return best;
+                }
+                // The next chunk of this order past the run just measured.
+                at = bits::next(chunks, ((start + len) >> order).max(at + 1), end, true);
+            }
+        }
+        best
+    }
+
+    /// First block of the first chunk of order `least` or more that starts at or after `from`.
+    fn first_chunk(&self, least: u32, from: u32) -> Option<u32> {
+        let mut first = None;
+        for order in least..=self.order_max {
+            if self.counters[order as usize] == 0 {
+                continue;
+            }
+            let end = (self.blocks >> order) + 1;
+            let start = from.div_ceil(1 << order);
+            let at = bits::next(&self.chunks[order as usize], start, end, true);
+            if at < end && first.is_none_or(|f| at << order < f) {
+                first = Some(at << order);
+            }
+        }
+        first
+    }
+
+    /// Order and first block of the chunk that contains the free block `at`.
+    fn chunk_with(&self, at: u32) -> (u32, u32) {
+        let order = (0..=self.order_max)
+            .find(|&order| bits::get(&self.chunks[order as usize], at >> order))
+            .unwrap_or(0);
+        (order, at >> order << order)
+    }
+
+    fn drop_chunk(&mut self, order: u32, start: u32) {
+        self.counters[order as usize] -= 1;
+        bits::clear(&mut self.chunks[order as usize], start >> order);
+    }
+
+    /// Cuts `start..end` into chunks; with `merge`, each joins its free buddies.
+    fn insert(&mut self, start: u32, end: u32, merge: bool) {
+        let mut at = start;
+        while at < end {
+            let aligned = at.trailing_zeros().min(self.order_max);
+            let mut order = aligned.min((end - at).ilog2());
+            let mut chunk = at;
+            at += 1 << order;
+            while merge && order < self.order_max {
+                let buddy = chunk ^ 1 << order;
+                let joined = (chunk & buddy) + (2 << order);
+                let chunks = &self.chunks[order as usize];
+                if joined > self.blocks || !bits::get(chunks, buddy >> order) {
+                    break;
+                }
+                self.drop_chunk(order, buddy);
+                chunk &= buddy;
+                order += 1;
+            }
+            self.counters[order as usize] += 1;
+            bits::set(&mut self.chunks[order as usize], chunk >> order);
+        }
+    }
+
+    /// A run of `len` becomes free or used: what that does to the number of free runs.
+    fn adjust_fragments(&mut self, start: u32, len: u32, freed: bool) {
+        let before = start > 0 && !bits::get(&self.used, start - 1);
+        let end = start + len;
+        let after = end < self.blocks && !bits::get(&self.used, end);
+        match (before, after, freed) {
+            (true, true, true) | (false, false, false) => self.fragments -= 1,
+            (true, true, false) | (false, false, true) => self.fragments += 1,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the chunks must be, from the definition alone.
+    fn naive_counters(shape: Shape, used: &[bool]) -> Vec<u32> {
+        let mut counters = vec![0; shape.order_max as usize + 1];
+        let mut covered = vec![false; used.len()];
+        for order in (0..=shape.order_max).rev() {
+            for chunk in (0..used.len()).step_by(1 << order) {
+                let range = chunk..chunk + (1 << order);
+                if range.end <= used.len()
+                    && range.clone().all(|b| !used[b])
+                    && !covered[range.start]
+                {
+                    counters[order as usize] += 1;
+                    covered[range].fill(true);
+                }
+            }
+        }
+        counters
+    }
+
+    fn check(shape: Shape, buddy: &Buddy, used: &[bool]) {
+        assert_eq!(buddy.counters(), naive_counters(shape, used));
+        assert_eq!(buddy.free() as usize, used.iter().filter(|u| !**u).count());
+        let starts = (0..used.len()).filter(|&b| !used[b] && (b == 0 || used[b - 1]));
+        assert_eq!(buddy.fragments() as usize, starts.count());
+        let regenerated = Buddy::generate(shape, &to_bytes(used), used.len() as u32);
+        assert_eq!(buddy.chunks, regenerated.chunks);
+        assert_eq!(buddy.used, regenerated.used);
+    }
+
+    fn to_bytes(used: &[bool]) -> Vec<u8> {
+        used.chunks(8)
+            .map(|c| {
+                c.iter()
+                    .enumerate()
+                    .fold(0, |b, (i, &u)| b | u8::from(u) << i)
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn take_and_give_keep_the_chunks_maximal(
+            blocks in 1u32..700,
+            ops in prop::collection::vec((any::<u32>(), 1u32..200, any::<bool>()), 1..60),
+        ) {
+            let shape = Shape::new(700, 7);
+            let mut used = vec![false; blocks as usize];
+            let mut buddy = Buddy::generate(shape, &to_bytes(&used), blocks);
+            for (at, len, take) in ops {
+                let start = at % blocks;
+                // The longest run from `start` that is all in the wrong state.
+                let len = (start..blocks)
+                    .take(len as usize)
+                    .take_while(|&b| used[b as usize] != take)
+                    .count() as u32;
+                if len == 0 {
+                    continue;
+                }
+                if take {
+                    prop_assert_eq!(buddy.run_at(start, len), len);
+                    buddy.take(start, len);
+                } else {
+                    prop_assert!(buddy.all_used(start, len));
+                    buddy.give(start, len);
+                }
+                used[start as usize..(start + len) as usize].fill(take);
+                check(shape, &buddy, &used);
+            }
+        }
+
+        #[test]
+        fn found_runs_are_free_and_long_enough(
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 88),
+            want in 1u32..300,
+            from in 0u32..700,
+        ) {
+            let shape = Shape::new(700, 7);
+            let buddy = Buddy::generate(shape, &bytes, 700);
+            if let Some(piece) = buddy.find(want, from) {
+                prop_assert_eq!(piece.len, want);
+                prop_assert_eq!(buddy.run_at(piece.start, want), want);
+            }
+            let longest = buddy.longest(u32::MAX, 0, u32::MAX);
+            let runs = (0..700).map(|b| buddy.run_at(b, 700)).max().filter(|&n| n > 0);
+            prop_assert_eq!(longest.map(|p| p.len), runs);
+        }
+    }
+
+    #[test]
+    fn whole_group_is_one_run() {
+        let shape = Shape::new(32768, 12);
+        assert_eq!(shape.order_max, 13);
+        let buddy = Buddy::generate(shape, &[0; 4096], 32768);
+        assert_eq!(buddy.counters()[13], 4);
+        assert_eq!(buddy.largest_order(), Some(13));
+        let all = Piece {
+            start: 0,
+            len: 32768,
+        };
+        assert_eq!(buddy.longest(32768, 13, 100), Some(all));
+    }
+}

@@ -1,0 +1,178 @@
+//! The multiblock allocator: which free blocks to hand out.
+//!
+//! A request names a goal and a length; the answer is one run of adjacent blocks, marked used. Long
+//! runs make extents few and reading sequential, runs near the goal keep what belongs together
+//! together, and both must stay cheap when the device is almost full.
+//!
+//! # The picture
+//!
+//! ```text
+//! bitmap of a group (one bit a block, set = used)          the same as chunks, largest aligned
+//!   1 1 0 0 0 0 0 0 0 0 0 1 1 1 1 1                          order 3:  . .
+//!       └──── a free run ───┘                                order 2:  . 1 . .
+//!                                                            order 1:  . 1 . . . . . .
+//!                                                            order 0:  … 8th bit
+//! groups by the order of their largest chunk:  order 13: {2,3,7…}  order 12: {}  … order 0: {5}
+//! ```
+//! The *buddy* of a group is its bitmap and these chunks. A free chunk is kept at its own order only,
+//! and always is as large as alignment lets it be, up to a quarter of a full group. A run that a
+//! request wants is found by a chunk that must lie in it, and then measured in the bitmap from its
+//! true start: runs longer than a chunk, up to a whole group, are found that way too.
+//!
+//! # The search
+//!
+//! 1. *Goal*: the run that starts at the goal block, if it is long enough, or of any length with
+//!    [`Request::stay`].
+//! 2. *Certain*: the nearest group at or after the goal's whose largest chunk has at least the order
+//!    of the length, rounded up.
+//! 3. *Straddling*: groups whose largest chunk is one or two orders smaller, for a run that is long
+//!    enough all the same. A bounded number of groups and chunks is looked at.
+//! 4. *Less*: the longest run that step 2 or 3 met, else one in the nearest group of the largest
+//!    order there is. Nothing is refused as long as any run of [`Request::min_len`] is free.
+//!
+//! Groups not loaded yet stand in the index with what their number of free blocks allows at best;
+//! loading one corrects it. So every step of the search either answers or improves the index, and
+//! nothing walks over all groups.
+//!
+//! # Units
+//!
+//! Blocks; file systems with clusters (`bigalloc`) are not served here. Orders are binary logarithms
+//! of blocks. Positions are [`Pblk`] outside, offsets from the start of the group within.
+//!
+//! # Locks
+//!
+//! One lock a group, a leaf: no other lock is taken and nothing is called out to while it is held.
+//! [`GroupBitmaps`] is only called with no lock held. A bitmap is read before the group's lock is
+//! taken; a group stays loaded while marks of it are under way, so that what is read is complete.
+//! A run is taken from the buddy before it is marked in the bitmap, and given back to the buddy after
+//! it is cleared there: nobody is given a block whose bit somebody else is still changing.
+//!
+//! # Cost
+//!
+//! An allocation at its goal: one lock, a few words read, at most one chunk an order changed. A
+//! search: a few words an order to find a group. Loading a group: its bitmap once, and 3 bits of
+//! memory a block until it is full; a full group's buddy is dropped.
+//!
+//! # What this room leaves out
+//!
+//! It does not decide how much to ask for beyond the need (no request normalisation), keeps no
+//! preallocation, does not hold freed blocks back until a transaction commits, and knows no inode.
+//! It never says what a block holds: a caller that maps a run before it is written must map it as
+//! unwritten, so that no stale data is ever exposed.
+
+mod allocator;
+mod bits;
+mod buddy;
+mod index;
+mod stats;
+
+use uext4_ondisk::{GroupNr, Pblk};
+
+pub use allocator::Allocator;
+pub use stats::Stats;
+
+/// Block bitmaps and the free counts in the descriptors, as the file system keeps them.
+///
+/// Offsets and lengths are in blocks, offsets relative to the group. All methods are called without
+/// any lock of the allocator held.
+pub trait GroupBitmaps {
+    /// What can go wrong in reading or changing a bitmap.
+    type Error: std::error::Error + 'static;
+
+    /// Free blocks of the group, as its descriptor says.
+    ///
+    /// # Errors
+    /// Whatever keeps the descriptor from being read.
+    fn free_blocks(&self, group: GroupNr) -> Result<u32, Self::Error>;
+
+    /// Reads the group's bitmap into `bitmap`, one bit a block, set if it is used. `bitmap` holds all
+    /// blocks of a full group; what stands past the end of a short last group does not matter. A
+    /// group whose bitmap was never initialised is given as it would be.
+    ///
+    /// # Errors
+    /// Whatever keeps the bitmap from being read, damage included.
+    fn read_bitmap(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Marks `len` free blocks from `start` used and takes them off the descriptor's count.
+    ///
+    /// # Errors
+    /// Whatever keeps that from happening; then nothing has changed.
+    fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Self::Error>;
+
+    /// Marks `len` used blocks from `start` free and adds them to the descriptor's count.
+    ///
+    /// # Errors
+    /// Whatever keeps that from happening; then nothing has changed.
+    fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Self::Error>;
+}
+
+/// What is wanted of [`Allocator::allocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where the run should start; any number is taken, one outside the file system as its start.
+    pub goal: Pblk,
+    /// Blocks wanted, at least 1; a run is never longer, nor than a group.
+    pub len: u32,
+    /// Fewest blocks that are of use, 1 to `len` and to a group.
+    pub min_len: u32,
+    /// Takes what is free at the goal, be it less than `len`, rather than a longer run elsewhere.
+    pub stay: bool,
+}
+
+/// Adjacent blocks, all in one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first.
+    pub start: Pblk,
+    /// How many.
+    pub len: u32,
+}
+
+/// What the buddy of a group tells of its free space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// `bb_free`: free blocks.
+    pub free: u32,
+    /// `bb_fragments`: free runs.
+    pub fragments: u32,
+    /// `bb_counters`: free chunks of each order, from 0 up.
+    pub counters: Vec<u32>,
+}
+
+/// Why nothing was allocated or freed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error<E: std::error::Error + 'static> {
+    /// No free run is long enough.
+    #[error("no run of {min_len} blocks is free ({free} blocks are, in all)")]
+    NoSpace {
+        /// Fewest blocks that would have done.
+        min_len: u32,
+        /// Free blocks in all groups.
+        free: u64,
+    },
+    /// A bitmap does not have as many free blocks as its descriptor says.
+    #[error(
+        "group {group}: {bitmap} blocks are free in the bitmap, {descriptor} in the descriptor"
+    )]
+    FreeCount {
+        /// The group.
+        group: GroupNr,
+        /// Free blocks counted in the bitmap.
+        bitmap: u32,
+        /// Free blocks the descriptor says.
+        descriptor: u32,
+    },
+    /// Blocks to be freed are free already, or not all in one group.
+    #[error("{len} blocks from {start} cannot be freed: {why}")]
+    NotUsed {
+        /// The first.
+        start: Pblk,
+        /// How many.
+        len: u32,
+        /// What is wrong with them.
+        why: &'static str,
+    },
+    /// A bitmap or descriptor could not be read or changed.
+    #[error(transparent)]
+    Bitmaps(E),
+}

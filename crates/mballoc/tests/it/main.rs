@@ -1,0 +1,5 @@
+//! The allocator against block bitmaps in memory and a naive model of them.
+
+mod model;
+mod search;
+mod threads;

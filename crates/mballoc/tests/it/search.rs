@@ -1,0 +1,197 @@
+//! Where runs come from: the goal, the nearest group, and what is left when it is almost full.
+
+use uext4_mballoc::{Allocator, Error, Request, Run};
+use uext4_ondisk::Pblk;
+
+use crate::model::Bitmaps;
+
+fn request(goal: u64, len: u32) -> Request {
+    Request {
+        goal: Pblk(goal),
+        len,
+        min_len: 1,
+        stay: false,
+    }
+}
+
+#[test]
+fn a_stream_is_laid_without_gaps() {
+    let bitmaps = Bitmaps::new(8193 * 4, 8192);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    let mut next = 1;
+    for len in [3, 1, 100, 8, 17, 64] {
+        let run = allocator.allocate(&bitmaps, &request(next, len)).unwrap();
+        assert_eq!(
+            run,
+            Run {
+                start: Pblk(next),
+                len
+            }
+        );
+        next += u64::from(len);
+    }
+    assert_eq!(allocator.stats().goal_hits, 6);
+    let info = allocator.group_info(uext4_ondisk::GroupNr(0)).unwrap();
+    assert_eq!((info.free, info.fragments), (8192 - 193, 1));
+    assert_eq!(allocator.group_info(uext4_ondisk::GroupNr(1)), None);
+}
+
+#[test]
+fn long_files_get_whole_groups() {
+    let bitmaps = Bitmaps::new(1 + 8192 * 4, 8192);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    allocator.allocate(&bitmaps, &request(1, 10)).unwrap();
+    // The rest of group 0 is shorter than asked: a whole group elsewhere is better …
+    let run = allocator.allocate(&bitmaps, &request(11, 20_000)).unwrap();
+    assert_eq!(
+        run,
+        Run {
+            start: Pblk(8193),
+            len: 8192
+        }
+    );
+    // … unless the caller wants to stay.
+    let stay = Request {
+        stay: true,
+        ..request(11, 20_000)
+    };
+    let run = allocator.allocate(&bitmaps, &stay).unwrap();
+    assert_eq!(
+        run,
+        Run {
+            start: Pblk(11),
+            len: 8182
+        }
+    );
+}
+
+#[test]
+fn a_run_between_chunks_is_found() {
+    let bitmaps = Bitmaps::new(1 + 256, 256);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    allocator.allocate(&bitmaps, &request(1, 256)).unwrap();
+    // 30 blocks that straddle block 64 of the group: chunks of at most 8.
+    allocator
+        .free(
+            &bitmaps,
+            Run {
+                start: Pblk(1 + 49),
+                len: 30,
+            },
+        )
+        .unwrap();
+    let run = allocator.allocate(&bitmaps, &request(1, 30)).unwrap();
+    assert_eq!(
+        run,
+        Run {
+            start: Pblk(50),
+            len: 30
+        }
+    );
+}
+
+#[test]
+fn every_last_block_is_found_and_the_index_spares_the_search() {
+    let groups = 600;
+    let bitmaps = Bitmaps::new(1 + groups * 64, 64);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    let mut goal = 1;
+    for _ in 0..groups * 64 {
+        goal = allocator
+            .allocate(&bitmaps, &request(goal, 1))
+            .unwrap()
+            .start
+            .0
+            + 1;
+    }
+    let full = allocator.allocate(&bitmaps, &request(goal, 1));
+    assert!(matches!(full, Err(Error::NoSpace { free: 0, .. })));
+    let stats = allocator.stats();
+    assert_eq!(stats.buddies_generated, groups.into());
+    assert!(
+        stats.groups_considered <= 2 * u64::from(groups),
+        "{stats:?}"
+    );
+    // One block here and there: each request looks into one group.
+    for group in (0..u64::from(groups)).step_by(7) {
+        let start = Pblk(1 + group * 64 + 20);
+        allocator.free(&bitmaps, Run { start, len: 1 }).unwrap();
+    }
+    let before = allocator.stats().groups_considered;
+    for _ in (0..groups).step_by(7) {
+        assert_eq!(
+            allocator.allocate(&bitmaps, &request(9, 50)).unwrap().len,
+            1
+        );
+    }
+    let looked = allocator.stats().groups_considered - before;
+    assert!(looked <= 8 * u64::from(groups.div_ceil(7)), "{looked}");
+    assert_eq!(bitmaps.free(), 0);
+}
+
+#[test]
+fn double_free_and_ranges_are_refused() {
+    let bitmaps = Bitmaps::new(1 + 512, 256);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    let run = allocator.allocate(&bitmaps, &request(1, 4)).unwrap();
+    allocator.free(&bitmaps, run).unwrap();
+    for bad in [
+        run,
+        Run {
+            start: Pblk(0),
+            len: 1,
+        },
+        Run {
+            start: Pblk(250),
+            len: 20,
+        },
+        Run {
+            start: Pblk(600),
+            len: 1,
+        },
+        Run {
+            start: Pblk(5),
+            len: 0,
+        },
+    ] {
+        assert!(
+            matches!(allocator.free(&bitmaps, bad), Err(Error::NotUsed { .. })),
+            "{bad:?}"
+        );
+    }
+}
+
+#[test]
+fn descriptor_that_lies_is_named() {
+    let bitmaps = Bitmaps::new(1 + 512, 256);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    let run = allocator.allocate(&bitmaps, &request(1, 1)).unwrap();
+    assert_eq!(run.len, 1);
+    struct Lying(Bitmaps);
+    impl uext4_mballoc::GroupBitmaps for Lying {
+        type Error = crate::model::Refused;
+        fn free_blocks(&self, _: uext4_ondisk::GroupNr) -> Result<u32, Self::Error> {
+            Ok(7)
+        }
+        fn read_bitmap(&self, g: uext4_ondisk::GroupNr, b: &mut [u8]) -> Result<(), Self::Error> {
+            self.0.read_bitmap(g, b)
+        }
+        fn mark_used(&self, _: uext4_ondisk::GroupNr, _: u32, _: u32) -> Result<(), Self::Error> {
+            Err(crate::model::Refused)
+        }
+        fn mark_free(&self, _: uext4_ondisk::GroupNr, _: u32, _: u32) -> Result<(), Self::Error> {
+            Err(crate::model::Refused)
+        }
+    }
+    let lying = Lying(bitmaps);
+    let allocator = Allocator::new(&lying.0.geometry, &lying).unwrap();
+    let err = allocator.allocate(&lying, &request(1, 1));
+    assert!(matches!(
+        err,
+        Err(Error::FreeCount {
+            bitmap: 255,
+            descriptor: 7,
+            ..
+        })
+    ));
+}
