@@ -216,6 +216,20 @@ impl<'a> ExtentNode<'a> {
             })
         }
     }
+
+    /// The same node again, for bytes that [`ExtentNode::parse`] has accepted: its entries are not
+    /// walked a second time. `None` if they cannot be such bytes.
+    pub fn of_verified(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = ExtentHeader::ref_from_prefix(bytes).ok()?;
+        let body = rest.get(..usize::from(header.eh_entries.get()) * EXTENT_ENTRY_LEN)?;
+        Some(match header.eh_depth.get() {
+            0 => Self::Leaf(<[RawExtent]>::ref_from_bytes(body).ok()?),
+            depth => Self::Index {
+                depth,
+                entries: <[ExtentIdx]>::ref_from_bytes(body).ok()?,
+            },
+        })
+    }
 }
 
 fn check_leaf_order(leaf: &[RawExtent], at: Option<Pblk>) -> Result<(), Damage> {

@@ -240,19 +240,32 @@ impl Geometry {
         })
     }
 
+    /// Block of the primary superblock: 1 with 1 KiB blocks, also where group 0 starts at block 0.
+    pub fn superblock_block(&self) -> Pblk {
+        Pblk(u64::from(self.block_size == BlockSize::MIN))
+    }
+
     /// Block that holds descriptor block `index` (from 0) in the primary copy.
     pub fn gdt_block(&self, index: u32) -> Pblk {
         let meta = self.features.incompat.contains(Incompat::META_BG);
         if !meta || index < self.first_meta_bg {
-            return Pblk(u64::from(self.first_data_block) + 1 + u64::from(index));
+            return Pblk(self.superblock_block().0 + 1 + u64::from(index));
         }
         let first = GroupNr(index * self.descs_per_block());
+        if first.0 == 0 {
+            return Pblk(self.superblock_block().0 + 1);
+        }
         Pblk(self.group_start(first).0 + u64::from(self.has_super(first)))
     }
 
     /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors.
     pub fn group_base_blocks(&self, group: GroupNr) -> u32 {
-        let superblock = u32::from(self.has_super(group));
+        let boot = if group.0 == 0 {
+            self.superblock_block().0 as u32 - self.first_data_block
+        } else {
+            0
+        };
+        let superblock = boot + u32::from(self.has_super(group));
         let per_block = self.descs_per_block();
         let in_meta = self.features.incompat.contains(Incompat::META_BG)
             && group.0 / per_block >= self.first_meta_bg;
@@ -269,7 +282,7 @@ impl Geometry {
         } else {
             self.gdt_blocks()
         };
-        1 + old + u32::from(self.reserved_gdt_blocks)
+        superblock + old + u32::from(self.reserved_gdt_blocks)
     }
 }
 

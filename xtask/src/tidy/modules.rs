@@ -15,18 +15,25 @@ const ENGINE: &str = "crates/ext4/src/";
 /// The levels, top first. A new module gets its place here.
 const LEVELS: &[&[&str]] = &[
     &["lib"],
+    &["filesystem"],
     &["super_"],
     &["bulk"],
-    &["namei", "file", "xattr", "acl", "quota", "check"],
+    &[
+        "namei", "symlink", "file", "xattr", "acl", "crypto", "orphan", "quota", "check",
+    ],
     &["truncate"],
     &["htree"],
     &["dir"],
+    &["inline"],
+    &["readpage"],
     &["map"],
     &["extents", "indirect"],
     &["ialloc"],
     &["inode"],
     &["sbi"],
     &["memory"],
+    &["fast_commit"],
+    &["mapping"],
     &["error"],
 ];
 

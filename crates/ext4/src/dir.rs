@@ -1,0 +1,350 @@
+//! Directories read from front to back, block by block or within the inode.
+//!
+//! ```text
+//! DirCursor: runs of blocks → block, verified once      ReadDir: block → records, owned
+//! ```
+//! In a hashed directory the inner nodes look like blocks without used records, so that the same
+//! walk serves. Left out: look-up by hash (`htree`), and what names mean (`namei`).
+
+use std::sync::Arc;
+use std::vec;
+
+use uext4_ondisk::dir_entry::{self, DirBlock, DirEntryHeader, decode_rec_len};
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::htree::{self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET};
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
+use zerocopy::FromBytes;
+
+use crate::error::{Error, Result};
+use crate::inline::InlineDir;
+use crate::inode::Inode;
+use crate::map::MapCursor;
+use crate::mapping::{MapState, Mapping};
+use crate::sbi::{Kind, Sbi, owned_tag};
+
+/// Blocks of a directory that are read at once.
+const DIR_READAHEAD: u32 = 32;
+/// Damaged blocks after which a directory is given up.
+const DAMAGED_MAX: u32 = 64;
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The inode, never 0; it may still be a number that does not exist.
+    pub ino: Ino,
+    /// The name as stored: 1 to 255 bytes, encrypted where the directory is.
+    pub name: Vec<u8>,
+    /// The type the record tells; the inode has the last word.
+    pub file_type: Option<FileType>,
+}
+
+impl From<dir_entry::DirEntry<'_>> for DirEntry {
+    fn from(entry: dir_entry::DirEntry<'_>) -> Self {
+        Self {
+            ino: entry.ino,
+            name: entry.name.to_vec(),
+            file_type: entry.file_type,
+        }
+    }
+}
+
+/// One block of a directory, verified.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) at: Pblk,
+    pub(crate) data: Arc<[u8]>,
+}
+
+/// # Errors
+/// [`Error::NotDirectory`].
+pub(crate) fn check_is_dir(inode: &Inode) -> Result<()> {
+    match inode.file_type {
+        FileType::Directory => Ok(()),
+        _ => Err(Error::NotDirectory),
+    }
+}
+
+/// Whether the directory has an htree that is in force.
+pub(crate) fn is_dx(sbi: &Sbi, dir: &Inode) -> bool {
+    dir.has(InodeFlags::INDEX) && sbi.geometry().features.compat.contains(Compat::DIR_INDEX)
+}
+
+/// Whether records tell types.
+pub(crate) fn has_filetype(sbi: &Sbi) -> bool {
+    sbi.geometry()
+        .features
+        .incompat
+        .contains(Incompat::FILETYPE)
+}
+
+/// Blocks of a directory that has blocks.
+///
+/// # Errors
+/// [`Damage::Directory`] if it is larger than the file system.
+fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
+    let blocks = sbi.geometry().block_size.blocks_for(dir.size);
+    u32::try_from(blocks)
+        .ok()
+        .filter(|_| blocks <= sbi.geometry().blocks_count)
+        .ok_or(Error::Corrupt(Damage::Directory {
+            ino: dir.ino,
+            why: "larger than the file system",
+        }))
+}
+
+/// Reads block `lblk` of a directory, which lies at `at`.
+fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Block> {
+    let kind = if lblk.0 == 0 {
+        Kind::DirFirst
+    } else {
+        Kind::Dir
+    };
+    let tag = owned_tag(kind, 0, dir.ino, dir.generation);
+    let buffer = sbi.bread("directory", at, tag, |bytes| {
+        let Some(seed) = sbi.geometry().csum_seed else {
+            return Ok(());
+        };
+        let seed = seed.inode(dir.ino, dir.generation);
+        match dx_entries_offset(bytes, lblk).filter(|_| is_dx(sbi, dir)) {
+            Some(offset) => htree::verify_tail(bytes, offset, (lblk, at), seed),
+            None => dir_entry::verify_tail(bytes, at, seed),
+        }
+    })?;
+    let data = buffer.data();
+    Ok(Block { at, data })
+}
+
+/// Where the hashes start if this block of a hashed directory is its root or an inner node.
+fn dx_entries_offset(bytes: &[u8], lblk: Lblk) -> Option<usize> {
+    if lblk.0 == 0 {
+        return Some(DX_ROOT_ENTRIES_OFFSET);
+    }
+    let (first, _) = DirEntryHeader::ref_from_prefix(bytes).ok()?;
+    let spans = decode_rec_len(first.rec_len.get(), bytes.len()) == bytes.len();
+    spans.then_some(DX_NODE_ENTRIES_OFFSET)
+}
+
+/// Goes through the blocks of a directory; each costs one look into the cache.
+#[derive(Clone, Debug)]
+pub(crate) struct DirCursor {
+    map: MapCursor,
+    run: Mapping,
+    next: u32,
+    end: u32,
+}
+
+impl DirCursor {
+    /// # Errors
+    /// [`Damage::Directory`] if the directory is larger than the file system.
+    pub(crate) fn new(sbi: &Sbi, dir: &Inode) -> Result<Self> {
+        Ok(Self {
+            map: MapCursor::default(),
+            run: Mapping::hole(Lblk(0), 0),
+            next: 0,
+            end: block_count(sbi, dir)?,
+        })
+    }
+
+    /// The next block. After damage of one block the walk goes on behind it; damage of the mapping
+    /// ends it.
+    pub(crate) fn next_block(&mut self, sbi: &Sbi, dir: &Inode) -> Option<Result<Block>> {
+        if self.next >= self.end {
+            return None;
+        }
+        if self.next >= self.run.end() {
+            let lblk = Lblk(self.next);
+            self.run = match self.map.map(sbi, dir, lblk, self.end - self.next) {
+                Ok(run) => run,
+                Err(error) => {
+                    self.next = self.end;
+                    return Some(Err(error));
+                }
+            };
+            if self.run.state != MapState::Written {
+                self.next = self.run.end();
+                return Some(Err(hole(dir)));
+            }
+        }
+        let into_run = self.next - self.run.lblk.0;
+        let at = Pblk(self.run.pblk.0 + u64::from(into_run));
+        let ahead = (self.run.len - into_run).min(DIR_READAHEAD);
+        if into_run % DIR_READAHEAD == 0 && ahead > 1 {
+            sbi.cache().readahead(at, ahead);
+        }
+        let lblk = Lblk(self.next);
+        self.next += 1;
+        Some(read_block(sbi, dir, lblk, at))
+    }
+
+    /// The block at `lblk`, wherever the walk is.
+    ///
+    /// # Errors
+    /// [`Damage::Directory`] if there is none, damage of the block or the mapping, device errors.
+    pub(crate) fn block_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Block> {
+        if lblk.0 >= self.end {
+            return Err(Error::Corrupt(Damage::Directory {
+                ino: dir.ino,
+                why: "refers to a block past its end",
+            }));
+        }
+        let run = self.map.map(sbi, dir, lblk, 1)?;
+        match run.state {
+            MapState::Written => read_block(sbi, dir, lblk, run.pblk),
+            _ => Err(hole(dir)),
+        }
+    }
+}
+
+fn hole(dir: &Inode) -> Error {
+    Error::Corrupt(Damage::Directory {
+        ino: dir.ino,
+        why: "has a hole",
+    })
+}
+
+/// The entries of an inline directory, "." and ".." first.
+fn inline_entries(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
+    let inline = InlineDir::read(sbi, dir)?;
+    let dot = |name: &[u8], ino| DirEntry {
+        ino,
+        name: name.to_vec(),
+        file_type: Some(FileType::Directory),
+    };
+    let mut entries = vec![Ok(dot(b".", dir.ino)), Ok(dot(b"..", inline.parent))];
+    for region in inline.regions() {
+        let records = DirBlock::new(region, None, has_filetype(sbi));
+        entries.extend(records.map(|entry| Ok(DirEntry::from(entry?))));
+    }
+    Ok(entries)
+}
+
+/// The first entry that `wanted` accepts, searched from front to back.
+///
+/// # Errors
+/// Damage met before it, [`Error::NotDirectory`], device errors.
+pub(crate) fn find_linear(
+    sbi: &Sbi,
+    dir: &Inode,
+    mut wanted: impl FnMut(Ino, &[u8]) -> bool,
+) -> Result<Option<Ino>> {
+    check_is_dir(dir)?;
+    if dir.has(InodeFlags::INLINE_DATA) {
+        for entry in inline_entries(sbi, dir)? {
+            let entry = entry?;
+            if wanted(entry.ino, &entry.name) {
+                return Ok(Some(entry.ino));
+            }
+        }
+        return Ok(None);
+    }
+    let mut cursor = DirCursor::new(sbi, dir)?;
+    while let Some(block) = cursor.next_block(sbi, dir) {
+        let block = block?;
+        for entry in DirBlock::new(&block.data, Some(block.at), has_filetype(sbi)) {
+            let entry = entry?;
+            if wanted(entry.ino, entry.name) {
+                return Ok(Some(entry.ino));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The entries of a directory in the order they lie there, "." and ".." included.
+///
+/// A damaged block gives one error, and the walk goes on behind it.
+#[derive(Debug)]
+pub struct ReadDir {
+    sbi: Arc<Sbi>,
+    dir: Inode,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Inline(vec::IntoIter<Result<DirEntry>>),
+    Blocks {
+        cursor: DirCursor,
+        /// The block in hand and the offset of its next record.
+        block: Option<(Block, usize)>,
+        damaged: u32,
+    },
+}
+
+/// Starts reading a directory.
+///
+/// # Errors
+/// [`Error::NotDirectory`], damage that leaves nothing to read.
+pub(crate) fn read_dir(sbi: &Arc<Sbi>, dir: &Inode) -> Result<ReadDir> {
+    check_is_dir(dir)?;
+    let source = if dir.has(InodeFlags::INLINE_DATA) {
+        Source::Inline(inline_entries(sbi, dir)?.into_iter())
+    } else {
+        Source::Blocks {
+            cursor: DirCursor::new(sbi, dir)?,
+            block: None,
+            damaged: 0,
+        }
+    };
+    Ok(ReadDir {
+        sbi: Arc::clone(sbi),
+        dir: dir.clone(),
+        source,
+    })
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.source {
+            Source::Inline(entries) => entries.next(),
+            Source::Blocks {
+                cursor,
+                block,
+                damaged,
+            } => loop {
+                if let Some((current, offset)) = block {
+                    match next_in_block(current, *offset, has_filetype(&self.sbi)) {
+                        Some(Ok((entry, next))) => {
+                            *offset = next;
+                            return Some(Ok(entry));
+                        }
+                        Some(Err(damage)) => {
+                            *block = None;
+                            *damaged += 1;
+                            return Some(Err(Error::Corrupt(damage)));
+                        }
+                        None => *block = None,
+                    }
+                }
+                if *damaged >= DAMAGED_MAX {
+                    return None;
+                }
+                match cursor.next_block(&self.sbi, &self.dir)? {
+                    Ok(next) => *block = Some((next, 0)),
+                    Err(error) => {
+                        *damaged += 1;
+                        return Some(Err(error));
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// The first used record at or after `offset`, and the offset behind it.
+fn next_in_block(
+    block: &Block,
+    offset: usize,
+    filetype: bool,
+) -> Option<std::result::Result<(DirEntry, usize), Damage>> {
+    let entry = DirBlock::new(&block.data, Some(block.at), filetype)
+        .starting_at(offset)
+        .next()?;
+    Some(entry.map(|e| {
+        let next = e.offset + e.rec_len;
+        (e.into(), next)
+    }))
+}

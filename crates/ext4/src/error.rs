@@ -1,0 +1,79 @@
+//! The engine's error: one variant for each thing a caller can act on, like errno.
+
+use uext4_ondisk::Damage;
+
+/// Why the engine did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such name (ENOENT).
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken (EEXIST).
+    #[error("the name exists already")]
+    Exists,
+    /// A directory was needed (ENOTDIR).
+    #[error("not a directory")]
+    NotDirectory,
+    /// Anything but a directory was needed (EISDIR).
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory still has names in it (ENOTEMPTY).
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// The name has more than 255 bytes, or a path more than the limit (ENAMETOOLONG).
+    #[error("the name is too long")]
+    NameTooLong,
+    /// No free block or inode is left (ENOSPC).
+    #[error("no space left")]
+    NoSpace,
+    /// The file system or device takes no writes (EROFS).
+    #[error("the file system is read-only")]
+    ReadOnly,
+    /// Too many hard links or subdirectories (EMLINK).
+    #[error("too many links")]
+    TooManyLinks,
+    /// More symbolic links on the way than the limit, 40 (ELOOP).
+    #[error("too many symbolic links")]
+    TooManySymlinks,
+    /// The file is larger than the mapping or the block size allows (EFBIG).
+    #[error("the file is too big")]
+    FileTooBig,
+    /// The contents are encrypted and there is no key (ENOKEY).
+    #[error("the contents are encrypted")]
+    Encrypted,
+    /// The file system or request needs something this implementation does not do (EOPNOTSUPP).
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// Features or request, by name.
+        what: String,
+    },
+    /// The request makes no sense (EINVAL).
+    #[error("invalid request: {what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The image is damaged (EUCLEAN).
+    #[error("damaged: {0}")]
+    Corrupt(#[from] Damage),
+    /// The device failed (EIO).
+    #[error(transparent)]
+    Device(#[from] uext4_blockdev::Error),
+}
+
+impl From<uext4_buffer_cache::Error> for Error {
+    fn from(error: uext4_buffer_cache::Error) -> Self {
+        use uext4_buffer_cache::Error as Cache;
+        match error {
+            Cache::Device(error) => Self::Device(error),
+            Cache::Damage(damage) => Self::Corrupt(damage),
+            other => Self::Unsupported {
+                what: other.to_string(),
+            },
+        }
+    }
+}
+
+/// What the engine's functions return.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,150 @@
+//! The handle users hold: every method is one call into the module that does the work.
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk};
+
+use crate::dir::{self, ReadDir};
+use crate::error::Result;
+use crate::file::{self, DataRanges};
+use crate::inode::{self, Inode};
+use crate::map;
+use crate::mapping::Mapping;
+use crate::namei::{self, FollowLast};
+use crate::sbi::Sbi;
+use crate::super_::{self, OpenOptions};
+use crate::symlink;
+use crate::xattr::{self, Xattr};
+
+/// A file system opened for reading. Clones share everything and may be used by many threads.
+#[derive(Clone, Debug)]
+pub struct Filesystem {
+    sbi: Arc<Sbi>,
+}
+
+impl Filesystem {
+    /// Opens a file system. Nothing is ever written to the device.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if the superblock or the journal is damaged or the device is
+    /// shorter than the file system, [`crate::Error::Unsupported`] naming the features that cannot
+    /// be read, device errors.
+    pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
+        let sbi = Arc::new(super_::open(device, options)?);
+        Ok(Self { sbi })
+    }
+
+    /// The validated shape.
+    pub fn geometry(&self) -> &Geometry {
+        self.sbi.geometry()
+    }
+
+    /// The superblock, as the journal leaves it.
+    pub fn superblock(&self) -> &SuperBlock {
+        self.sbi.superblock()
+    }
+
+    /// The device as it looks with the journal replayed.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.sbi.device()
+    }
+
+    /// A group's descriptor, its checksum verified.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] past the last group, damage, device errors.
+    pub fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
+        self.sbi.group_desc(group)
+    }
+
+    /// Reads an inode that is in use.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged;
+    /// device errors.
+    pub fn inode(&self, ino: Ino) -> Result<Inode> {
+        inode::iget(&self.sbi, ino)
+    }
+
+    /// The bytes of an inode, in use or not; nothing is verified.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if there is no such inode, device errors.
+    pub fn inode_bytes(&self, ino: Ino) -> Result<Vec<u8>> {
+        Ok(inode::inode_bytes(&self.sbi, ino)?.to_vec())
+    }
+
+    /// Looks a name up in a directory, by hash where there is an htree. In an encrypted directory
+    /// the name is the one [`Filesystem::display_name`] gives.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
+    /// damage, device errors.
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Ino> {
+        namei::lookup(&self.sbi, dir, name)
+    }
+
+    /// Resolves a path from the root directory. Symbolic links are followed, absolute ones from the
+    /// root of this file system, at most 40; the empty path is the root.
+    ///
+    /// # Errors
+    /// Those of [`Filesystem::lookup`], [`crate::Error::TooManySymlinks`].
+    pub fn resolve(&self, path: &[u8], last: FollowLast) -> Result<Inode> {
+        namei::resolve(&self.sbi, path, last)
+    }
+
+    /// Starts reading a directory: its entries in the order they lie there, "." and ".." included.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
+    pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
+        dir::read_dir(&self.sbi, dir)
+    }
+
+    /// The target of a symbolic link, 1 to 4,095 bytes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if it is none, [`crate::Error::Encrypted`], damage, device errors.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        symlink::read_link(&self.sbi, inode)
+    }
+
+    /// Reads from a regular file and tells how many bytes there were: fewer than asked for only at
+    /// its end. Holes and unwritten blocks read as zeroes.
+    ///
+    /// # Errors
+    /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
+    /// [`crate::Error::Encrypted`], damage, device errors.
+    pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        file::read_at(&self.sbi, inode, offset, buf)
+    }
+
+    /// Where logical block `lblk` of a file lies, and how many of the `len - 1` blocks after it are
+    /// in the same run, at least as far as is known without further reading.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the inode maps no blocks or `len` is 0, damage, device errors.
+    pub fn map(&self, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
+        map::map_blocks(&self.sbi, inode, lblk, len)
+    }
+
+    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read_at`], at once or while going through them.
+    pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
+        file::data_ranges(&self.sbi, inode)
+    }
+
+    /// The extended attributes as listxattr and getxattr show them to root, sorted by name: ACLs in
+    /// the kernel's form, without those the file system keeps for itself.
+    ///
+    /// # Errors
+    /// Damage of the attributes, device errors.
+    pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
+        xattr::list(&self.sbi, inode)
+    }
+}

@@ -1,0 +1,271 @@
+//! Inodes in host form, read from their table.
+//!
+//! Left out: what the data is (`map`, `inline`), attributes (`xattr`).
+
+use std::mem::offset_of;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use uext4_ondisk::features::{Incompat, RoCompat};
+use uext4_ondisk::inode::{
+    DeviceNumber, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode, Timestamp,
+    inode_checksum, stored_checksum,
+};
+use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
+use uext4_ondisk::{Damage, Ino, Pblk};
+
+use crate::error::{Error, Result};
+use crate::sbi::{Kind, Sbi, tag};
+
+/// An inode as it was when it was read. Cheap to clone; pins nothing.
+#[derive(Clone, Debug)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// `i_mode`: type bits and permissions.
+    pub mode: u16,
+    /// What the type bits say.
+    pub file_type: FileType,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of data; the target's length for a symlink.
+    pub size: u64,
+    /// Hard links; 1 for a directory with more subdirectories than the field counts.
+    pub links: u16,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: u64,
+    /// Flags as lsattr shows them, and internal ones.
+    pub flags: InodeFlags,
+    /// Generation, for NFS and checksums.
+    pub generation: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation, where the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// `i_dtime`: time of deletion, or the next inode of the orphan list.
+    pub dtime: u32,
+    /// Project, 0 without the feature.
+    pub projid: u32,
+    /// Which device, for device nodes.
+    pub rdev: Option<DeviceNumber>,
+    /// Block of extended attributes, if there is one.
+    pub xattr_block: Option<Pblk>,
+    pub(crate) i_block: [u8; I_BLOCK_LEN],
+    /// Byte offset of the attributes' magic in the inode, where it stands there.
+    pub(crate) xattr_offset: Option<u16>,
+}
+
+impl Inode {
+    /// Whether all flags of `flags` are set.
+    pub fn has(&self, flags: InodeFlags) -> bool {
+        self.flags.contains(flags)
+    }
+
+    /// Whether the target of this symlink lies in `i_block`.
+    pub(crate) fn is_fast_symlink(&self, sbi: &Sbi) -> bool {
+        let cluster = sbi.geometry().block_size.bytes() << sbi.geometry().cluster_bits;
+        let xattr_blocks = self.xattr_block.map_or(0, |_| u64::from(cluster) / 512);
+        self.file_type == FileType::Symlink
+            && self.size < I_BLOCK_LEN as u64
+            && !self.has(InodeFlags::INLINE_DATA)
+            && (!self.has(InodeFlags::EXTENTS) || self.blocks <= xattr_blocks)
+    }
+}
+
+/// The bytes of one inode, within the block they were read from.
+#[derive(Clone, Debug)]
+pub(crate) struct InodeBytes {
+    block: Arc<[u8]>,
+    at: usize,
+    len: usize,
+}
+
+impl Deref for InodeBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // OK to index: `inode_bytes` made sure that the range lies in the block.
+        &self.block[self.at..self.at + self.len]
+    }
+}
+
+/// Reads the `inode_size` bytes of an inode; nothing is verified.
+///
+/// # Errors
+/// [`Damage::InodeNumber`], [`Damage::DescLocation`], device errors.
+pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
+    let geometry = sbi.geometry();
+    let (group, index) = geometry
+        .inode_group(ino)
+        .ok_or(Error::Corrupt(Damage::InodeNumber {
+            what: "look-up",
+            ino,
+            inodes_count: geometry.inodes_count,
+        }))?;
+    let table = sbi.group_desc(group)?.inode_table;
+    let table_blocks = u64::from(geometry.itable_blocks());
+    if !geometry.contains(table, table_blocks) {
+        return Err(Error::Corrupt(Damage::DescLocation {
+            group,
+            what: "inode table",
+            block: table,
+        }));
+    }
+    let offset = u64::from(index) * u64::from(geometry.inode_size);
+    let block = Pblk(table.0 + (offset >> geometry.block_size.log2()));
+    sbi.read_itable_ahead(block, table, Pblk(table.0 + table_blocks));
+    let buffer = sbi.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
+    let at = offset as usize & (sbi.block_len() - 1);
+    let len = usize::from(geometry.inode_size);
+    let block = buffer.data();
+    // Cannot be: inode sizes are powers of two up to the block size. Checked for `Deref`.
+    if block.len() < at + len {
+        return Err(Error::Corrupt(Damage::Truncated {
+            structure: "inode",
+            need: (at + len) as u64,
+            have: block.len() as u64,
+        }));
+    }
+    Ok(InodeBytes { block, at, len })
+}
+
+/// Reads an inode that is in use.
+///
+/// # Errors
+/// Those of reading its bytes, and [`Damage::InodeChecksum`], [`Damage::InodeExtraSize`],
+/// [`Damage::InodeField`] if it is not in use or of no known type.
+pub(crate) fn iget(sbi: &Sbi, ino: Ino) -> Result<Inode> {
+    let bytes = inode_bytes(sbi, ino)?;
+    let raw = RawInode::parse(&bytes, ino)?;
+    if raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 && ino != Ino::BAD_BLOCKS {
+        return Err(Error::Corrupt(Damage::InodeField {
+            ino,
+            field: "i_mode",
+            value: 0,
+            why: "the inode is not in use",
+        }));
+    }
+    verify_checksum(sbi, ino, &bytes, raw.i_generation.get())?;
+    let mut inode = from_raw(sbi, ino, &raw)?;
+    inode.xattr_offset = xattr_offset(&bytes, raw.i_extra_isize.get());
+    Ok(inode)
+}
+
+fn verify_checksum(sbi: &Sbi, ino: Ino, bytes: &[u8], generation: u32) -> Result<()> {
+    let Some(seed) = sbi.geometry().csum_seed else {
+        return Ok(());
+    };
+    let stored = stored_checksum(bytes);
+    let computed = inode_checksum(bytes, seed, ino, generation);
+    if stored == computed {
+        return Ok(());
+    }
+    Err(Error::Corrupt(Damage::InodeChecksum {
+        ino,
+        stored,
+        computed,
+    }))
+}
+
+/// Where the magic of the attributes in the inode stands, if it does.
+fn xattr_offset(bytes: &[u8], extra_isize: u16) -> Option<u16> {
+    let at = GOOD_OLD_INODE_SIZE + usize::from(extra_isize);
+    let magic = bytes.get(at..at + 4)?;
+    let set = bytes.len() > GOOD_OLD_INODE_SIZE
+        && magic == uext4_ondisk::checksum::le32(EXT4_XATTR_MAGIC);
+    set.then_some(at as u16)
+}
+
+fn from_raw(sbi: &Sbi, ino: Ino, raw: &RawInode) -> Result<Inode> {
+    let mode = raw.i_mode.get();
+    let file_type = match FileType::from_mode(mode) {
+        Some(file_type) => file_type,
+        None if ino == Ino::BAD_BLOCKS => FileType::Regular,
+        None => {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino,
+                field: "i_mode",
+                value: mode.into(),
+                why: "no known file type",
+            }));
+        }
+    };
+    let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+    let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+    let has_project = sbi
+        .geometry()
+        .features
+        .ro_compat
+        .contains(RoCompat::PROJECT);
+    let xattr_block = wide(raw.i_file_acl_lo.get(), raw.i_file_acl_high.get().into());
+    let crtime_end = offset_of!(RawInode, i_crtime) + 4;
+    let time = |base: u32, extra: u32| Timestamp::decode(base, Some(extra));
+    Ok(Inode {
+        ino,
+        mode,
+        file_type,
+        uid: u32::from(raw.i_uid_high.get()) << 16 | u32::from(raw.i_uid.get()),
+        gid: u32::from(raw.i_gid_high.get()) << 16 | u32::from(raw.i_gid.get()),
+        size: size(sbi, raw, file_type),
+        links: raw.i_links_count.get(),
+        blocks: blocks(sbi, raw, flags),
+        flags,
+        generation: raw.i_generation.get(),
+        atime: time(raw.i_atime.get(), raw.i_atime_extra.get()),
+        mtime: time(raw.i_mtime.get(), raw.i_mtime_extra.get()),
+        ctime: time(raw.i_ctime.get(), raw.i_ctime_extra.get()),
+        crtime: raw
+            .has_field_to(crtime_end)
+            .then(|| time(raw.i_crtime.get(), raw.i_crtime_extra.get())),
+        dtime: raw.i_dtime.get(),
+        projid: if has_project { raw.i_projid.get() } else { 0 },
+        rdev: is_device.then(|| DeviceNumber::decode(&raw.i_block)),
+        xattr_block: (xattr_block != 0).then_some(Pblk(xattr_block)),
+        i_block: raw.i_block,
+        xattr_offset: None,
+    })
+}
+
+fn wide(lo: u32, hi: u32) -> u64 {
+    u64::from(hi) << 32 | u64::from(lo)
+}
+
+/// The high half counts for regular files, and for directories with `large_dir`.
+fn size(sbi: &Sbi, raw: &RawInode, file_type: FileType) -> u64 {
+    let large_dir = sbi
+        .geometry()
+        .features
+        .incompat
+        .contains(Incompat::LARGEDIR);
+    let high = match file_type {
+        FileType::Regular => raw.i_size_high.get(),
+        FileType::Directory if large_dir => raw.i_size_high.get(),
+        _ => 0,
+    };
+    wide(raw.i_size_lo.get(), high)
+}
+
+/// Space taken in 512-byte units: with `huge_file` 48 bits, and in blocks where the flag says so.
+fn blocks(sbi: &Sbi, raw: &RawInode, flags: InodeFlags) -> u64 {
+    if !sbi
+        .geometry()
+        .features
+        .ro_compat
+        .contains(RoCompat::HUGE_FILE)
+    {
+        return raw.i_blocks_lo.get().into();
+    }
+    let blocks = wide(raw.i_blocks_lo.get(), raw.i_blocks_high.get().into());
+    if flags.contains(InodeFlags::HUGE_FILE) {
+        // 48 bits shifted by at most 7.
+        blocks << (sbi.geometry().block_size.log2() - 9)
+    } else {
+        blocks
+    }
+}

@@ -1,0 +1,73 @@
+//! ext2, ext3 and ext4 in user space, in safe Rust: the engine.
+//!
+//! Goals, in this order: never lose or corrupt data; speed; ease of use. No image, however damaged,
+//! makes it panic, hang, or take memory by a number it read: what is wrong comes back as an
+//! [`Error`] that names the structure and the numbers.
+//!
+//! # Reading
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use uext4::{Filesystem, FollowLast, OpenOptions};
+//! use uext4_blockdev::{Access, FileDevice};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(FileDevice::open("disk.img", Access::ReadOnly)?);
+//! let fs = Filesystem::open(device, &OpenOptions::default())?;
+//! let dir = fs.resolve(b"/etc", FollowLast::Yes)?;
+//! for entry in fs.read_dir(&dir)? {
+//!     let entry = entry?;
+//!     println!("{:8} {}", entry.ino, String::from_utf8_lossy(&entry.name));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! A [`Filesystem`] is a handle: clones share one state and may be used from many threads. An
+//! [`Inode`] is a copy of what was read. File data goes straight from the device to the caller;
+//! metadata goes through a cache of bounded size and has its checksum verified once, when it comes
+//! in. A journal that was not replayed is replayed in memory; the image stays as it is.
+//!
+//! # Layers
+//!
+//! Files carry the kernel's names and import only downwards:
+//!
+//! ```text
+//! filesystem                                    the handle
+//! super                                         opening
+//! namei  file  symlink  xattr                   paths, contents, targets, attributes
+//! htree  dir                                    directories
+//! inline  readpage  map  extents  indirect      where data is
+//! inode  sbi  mapping  error                    inodes, the mounted state
+//! ```
+//! The mounted state lives in `sbi`; functions take `&Sbi`.
+
+mod dir;
+mod error;
+mod extents;
+mod file;
+mod filesystem;
+mod htree;
+mod indirect;
+mod inline;
+mod inode;
+mod map;
+mod mapping;
+mod namei;
+mod readpage;
+mod sbi;
+#[path = "super.rs"]
+mod super_;
+mod symlink;
+mod xattr;
+
+pub use dir::{DirEntry, ReadDir};
+pub use error::{Error, Result};
+pub use file::DataRanges;
+pub use filesystem::Filesystem;
+pub use inode::Inode;
+pub use mapping::{MapState, Mapping};
+pub use namei::FollowLast;
+pub use super_::OpenOptions;
+pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
+pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};
+pub use xattr::Xattr;

@@ -1,0 +1,70 @@
+//! From logical to physical blocks, whatever the inode uses for it.
+
+use uext4_ondisk::Lblk;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+
+use crate::error::{Error, Result};
+use crate::extents::{self, Leaf};
+use crate::indirect;
+use crate::inode::Inode;
+use crate::mapping::Mapping;
+use crate::sbi::Sbi;
+
+/// What `lblk` and up to `len - 1` blocks after it are. The answer is at least one block long and
+/// may be shorter than the run it belongs to.
+///
+/// # Errors
+/// [`Error::Invalid`] if the inode maps no blocks or `len` is 0, damage of the tree.
+pub(crate) fn map_blocks(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
+    MapCursor::default().map(sbi, inode, lblk, len)
+}
+
+/// Maps one part of one file after another and remembers the leaf it is in, so that going through
+/// a file costs one walk down the tree per leaf.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MapCursor {
+    leaf: Option<Leaf>,
+}
+
+impl MapCursor {
+    /// As [`map_blocks`]. All calls on one cursor must be for the same inode.
+    pub(crate) fn map(
+        &mut self,
+        sbi: &Sbi,
+        inode: &Inode,
+        lblk: Lblk,
+        len: u32,
+    ) -> Result<Mapping> {
+        check_mappable(sbi, inode)?;
+        if len == 0 || lblk > Lblk::LAST {
+            return Err(Error::Invalid {
+                what: "no blocks to map",
+            });
+        }
+        let len = len.min(Lblk::LAST.0 - lblk.0 + 1);
+        if !inode.has(InodeFlags::EXTENTS) {
+            return indirect::map(sbi, inode, lblk, len);
+        }
+        match &self.leaf {
+            Some(leaf) if leaf.covers(lblk) => leaf.map(sbi, lblk, len),
+            _ => {
+                let leaf = extents::find_leaf(sbi, inode, lblk)?;
+                self.leaf.insert(leaf).map(sbi, lblk, len)
+            }
+        }
+    }
+}
+
+fn check_mappable(sbi: &Sbi, inode: &Inode) -> Result<()> {
+    let what = if inode.has(InodeFlags::INLINE_DATA) {
+        "inline data has no blocks"
+    } else {
+        match inode.file_type {
+            FileType::Regular | FileType::Directory => return Ok(()),
+            FileType::Symlink if !inode.is_fast_symlink(sbi) => return Ok(()),
+            FileType::Symlink => "a short symbolic link has no blocks",
+            _ => "a special file has no blocks",
+        }
+    };
+    Err(Error::Invalid { what })
+}

@@ -1,0 +1,198 @@
+//! The mounted state: device, cache, superblock, shape. Every function of the engine takes `&Sbi`.
+//!
+//! Left out: how it comes to be (`super.rs`), and everything that knows an inode.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uext4_blockdev::BlockDevice;
+use uext4_buffer_cache::{Buffer, BufferCache, VerifyTag};
+use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
+
+use crate::error::{Error, Result};
+
+/// Blocks of an inode table that are read at once, a power of two.
+pub(crate) const ITABLE_READAHEAD: u64 = 32;
+/// Readahead windows remembered, so that a hit costs one comparison.
+const WINDOWS: usize = 64;
+
+/// What a block was verified as: the upper half of its [`VerifyTag`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Group descriptors, each verified when it is read.
+    GroupDesc = 1,
+    /// Inodes, each verified when it is read.
+    InodeTable,
+    /// A block of block numbers; it carries no checksum.
+    Indirect,
+    /// Block 0 of a directory.
+    DirFirst,
+    /// Any other block of a directory.
+    Dir,
+    /// Attributes.
+    Xattr,
+    /// Orphan file.
+    Orphan,
+    /// An extent node of depth 0; deeper ones follow.
+    Extent,
+}
+
+/// The tag of a block of one kind that belongs to no inode.
+pub(crate) fn tag(kind: Kind) -> VerifyTag {
+    VerifyTag(u64::from(kind as u8) << 56)
+}
+
+/// The tag of a block of one kind (`sub`: its depth, for extent nodes) owned by an inode.
+pub(crate) fn owned_tag(kind: Kind, sub: u16, ino: Ino, generation: u32) -> VerifyTag {
+    let kind = u64::from(kind as u8) + u64::from(sub);
+    VerifyTag(kind << 56 | u64::from(generation & 0xFF_FFFF) << 32 | u64::from(ino.0))
+}
+
+/// A mounted file system.
+#[derive(Debug)]
+pub(crate) struct Sbi {
+    device: Arc<dyn BlockDevice>,
+    cache: BufferCache,
+    superblock: SuperBlock,
+    geometry: Geometry,
+    /// Block of the superblock that was read: 0 or 1 for the primary, else a backup's, whose
+    /// copy of the descriptors follows it.
+    superblock_at: Pblk,
+    itable_windows: [AtomicU64; WINDOWS],
+}
+
+impl Sbi {
+    /// Puts the parts together. `superblock_at` is the block that `superblock` came from.
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        cache: BufferCache,
+        superblock: SuperBlock,
+        geometry: Geometry,
+        superblock_at: Pblk,
+    ) -> Self {
+        Self {
+            device,
+            cache,
+            superblock,
+            geometry,
+            superblock_at,
+            itable_windows: [const { AtomicU64::new(u64::MAX) }; WINDOWS],
+        }
+    }
+
+    /// The device, with the journal replayed over it.
+    pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// The cache of metadata blocks.
+    pub(crate) fn cache(&self) -> &BufferCache {
+        &self.cache
+    }
+
+    /// The superblock.
+    pub(crate) fn superblock(&self) -> &SuperBlock {
+        &self.superblock
+    }
+
+    /// The validated shape.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_len(&self) -> usize {
+        self.geometry.block_size.len()
+    }
+
+    /// Reads a block of metadata through the cache. `what` names it in errors.
+    ///
+    /// # Errors
+    /// [`Damage::BlockRange`] if there is no such block, what `verify` says, device errors.
+    pub(crate) fn bread(
+        &self,
+        what: &'static str,
+        block: Pblk,
+        tag: VerifyTag,
+        verify: impl FnOnce(&[u8]) -> std::result::Result<(), Damage>,
+    ) -> Result<Buffer> {
+        self.check_range(what, block, 1)?;
+        Ok(self.cache.bread(block, tag, verify)?)
+    }
+
+    /// # Errors
+    /// [`Damage::BlockRange`] if the blocks do not all lie in the file system.
+    pub(crate) fn check_range(&self, what: &'static str, start: Pblk, len: u64) -> Result<()> {
+        if self.geometry.contains(start, len) {
+            return Ok(());
+        }
+        Err(Error::Corrupt(Damage::BlockRange {
+            what,
+            start,
+            len,
+            blocks_count: self.geometry.blocks_count,
+        }))
+    }
+
+    /// Byte offset on the device of a block that [`Sbi::check_range`] has accepted.
+    pub(crate) fn byte_offset(&self, block: Pblk) -> u64 {
+        block.0 << self.geometry.block_size.log2()
+    }
+
+    /// Reads a group descriptor and verifies its checksum.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] past the last group, [`Damage::DescChecksum`], device errors.
+    pub(crate) fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
+        let geometry = &self.geometry;
+        if group.0 >= geometry.groups_count.get() {
+            return Err(Error::Invalid {
+                what: "no such block group",
+            });
+        }
+        let per_block = geometry.descs_per_block();
+        let block = self.gdt_block(group.0 / per_block);
+        let buffer = self.bread("group descriptors", block, tag(Kind::GroupDesc), |_| Ok(()))?;
+        let data = buffer.data();
+        let len = usize::from(geometry.desc_size);
+        let at = (group.0 % per_block) as usize * len;
+        let bytes = data.get(at..at + len).unwrap_or_default();
+        let desc = GroupDesc::parse(bytes);
+        if geometry.desc_checksum != DescChecksum::None {
+            let computed = desc_checksum(bytes, group, geometry.desc_checksum);
+            if desc.checksum != computed {
+                return Err(Error::Corrupt(Damage::DescChecksum {
+                    group,
+                    stored: desc.checksum,
+                    computed,
+                }));
+            }
+        }
+        Ok(desc)
+    }
+
+    /// Block of descriptor block `index`, in the copy that belongs to the superblock in use.
+    fn gdt_block(&self, index: u32) -> Pblk {
+        let primary = self.geometry.gdt_block(index);
+        let in_table = self.geometry.gdt_block(0).0.checked_add(u64::from(index));
+        if self.superblock_at.0 > 1 && in_table == Some(primary.0) {
+            return Pblk(self.superblock_at.0 + 1 + u64::from(index));
+        }
+        primary
+    }
+
+    /// Reads ahead the blocks round `block` of the inode table `start..end`, once per window.
+    pub(crate) fn read_itable_ahead(&self, block: Pblk, start: Pblk, end: Pblk) {
+        let window = block.0 / ITABLE_READAHEAD;
+        let slot = &self.itable_windows[(window % WINDOWS as u64) as usize];
+        if slot.swap(window, Ordering::Relaxed) != window {
+            let from = (window * ITABLE_READAHEAD).max(start.0);
+            let to = ((window + 1) * ITABLE_READAHEAD).min(end.0);
+            self.cache
+                .readahead(Pblk(from), to.saturating_sub(from) as u32);
+        }
+    }
+}

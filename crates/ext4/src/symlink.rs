@@ -1,0 +1,51 @@
+//! Targets of symbolic links: in `i_block`, within the inode, or in a block.
+
+use uext4_ondisk::Damage;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+
+use crate::error::{Error, Result};
+use crate::inline::read_inline;
+use crate::inode::Inode;
+use crate::readpage::read_range;
+use crate::sbi::Sbi;
+
+/// Longest target the kernel follows or creates, in bytes.
+const TARGET_MAX: u64 = 4095;
+
+/// The target of a symbolic link: 1 to 4,095 bytes.
+///
+/// # Errors
+/// [`Error::Invalid`] if it is no symbolic link, [`Error::Encrypted`], [`Damage::InodeField`] for
+/// a length no target can have, damage of the mapping, device errors.
+pub(crate) fn read_link(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
+    if inode.file_type != FileType::Symlink {
+        return Err(Error::Invalid {
+            what: "not a symbolic link",
+        });
+    }
+    if inode.has(InodeFlags::ENCRYPT) {
+        return Err(Error::Encrypted);
+    }
+    if inode.size == 0 || inode.size > TARGET_MAX {
+        return Err(Error::Corrupt(Damage::InodeField {
+            ino: inode.ino,
+            field: "i_size",
+            value: inode.size,
+            why: "targets of symbolic links have 1 to 4095 bytes",
+        }));
+    }
+    let mut target = vec![0; inode.size as usize];
+    if inode.has(InodeFlags::INLINE_DATA) {
+        read_inline(sbi, inode, 0, &mut target)?;
+    } else if inode.is_fast_symlink(sbi) {
+        // OK to index: a fast symlink is shorter than `i_block`.
+        target.copy_from_slice(&inode.i_block[..inode.size as usize]);
+    } else {
+        read_range(sbi, inode, 0, &mut target)?;
+    }
+    // The kernel, too, takes the target as ending with the first zero byte.
+    if let Some(end) = target.iter().position(|&b| b == 0) {
+        target.truncate(end);
+    }
+    Ok(target)
+}

@@ -1,0 +1,4 @@
+//! The engine against images made by the real mke2fs and filled by the real kernel.
+
+mod mke2fs;
+mod tree;

@@ -1,0 +1,231 @@
+//! What a tree holds, seen by the host and seen by the engine, in one form to compare.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use uext4::{FileType, Filesystem, FollowLast, Inode, OpenOptions};
+use uext4_blockdev::{Access, FileDevice};
+
+/// One file. Fields that an oracle cannot tell are zero or empty on both sides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub nlink: u64,
+    pub mtime: (i64, u32),
+    pub rdev: Option<(u32, u32)>,
+    /// Only from a mount.
+    pub ino: u64,
+    /// Only from a mount.
+    pub blocks: u64,
+    /// Contents of a file, or target of a symlink.
+    pub data: Vec<u8>,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+pub type Tree = BTreeMap<Vec<u8>, Node>;
+
+/// What of a tree is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Oracle {
+    /// The directory an image was made from: numbers, sizes and links of directories differ.
+    Source,
+    /// The kernel's mount of the same image: everything is equal.
+    Mount,
+}
+
+/// Opens an image for reading.
+pub fn open(image: &Path) -> Filesystem {
+    let device = Arc::new(FileDevice::open(image, Access::ReadOnly).unwrap());
+    Filesystem::open(device, &OpenOptions::default()).unwrap()
+}
+
+/// The tree below a directory of the host.
+pub fn of_host(root: &Path, oracle: Oracle) -> Tree {
+    let mut tree = Tree::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(path) = todo.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        let file_type = meta.file_type();
+        let rel = path
+            .strip_prefix(root)
+            .unwrap()
+            .as_os_str()
+            .as_bytes()
+            .to_vec();
+        let mut node = Node {
+            mode: meta.mode(),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            size: meta.size(),
+            nlink: meta.nlink(),
+            mtime: (meta.mtime(), meta.mtime_nsec() as u32),
+            xattrs: host_xattrs(&path),
+            ..Node::default()
+        };
+        if oracle == Oracle::Mount {
+            node.ino = meta.ino();
+            node.blocks = meta.blocks();
+        }
+        if file_type.is_char_device() || file_type.is_block_device() {
+            node.rdev = Some((
+                rustix::fs::major(meta.rdev()),
+                rustix::fs::minor(meta.rdev()),
+            ));
+        } else if file_type.is_file() {
+            node.data = std::fs::read(&path).unwrap();
+        } else if file_type.is_symlink() {
+            node.data = std::fs::read_link(&path)
+                .unwrap()
+                .as_os_str()
+                .as_bytes()
+                .to_vec();
+        } else if file_type.is_dir() {
+            todo.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        }
+        tree.insert(rel, normal(node, oracle));
+    }
+    tree
+}
+
+fn host_xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut names = vec![0; 65536];
+    let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+    let mut xattrs: Vec<_> = names[..len]
+        .split(|&b| b == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            let mut value = vec![0; 65536];
+            let len = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+            value.truncate(len);
+            (name.to_vec(), value)
+        })
+        .collect();
+    xattrs.sort();
+    xattrs
+}
+
+/// The tree of an image, walked by the engine. Every name is also looked up.
+pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
+    let mut tree = Tree::new();
+    let mut todo = vec![(Vec::new(), fs.resolve(b"", FollowLast::No).unwrap())];
+    while let Some((path, inode)) = todo.pop() {
+        if inode.file_type == FileType::Directory {
+            for entry in fs.read_dir(&inode).unwrap() {
+                let entry = entry.unwrap();
+                assert_eq!(fs.lookup(&inode, &entry.name).unwrap(), entry.ino);
+                if entry.name == b"." || entry.name == b".." {
+                    continue;
+                }
+                let child = fs.inode(entry.ino).unwrap();
+                assert_eq!(entry.file_type.unwrap_or(child.file_type), child.file_type);
+                let mut name = path.clone();
+                if !name.is_empty() {
+                    name.push(b'/');
+                }
+                name.extend_from_slice(&entry.name);
+                todo.push((name, child));
+            }
+        }
+        let node = node_of(fs, &inode, oracle);
+        assert!(tree.insert(path, node).is_none(), "a name twice");
+    }
+    tree
+}
+
+fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle) -> Node {
+    let mut node = Node {
+        mode: inode.mode.into(),
+        uid: inode.uid,
+        gid: inode.gid,
+        size: inode.size,
+        nlink: inode.links.into(),
+        mtime: (inode.mtime.sec, inode.mtime.nsec),
+        rdev: inode.rdev.map(|d| (d.major, d.minor)),
+        xattrs: fs
+            .xattrs(inode)
+            .unwrap()
+            .into_iter()
+            .map(|x| (x.name, x.value))
+            .collect(),
+        ..Node::default()
+    };
+    if oracle == Oracle::Mount {
+        node.ino = inode.ino.0.into();
+        node.blocks = inode.blocks;
+    }
+    match inode.file_type {
+        FileType::Regular => node.data = read_file(fs, inode),
+        FileType::Symlink => node.data = fs.read_link(inode).unwrap(),
+        _ => {}
+    }
+    normal(node, oracle)
+}
+
+/// Reads a file in pieces of an odd size, and makes sure that data lies only in the data ranges.
+fn read_file(fs: &Filesystem, inode: &Inode) -> Vec<u8> {
+    let mut data = vec![0xAA; inode.size as usize + 1];
+    let mut at = 0;
+    loop {
+        let end = data.len().min(at + 100_003);
+        let len = fs.read_at(inode, at as u64, &mut data[at..end]).unwrap();
+        if len == 0 {
+            break;
+        }
+        at += len;
+    }
+    data.truncate(at);
+    let mut outside = data.clone();
+    let mut last = 0;
+    for range in fs.data_ranges(inode).unwrap() {
+        let range = range.unwrap();
+        assert!(range.start >= last && range.end > range.start && range.end <= inode.size);
+        last = range.end;
+        outside[range.start as usize..range.end as usize].fill(0);
+    }
+    assert!(outside.iter().all(|&b| b == 0), "data in a hole");
+    data
+}
+
+/// Leaves out what the oracle cannot tell.
+fn normal(mut node: Node, oracle: Oracle) -> Node {
+    let is_dir = node.mode & 0o170_000 == 0o040_000;
+    let is_special = !matches!(node.mode & 0o170_000, 0o040_000 | 0o100_000 | 0o120_000);
+    if oracle == Oracle::Source {
+        // mke2fs -d keeps whole seconds only.
+        node.mtime.1 = 0;
+        if is_dir {
+            (node.size, node.nlink) = (0, 0);
+        }
+        if node.mode & 0o170_000 == 0o120_000 {
+            node.mode = 0o120_777;
+        }
+    }
+    if is_special {
+        node.size = 0;
+    }
+    node
+}
+
+/// Panics with the first difference.
+pub fn assert_equal(expected: &Tree, found: &Tree, what: &str) {
+    for (path, node) in expected {
+        let name = String::from_utf8_lossy(path);
+        let other = found
+            .get(path)
+            .unwrap_or_else(|| panic!("{what}: {name:?} is missing"));
+        let (mut a, mut b) = (node.clone(), other.clone());
+        assert!(a.data == b.data, "{what}: {name:?}: contents differ");
+        (a.data, b.data) = (Vec::new(), Vec::new());
+        assert_eq!(a, b, "{what}: {name:?}");
+    }
+    for path in found.keys() {
+        let name = String::from_utf8_lossy(path);
+        assert!(expected.contains_key(path), "{what}: {name:?} is too much");
+    }
+}
