@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::partition::Damage;
+
 /// Why a device did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -44,6 +46,26 @@ pub enum Error {
         /// The path as given.
         path: PathBuf,
     },
+    /// The partition table is damaged.
+    #[error("partition table: {0}")]
+    Partition(#[from] Damage),
+    /// The partition asked for is not in the table.
+    #[error("there is no partition {number}, only {}", list(present))]
+    NoPartition {
+        /// The number asked for.
+        number: u32,
+        /// The numbers there are.
+        present: Vec<u32>,
+    },
+}
+
+/// Numbers as a user reads them.
+fn list(numbers: &[u32]) -> String {
+    if numbers.is_empty() {
+        return "an unpartitioned device".to_owned();
+    }
+    let words: Vec<_> = numbers.iter().map(u32::to_string).collect();
+    words.join(", ")
 }
 
 impl Error {

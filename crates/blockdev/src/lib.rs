@@ -1,6 +1,8 @@
 //! Byte-addressed block devices and clocks: the only place in the project that knows a file
 //! descriptor or the time of day.
 
+pub mod partition;
+
 mod clock;
 mod device;
 mod error;

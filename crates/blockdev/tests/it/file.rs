@@ -1,0 +1,157 @@
+//! Files and block devices of this machine.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use uext4_blockdev::{Access, BlockDevice, Error, FileDevice};
+
+const MIB: u64 = 1 << 20;
+
+/// An image attached as a block device; detached when dropped.
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None`, with a word why, where this machine does not allow it.
+    pub fn attach(image: &Path, sector_size: u32) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            println!("skipped: needs root");
+            return None;
+        }
+        let output = Command::new("losetup")
+            .args([
+                "--find",
+                "--show",
+                "--sector-size",
+                &sector_size.to_string(),
+            ])
+            .arg(image)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Some(Self(PathBuf::from(
+            String::from_utf8(output.stdout).unwrap().trim_end(),
+        )))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+#[test]
+fn a_block_device_is_opened_read_written_and_discarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    drop(FileDevice::create(&image, 8 * MIB).unwrap());
+    let Some(disk) = LoopDevice::attach(&image, 512) else {
+        return;
+    };
+    let device = FileDevice::open(disk.path(), Access::ReadWrite).unwrap();
+    assert!(device.is_block_device());
+    assert_eq!((device.len(), device.sector_size()), (8 * MIB, 512));
+    assert_eq!(device.next_data(5).unwrap(), Some(5..8 * MIB));
+    device.write_at(MIB - 3, &[7; 5000]).unwrap();
+    device.discard(MIB - 1, 3000).unwrap();
+    device.flush().unwrap();
+    let mut bytes = vec![0; 5002];
+    device.read_at(MIB - 4, &mut bytes).unwrap();
+    let mut expected = vec![7; 5002];
+    expected[3..3003].fill(0);
+    (expected[0], expected[5001]) = (0, 0);
+    assert_eq!(bytes, expected);
+    assert!(matches!(
+        device.read_at(8 * MIB - 1, &mut [0; 2]),
+        Err(Error::OutOfRange { .. })
+    ));
+    assert!(matches!(device.set_len(9 * MIB), Err(Error::Io { .. })));
+
+    // Held for writing once, it is not given out again; reading does no harm.
+    let error = FileDevice::open(disk.path(), Access::ReadWrite).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("is in use: mounted, or held by another program")
+    );
+    FileDevice::open(disk.path(), Access::ReadOnly).unwrap();
+    drop(device);
+
+    let in_image = FileDevice::open(&image, Access::ReadOnly).unwrap();
+    in_image.read_at(MIB - 4, &mut bytes).unwrap();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn holes_of_sparse_files_are_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sparse");
+    const LEN: u64 = 1 << 40;
+    let device = FileDevice::create(&path, LEN).unwrap();
+    let places = [0, 5 * MIB, LEN / 2 + 123, LEN - 10];
+    for place in places {
+        device.write_at(place, &[1; 10]).unwrap();
+    }
+    let data = |device: &FileDevice| {
+        let (mut at, mut found) = (0, Vec::new());
+        while let Some(range) = device.next_data(at).unwrap() {
+            assert!(range.start >= at && range.end > range.start && range.end <= LEN);
+            at = range.end;
+            found.push(range);
+        }
+        found
+    };
+    if device.next_data(MIB).unwrap() == Some(MIB..LEN) {
+        println!("skipped: this file system knows no holes");
+        return;
+    }
+    let found = data(&device);
+    assert_eq!(found.len(), places.len());
+    for (range, place) in found.iter().zip(places) {
+        assert!(range.contains(&place) && range.contains(&(place + 9)));
+        assert!(range.end - range.start <= 2 * MIB);
+    }
+    let blocks = || std::fs::metadata(&path).unwrap().blocks();
+    let before = blocks();
+    device.discard(4 * MIB, LEN / 2 - 8 * MIB).unwrap();
+    assert!(blocks() < before, "discarding gives space back");
+    assert_eq!(device.len(), LEN);
+    let left = data(&device);
+    assert_eq!(left.len(), 3);
+    assert_eq!(left[1].start / MIB, LEN / 2 / MIB);
+    let mut bytes = [9; 10];
+    device.read_at(5 * MIB, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 10]);
+}
+
+#[test]
+fn a_pipe_is_refused_without_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    if !Command::new("mkfifo")
+        .arg(&path)
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        println!("skipped: no mkfifo");
+        return;
+    }
+    let error = FileDevice::open(&path, Access::ReadOnly).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("is neither an image file nor a block device")
+    );
+}

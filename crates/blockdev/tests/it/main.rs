@@ -1,0 +1,4 @@
+//! Tests through the public interface, against the machine's own tools where they are installed.
+
+mod file;
+mod partition;
