@@ -124,6 +124,29 @@ pub const fn file_type_from_code(code: u8) -> Option<FileType> {
     })
 }
 
+/// Writes a record of `rec_len` bytes at `offset` of a block: `ino` 0 makes it an unused one.
+///
+/// `file_type` is `None` on a file system without `filetype`. The name has at most 255 bytes and
+/// fits the record, and the record fits the block; bytes behind the name are left as they are.
+pub fn put(
+    block: &mut [u8],
+    offset: usize,
+    rec_len: usize,
+    ino: Ino,
+    name: &[u8],
+    file_type: Option<FileType>,
+) {
+    let header = DirEntryHeader {
+        inode: ino.0.into(),
+        rec_len: encode_rec_len(rec_len, block.len()).into(),
+        name_len: name.len() as u8,
+        file_type: file_type.map_or(0, file_type_code),
+    };
+    let at = offset + DIR_ENTRY_HEADER_LEN;
+    block[offset..at].copy_from_slice(header.as_bytes());
+    block[at..at + name.len()].copy_from_slice(name);
+}
+
 /// Iterates over the used records of one block (or inline region), stopping at the first damage.
 #[derive(Clone, Debug)]
 pub struct DirBlock<'a> {
@@ -294,6 +317,22 @@ mod tests {
             .map(|e| e.unwrap().name)
             .collect();
         assert_eq!(names, [&b"a"[..], b"bcd"]);
+    }
+
+    #[test]
+    fn what_is_put_is_read() {
+        let mut block = [0; 64];
+        put(&mut block, 0, 12, Ino(11), b"a", Some(FileType::Symlink));
+        put(&mut block, 12, 52, Ino(12), b"bcde", None);
+        let entries: Vec<_> = DirBlock::new(&block, None, true)
+            .map(|e| e.unwrap())
+            .map(|e| (e.ino, e.name, e.file_type, e.rec_len))
+            .collect();
+        let expected = [
+            (Ino(11), &b"a"[..], Some(FileType::Symlink), 12),
+            (Ino(12), b"bcde", None, 52),
+        ];
+        assert_eq!(entries, expected);
     }
 
     #[test]

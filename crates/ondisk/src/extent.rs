@@ -232,6 +232,39 @@ impl<'a> ExtentNode<'a> {
     }
 }
 
+/// Writes a leaf with room for `max` entries (at least `extents.len()`) into `node`: `i_block`, or a
+/// block. Bytes behind the entries are left as they are; the tail is [`update_tail`]'s business.
+pub fn put_leaf(node: &mut [u8], max: u16, extents: &[Extent]) {
+    put_header(node, max, 0, extents.len());
+    for (extent, at) in extents
+        .iter()
+        .zip(node[EXTENT_ENTRY_LEN..].chunks_mut(EXTENT_ENTRY_LEN))
+    {
+        at.copy_from_slice(RawExtent::new(*extent).as_bytes());
+    }
+}
+
+/// Writes an inner node of `depth` 1 to 5, as [`put_leaf`] writes a leaf: of each child, the first
+/// logical block and where it lies.
+pub fn put_index(node: &mut [u8], max: u16, depth: u16, children: &[(Lblk, Pblk)]) {
+    put_header(node, max, depth, children.len());
+    let places = node[EXTENT_ENTRY_LEN..].chunks_mut(EXTENT_ENTRY_LEN);
+    for (&(lblk, leaf), at) in children.iter().zip(places) {
+        at.copy_from_slice(ExtentIdx::new(lblk, leaf).as_bytes());
+    }
+}
+
+fn put_header(node: &mut [u8], max: u16, depth: u16, entries: usize) {
+    let header = ExtentHeader {
+        eh_magic: EXT4_EXT_MAGIC.into(),
+        eh_entries: (entries as u16).into(),
+        eh_max: max.into(),
+        eh_depth: depth.into(),
+        eh_generation: 0.into(),
+    };
+    node[..EXTENT_ENTRY_LEN].copy_from_slice(header.as_bytes());
+}
+
 fn check_leaf_order(leaf: &[RawExtent], at: Option<Pblk>) -> Result<(), Damage> {
     let mut next = 0u64;
     for (i, raw) in leaf.iter().enumerate() {
@@ -300,19 +333,23 @@ mod tests {
     use super::*;
 
     fn leaf_with(extents: &[Extent]) -> Vec<u8> {
-        let header = ExtentHeader {
-            eh_magic: EXT4_EXT_MAGIC.into(),
-            eh_entries: (extents.len() as u16).into(),
-            eh_max: max_entries(1024, true).into(),
-            eh_depth: 0.into(),
-            eh_generation: 0.into(),
-        };
-        let mut node = header.as_bytes().to_vec();
-        extents
-            .iter()
-            .for_each(|e| node.extend_from_slice(RawExtent::new(*e).as_bytes()));
-        node.resize(1024, 0);
+        let mut node = vec![0; 1024];
+        put_leaf(&mut node, max_entries(1024, true), extents);
         node
+    }
+
+    #[test]
+    fn what_is_put_is_read() {
+        let children = [(Lblk(0), Pblk(100)), (Lblk(70), Pblk(1 << 40))];
+        let mut node = [0; 60];
+        put_index(&mut node, 4, 2, &children);
+        match ExtentNode::parse(&node, None, None) {
+            Ok(ExtentNode::Index { depth: 2, entries }) => {
+                let read: Vec<_> = entries.iter().map(|e| (e.lblk(), e.leaf())).collect();
+                assert_eq!(read, children);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -258,6 +258,29 @@ impl Geometry {
         Pblk(self.group_start(first).0 + u64::from(self.has_super(first)))
     }
 
+    /// Blocks that hold the backups of descriptor block `index`, ascending.
+    pub fn gdt_backups(&self, index: u32) -> Vec<Pblk> {
+        let meta = self.features.incompat.contains(Incompat::META_BG);
+        if !meta || index < self.first_meta_bg {
+            return (1..self.groups_count.get())
+                .map(GroupNr)
+                .filter(|&group| self.has_super(group))
+                .map(|group| Pblk(self.group_start(group).0 + 1 + u64::from(index)))
+                .collect();
+        }
+        // The second and the last group of the meta group.
+        let per_block = self.descs_per_block();
+        let first = u64::from(index) * u64::from(per_block);
+        let mut groups = vec![first + 1, first + u64::from(per_block) - 1];
+        groups.dedup();
+        groups
+            .into_iter()
+            .filter(|&group| group < u64::from(self.groups_count.get()) && group > first)
+            .map(|group| GroupNr(group as u32))
+            .map(|group| Pblk(self.group_start(group).0 + u64::from(self.has_super(group))))
+            .collect()
+    }
+
     /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors.
     pub fn group_base_blocks(&self, group: GroupNr) -> u32 {
         let boot = if group.0 == 0 {

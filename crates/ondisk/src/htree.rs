@@ -146,6 +146,41 @@ impl<'a> DxNode<'a> {
     }
 }
 
+/// Writes `dx_root_info` into block 0, whose "." and ".." records are there already.
+pub fn put_root_info(block: &mut [u8], hash_version: u8, indirect_levels: u8) {
+    let info = DxRootInfo {
+        reserved_zero: U32::ZERO,
+        hash_version,
+        info_length: DX_ROOT_INFO_LEN as u8,
+        indirect_levels,
+        unused_flags: 0,
+    };
+    let end = DX_ROOT_INFO_OFFSET + DX_ROOT_INFO_LEN;
+    block[DX_ROOT_INFO_OFFSET..end].copy_from_slice(info.as_bytes());
+}
+
+/// Writes the entries of a node, with its limit and count; `offset` is that of the entries, `tail`
+/// says whether a place is left for the checksum. The first entry's hash counts as 0.
+///
+/// There are 1 to [`node_limit`] entries, in ascending order of their hashes.
+pub fn put_entries(block: &mut [u8], offset: usize, tail: bool, entries: &[(u32, Lblk)]) {
+    let limit = node_limit(block.len(), offset, tail);
+    for (i, &(hash, lblk)) in entries.iter().enumerate() {
+        let entry = DxEntry {
+            hash: hash.into(),
+            block: lblk.0.into(),
+        };
+        let at = offset + i * DX_ENTRY_LEN;
+        block[at..at + DX_ENTRY_LEN].copy_from_slice(entry.as_bytes());
+    }
+    let count_limit = DxCountLimit {
+        limit: (limit as u16).into(),
+        count: (entries.len() as u16).into(),
+    };
+    let end = offset + size_of::<DxCountLimit>();
+    block[offset..end].copy_from_slice(count_limit.as_bytes());
+}
+
 /// Entries that fit a node of `block_len` bytes whose entries start at `offset`.
 pub const fn node_limit(block_len: usize, offset: usize, tail: bool) -> usize {
     block_len.saturating_sub(offset) / DX_ENTRY_LEN - if tail { 1 } else { 0 }

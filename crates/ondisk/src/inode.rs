@@ -326,6 +326,19 @@ impl RawInode {
         Ok(zerocopy::transmute!(full))
     }
 
+    /// Writes the known fields over the `inode_size` bytes of an inode, up to the end of its
+    /// `i_extra_isize`; what lies behind is left as it is. The checksum is
+    /// [`update_checksum`]'s business.
+    pub fn store(&self, bytes: &mut [u8]) {
+        let len = if bytes.len() > GOOD_OLD_INODE_SIZE {
+            GOOD_OLD_INODE_SIZE + usize::from(self.i_extra_isize.get())
+        } else {
+            GOOD_OLD_INODE_SIZE
+        };
+        let len = len.min(RAW_INODE_LEN).min(bytes.len());
+        bytes[..len].copy_from_slice(&self.as_bytes()[..len]);
+    }
+
     /// True if the inode's extra fields reach `end` bytes from its start.
     pub fn has_field_to(&self, end: usize) -> bool {
         GOOD_OLD_INODE_SIZE + usize::from(self.i_extra_isize.get()) >= end

@@ -207,6 +207,77 @@ pub fn parse_entries(
     Ok(entries)
 }
 
+/// Bytes that `entries` take in a region from its first entry on, with the end of the list.
+pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
+    let one = |entry: &XattrEntry<'_>| {
+        let value = match entry.value {
+            XattrValue::Here(value) => value_len(value.len()),
+            XattrValue::Inode { .. } => 0,
+        };
+        entry_len(entry.name.len()) + value
+    };
+    4 + entries.iter().map(one).sum::<usize>()
+}
+
+/// Writes `entries` in this order into a region of zeroes: the list from `first` on, the values from
+/// its end backward. [`entries_len`] of them must fit behind `first`.
+pub fn put_entries(region: &mut [u8], first: usize, entries: &[XattrEntry<'_>]) {
+    let mut at = first;
+    let mut end = region.len();
+    for entry in entries {
+        let (offset, inum, size) = match entry.value {
+            XattrValue::Here([]) => (0, 0, 0),
+            XattrValue::Here(value) => {
+                end -= value_len(value.len());
+                region[end..end + value.len()].copy_from_slice(value);
+                (end, 0, value.len() as u32)
+            }
+            XattrValue::Inode { ino, size } => (0, ino.0, size),
+        };
+        let raw = RawXattrEntry {
+            e_name_len: entry.name.len() as u8,
+            e_name_index: entry.index,
+            e_value_offs: (offset as u16).into(),
+            e_value_inum: inum.into(),
+            e_value_size: size.into(),
+            e_hash: entry.hash.into(),
+        };
+        let name = at + XATTR_ENTRY_LEN;
+        region[at..name].copy_from_slice(raw.as_bytes());
+        region[name..name + entry.name.len()].copy_from_slice(entry.name);
+        at += entry_len(entry.name.len());
+    }
+}
+
+/// Writes the header of an attribute block whose entries are there; `seed` is the file system's,
+/// `None` without checksums.
+pub fn put_block_header(
+    block: &mut [u8],
+    at: Pblk,
+    refcount: u32,
+    hash: u32,
+    seed: Option<CsumSeed>,
+) {
+    let mut header = XattrBlockHeader {
+        h_magic: EXT4_XATTR_MAGIC.into(),
+        h_refcount: refcount.into(),
+        h_blocks: 1.into(),
+        h_hash: hash.into(),
+        h_checksum: U32::ZERO,
+        h_reserved: [U32::ZERO; 3],
+    };
+    block[..XATTR_BLOCK_HEADER_LEN].copy_from_slice(header.as_bytes());
+    if let Some(seed) = seed {
+        header.h_checksum = block_checksum(block, at, seed).into();
+        block[..XATTR_BLOCK_HEADER_LEN].copy_from_slice(header.as_bytes());
+    }
+}
+
+/// Writes the magic that stands before the entries in an inode.
+pub fn put_ibody_header(region: &mut [u8]) {
+    region[..XATTR_IBODY_HEADER_LEN].copy_from_slice(U32::new(EXT4_XATTR_MAGIC).as_bytes());
+}
+
 /// Where a set of attributes was found, for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrPlace {
@@ -315,6 +386,35 @@ mod tests {
         }
         assert_eq!(split_name(b"user."), None);
         assert_eq!(split_name(b"other.a"), None);
+    }
+
+    #[test]
+    fn what_is_put_is_read() {
+        let here = |name, value| XattrEntry {
+            index: INDEX_USER,
+            name,
+            value: XattrValue::Here(value),
+            hash: entry_hash(name, value, false),
+        };
+        let (ino, size) = (Ino(20), 9000);
+        let entries = [
+            here(&b"a"[..], &b"12345"[..]),
+            here(b"empty", b""),
+            XattrEntry {
+                value: XattrValue::Inode { ino, size },
+                ..here(b"large", b"")
+            },
+            here(b"bcd", b"x"),
+        ];
+        let mut block = vec![0; XATTR_BLOCK_HEADER_LEN + entries_len(&entries)];
+        put_entries(&mut block, XATTR_BLOCK_HEADER_LEN, &entries);
+        let (at, seed) = (Pblk(77), Some(CsumSeed(5)));
+        put_block_header(&mut block, at, 3, 1234, seed);
+        let header = verify_block(&block, at, seed).unwrap();
+        assert_eq!((header.h_refcount.get(), header.h_hash.get()), (3, 1234));
+        let place = XattrPlace::Block(at);
+        let read = parse_entries(&block, XATTR_BLOCK_HEADER_LEN, place).unwrap();
+        assert_eq!(read, entries);
     }
 
     #[test]
