@@ -173,13 +173,21 @@ pub struct Table {
     pub partitions: Vec<Partition>,
     /// What was met and passed by.
     pub damage: Vec<Damage>,
+    /// Whether the damage may hide partitions. A GPT read from its backup is complete.
+    pub incomplete: bool,
 }
 
 impl Table {
-    /// The partitions; or the first damage, where it left none to be found.
+    /// Notes damage that may hide partitions.
+    fn lose(&mut self, damage: Damage) {
+        self.damage.push(damage);
+        self.incomplete = true;
+    }
+
+    /// The partitions; or the first damage, where it may be why there are none.
     fn partitions_or_damage(self) -> Result<Vec<Partition>, Error> {
         match self.damage.into_iter().next() {
-            Some(damage) if self.partitions.is_empty() => Err(damage.into()),
+            Some(damage) if self.incomplete && self.partitions.is_empty() => Err(damage.into()),
             _ => Ok(self.partitions),
         }
     }
@@ -196,7 +204,8 @@ pub fn read(device: &dyn BlockDevice) -> Result<Table, Error> {
 /// The partitions of a device; empty where it has no table.
 ///
 /// # Errors
-/// Those of reading the device, and [`Error::Partition`] if damage left no partition to be found.
+/// Those of reading the device, and [`Error::Partition`] if there are no partitions and damage
+/// may be the reason.
 pub fn scan(device: &dyn BlockDevice) -> Result<Vec<Partition>, Error> {
     read(device)?.partitions_or_damage()
 }
@@ -236,7 +245,7 @@ fn read_with(device: &dyn BlockDevice, sector_size: u64) -> Result<Table, Error>
     if entries.iter().any(|entry| entry.kind == mbr::PROTECTIVE) {
         match gpt::read(device, sector_size, gpt::Look::Everywhere)? {
             Ok(found) => return Ok(found),
-            Err(damage) => table.damage = damage,
+            Err(damage) => damage.into_iter().for_each(|damage| table.lose(damage)),
         }
     }
     mbr::read(device, &entries, sector_size, &mut table)?;

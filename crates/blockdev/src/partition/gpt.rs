@@ -203,7 +203,7 @@ pub fn parse_entries(bytes: &[u8], entry_size: u32, sector_size: u64, table: &mu
         }
         match entry.partition(number, sector_size) {
             Some(partition) => table.partitions.push(partition),
-            None => table.damage.push(Damage::GptEntry {
+            None => table.lose(Damage::GptEntry {
                 number,
                 first: entry.first_lba.get(),
                 last: entry.last_lba.get(),

@@ -163,13 +163,13 @@ impl Chain {
         let mut next = Some(container);
         while let Some(sector) = next {
             if let Some(damage) = self.refuse(sector) {
-                table.damage.push(damage);
+                table.lose(damage);
                 return Ok(());
             }
             let Some(bytes) = read_sector(device, sector, sector_size)? else {
                 let device_len = device.len();
                 let what = "the extended table";
-                table.damage.push(Damage::Outside {
+                table.lose(Damage::Outside {
                     what,
                     sector,
                     device_len,
@@ -180,9 +180,7 @@ impl Chain {
             let (raw, _) = RawTable::ref_from_prefix(&bytes).unwrap();
             let found = raw.signature.get();
             if found != SIGNATURE {
-                table
-                    .damage
-                    .push(Damage::ExtendedSignature { sector, found });
+                table.lose(Damage::ExtendedSignature { sector, found });
                 return Ok(());
             }
             // Only the first two entries mean something in an extended table.

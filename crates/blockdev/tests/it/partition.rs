@@ -73,12 +73,17 @@ fn scanned(device: &dyn BlockDevice, sector_size: u64) -> Vec<Line> {
             TableKind::Mbr => p.kind.trim_start_matches('0').to_owned(),
             TableKind::Gpt => p.kind,
         };
+        // As sfdisk prints names in the C locale.
+        let name = p.name.bytes().map(|byte| match byte.is_ascii() {
+            true => char::from(byte).to_string(),
+            false => format!("\\x{byte:02x}"),
+        });
         (
             p.number,
             p.start / sector_size,
             p.len / sector_size,
             kind,
-            p.name,
+            name.collect(),
         )
     };
     partition::scan(device)
@@ -240,7 +245,9 @@ fn a_table_that_leaves_nothing_is_an_error() {
 
 /// Asserts what holds for every table whatever its bytes.
 fn check_sane(device: &Arc<dyn BlockDevice>) {
-    let Table { partitions, damage } = partition::read(&**device).unwrap();
+    let Table {
+        partitions, damage, ..
+    } = partition::read(&**device).unwrap();
     assert!(partitions.len() <= 8192 && damage.len() <= 8192 + 8);
     for partition in &partitions {
         assert!(partition.number > 0 && partition.len > 0);
