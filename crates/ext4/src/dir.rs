@@ -11,14 +11,16 @@ use std::vec;
 
 use uext4_ondisk::dir_entry::{self, DirBlock, DirEntryHeader, decode_rec_len};
 use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::hash::DirHash;
 use uext4_ondisk::htree::{self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
+use crate::fast_commit::ChangedNames;
 use crate::inline::InlineDir;
-use crate::inode::Inode;
+use crate::inode::{Inode, iget};
 use crate::map::MapCursor;
 use crate::mapping::{MapState, Mapping};
 use crate::sbi::{Kind, Sbi, owned_tag};
@@ -37,6 +39,8 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// The type the record tells; the inode has the last word.
     pub file_type: Option<FileType>,
+    /// The hash behind the name, in directories that are both encrypted and case-insensitive.
+    pub hash: Option<DirHash>,
 }
 
 impl From<dir_entry::DirEntry<'_>> for DirEntry {
@@ -45,6 +49,7 @@ impl From<dir_entry::DirEntry<'_>> for DirEntry {
             ino: entry.ino,
             name: entry.name.to_vec(),
             file_type: entry.file_type,
+            hash: entry.hash,
         }
     }
 }
@@ -68,14 +73,6 @@ pub(crate) fn check_is_dir(inode: &Inode) -> Result<()> {
 /// Whether the directory has an htree that is in force.
 pub(crate) fn is_dx(sbi: &Sbi, dir: &Inode) -> bool {
     dir.has(InodeFlags::INDEX) && sbi.geometry().features.compat.contains(Compat::DIR_INDEX)
-}
-
-/// Whether records tell types.
-pub(crate) fn has_filetype(sbi: &Sbi) -> bool {
-    sbi.geometry()
-        .features
-        .incompat
-        .contains(Incompat::FILETYPE)
 }
 
 /// Blocks of a directory that has blocks.
@@ -169,7 +166,7 @@ impl DirCursor {
         let into_run = self.next - self.run.lblk.0;
         let at = Pblk(self.run.pblk.0 + u64::from(into_run));
         let ahead = (self.run.len - into_run).min(DIR_READAHEAD);
-        if into_run % DIR_READAHEAD == 0 && ahead > 1 {
+        if into_run.is_multiple_of(DIR_READAHEAD) && ahead > 1 {
             sbi.cache().readahead(at, ahead);
         }
         let lblk = Lblk(self.next);
@@ -203,20 +200,51 @@ fn hole(dir: &Inode) -> Error {
     })
 }
 
-/// The entries of an inline directory, "." and ".." first.
-fn inline_entries(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
-    let inline = InlineDir::read(sbi, dir)?;
+/// The names of a directory that fast commits changed, and whose they are now.
+fn changed_names<'a>(sbi: &'a Sbi, dir: &Inode) -> Option<&'a ChangedNames> {
+    sbi.fast_commit()?.names(dir.ino)
+}
+
+/// What ".." is in a directory that fast commits made: it has no blocks yet.
+fn new_dir_parent(sbi: &Sbi, dir: &Inode) -> Option<Ino> {
+    sbi.fast_commit()?.changed(dir.ino)?.parent
+}
+
+/// Whether the entries of a directory are all at hand in memory.
+fn has_no_blocks(sbi: &Sbi, dir: &Inode) -> bool {
+    dir.has(InodeFlags::INLINE_DATA) || new_dir_parent(sbi, dir).is_some()
+}
+
+/// The entries of a directory without blocks, "." and ".." first, before fast commits change them.
+fn entries_at_hand(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
     let dot = |name: &[u8], ino| DirEntry {
         ino,
         name: name.to_vec(),
         file_type: Some(FileType::Directory),
+        hash: None,
     };
+    if let Some(parent) = new_dir_parent(sbi, dir) {
+        return Ok(vec![Ok(dot(b".", dir.ino)), Ok(dot(b"..", parent))]);
+    }
+    let inline = InlineDir::read(sbi, dir)?;
     let mut entries = vec![Ok(dot(b".", dir.ino)), Ok(dot(b"..", inline.parent))];
     for region in inline.regions() {
-        let records = DirBlock::new(region, None, has_filetype(sbi));
+        let records = DirBlock::new(region, None, true);
         entries.extend(records.map(|entry| Ok(DirEntry::from(entry?))));
     }
     Ok(entries)
+}
+
+/// An entry that does not lie in a block.
+fn borrowed(ino: Ino, name: &[u8], hash: Option<DirHash>) -> dir_entry::DirEntry<'_> {
+    dir_entry::DirEntry {
+        ino,
+        name,
+        file_type: None,
+        hash,
+        offset: 0,
+        rec_len: 0,
+    }
 }
 
 /// The first entry that `wanted` accepts, searched from front to back.
@@ -226,29 +254,39 @@ fn inline_entries(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
 pub(crate) fn find_linear(
     sbi: &Sbi,
     dir: &Inode,
-    mut wanted: impl FnMut(Ino, &[u8]) -> bool,
+    wanted: impl Fn(&dir_entry::DirEntry<'_>) -> bool,
 ) -> Result<Option<Ino>> {
     check_is_dir(dir)?;
-    if dir.has(InodeFlags::INLINE_DATA) {
-        for entry in inline_entries(sbi, dir)? {
+    let changed = changed_names(sbi, dir);
+    let found = |entry: &dir_entry::DirEntry<'_>| {
+        !changed.is_some_and(|names| names.contains_key(entry.name)) && wanted(entry)
+    };
+    if has_no_blocks(sbi, dir) {
+        for entry in entries_at_hand(sbi, dir)? {
             let entry = entry?;
-            if wanted(entry.ino, &entry.name) {
+            if found(&borrowed(entry.ino, &entry.name, entry.hash)) {
                 return Ok(Some(entry.ino));
             }
         }
-        return Ok(None);
-    }
-    let mut cursor = DirCursor::new(sbi, dir)?;
-    while let Some(block) = cursor.next_block(sbi, dir) {
-        let block = block?;
-        for entry in DirBlock::new(&block.data, Some(block.at), has_filetype(sbi)) {
-            let entry = entry?;
-            if wanted(entry.ino, entry.name) {
-                return Ok(Some(entry.ino));
+    } else {
+        let mut cursor = DirCursor::new(sbi, dir)?;
+        while let Some(block) = cursor.next_block(sbi, dir) {
+            let block = block?;
+            for entry in records(sbi, dir, &block) {
+                let entry = entry?;
+                if found(&entry) {
+                    return Ok(Some(entry.ino));
+                }
             }
         }
     }
-    Ok(None)
+    let mut new = changed
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, ino)| Some((name, (*ino)?)));
+    Ok(new
+        .find(|(name, ino)| wanted(&borrowed(*ino, name, None)))
+        .map(|(_, ino)| ino))
 }
 
 /// The entries of a directory in the order they lie there, "." and ".." included.
@@ -259,17 +297,22 @@ pub struct ReadDir {
     sbi: Arc<Sbi>,
     dir: Inode,
     source: Source,
+    /// Names that fast commits added, told last.
+    added: vec::IntoIter<(Vec<u8>, Ino)>,
 }
 
 #[derive(Debug)]
 enum Source {
-    Inline(vec::IntoIter<Result<DirEntry>>),
-    Blocks {
-        cursor: DirCursor,
-        /// The block in hand and the offset of its next record.
-        block: Option<(Block, usize)>,
-        damaged: u32,
-    },
+    AtHand(vec::IntoIter<Result<DirEntry>>),
+    Blocks(Blocks),
+}
+
+#[derive(Debug)]
+struct Blocks {
+    cursor: DirCursor,
+    /// The block in hand and the offset of its next record.
+    block: Option<(Block, usize)>,
+    damaged: u32,
 }
 
 /// Starts reading a directory.
@@ -278,19 +321,25 @@ enum Source {
 /// [`Error::NotDirectory`], damage that leaves nothing to read.
 pub(crate) fn read_dir(sbi: &Arc<Sbi>, dir: &Inode) -> Result<ReadDir> {
     check_is_dir(dir)?;
-    let source = if dir.has(InodeFlags::INLINE_DATA) {
-        Source::Inline(inline_entries(sbi, dir)?.into_iter())
+    let source = if has_no_blocks(sbi, dir) {
+        Source::AtHand(entries_at_hand(sbi, dir)?.into_iter())
     } else {
-        Source::Blocks {
+        Source::Blocks(Blocks {
             cursor: DirCursor::new(sbi, dir)?,
             block: None,
             damaged: 0,
-        }
+        })
     };
+    let added: Vec<_> = changed_names(sbi, dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, ino)| Some((name.clone(), (*ino)?)))
+        .collect();
     Ok(ReadDir {
         sbi: Arc::clone(sbi),
         dir: dir.clone(),
         source,
+        added: added.into_iter(),
     })
 }
 
@@ -298,53 +347,72 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match &mut self.source {
-            Source::Inline(entries) => entries.next(),
-            Source::Blocks {
-                cursor,
-                block,
-                damaged,
-            } => loop {
-                if let Some((current, offset)) = block {
-                    match next_in_block(current, *offset, has_filetype(&self.sbi)) {
-                        Some(Ok((entry, next))) => {
-                            *offset = next;
-                            return Some(Ok(entry));
-                        }
-                        Some(Err(damage)) => {
-                            *block = None;
-                            *damaged += 1;
-                            return Some(Err(Error::Corrupt(damage)));
-                        }
-                        None => *block = None,
-                    }
-                }
-                if *damaged >= DAMAGED_MAX {
-                    return None;
-                }
-                match cursor.next_block(&self.sbi, &self.dir)? {
-                    Ok(next) => *block = Some((next, 0)),
-                    Err(error) => {
-                        *damaged += 1;
-                        return Some(Err(error));
-                    }
-                }
-            },
+        loop {
+            let next = match &mut self.source {
+                Source::AtHand(entries) => entries.next(),
+                Source::Blocks(blocks) => blocks.next(&self.sbi, &self.dir),
+            };
+            let Some(Ok(entry)) = &next else {
+                return next.or_else(|| self.next_added());
+            };
+            let changed = changed_names(&self.sbi, &self.dir);
+            if !changed.is_some_and(|names| names.contains_key(&entry.name)) {
+                return next;
+            }
         }
     }
 }
 
-/// The first used record at or after `offset`, and the offset behind it.
-fn next_in_block(
-    block: &Block,
-    offset: usize,
-    filetype: bool,
-) -> Option<std::result::Result<(DirEntry, usize), Damage>> {
-    let entry = DirBlock::new(&block.data, Some(block.at), filetype)
-        .starting_at(offset)
-        .next()?;
-    Some(entry.map(|e| {
-        let next = e.offset + e.rec_len;
-        (e.into(), next)
-    }))
+impl ReadDir {
+    fn next_added(&mut self) -> Option<Result<DirEntry>> {
+        let (name, ino) = self.added.next()?;
+        Some(iget(&self.sbi, ino).map(|inode| DirEntry {
+            ino,
+            name,
+            file_type: Some(inode.file_type),
+            hash: None,
+        }))
+    }
+}
+
+impl Blocks {
+    fn next(&mut self, sbi: &Sbi, dir: &Inode) -> Option<Result<DirEntry>> {
+        loop {
+            if let Some((block, offset)) = &mut self.block {
+                match records(sbi, dir, block).starting_at(*offset).next() {
+                    Some(Ok(entry)) => {
+                        *offset = entry.offset + entry.rec_len;
+                        return Some(Ok(entry.into()));
+                    }
+                    Some(Err(damage)) => {
+                        self.block = None;
+                        self.damaged += 1;
+                        return Some(Err(Error::Corrupt(damage)));
+                    }
+                    None => self.block = None,
+                }
+            }
+            if self.damaged >= DAMAGED_MAX {
+                return None;
+            }
+            match self.cursor.next_block(sbi, dir)? {
+                Ok(next) => self.block = Some((next, 0)),
+                Err(error) => {
+                    self.damaged += 1;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// The records of a block.
+pub(crate) fn records<'a>(sbi: &Sbi, dir: &Inode, block: &'a Block) -> DirBlock<'a> {
+    let hashes = dir.has(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+    let filetype = sbi
+        .geometry()
+        .features
+        .incompat
+        .contains(Incompat::FILETYPE);
+    DirBlock::new(&block.data, Some(block.at), filetype).with_hashes(hashes)
 }

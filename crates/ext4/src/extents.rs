@@ -97,7 +97,11 @@ pub(crate) fn find_leaf(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
     }
 }
 
-fn read_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u8]>> {
+/// Reads the node of `depth` in `block`, verified.
+///
+/// # Errors
+/// Those of [`find_leaf`].
+pub(crate) fn read_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u8]>> {
     let tag = owned_tag(Kind::Extent, depth, inode.ino, inode.generation);
     let seed = sbi.geometry().csum_seed;
     let buffer = sbi.bread("extent tree", block, tag, |bytes| {
@@ -110,7 +114,15 @@ fn read_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u
 }
 
 /// A leaf's entries must lie within what its parents say it covers.
-fn check_within(entries: &[RawExtent], at: Option<Pblk>, from: u32, until: u64) -> Result<()> {
+///
+/// # Errors
+/// [`Damage::ExtentOrder`].
+pub(crate) fn check_within(
+    entries: &[RawExtent],
+    at: Option<Pblk>,
+    from: u32,
+    until: u64,
+) -> Result<()> {
     if let Some(first) = entries.first().map(RawExtent::get)
         && first.lblk.0 < from
     {
@@ -124,7 +136,8 @@ fn check_within(entries: &[RawExtent], at: Option<Pblk>, from: u32, until: u64) 
     Ok(())
 }
 
-fn out_of_order(block: Option<Pblk>, entry: usize, lblk: Lblk) -> Error {
+/// The damage of an entry that lies outside what its node covers.
+pub(crate) fn out_of_order(block: Option<Pblk>, entry: usize, lblk: Lblk) -> Error {
     Error::Corrupt(Damage::ExtentOrder {
         block,
         entry: entry as u16,

@@ -7,13 +7,16 @@ use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk};
 
-use crate::dir::{self, ReadDir};
+use crate::bitmap;
+use crate::crypto::NameForm;
+use crate::dir::{self, DirEntry, ReadDir};
 use crate::error::Result;
 use crate::file::{self, DataRanges};
 use crate::inode::{self, Inode};
 use crate::map;
 use crate::mapping::Mapping;
 use crate::namei::{self, FollowLast};
+use crate::orphan;
 use crate::sbi::Sbi;
 use crate::super_::{self, OpenOptions};
 use crate::symlink;
@@ -102,6 +105,50 @@ impl Filesystem {
     /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
     pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
         dir::read_dir(&self.sbi, dir)
+    }
+
+    /// The name to show for one stored in a directory: in an encrypted directory its no-key form, as
+    /// the kernel shows it to who has no key, else the name itself.
+    ///
+    /// Directories that are also case-insensitive need [`Filesystem::entry_name`]. If the directory
+    /// is too damaged to tell its hash function, the hash in the name is 0.
+    pub fn display_name(&self, dir: &Inode, stored: &[u8]) -> Vec<u8> {
+        NameForm::of(&self.sbi, dir).show(&self.sbi, stored, None)
+    }
+
+    /// The name to show for an entry, as [`Filesystem::display_name`], for every directory.
+    pub fn entry_name(&self, dir: &Inode, entry: &DirEntry) -> Vec<u8> {
+        NameForm::of(&self.sbi, dir).show(&self.sbi, &entry.name, entry.hash)
+    }
+
+    /// Whether an inode holds something of the file system's own: the journal, quota, reserved
+    /// descriptors, bad blocks, the orphan file. No name leads to any of them.
+    pub fn is_hidden(&self, ino: Ino) -> bool {
+        namei::is_hidden(&self.sbi, ino)
+    }
+
+    /// Inodes that were to be deleted, or cut to their size, when the file system was left.
+    ///
+    /// # Errors
+    /// Damage of the list or the orphan file, device errors.
+    pub fn orphans(&self) -> Result<Vec<Ino>> {
+        orphan::orphans(&self.sbi)
+    }
+
+    /// The clusters of a group, one bit each, set where in use or past its end; a block long.
+    ///
+    /// # Errors
+    /// Damage of the bitmap or the descriptor, device errors.
+    pub fn block_bitmap(&self, group: GroupNr) -> Result<Arc<[u8]>> {
+        bitmap::block_bitmap(&self.sbi, group)
+    }
+
+    /// The inodes of a group, one bit each, set where in use or past its end; a block long.
+    ///
+    /// # Errors
+    /// Damage of the bitmap or the descriptor, device errors.
+    pub fn inode_bitmap(&self, group: GroupNr) -> Result<Arc<[u8]>> {
+        bitmap::inode_bitmap(&self.sbi, group)
     }
 
     /// The target of a symbolic link, 1 to 4,095 bytes.

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::htree::{
@@ -15,7 +14,7 @@ use uext4_ondisk::htree::{
 use uext4_ondisk::{Damage, Ino, Lblk};
 use zerocopy::FromBytes;
 
-use crate::dir::{DirCursor, has_filetype};
+use crate::dir::{DirCursor, records};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::sbi::Sbi;
@@ -185,7 +184,7 @@ fn search_leaf(
     name: &[u8],
 ) -> Result<Option<Ino>> {
     let block = cursor.block_at(sbi, dir, leaf)?;
-    for entry in DirBlock::new(&block.data, Some(block.at), has_filetype(sbi)) {
+    for entry in records(sbi, dir, &block) {
         let entry = entry?;
         if entry.name == name {
             return Ok(Some(entry.ino));

@@ -1,5 +1,7 @@
 //! Direct, indirect, double and triple indirect blocks, as ext2 and ext3 map files.
 
+use std::sync::Arc;
+
 use uext4_ondisk::inode::NDIR_BLOCKS;
 use uext4_ondisk::{Lblk, Pblk};
 use zerocopy::FromBytes;
@@ -41,9 +43,7 @@ pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapp
             let room = (1u64 << (log * (level + 1))) - rest;
             return Ok(Mapping::hole(lblk, room.min(len.into()) as u32));
         }
-        let block = Pblk(table.into());
-        let buffer = sbi.bread("indirect block", block, tag(Kind::Indirect), |_| Ok(()))?;
-        let data = buffer.data();
+        let data = read_table(sbi, Pblk(table.into()))?;
         let entries = numbers(&data);
         let index = (rest >> (log * level)) as usize;
         if level == 0 {
@@ -54,7 +54,17 @@ pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapp
     }
 }
 
-fn numbers(bytes: &[u8]) -> &[U32] {
+/// Reads a block of block numbers.
+///
+/// # Errors
+/// [`uext4_ondisk::Damage::BlockRange`], device errors.
+pub(crate) fn read_table(sbi: &Sbi, block: Pblk) -> Result<Arc<[u8]>> {
+    let buffer = sbi.bread("indirect block", block, tag(Kind::Indirect), |_| Ok(()))?;
+    Ok(buffer.data())
+}
+
+/// The block numbers in `i_block` or a table; 0 means a hole.
+pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
     // OK to default: both i_block and blocks are multiples of four bytes long.
     <[U32]>::ref_from_bytes(bytes).unwrap_or_default()
 }

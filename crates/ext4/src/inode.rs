@@ -6,10 +6,11 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use uext4_ondisk::extent::{ExtentNode, empty_extent_root};
 use uext4_ondisk::features::{Incompat, RoCompat};
 use uext4_ondisk::inode::{
     DeviceNumber, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode, Timestamp,
-    inode_checksum, stored_checksum,
+    inode_checksum, stored_checksum, update_checksum,
 };
 use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{Damage, Ino, Pblk};
@@ -95,7 +96,7 @@ impl Deref for InodeBytes {
     }
 }
 
-/// Reads the `inode_size` bytes of an inode; nothing is verified.
+/// Reads the `inode_size` bytes of an inode, as fast commits leave them; nothing is verified.
 ///
 /// # Errors
 /// [`Damage::InodeNumber`], [`Damage::DescLocation`], device errors.
@@ -132,7 +133,46 @@ pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
             have: block.len() as u64,
         }));
     }
-    Ok(InodeBytes { block, at, len })
+    let bytes = InodeBytes { block, at, len };
+    let changed = sbi.fast_commit().and_then(|all| all.changed(ino));
+    match changed.and_then(|c| Some((c.raw.as_deref()?, c.parent.is_some()))) {
+        None => Ok(bytes),
+        Some((raw, is_new)) => Ok(InodeBytes {
+            block: fast_committed(sbi, ino, &bytes, raw, is_new)?.into(),
+            at: 0,
+            len,
+        }),
+    }
+}
+
+/// The bytes of an inode after a fast commit that recorded its first bytes as `raw`.
+///
+/// `i_block` stays as it was for extent trees, of which the commit tells the changes one by one; a
+/// new inode starts with an empty one.
+fn fast_committed(sbi: &Sbi, ino: Ino, before: &[u8], raw: &[u8], is_new: bool) -> Result<Vec<u8>> {
+    let head = RawInode::parse(raw.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
+    let mut bytes = if is_new {
+        vec![0; before.len()]
+    } else {
+        before.to_vec()
+    };
+    let mut i_block = head.i_block;
+    if head.i_flags.get() & InodeFlags::EXTENTS.bits() != 0 {
+        let old = RawInode::parse(before.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
+        i_block = old.i_block;
+        if is_new || ExtentNode::parse(&i_block, None, None).is_err() {
+            i_block = empty_extent_root();
+        }
+    }
+    let len = raw.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&raw[..len]);
+    let at = offset_of!(RawInode, i_block);
+    // OK to index: a recorded inode has at least 128 bytes, as `Record` makes sure.
+    bytes[at..at + I_BLOCK_LEN].copy_from_slice(&i_block);
+    if let Some(seed) = sbi.geometry().csum_seed {
+        update_checksum(&mut bytes, seed, ino, head.i_generation.get());
+    }
+    Ok(bytes)
 }
 
 /// Reads an inode that is in use.

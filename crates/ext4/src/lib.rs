@@ -34,16 +34,20 @@
 //! ```text
 //! filesystem                                    the handle
 //! super                                         opening
-//! namei  file  symlink  xattr                   paths, contents, targets, attributes
+//! namei  file  symlink  xattr  crypto  orphan   paths, contents, targets, attributes, names
 //! htree  dir                                    directories
 //! inline  readpage  map  extents  indirect      where data is
-//! inode  sbi  mapping  error                    inodes, the mounted state
+//! bitmap  inode  sbi                            bitmaps, inodes, the mounted state
+//! fast_commit  mapping  error                   changes laid over the rest; small types
 //! ```
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
+mod bitmap;
+mod crypto;
 mod dir;
 mod error;
 mod extents;
+mod fast_commit;
 mod file;
 mod filesystem;
 mod htree;
@@ -53,6 +57,7 @@ mod inode;
 mod map;
 mod mapping;
 mod namei;
+mod orphan;
 mod readpage;
 mod sbi;
 #[path = "super.rs"]

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::extents::{self, Leaf};
 use crate::indirect;
 use crate::inode::Inode;
-use crate::mapping::Mapping;
+use crate::mapping::{MapState, Mapping};
 use crate::sbi::Sbi;
 
 /// What `lblk` and up to `len - 1` blocks after it are. The answer is at least one block long and
@@ -41,7 +41,17 @@ impl MapCursor {
                 what: "no blocks to map",
             });
         }
-        let len = len.min(Lblk::LAST.0 - lblk.0 + 1);
+        let mut len = len.min(Lblk::LAST.0 - lblk.0 + 1);
+        if let Some(changed) = sbi.fast_commit().and_then(|all| all.changed(inode.ino)) {
+            match changed.map(lblk, len) {
+                Ok(mapping) if mapping.state == MapState::Hole => return Ok(mapping),
+                Ok(mapping) => {
+                    sbi.check_range("fast commit", mapping.pblk, mapping.len.into())?;
+                    return Ok(mapping);
+                }
+                Err(unchanged) => len = unchanged,
+            }
+        }
         if !inode.has(InodeFlags::EXTENTS) {
             return indirect::map(sbi, inode, lblk, len);
         }

@@ -4,6 +4,7 @@ use uext4_ondisk::Ino;
 use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
+use crate::crypto::NameForm;
 use crate::dir::{check_is_dir, find_linear, is_dx};
 use crate::error::{Error, Result};
 use crate::htree;
@@ -34,18 +35,31 @@ pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     if name.len() > EXT4_NAME_LEN {
         return Err(Error::NameTooLong);
     }
+    let changed = sbi
+        .fast_commit()
+        .and_then(|all| all.names(dir.ino)?.get(name));
+    if let Some(now) = changed {
+        return now.ok_or(Error::NotFound);
+    }
+    find(sbi, dir, name)?.ok_or(Error::NotFound)
+}
+
+fn find(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
+    if dir.has(InodeFlags::ENCRYPT) {
+        let form = NameForm::of(sbi, dir);
+        return find_linear(sbi, dir, |entry| {
+            entry.name == name || form.show(sbi, entry.name, entry.hash) == name
+        });
+    }
     let dots = name == b"." || name == b"..";
-    // The hashes of both these kinds are not those of the names as stored.
-    let own_hash = dir.has(InodeFlags::CASEFOLD) || dir.has(InodeFlags::ENCRYPT);
-    let found = if is_dx(sbi, dir) && !dots && !own_hash {
+    // The hashes of case-insensitive directories are not those of the names as stored.
+    if is_dx(sbi, dir) && !dots && !dir.has(InodeFlags::CASEFOLD) {
         match htree::lookup(sbi, dir, name) {
-            Err(Error::Unsupported { .. }) => find_linear(sbi, dir, |_, n| n == name)?,
-            found => found?,
+            Err(Error::Unsupported { .. }) => {}
+            found => return found,
         }
-    } else {
-        find_linear(sbi, dir, |_, n| n == name)?
-    };
-    found.ok_or(Error::NotFound)
+    }
+    find_linear(sbi, dir, |entry| entry.name == name)
 }
 
 /// Resolves a path from the root directory; symbolic links on the way are followed, absolute ones
@@ -99,6 +113,20 @@ fn next_part(path: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let tail = path.get(start..)?;
     let len = tail.iter().position(|&b| b == b'/').unwrap_or(tail.len());
     Some((path.get(start..start + len)?, start + len))
+}
+
+/// Whether an inode holds something of the file system's own. No name leads to any of them.
+pub(crate) fn is_hidden(sbi: &Sbi, ino: Ino) -> bool {
+    let superblock = sbi.superblock();
+    let own = [
+        superblock.s_journal_inum,
+        superblock.s_usr_quota_inum,
+        superblock.s_grp_quota_inum,
+        superblock.s_prj_quota_inum,
+        superblock.s_orphan_file_inum,
+    ];
+    let reserved = ino.0 < sbi.geometry().first_ino && ino != Ino::ROOT;
+    reserved || own.iter().any(|own| own.get() == ino.0)
 }
 
 #[cfg(test)]

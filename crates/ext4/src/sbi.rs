@@ -12,6 +12,7 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::error::{Error, Result};
+use crate::fast_commit::FastCommit;
 
 /// Blocks of an inode table that are read at once, a power of two.
 pub(crate) const ITABLE_READAHEAD: u64 = 32;
@@ -34,6 +35,8 @@ pub(crate) enum Kind {
     Dir,
     /// Attributes.
     Xattr,
+    /// Block and inode bitmaps; their sums are in the descriptors.
+    Bitmap,
     /// Orphan file.
     Orphan,
     /// An extent node of depth 0; deeper ones follow.
@@ -62,6 +65,8 @@ pub(crate) struct Sbi {
     /// copy of the descriptors follows it.
     superblock_at: Pblk,
     itable_windows: [AtomicU64; WINDOWS],
+    /// What the fast commits of an unreplayed journal change.
+    fast_commit: Option<Box<FastCommit>>,
 }
 
 impl Sbi {
@@ -80,7 +85,18 @@ impl Sbi {
             geometry,
             superblock_at,
             itable_windows: [const { AtomicU64::new(u64::MAX) }; WINDOWS],
+            fast_commit: None,
         }
+    }
+
+    /// Lays fast commits over the file system.
+    pub(crate) fn set_fast_commit(&mut self, fast_commit: FastCommit) {
+        self.fast_commit = Some(Box::new(fast_commit));
+    }
+
+    /// What fast commits change, if there are any.
+    pub(crate) fn fast_commit(&self) -> Option<&FastCommit> {
+        self.fast_commit.as_deref()
     }
 
     /// The device, with the journal replayed over it.

@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::CsumSeed;
 use crate::damage::Damage;
+use crate::hash::DirHash;
 use crate::inode::FileType;
 use crate::units::{Ino, Pblk};
 
@@ -63,6 +64,8 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
     /// The recorded type; `None` without `filetype` or where it says "unknown".
     pub file_type: Option<FileType>,
+    /// The hash behind the name, in directories that are both encrypted and case-insensitive.
+    pub hash: Option<DirHash>,
     /// Byte offset of the record from the start of the block.
     pub offset: usize,
     /// Its whole length.
@@ -155,6 +158,7 @@ pub struct DirBlock<'a> {
     at: Option<Pblk>,
     offset: usize,
     filetype: bool,
+    hashes: bool,
 }
 
 impl<'a> DirBlock<'a> {
@@ -167,12 +171,30 @@ impl<'a> DirBlock<'a> {
             at,
             offset: 0,
             filetype,
+            hashes: false,
         }
+    }
+
+    /// Says whether hashes stand behind the names, as in directories that are both encrypted and
+    /// case-insensitive.
+    pub fn with_hashes(self, hashes: bool) -> Self {
+        Self { hashes, ..self }
     }
 
     /// Starts at `offset` within the block; it must be the start of a record.
     pub fn starting_at(self, offset: usize) -> Self {
         Self { offset, ..self }
+    }
+
+    fn hash_behind(&self, body: &[u8], name_len: usize, rec_len: usize) -> Option<DirHash> {
+        let at = rec_len_for(name_len) - DIR_ENTRY_HEADER_LEN;
+        let fits = self.hashes && rec_len >= rec_len_for(name_len) + DIR_ENTRY_HASH_LEN;
+        let (hash, rest) = U32::ref_from_prefix(body.get(at..)?).ok()?;
+        let (minor_hash, _) = U32::ref_from_prefix(rest).ok()?;
+        fits.then_some(DirHash {
+            hash: hash.get(),
+            minor_hash: minor_hash.get(),
+        })
     }
 
     fn step(&mut self) -> Result<Option<DirEntry<'a>>, Damage> {
@@ -219,6 +241,7 @@ impl<'a> DirBlock<'a> {
                 } else {
                     None
                 },
+                hash: self.hash_behind(body, name_len, rec_len),
                 offset,
                 rec_len,
             }));

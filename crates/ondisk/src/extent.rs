@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::CsumSeed;
 use crate::damage::Damage;
+use crate::inode::I_BLOCK_LEN;
 use crate::units::{Lblk, Pblk};
 
 /// `eh_magic`.
@@ -152,6 +153,20 @@ pub enum ExtentNode<'a> {
 pub const fn max_entries(len: usize, tail: bool) -> u16 {
     let room = len - EXTENT_ENTRY_LEN - if tail { EXTENT_TAIL_LEN } else { 0 };
     (room / EXTENT_ENTRY_LEN) as u16
+}
+
+/// `i_block` of an inode that maps nothing yet.
+pub fn empty_extent_root() -> [u8; I_BLOCK_LEN] {
+    let mut root = [0; I_BLOCK_LEN];
+    let header = ExtentHeader {
+        eh_magic: EXT4_EXT_MAGIC.into(),
+        eh_entries: 0.into(),
+        eh_max: max_entries(I_BLOCK_LEN, false).into(),
+        eh_depth: 0.into(),
+        eh_generation: 0.into(),
+    };
+    root[..EXTENT_ENTRY_LEN].copy_from_slice(header.as_bytes());
+    root
 }
 
 impl<'a> ExtentNode<'a> {

@@ -28,7 +28,7 @@ const LEVELS: &[&[&str]] = &[
     &["readpage"],
     &["map"],
     &["extents", "indirect"],
-    &["ialloc"],
+    &["ialloc", "bitmap"],
     &["inode"],
     &["sbi"],
     &["memory"],

@@ -1,0 +1,127 @@
+//! Block and inode bitmaps, as they are or as they would be where they were never written.
+
+use std::sync::Arc;
+
+use uext4_ondisk::group_desc::{
+    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
+};
+use uext4_ondisk::{Damage, GroupNr, Pblk};
+
+use crate::error::{Error, Result};
+use crate::sbi::{Kind, Sbi, tag};
+
+/// The clusters of a group, one bit each, set where in use; a block long. What lies past the end of
+/// the group is set.
+///
+/// # Errors
+/// [`Damage::DescLocation`], [`Damage::BitmapChecksum`], damage of the descriptor, device errors.
+pub(crate) fn block_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
+    let desc = sbi.group_desc(group)?;
+    if is_uninit(sbi, &desc, BG_BLOCK_UNINIT) {
+        return Ok(fresh_block_bitmap(sbi, group, &desc).into());
+    }
+    let bits = sbi.geometry().clusters_per_group.get();
+    let stored = desc.block_bitmap_csum;
+    read(
+        sbi,
+        group,
+        ("block bitmap", desc.block_bitmap),
+        bits,
+        stored,
+    )
+}
+
+/// The inodes of a group, one bit each, set where in use; a block long.
+///
+/// # Errors
+/// As [`block_bitmap`].
+pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
+    let desc = sbi.group_desc(group)?;
+    let bits = sbi.geometry().inodes_per_group.get();
+    if is_uninit(sbi, &desc, BG_INODE_UNINIT) {
+        let mut bitmap = vec![0; sbi.block_len()];
+        set_bits(&mut bitmap, bits, sbi.block_len() as u32 * 8);
+        return Ok(bitmap.into());
+    }
+    let stored = desc.inode_bitmap_csum;
+    read(
+        sbi,
+        group,
+        ("inode bitmap", desc.inode_bitmap),
+        bits,
+        stored,
+    )
+}
+
+/// The flags count only where descriptors are summed.
+fn is_uninit(sbi: &Sbi, desc: &GroupDesc, flag: u16) -> bool {
+    sbi.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
+}
+
+fn read(
+    sbi: &Sbi,
+    group: GroupNr,
+    (what, block): (&'static str, Pblk),
+    bits: u32,
+    stored: u32,
+) -> Result<Arc<[u8]>> {
+    if !sbi.geometry().contains(block, 1) {
+        return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
+    }
+    let buffer = sbi.bread(what, block, tag(Kind::Bitmap), |_| Ok(()))?;
+    let data = buffer.data();
+    if let Some(seed) = sbi.geometry().csum_seed {
+        let summed = data.get(..bits as usize / 8).unwrap_or_default();
+        let computed = bitmap_checksum(seed, summed, sbi.geometry().desc_size.into());
+        if stored != computed {
+            return Err(Error::Corrupt(Damage::BitmapChecksum {
+                group,
+                what,
+                stored,
+                computed,
+            }));
+        }
+    }
+    Ok(data)
+}
+
+/// What the bitmap of a group without files would be: only the group's own metadata in use.
+fn fresh_block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc) -> Vec<u8> {
+    let geometry = sbi.geometry();
+    let mut bitmap = vec![0; sbi.block_len()];
+    let cluster_of = |offset: u32| offset >> geometry.cluster_bits;
+    let base = geometry.group_base_blocks(group);
+    if base > 0 {
+        set_bits(&mut bitmap, 0, cluster_of(base - 1) + 1);
+    }
+    for (start, len) in [
+        (desc.block_bitmap, 1),
+        (desc.inode_bitmap, 1),
+        (desc.inode_table, geometry.itable_blocks()),
+    ] {
+        if let Some((at, offset)) = geometry.group_of(start)
+            && at == group
+        {
+            let last = offset.saturating_add(len - 1);
+            set_bits(
+                &mut bitmap,
+                cluster_of(offset),
+                cluster_of(last).saturating_add(1),
+            );
+        }
+    }
+    let clusters = geometry
+        .blocks_in_group(group)
+        .div_ceil(1 << geometry.cluster_bits);
+    set_bits(&mut bitmap, clusters, sbi.block_len() as u32 * 8);
+    bitmap
+}
+
+/// Sets bits `from..to`; those past the bitmap do not matter.
+fn set_bits(bitmap: &mut [u8], from: u32, to: u32) {
+    for bit in from..to.min(bitmap.len() as u32 * 8) {
+        if let Some(byte) = bitmap.get_mut(bit as usize / 8) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Orphans: inodes that were to be deleted, or cut to their size, when the file system was left.
+//!
+//! They are in a list through `i_dtime` that starts in the superblock, or in the slots of the
+//! orphan file. Left out: deleting and cutting; a reader needs neither.
+
+use std::collections::HashSet;
+
+use uext4_ondisk::features::Compat;
+use uext4_ondisk::orphan::OrphanBlock;
+use uext4_ondisk::{Damage, Ino, Lblk};
+
+use crate::error::{Error, Result};
+use crate::inode::iget;
+use crate::map::MapCursor;
+use crate::mapping::MapState;
+use crate::sbi::{Kind, Sbi, owned_tag};
+
+/// All orphans, each once: first those of the list, then those of the orphan file.
+///
+/// # Errors
+/// Damage of the list ([`Damage::Field`] if it runs in a circle) or the file, device errors.
+pub(crate) fn orphans(sbi: &Sbi) -> Result<Vec<Ino>> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = Ino(sbi.superblock().s_last_orphan.get());
+    while next.0 != 0 {
+        if !seen.insert(next) {
+            return Err(Error::Corrupt(Damage::Field {
+                structure: "orphan list",
+                field: "i_dtime",
+                value: next.0.into(),
+                why: "the list runs in a circle",
+            }));
+        }
+        found.push(next);
+        next = Ino(iget(sbi, next)?.dtime);
+    }
+    for ino in in_orphan_file(sbi)? {
+        if seen.insert(ino) {
+            found.push(ino);
+        }
+    }
+    Ok(found)
+}
+
+fn in_orphan_file(sbi: &Sbi) -> Result<Vec<Ino>> {
+    let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
+    let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
+    if !has_file || ino.0 == 0 {
+        return Ok(Vec::new());
+    }
+    let file = iget(sbi, ino)?;
+    let blocks = sbi.geometry().block_size.blocks_for(file.size);
+    let blocks = u32::try_from(blocks)
+        .ok()
+        .filter(|_| blocks <= sbi.geometry().blocks_count)
+        .ok_or(Error::Corrupt(Damage::InodeField {
+            ino,
+            field: "i_size",
+            value: file.size,
+            why: "the orphan file is larger than the file system",
+        }))?;
+    let seed = sbi
+        .geometry()
+        .csum_seed
+        .map(|s| s.inode(ino, file.generation));
+    let tag = owned_tag(Kind::Orphan, 0, ino, file.generation);
+    let mut found = Vec::new();
+    let mut cursor = MapCursor::default();
+    for lblk in 0..blocks {
+        let run = cursor.map(sbi, &file, Lblk(lblk), 1)?;
+        if run.state != MapState::Written {
+            return Err(Error::Corrupt(Damage::Field {
+                structure: "orphan file",
+                field: "logical block",
+                value: lblk.into(),
+                why: "is a hole",
+            }));
+        }
+        let buffer = sbi.bread("orphan file", run.pblk, tag, |bytes| {
+            OrphanBlock::parse(bytes, run.pblk, seed).map(|_| ())
+        })?;
+        found.extend(OrphanBlock::parse(&buffer.data(), run.pblk, None)?.inodes());
+    }
+    Ok(found)
+}
