@@ -15,6 +15,10 @@ pub trait Clock: Send + Sync + Debug {
     fn monotonic(&self) -> Duration;
     /// Lets `duration` pass.
     fn sleep(&self, duration: Duration);
+    /// Lets time pass until [`Clock::monotonic`] shows `moment`; returns at once if it does.
+    fn sleep_until(&self, moment: Duration) {
+        self.sleep(moment.saturating_sub(self.monotonic()));
+    }
 }
 
 /// The machine's clock.
@@ -53,7 +57,7 @@ impl Clock for SystemClock {
 /// A clock that stands still until someone sleeps on it or advances it.
 ///
 /// [`Clock::sleep`] returns at once and moves the time on, so that hours of simulated waiting take
-/// no time. Threads that sleep at once add up their waits.
+/// no time. Threads that sleep at once add up their waits; with [`Clock::sleep_until`] they do not.
 #[derive(Debug, Default)]
 pub struct VirtualClock {
     /// Seconds since 1970 at which `elapsed_ns` was zero.
@@ -99,6 +103,10 @@ impl Clock for VirtualClock {
 
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
+    }
+
+    fn sleep_until(&self, moment: Duration) {
+        self.advance_to(moment);
     }
 }
 

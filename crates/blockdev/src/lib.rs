@@ -1,5 +1,68 @@
 //! Byte-addressed block devices and clocks: the only place in the project that knows a file
 //! descriptor or the time of day.
+//!
+//! # What it is for
+//!
+//! Everything above is written against two narrow traits, [`BlockDevice`] and [`Clock`]. Which
+//! medium is below, how fast it is, whether it fails and when its power goes is decided by whoever
+//! makes the device:
+//!
+//! | device | bytes are in | holes |
+//! |---|---|---|
+//! | [`FileDevice`] | an image file or a block device of the machine | `SEEK_DATA`, punched by discard |
+//! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
+//! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
+//! | [`SimDevice`] | two memory images, with latency, faults and power cuts | as memory |
+//!
+//! [`partition`] finds the windows where a disk has a partition table.
+//!
+//! # Units
+//!
+//! Offsets and lengths are bytes in a `u64`, from the start of the device. There is no alignment to
+//! keep; sectors exist only in partition tables ([`BlockDevice::sector_size`]) and in what a power
+//! cut may tear. A transfer does all it was asked or is an error; short reads and writes of the
+//! operating system are finished here and nobody above sees one.
+//!
+//! # What is durable
+//!
+//! ```text
+//! write returns      readable by everybody, lost or torn by a power cut
+//! flush returns Ok   every write and discard that had returned before the call stays
+//! flush returns Err  nothing is known of what was written since the last good flush
+//! ```
+//! We assume of the medium that
+//!
+//! 1. a sector of 512 bytes is written whole or not at all, while a longer write may be torn at any
+//!    sector, in any order;
+//! 2. between two flushes writes reach the medium in any order, so only a flush orders two of them;
+//! 3. a write damages no byte outside its range;
+//! 4. bytes made durable read back as they were written; that they did is for the checksums of the
+//!    structures above to prove;
+//! 5. a flush that was acknowledged is not taken back: disks and hypervisors that ignore flushes
+//!    are outside what software can mend.
+//!
+//! A failed flush is final. The kernel may already have dropped the pages it could not write, so a
+//! second flush that succeeds proves nothing: who gets the error stops writing.
+//!
+//! Of a new file its name is not covered: a flush makes the contents durable, the directory that
+//! names it is for whoever made it.
+//!
+//! # Threads
+//!
+//! Devices are shared as `Arc<dyn BlockDevice>` and take `&self`. Overlapping calls have no order
+//! among themselves. [`FileDevice`] has no lock at all; [`MemoryDevice`] and [`SimDevice`] hold one
+//! leaf lock each while bytes are copied and call nobody under it.
+//!
+//! # Cost
+//!
+//! One system call a transfer; [`BlockDevice::write_many`] and [`BlockDevice::read_many`] join
+//! requests that follow one another into one call of up to 1024 buffers. Nothing is copied or
+//! cached on the way to a file.
+//!
+//! # Left out
+//!
+//! Caches and readahead (the page cache of the machine is below, `buffer-cache` above), direct I/O,
+//! `io_uring`, network devices, container formats such as qcow2, and encryption.
 
 pub mod partition;
 
@@ -8,6 +71,7 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod sim;
 mod sub;
 
 pub use clock::{Clock, SystemClock, VirtualClock};
@@ -15,4 +79,7 @@ pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::Error;
 pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;
+pub use sim::{
+    Fault, FaultKind, Op, Request, SimDevice, SimOptions, SplitMix64, Stats as SimStats, Timing,
+};
 pub use sub::SubDevice;
