@@ -9,7 +9,7 @@
 //!
 //! | device | bytes are in | holes |
 //! |---|---|---|
-//! | [`FileDevice`] | an image file or a block device of the machine | `SEEK_DATA`, punched by discard |
+//! | [`FileDevice`] | an image file or a block device | `SEEK_DATA`, punched by discard |
 //! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
 //! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
 //! | [`SimDevice`] | two memory images, with latency, faults and power cuts | as memory |
@@ -51,7 +51,7 @@
 //!
 //! Devices are shared as `Arc<dyn BlockDevice>` and take `&self`. Overlapping calls have no order
 //! among themselves. [`FileDevice`] has no lock at all; [`MemoryDevice`] and [`SimDevice`] hold one
-//! leaf lock each while bytes are copied and call nobody under it.
+//! leaf lock each while bytes are copied and call nobody under it but a test's own fault hook.
 //!
 //! # Cost
 //!
