@@ -1,4 +1,4 @@
-//! crc32c as ext4 chains it, and the crc16 of `uninit_bg`.
+//! crc32c as ext4 chains it, the crc16 of `uninit_bg`, and the crc32 of v1 journals.
 //!
 //! ext4 keeps the *raw* register: no inversion before or after, so that sums can be continued. The
 //! usual seeds are the file system's, that of an inode ([`CsumSeed::inode`]), and `!0`.
@@ -16,6 +16,34 @@ pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
         crc >> 8 ^ CRC16_TABLE[usize::from((crc ^ u16::from(byte)) & 0xFF)]
     })
 }
+
+/// Continues the crc32 (polynomial 0x04C11DB7, most significant bit first, no inversion) `seed` over
+/// `bytes`: what v1 journal checksums use.
+pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(seed, |crc, &byte| {
+        crc << 8 ^ CRC32_BE_TABLE[(crc >> 24) as usize ^ usize::from(byte)]
+    })
+}
+
+const CRC32_BE_TABLE: [u32; 256] = {
+    let mut table = [0u32; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = (i as u32) << 24;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000_0000 != 0 {
+                crc << 1 ^ 0x04C1_1DB7
+            } else {
+                crc << 1
+            };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
 
 const CRC16_TABLE: [u16; 256] = {
     let mut table = [0u16; 256];
@@ -87,6 +115,12 @@ mod tests {
             crc32c(crc32c(!0, b"1234"), b"56789"),
             crc32c(!0, b"123456789")
         );
+    }
+
+    #[test]
+    fn crc32_be_of_check_string() {
+        // CRC-32/MPEG-2 is the same without a final inversion; its check value is 0x0376E6E7.
+        assert_eq!(crc32_be(!0, b"123456789"), 0x0376_E6E7);
     }
 
     #[test]

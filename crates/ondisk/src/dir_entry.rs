@@ -77,13 +77,13 @@ pub const fn rec_len_for(name_len: usize) -> usize {
     (DIR_ENTRY_HEADER_LEN + name_len + 3) & !3
 }
 
-/// Decodes `rec_len` in a directory of `block_len`-byte blocks: 65,535 and 0 mean a whole 64 KiB
-/// block, and in large blocks the two low bits are bits 16 and 17.
+/// Decodes `rec_len` in a directory of `block_len`-byte blocks: with 64 KiB, 65,535 and 0 mean the
+/// whole block, and the two low bits are bits 16 and 17.
 pub const fn decode_rec_len(raw: u16, block_len: usize) -> usize {
-    if raw == 0xFFFF || raw == 0 {
-        block_len
-    } else if block_len < 65536 {
+    if block_len < 65536 {
         raw as usize
+    } else if raw == 0xFFFF || raw == 0 {
+        block_len
     } else {
         (raw & 0xFFFC) as usize | (raw as usize & 3) << 16
     }

@@ -151,8 +151,8 @@ pub enum ExtentNode<'a> {
 
 /// Most entries that fit a node of `len` bytes, `tail` included or not.
 pub const fn max_entries(len: usize, tail: bool) -> u16 {
-    let room = len - EXTENT_ENTRY_LEN - if tail { EXTENT_TAIL_LEN } else { 0 };
-    (room / EXTENT_ENTRY_LEN) as u16
+    let head = EXTENT_ENTRY_LEN + if tail { EXTENT_TAIL_LEN } else { 0 };
+    (len.saturating_sub(head) / EXTENT_ENTRY_LEN) as u16
 }
 
 /// `i_block` of an inode that maps nothing yet.

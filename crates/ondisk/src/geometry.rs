@@ -32,7 +32,7 @@ pub struct Geometry {
     pub blocks_per_group: NonZeroU32,
     /// Clusters of every group but the last: at most 8 × block size.
     pub clusters_per_group: NonZeroU32,
-    /// Inodes of every group: at most 8 × block size, a multiple of 8.
+    /// Inodes of every group: at most 8 × block size.
     pub inodes_per_group: NonZeroU32,
     /// Inodes of the file system: groups × inodes per group.
     pub inodes_count: u32,
@@ -140,7 +140,15 @@ impl Geometry {
                 "past the last descriptor block",
             ));
         }
-        if u64::from(self.itable_blocks()) >= u64::from(self.blocks_per_group.get()) {
+        let tables_end = self.gdt_block(self.gdt_blocks() - 1).0;
+        if tables_end >= self.blocks_count {
+            return Err(bad(
+                "s_blocks_count",
+                self.blocks_count,
+                "too few to hold the group descriptors",
+            ));
+        }
+        if self.itable_blocks() >= self.blocks_per_group.get() {
             return Err(bad(
                 "s_inodes_per_group",
                 self.inodes_per_group.get().into(),
@@ -245,23 +253,23 @@ impl Geometry {
         Pblk(u64::from(self.block_size == BlockSize::MIN))
     }
 
-    /// Block that holds descriptor block `index` (from 0) in the primary copy.
+    /// Block that holds descriptor block `index` (from 0, below [`Self::gdt_blocks`]) in the
+    /// primary copy.
     pub fn gdt_block(&self, index: u32) -> Pblk {
-        let meta = self.features.incompat.contains(Incompat::META_BG);
-        if !meta || index < self.first_meta_bg {
+        if !self.in_meta_bg(index) {
             return Pblk(self.superblock_block().0 + 1 + u64::from(index));
         }
-        let first = GroupNr(index * self.descs_per_block());
-        if first.0 == 0 {
-            return Pblk(self.superblock_block().0 + 1);
-        }
-        Pblk(self.group_start(first).0 + u64::from(self.has_super(first)))
+        let first = GroupNr(index.saturating_mul(self.descs_per_block()));
+        let start = match first {
+            GroupNr(0) => self.superblock_block(),
+            _ => self.group_start(first),
+        };
+        Pblk(start.0 + u64::from(self.has_super(first)))
     }
 
     /// Blocks that hold the backups of descriptor block `index`, ascending.
     pub fn gdt_backups(&self, index: u32) -> Vec<Pblk> {
-        let meta = self.features.incompat.contains(Incompat::META_BG);
-        if !meta || index < self.first_meta_bg {
+        if !self.in_meta_bg(index) {
             return (1..self.groups_count.get())
                 .map(GroupNr)
                 .filter(|&group| self.has_super(group))
@@ -281,18 +289,35 @@ impl Geometry {
             .collect()
     }
 
-    /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors.
+    /// True if descriptor block `index` lies in its meta group.
+    fn in_meta_bg(&self, index: u32) -> bool {
+        self.features.incompat.contains(Incompat::META_BG) && index >= self.first_meta_bg
+    }
+
+    /// Bytes of a block bitmap that its checksum covers.
+    pub fn block_bitmap_len(&self) -> usize {
+        self.clusters_per_group.get() as usize / 8
+    }
+
+    /// Bytes of an inode bitmap that its checksum covers.
+    pub fn inode_bitmap_len(&self) -> usize {
+        self.inodes_per_group.get() as usize / 8
+    }
+
+    /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors, and
+    /// in group 0 by the boot block where it has one of its own there (`bigalloc`, 1 KiB blocks).
     pub fn group_base_blocks(&self, group: GroupNr) -> u32 {
-        let boot = if group.0 == 0 {
-            self.superblock_block().0 as u32 - self.first_data_block
-        } else {
-            0
+        let boot = match group {
+            GroupNr(0) => self.superblock_block().0 as u32 - self.first_data_block,
+            _ => 0,
         };
-        let superblock = boot + u32::from(self.has_super(group));
+        self.super_and_gdt_blocks(group).saturating_add(boot)
+    }
+
+    fn super_and_gdt_blocks(&self, group: GroupNr) -> u32 {
+        let superblock = u32::from(self.has_super(group));
         let per_block = self.descs_per_block();
-        let in_meta = self.features.incompat.contains(Incompat::META_BG)
-            && group.0 / per_block >= self.first_meta_bg;
-        if in_meta {
+        if self.in_meta_bg(group.0 / per_block) {
             // Its meta group's first, second and last group hold the one descriptor block.
             let place = group.0 % per_block;
             return superblock + u32::from(place == 0 || place == 1 || place == per_block - 1);
@@ -305,7 +330,7 @@ impl Geometry {
         } else {
             self.gdt_blocks()
         };
-        superblock + old + u32::from(self.reserved_gdt_blocks)
+        old.saturating_add(1 + u32::from(self.reserved_gdt_blocks))
     }
 }
 
@@ -316,12 +341,12 @@ fn cluster_bits(sb: &SuperBlock, block_size: BlockSize) -> Result<u8, Damage> {
     let log = sb.s_log_cluster_size.get();
     let bits = log.checked_sub(sb.s_log_block_size.get());
     // The kernel's limit is a cluster of 2^30 bytes.
-    bits.filter(|&b| b + block_size.log2() <= 29)
+    bits.filter(|&b| b.saturating_add(block_size.log2()) <= 30)
         .map(|b| b as u8)
         .ok_or(Damage::SuperblockField {
             field: "s_log_cluster_size",
             value: log.into(),
-            why: "smaller than a block, or larger than 512 MiB",
+            why: "smaller than a block, or larger than 1 GiB",
         })
 }
 
@@ -332,10 +357,10 @@ fn group_shape(
     cluster_bits: u8,
 ) -> Result<(NonZeroU32, NonZeroU32, NonZeroU32), Damage> {
     let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
-    let bits_per_bitmap = 8 * block_size.bytes();
-    let in_group = |field, value: u32, max: u32| {
+    let bits_per_bitmap = 8 * u64::from(block_size.bytes());
+    let in_group = |field, value: u32, max: u64| {
         NonZeroU32::new(value)
-            .filter(|v| v.get() <= max)
+            .filter(|v| u64::from(v.get()) <= max)
             .ok_or_else(|| {
                 bad(
                     field,
@@ -355,7 +380,7 @@ fn group_shape(
         sb.s_blocks_per_group.get(),
         bits_per_bitmap << cluster_bits,
     )?;
-    if blocks_per_group.get() != clusters_per_group.get() << cluster_bits {
+    if u64::from(blocks_per_group.get()) != u64::from(clusters_per_group.get()) << cluster_bits {
         return Err(bad(
             "s_blocks_per_group",
             blocks_per_group.get().into(),
@@ -378,11 +403,11 @@ fn count_groups(
 ) -> Result<(u64, NonZeroU32), Damage> {
     let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
     let first = sb.s_first_data_block.get();
-    if first > u32::from(block_size == BlockSize::MIN && cluster_bits == 0) {
+    if first != u32::from(block_size == BlockSize::MIN && cluster_bits == 0) {
         return Err(bad(
             "s_first_data_block",
             first.into(),
-            "0, or 1 with 1 KiB blocks",
+            "must be 1 with 1 KiB blocks (clusters of one block), else 0",
         ));
     }
     let blocks = sb.blocks_count();

@@ -3,15 +3,17 @@
 //! ```text
 //! superblock | descriptor, data, data, … | revoke | commit | descriptor, … | fast-commit area
 //! ```
-//! Sequence numbers and log positions wrap; the log is a ring from `s_first` to the first
-//! fast-commit block (`s_maxlen - s_num_fc_blks`).
+//! Sequence numbers wrap; the log is a ring from `s_first` to [`JournalSuperblock::log_end`].
 
 use std::mem::{offset_of, size_of};
+use std::ops::Range;
 
 use bitflags::bitflags;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+#[cfg(doc)]
+use crate::checksum::crc32_be;
 use crate::checksum::crc32c;
 use crate::damage::Damage;
 use crate::units::Pblk;
@@ -260,7 +262,8 @@ impl JournalSuperblock {
                 value: u64::from(kind),
             });
         }
-        if kind == 4 && sb.checksum_version() >= 2 {
+        if sb.checksum_version() >= 2 {
+            sb.check_checksum_features()?;
             let (stored, computed) = (sb.s_checksum.get(), sb.checksum());
             if stored != computed {
                 return Err(Damage::JournalChecksum {
@@ -351,7 +354,47 @@ impl JournalSuperblock {
         }
     }
 
-    /// Blocks at the end that the ring leaves to fast commits.
+    /// v2 and v3 exclude each other and v1, and know one kind of checksum.
+    fn check_checksum_features(&self) -> Result<(), Damage> {
+        let both = JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3;
+        let bad = |why, value: u32| Damage::JournalSuperblock {
+            why,
+            value: u64::from(value),
+        };
+        if self.incompat().contains(both) || self.compat().contains(JournalCompat::CHECKSUM) {
+            Err(bad(
+                "more than one version of checksums",
+                self.incompat().bits(),
+            ))
+        } else if self.s_checksum_type != JBD2_CRC32C_CHKSUM {
+            Err(bad(
+                "checksum type is not crc32c",
+                self.s_checksum_type.into(),
+            ))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// End of the ring: the first block that log and data blocks never use.
+    pub fn log_end(&self) -> u32 {
+        let len = self.s_maxlen.get();
+        match len.checked_sub(self.fast_commit_blocks()) {
+            Some(end) if end >= MIN_JOURNAL_BLOCKS => end,
+            // Too short to give blocks away: the kernel then keeps it all for the log.
+            _ => len,
+        }
+    }
+
+    /// Blocks of the fast-commit area; empty without one.
+    ///
+    /// It starts one block after the ring's end: the kernel leaves that block unused.
+    pub fn fast_commit_area(&self) -> Range<u32> {
+        let len = self.s_maxlen.get();
+        self.log_end().saturating_add(1).min(len)..len
+    }
+
+    /// Blocks at the end set aside for fast commits, as recorded; see [`Self::log_end`].
     pub fn fast_commit_blocks(&self) -> u32 {
         match (
             self.incompat().contains(JournalIncompat::FAST_COMMIT),
@@ -492,7 +535,21 @@ pub fn tag_checksum(sb: &JournalSuperblock, sequence: u32, data: &[u8]) -> u32 {
     }
 }
 
+/// True if the sum of a commit block is right under v1, where `sum` is [`crc32_be`] from `!0` over
+/// the descriptors of the transaction and the data blocks that follow each, as they lie in the log.
+/// A commit block that claims no sum at all is right too.
+pub fn commit_v1_matches(block: &[u8], sum: u32) -> bool {
+    let Ok((commit, _)) = CommitBlock::ref_from_prefix(block) else {
+        return false;
+    };
+    let kind = (commit.h_chksum_type, commit.h_chksum_size);
+    let stored = commit.h_chksum[0].get();
+    kind == (JBD2_CRC32_CHKSUM, 4) && stored == sum || kind == (0, 0) && stored == 0
+}
+
 /// Undoes the escape of a data block: puts the magic back.
 pub fn unescape(data: &mut [u8]) {
-    data[..4].copy_from_slice(&U32::new(JBD2_MAGIC).to_bytes());
+    if let Some(magic) = data.first_chunk_mut() {
+        *magic = U32::new(JBD2_MAGIC).to_bytes();
+    }
 }

@@ -166,7 +166,8 @@ impl SuperBlock {
     /// Reads the 1,024 bytes of a superblock: magic and checksum are tested, nothing else.
     ///
     /// # Errors
-    /// [`Damage::Truncated`], [`Damage::SuperblockMagic`], [`Damage::SuperblockChecksum`].
+    /// [`Damage::Truncated`], [`Damage::SuperblockMagic`], [`Damage::SuperblockChecksum`], and
+    /// [`Damage::SuperblockField`] for a kind of checksum that does not exist.
     pub fn parse(bytes: &[u8]) -> Result<Self, Damage> {
         let (sb, _) = Self::read_from_prefix(bytes).map_err(|_| Damage::Truncated {
             structure: "superblock",
@@ -179,6 +180,13 @@ impl SuperBlock {
             });
         }
         if sb.features().metadata_csum() {
+            if sb.s_checksum_type != CHECKSUM_TYPE_CRC32C {
+                return Err(Damage::SuperblockField {
+                    field: "s_checksum_type",
+                    value: sb.s_checksum_type.into(),
+                    why: "not 1, crc32c",
+                });
+            }
             let (stored, computed) = (sb.s_checksum.get(), sb.checksum());
             if stored != computed {
                 return Err(Damage::SuperblockChecksum { stored, computed });

@@ -59,15 +59,18 @@ const _: () = {
     assert!(size_of::<RawXattrEntry>() == XATTR_ENTRY_LEN);
 };
 
-/// `e_name_index` and the prefix it stands for. Index 2 and 3 are whole names.
+/// Largest value of `e_value_size`, in an inode of its own.
+pub const EXT4_XATTR_SIZE_MAX: u32 = 1 << 24;
+
+/// `e_name_index` and the prefix it stands for, of what user space sees. Index 2 and 3 are whole
+/// names. `system.` (7) and `system.richacl` (8) have no handler in the kernel and are never shown.
 pub const NAME_PREFIXES: &[(u8, &str)] = &[
     (1, "user."),
     (2, "system.posix_acl_access"),
     (3, "system.posix_acl_default"),
     (4, "trusted."),
     (6, "security."),
-    (7, "system."),
-    (8, "system.richacl"),
+    (10, "gnu."),
 ];
 
 /// `e_name_index` of `user.`.
@@ -86,7 +89,7 @@ pub const INLINE_DATA_NAME: &[u8] = b"data";
 /// Splits a full name into index and suffix, the longest prefix first; `None` for a namespace that
 /// ext4 does not keep, or an empty suffix where one is needed.
 pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
-    let whole = |i: u8| matches!(i, 2 | 3 | 8);
+    let whole = |i: u8| matches!(i, INDEX_POSIX_ACL_ACCESS | INDEX_POSIX_ACL_DEFAULT);
     NAME_PREFIXES
         .iter()
         .filter_map(|&(index, prefix)| {
@@ -112,7 +115,7 @@ pub enum XattrValue<'a> {
     Inode {
         /// The inode.
         ino: Ino,
-        /// Bytes.
+        /// Bytes, up to [`EXT4_XATTR_SIZE_MAX`].
         size: u32,
     },
 }
@@ -176,6 +179,9 @@ pub fn parse_entries(
             .ok_or_else(|| bad("name past the end"))?;
         let size = raw.e_value_size.get();
         let value = if raw.e_value_inum.get() != 0 {
+            if size > EXT4_XATTR_SIZE_MAX {
+                return Err(bad("value larger than 16 MiB"));
+            }
             XattrValue::Inode {
                 ino: Ino(raw.e_value_inum.get()),
                 size,
@@ -379,13 +385,14 @@ mod tests {
             (&b"user.a"[..], 1, &b"a"[..]),
             (b"system.posix_acl_access", 2, b""),
             (b"security.capability", 6, b"capability"),
-            (b"system.data", 7, b"data"),
         ] {
             assert_eq!(split_name(name), Some((index, suffix)));
             assert_eq!(join_name(index, suffix).as_deref(), Some(name));
         }
         assert_eq!(split_name(b"user."), None);
         assert_eq!(split_name(b"other.a"), None);
+        assert_eq!(split_name(b"system.data"), None);
+        assert_eq!(join_name(INDEX_SYSTEM, INLINE_DATA_NAME), None);
     }
 
     #[test]

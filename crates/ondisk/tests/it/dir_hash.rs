@@ -34,7 +34,7 @@ fn parse_answer(line: &[u8]) -> Option<DirHash> {
 
 #[test]
 fn same_as_debugfs() {
-    if !tools::have("debugfs") {
+    if !tools::have(&["debugfs"]) {
         return;
     }
     let names = names();
@@ -48,7 +48,7 @@ fn same_as_debugfs() {
                     [head.as_bytes(), name, b"\n"].concat()
                 })
                 .collect();
-            let answers: Vec<_> = tools::debugfs_script(&script)
+            let answers: Vec<_> = tools::debugfs_script(&script, None)
                 .split(|&b| b == b'\n')
                 .filter_map(parse_answer)
                 .collect();

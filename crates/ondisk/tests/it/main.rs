@@ -1,5 +1,11 @@
-//! Tests of the format against e2fsprogs' own tools and images. Where a tool is missing, its tests
-//! say "skipped" and pass.
+//! Tests of the format against e2fsprogs' own tools and images, and against the kernel's. Where a
+//! tool or root is missing, the test says "skipped" and passes.
 
 mod dir_hash;
+mod dirs;
+mod fast_commit;
+mod image;
+mod images;
+mod kernel;
+mod log;
 mod tools;

@@ -1,0 +1,345 @@
+//! Every checksum of images made and filled by the real tools.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use uext4_ondisk::extent;
+use uext4_ondisk::group_desc::{
+    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, bitmap_checksum, desc_checksum,
+};
+use uext4_ondisk::inode::{inode_checksum, stored_checksum, update_checksum};
+use uext4_ondisk::journal::JournalSuperblock;
+use uext4_ondisk::mmp::{MmpBlock, MmpState};
+use uext4_ondisk::orphan::{self, OrphanBlock};
+use uext4_ondisk::quota::{
+    QUOTA_BLOCK_LEN, QUOTA_TREE_ROOT, QuotaHeader, QuotaKind, parse_leaf, parse_tree_block,
+    tree_slot,
+};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::xattr::{
+    XattrPlace, XattrValue, block_hash, entry_hash, parse_entries, verify_block,
+};
+use uext4_ondisk::{Ino, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::dirs::{Dir, Met};
+use crate::image::Image;
+use crate::tools;
+
+const NAMES: usize = 1500;
+
+/// A tree with a big directory, a file of hundreds of extents, and the odd ends.
+fn make_source(root: &Path) {
+    let many = root.join("many");
+    fs::create_dir(&many).unwrap();
+    for i in 0..NAMES {
+        let name = format!("{i:04}-{}-größe", "long name ".repeat(i % 9 + 1));
+        fs::write(many.join(name), []).unwrap();
+    }
+    let sparse = File::create(root.join("sparse")).unwrap();
+    for i in 0..400 {
+        sparse.write_all_at(b"data", i * 16384).unwrap();
+    }
+    fs::write(root.join("plain"), b"plain").unwrap();
+    symlink("plain", root.join("short")).unwrap();
+    symlink("x/".repeat(100), root.join("long")).unwrap();
+}
+
+/// Formats an image with the source in it, adds attributes, and has directories indexed.
+fn make_image(dir: &Path, options: &str) -> Image {
+    let source = dir.join("source");
+    if !source.exists() {
+        fs::create_dir(&source).unwrap();
+        make_source(&source);
+    }
+    let path = dir.join("image");
+    let _ = fs::remove_file(&path);
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs.args(["-q", "-F"]).args(options.split_whitespace());
+    tools::run(mke2fs.arg("-d").args([&source, &path]).arg("72M"), 0);
+    let value = dir.join("value");
+    fs::write(&value, [0xA5; 801]).unwrap();
+    let script = format!(
+        "ea_set -f {0} plain user.big\nea_set plain user.small v\nea_set plain user.größe v\n\
+         ea_set sparse user.empty \"\"\n",
+        value.display()
+    );
+    tools::debugfs_script(script.as_bytes(), Some(&path));
+    tools::run(Command::new("e2fsck").args(["-fyD"]).arg(&path), 1);
+    Image::open(&path)
+}
+
+fn verify_supers_and_descriptors(image: &Image) {
+    let g = &image.geometry;
+    for group in image.groups() {
+        if group.0 > 0 && g.has_super(group) {
+            let backup = SuperBlock::parse(image.bytes_at(g.group_start(group), 1024)).unwrap();
+            assert_eq!(backup.s_block_group_nr.get(), group.0 as u16);
+            assert_eq!(backup.checksum(), backup_checksum(&backup));
+            for other in image.groups() {
+                let bytes = image.desc_bytes(other, |i| g.backup_gdt_block(group, i));
+                verify_descriptor(image, other, bytes);
+            }
+        }
+        verify_descriptor(image, group, image.desc_bytes(group, |i| g.gdt_block(i)));
+    }
+}
+
+fn backup_checksum(sb: &SuperBlock) -> u32 {
+    match sb.features().metadata_csum() {
+        true => sb.s_checksum.get(),
+        false => sb.checksum(),
+    }
+}
+
+fn verify_descriptor(image: &Image, group: uext4_ondisk::GroupNr, bytes: &[u8]) {
+    let how = image.geometry.desc_checksum;
+    let desc = uext4_ondisk::group_desc::GroupDesc::parse(bytes);
+    let computed = desc_checksum(bytes, group, how);
+    assert_eq!(desc.checksum, computed, "group {group}");
+    let mut copy = bytes.to_vec();
+    desc.store(&mut copy, group, how);
+    assert_eq!(copy, bytes);
+}
+
+fn verify_bitmaps(image: &Image) {
+    let g = &image.geometry;
+    for group in image.groups() {
+        let desc = image.desc(group);
+        let initialised = |flag| how_uninit(g.desc_checksum) & desc.flags & flag == 0;
+        let Some(seed) = g.csum_seed else { continue };
+        let sum =
+            |block, len| bitmap_checksum(seed, image.bytes_at(block, len), g.desc_size.into());
+        if initialised(BG_BLOCK_UNINIT) {
+            let computed = sum(desc.block_bitmap, g.block_bitmap_len());
+            assert_eq!(desc.block_bitmap_csum, computed, "group {group}");
+        }
+        if initialised(BG_INODE_UNINIT) {
+            let computed = sum(desc.inode_bitmap, g.inode_bitmap_len());
+            assert_eq!(desc.inode_bitmap_csum, computed, "group {group}");
+        }
+    }
+}
+
+/// The flags count only where descriptors are summed.
+fn how_uninit(how: DescChecksum) -> u16 {
+    match how {
+        DescChecksum::None => 0,
+        _ => !0,
+    }
+}
+
+/// Verifies all inodes in use with their extent trees, directories and attribute blocks. Returns
+/// what the largest directory held, the deepest tree's blocks, and the attributes in blocks.
+fn verify_inodes(image: &Image) -> (Met, usize, usize) {
+    let (mut largest, mut tree_blocks, mut in_blocks) = (Met::default(), 0, 0);
+    for ino in image.inodes_in_use() {
+        let (bytes, inode) = (image.inode_bytes(ino), image.inode(ino));
+        if inode.i_mode.get() == 0 {
+            continue;
+        }
+        let generation = inode.i_generation.get();
+        if let Some(seed) = image.geometry.csum_seed {
+            let computed = inode_checksum(bytes, seed, ino, generation);
+            assert_eq!(stored_checksum(bytes), computed, "inode {ino}");
+            let mut copy = bytes.to_vec();
+            update_checksum(&mut copy, seed, ino, generation);
+            assert_eq!(copy, bytes);
+        }
+        let is_file = image.inode(ino).i_mode.get() & 0xF000 == 0x8000;
+        if is_file || image.is_dir(ino) {
+            tree_blocks = tree_blocks.max(verify_extent_tails(image, ino, generation));
+        }
+        if image.is_dir(ino) {
+            let met = Dir::new(image, ino).verify();
+            largest = if met.names > largest.names {
+                met
+            } else {
+                largest
+            };
+        }
+        let acl =
+            u64::from(inode.i_file_acl_high.get()) << 32 | u64::from(inode.i_file_acl_lo.get());
+        if acl != 0 {
+            in_blocks += verify_xattr_block(image, Pblk(acl));
+        }
+    }
+    (largest, tree_blocks, in_blocks)
+}
+
+fn verify_extent_tails(image: &Image, ino: Ino, generation: u32) -> usize {
+    let tree = image.blocks(ino).tree;
+    for &at in &tree {
+        if let Some(seed) = image.geometry.csum_seed {
+            let seed = seed.inode(ino, generation);
+            assert_eq!(extent::verify_tail(image.block(at), at, seed), Ok(()));
+            let mut copy = image.block(at).to_vec();
+            extent::update_tail(&mut copy, seed);
+            assert_eq!(copy, image.block(at));
+        }
+    }
+    tree.len()
+}
+
+fn verify_xattr_block(image: &Image, at: Pblk) -> usize {
+    let block = image.block(at);
+    let header = verify_block(block, at, image.geometry.csum_seed).unwrap();
+    let entries = parse_entries(block, 32, XattrPlace::Block(at)).unwrap();
+    for entry in &entries {
+        if let XattrValue::Here(value) = entry.value {
+            let either = [true, false].map(|signed| entry_hash(entry.name, value, signed));
+            assert!(either.contains(&entry.hash), "{entry:?}");
+        }
+    }
+    assert_eq!(
+        header.h_hash.get(),
+        block_hash(entries.iter().map(|e| e.hash))
+    );
+    entries.len()
+}
+
+/// Blocks at the start of each group by dumpe2fs' account: superblock, descriptors, reserved ones.
+fn verify_base_blocks(image: &Image, path: &Path) {
+    let text = tools::run(Command::new("dumpe2fs").arg(path), 0);
+    let text = String::from_utf8(text).unwrap();
+    let mut base = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("Group ") {
+            base.push(0);
+        }
+        let Some(count) = base.last_mut() else {
+            continue;
+        };
+        for part in line.trim().split(", ") {
+            match part.rsplit_once(" at ") {
+                Some(("Primary superblock" | "Backup superblock", _)) => *count += 1,
+                Some(("Group descriptors" | "Group descriptor" | "Reserved GDT blocks", range)) => {
+                    *count += range_len(range);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(base.len(), image.geometry.groups_count.get() as usize);
+    let boot = image.geometry.superblock_block().0 as u32 - image.geometry.first_data_block;
+    base[0] += boot;
+    for (group, count) in image.groups().zip(base) {
+        assert_eq!(
+            image.geometry.group_base_blocks(group),
+            count,
+            "group {group}"
+        );
+    }
+}
+
+fn range_len(range: &str) -> u32 {
+    let (from, to) = range.split_once('-').unwrap_or((range, range));
+    to.parse::<u32>().unwrap() - from.parse::<u32>().unwrap() + 1
+}
+
+fn verify_all(options: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let image = make_image(dir.path(), options);
+    verify_supers_and_descriptors(&image);
+    verify_base_blocks(&image, &dir.path().join("image"));
+    verify_bitmaps(&image);
+    let (largest, tree_blocks, in_blocks) = verify_inodes(&image);
+    assert_eq!(largest.names, NAMES + 2, "{options}");
+    assert!(in_blocks > 0, "{options}: {in_blocks}");
+    let incompat = image.geometry.features.incompat;
+    if incompat.contains(uext4_ondisk::features::Incompat::EXTENTS) {
+        assert!(tree_blocks > 0, "{options}");
+    }
+    if image.geometry.block_size.bytes() == 1024 {
+        assert!(largest.nodes > 2, "{options}: {largest:?}");
+    }
+    let journal = image.sb.s_journal_inum.get();
+    if journal != 0 {
+        let (_, first) = image.blocks(Ino(journal)).data[0];
+        JournalSuperblock::parse(image.block(first)).unwrap();
+    }
+    if image.sb.s_mmp_block.get() != 0 {
+        let at = Pblk(image.sb.s_mmp_block.get());
+        let mmp = MmpBlock::parse(image.block(at), at, image.geometry.csum_seed).unwrap();
+        assert_eq!(mmp.state(), Some(MmpState::Clean));
+        assert_eq!(image.bytes_at(at, 1024), mmp.as_bytes());
+    }
+    verify_orphan_file(&image);
+    verify_quota(&image);
+}
+
+fn verify_orphan_file(image: &Image) {
+    let ino = Ino(image.sb.s_orphan_file_inum.get());
+    if ino.0 == 0 {
+        return;
+    }
+    let generation = image.inode(ino).i_generation.get();
+    let seed = image.geometry.csum_seed.map(|s| s.inode(ino, generation));
+    let blocks = image.blocks(ino).data;
+    assert!(!blocks.is_empty());
+    for (_, at) in blocks {
+        let block = OrphanBlock::parse(image.block(at), at, seed).unwrap();
+        assert_eq!(block.inodes().count(), 0);
+        let mut copy = image.block(at).to_vec();
+        orphan::update_tail(&mut copy, at, seed);
+        assert_eq!(copy, image.block(at));
+    }
+}
+
+/// Finds what root uses in the user quota file.
+fn verify_quota(image: &Image) {
+    let ino = image.sb.s_usr_quota_inum.get();
+    if ino == 0 {
+        return;
+    }
+    let blocks = image.blocks(Ino(ino)).data;
+    let file: Vec<u8> = blocks
+        .iter()
+        .flat_map(|&(_, at)| image.block(at).to_vec())
+        .collect();
+    let header = QuotaHeader::parse(&file, QuotaKind::User).unwrap();
+    let block = |n: u32| &file[n as usize * QUOTA_BLOCK_LEN..];
+    let leaf = (0..4).fold(QUOTA_TREE_ROOT, |at, level| {
+        let refs = parse_tree_block(block(at), header.dqi_blocks.get()).unwrap();
+        refs[tree_slot(0, level)].get()
+    });
+    let entries = parse_leaf(block(leaf)).unwrap();
+    let root = entries.iter().find(|e| e.dqb_id.get() == 0).unwrap();
+    assert!(root.dqb_curinodes.get() > NAMES as u64, "{root:?}");
+    assert!(root.dqb_curspace.get() > 400 * 1024, "{root:?}");
+}
+
+macro_rules! images {
+    ($($name:ident $options:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            if tools::have(&["mke2fs", "debugfs", "e2fsck", "dumpe2fs"]) {
+                verify_all($options);
+            }
+        }
+    )*};
+}
+
+images! {
+    default_1k "-t ext4 -b 1024";
+    default_4k "-t ext4 -b 4096";
+    block_2k_small_descriptors "-t ext4 -b 2048 -O ^64bit";
+    block_64k "-t ext4 -b 65536";
+    uninit_bg "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg";
+    uninit_bg_small_descriptors "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^64bit";
+    no_checksums "-t ext4 -b 4096 -O ^metadata_csum";
+    stored_seed "-t ext4 -b 4096 -O metadata_csum_seed -U random";
+    small_inodes "-t ext4 -b 1024 -I 128";
+    large_inodes "-t ext4 -b 4096 -I 1024 -O inline_data,ea_inode";
+    meta_bg "-t ext4 -b 1024 -O meta_bg,^resize_inode";
+    sparse_super2 "-t ext4 -b 1024 -O sparse_super2";
+    every_group_has_a_backup "-t ext4 -b 1024 -O ^sparse_super,^flex_bg";
+    bigalloc_1k "-t ext4 -b 1024 -C 8192 -O bigalloc";
+    bigalloc_4k "-t ext4 -b 4096 -C 65536 -O bigalloc";
+    mmp_quota_orphan_file "-t ext4 -b 4096 -O mmp,quota,project,orphan_file";
+    ext3 "-t ext3 -b 1024";
+    ext2_without_types "-t ext2 -b 1024 -O ^filetype";
+    tea_hash "-t ext4 -b 1024 -E hash_seed=5d3a1c07-9be2-44f1-8a60-0123456789ab";
+}
