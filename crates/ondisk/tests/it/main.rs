@@ -3,9 +3,6 @@
 
 mod dir_hash;
 mod dirs;
-mod fast_commit;
 mod image;
 mod images;
-mod kernel;
-mod log;
 mod tools;
