@@ -1,0 +1,63 @@
+//! `cat`: files to standard output, byte for byte.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Filesystem, FollowLast};
+use uext4_ondisk::inode::FileType;
+
+use super::{Output, bytes};
+use crate::args::ImageArgs;
+use crate::failure::{Complaints, Exit, Failure};
+use crate::open;
+use crate::show::escaped;
+
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+
+/// Print the contents of files
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 cat disk.img /etc/os-release
+  uext4 cat disk.img /var/log/syslog /var/log/syslog.1 | grep error
+  uext4 cat disk.img '<12>'             the file with inode number 12")]
+pub struct CatArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Files in the image; symbolic links are followed
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// Prints the files; one that cannot be read does not keep the others back.
+pub fn run(args: &CatArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let fs = open::open(&args.image)?;
+    let mut complaints = Complaints::new();
+    let mut piece = vec![0; PIECE];
+    for path in &args.paths {
+        match print(&fs, bytes(path.as_os_str()), &mut piece, out) {
+            Ok(()) => {}
+            Err(Failure::BrokenPipe) => return Err(Failure::BrokenPipe),
+            Err(Failure::Told { exit, what, .. }) => complaints.tell(exit, what),
+        }
+    }
+    Ok(complaints.exit())
+}
+
+fn print(fs: &Filesystem, path: &[u8], piece: &mut [u8], out: &mut Output) -> Result<(), Failure> {
+    let inode = open::resolve(fs, path, FollowLast::Yes)?;
+    if inode.file_type == FileType::Directory {
+        return Err(Failure::engine(escaped(path), &uext4::Error::IsDirectory));
+    }
+    let mut at = 0;
+    loop {
+        let read = fs.read_at(&inode, at, piece);
+        let got = read.map_err(|error| Failure::engine(escaped(path), &error))?;
+        if got == 0 {
+            return Ok(());
+        }
+        out.write_all(&piece[..got])?;
+        at += got as u64;
+    }
+}

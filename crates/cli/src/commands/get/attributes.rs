@@ -1,0 +1,149 @@
+//! What `get` restores beside names and contents.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use uext4::{Inode, Xattr};
+use uext4_ondisk::inode::{FileType, Timestamp};
+
+/// Restores attributes, and counts what the destination would not take.
+#[derive(Debug)]
+pub struct Restorer {
+    is_root: bool,
+    owners_missing: u64,
+    xattrs_missing: u64,
+}
+
+impl Restorer {
+    /// Ready; owners are restored by root only.
+    pub fn new() -> Self {
+        Self {
+            is_root: rustix::process::geteuid().is_root(),
+            owners_missing: 0,
+            xattrs_missing: 0,
+        }
+    }
+
+    /// Restores all of an open file or directory.
+    ///
+    /// The order matters: a new owner takes away set-id bits and capabilities; user xattrs want a
+    /// file that may be written; everything changes times.
+    pub fn opened(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        inode: &Inode,
+        xattrs: &[Xattr],
+    ) -> io::Result<()> {
+        if self.is_root {
+            let (uid, gid) = owner(inode);
+            let result = rustix::fs::fchown(fd, uid, gid);
+            self.owner(result)?;
+        }
+        for xattr in xattrs {
+            let name = &xattr.name[..];
+            let result = rustix::fs::fsetxattr(fd, name, &xattr.value, XattrFlags::empty());
+            self.xattr(result)?;
+        }
+        rustix::fs::fchmod(fd, mode(inode))?;
+        rustix::fs::futimens(fd, &times(inode))?;
+        Ok(())
+    }
+
+    /// Restores all of something in `dir` that cannot be opened: a link, fifo, socket or device.
+    pub fn special(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        inode: &Inode,
+        xattrs: &[Xattr],
+    ) -> io::Result<()> {
+        if self.is_root {
+            let (uid, gid) = owner(inode);
+            let result = rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+            self.owner(result)?;
+        }
+        if !xattrs.is_empty() {
+            // There is no lsetxattr relative to a directory; this path names it all the same.
+            let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+            path.extend_from_slice(name);
+            for xattr in xattrs {
+                let key = &xattr.name[..];
+                let flags = XattrFlags::empty();
+                let result = rustix::fs::lsetxattr(&path[..], key, &xattr.value, flags);
+                self.xattr(result)?;
+            }
+        }
+        if inode.file_type != FileType::Symlink {
+            // We have just made it, and it is no symbolic link.
+            rustix::fs::chmodat(dir, name, mode(inode), AtFlags::empty())?;
+        }
+        rustix::fs::utimensat(dir, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    fn owner(&mut self, result: Result<(), Errno>) -> io::Result<()> {
+        match result {
+            // Inside a user namespace some ids do not exist.
+            Err(Errno::PERM | Errno::INVAL) => self.owners_missing += 1,
+            result => result?,
+        }
+        Ok(())
+    }
+
+    fn xattr(&mut self, result: Result<(), Errno>) -> io::Result<()> {
+        match result {
+            Err(
+                Errno::PERM
+                | Errno::ACCESS
+                | Errno::NOTSUP
+                | Errno::INVAL
+                | Errno::NODATA
+                | Errno::NOENT
+                | Errno::NOSPC
+                | Errno::TOOBIG
+                | Errno::RANGE,
+            ) => self.xattrs_missing += 1,
+            result => result?,
+        }
+        Ok(())
+    }
+
+    /// One line on standard error if something was not restored.
+    pub fn tell_what_is_missing(&self) {
+        if self.xattrs_missing > 0 {
+            eprintln!(
+                "uext4: {} xattrs were refused by the destination",
+                self.xattrs_missing
+            );
+        }
+        if self.owners_missing > 0 {
+            eprintln!("uext4: {} owners could not be set", self.owners_missing);
+        }
+    }
+}
+
+fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
+    // All ones mean "as it is" to the system call, and are no valid id.
+    let known = |id: u32| Some(id).filter(|&id| id != u32::MAX);
+    (
+        known(inode.uid).map(Uid::from_raw),
+        known(inode.gid).map(Gid::from_raw),
+    )
+}
+
+fn mode(inode: &Inode) -> Mode {
+    Mode::from_raw_mode(u32::from(inode.mode & 0o7777))
+}
+
+fn times(inode: &Inode) -> Timestamps {
+    let timespec = |time: Timestamp| Timespec {
+        tv_sec: time.sec,
+        tv_nsec: time.nsec.into(),
+    };
+    Timestamps {
+        last_access: timespec(inode.atime),
+        last_modification: timespec(inode.mtime),
+    }
+}

@@ -1,0 +1,197 @@
+//! `ls`: the names in a directory, briefly or with what `ls -l` tells.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Filesystem, FollowLast, Inode};
+use uext4_ondisk::inode::FileType;
+
+use super::{Output, bytes};
+use crate::args::ImageArgs;
+use crate::failure::{Complaints, Exit, Failure};
+use crate::json::Json;
+use crate::open;
+use crate::record;
+use crate::show::{escaped, mode_text, time_short};
+use crate::walk::{Entry, Order, Step, Walk};
+
+/// List a directory
+///
+/// Every name is listed, also those that begin with a dot, sorted by their bytes. Characters a
+/// terminal might act upon are escaped as `ls -b` does. Times are UTC.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 ls disk.img
+  uext4 ls -l disk.img /etc
+  uext4 ls -lR disk.img / | grep rws
+  uext4 ls --json disk.img /etc | jq -r '.[].path'")]
+pub struct LsArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Directory or file in the image
+    #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
+    path: PathBuf,
+    /// Type, mode, links, owner, group, size, time of change and target
+    #[arg(short)]
+    long: bool,
+    /// Subdirectories too
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// Inode numbers
+    #[arg(short)]
+    inode: bool,
+    /// One JSON array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the list.
+pub fn run(args: &LsArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let fs = open::open(&args.image)?;
+    let path = bytes(args.path.as_os_str());
+    let top = open::resolve(&fs, path, FollowLast::Yes)?;
+    let is_dir = top.file_type == FileType::Directory;
+    let mut list = List {
+        fs: &fs,
+        args,
+        out,
+        json: Json::new(),
+        complaints: Complaints::new(),
+    };
+    if args.json {
+        list.json.open_array();
+    }
+    let mut walk = Walk::new(&fs, top, Order::Listing);
+    while let Some(step) = walk.step() {
+        match step {
+            Step::Entry(entry) => {
+                if let Some(problem) = &entry.problem {
+                    list.complaints.tell(
+                        Exit::Damaged,
+                        format_args!("{}: {problem}", escaped(&joined(path, walk.path()))),
+                    );
+                }
+                if entry.depth > 0 || !is_dir {
+                    list.entry(&entry, &joined(path, walk.path()))?;
+                }
+            }
+            Step::Enter(_) if walk.depth() > 1 && !args.recursive => break,
+            Step::Enter(_) => list.heading(&joined(path, walk.path()), walk.path().is_empty())?,
+            Step::Leave => {}
+        }
+    }
+    if args.json {
+        list.json.close_array();
+        list.json.end_line();
+        list.out.write_all(list.json.as_bytes())?;
+    }
+    Ok(list.complaints.exit())
+}
+
+/// A path below the argument, as it would be typed.
+pub fn joined(argument: &[u8], below: &[u8]) -> Vec<u8> {
+    let mut path = argument.to_vec();
+    if !below.is_empty() {
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(below);
+    }
+    path
+}
+
+struct List<'a> {
+    fs: &'a Filesystem,
+    args: &'a LsArgs,
+    out: &'a mut Output,
+    json: Json,
+    complaints: Complaints,
+}
+
+impl List<'_> {
+    fn heading(&mut self, path: &[u8], first: bool) -> Result<(), Failure> {
+        if self.args.recursive && !self.args.json {
+            let gap = if first { "" } else { "\n" };
+            writeln!(self.out, "{gap}{}:", escaped(path))?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &Entry, path: &[u8]) -> Result<(), Failure> {
+        if self.args.json {
+            return self.object(entry, path);
+        }
+        if self.args.inode {
+            write!(self.out, "{:>10} ", entry.ino.0)?;
+        }
+        let name = if entry.depth == 0 { path } else { &entry.name };
+        match &entry.inode {
+            Err(error) => {
+                self.complaints.engine(escaped(path), error);
+                let unknown = if self.args.long { "?????????? " } else { "" };
+                writeln!(self.out, "{unknown}{}", escaped(name))?;
+            }
+            Ok(inode) if self.args.long => self.line(inode, name, path)?,
+            Ok(_) => writeln!(self.out, "{}", escaped(name))?,
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, inode: &Inode, name: &[u8], path: &[u8]) -> Result<(), Failure> {
+        let size = match inode.rdev {
+            Some(rdev) => format!("{}, {}", rdev.major, rdev.minor),
+            None => inode.size.to_string(),
+        };
+        write!(
+            self.out,
+            "{} {:>3} {:>5} {:>5} {size:>12} {} {}",
+            mode_text(inode.file_type, inode.mode),
+            inode.links,
+            inode.uid,
+            inode.gid,
+            time_short(inode.mtime.sec),
+            escaped(name)
+        )?;
+        if inode.file_type == FileType::Symlink {
+            match self.fs.read_link(inode) {
+                Ok(target) => write!(self.out, " -> {}", escaped(&target))?,
+                Err(error) => self.complaints.engine(escaped(path), &error),
+            }
+        }
+        writeln!(self.out)?;
+        Ok(())
+    }
+
+    fn object(&mut self, entry: &Entry, path: &[u8]) -> Result<(), Failure> {
+        object(&mut self.json, self.fs, entry, path, &mut self.complaints);
+        self.out.write_all(self.json.as_bytes())?;
+        self.json.continue_array();
+        Ok(())
+    }
+}
+
+/// One entry as a JSON object.
+pub fn object(
+    json: &mut Json,
+    fs: &Filesystem,
+    entry: &Entry,
+    path: &[u8],
+    complaints: &mut Complaints,
+) {
+    json.open_object();
+    json.key("path").text(path);
+    let result = match &entry.inode {
+        Ok(inode) => record::write(json, fs, inode).map_err(|e| e.to_string()),
+        Err(error) => {
+            json.key("ino").number(entry.ino.0);
+            Err(error.to_string())
+        }
+    };
+    let problem = entry.problem.as_ref().map(ToString::to_string);
+    if let Some(error) = result.err().or(problem) {
+        complaints.tell(Exit::Incomplete, format_args!("{}: {error}", escaped(path)));
+        json.key("error").string(&error);
+    }
+    json.close_object();
+}

@@ -1,0 +1,241 @@
+//! `stat`: all there is to know about one inode.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Filesystem, FollowLast, Inode};
+use uext4_ondisk::inode::FileType;
+
+use super::{Output, bytes};
+use crate::args::ImageArgs;
+use crate::extents::{Run, each_run};
+use crate::failure::{Complaints, Exit, Failure};
+use crate::json::{Json, push_hex};
+use crate::open;
+use crate::record;
+use crate::show::{escaped, mode_text, time_long, type_word};
+
+/// Extents shown without `--extents`.
+const EXTENTS_SHOWN: u64 = 16;
+
+/// Show all about one file: inode, times, flags, xattrs and extents
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 stat disk.img /etc/passwd
+  uext4 stat --extents disk.img /var/lib/db
+  uext4 stat disk.img '<8>'             the inode with number 8, here the journal")]
+pub struct StatArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Files in the image, or inode numbers as <N>; a symbolic link is shown itself
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// All extents, however many there are
+    #[arg(long)]
+    extents: bool,
+    /// One JSON array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what is known.
+pub fn run(args: &StatArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let fs = open::open(&args.image)?;
+    let mut complaints = Complaints::new();
+    let mut json = Json::new();
+    json.open_array();
+    let mut first = true;
+    for path in &args.paths {
+        let path = bytes(path.as_os_str());
+        let inode = match open::resolve(&fs, path, FollowLast::No) {
+            Ok(inode) => inode,
+            Err(Failure::Told { exit, what, .. }) => {
+                complaints.tell(exit, what);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let mut stat = Stat {
+            fs: &fs,
+            path,
+            inode: &inode,
+            shown: if args.extents {
+                u64::MAX
+            } else {
+                EXTENTS_SHOWN
+            },
+            complaints: &mut complaints,
+        };
+        if args.json {
+            stat.object(&mut json);
+        } else {
+            if !std::mem::replace(&mut first, false) {
+                writeln!(out)?;
+            }
+            stat.text(out)?;
+        }
+    }
+    if args.json {
+        json.close_array();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+    }
+    Ok(complaints.exit())
+}
+
+struct Stat<'a> {
+    fs: &'a Filesystem,
+    path: &'a [u8],
+    inode: &'a Inode,
+    /// Extents shown at most.
+    shown: u64,
+    complaints: &'a mut Complaints,
+}
+
+impl Stat<'_> {
+    fn text(&mut self, out: &mut Output) -> Result<(), Failure> {
+        let inode = self.inode;
+        writeln!(out, "file      {}", escaped(self.path))?;
+        if inode.file_type == FileType::Symlink {
+            match self.fs.read_link(inode) {
+                Ok(target) => writeln!(out, "target    {}", escaped(&target))?,
+                Err(error) => self.complaints.engine(escaped(self.path), &error),
+            }
+        }
+        writeln!(
+            out,
+            "inode     {}, generation {}, project {}",
+            inode.ino, inode.generation, inode.projid
+        )?;
+        writeln!(
+            out,
+            "type      {}, mode {:04o} ({}), links {}",
+            type_word(inode.file_type),
+            inode.mode & 0o7777,
+            mode_text(inode.file_type, inode.mode),
+            inode.links
+        )?;
+        writeln!(out, "owner     uid {}, gid {}", inode.uid, inode.gid)?;
+        if let Some(rdev) = inode.rdev {
+            writeln!(out, "device    {}:{}", rdev.major, rdev.minor)?;
+        }
+        let blocks = record::stat_blocks(inode);
+        writeln!(
+            out,
+            "size      {} bytes, {blocks} blocks of 512",
+            record::stat_size(inode)
+        )?;
+        let flags: Vec<_> = inode.flags.iter_names().map(|(name, _)| name).collect();
+        writeln!(
+            out,
+            "flags     {:08x} {}",
+            inode.flags.bits(),
+            flags.join(" ").to_lowercase()
+        )?;
+        writeln!(out, "accessed  {}", time_long(inode.atime))?;
+        writeln!(out, "modified  {}", time_long(inode.mtime))?;
+        writeln!(out, "changed   {}", time_long(inode.ctime))?;
+        if let Some(crtime) = inode.crtime {
+            writeln!(out, "created   {}", time_long(crtime))?;
+        }
+        self.xattrs_text(out)?;
+        self.extents_text(out)
+    }
+
+    fn xattrs_text(&mut self, out: &mut Output) -> Result<(), Failure> {
+        match self.fs.xattrs(self.inode) {
+            Ok(xattrs) => {
+                for xattr in xattrs {
+                    let printable = xattr.value.iter().all(|b| (0x20..0x7f).contains(b));
+                    let value = if printable {
+                        format!("{:?}", String::from_utf8_lossy(&xattr.value))
+                    } else {
+                        let mut hex = b"0x".to_vec();
+                        push_hex(&mut hex, &xattr.value);
+                        String::from_utf8_lossy(&hex).into_owned()
+                    };
+                    writeln!(out, "xattr     {} = {value}", escaped(&xattr.name))?;
+                }
+            }
+            Err(error) => self.complaints.engine(escaped(self.path), &error),
+        }
+        Ok(())
+    }
+
+    fn extents_text(&mut self, out: &mut Output) -> Result<(), Failure> {
+        let mut count = 0;
+        let mut lines = Vec::new();
+        let shown = self.shown;
+        let result = each_run(self.fs, self.inode, |run| {
+            count += 1;
+            if count <= shown {
+                let unwritten = if run.unwritten { " unwritten" } else { "" };
+                lines.push(format!(
+                    "extent    {}..{} at {}..{}{unwritten}",
+                    run.lblk,
+                    run.lblk + run.len,
+                    run.pblk,
+                    run.pblk + run.len
+                ));
+            }
+        });
+        for line in lines {
+            writeln!(out, "{line}")?;
+        }
+        if count > shown {
+            writeln!(
+                out,
+                "          … {} more (--extents shows them)",
+                count - shown
+            )?;
+        }
+        if let Err(error) = result {
+            self.complaints.engine(escaped(self.path), &error);
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, json: &mut Json) {
+        let mut errors = Vec::new();
+        json.open_object();
+        json.key("path").text(self.path);
+        errors.extend(record::write(json, self.fs, self.inode).err());
+        json.key("generation").number(self.inode.generation);
+        json.key("project").number(self.inode.projid);
+        if let Some(crtime) = self.inode.crtime {
+            json.key("crtime_ns").number(crtime.as_nanos());
+        }
+        match self.fs.xattrs(self.inode) {
+            Ok(xattrs) => {
+                json.key("xattrs").open_object();
+                for xattr in &xattrs {
+                    json.key_text(&xattr.name).hex(&xattr.value);
+                }
+                json.close_object();
+            }
+            Err(error) => errors.push(error),
+        }
+        json.key("extents").open_array();
+        errors.extend(each_run(self.fs, self.inode, |run| extent_object(json, run)).err());
+        json.close_array();
+        if !errors.is_empty() {
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            json.key("error").string(&texts.join("; "));
+            for error in &errors {
+                self.complaints.engine(escaped(self.path), error);
+            }
+        }
+        json.close_object();
+    }
+}
+
+/// One extent as a JSON object; units are file-system blocks.
+pub fn extent_object(json: &mut Json, run: Run) {
+    json.open_object();
+    json.key("logical").number(run.lblk);
+    json.key("physical").number(run.pblk);
+    json.key("length").number(run.len);
+    json.key("unwritten").boolean(run.unwritten);
+    json.close_object();
+}

@@ -1,0 +1,133 @@
+//! `tree`: a directory and everything below it, drawn.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::FollowLast;
+use uext4_ondisk::inode::FileType;
+
+use super::ls::{joined, object};
+use super::{Output, bytes};
+use crate::args::ImageArgs;
+use crate::failure::{Complaints, Exit, Failure};
+use crate::json::Json;
+use crate::open;
+use crate::show::escaped;
+use crate::walk::{Entry, Order, Step, Walk};
+
+/// Draw a directory and everything below it
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 tree disk.img | less
+  uext4 tree -L 2 disk.img /usr
+  uext4 tree --json disk.img /etc")]
+pub struct TreeArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Directory in the image
+    #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
+    path: PathBuf,
+    /// Not deeper than this
+    #[arg(short = 'L', value_name = "LEVELS")]
+    levels: Option<usize>,
+    /// One JSON array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// Draws the tree.
+pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let fs = open::open(&args.image)?;
+    let path = bytes(args.path.as_os_str());
+    let top = open::resolve(&fs, path, FollowLast::Yes)?;
+    let mut complaints = Complaints::new();
+    let mut json = Json::new();
+    if args.json {
+        json.open_array();
+    }
+    let mut drawing = Drawing::default();
+    let mut walk = Walk::new(&fs, top, Order::Nested);
+    while let Some(step) = walk.step() {
+        let Step::Entry(entry) = step else {
+            continue;
+        };
+        if args.levels.is_some_and(|levels| entry.depth >= levels) {
+            walk.skip_contents(entry.ino);
+        }
+        let full = joined(path, walk.path());
+        if args.json {
+            object(&mut json, &fs, &entry, &full, &mut complaints);
+            out.write_all(json.as_bytes())?;
+            json.continue_array();
+            continue;
+        }
+        match (&entry.inode, &entry.problem) {
+            (Err(error), _) => complaints.engine(escaped(&full), error),
+            (_, Some(problem)) => {
+                complaints.tell(Exit::Damaged, format_args!("{}: {problem}", escaped(&full)));
+            }
+            _ => {}
+        }
+        let shown = if entry.depth == 0 { path } else { &entry.name };
+        write!(out, "{}{}", drawing.lines(&entry), escaped(shown))?;
+        if let Ok(inode) = &entry.inode
+            && inode.file_type == FileType::Symlink
+        {
+            match fs.read_link(inode) {
+                Ok(target) => write!(out, " -> {}", escaped(&target))?,
+                Err(error) => complaints.engine(escaped(&full), &error),
+            }
+        }
+        writeln!(out)?;
+    }
+    if args.json {
+        json.close_array();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+    } else {
+        writeln!(
+            out,
+            "\n{} directories, {} other files",
+            drawing.directories, drawing.others
+        )?;
+    }
+    Ok(complaints.exit())
+}
+
+/// The lines left of the names.
+#[derive(Default)]
+struct Drawing {
+    /// For each level above, whether its entry was the last of its directory.
+    last: Vec<bool>,
+    directories: u64,
+    others: u64,
+}
+
+impl Drawing {
+    fn lines(&mut self, entry: &Entry) -> String {
+        match &entry.inode {
+            Ok(inode) if inode.file_type == FileType::Directory => {
+                // The top itself is not counted.
+                self.directories += u64::from(entry.depth > 0);
+            }
+            _ => self.others += 1,
+        }
+        let Some(above) = entry.depth.checked_sub(1) else {
+            return String::new();
+        };
+        self.last.truncate(above);
+        let mut lines: String = self
+            .last
+            .iter()
+            .map(|last| if *last { "    " } else { "│   " })
+            .collect();
+        lines.push_str(if entry.last {
+            "└── "
+        } else {
+            "├── "
+        });
+        self.last.push(entry.last);
+        lines
+    }
+}

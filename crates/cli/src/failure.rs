@@ -1,0 +1,142 @@
+//! Exit codes, and the one error type of the command.
+
+use std::fmt::Display;
+use std::io;
+
+/// The command's exit codes: stable, and told by `uext4 --help` and the README.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// Done.
+    Success = 0,
+    /// A path does not exist in the image, or a part of what was asked could not be done; the rest
+    /// was.
+    Incomplete = 1,
+    /// The command line makes no sense (clap says why).
+    Usage = 2,
+    /// The image is damaged.
+    Damaged = 4,
+    /// Could not: no such image, no permission, no space, I/O error, unsupported feature.
+    CouldNot = 8,
+}
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// The reader of standard output went away.
+    BrokenPipe,
+    /// Anything else: one sentence for standard error, and what to do next where that is known.
+    Told {
+        /// The exit code.
+        exit: Exit,
+        /// The sentence, without full stop.
+        what: String,
+        /// What to do next.
+        hint: Option<String>,
+    },
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(exit: Exit, what: impl Display) -> Self {
+        Self::Told {
+            exit,
+            what: what.to_string(),
+            hint: None,
+        }
+    }
+
+    /// The same with what to do next.
+    #[must_use]
+    pub fn hint(mut self, text: impl Into<String>) -> Self {
+        if let Self::Told { hint, .. } = &mut self {
+            *hint = Some(text.into());
+        }
+        self
+    }
+
+    /// An error of the engine about `subject` (the image, or a path in it).
+    pub fn engine(subject: impl Display, error: &uext4::Error) -> Self {
+        let failure = Self::new(exit_of(error), format_args!("{subject}: {error}"));
+        match error {
+            uext4::Error::Corrupt(_) => {
+                failure.hint("`uext4 check IMAGE` lists all that is damaged")
+            }
+            _ => failure,
+        }
+    }
+
+    /// An error of the operating system about `subject`.
+    pub fn io(subject: impl Display, error: &io::Error) -> Self {
+        Self::new(Exit::CouldNot, format_args!("{subject}: {error}"))
+    }
+}
+
+/// Errors of writing to standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Self::io("standard output", &error),
+        }
+    }
+}
+
+/// The exit code an error of the engine leads to.
+pub fn exit_of(error: &uext4::Error) -> Exit {
+    match error {
+        uext4::Error::Corrupt(_) => Exit::Damaged,
+        uext4::Error::NotFound
+        | uext4::Error::NotDirectory
+        | uext4::Error::IsDirectory
+        | uext4::Error::TooManySymlinks
+        | uext4::Error::NameTooLong
+        | uext4::Error::Encrypted
+        | uext4::Error::Invalid { .. } => Exit::Incomplete,
+        _ => Exit::CouldNot,
+    }
+}
+
+/// Collects what went wrong with parts of the work while the rest goes on.
+#[derive(Debug)]
+pub struct Complaints {
+    worst: Exit,
+    count: u64,
+}
+
+/// Complaints printed one by one; the rest is only counted.
+const PRINTED_MAX: u64 = 100;
+
+impl Complaints {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            worst: Exit::Success,
+            count: 0,
+        }
+    }
+
+    /// Tells standard error and goes on.
+    pub fn tell(&mut self, exit: Exit, what: impl Display) {
+        self.worst = self.worst.max(exit);
+        self.count += 1;
+        if self.count <= PRINTED_MAX {
+            eprintln!("uext4: {what}");
+        }
+    }
+
+    /// Like [`Complaints::tell`], for an error of the engine about a path.
+    pub fn engine(&mut self, subject: impl Display, error: &uext4::Error) {
+        self.tell(
+            exit_of(error).max(Exit::Incomplete),
+            format_args!("{subject}: {error}"),
+        );
+    }
+
+    /// The worst exit code of all.
+    pub fn exit(&self) -> Exit {
+        if self.count > PRINTED_MAX {
+            eprintln!("uext4: {} more like these", self.count - PRINTED_MAX);
+        }
+        self.worst
+    }
+}

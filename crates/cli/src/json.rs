@@ -1,0 +1,223 @@
+//! JSON, written straight into a byte buffer: fast enough for a line per file of a large image.
+//!
+//! Only writing; objects and arrays are opened and closed by the caller, commas come by
+//! themselves. Bytes that are no UTF-8 become `"hex:…"`.
+
+/// A JSON value under construction.
+#[derive(Debug, Default)]
+pub struct Json {
+    bytes: Vec<u8>,
+    /// The next value or key is the first of its object or array.
+    first: bool,
+}
+
+impl Json {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self {
+            bytes: Vec::with_capacity(1024),
+            first: true,
+        }
+    }
+
+    /// Empties the buffer, keeping its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.first = true;
+    }
+
+    /// Empties the buffer in the middle of an array: the next value follows another.
+    pub fn continue_array(&mut self) {
+        self.bytes.clear();
+        self.first = false;
+    }
+
+    /// What was written.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// A line feed, as between the objects of a JSON-lines file; the next value is a first one.
+    pub fn end_line(&mut self) {
+        self.bytes.push(b'\n');
+        self.first = true;
+    }
+
+    fn comma(&mut self) {
+        if !self.first {
+            self.bytes.push(b',');
+        }
+        self.first = false;
+    }
+
+    fn open(&mut self, bracket: u8) {
+        self.comma();
+        self.bytes.push(bracket);
+        self.first = true;
+    }
+
+    fn close(&mut self, bracket: u8) {
+        self.bytes.push(bracket);
+        self.first = false;
+    }
+
+    /// `{`
+    pub fn open_object(&mut self) {
+        self.open(b'{');
+    }
+
+    /// `}`
+    pub fn close_object(&mut self) {
+        self.close(b'}');
+    }
+
+    /// `[`
+    pub fn open_array(&mut self) {
+        self.open(b'[');
+    }
+
+    /// `]`
+    pub fn close_array(&mut self) {
+        self.close(b']');
+    }
+
+    /// `"key":`; the value comes next.
+    pub fn key(&mut self, key: &str) -> &mut Self {
+        self.comma();
+        self.quoted(key);
+        self.bytes.push(b':');
+        self.first = true;
+        self
+    }
+
+    /// The same for a key of bytes, which are `hex:…` where they are no UTF-8.
+    pub fn key_text(&mut self, key: &[u8]) -> &mut Self {
+        self.text(key);
+        self.bytes.push(b':');
+        self.first = true;
+        self
+    }
+
+    /// A number.
+    pub fn number(&mut self, value: impl Into<i128>) {
+        self.comma();
+        let mut value: i128 = value.into();
+        let mut digits = [0u8; 40];
+        let mut at = digits.len();
+        let negative = value < 0;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (value % 10).unsigned_abs() as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        if negative {
+            at -= 1;
+            digits[at] = b'-';
+        }
+        self.bytes.extend_from_slice(&digits[at..]);
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&mut self, value: bool) {
+        self.comma();
+        self.bytes
+            .extend_from_slice(if value { b"true" } else { b"false" });
+    }
+
+    /// A string.
+    pub fn string(&mut self, text: &str) {
+        self.comma();
+        self.quoted(text);
+    }
+
+    /// A string that is text if the bytes are UTF-8, else `hex:` and their digits.
+    pub fn text(&mut self, bytes: &[u8]) {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.string(text),
+            Err(_) => {
+                self.comma();
+                self.bytes.extend_from_slice(b"\"hex:");
+                push_hex(&mut self.bytes, bytes);
+                self.bytes.push(b'"');
+            }
+        }
+    }
+
+    /// A string of lower-case hexadecimal digits.
+    pub fn hex(&mut self, bytes: &[u8]) {
+        self.comma();
+        self.bytes.push(b'"');
+        push_hex(&mut self.bytes, bytes);
+        self.bytes.push(b'"');
+    }
+
+    fn quoted(&mut self, text: &str) {
+        self.bytes.push(b'"');
+        let mut clean = 0;
+        let bytes = text.as_bytes();
+        for (at, &byte) in bytes.iter().enumerate() {
+            if byte >= 0x20 && byte != b'"' && byte != b'\\' && byte != 0x7F {
+                continue;
+            }
+            self.bytes.extend_from_slice(&bytes[clean..at]);
+            clean = at + 1;
+            match byte {
+                b'"' | b'\\' => self.bytes.extend_from_slice(&[b'\\', byte]),
+                b'\n' => self.bytes.extend_from_slice(b"\\n"),
+                b'\t' => self.bytes.extend_from_slice(b"\\t"),
+                _ => {
+                    self.bytes.extend_from_slice(b"\\u00");
+                    push_hex(&mut self.bytes, &[byte]);
+                }
+            }
+        }
+        self.bytes.extend_from_slice(&bytes[clean..]);
+        self.bytes.push(b'"');
+    }
+}
+
+/// Appends two lower-case digits a byte.
+pub fn push_hex(to: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for &byte in bytes {
+        to.push(DIGITS[usize::from(byte >> 4)]);
+        to.push(DIGITS[usize::from(byte & 15)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_a_parser_reads() {
+        let odd = "tab\t quote\" back\\ line\n bell\u{7} del\u{7f} ü 𝄞";
+        let mut json = Json::new();
+        json.open_object();
+        json.key("text").text(odd.as_bytes());
+        json.key("hex").text(b"a\xff");
+        json.key("numbers").open_array();
+        for number in [0, -1, i128::from(u64::MAX), -(1 << 100)] {
+            json.number(number);
+        }
+        json.close_array();
+        json.key("empty").open_object();
+        json.close_object();
+        json.key("yes").boolean(true);
+        json.close_object();
+        let text = std::str::from_utf8(json.as_bytes()).unwrap();
+        assert!(
+            text.contains(
+                r#""numbers":[0,-1,18446744073709551615,-1267650600228229401496703205376]"#
+            )
+        );
+        let parsed: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(parsed["text"], odd);
+        assert_eq!(parsed["hex"], "hex:61ff");
+        assert!(parsed["empty"].as_object().unwrap().is_empty());
+        assert_eq!(parsed["yes"], true);
+    }
+}

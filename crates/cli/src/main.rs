@@ -1,0 +1,53 @@
+//! The `uext4` command: file systems of the ext family in images and on devices, without root and
+//! without a kernel.
+//!
+//! One file a subcommand under [`commands`]; what they share is one noun a file beside this one.
+//! Nothing here knows the format: the engine and the crates below it do.
+
+mod args;
+mod commands;
+mod extents;
+mod failure;
+mod free;
+mod json;
+mod links;
+mod open;
+mod progress;
+mod record;
+mod show;
+mod walk;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::failure::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            // Also how help and version are told. If nobody listens, there is nothing to do.
+            let _ = told.print();
+            let exit = if told.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Success
+            };
+            return ExitCode::from(exit as u8);
+        }
+    };
+    let exit = match commands::run(&cli) {
+        Ok(exit) => exit,
+        // Whoever read our output has seen enough (`uext4 ls … | head`): nothing to say.
+        Err(Failure::BrokenPipe) => Exit::Success,
+        Err(Failure::Told { exit, what, hint }) => {
+            eprintln!("uext4: {what}");
+            if let Some(hint) = hint {
+                eprintln!("  {hint}");
+            }
+            exit
+        }
+    };
+    ExitCode::from(exit as u8)
+}

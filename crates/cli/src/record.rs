@@ -1,0 +1,65 @@
+//! What is told of one inode in JSON: the same keys in `manifest`, `ls`, `tree` and `stat`.
+
+use uext4::{Error, Filesystem, Inode};
+use uext4_ondisk::inode::{FileType, InodeFlags};
+
+use crate::json::Json;
+use crate::show::type_word;
+
+/// Writes the keys of an inode into an open object.
+///
+/// # Errors
+/// The symlink's target could not be read; all other keys are written.
+pub fn write(json: &mut Json, fs: &Filesystem, inode: &Inode) -> Result<(), Error> {
+    json.key("type").string(type_word(inode.file_type));
+    json.key("mode")
+        .string(&format!("{:04o}", inode.mode & 0o7777));
+    json.key("uid").number(inode.uid);
+    json.key("gid").number(inode.gid);
+    json.key("size").number(stat_size(inode));
+    json.key("nlink").number(inode.links);
+    json.key("ino").number(inode.ino.0);
+    json.key("blocks").number(stat_blocks(inode));
+    json.key("atime_ns").number(inode.atime.as_nanos());
+    json.key("mtime_ns").number(inode.mtime.as_nanos());
+    json.key("ctime_ns").number(inode.ctime.as_nanos());
+    json.key("flags")
+        .string(&format!("{:08x}", lsattr_flags(inode).bits()));
+    if let Some(rdev) = inode.rdev {
+        json.key("rdev")
+            .string(&format!("{}:{}", rdev.major, rdev.minor));
+    }
+    if inode.file_type == FileType::Symlink {
+        let target = fs.read_link(inode)?;
+        json.key("target").text(&target);
+    }
+    Ok(())
+}
+
+/// The size stat tells: 0 for devices.
+pub fn stat_size(inode: &Inode) -> u64 {
+    match inode.rdev {
+        Some(_) => 0,
+        None => inode.size,
+    }
+}
+
+/// The blocks stat tells, in units of 512 bytes.
+///
+/// A file within its inode has none, but the kernel adds what its data would take, so that nobody
+/// mistakes it for a hole.
+pub fn stat_blocks(inode: &Inode) -> u64 {
+    let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+    if inline && inode.file_type == FileType::Regular {
+        inode.blocks.saturating_add(inode.size.div_ceil(512))
+    } else {
+        inode.blocks
+    }
+}
+
+/// The flags lsattr can show: without those the file system keeps for itself.
+pub fn lsattr_flags(inode: &Inode) -> InodeFlags {
+    let hidden = InodeFlags::IMAGIC | InodeFlags::HUGE_FILE | InodeFlags::EA_INODE;
+    let named = InodeFlags::from_bits_truncate(inode.flags.bits());
+    named.difference(hidden)
+}

@@ -1,0 +1,192 @@
+//! How names, modes, times and sizes look to people.
+//!
+//! Names come from images, and an image may be hostile: what a terminal could take as a command is
+//! escaped the way `ls -b` does, always, so that a pipe sees the same as the eye.
+
+use std::fmt::Write as _;
+
+use uext4_ondisk::inode::{FileType, Timestamp};
+
+/// A name or path for a line of text: backslashes, control characters and what is not UTF-8 are
+/// escaped as in C.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => shown.push_str("\\\\"),
+                '\n' => shown.push_str("\\n"),
+                '\t' => shown.push_str("\\t"),
+                '\r' => shown.push_str("\\r"),
+                _ if is_harmful(c) => {
+                    octal(&mut shown, c.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                _ => shown.push(c),
+            }
+        }
+        octal(&mut shown, chunk.invalid());
+    }
+    shown
+}
+
+/// Control characters, and those that change the direction of the text around them.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn octal(shown: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(shown, "\\{byte:03o}");
+    }
+}
+
+/// `drwxr-xr-x`
+pub fn mode_text(file_type: FileType, mode: u16) -> String {
+    let kind = match file_type {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::CharDevice => 'c',
+        FileType::BlockDevice => 'b',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+        FileType::Symlink => 'l',
+    };
+    let mut text = String::with_capacity(10);
+    text.push(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// The word the manifest and `--json` use for a type.
+pub fn type_word(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "file",
+        FileType::Directory => "dir",
+        FileType::CharDevice => "chr",
+        FileType::BlockDevice => "blk",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "sock",
+        FileType::Symlink => "symlink",
+    }
+}
+
+/// `2024-02-29 23:59:59`, in UTC.
+pub fn time_short(seconds: i64) -> String {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+/// `2024-02-29 23:59:59.000000001 UTC`
+pub fn time_long(time: Timestamp) -> String {
+    format!("{}.{:09} UTC", time_short(time.sec), time.nsec)
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+///
+/// Years are counted from March, so that the leap day is the last of its year; 400 years are
+/// 146,097 days.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let from_march_0000 = days + 719_468;
+    let era = from_march_0000.div_euclid(146_097);
+    let day_of_era = from_march_0000.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (year_of_era + era * 400 + carry, month, day)
+}
+
+/// `1.5 GiB`; exact bytes below 1 KiB.
+pub fn size_text(bytes: u64) -> String {
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    while value >= 1024.0 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// `01234567-89ab-cdef-0123-456789abcdef`
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&index) {
+            text.push('-');
+        }
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harmful_names_are_escaped() {
+        assert_eq!(escaped("plain ü 名".as_bytes()), "plain ü 名");
+        assert_eq!(escaped(b"a\nb\\c\x1b[31m"), "a\\nb\\\\c\\033[31m");
+        assert_eq!(escaped(b"\xff\xfe"), "\\377\\376");
+        assert_eq!(escaped("\u{202e}".as_bytes()), "\\342\\200\\256");
+    }
+
+    #[test]
+    fn modes_read_like_ls() {
+        assert_eq!(mode_text(FileType::Regular, 0o4755), "-rwsr-xr-x");
+        assert_eq!(mode_text(FileType::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode_text(FileType::Regular, 0o6644), "-rwSr-Sr--");
+        assert_eq!(mode_text(FileType::Symlink, 0o1000), "l--------T");
+    }
+
+    #[test]
+    fn dates_over_the_whole_range() {
+        assert_eq!(time_short(0), "1970-01-01 00:00:00");
+        assert_eq!(time_short(-1), "1969-12-31 23:59:59");
+        assert_eq!(time_short(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(time_short(Timestamp::MIN_SEC), "1901-12-13 20:45:52");
+        assert_eq!(time_short(Timestamp::MAX_SEC), "2446-05-10 22:38:55");
+    }
+
+    #[test]
+    fn sizes_and_uuids() {
+        assert_eq!(size_text(1023), "1023 B");
+        assert_eq!(size_text(1536), "1.5 KiB");
+        assert_eq!(size_text(u64::MAX), "16.0 EiB");
+        assert_eq!(
+            uuid_text(&[0xab; 16]),
+            "abababab-abab-abab-abab-abababababab"
+        );
+    }
+}

@@ -1,0 +1,557 @@
+//! A walk over a tree in the image, in a chosen order, with bounded memory, on any image.
+//!
+//! **Order.** Each directory yields *events*: every name once as an entry, and every directory once
+//! more as its subtree. Sorting a directory's events by the order's key gives the walk:
+//!
+//! | order | key of an entry | key of a subtree | who |
+//! |---|---|---|---|
+//! | [`Order::Sorted`] | `name` | `name/` | `manifest`: full paths ascend as text |
+//! | [`Order::Nested`] | `name␀0` | `name␀1` | `tree`, `tar`, `get`: contents follow their directory |
+//! | [`Order::Listing`] | `0name` | `1name` | `ls -R`: a directory's list, then its subdirectories |
+//!
+//! `Sorted` is right because all paths below `name` share the prefix `name/`, so no sibling can
+//! sort between them.
+//!
+//! **Memory.** Pending events are limited to [`PENDING_MAX`] bytes. A directory with more names is
+//! read in several passes, each taking the smallest keys above the last one served; when the sum
+//! over the open directories is too large, the outermost forget theirs and read them again later.
+//! Forgetting pays for itself: what made it necessary was as large.
+//!
+//! **Hostile images.** A directory is entered once; meeting it again (a cycle, or hard-linked
+//! directories) is a [`Problem`]. Depth and length of paths are limited. A directory that cannot be
+//! read, wholly or in part, tells so with its own entry.
+
+mod seen;
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::fmt;
+
+use uext4::{Error, Filesystem, Inode};
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::FileType;
+
+pub use self::seen::InodeSet;
+
+/// Bytes of pending events over all open directories.
+const PENDING_MAX: usize = 64 << 20;
+/// Bytes of pending events of one directory.
+const PENDING_OF_ONE_MAX: usize = 24 << 20;
+/// Directories inside each other.
+const DEPTH_MAX: usize = 16_384;
+/// Bytes of a path.
+const PATH_MAX: usize = 1 << 16;
+/// Read errors after which the rest of a directory is given up.
+const DIRECTORY_ERRORS_MAX: u32 = 64;
+
+/// In which order the entries come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// By full path, as text.
+    Sorted,
+    /// By name; the contents of a directory right after it.
+    Nested,
+    /// By name; the contents of directories after the directory that holds them.
+    Listing,
+}
+
+/// Why a directory is not entered, or not wholly.
+#[derive(Debug)]
+pub enum Problem {
+    /// Reading it failed.
+    Unreadable(Error),
+    /// It was met before: a cycle or a second hard link.
+    Again(Ino),
+    /// Too many directories inside each other, or too long a path.
+    TooDeep,
+    /// The entry says directory, the inode does not, or the other way round.
+    TypeDiffers,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => error.fmt(f),
+            Self::Again(ino) => {
+                write!(
+                    f,
+                    "directory inode {ino} has a second name, or is inside itself"
+                )
+            }
+            Self::TooDeep => write!(
+                f,
+                "deeper than {DEPTH_MAX} directories or longer than {PATH_MAX} bytes, not entered"
+            ),
+            Self::TypeDiffers => f.write_str("directory entry and inode tell different types"),
+        }
+    }
+}
+
+/// What a step of the walk shows.
+#[derive(Debug)]
+pub enum Step {
+    /// A name.
+    Entry(Entry),
+    /// The entries that follow are in this directory.
+    Enter(Inode),
+    /// The last directory entered is done.
+    Leave,
+}
+
+/// A name in the tree.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name; empty for the walk's own top.
+    pub name: Vec<u8>,
+    /// Its inode number.
+    pub ino: Ino,
+    /// Its inode, if it could be read.
+    pub inode: Result<Inode, Error>,
+    /// Why it is a directory that is not or not wholly entered.
+    pub problem: Option<Problem>,
+    /// Directories above it in the walk; 0 for the top.
+    pub depth: usize,
+    /// True if no other name follows in its directory ([`Order::Nested`] only).
+    pub last: bool,
+}
+
+impl Entry {
+    /// True for a name no path can hold: empty, a dot name, or one with a slash or zero byte.
+    pub fn is_unusable(&self) -> bool {
+        self.depth > 0 && is_unusable(&self.name)
+    }
+}
+
+fn is_unusable(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0)
+}
+
+/// The walk. [`Walk::step`] goes on; the paths are those of the last step.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    fs: &'a Filesystem,
+    order: Order,
+    top: Inode,
+    stage: Stage,
+    stack: Vec<Frame>,
+    pending_bytes: usize,
+    /// Directories whose entry was shown without a problem.
+    shown: InodeSet,
+    /// Directories whose contents were shown.
+    entered: InodeSet,
+    raw: Vec<u8>,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Nothing was shown yet.
+    Start,
+    /// The top's entry was shown, and it is a directory.
+    EnterTop,
+    /// In the midst of it.
+    Below,
+}
+
+/// An open directory.
+#[derive(Debug)]
+struct Frame {
+    dir: Inode,
+    /// Lengths of the two paths of the directory, without a slash behind it.
+    raw_len: usize,
+    text_len: usize,
+    pending: VecDeque<Event>,
+    pending_bytes: usize,
+    /// There are more events than those pending.
+    truncated: bool,
+    /// The key of the last event served.
+    done: Option<Box<[u8]>>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    key: Box<[u8]>,
+    name: Box<[u8]>,
+    ino: u32,
+    subtree: bool,
+    /// The type the directory entry tells; none if it tells none.
+    directory: Option<bool>,
+}
+
+impl Event {
+    fn cost(&self) -> usize {
+        // Two allocations of their own, each with the allocator's word and rounding.
+        size_of::<Self>() + self.key.len() + self.name.len() + 32
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// A walk over `top` and, if it is a directory, everything below.
+    pub fn new(fs: &'a Filesystem, top: Inode, order: Order) -> Self {
+        Self {
+            fs,
+            order,
+            top,
+            stage: Stage::Start,
+            stack: Vec::new(),
+            pending_bytes: 0,
+            shown: InodeSet::default(),
+            entered: InodeSet::default(),
+            raw: Vec::new(),
+            text: String::new(),
+        }
+    }
+
+    /// Path below the top of what the last step showed: names joined by slashes; empty for the top.
+    pub fn path(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// The same as text: components that are not UTF-8 (or that no path can hold) as `hex:…`, the
+    /// top as `.`.
+    pub fn text_path(&self) -> &str {
+        if self.text.is_empty() {
+            "."
+        } else {
+            &self.text
+        }
+    }
+
+    /// Directories the walk is inside of.
+    pub fn depth(&self) -> usize {
+        self.stack.len()
+    }
+
+    /// Leaves out the contents of a directory whose entry was just shown.
+    pub fn skip_contents(&mut self, ino: Ino) {
+        self.entered.insert(ino);
+    }
+
+    /// The next step; `None` at the end.
+    pub fn step(&mut self) -> Option<Step> {
+        match self.stage {
+            Stage::Start => return Some(self.start()),
+            Stage::EnterTop => {
+                self.stage = Stage::Below;
+                return self.enter_if_sound(self.top.ino).map(Step::Enter);
+            }
+            Stage::Below => {}
+        }
+        loop {
+            let index = self.stack.len().checked_sub(1)?;
+            let Some(event) = self.next_event(index) else {
+                self.leave();
+                return Some(Step::Leave);
+            };
+            self.set_path(index, &event.name);
+            if !event.subtree {
+                return Some(Step::Entry(self.entry(index, event)));
+            }
+            if let Some(dir) = self.enter_if_sound(Ino(event.ino)) {
+                return Some(Step::Enter(dir));
+            }
+        }
+    }
+
+    /// The first step. In [`Order::Sorted`] a directory's own entry is an event of its own frame,
+    /// as some names sort before `.`.
+    fn start(&mut self) -> Step {
+        let top = self.top.clone();
+        self.stage = Stage::Below;
+        let is_dir = top.file_type == FileType::Directory;
+        if is_dir && self.order == Order::Sorted {
+            self.shown.insert(top.ino);
+            self.enter(top.clone());
+            return Step::Enter(top);
+        }
+        if is_dir {
+            self.stage = Stage::EnterTop;
+        }
+        Step::Entry(self.judged(top.ino, Ok(top), Vec::new(), None))
+    }
+
+    fn next_event(&mut self, index: usize) -> Option<Event> {
+        let frame = &self.stack[index];
+        // Two are wanted, so that an entry knows whether it is the last.
+        if frame.truncated && frame.pending.len() <= 2 {
+            self.load(index);
+        }
+        let frame = &mut self.stack[index];
+        let event = frame.pending.pop_front()?;
+        frame.pending_bytes -= event.cost();
+        self.pending_bytes -= event.cost();
+        frame.done = Some(event.key.clone());
+        Some(event)
+    }
+
+    fn set_path(&mut self, index: usize, name: &[u8]) {
+        let frame = &self.stack[index];
+        self.raw.truncate(frame.raw_len);
+        self.text.truncate(frame.text_len);
+        if !self.raw.is_empty() && !name.is_empty() {
+            self.raw.push(b'/');
+            self.text.push('/');
+        }
+        self.raw.extend_from_slice(name);
+        self.text.push_str(&text_name(name));
+    }
+
+    fn entry(&mut self, index: usize, event: Event) -> Entry {
+        let ino = Ino(event.ino);
+        let mut entry = self.judged(
+            ino,
+            self.fs.inode(ino),
+            event.name.into_vec(),
+            event.directory,
+        );
+        let rest = &self.stack[index].pending;
+        entry.last = !rest.iter().take(2).any(|e| !e.subtree);
+        entry
+    }
+
+    /// An entry with the verdict on its directory, if it is one.
+    fn judged(
+        &mut self,
+        ino: Ino,
+        inode: Result<Inode, Error>,
+        name: Vec<u8>,
+        told_directory: Option<bool>,
+    ) -> Entry {
+        // The top stands above its frame in `Sorted`, all others below one.
+        let depth = if name.is_empty() { 0 } else { self.stack.len() };
+        let problem = inode.as_ref().ok().and_then(|inode| {
+            let is_dir = inode.file_type == FileType::Directory;
+            if told_directory.is_some_and(|told| told != is_dir) {
+                return Some(Problem::TypeDiffers);
+            }
+            if !is_dir {
+                return None;
+            }
+            if depth >= DEPTH_MAX || self.raw.len() >= PATH_MAX {
+                return Some(Problem::TooDeep);
+            }
+            if !self.shown.insert(ino) && depth > 0 {
+                return Some(Problem::Again(ino));
+            }
+            self.first_error(inode).map(Problem::Unreadable)
+        });
+        Entry {
+            name,
+            ino,
+            inode,
+            problem,
+            depth,
+            last: false,
+        }
+    }
+
+    /// The first error of reading a directory through.
+    fn first_error(&self, dir: &Inode) -> Option<Error> {
+        match self.fs.read_dir(dir) {
+            Ok(mut entries) => entries.find_map(Result::err),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Enters a directory if its entry was shown as sound and it was not entered before.
+    fn enter_if_sound(&mut self, ino: Ino) -> Option<Inode> {
+        let fits = self.stack.len() <= DEPTH_MAX && self.raw.len() < PATH_MAX;
+        if !fits || !self.shown.contains(ino) || self.entered.contains(ino) {
+            return None;
+        }
+        let dir = self.fs.inode(ino).ok()?;
+        if dir.file_type != FileType::Directory {
+            return None;
+        }
+        self.enter(dir.clone());
+        Some(dir)
+    }
+
+    fn enter(&mut self, dir: Inode) {
+        self.entered.insert(dir.ino);
+        self.stack.push(Frame {
+            dir,
+            raw_len: self.raw.len(),
+            text_len: self.text.len(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            truncated: false,
+            done: None,
+        });
+        self.load(self.stack.len() - 1);
+    }
+
+    fn leave(&mut self) {
+        if let Some(frame) = self.stack.pop() {
+            self.pending_bytes -= frame.pending_bytes;
+            self.raw.truncate(frame.raw_len);
+            self.text.truncate(frame.text_len);
+        }
+    }
+
+    /// Reads the next pending events of a directory, and makes room for them.
+    fn load(&mut self, index: usize) {
+        let is_top = index == 0 && self.order == Order::Sorted;
+        let frame = &mut self.stack[index];
+        self.pending_bytes -= frame.pending_bytes;
+        let mut smallest = Smallest::new(frame.done.take());
+        if is_top {
+            smallest.add(Event {
+                key: (*b".").into(),
+                name: Box::default(),
+                ino: frame.dir.ino.0,
+                subtree: false,
+                directory: Some(true),
+            });
+        }
+        collect(self.fs, &frame.dir, self.order, &mut smallest);
+        (frame.pending, frame.truncated) = smallest.finish();
+        frame.done = smallest.above;
+        frame.pending_bytes = frame.pending.iter().map(Event::cost).sum();
+        self.pending_bytes += frame.pending_bytes;
+        for frame in &mut self.stack[..index] {
+            if self.pending_bytes <= PENDING_MAX {
+                break;
+            }
+            if frame.done.is_some() {
+                self.pending_bytes -= frame.pending_bytes;
+                frame.pending_bytes = 0;
+                frame.truncated = true;
+                frame.pending = VecDeque::new();
+            }
+        }
+    }
+}
+
+/// Offers all events of a directory.
+fn collect(fs: &Filesystem, dir: &Inode, order: Order, smallest: &mut Smallest) {
+    let mut errors = 0;
+    // An error was told with the directory's entry; what could be read is still shown.
+    for entry in fs.read_dir(dir).into_iter().flatten() {
+        let Ok(entry) = entry else {
+            errors += 1;
+            if errors > DIRECTORY_ERRORS_MAX {
+                return;
+            }
+            continue;
+        };
+        if entry.name == b"." || entry.name == b".." {
+            continue;
+        }
+        let name = fs.entry_name(dir, &entry);
+        let directory = entry.file_type.map(|t| t == FileType::Directory);
+        let has_subtree = directory.unwrap_or_else(|| {
+            fs.inode(entry.ino)
+                .is_ok_and(|inode| inode.file_type == FileType::Directory)
+        });
+        for subtree in [false, true] {
+            if !subtree || has_subtree {
+                smallest.offer(order, &name, entry.ino.0, subtree, directory);
+            }
+        }
+    }
+}
+
+/// The smallest events above a key that fit [`PENDING_OF_ONE_MAX`].
+#[derive(Debug)]
+struct Smallest {
+    above: Option<Box<[u8]>>,
+    /// Keys above this one are for a later pass.
+    ceiling: Option<Box<[u8]>>,
+    events: Vec<Event>,
+    bytes: usize,
+    key: Vec<u8>,
+}
+
+impl Smallest {
+    fn new(above: Option<Box<[u8]>>) -> Self {
+        Self {
+            above,
+            ceiling: None,
+            events: Vec::new(),
+            bytes: 0,
+            key: Vec::new(),
+        }
+    }
+
+    fn offer(&mut self, order: Order, name: &[u8], ino: u32, subtree: bool, dir: Option<bool>) {
+        let mut key = std::mem::take(&mut self.key);
+        key_of(order, name, subtree, &mut key);
+        let wanted = self.above.as_deref().is_none_or(|above| *key > *above)
+            && self
+                .ceiling
+                .as_deref()
+                .is_none_or(|ceiling| *key <= *ceiling);
+        if wanted {
+            self.add(Event {
+                key: (*key).into(),
+                name: name.into(),
+                ino,
+                subtree,
+                directory: dir,
+            });
+        }
+        self.key = key;
+    }
+
+    fn add(&mut self, event: Event) {
+        if self
+            .above
+            .as_deref()
+            .is_some_and(|above| *event.key <= *above)
+        {
+            return;
+        }
+        self.bytes += event.cost();
+        self.events.push(event);
+        if self.bytes > PENDING_OF_ONE_MAX {
+            self.events.sort_unstable();
+            self.events.truncate(self.events.len() / 2);
+            self.bytes = self.events.iter().map(Event::cost).sum();
+            self.ceiling = self.events.last().map(|e| e.key.clone());
+        }
+    }
+
+    /// The events in order, and whether larger ones were left out.
+    fn finish(&mut self) -> (VecDeque<Event>, bool) {
+        let mut events = std::mem::take(&mut self.events);
+        events.sort_unstable_by(|a, b| match a.key.cmp(&b.key) {
+            Ordering::Equal => a.ino.cmp(&b.ino),
+            different => different,
+        });
+        (events.into(), self.ceiling.is_some())
+    }
+}
+
+fn key_of(order: Order, name: &[u8], subtree: bool, key: &mut Vec<u8>) {
+    key.clear();
+    match order {
+        Order::Sorted => {
+            key.extend_from_slice(text_name(name).as_bytes());
+            if subtree {
+                key.push(b'/');
+            }
+        }
+        Order::Nested => {
+            key.extend_from_slice(name);
+            key.extend_from_slice(&[0, u8::from(subtree)]);
+        }
+        Order::Listing => {
+            key.push(u8::from(subtree));
+            key.extend_from_slice(name);
+        }
+    }
+}
+
+/// A name as text: itself if it is UTF-8 and a path can hold it, else `hex:…`.
+fn text_name(name: &[u8]) -> std::borrow::Cow<'_, str> {
+    match std::str::from_utf8(name) {
+        Ok(text) if name.is_empty() || !is_unusable(name) => text.into(),
+        _ => {
+            let mut hex = b"hex:".to_vec();
+            crate::json::push_hex(&mut hex, name);
+            // OK to unwrap: only ASCII was pushed.
+            String::from_utf8(hex).unwrap().into()
+        }
+    }
+}
