@@ -1,0 +1,93 @@
+//! Why a file system cannot be made as asked.
+
+use uext4_ondisk::Damage;
+
+/// What is wrong with the wishes or the device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A flag's value cannot be.
+    #[error("{flag}: {value}: {why}")]
+    Option {
+        /// The flag or the name within it, as mke2fs spells it.
+        flag: &'static str,
+        /// The value as given.
+        value: String,
+        /// Why it cannot be.
+        why: &'static str,
+    },
+    /// A name within `-O`, `-E`, `-J` or `-T` is not known.
+    #[error("{flag}: {name:?} is not known or not supported")]
+    UnknownName {
+        /// The flag.
+        flag: &'static str,
+        /// The name as given.
+        name: String,
+    },
+    /// Features that exclude each other, or lack one they need.
+    #[error("feature {feature}: {why}")]
+    Feature {
+        /// The feature that cannot be had.
+        feature: &'static str,
+        /// What stands against it.
+        why: &'static str,
+    },
+    /// No file system fits so little space.
+    #[error("{blocks} blocks of {block_size} bytes are too few: {what} needs more")]
+    TooSmall {
+        /// Blocks there would be.
+        blocks: u64,
+        /// Bytes of a block.
+        block_size: u32,
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// More blocks than block numbers.
+    #[error("{blocks} blocks of {block_size} bytes need the 64bit feature or larger blocks")]
+    TooLarge {
+        /// Blocks there would be.
+        blocks: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+    /// The size asked for is larger than the device.
+    #[error("the file system needs {need} bytes, the device has {have}")]
+    DeviceTooSmall {
+        /// Bytes asked for.
+        need: u64,
+        /// Bytes of the device.
+        have: u64,
+    },
+    /// The inode tables leave no room, or the inodes exceed 2³².
+    #[error("{inodes} inodes of {inode_size} bytes are too many for {blocks} blocks")]
+    TooManyInodes {
+        /// Inodes wished for.
+        inodes: u64,
+        /// Bytes of an inode.
+        inode_size: u16,
+        /// Blocks of the file system.
+        blocks: u64,
+    },
+    /// No free run of blocks for a structure.
+    #[error("no room for {len} blocks of {what}")]
+    NoSpace {
+        /// The structure.
+        what: &'static str,
+        /// Blocks it needs.
+        len: u64,
+    },
+    /// The journal cannot have this size here.
+    #[error("a journal of {blocks} blocks: {why}")]
+    JournalSize {
+        /// Blocks asked for.
+        blocks: u64,
+        /// What stands against it.
+        why: &'static str,
+    },
+    /// The resulting superblock is not one this implementation accepts.
+    #[error("the layout asked for is not valid: {0}")]
+    Shape(#[from] Damage),
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] uext4_blockdev::Error),
+}

@@ -1,0 +1,199 @@
+//! Writing a layout to a device.
+//!
+//! Everything is collected into large batches; the primary superblock is written alone and last,
+//! after a flush, so that a device that was cut short is not taken for a file system.
+
+use uext4_blockdev::{BlockDevice, WriteRequest};
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::{GroupNr, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::Error;
+use crate::bitmaps::{block_bitmap, inode_bitmap};
+use crate::gdt;
+use crate::layout::Layout;
+
+/// Bytes collected before they are written.
+const BATCH_LEN: usize = 8 << 20;
+/// Bytes of a superblock.
+const SUPERBLOCK_LEN: usize = size_of::<SuperBlock>();
+
+/// Writes an empty file system. The device is the window it shall lie in: `-E offset` is the
+/// caller's to apply.
+///
+/// # Errors
+/// [`Error::DeviceTooSmall`], [`Error::Device`]. The device then holds no file system.
+pub fn format(layout: &Layout, device: &dyn BlockDevice) -> Result<(), Error> {
+    let need = layout.len_bytes();
+    if need > device.len() {
+        return Err(Error::DeviceTooSmall {
+            need,
+            have: device.len(),
+        });
+    }
+    let mut batch = Batch::new(device);
+    clear(layout, &mut batch)?;
+    write_bitmaps(layout, &mut batch)?;
+    write_inodes(layout, &mut batch)?;
+    for (block, bytes) in &layout.blocks {
+        batch.put(offset(layout, *block), bytes)?;
+    }
+    write_descriptors(layout, &mut batch)?;
+    batch.write()?;
+    device.flush()?;
+    device.write_at(SUPERBLOCK_OFFSET, layout.superblock.as_bytes())?;
+    device.flush()?;
+    Ok(())
+}
+
+/// Writes collected until there are enough of them.
+#[derive(Debug)]
+struct Batch<'d> {
+    device: &'d dyn BlockDevice,
+    bytes: Vec<u8>,
+    /// Offset on the device and length, in the order of `bytes`.
+    pieces: Vec<(u64, usize)>,
+}
+
+impl<'d> Batch<'d> {
+    fn new(device: &'d dyn BlockDevice) -> Self {
+        Self {
+            device,
+            bytes: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if self.bytes.len() + bytes.len() > BATCH_LEN {
+            self.write()?;
+        }
+        self.bytes.extend_from_slice(bytes);
+        match self.pieces.last_mut() {
+            Some((at, len)) if *at + *len as u64 == offset => *len += bytes.len(),
+            _ => self.pieces.push((offset, bytes.len())),
+        }
+        Ok(())
+    }
+
+    fn put_zeroes(&mut self, offset: u64, len: u64) -> Result<(), Error> {
+        let zeroes = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let here = (len - done).min(zeroes.len() as u64);
+            self.put(offset + done, &zeroes[..here as usize])?;
+            done += here;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let mut rest = self.bytes.as_slice();
+        let mut requests = Vec::with_capacity(self.pieces.len());
+        for &(offset, len) in &self.pieces {
+            let (buf, after) = rest.split_at(len);
+            requests.push(WriteRequest { offset, buf });
+            rest = after;
+        }
+        self.device.write_many(&requests)?;
+        self.bytes.clear();
+        self.pieces.clear();
+        Ok(())
+    }
+}
+
+/// Byte offset of a block; the geometry was checked to fit 64 bits.
+fn offset(layout: &Layout, block: Pblk) -> u64 {
+    block.0 << layout.geometry.block_size.log2()
+}
+
+/// Makes what must read as zeroes do so, and the old superblock go.
+fn clear(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
+    let geometry = &layout.geometry;
+    if layout.zeroing.discard {
+        batch.device.discard(0, layout.len_bytes())?;
+        return Ok(());
+    }
+    let tables = layout.zeroing.tables || layout.zeroing.used_tables;
+    if !tables && !layout.zeroing.journal {
+        return Ok(());
+    }
+    // The boot block and whatever was recognised there before go first.
+    let head = 4096.min(layout.len_bytes());
+    batch.put_zeroes(0, head)?;
+    batch.write()?;
+    batch.device.flush()?;
+    for desc in layout.groups.iter().filter(|_| tables) {
+        let inodes = if layout.zeroing.tables {
+            geometry.inodes_per_group.get()
+        } else {
+            geometry.inodes_per_group.get() - desc.itable_unused
+        };
+        let bytes = u64::from(inodes) * u64::from(geometry.inode_size);
+        let whole = geometry.block_size.blocks_for(bytes) << geometry.block_size.log2();
+        batch.put_zeroes(offset(layout, desc.inode_table), whole)?;
+    }
+    for run in layout.journal.iter().filter(|_| layout.zeroing.journal) {
+        let len = run.len << geometry.block_size.log2();
+        batch.put_zeroes(offset(layout, Pblk(run.start)), len)?;
+    }
+    Ok(())
+}
+
+fn write_bitmaps(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
+    let geometry = &layout.geometry;
+    for (index, desc) in layout.groups.iter().enumerate() {
+        let group = GroupNr(index as u32);
+        if desc.flags & BG_BLOCK_UNINIT == 0 {
+            let bits = block_bitmap(geometry, &layout.space, group);
+            batch.put(offset(layout, desc.block_bitmap), &bits)?;
+        }
+        if desc.flags & BG_INODE_UNINIT == 0 {
+            let used = geometry.inodes_per_group.get() - desc.free_inodes;
+            let bits = inode_bitmap(geometry, used);
+            batch.put(offset(layout, desc.inode_bitmap), &bits)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_inodes(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
+    let geometry = &layout.geometry;
+    let inode_size = u64::from(geometry.inode_size);
+    for (&ino, bytes) in &layout.inodes {
+        let Some((group, index)) = geometry.inode_group(uext4_ondisk::Ino(ino)) else {
+            continue;
+        };
+        // OK to index: the geometry gives groups that exist.
+        let table = offset(layout, layout.groups[group.0 as usize].inode_table);
+        batch.put(table + u64::from(index) * inode_size, bytes)?;
+    }
+    Ok(())
+}
+
+/// Descriptor tables everywhere, and the backups of the superblock.
+fn write_descriptors(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
+    let geometry = &layout.geometry;
+    let block_len = geometry.block_size.len();
+    let table = gdt::table(layout);
+    for (block, part) in gdt::copies(geometry) {
+        let bytes = part.start as usize * block_len..part.end as usize * block_len;
+        // OK to index: the copies name parts of this table.
+        batch.put(offset(layout, block), &table[bytes])?;
+    }
+    for group in (1..geometry.groups_count.get()).map(GroupNr) {
+        if !geometry.has_super(group) {
+            continue;
+        }
+        let mut backup = layout.superblock;
+        // Only the primary copy says "clean": one that is brought back must be checked.
+        backup.s_state = 0.into();
+        backup.s_block_group_nr = u16::try_from(group.0).unwrap_or(u16::MAX).into();
+        backup.update_checksum();
+        let mut bytes = vec![0; block_len];
+        bytes[..SUPERBLOCK_LEN].copy_from_slice(backup.as_bytes());
+        batch.put(offset(layout, geometry.group_start(group)), &bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! The descriptor table as bytes, and where its copies go.
+
+use std::ops::Range;
+
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
+
+use crate::layout::Layout;
+
+/// The whole table, padded to whole blocks.
+pub(crate) fn table(layout: &Layout) -> Vec<u8> {
+    let geometry = &layout.geometry;
+    let mut bytes = vec![0; geometry.gdt_blocks() as usize * geometry.block_size.len()];
+    let descs = bytes.chunks_exact_mut(geometry.desc_size.into());
+    for (index, (desc, bytes)) in layout.groups.iter().zip(descs).enumerate() {
+        desc.store(bytes, GroupNr(index as u32), geometry.desc_checksum);
+    }
+    bytes
+}
+
+/// Where copies of the table go: first block, and which blocks of the table lie from there on.
+pub(crate) fn copies(geometry: &Geometry) -> impl Iterator<Item = (Pblk, Range<u32>)> + '_ {
+    let blocks = geometry.gdt_blocks();
+    let old = if geometry.features.incompat.contains(Incompat::META_BG) {
+        geometry.first_meta_bg.min(blocks)
+    } else {
+        blocks
+    };
+    let groups = (0..geometry.groups_count.get()).map(GroupNr);
+    let with_super = groups.filter(|&g| geometry.has_super(g));
+    let whole = with_super
+        .filter(move |_| old > 0)
+        .map(move |group| (Pblk(geometry.group_start(group).0 + 1), 0..old));
+    let per_block = geometry.descs_per_block();
+    let meta = (old..blocks).flat_map(move |index| {
+        let first = index * per_block;
+        let members = [first, first + 1, first + per_block - 1].map(GroupNr);
+        members
+            .into_iter()
+            .filter(|group| group.0 < geometry.groups_count.get())
+            .map(move |group| {
+                let past_super = u64::from(geometry.has_super(group));
+                let start = Pblk(geometry.group_start(group).0 + past_super);
+                (start, index..index + 1)
+            })
+    });
+    whole.chain(meta)
+}

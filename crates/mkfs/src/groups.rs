@@ -1,0 +1,141 @@
+//! Where each group's bitmaps and inode table go.
+//!
+//! Without `flex_bg` in the group itself, right after its copy of the superblock and descriptors.
+//! With it, those of a whole flex group are packed into its first group:
+//!
+//! ```text
+//! super, descriptors │ block bitmaps of all │ inode bitmaps of all │ inode tables of all │ …
+//! ```
+//! Where a backup stands in the way, the table that would hit it goes to the first gap of the flex
+//! group that is long enough, and the next ones follow that.
+
+use uext4_ondisk::GroupNr;
+use uext4_ondisk::features::Incompat;
+
+use crate::Error;
+use crate::plan::Plan;
+use crate::space::Run;
+
+/// The three structures of a group.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    block_bitmap: u64,
+    inode_bitmap: u64,
+    inode_table: u64,
+}
+
+/// Takes the superblock and descriptor copies of all groups, then places bitmaps and tables.
+///
+/// # Errors
+/// [`Error::NoSpace`].
+pub(crate) fn place(plan: &mut Plan) -> Result<(), Error> {
+    for group in 0..plan.geometry.groups_count.get() {
+        let start = plan.geometry.group_start(GroupNr(group)).0;
+        let len = plan.geometry.group_base_blocks(GroupNr(group)).into();
+        plan.space.mark(Run { start, len });
+    }
+    let flex = plan.features().incompat.contains(Incompat::FLEX_BG);
+    let mut previous = None;
+    for group in 0..plan.geometry.groups_count.get() {
+        let places = if flex {
+            in_flex_group(plan, group, previous)?
+        } else {
+            in_own_group(plan, group)?
+        };
+        let desc = &mut plan.groups[group as usize];
+        desc.block_bitmap.0 = places.block_bitmap;
+        desc.inode_bitmap.0 = places.inode_bitmap;
+        desc.inode_table.0 = places.inode_table;
+        previous = Some(places);
+    }
+    Ok(())
+}
+
+fn no_space(what: &'static str, len: u64) -> Error {
+    Error::NoSpace { what, len }
+}
+
+/// Takes `len` blocks at `at` or, if they are not free, where `search` starts.
+fn take_at(
+    plan: &mut Plan,
+    at: Option<u64>,
+    search: &[(u64, u64)],
+    (what, len): (&'static str, u64),
+) -> Result<u64, Error> {
+    let (_, end) = search.first().copied().unwrap_or_default();
+    let follow = at.filter(|&at| at + len <= end && plan.space.is_free(Run { start: at, len }));
+    let start = follow
+        .or_else(|| {
+            search
+                .iter()
+                .find_map(|&(from, to)| plan.space.find(from, to, len))
+        })
+        .ok_or_else(|| no_space(what, len))?;
+    plan.take(Run { start, len });
+    Ok(start)
+}
+
+fn in_flex_group(plan: &mut Plan, group: u32, previous: Option<Places>) -> Result<Places, Error> {
+    let geometry = &plan.geometry;
+    let size = 1u64 << geometry.log_groups_per_flex;
+    let first = u64::from(group) / size * size;
+    let groups = u64::from(geometry.groups_count.get());
+    // A file system of one group keeps room for the bitmaps of a whole flex group.
+    let members = if groups == 1 {
+        size
+    } else {
+        size.min(groups - first)
+    };
+    let start = geometry.group_start(GroupNr(first as u32)).0;
+    let after = (first + members).min(groups);
+    let end = match u32::try_from(after) {
+        Ok(next) if after < groups => geometry.group_start(GroupNr(next)).0,
+        _ => geometry.blocks_count,
+    };
+    let table_len = u64::from(geometry.itable_blocks());
+    let previous = previous.filter(|_| u64::from(group) != first);
+    let whole = (start, end);
+    let block_bitmap = take_at(
+        plan,
+        previous.map(|p| p.block_bitmap + 1),
+        &[whole],
+        ("block bitmap", 1),
+    )?;
+    let inode_bitmap = take_at(
+        plan,
+        previous.map(|p| p.inode_bitmap + 1),
+        &[(block_bitmap + members, end), whole],
+        ("inode bitmap", 1),
+    )?;
+    let inode_table = take_at(
+        plan,
+        previous.map(|p| p.inode_table + table_len),
+        &[(inode_bitmap + members, end), whole],
+        ("inode table", table_len),
+    )?;
+    Ok(Places {
+        block_bitmap,
+        inode_bitmap,
+        inode_table,
+    })
+}
+
+fn in_own_group(plan: &mut Plan, group: u32) -> Result<Places, Error> {
+    let geometry = &plan.geometry;
+    let start = geometry.group_start(GroupNr(group)).0;
+    let end = start + u64::from(geometry.blocks_in_group(GroupNr(group)));
+    let base = start + u64::from(geometry.group_base_blocks(GroupNr(group)));
+    let table_len = u64::from(geometry.itable_blocks());
+    let mut find = |what, len| {
+        let found = plan.space.find(base, end, len);
+        let at = found.ok_or_else(|| no_space(what, len))?;
+        // Its own metadata does not make a group's bitmap be written.
+        plan.space.mark(Run { start: at, len });
+        Ok::<u64, Error>(at)
+    };
+    Ok(Places {
+        block_bitmap: find("block bitmap", 1)?,
+        inode_bitmap: find("inode bitmap", 1)?,
+        inode_table: find("inode table", table_len)?,
+    })
+}

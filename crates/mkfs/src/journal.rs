@@ -1,0 +1,227 @@
+//! The journal: how long it is, where it goes, and its superblock.
+
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, S_IFREG};
+use uext4_ondisk::journal::{
+    BlockType, JournalHeader, JournalIncompat, JournalSuperblock, MIN_JOURNAL_BLOCKS,
+};
+use uext4_ondisk::superblock::JNL_BACKUP_BLOCKS;
+use uext4_ondisk::{GroupNr, Ino, Pblk};
+use zerocopy::little_endian::U32 as LeU32;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Error;
+use crate::block_map::{FileMap, extent_tree, indirect_file};
+use crate::extended::size_in_blocks;
+use crate::options::Options;
+use crate::plan::{InodeSpec, Plan};
+use crate::space::Run;
+
+/// Longest journal mke2fs makes, in blocks.
+const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
+
+/// Length of the journal of a file system of this many blocks; `None` if it is too small for one.
+pub(crate) fn default_blocks(blocks: u64) -> Option<u32> {
+    const KI: u64 = 1024;
+    const MI: u64 = 1024 * 1024;
+    let table = [
+        (2 * KI, 0),
+        (32 * KI, 1024),
+        (256 * KI, 4096),
+        (512 * KI, 8192),
+        (4 * MI, 16384),
+        (8 * MI, 32768),
+        (16 * MI, 65536),
+        (32 * MI, 131_072),
+    ];
+    let row = table.iter().find(|&&(below, _)| blocks < below);
+    let len = row.map_or(262_144, |&(_, len)| len);
+    (len > 0).then_some(len)
+}
+
+/// Blocks of the ring and of the fast-commit area behind it.
+fn length(plan: &Plan, options: &Options) -> Result<(u32, u32), Error> {
+    let blocks_count = plan.geometry.blocks_count;
+    let log2 = plan.geometry.block_size.log2();
+    let in_blocks = |n: u64, unit: u32| {
+        n.checked_shl(unit)
+            .filter(|bytes| bytes >> unit == n)
+            .map_or(u64::MAX, |bytes| bytes >> log2)
+    };
+    let ring = match options.journal.size_mib {
+        Some(mib) => in_blocks(mib, 20),
+        None => default_blocks(blocks_count).map_or(0, u64::from),
+    };
+    let fast = if plan.features().compat.contains(Compat::FAST_COMMIT) {
+        match options.journal.fast_commit_kib {
+            Some(kib) => in_blocks(kib, 10),
+            None => ring / 64,
+        }
+    } else {
+        0
+    };
+    let total = ring.saturating_add(fast);
+    let wrong = |why| Error::JournalSize { blocks: total, why };
+    if ring < u64::from(MIN_JOURNAL_BLOCKS) {
+        return Err(wrong("fewer than 1024"));
+    }
+    if total > MAX_JOURNAL_BLOCKS {
+        return Err(wrong("more than 10240000"));
+    }
+    if options.journal.size_mib.is_some() && total > blocks_count / 2 {
+        return Err(wrong("more than half the file system"));
+    }
+    // Both are at most MAX_JOURNAL_BLOCKS.
+    Ok((ring as u32, fast as u32))
+}
+
+/// Makes the journal and its copy in the superblock.
+///
+/// # Errors
+/// [`Error::JournalSize`], [`Error::NoSpace`].
+pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
+    let (ring, fast) = length(plan, options)?;
+    let len = u64::from(ring + fast);
+    let map = if plan.extents() {
+        let goal = match options.journal.location {
+            Some(place) => size_in_blocks(place, plan.geometry.block_size),
+            None => middle(plan),
+        };
+        let runs = take_runs(plan, goal, len)?;
+        extent_tree(plan, Ino::JOURNAL, runs)?
+    } else {
+        let goal = options
+            .journal
+            .location
+            .map_or(0, |place| size_in_blocks(place, plan.geometry.block_size));
+        indirect_file(plan, len, goal, "journal")?
+    };
+    put_superblock(plan, &map, ring, fast);
+    let size = len * plan.block_len() as u64;
+    let flags = if plan.extents() {
+        InodeFlags::EXTENTS
+    } else {
+        InodeFlags::empty()
+    };
+    let spec = InodeSpec {
+        mode: S_IFREG | 0o600,
+        owner: (0, 0),
+        size,
+        links: 1,
+        blocks: map.blocks(),
+        flags,
+        i_block: map.i_block,
+    };
+    plan.put_inode(Ino::JOURNAL, &spec);
+    record_in_superblock(plan, &map.i_block, size);
+    plan.journal = map.runs;
+    Ok(())
+}
+
+/// Start of the emptiest group about the middle of the file system.
+fn middle(plan: &Plan) -> u64 {
+    let geometry = &plan.geometry;
+    let groups = geometry.groups_count.get();
+    let in_groups = geometry.blocks_count - u64::from(geometry.first_data_block);
+    let middle = geometry
+        .group_of(Pblk(in_groups / 2))
+        .map_or(0, |(group, _)| group.0);
+    let free = |group: u32| {
+        let start = geometry.group_start(GroupNr(group)).0;
+        let len = u64::from(geometry.blocks_in_group(GroupNr(group)));
+        len - plan.space.used_in(start..start + len)
+    };
+    let flex = 1u64 << geometry.log_groups_per_flex;
+    let (start, last) = if flex > 1 && u64::from(middle) > flex {
+        // The flex group's first groups are full of its tables.
+        let first = (u64::from(middle) & !(flex - 1)) as u32;
+        let start = (first..groups).find(|&g| free(g) > 0).unwrap_or(0);
+        (start, (start + 1).min(groups - 1))
+    } else {
+        (middle.saturating_sub(1), (middle + 1).min(groups - 1))
+    };
+    let emptiest = (start..=last).reduce(|best, g| if free(g) > free(best) { g } else { best });
+    geometry.group_start(GroupNr(emptiest.unwrap_or(start))).0
+}
+
+/// Takes the next `len` free blocks from `goal` on, however scattered.
+fn take_runs(plan: &mut Plan, goal: u64, len: u64) -> Result<Vec<Run>, Error> {
+    let first = u64::from(plan.geometry.first_data_block);
+    let end = plan.geometry.blocks_count;
+    let mut runs = Vec::new();
+    let mut left = len;
+    let mut from = goal;
+    while left > 0 {
+        let free = plan
+            .space
+            .next_free(from.max(first), end)
+            .or_else(|| plan.space.next_free(first, end))
+            .ok_or(Error::NoSpace {
+                what: "journal",
+                len,
+            })?;
+        let run = Run {
+            start: free.start,
+            len: free.len.min(left),
+        };
+        plan.take(run);
+        from = run.end();
+        left -= run.len;
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn put_superblock(plan: &mut Plan, map: &FileMap, ring: u32, fast: u32) {
+    let mut sb = JournalSuperblock::zeroed();
+    sb.s_header = JournalHeader::new(BlockType::SuperblockV2, 0);
+    sb.s_blocksize = plan.geometry.block_size.bytes().into();
+    sb.s_maxlen = (ring + fast).into();
+    sb.s_first = 1.into();
+    sb.s_sequence = 1.into();
+    sb.s_nr_users = 1.into();
+    sb.s_uuid = plan.superblock.s_uuid;
+    if fast > 0 {
+        sb.s_num_fc_blks = fast.into();
+        sb.s_feature_incompat = JournalIncompat::FAST_COMMIT.bits().into();
+    }
+    let mut bytes = vec![0; plan.block_len()];
+    let raw = sb.as_bytes();
+    bytes[..raw.len()].copy_from_slice(raw);
+    if let Some(run) = map.runs.first() {
+        plan.put(run.start, bytes);
+    }
+}
+
+fn record_in_superblock(plan: &mut Plan, i_block: &[u8; I_BLOCK_LEN], size: u64) {
+    let sb = &mut plan.superblock;
+    sb.s_journal_inum = Ino::JOURNAL.0.into();
+    sb.s_jnl_backup_type = JNL_BACKUP_BLOCKS;
+    for (word, bytes) in sb.s_jnl_blocks.iter_mut().zip(i_block.chunks_exact(4)) {
+        // OK to unwrap: the chunks are of four bytes.
+        *word = LeU32::read_from_bytes(bytes).unwrap();
+    }
+    sb.s_jnl_blocks[15] = ((size >> 32) as u32).into();
+    sb.s_jnl_blocks[16] = (size as u32).into();
+}
+
+/// True if the features ask for a journal.
+pub(crate) fn wanted(plan: &Plan) -> bool {
+    debug_assert!(!plan.features().incompat.contains(Incompat::JOURNAL_DEV));
+    plan.features().compat.contains(Compat::HAS_JOURNAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_lengths() {
+        assert_eq!(default_blocks(2047), None);
+        assert_eq!(default_blocks(2048), Some(1024));
+        assert_eq!(default_blocks(32_767), Some(1024));
+        assert_eq!(default_blocks(262_143), Some(4096));
+        assert_eq!(default_blocks(262_144), Some(8192));
+        assert_eq!(default_blocks(1 << 32), Some(262_144));
+    }
+}

@@ -1,0 +1,242 @@
+//! The whole of an empty file system as a plan: pure, nothing is written.
+
+use std::collections::BTreeMap;
+
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::group_desc::{
+    BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, DescChecksum, GroupDesc, bitmap_checksum,
+};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
+
+use crate::bitmaps::{block_bitmap, inode_bitmap};
+use crate::options::Options;
+use crate::plan::Plan;
+use crate::resolve::Parameters;
+use crate::space::{Run, SpaceMap};
+use crate::{Error, gdt, groups, journal, resize_inode, root, shape};
+
+/// What [`crate::format`] will write.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The primary superblock as it will be.
+    pub superblock: SuperBlock,
+    /// Its validated form.
+    pub geometry: Geometry,
+    /// Every descriptor as it will be, but for its own checksum.
+    pub groups: Vec<GroupDesc>,
+    /// The journal's blocks in the order of the log; empty without one.
+    pub journal: Vec<Run>,
+    /// Blocks in use.
+    pub(crate) space: SpaceMap,
+    /// Inodes in use.
+    pub(crate) inodes: BTreeMap<u32, Vec<u8>>,
+    /// Contents of single blocks, sorted.
+    pub(crate) blocks: Vec<(Pblk, Vec<u8>)>,
+    /// What has to be zeroed first.
+    pub(crate) zeroing: Zeroing,
+}
+
+/// How blocks that must read as zeroes come to do so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Zeroing {
+    /// The device is discarded as a whole.
+    pub discard: bool,
+    /// Inode tables are written with zeroes to their end.
+    pub tables: bool,
+    /// The used part of inode tables is written with zeroes.
+    pub used_tables: bool,
+    /// The journal is written with zeroes.
+    pub journal: bool,
+}
+
+impl Layout {
+    /// Bytes the file system spans.
+    pub fn len_bytes(&self) -> u64 {
+        self.geometry.len_bytes()
+    }
+
+    /// Blocks in use after formatting, the unusable ones before the first group included.
+    pub fn overhead_blocks(&self) -> u64 {
+        self.geometry.blocks_count - self.free_blocks()
+    }
+
+    /// Free blocks after formatting, those reserved for root included.
+    pub fn free_blocks(&self) -> u64 {
+        self.superblock.free_blocks_count()
+    }
+
+    /// Free inodes after formatting.
+    pub fn free_inodes(&self) -> u32 {
+        self.superblock.s_free_inodes_count.get()
+    }
+
+    /// Runs of blocks in use, ascending.
+    pub fn used_runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.space.runs()
+    }
+}
+
+/// Chooses everything about a file system on a device of `device_len` bytes.
+///
+/// # Errors
+/// Every [`Error`] but those of the device: wishes that exclude each other or do not fit.
+pub fn layout(options: &Options, device_len: u64) -> Result<Layout, Error> {
+    let params = Parameters::new(options, device_len)?;
+    let superblock = shape::superblock(&params, options)?;
+    let geometry = Geometry::new(&superblock)?;
+    let mut plan = Plan::new(geometry, superblock, options.time);
+    groups::place(&mut plan)?;
+    root::create(&mut plan, options)?;
+    if plan.features().compat.contains(Compat::RESIZE_INODE) {
+        resize_inode::create(&mut plan)?;
+    }
+    if journal::wanted(&plan) {
+        journal::create(&mut plan, options)?;
+    }
+    let zeroing = zeroing(&plan, options);
+    let zeroed = zeroing.tables || options.tables_read_as_zeroes();
+    summarize(&mut plan, zeroed);
+    plan.blocks.sort_by_key(|&(block, _)| block);
+    Ok(Layout {
+        superblock: plan.superblock,
+        geometry: plan.geometry,
+        groups: plan.groups,
+        journal: plan.journal,
+        space: plan.space,
+        inodes: plan.inodes,
+        blocks: plan.blocks,
+        zeroing,
+    })
+}
+
+fn zeroing(plan: &Plan, options: &Options) -> Zeroing {
+    let zeroed = options.tables_read_as_zeroes();
+    let lazy_possible = plan.geometry.desc_checksum != DescChecksum::None;
+    let lazy = lazy_possible && options.extended.lazy_itable_init;
+    let known = options.assume_zeroed || options.extended.assume_storage_prezeroed;
+    Zeroing {
+        discard: options.extended.discard && !known,
+        tables: !zeroed && !lazy,
+        used_tables: !zeroed && lazy,
+        journal: !zeroed && !options.extended.lazy_journal_init,
+    }
+}
+
+/// Fills in the counts and checksums that follow from what is in use.
+fn summarize(plan: &mut Plan, tables_zeroed: bool) {
+    let per_group = plan.geometry.inodes_per_group.get();
+    let how = plan.geometry.desc_checksum;
+    let (mut free_clusters, mut free_inodes) = (0u64, 0u64);
+    for index in 0..plan.groups.len() {
+        let group = GroupNr(index as u32);
+        let used_inodes = used_inodes(plan, group);
+        let free = free_clusters_of(plan, group);
+        let desc = &mut plan.groups[index];
+        desc.free_clusters = free as u32;
+        desc.free_inodes = per_group - used_inodes;
+        if how != DescChecksum::None {
+            desc.itable_unused = per_group - used_inodes;
+            if used_inodes > 0 {
+                desc.flags &= !BG_INODE_UNINIT;
+            }
+        }
+        if tables_zeroed {
+            desc.flags |= BG_INODE_ZEROED;
+        }
+        free_clusters += free;
+        free_inodes += u64::from(desc.free_inodes);
+        sum_bitmaps(plan, group, used_inodes);
+    }
+    let overhead = overhead_clusters(plan);
+    let kbytes = kbytes_written(plan);
+    let sb = &mut plan.superblock;
+    sb.set_free_blocks_count(free_clusters << plan.geometry.cluster_bits);
+    sb.s_free_inodes_count = (free_inodes as u32).into();
+    sb.s_overhead_clusters = (overhead as u32).into();
+    sb.s_kbytes_written = kbytes.into();
+    sb.update_checksum();
+}
+
+/// Inodes in use in a group; they are always its first ones.
+fn used_inodes(plan: &Plan, group: GroupNr) -> u32 {
+    let per_group = plan.geometry.inodes_per_group.get();
+    let first = group.0 * per_group + 1;
+    let last = plan.inodes.range(first..=first - 1 + per_group).next_back();
+    last.map_or(0, |(&ino, _)| ino + 1 - first)
+}
+
+fn free_clusters_of(plan: &Plan, group: GroupNr) -> u64 {
+    let start = plan.geometry.group_start(group).0;
+    let len = u64::from(plan.geometry.blocks_in_group(group));
+    let used: u64 = plan
+        .space
+        .runs_in(start..start + len)
+        .map(|run| run.len.div_ceil(1 << plan.geometry.cluster_bits))
+        .sum();
+    len.div_ceil(1 << plan.geometry.cluster_bits) - used
+}
+
+fn sum_bitmaps(plan: &mut Plan, group: GroupNr, used_inodes: u32) {
+    let Some(seed) = plan.geometry.csum_seed else {
+        return;
+    };
+    let desc_size = usize::from(plan.geometry.desc_size);
+    let desc = &mut plan.groups[group.0 as usize];
+    if desc.flags & BG_BLOCK_UNINIT == 0 {
+        let bits = block_bitmap(&plan.geometry, &plan.space, group);
+        let len = plan.geometry.clusters_per_group.get() as usize / 8;
+        desc.block_bitmap_csum = bitmap_checksum(seed, &bits[..len], desc_size);
+    }
+    if desc.flags & BG_INODE_UNINIT == 0 {
+        let bits = inode_bitmap(&plan.geometry, used_inodes);
+        let len = plan.geometry.inodes_per_group.get() as usize / 8;
+        desc.inode_bitmap_csum = bitmap_checksum(seed, &bits[..len], desc_size);
+    }
+}
+
+/// What the kernel's statfs takes off the total: everything but files and directories.
+fn overhead_clusters(plan: &Plan) -> u64 {
+    let geometry = &plan.geometry;
+    let groups = geometry.groups_count.get();
+    let bases: u64 = (0..groups)
+        .map(|group| u64::from(geometry.group_base_blocks(GroupNr(group))))
+        .sum();
+    let tables = u64::from(groups) * (2 + u64::from(geometry.itable_blocks()));
+    let journal: u64 = plan.journal.iter().map(|run| run.len).sum();
+    let blocks = u64::from(geometry.first_data_block) + bases + tables + journal;
+    blocks.div_ceil(1 << geometry.cluster_bits)
+}
+
+/// KiB of metadata the format writes, zeroes apart. Only file systems with something of ext4 count.
+fn kbytes_written(plan: &Plan) -> u64 {
+    let counts = plan.features().incompat.contains(Incompat::FLEX_BG)
+        || plan.features().ro_compat.intersects(
+            RoCompat::HUGE_FILE
+                | RoCompat::GDT_CSUM
+                | RoCompat::DIR_NLINK
+                | RoCompat::EXTRA_ISIZE
+                | RoCompat::METADATA_CSUM,
+        );
+    if !counts {
+        return 0;
+    }
+    let with_flag = |flag| {
+        plan.groups
+            .iter()
+            .filter(|desc| desc.flags & flag == 0)
+            .count()
+    };
+    let bitmaps = with_flag(BG_BLOCK_UNINIT) + with_flag(BG_INODE_UNINIT);
+    let copies = gdt::copies(&plan.geometry)
+        .map(|(_, blocks)| u64::from(blocks.end - blocks.start))
+        .sum::<u64>();
+    let groups = (0..plan.geometry.groups_count.get()).map(GroupNr);
+    let supers = groups
+        .filter(|&group| plan.geometry.has_super(group))
+        .count();
+    let inodes = plan.inodes.len() as u64 * u64::from(plan.geometry.inode_size);
+    let inode_blocks = plan.geometry.block_size.blocks_for(inodes);
+    let blocks = (bitmaps + supers + plan.blocks.len()) as u64 + copies + inode_blocks;
+    blocks << (plan.geometry.block_size.log2() - 10)
+}

@@ -1,0 +1,197 @@
+//! A file system on the drawing board: what is taken so far, and what will be written where.
+
+use std::collections::BTreeMap;
+
+use uext4_ondisk::features::{Features, Incompat};
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc};
+use uext4_ondisk::inode::{
+    FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RAW_INODE_LEN, RawInode,
+    Timestamp, update_checksum,
+};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::Error;
+use crate::space::{Run, SpaceMap};
+
+/// The generation of every inode made here.
+pub(crate) const GENERATION: u32 = 0;
+
+/// The state all builders of one structure each work on.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub geometry: Geometry,
+    pub superblock: SuperBlock,
+    /// Every time stamp.
+    pub time: u32,
+    pub groups: Vec<GroupDesc>,
+    pub space: SpaceMap,
+    /// Inodes in use and their bytes.
+    pub inodes: BTreeMap<u32, Vec<u8>>,
+    /// Contents of single blocks.
+    pub blocks: Vec<(Pblk, Vec<u8>)>,
+    /// Blocks of the journal, in the order of the log.
+    pub journal: Vec<Run>,
+}
+
+/// An inode before it has bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct InodeSpec {
+    pub mode: u16,
+    pub owner: (u32, u32),
+    pub size: u64,
+    pub links: u16,
+    /// Blocks it owns, those that map the others included.
+    pub blocks: u64,
+    pub flags: InodeFlags,
+    pub i_block: [u8; I_BLOCK_LEN],
+}
+
+impl Plan {
+    /// A plan where nothing is taken.
+    pub fn new(geometry: Geometry, superblock: SuperBlock, time: u32) -> Self {
+        let count = geometry.groups_count.get() as usize;
+        let uninit = if geometry.desc_checksum == DescChecksum::None {
+            0
+        } else {
+            BG_INODE_UNINIT | BG_BLOCK_UNINIT
+        };
+        let desc = GroupDesc {
+            flags: uninit,
+            ..GroupDesc::default()
+        };
+        let mut groups = vec![desc; count];
+        if let Some(last) = groups.last_mut() {
+            // Its bitmap has padding, which an uninitialised one would not show.
+            last.flags &= !BG_BLOCK_UNINIT;
+        }
+        Self {
+            space: SpaceMap::new(geometry.cluster_bits),
+            geometry,
+            superblock,
+            time,
+            groups,
+            inodes: BTreeMap::new(),
+            blocks: Vec::new(),
+            journal: Vec::new(),
+        }
+    }
+
+    /// The feature words.
+    pub fn features(&self) -> Features {
+        self.geometry.features
+    }
+
+    /// True if files are mapped by extents.
+    pub fn extents(&self) -> bool {
+        self.features().incompat.contains(Incompat::EXTENTS)
+    }
+
+    /// Bytes of a block.
+    pub fn block_len(&self) -> usize {
+        self.geometry.block_size.len()
+    }
+
+    /// Takes the blocks, and makes the bitmaps of their groups be written.
+    pub fn take(&mut self, run: Run) {
+        self.space.mark(run);
+        let Some(last) = run.len.checked_sub(1).map(|n| Pblk(run.start + n)) else {
+            return;
+        };
+        let group = |block| self.geometry.group_of(block).map(|(group, _)| group.0);
+        if let (Some(first), Some(last)) = (group(Pblk(run.start)), group(last)) {
+            for desc in &mut self.groups[first as usize..=last as usize] {
+                desc.flags &= !BG_BLOCK_UNINIT;
+            }
+        }
+    }
+
+    /// Takes the first free block at or after `goal`, else the first free one at all.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] for `what`.
+    pub fn take_block(&mut self, goal: u64, what: &'static str) -> Result<u64, Error> {
+        let first = u64::from(self.geometry.first_data_block);
+        let end = self.geometry.blocks_count;
+        let block = self
+            .space
+            .find(goal.max(first), end, 1)
+            .or_else(|| self.space.find(first, end, 1))
+            .ok_or(Error::NoSpace { what, len: 1 })?;
+        self.take(Run {
+            start: block,
+            len: 1,
+        });
+        Ok(block)
+    }
+
+    /// First block after the inode table of the first group: where blocks of the inodes in it are
+    /// looked for.
+    pub fn goal_of_first_inodes(&self) -> u64 {
+        let table = self.groups.first().map_or(0, |desc| desc.inode_table.0);
+        table + u64::from(self.geometry.itable_blocks())
+    }
+
+    /// Records what a block will hold.
+    pub fn put(&mut self, block: u64, bytes: Vec<u8>) {
+        self.blocks.push((Pblk(block), bytes));
+    }
+
+    /// Marks an inode used and gives it contents.
+    pub fn put_inode(&mut self, ino: Ino, spec: &InodeSpec) {
+        let now = Timestamp {
+            sec: self.time.into(),
+            nsec: 0,
+        };
+        let large = usize::from(self.geometry.inode_size) > GOOD_OLD_INODE_SIZE;
+        let (base, extra) = if large {
+            now.encode()
+        } else {
+            (now.encode_short(), 0)
+        };
+        let mut raw = RawInode::zeroed();
+        raw.i_mode = spec.mode.into();
+        raw.i_uid = (spec.owner.0 as u16).into();
+        raw.i_uid_high = ((spec.owner.0 >> 16) as u16).into();
+        raw.i_gid = (spec.owner.1 as u16).into();
+        raw.i_gid_high = ((spec.owner.1 >> 16) as u16).into();
+        raw.i_size_lo = (spec.size as u32).into();
+        raw.i_size_high = ((spec.size >> 32) as u32).into();
+        raw.i_links_count = spec.links.into();
+        let sectors = spec.blocks << (self.geometry.block_size.log2() - 9);
+        raw.i_blocks_lo = (sectors as u32).into();
+        raw.i_blocks_high = ((sectors >> 32) as u16).into();
+        raw.i_flags = spec.flags.bits().into();
+        raw.i_block = spec.i_block;
+        raw.i_generation = GENERATION.into();
+        (raw.i_atime, raw.i_ctime, raw.i_mtime) = (base.into(), base.into(), base.into());
+        if large {
+            raw.i_extra_isize = FULL_EXTRA_ISIZE.into();
+            raw.i_crtime = base.into();
+            let extra = extra.into();
+            (raw.i_atime_extra, raw.i_ctime_extra) = (extra, extra);
+            (raw.i_mtime_extra, raw.i_crtime_extra) = (extra, extra);
+        }
+        self.put_raw_inode(ino, &raw);
+    }
+
+    /// Marks an inode used and stores these fields with their checksum.
+    pub fn put_raw_inode(&mut self, ino: Ino, raw: &RawInode) {
+        let size = usize::from(self.geometry.inode_size);
+        let mut bytes = vec![0; size];
+        let len = size.min(RAW_INODE_LEN);
+        bytes[..len].copy_from_slice(&raw.as_bytes()[..len]);
+        if let Some(seed) = self.geometry.csum_seed {
+            update_checksum(&mut bytes, seed, ino, GENERATION);
+        }
+        self.inodes.insert(ino.0, bytes);
+    }
+
+    /// Counts an inode that is a directory.
+    pub fn count_directory(&mut self, ino: Ino) {
+        if let Some((GroupNr(group), _)) = self.geometry.inode_group(ino) {
+            self.groups[group as usize].used_dirs += 1;
+        }
+    }
+}

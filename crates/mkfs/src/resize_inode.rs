@@ -1,0 +1,65 @@
+//! Inode 7: it owns the blocks reserved after every copy of the descriptors, so that the table can
+//! grow in place.
+//!
+//! One double indirect block; slot `i` of it is the reserved primary descriptor block `i`, which is
+//! used as an indirect block and names that same block of every backup, in the order of groups.
+//! Block numbers must fit 32 bits.
+
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, S_IFREG};
+use uext4_ondisk::{GroupNr, Ino};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+use crate::Error;
+use crate::plan::{InodeSpec, Plan};
+
+/// Makes the inode and its indirect blocks; the data blocks belong to the groups' heads already.
+///
+/// # Errors
+/// [`Error::NoSpace`].
+pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
+    let geometry = &plan.geometry;
+    let reserved = u32::from(geometry.reserved_gdt_blocks);
+    let per_block = geometry.block_size.bytes() / 4;
+    let backups: Vec<u64> = (1..geometry.groups_count.get())
+        .map(GroupNr)
+        .filter(|&group| geometry.has_super(group))
+        .map(|group| geometry.group_start(group).0)
+        .collect();
+    let first = geometry.group_start(GroupNr(0)).0;
+    // Near the inode; an empty one goes anywhere.
+    let goal = if reserved > 0 {
+        plan.goal_of_first_inodes()
+    } else {
+        0
+    };
+    let double = plan.take_block(goal, "resize inode")?;
+    let mut slots = vec![U32::ZERO; per_block as usize];
+    for index in plan.geometry.gdt_blocks()..plan.geometry.gdt_blocks() + reserved {
+        // Past the superblock's block.
+        let offset = 1 + u64::from(index);
+        slots[(index % per_block) as usize] = ((first + offset) as u32).into();
+        let mut indirect = vec![U32::ZERO; per_block as usize];
+        for (slot, start) in indirect.iter_mut().zip(&backups) {
+            *slot = ((start + offset) as u32).into();
+        }
+        plan.put(first + offset, indirect.as_bytes().to_vec());
+    }
+    plan.put(double, slots.as_bytes().to_vec());
+    let mut i_block = [0; I_BLOCK_LEN];
+    let at = 4 * (NDIR_BLOCKS + 1);
+    i_block[at..at + 4].copy_from_slice(U32::new(double as u32).as_bytes());
+    let per_block = u64::from(per_block);
+    let addressable = NDIR_BLOCKS as u64 + per_block + per_block * per_block;
+    let spec = InodeSpec {
+        mode: S_IFREG | 0o600,
+        owner: (0, 0),
+        size: addressable * plan.block_len() as u64,
+        links: 1,
+        blocks: 1 + u64::from(reserved) * (1 + backups.len() as u64),
+        flags: InodeFlags::empty(),
+        i_block,
+    };
+    plan.put_inode(Ino::RESIZE, &spec);
+    Ok(())
+}
