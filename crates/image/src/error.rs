@@ -1,0 +1,170 @@
+//! Everything that can stop a build, with the path or the archive offset it happened at.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What stopped a build. No half-made image is left under the output's name after any of these.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something in the source could not be read.
+    #[error("{}: cannot {op}", path.display())]
+    Source {
+        /// The file, directory or archive.
+        path: PathBuf,
+        /// What was tried: "open", "read", …
+        op: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A file of the source directory is not what it was when it was listed.
+    #[error("{}: changed while it was read ({what})", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What is different.
+        what: &'static str,
+    },
+    /// A name the file system or the builder cannot take.
+    #[error("{}: {why}", path.display())]
+    Path {
+        /// The path as the source has it.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A path goes through something that is not a directory.
+    #[error("{}: {} is not a directory", path.display(), through.display())]
+    NotADirectory {
+        /// The path as the source has it.
+        path: PathBuf,
+        /// The part of it that is no directory.
+        through: PathBuf,
+    },
+    /// A hard link whose target is not in the source, or was excluded, or is a directory.
+    #[error("{}: hard link to {}: {why}", path.display(), target.display())]
+    HardLink {
+        /// The link.
+        path: PathBuf,
+        /// What it should be linked to.
+        target: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A number of the source is more than the builder or the format can hold.
+    #[error("too many {what}: more than {limit}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The most there may be.
+        limit: u64,
+    },
+    /// The archive is damaged, cut short, or uses what is not supported.
+    #[error("{}: byte {offset}: {why}", path.display())]
+    Tar {
+        /// The archive; "-" for standard input.
+        path: PathBuf,
+        /// Offset in the (decompressed) archive, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        why: TarDamage,
+    },
+    /// The compressed data is damaged or cut short.
+    #[error("{}: {format} data: {source}", path.display())]
+    Decompress {
+        /// The archive; "-" for standard input.
+        path: PathBuf,
+        /// "gzip", "zstd" or "xz".
+        format: &'static str,
+        /// What the decompressor says.
+        source: io::Error,
+    },
+    /// An exclude pattern that cannot be understood.
+    #[error("exclude pattern {pattern:?}: {why}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What is wrong in a tar archive.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TarDamage {
+    /// The input does not begin with a tar header.
+    #[error("not a tar archive{hint}")]
+    NotTar {
+        /// What it looks like instead, in brackets, or nothing.
+        hint: &'static str,
+    },
+    /// A header's checksum is wrong.
+    #[error("header checksum is {stored:o}, should be {computed:o} (octal)")]
+    Checksum {
+        /// As the header says.
+        stored: u64,
+        /// As the bytes add up.
+        computed: u64,
+    },
+    /// A number in a header cannot be read, or is out of range.
+    #[error("{field} in the header: {why}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The archive ends too early.
+    #[error("archive is cut short: {missing} more bytes of {what} expected")]
+    Truncated {
+        /// What was being read.
+        what: &'static str,
+        /// How much is missing, in bytes.
+        missing: u64,
+    },
+    /// The archive ends between two members, but without the blocks of zeroes that end an archive.
+    #[error("archive is cut short: no end-of-archive marker")]
+    NoEnd,
+    /// A pax record cannot be read.
+    #[error("pax record {key:?}: {why}")]
+    Pax {
+        /// The key, as far as known.
+        key: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A sparse map cannot be read, or contradicts the sizes.
+    #[error("sparse map: {why}")]
+    Sparse {
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// An extended header is larger than any sensible one.
+    #[error("{what} of {size} bytes (at most {limit})")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size by the header.
+        size: u64,
+        /// The most there may be.
+        limit: u64,
+    },
+    /// A member of a kind that cannot be put into an image.
+    #[error("member type {:?}: {why}", char::from(*kind))]
+    Kind {
+        /// The type flag.
+        kind: u8,
+        /// Why not.
+        why: &'static str,
+    },
+}
+
+/// A path of bytes as errors show it.
+pub(crate) fn path_buf(bytes: &[u8]) -> PathBuf {
+    Path::new(OsStr::from_bytes(bytes)).to_path_buf()
+}

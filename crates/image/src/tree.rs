@@ -1,0 +1,253 @@
+//! The plan of an image: every entry with its attributes, and where its contents are to be read.
+//!
+//! Entries are kept in the order they came in and never move: a parent always stands before its
+//! children, so carrying the plan out is one walk over a list. An entry names a node; hard links are
+//! entries that name the same one. Costs about 32 bytes an entry and 88 a node, beside the names;
+//! putting one in or finding one is one hash look-up a path component.
+//!
+//! Inserting follows tar's rules: missing directories appear by themselves, a directory that comes
+//! again gets new attributes, anything else that comes again replaces what was there, and a path that
+//! leads through a symbolic link follows it – inside the tree, never out of it.
+
+mod insert;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use uext4_ondisk::inode::Timestamp;
+
+use crate::xattrs::XattrSets;
+pub use crate::xattrs::{Xattr, XattrSet};
+pub use node::{Attributes, DataRange, FileData, NewNode, Node};
+use node::{Kind, PackedTime};
+
+/// Most symbolic links followed on the way to one entry.
+const SYMLINKS_MAX: u32 = 40;
+/// Longest target of a symbolic link, in bytes; small blocks allow less.
+pub const SYMLINK_MAX: usize = 4095;
+/// Most pieces of sparse files in one tree: what keeps its memory bounded.
+pub const RANGES_MAX: usize = 4 << 20;
+/// "No entry", in the chains of children.
+const NONE: u32 = u32::MAX;
+
+/// Number of an entry of a [`Tree`], in the order they came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(u32);
+
+impl EntryId {
+    /// The root directory, which every tree has and which has no name.
+    pub const ROOT: EntryId = EntryId(0);
+
+    /// As an index, for tables beside the tree.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Number of a node of a [`Tree`]: what entries share when they are hard links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// As an index, for tables beside the tree.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    parent: u32,
+    node: u32,
+    /// The next child of the same parent.
+    next: u32,
+    name_at: u32,
+    name_len: u8,
+}
+
+const _: () = assert!(size_of::<Entry>() <= 20);
+
+/// The plan. See the head of this file.
+#[derive(Debug)]
+pub struct Tree {
+    entries: Vec<Entry>,
+    nodes: Vec<Node>,
+    /// Names and targets, end to end.
+    names: Vec<u8>,
+    ranges: Vec<DataRange>,
+    xattrs: XattrSets,
+    /// All entries but the root, by parent and name.
+    index: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tree {
+    /// A tree of nothing but a root directory, owned by root, mode 0755.
+    pub fn new() -> Self {
+        let mut root = Self::implied_directory();
+        root.links = 1;
+        let entry = Entry {
+            parent: 0,
+            node: 0,
+            next: NONE,
+            name_at: 0,
+            name_len: 0,
+        };
+        Self {
+            entries: vec![entry],
+            nodes: vec![root],
+            names: Vec::new(),
+            ranges: Vec::new(),
+            xattrs: XattrSets::default(),
+            index: HashTable::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Number of entries, the root included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there is nothing but the root.
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == 1
+    }
+
+    /// One more than the largest [`NodeId::index`].
+    pub fn nodes_len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The entry `name` of the directory `parent`.
+    pub fn child(&self, parent: EntryId, name: &[u8]) -> Option<EntryId> {
+        let hash = self.hasher.hash_one((parent.0, name));
+        let same = |&i: &u32| {
+            let e = &self.entries[i as usize];
+            e.parent == parent.0 && name_in(&self.names, e) == name
+        };
+        self.index.find(hash, same).map(|&i| EntryId(i))
+    }
+
+    /// All entries in the order they came in, the root first, parents before children.
+    pub fn entries(&self) -> impl Iterator<Item = EntryId> + use<> {
+        (0..self.entries.len() as u32).map(EntryId)
+    }
+
+    /// The entries of a directory in the order they came in; none for what is not a directory.
+    pub fn children(&self, dir: EntryId) -> impl Iterator<Item = EntryId> {
+        let mut next = match self.node_of(dir).kind {
+            Kind::Directory { first, .. } => first,
+            _ => NONE,
+        };
+        std::iter::from_fn(move || {
+            let id = (next != NONE).then_some(EntryId(next))?;
+            next = self.entries[id.index()].next;
+            Some(id)
+        })
+    }
+
+    /// The directory an entry is in; the root is in itself.
+    pub fn parent(&self, entry: EntryId) -> EntryId {
+        EntryId(self.entries[entry.index()].parent)
+    }
+
+    /// The name of an entry; empty for the root.
+    pub fn name(&self, entry: EntryId) -> &[u8] {
+        name_in(&self.names, &self.entries[entry.index()])
+    }
+
+    /// Which node an entry names.
+    pub fn node_id(&self, entry: EntryId) -> NodeId {
+        NodeId(self.entries[entry.index()].node)
+    }
+
+    /// A node by its number.
+    pub fn node(&self, node: NodeId) -> &Node {
+        &self.nodes[node.index()]
+    }
+
+    /// The node an entry names.
+    pub fn node_of(&self, entry: EntryId) -> &Node {
+        self.node(self.node_id(entry))
+    }
+
+    /// The path of an entry, relative to the root; "." for the root.
+    pub fn path(&self, entry: EntryId) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = entry;
+        while at != EntryId::ROOT {
+            names.push(self.name(at));
+            at = self.parent(at);
+        }
+        if names.is_empty() {
+            names.push(b".");
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    fn path_below(&self, parent: EntryId, name: &[u8]) -> Vec<u8> {
+        match parent {
+            EntryId::ROOT => name.to_vec(),
+            _ => [&self.path(parent), &b"/"[..], name].concat(),
+        }
+    }
+
+    /// The target of a symbolic link; empty for all else.
+    pub fn target(&self, node: &Node) -> &[u8] {
+        match node.kind {
+            Kind::Symlink { at, len } => &self.names[at as usize..][..usize::from(len)],
+            _ => &[],
+        }
+    }
+
+    /// The extended attributes of a node, sorted by name.
+    pub fn xattrs(&self, node: &Node) -> &[Xattr] {
+        self.xattrs.get(node.xattrs)
+    }
+
+    /// Where the contents of a file are; nothing for all else.
+    pub fn data(&self, node: &Node) -> FileData<'_> {
+        match node.kind {
+            Kind::Whole { at, .. } => FileData::Whole { at },
+            Kind::Sparse { first, count, .. } => {
+                FileData::Sparse(&self.ranges[first as usize..][..count as usize])
+            }
+            _ => FileData::Sparse(&[]),
+        }
+    }
+
+    /// The newest `mtime` of what the source itself has; `None` if it has nothing.
+    pub fn newest_mtime(&self) -> Option<Timestamp> {
+        let live = self.nodes.iter().filter(|n| n.links > 0 && !n.implied);
+        live.map(|n| n.times[1]).max().map(PackedTime::get)
+    }
+
+    /// Gives the directories the source did not have itself this time.
+    pub fn set_implied_times(&mut self, time: Timestamp) {
+        for node in self.nodes.iter_mut().filter(|n| n.implied) {
+            node.times = [PackedTime::new(time); 3];
+        }
+    }
+
+    /// Makes no time later than `time`.
+    pub fn clamp_times(&mut self, time: Timestamp) {
+        let limit = PackedTime::new(time);
+        for node in &mut self.nodes {
+            node.times = node.times.map(|t| t.min(limit));
+        }
+    }
+}
+
+fn name_in<'a>(names: &'a [u8], entry: &Entry) -> &'a [u8] {
+    &names[entry.name_at as usize..][..usize::from(entry.name_len)]
+}
