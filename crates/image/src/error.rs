@@ -83,6 +83,14 @@ pub enum Error {
         /// What the decompressor says.
         source: io::Error,
     },
+    /// The temporary file for an archive that cannot be read twice.
+    #[error("{}: cannot keep the unpacked archive there", dir.display())]
+    Spool {
+        /// The directory of the temporary file: the output's.
+        dir: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// An exclude pattern that cannot be understood.
     #[error("exclude pattern {pattern:?}: {why}")]
     Pattern {

@@ -4,7 +4,7 @@
 //! source ──► tree ──► size ──► mkfs ──► Creator ──► image, renamed into place
 //!   (1)       (2)      (3)     (4)       (5)
 //! ```
-//! 1. [`source`] lists a directory or an archive: names and attributes now, contents where they lie.
+//! 1. [`Source`] is listed, a directory or an archive: names and attributes now, contents where they lie.
 //! 2. [`tree`] is the plan, in memory: what the image will hold, at most some 150 bytes an entry.
 //! 3. The plan is counted: every block it will take is known before the first is written.
 //! 4. The empty file system is laid out for just that.
@@ -13,12 +13,17 @@
 //! Left out: the disk format (`uext4-mkfs`, `uext4`), and choosing what to do (the command).
 
 pub mod error;
-pub mod source;
 pub mod tree;
 
 mod acl;
 mod ids;
 mod path;
+mod progress;
+mod source;
+#[cfg(test)]
+mod testing;
 mod xattrs;
 
 pub use error::{Error, TarDamage};
+pub use progress::{Amount, Phase, Progress};
+pub use source::{Excludes, Source, SourceOptions, Warnings};

@@ -81,6 +81,8 @@ pub struct Tree {
     /// All entries but the root, by parent and name.
     index: HashTable<u32>,
     hasher: RandomState,
+    /// What [`Tree::clamp_times`] was last asked for.
+    time_max: PackedTime,
 }
 
 impl Default for Tree {
@@ -109,6 +111,7 @@ impl Tree {
             xattrs: XattrSets::default(),
             index: HashTable::new(),
             hasher: RandomState::new(),
+            time_max: PackedTime(u64::MAX),
         }
     }
 
@@ -241,10 +244,15 @@ impl Tree {
 
     /// Makes no time later than `time`.
     pub fn clamp_times(&mut self, time: Timestamp) {
-        let limit = PackedTime::new(time);
+        self.time_max = PackedTime::new(time);
         for node in &mut self.nodes {
-            node.times = node.times.map(|t| t.min(limit));
+            node.times = node.times.map(|t| t.min(self.time_max));
         }
+    }
+
+    /// True if a file whose last change was at `mtime` is not what was put in as `node`.
+    pub(crate) fn was_modified(&self, node: &Node, mtime: Timestamp) -> bool {
+        PackedTime::new(mtime).min(self.time_max) != node.times[1]
     }
 }
 

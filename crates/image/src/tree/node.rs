@@ -85,7 +85,7 @@ pub(super) enum Kind {
 
 /// A time in 64 bits: 34 of seconds, which is what an inode can hold, and 30 of nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PackedTime(u64);
+pub(super) struct PackedTime(pub(super) u64);
 
 impl PackedTime {
     pub(super) fn new(time: Timestamp) -> Self {

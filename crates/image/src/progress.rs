@@ -1,0 +1,84 @@
+//! Telling how far a build is.
+
+use std::cell::Cell;
+
+/// What a build is busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Reading names and attributes of the source.
+    Listing,
+    /// Counting blocks and laying out the file system.
+    Sizing,
+    /// Writing the empty file system.
+    Formatting,
+    /// Writing entries and contents.
+    Writing,
+    /// Waiting until all of it is durable.
+    Syncing,
+}
+
+/// How much has been done, or is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Entries of the source.
+    pub entries: u64,
+    /// Bytes of contents, without holes.
+    pub bytes: u64,
+}
+
+/// Who wants to know. Called by the thread that builds, often; must return at once.
+pub trait Progress {
+    /// A phase begins; how much it will do, where that is known.
+    fn begin(&self, phase: Phase, total: Option<Amount>);
+    /// How much of the phase has been done.
+    fn update(&self, done: Amount);
+}
+
+/// Nobody wants to know.
+impl Progress for () {
+    fn begin(&self, _: Phase, _: Option<Amount>) {}
+    fn update(&self, _: Amount) {}
+}
+
+/// Entries or bytes between two updates.
+const UPDATE_ENTRIES: u64 = 256;
+const UPDATE_BYTES: u64 = 4 << 20;
+
+/// Counts, and tells now and then.
+pub struct Counter<'a> {
+    progress: &'a dyn Progress,
+    done: Cell<Amount>,
+    told: Cell<Amount>,
+}
+
+impl<'a> Counter<'a> {
+    /// Begins a phase.
+    pub fn begin(progress: &'a dyn Progress, phase: Phase, total: Option<Amount>) -> Self {
+        progress.begin(phase, total);
+        Self {
+            progress,
+            done: Cell::default(),
+            told: Cell::default(),
+        }
+    }
+
+    /// One more entry with so many bytes.
+    pub fn add(&self, bytes: u64) {
+        let (mut done, told) = (self.done.get(), self.told.get());
+        done.entries += 1;
+        done.bytes = done.bytes.saturating_add(bytes);
+        self.done.set(done);
+        if done.entries - told.entries >= UPDATE_ENTRIES || done.bytes - told.bytes >= UPDATE_BYTES
+        {
+            self.tell();
+        }
+    }
+
+    /// Tells how much has been done, and returns it.
+    pub fn tell(&self) -> Amount {
+        let done = self.done.get();
+        self.told.set(done);
+        self.progress.update(done);
+        done
+    }
+}

@@ -1,0 +1,185 @@
+//! Reading the contents of listed files.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use rustix::fs::{FileType, OFlags};
+use uext4_ondisk::inode::Timestamp;
+
+use super::directory;
+use super::{Store, failed};
+use crate::error::{Error, path_buf};
+use crate::tree::{EntryId, FileData, Node, Tree};
+
+/// Opens the files of a tree, best in the tree's order: the directories on the way stay open.
+pub struct Contents<'a> {
+    tree: &'a Tree,
+    store: &'a Store,
+    /// The directories from below the root to the one last used.
+    dirs: Vec<(EntryId, OwnedFd)>,
+}
+
+/// One file, ready to be read.
+#[derive(Debug)]
+pub struct Content<'a> {
+    file: Handle<'a>,
+    data: FileData<'a>,
+    tree: &'a Tree,
+    store: &'a Store,
+    entry: EntryId,
+    /// What went wrong, in more words than an [`io::Error`] has.
+    error: Option<Error>,
+}
+
+#[derive(Debug)]
+enum Handle<'a> {
+    /// The archive.
+    Shared(&'a File),
+    /// The file itself.
+    Own(File),
+}
+
+impl<'a> Contents<'a> {
+    /// For the files of `tree`, whose contents `store` has.
+    pub fn new(tree: &'a Tree, store: &'a Store) -> Self {
+        Self {
+            tree,
+            store,
+            dirs: Vec::new(),
+        }
+    }
+
+    /// Opens the file `entry`.
+    ///
+    /// # Errors
+    /// [`Error::Source`]; [`Error::Changed`] if it is not what was listed.
+    pub fn open(&mut self, entry: EntryId) -> Result<Content<'a>, Error> {
+        let node = self.tree.node_of(entry);
+        let file = match self.store {
+            Store::Archive { file, .. } => Handle::Shared(file),
+            Store::Directory { .. } => Handle::Own(self.open_file(entry, node)?),
+        };
+        Ok(Content {
+            file,
+            data: self.tree.data(node),
+            tree: self.tree,
+            store: self.store,
+            entry,
+            error: None,
+        })
+    }
+
+    fn open_file(&mut self, entry: EntryId, node: &Node) -> Result<File, Error> {
+        let path = || path_of(self.tree, self.store, entry);
+        let name = self.tree.name(entry);
+        let dir = self.directory(self.tree.parent(entry))?;
+        let file = directory::open(dir, name, OFlags::empty());
+        let file = file.map_err(|e| failed(&path(), "open", e.into()))?;
+        let stat = rustix::fs::fstat(&file).map_err(|e| failed(&path(), "stat", e.into()))?;
+        let mtime = Timestamp {
+            sec: stat.st_mtime,
+            nsec: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+        };
+        let what = if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            "no longer a file"
+        } else if u64::try_from(stat.st_size) != Ok(node.size()) {
+            "its size"
+        } else if self.tree.was_modified(node, mtime) {
+            "its time of modification"
+        } else {
+            return Ok(File::from(file));
+        };
+        Err(Error::Changed { path: path(), what })
+    }
+
+    /// The directory `entry`, opened from the nearest one above that is open.
+    fn directory(&mut self, entry: EntryId) -> Result<BorrowedFd<'_>, Error> {
+        let mut missing = Vec::new();
+        let mut at = entry;
+        let depth = loop {
+            if at == EntryId::ROOT {
+                break 0;
+            }
+            if let Some(i) = self.dirs.iter().rposition(|(dir, _)| *dir == at) {
+                break i + 1;
+            }
+            missing.push(at);
+            at = self.tree.parent(at);
+        };
+        self.dirs.truncate(depth);
+        while let Some(next) = missing.pop() {
+            let name = self.tree.name(next);
+            let fd = directory::open_directory(self.last()?, name);
+            let fd =
+                fd.map_err(|e| failed(&path_of(self.tree, self.store, next), "open", e.into()))?;
+            self.dirs.push((next, fd));
+        }
+        self.last()
+    }
+
+    fn last(&self) -> Result<BorrowedFd<'_>, Error> {
+        match (self.dirs.last(), self.store) {
+            (Some((_, fd)), _) => Ok(fd.as_fd()),
+            (None, Store::Directory { root, .. }) => Ok(root.as_fd()),
+            (None, Store::Archive { file, .. }) => Ok(file.as_fd()),
+        }
+    }
+}
+
+impl Content<'_> {
+    /// Fills `buf` from `offset` of the file on; holes are zeroes.
+    ///
+    /// # Errors
+    /// What reading says; [`Content::take_error`] tells more. A file that has become shorter is an
+    /// error, never zeroes.
+    pub fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let file = match &self.file {
+            Handle::Shared(file) => file,
+            Handle::Own(file) => file,
+        };
+        let result = match self.data {
+            FileData::Whole { at } => file.read_exact_at(buf, at.saturating_add(offset)),
+            FileData::Sparse(pieces) => {
+                let end = offset.saturating_add(buf.len() as u64);
+                buf.fill(0);
+                let first = pieces.partition_point(|p| p.offset + p.len <= offset);
+                let inside = pieces[first..].iter().take_while(|p| p.offset < end);
+                inside.into_iter().try_for_each(|piece| {
+                    let from = piece.offset.max(offset);
+                    let to = (piece.offset + piece.len).min(end);
+                    let at = piece.at.saturating_add(from - piece.offset);
+                    let part = (from - offset) as usize..(to - offset) as usize;
+                    file.read_exact_at(&mut buf[part], at)
+                })
+            }
+        };
+        result.map_err(|e| {
+            let (kind, path) = (e.kind(), path_of(self.tree, self.store, self.entry));
+            self.error = Some(match kind {
+                io::ErrorKind::UnexpectedEof => Error::Changed {
+                    path,
+                    what: "it became shorter",
+                },
+                _ => failed(&path, "read", e),
+            });
+            kind.into()
+        })
+    }
+
+    /// What the last failed read was about.
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+}
+
+/// How errors call an entry.
+fn path_of(tree: &Tree, store: &Store, entry: EntryId) -> PathBuf {
+    match store {
+        Store::Directory { path, .. } | Store::Archive { path, .. } => {
+            path.join(path_buf(&tree.path(entry)))
+        }
+    }
+}

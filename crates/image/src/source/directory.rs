@@ -1,0 +1,399 @@
+//! A directory and all below it, in the order of the bytes of the names, depth first: the order of
+//! `tar --sort=name`.
+//!
+//! Nothing is followed and nothing is opened that could block: contents of files are looked at only
+//! where holes are likely (fewer blocks than the size needs). Access times stay as they are where the
+//! kernel allows that (`O_NOATIME`, for the owner and root).
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use uext4_ondisk::inode::{DeviceNumber, Timestamp};
+use uext4_ondisk::xattr::{INDEX_SYSTEM, split_name};
+
+use super::{Context, Listing, Store, Warnings, failed, owner};
+use crate::error::Error;
+use crate::ids::HostIds;
+use crate::tree::{
+    Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Tree, Xattr,
+};
+
+/// Lists a directory.
+///
+/// # Errors
+/// [`Error::Source`] for what cannot be read, [`Error::TooMany`].
+pub fn list(path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty());
+    let root = root.map_err(|e| failed(path, "open", e.into()))?;
+    let stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
+    let mut walk = Walk {
+        context,
+        tree: Tree::new(),
+        warnings: Warnings::default(),
+        path: path.to_path_buf(),
+        inside: Vec::new(),
+        linked: HashMap::new(),
+        device: stat.st_dev,
+        ids: HostIds::default(),
+    };
+    let attributes = walk.attributes(&stat, root.as_fd(), None)?;
+    walk.tree.insert(b".", NewNode::Directory, attributes)?;
+    let again = open_directory(root.as_fd(), b".").map_err(|e| failed(path, "open", e.into()))?;
+    walk.run(again)?;
+    Ok(Listing {
+        tree: walk.tree,
+        warnings: walk.warnings,
+        store: Store::Directory {
+            root,
+            path: path.to_path_buf(),
+        },
+    })
+}
+
+/// Opens a directory that may not be a link.
+pub fn open_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    open(parent, name, OFlags::DIRECTORY)
+}
+
+/// Opens something to read, without following, blocking, or changing its access time.
+pub fn open(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let name = OsStr::from_bytes(name);
+    match rustix::fs::openat(parent, name, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only the owner may ask for that.
+        Err(Errno::PERM) => rustix::fs::openat(parent, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+struct Walk<'a> {
+    context: &'a Context<'a>,
+    tree: Tree,
+    warnings: Warnings,
+    /// Where the walk is.
+    path: PathBuf,
+    /// The same, from the root of the source.
+    inside: Vec<u8>,
+    /// Files with several names, by device and inode.
+    linked: HashMap<(u64, u64), NodeId>,
+    /// The device the root is on.
+    device: u64,
+    ids: HostIds,
+}
+
+/// A directory the walk is in.
+struct Level {
+    fd: OwnedFd,
+    entry: EntryId,
+    /// What is still to be seen, last first.
+    names: Vec<CString>,
+    /// Length of [`Walk::inside`] outside of it.
+    outside: usize,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, root: OwnedFd) -> Result<(), Error> {
+        let mut levels = vec![self.level(root, EntryId::ROOT, 0)?];
+        while let Some(level) = levels.last_mut() {
+            let Some(name) = level.names.pop() else {
+                let outside = level.outside;
+                if levels.len() > 1 {
+                    self.path.pop();
+                }
+                self.inside.truncate(outside);
+                levels.pop();
+                continue;
+            };
+            let name = name.as_bytes();
+            let outside = self.inside.len();
+            if outside > 0 {
+                self.inside.push(b'/');
+            }
+            self.inside.extend_from_slice(name);
+            self.path.push(OsStr::from_bytes(name));
+            let entered = self.visit(level, name)?;
+            if let Some((fd, entry)) = entered {
+                let next = self.level(fd, entry, outside)?;
+                levels.push(next);
+            } else {
+                self.path.pop();
+                self.inside.truncate(outside);
+            }
+        }
+        Ok(())
+    }
+
+    fn level(&self, fd: OwnedFd, entry: EntryId, outside: usize) -> Result<Level, Error> {
+        let read_error = |e: Errno| failed(&self.path, "read", e.into());
+        let mut names = Vec::new();
+        for item in Dir::read_from(&fd).map_err(read_error)? {
+            let name = item.map_err(read_error)?.file_name().to_owned();
+            if !matches!(name.as_bytes(), b"." | b"..") {
+                names.push(name);
+            }
+        }
+        names.sort_unstable_by(|a, b| b.as_bytes().cmp(a.as_bytes()));
+        Ok(Level {
+            fd,
+            entry,
+            names,
+            outside,
+        })
+    }
+
+    /// Takes one entry; a directory that is to be entered is returned.
+    fn visit(&mut self, level: &Level, name: &[u8]) -> Result<Option<(OwnedFd, EntryId)>, Error> {
+        if self.context.options.excludes.matches(name, &self.inside) {
+            return Ok(None);
+        }
+        let os_name = OsStr::from_bytes(name);
+        let stat = rustix::fs::statat(&level.fd, os_name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|e| self.failed("stat", e))?;
+        let identity = (stat.st_dev, stat.st_ino);
+        if self.context.leave_out == Some(identity) {
+            self.warnings
+                .add(&self.inside, "left out: it is the output");
+            return Ok(None);
+        }
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let shared = stat.st_nlink > 1 && kind != FileType::Directory;
+        if let Some(&node) = self.linked.get(&identity).filter(|_| shared) {
+            self.tree.link_at(level.entry, name, node)?;
+            self.context.counter.add(0);
+            return Ok(None);
+        }
+        let attributes = self.attributes(&stat, level.fd.as_fd(), Some(name))?;
+        let entry = self.insert(level, name, &stat, kind, attributes)?;
+        self.context.counter.add(0);
+        if shared {
+            self.linked.insert(identity, self.tree.node_id(entry));
+        }
+        let other_device = self.context.options.one_file_system && stat.st_dev != self.device;
+        if kind != FileType::Directory || other_device {
+            return Ok(None);
+        }
+        let fd = open_directory(level.fd.as_fd(), name).map_err(|e| self.failed("open", e))?;
+        Ok(Some((fd, entry)))
+    }
+
+    fn insert(
+        &mut self,
+        level: &Level,
+        name: &[u8],
+        stat: &Stat,
+        kind: FileType,
+        attributes: Attributes,
+    ) -> Result<EntryId, Error> {
+        let number = || DeviceNumber {
+            major: rustix::fs::major(stat.st_rdev),
+            minor: rustix::fs::minor(stat.st_rdev),
+        };
+        let (target, pieces);
+        let node = match kind {
+            FileType::Directory => NewNode::Directory,
+            FileType::RegularFile => {
+                let size = u64::try_from(stat.st_size).unwrap_or(0);
+                pieces = self.pieces(level, name, stat, size)?;
+                let data = match &pieces {
+                    Some(pieces) => FileData::Sparse(pieces),
+                    None => FileData::Whole { at: 0 },
+                };
+                NewNode::File { size, data }
+            }
+            FileType::Symlink => {
+                let read = rustix::fs::readlinkat(&level.fd, OsStr::from_bytes(name), Vec::new());
+                target = read.map_err(|e| self.failed("read", e))?;
+                NewNode::Symlink(target.as_bytes())
+            }
+            FileType::CharacterDevice => NewNode::CharDevice(number()),
+            FileType::BlockDevice => NewNode::BlockDevice(number()),
+            FileType::Fifo => NewNode::Fifo,
+            FileType::Socket => NewNode::Socket,
+            FileType::Unknown => {
+                return Err(Error::Path {
+                    path: self.path.clone(),
+                    why: "of a kind that an image cannot hold",
+                });
+            }
+        };
+        self.tree.insert_at(level.entry, name, node, attributes)
+    }
+
+    /// The pieces of a file that seems to have holes; `None` if it has none.
+    fn pieces(
+        &self,
+        level: &Level,
+        name: &[u8],
+        stat: &Stat,
+        size: u64,
+    ) -> Result<Option<Vec<DataRange>>, Error> {
+        let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+        if blocks.saturating_mul(512) >= size {
+            return Ok(None);
+        }
+        let fd = open(level.fd.as_fd(), name, OFlags::empty());
+        let fd = fd.map_err(|e| self.failed("open", e))?;
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let offset = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
+                Ok(offset) if offset < size => offset,
+                // Nothing but a hole from here on.
+                Ok(_) | Err(Errno::NXIO) => break,
+                // This file system does not tell.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) if at == 0 => return Ok(None),
+                Err(e) => return Err(self.failed("seek", e)),
+            };
+            let end = rustix::fs::seek(&fd, SeekFrom::Hole(offset));
+            let end = end.map_err(|e| self.failed("seek", e))?.min(size);
+            if end <= offset {
+                return Err(Error::Changed {
+                    path: self.path.clone(),
+                    what: "its holes move",
+                });
+            }
+            if pieces.len() >= RANGES_MAX {
+                return Err(Error::TooMany {
+                    what: "pieces of sparse files",
+                    limit: RANGES_MAX as u64,
+                });
+            }
+            pieces.push(DataRange {
+                offset,
+                len: end - offset,
+                at: offset,
+            });
+            at = end;
+        }
+        let whole = matches!(pieces[..], [DataRange { offset: 0, len, .. }] if len == size);
+        Ok((!whole).then_some(pieces))
+    }
+
+    fn attributes(
+        &mut self,
+        stat: &Stat,
+        dir: BorrowedFd<'_>,
+        name: Option<&[u8]>,
+    ) -> Result<Attributes, Error> {
+        let time = |sec: i64, nsec: u64| Timestamp {
+            sec,
+            nsec: u32::try_from(nsec).unwrap_or(0),
+        };
+        let (uid, gid) = owner(
+            self.context.options,
+            &self.ids,
+            (stat.st_uid, stat.st_gid),
+            (b"", b""),
+        );
+        Ok(Attributes {
+            mode: (stat.st_mode & 0o7777) as u16,
+            uid,
+            gid,
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+            xattrs: self.xattrs(dir, name)?,
+        })
+    }
+
+    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Vec<Xattr>, Error> {
+        let place = Place::new(&self.path, dir, name);
+        let names = match place.list() {
+            Ok(names) => names,
+            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Err(e) => return Err(self.failed("list the extended attributes", e)),
+        };
+        let mut xattrs = Vec::new();
+        for name in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+            let shown = String::from_utf8_lossy(name);
+            match split_name(name) {
+                Some((index, _)) if index != INDEX_SYSTEM => {}
+                _ => {
+                    let what = format!("{shown} left out: ext4 has no such attributes");
+                    self.warnings.add(&self.inside, what);
+                    continue;
+                }
+            }
+            match place.get(name) {
+                Ok(value) => xattrs.push((name.to_vec(), value)),
+                // Gone since, or listed without being there.
+                Err(Errno::NODATA) => {}
+                Err(e @ (Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)) => {
+                    let what = format!("{shown} left out: {}", io::Error::from(e));
+                    self.warnings.add(&self.inside, what);
+                }
+                Err(e) => return Err(self.failed("read an extended attribute", e)),
+            }
+        }
+        Ok(xattrs)
+    }
+
+    fn failed(&self, op: &'static str, e: Errno) -> Error {
+        failed(&self.path, op, e.into())
+    }
+}
+
+/// A way to the attributes of an entry of any kind.
+enum Place<'a> {
+    /// The root of the source, which may have been given as a link.
+    Root(BorrowedFd<'a>),
+    /// Anything below. There is no call that takes a directory and a name, so it is the path, or one
+    /// through `/proc` if that is too long.
+    Below(PathBuf),
+}
+
+impl<'a> Place<'a> {
+    /// Longest path the kernel takes.
+    const PATH_MAX: usize = 4095;
+
+    fn new(path: &Path, dir: BorrowedFd<'a>, name: Option<&[u8]>) -> Self {
+        match name {
+            None => Self::Root(dir),
+            Some(name) if path.as_os_str().len() > Self::PATH_MAX => {
+                let dir = format!("/proc/self/fd/{}", dir.as_raw_fd());
+                Self::Below(Path::new(&dir).join(OsStr::from_bytes(name)))
+            }
+            Some(_) => Self::Below(path.to_path_buf()),
+        }
+    }
+
+    /// Names, each with a zero byte after it.
+    fn list(&self) -> Result<Vec<u8>, Errno> {
+        sized(|buf| match self {
+            Self::Root(fd) => rustix::fs::flistxattr(fd, buf),
+            Self::Below(path) => rustix::fs::llistxattr(path, buf),
+        })
+    }
+
+    fn get(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        let name = OsStr::from_bytes(name);
+        sized(|buf| match self {
+            Self::Root(fd) => rustix::fs::fgetxattr(fd, name, buf),
+            Self::Below(path) => rustix::fs::lgetxattr(path, name, buf),
+        })
+    }
+}
+
+/// What a call puts into a buffer: a small one, or, if it asks for more, the largest it can want.
+fn sized(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut small = [0; 256];
+    match call(&mut small) {
+        Ok(len) => return Ok(small[..len].to_vec()),
+        Err(Errno::RANGE) => {}
+        Err(e) => return Err(e),
+    }
+    let mut large = vec![0; 65536];
+    let len = call(&mut large)?;
+    large.truncate(len);
+    Ok(large)
+}
+
+#[cfg(test)]
+mod tests;

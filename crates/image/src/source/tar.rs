@@ -1,0 +1,461 @@
+//! Tar archives, of every common writer: v7, ustar, pax (POSIX, with the records of GNU tar, star
+//! and libarchive), old GNU with long names and sparse files.
+//!
+//! ```text
+//! [x|g: records] [L|K: long name]  header  [map of a sparse file]  contents, padded   … 2 zero blocks
+//! ```
+//! Only headers are read here; of contents just the place is noted. A member is taken as tar would
+//! extract it as root with `--numeric-owner --same-permissions --xattrs --acls`. Left out: archives
+//! of several volumes, and what only tar itself knows (labels, lists of deleted files).
+
+mod header;
+mod input;
+mod pax;
+mod sparse;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use uext4_ondisk::acl::Acl;
+use uext4_ondisk::inode::Timestamp;
+use uext4_ondisk::xattr::{
+    INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_USER, split_name,
+};
+
+use super::{Context, Listing, Store, Warnings, owner};
+use crate::acl;
+use crate::error::{Error, TarDamage};
+use crate::ids::HostIds;
+use crate::path;
+use crate::tree::{Attributes, DataRange, FileData, NewNode, Tree, Xattr};
+use header::{BLOCK, Header};
+pub use input::Input;
+use pax::Pax;
+
+/// Longest run of extended records, in bytes.
+const RECORDS_MAX: u64 = 8 << 20;
+/// Longest name in a GNU long-name member, in bytes.
+const LONG_NAME_MAX: u64 = 64 << 10;
+/// `e_name_index` of `trusted.` and `security.`.
+const INDEX_TRUSTED: u8 = 4;
+const INDEX_SECURITY: u8 = 6;
+
+/// Lists an archive.
+///
+/// # Errors
+/// [`Error::Tar`] with the offset of what is wrong; the tree's errors; what reading says.
+pub fn list(input: Input, path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
+    let mut lister = Lister {
+        input,
+        context,
+        tree: Tree::new(),
+        warnings: Warnings::default(),
+        global: Pax::default(),
+        ids: HostIds::default(),
+    };
+    while let Some(member) = lister.next_member()? {
+        lister.take(member)?;
+    }
+    lister.input.finish()?;
+    Ok(Listing {
+        store: Store::Archive {
+            file: lister.input.file().clone(),
+            path: path.to_path_buf(),
+        },
+        tree: lister.tree,
+        warnings: lister.warnings,
+    })
+}
+
+struct Lister<'a> {
+    input: Input,
+    context: &'a Context<'a>,
+    tree: Tree,
+    warnings: Warnings,
+    /// Records that hold for all members to come.
+    global: Pax,
+    ids: HostIds,
+}
+
+/// A header with everything that was said before it.
+struct Member {
+    /// Offset of the header in the archive.
+    at: u64,
+    block: [u8; BLOCK],
+    pax: Pax,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+}
+
+/// What a type flag stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    HardLink,
+    Symlink,
+    CharDevice,
+    BlockDevice,
+    Directory,
+    Fifo,
+}
+
+impl Lister<'_> {
+    fn next_member(&mut self) -> Result<Option<Member>, Error> {
+        let (mut pax, mut long_name, mut long_link) = (None, None, None);
+        loop {
+            let at = self.input.position();
+            let Some(block) = self.header_block()? else {
+                return Ok(None);
+            };
+            let header = match Header::parse(&block) {
+                Ok(header) => header,
+                Err(_) if at == 0 => return Err(self.not_tar(&block)),
+                Err(why) => return Err(self.input.damage(at, why)),
+            };
+            match header.kind() {
+                kind @ (b'x' | b'X' | b'g') => {
+                    let records = self.body(&header, "extended header", RECORDS_MAX)?;
+                    let pax = match kind {
+                        b'g' => &mut self.global,
+                        _ => pax.get_or_insert_with(|| self.global.clone()),
+                    };
+                    pax.read(&records)
+                        .map_err(|why| self.input.damage(at, why))?;
+                }
+                b'L' => {
+                    let name = self.body(&header, "long name", LONG_NAME_MAX)?;
+                    long_name = Some(header::text(&name).to_vec());
+                }
+                b'K' => {
+                    let name = self.body(&header, "long link", LONG_NAME_MAX)?;
+                    long_link = Some(header::text(&name).to_vec());
+                }
+                b'V' => {
+                    let size = header.size().map_err(|why| self.input.damage(at, why))?;
+                    self.input.skip(size, "volume label")?;
+                }
+                _ => {
+                    return Ok(Some(Member {
+                        at,
+                        block,
+                        pax: pax.unwrap_or_else(|| self.global.clone()),
+                        long_name,
+                        long_link,
+                    }));
+                }
+            }
+        }
+    }
+
+    /// The next block, or `None` at the zero blocks that end an archive.
+    fn header_block(&mut self) -> Result<Option<[u8; BLOCK]>, Error> {
+        let at = self.input.position();
+        let mut block = [0; BLOCK];
+        match self.input.read(&mut block)? {
+            BLOCK => {}
+            _ if at == 0 => return Err(self.not_tar(&block)),
+            0 => return Err(self.input.damage(at, TarDamage::NoEnd)),
+            len => {
+                let (what, missing) = ("header", (BLOCK - len) as u64);
+                return Err(self
+                    .input
+                    .damage(at, TarDamage::Truncated { what, missing }));
+            }
+        }
+        if block != [0; BLOCK] {
+            return Ok(Some(block));
+        }
+        if self.input.peek_block()?.is_some_and(|b| b != [0; BLOCK]) {
+            let what = format!("a lone block of zeroes at byte {at} ends the archive");
+            self.warnings.add(b"-", what);
+        }
+        Ok(None)
+    }
+
+    fn not_tar(&self, block: &[u8; BLOCK]) -> Error {
+        let hint = match block {
+            [b'B', b'Z', b'h', ..] => " (bzip2 is not supported)",
+            [b'L', b'Z', b'I', b'P', ..] => " (lzip is not supported)",
+            [0x04, 0x22, 0x4D, 0x18, ..] => " (lz4 is not supported)",
+            [b'P', b'K', ..] => " (a zip file)",
+            [b'0', b'7', b'0', b'7', b'0', ..] => " (a cpio archive)",
+            [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => " (an ar archive or package)",
+            block if *block == [0; BLOCK] => " (empty, or less than a block)",
+            _ => "",
+        };
+        self.input.damage(0, TarDamage::NotTar { hint })
+    }
+
+    /// The contents of a member that only describes the next.
+    fn body(
+        &mut self,
+        header: &Header<'_>,
+        what: &'static str,
+        limit: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let at = self.input.position();
+        let size = header.size().map_err(|why| self.input.damage(at, why))?;
+        if size > limit {
+            let why = TarDamage::TooLarge { what, size, limit };
+            return Err(self.input.damage(at, why));
+        }
+        let mut body = vec![0; size as usize];
+        self.input.read_exact(&mut body, what)?;
+        let padding = size.next_multiple_of(BLOCK as u64) - size;
+        self.input.skip_padding(padding);
+        Ok(body)
+    }
+
+    fn take(&mut self, mut member: Member) -> Result<(), Error> {
+        let at = member.at;
+        let block = member.block;
+        let header = Header::parse(&block).map_err(|why| self.input.damage(at, why))?;
+        let path = member.path(&header);
+        let kind = self.kind(&header, &path, at)?;
+        let stored = self.stored_size(&member, &header, kind)?;
+        if self
+            .context
+            .options
+            .excludes
+            .matches_below(path::names(&path)?)
+        {
+            if header.kind() == b'S' {
+                sparse::read_extensions(&mut self.input, &mut Vec::new(), header.has_more_map())?;
+            }
+            return self.input.skip(stored, "contents");
+        }
+        if kind == Kind::HardLink {
+            self.input.skip(stored, "contents")?;
+            self.tree.link(&path, &member.link_path(&header))?;
+            self.context.counter.add(0);
+            return Ok(());
+        }
+        let attributes = self.attributes(&mut member, &header, kind, &path);
+        let attributes = attributes.map_err(|why| self.input.damage(at, why))?;
+        let (target, sparse);
+        let node = match kind {
+            Kind::File | Kind::HardLink => {
+                let base = self.input.base();
+                let (size, map) = self.contents(&member, &header, stored)?;
+                sparse = map;
+                let data = match &sparse {
+                    Contents::Whole(at) => FileData::Whole { at: base + at },
+                    Contents::Sparse(pieces) => FileData::Sparse(pieces),
+                };
+                NewNode::File { size, data }
+            }
+            Kind::Directory => NewNode::Directory,
+            Kind::Fifo => NewNode::Fifo,
+            Kind::Symlink => {
+                target = member.link_path(&header);
+                NewNode::Symlink(&target)
+            }
+            Kind::CharDevice | Kind::BlockDevice => {
+                let number = header.device();
+                let number = number.map_err(|why| self.input.damage(at, why))?;
+                match kind {
+                    Kind::CharDevice => NewNode::CharDevice(number),
+                    _ => NewNode::BlockDevice(number),
+                }
+            }
+        };
+        if kind != Kind::File {
+            self.input.skip(stored, "contents")?;
+        }
+        self.tree.insert(&path, node, attributes)?;
+        self.context.counter.add(stored);
+        Ok(())
+    }
+
+    fn kind(&mut self, header: &Header<'_>, path: &[u8], at: u64) -> Result<Kind, Error> {
+        Ok(match header.kind() {
+            // Before POSIX a directory was a file whose name ended in a slash.
+            0 | b'0' if path.ends_with(b"/") => Kind::Directory,
+            0 | b'0' | b'7' | b'S' => Kind::File,
+            b'1' => Kind::HardLink,
+            b'2' => Kind::Symlink,
+            b'3' => Kind::CharDevice,
+            b'4' => Kind::BlockDevice,
+            b'5' | b'D' => Kind::Directory,
+            b'6' => Kind::Fifo,
+            kind @ b'M' => {
+                let why = "archives of several volumes are not supported";
+                return Err(self.input.damage(at, TarDamage::Kind { kind, why }));
+            }
+            kind => {
+                let kind = char::from(kind);
+                let what = format!("unknown member type {kind:?}, taken as a file");
+                self.warnings.add(path, what);
+                Kind::File
+            }
+        })
+    }
+
+    /// Bytes of contents that follow the header. Some writers give sizes to what has none.
+    fn stored_size(
+        &mut self,
+        member: &Member,
+        header: &Header<'_>,
+        kind: Kind,
+    ) -> Result<u64, Error> {
+        let size = match member.pax.size {
+            Some(size) => size,
+            None => header
+                .size()
+                .map_err(|why| self.input.damage(member.at, why))?,
+        };
+        Ok(match kind {
+            Kind::File => size,
+            Kind::Directory if header.kind() == b'D' => size,
+            // POSIX lets a hard link repeat the contents, but many writers only repeat the size:
+            // then what follows is the next header, or the end.
+            Kind::HardLink if size > 0 && !header.is_gnu() => match self.input.peek_block()? {
+                Some(next) if next != [0; BLOCK] && Header::parse(&next).is_err() => size,
+                _ => 0,
+            },
+            _ => 0,
+        })
+    }
+
+    /// Goes past the contents of a file, telling its size and where they are.
+    fn contents(
+        &mut self,
+        member: &Member,
+        header: &Header<'_>,
+        stored: u64,
+    ) -> Result<(u64, Contents), Error> {
+        let mut stored = stored;
+        let sparse = &member.pax.sparse;
+        let (size, map) = if header.kind() == b'S' {
+            let mut map = Vec::new();
+            let size = header.sparse_size();
+            let size = size.map_err(|why| self.input.damage(member.at, why))?;
+            let more = header.sparse_map(&mut map);
+            let more = more.map_err(|why| self.input.damage(member.at, why))?;
+            sparse::read_extensions(&mut self.input, &mut map, more)?;
+            (Some(size), map)
+        } else if sparse.major == 1 {
+            let map = sparse::read_map(&mut self.input, &mut stored)?;
+            (sparse.real_size, map)
+        } else if let Some(map) = &sparse.map {
+            (sparse.real_size, map.clone())
+        } else {
+            let at = self.input.position();
+            self.input.skip(stored, "contents")?;
+            return Ok((stored, Contents::Whole(at)));
+        };
+        let at = self.input.base() + self.input.position();
+        self.input.skip(stored, "contents")?;
+        let bad = |why| self.input.damage(member.at, TarDamage::Sparse { why });
+        let size = size.ok_or_else(|| bad("the real size is not told"))?;
+        let pieces = sparse::pieces(&map, size, at, stored).map_err(bad)?;
+        Ok((size, Contents::Sparse(pieces)))
+    }
+
+    fn attributes(
+        &mut self,
+        member: &mut Member,
+        header: &Header<'_>,
+        kind: Kind,
+        path: &[u8],
+    ) -> Result<Attributes, TarDamage> {
+        let pax = &mut member.pax;
+        let uid = pax.uid.map_or_else(|| header.uid(), Ok)?;
+        let gid = pax.gid.map_or_else(|| header.gid(), Ok)?;
+        let (user, group) = header.owner_names();
+        let user = pax.user.as_deref().unwrap_or(user);
+        let group = pax.group.as_deref().unwrap_or(group);
+        let names = (user, group);
+        let (uid, gid) = owner(self.context.options, &self.ids, (uid, gid), names);
+        let mtime = match pax.mtime {
+            Some(time) => time,
+            None => Timestamp {
+                sec: header.mtime()?,
+                nsec: 0,
+            },
+        };
+        let mut mode = header.mode()?;
+        Ok(Attributes {
+            uid,
+            gid,
+            atime: pax.atime.unwrap_or(mtime),
+            mtime,
+            ctime: pax.ctime.unwrap_or(mtime),
+            xattrs: self.xattrs(pax, kind, path, &mut mode),
+            mode,
+        })
+    }
+
+    /// The attributes that an image can keep, with ACLs in wire form; the rest is warned of.
+    fn xattrs(&mut self, pax: &mut Pax, kind: Kind, path: &[u8], mode: &mut u16) -> Vec<Xattr> {
+        for (name, text) in [
+            ("system.posix_acl_access", pax.acl_access.take()),
+            ("system.posix_acl_default", pax.acl_default.take()),
+        ] {
+            match text.map(|text| acl::from_text(&text, &self.ids)) {
+                None => {}
+                // In front, so that an attribute of this name, which says it exactly, wins.
+                Some(Ok(acl)) => pax.xattrs.insert(0, (name.into(), acl.to_wire())),
+                Some(Err(why)) => self.warnings.add(path, format!("{name} left out: {why}")),
+            }
+        }
+        let mut kept = std::mem::take(&mut pax.xattrs);
+        kept.retain(|(name, value)| match keep(name, value, kind, mode) {
+            Ok(keep) => keep,
+            Err(why) => {
+                let name = String::from_utf8_lossy(name);
+                self.warnings.add(path, format!("{name} left out: {why}"));
+                false
+            }
+        });
+        kept
+    }
+}
+
+/// Whether an attribute becomes one in the image; an access ACL also has its say in the mode.
+fn keep(name: &[u8], value: &[u8], kind: Kind, mode: &mut u16) -> Result<bool, &'static str> {
+    let index = split_name(name).map(|(index, _)| index);
+    match index {
+        Some(INDEX_USER) if !matches!(kind, Kind::File | Kind::Directory) => {
+            Err("only files and directories can have it")
+        }
+        Some(INDEX_USER | INDEX_TRUSTED | INDEX_SECURITY) => Ok(true),
+        Some(INDEX_POSIX_ACL_ACCESS | INDEX_POSIX_ACL_DEFAULT) => {
+            let default = index == Some(INDEX_POSIX_ACL_DEFAULT);
+            if kind == Kind::Symlink || default && kind != Kind::Directory {
+                return Err("what it is for cannot have it");
+            }
+            let acl = Acl::parse_wire(value).map_err(|_| "not an ACL")?;
+            acl.validate().map_err(|_| "not a valid ACL")?;
+            if !default {
+                *mode = *mode & !0o777 | acl.mode_bits();
+            }
+            // What the mode says already is no attribute.
+            Ok(default || !acl.is_minimal())
+        }
+        _ => Err("ext4 has no such attributes"),
+    }
+}
+
+/// Where the contents of a file are.
+enum Contents {
+    /// All of them, from this offset of the archive.
+    Whole(u64),
+    /// In pieces, at offsets of the store.
+    Sparse(Vec<DataRange>),
+}
+
+impl Member {
+    fn path(&mut self, header: &Header<'_>) -> Vec<u8> {
+        let pax = &mut self.pax;
+        let said = pax.sparse.name.take().or(pax.path.take());
+        let said = said.or(self.long_name.take());
+        said.unwrap_or_else(|| header.name())
+    }
+
+    fn link_path(&mut self, header: &Header<'_>) -> Vec<u8> {
+        let said = self.pax.link_path.take().or(self.long_link.take());
+        said.unwrap_or_else(|| header.link_name())
+    }
+}

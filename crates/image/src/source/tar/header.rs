@@ -1,0 +1,240 @@
+//! One block of 512 bytes at the head of a member: v7, ustar (POSIX, star) and old GNU.
+//!
+//! ```text
+//! name 100 | mode 8 | uid 8 | gid 8 | size 12 | mtime 12 | chksum 8 | typeflag | linkname 100 |
+//! magic 6 | version 2 | uname 32 | gname 32 | devmajor 8 | devminor 8 | prefix 155 (POSIX only)
+//! ```
+
+use std::ops::Range;
+
+use uext4_ondisk::inode::DeviceNumber;
+
+use crate::error::TarDamage;
+
+/// Length of a block: headers are one long, contents are padded to it.
+pub const BLOCK: usize = 512;
+
+const NAME: Range<usize> = 0..100;
+const MODE: Range<usize> = 100..108;
+const UID: Range<usize> = 108..116;
+const GID: Range<usize> = 116..124;
+const SIZE: Range<usize> = 124..136;
+const MTIME: Range<usize> = 136..148;
+const CHKSUM: Range<usize> = 148..156;
+const TYPEFLAG: usize = 156;
+const LINKNAME: Range<usize> = 157..257;
+const MAGIC: Range<usize> = 257..265;
+const UNAME: Range<usize> = 265..297;
+const GNAME: Range<usize> = 297..329;
+const DEVMAJOR: Range<usize> = 329..337;
+const DEVMINOR: Range<usize> = 337..345;
+const PREFIX: Range<usize> = 345..500;
+/// Old GNU sparse: four pairs of offset and length in the header, 21 in each further block.
+const GNU_SPARSE: Range<usize> = 386..482;
+const GNU_IS_EXTENDED: usize = 482;
+const GNU_REAL_SIZE: Range<usize> = 483..495;
+const EXT_SPARSE: Range<usize> = 0..504;
+const EXT_IS_EXTENDED: usize = 504;
+
+/// A header whose checksum has been tested.
+#[derive(Clone, Copy)]
+pub struct Header<'a>(&'a [u8; BLOCK]);
+
+impl<'a> Header<'a> {
+    /// Takes a block for a header.
+    ///
+    /// # Errors
+    /// [`TarDamage::Checksum`] if it is none.
+    pub fn parse(block: &'a [u8; BLOCK]) -> Result<Self, TarDamage> {
+        let (mut unsigned, mut signed) = (0u64, 0i64);
+        for (i, &byte) in block.iter().enumerate() {
+            let byte = if CHKSUM.contains(&i) { b' ' } else { byte };
+            unsigned += u64::from(byte);
+            // Some old writers added the bytes up as signed.
+            signed += i64::from(byte as i8);
+        }
+        let stored = number(&block[CHKSUM], "checksum")?;
+        if stored == i128::from(unsigned) || stored == i128::from(signed) {
+            return Ok(Self(block));
+        }
+        Err(TarDamage::Checksum {
+            stored: u64::try_from(stored).unwrap_or(u64::MAX),
+            computed: unsigned,
+        })
+    }
+
+    /// The type flag.
+    pub fn kind(&self) -> u8 {
+        self.0[TYPEFLAG]
+    }
+
+    /// True in the old GNU format, which has other things where POSIX has the prefix.
+    pub fn is_gnu(&self) -> bool {
+        self.0[MAGIC] == *b"ustar  \0"
+    }
+
+    /// The name, with the prefix where the format has one.
+    pub fn name(&self) -> Vec<u8> {
+        let name = text(&self.0[NAME]);
+        let is_posix = self.0[MAGIC].starts_with(b"ustar") && !self.is_gnu();
+        match text(&self.0[PREFIX]) {
+            prefix if is_posix && !prefix.is_empty() => [prefix, b"/", name].concat(),
+            _ => name.to_vec(),
+        }
+    }
+
+    /// The target of a link.
+    pub fn link_name(&self) -> Vec<u8> {
+        text(&self.0[LINKNAME]).to_vec()
+    }
+
+    /// Names of owner and group; empty where not given.
+    pub fn owner_names(&self) -> (&'a [u8], &'a [u8]) {
+        if self.0[MAGIC].starts_with(b"ustar") {
+            (text(&self.0[UNAME]), text(&self.0[GNAME]))
+        } else {
+            (b"", b"")
+        }
+    }
+
+    /// Permission bits; the type bits some writers add are dropped.
+    pub fn mode(&self) -> Result<u16, TarDamage> {
+        Ok((number(&self.0[MODE], "mode")? & 0o7777) as u16)
+    }
+
+    /// Owner.
+    pub fn uid(&self) -> Result<u32, TarDamage> {
+        limited(&self.0[UID], "uid", u32::MAX.into()).map(|n| n as u32)
+    }
+
+    /// Group.
+    pub fn gid(&self) -> Result<u32, TarDamage> {
+        limited(&self.0[GID], "gid", u32::MAX.into()).map(|n| n as u32)
+    }
+
+    /// Length of what follows, in bytes, at most 2⁶³ - 1.
+    pub fn size(&self) -> Result<u64, TarDamage> {
+        limited(&self.0[SIZE], "size", i64::MAX as u64)
+    }
+
+    /// Seconds since 1970.
+    pub fn mtime(&self) -> Result<i64, TarDamage> {
+        i64::try_from(number(&self.0[MTIME], "mtime")?).map_err(|_| field("mtime", OUT_OF_RANGE))
+    }
+
+    /// The number of a device.
+    pub fn device(&self) -> Result<DeviceNumber, TarDamage> {
+        Ok(DeviceNumber {
+            major: limited(&self.0[DEVMAJOR], "devmajor", 0xFFF)? as u32,
+            minor: limited(&self.0[DEVMINOR], "devminor", 0xF_FFFF)? as u32,
+        })
+    }
+
+    /// Size of an old GNU sparse file with its holes, in bytes.
+    pub fn sparse_size(&self) -> Result<u64, TarDamage> {
+        limited(&self.0[GNU_REAL_SIZE], "realsize", i64::MAX as u64)
+    }
+
+    /// True if old GNU blocks with more of the sparse map follow the header.
+    pub fn has_more_map(&self) -> bool {
+        self.0[GNU_IS_EXTENDED] != 0
+    }
+
+    /// Puts the pieces this header has into `map`, as offset and length by turns; true if a block
+    /// with more of them follows.
+    pub fn sparse_map(&self, map: &mut Vec<u64>) -> Result<bool, TarDamage> {
+        sparse_pairs(&self.0[GNU_SPARSE], map)?;
+        Ok(self.has_more_map())
+    }
+}
+
+/// As [`Header::sparse_map`], for the blocks that follow the header.
+pub fn sparse_extension(block: &[u8; BLOCK], map: &mut Vec<u64>) -> Result<bool, TarDamage> {
+    sparse_pairs(&block[EXT_SPARSE], map)?;
+    Ok(block[EXT_IS_EXTENDED] != 0)
+}
+
+fn sparse_pairs(fields: &[u8], map: &mut Vec<u64>) -> Result<(), TarDamage> {
+    for pair in fields.chunks_exact(24) {
+        if pair[12] == 0 {
+            break;
+        }
+        for half in pair.chunks_exact(12) {
+            map.push(limited(half, "sparse map", i64::MAX as u64)?);
+        }
+    }
+    Ok(())
+}
+
+/// Up to the first zero byte, or all of it.
+pub fn text(field: &[u8]) -> &[u8] {
+    field.split(|&b| b == 0).next().unwrap_or_default()
+}
+
+const OUT_OF_RANGE: &str = "out of range";
+
+fn field(field: &'static str, why: &'static str) -> TarDamage {
+    TarDamage::Field { field, why }
+}
+
+fn limited(bytes: &[u8], name: &'static str, max: u64) -> Result<u64, TarDamage> {
+    let value = number(bytes, name)?;
+    let value = u64::try_from(value).ok().filter(|&v| v <= max);
+    value.ok_or(field(name, OUT_OF_RANGE))
+}
+
+/// A number: octal digits among spaces and zero bytes, or, with the top bit of the first byte set,
+/// big-endian two's complement in the rest (GNU). No field is longer than 12 bytes.
+fn number(bytes: &[u8], name: &'static str) -> Result<i128, TarDamage> {
+    if bytes[0] & 0x80 != 0 {
+        // 0x80 leads a positive number, 0xFF a negative one; bit 6 is the sign.
+        let first = i128::from(((bytes[0] << 1) as i8) >> 1);
+        let rest = bytes[1..].iter();
+        return Ok(rest.fold(first, |value, &b| value << 8 | i128::from(b)));
+    }
+    let digits = text(bytes).trim_ascii();
+    digits.iter().try_fold(0i128, |value, &b| match b {
+        b'0'..=b'7' => Ok(value << 3 | i128::from(b - b'0')),
+        _ => Err(field(name, "not an octal number")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_all_writers() {
+        for (bytes, want) in [
+            (&b"0000644\0"[..], 0o644),
+            (b"   644 \0", 0o644),
+            (b"        ", 0),
+            (b"\0\0\0\0\0\0\0\0", 0),
+            (b"77777777", 0o77777777),
+            (b"\x80\0\0\0\0\0\0\0\0\0\x01\0", 256),
+            (b"\x80\0\0\0\xFF\xFF\xFF\xFF", 0xFFFF_FFFF),
+            (b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE", -2),
+        ] {
+            assert_eq!(number(bytes, "n"), Ok(want), "{bytes:?}");
+        }
+        assert!(number(b"0000648\0", "n").is_err());
+        assert!(number(b"-0000001", "n").is_err());
+        assert!(limited(b"\x80\0\0\x01\0\0\0\0", "n", u32::MAX.into()).is_err());
+        assert!(limited(b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", "n", 9).is_err());
+    }
+
+    #[test]
+    fn signed_and_unsigned_checksums_count() {
+        let mut block = [0u8; BLOCK];
+        block[0] = 0xE4;
+        for sum in [8 * 32 + 0xE4, 8 * 32 + 0xE4 - 256] {
+            block[CHKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            assert!(Header::parse(&block).is_ok());
+        }
+        block[1] = 1;
+        assert!(matches!(
+            Header::parse(&block),
+            Err(TarDamage::Checksum { .. })
+        ));
+    }
+}
