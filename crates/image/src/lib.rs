@@ -21,7 +21,7 @@ mod path;
 mod progress;
 mod source;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod xattrs;
 
 pub use error::{Error, TarDamage};

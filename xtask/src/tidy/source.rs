@@ -43,7 +43,10 @@ pub fn check(file: &File, complaints: &mut Vec<Complaint>) {
 
 /// True where an `unwrap` could meet a user: not in tests, benches, scripts or fuzz targets.
 fn is_product_code(path: &str) -> bool {
-    path.starts_with("crates/") && path.contains("/src/") && !path.ends_with("/tests.rs")
+    path.starts_with("crates/")
+        && path.contains("/src/")
+        && !path.contains("/tests.rs")
+        && !path.contains("/tests/")
 }
 
 /// True for `#[cfg(test)]` and `#[test]`.

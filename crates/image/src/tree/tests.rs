@@ -1,3 +1,5 @@
+//! What comes again, what is missing, what leads through links, and what is refused.
+
 use super::*;
 use crate::error::Error;
 use uext4_ondisk::inode::{DeviceNumber, FileType};

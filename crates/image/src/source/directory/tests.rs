@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::error::Error;
 use crate::source::{Contents, Excludes, Source, SourceOptions};
-use crate::testing::{is_root, listed, listed_with, pattern, populate, seen};
+use crate::tests::{is_root, listed, listed_with, pattern, populate, seen};
 use crate::tree::EntryId;
 use uext4_ondisk::inode::FileType;
 
@@ -97,7 +97,7 @@ fn a_file_that_changes_is_an_error() {
     assert!(error.contains("file: changed while it was read (it became shorter)"));
     assert!(open().unwrap_err().to_string().contains("its size"));
     fs::write(&path, pattern(10_000)).unwrap();
-    crate::testing::set_time(&path, 5, 5);
+    crate::tests::set_time(&path, 5, 5);
     assert!(open().unwrap_err().to_string().contains("its time"));
     fs::remove_file(&path).unwrap();
     assert!(matches!(open(), Err(Error::Source { op: "open", .. })));

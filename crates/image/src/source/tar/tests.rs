@@ -10,7 +10,7 @@ use uext4_ondisk::inode::FileType;
 
 use super::*;
 use crate::source::{Excludes, Source, SourceOptions};
-use crate::testing::{Seen, acl, listed, listed_with, pattern, seen};
+use crate::tests::{Seen, acl, listed, listed_with, pattern, seen};
 
 /// An archive made by hand.
 #[derive(Default, Clone)]

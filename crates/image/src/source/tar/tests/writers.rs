@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use uext4_ondisk::inode::FileType;
 
 use crate::source::{Source, Warnings};
-use crate::testing::{Seen, listed, pattern, populate, run, seen};
+use crate::tests::{Seen, listed, pattern, populate, run, seen};
 
 /// A directory with one of everything in `tree`, beside which archives can be made.
 fn fixture() -> (TempDir, BTreeMap<String, Seen>) {
