@@ -8,6 +8,7 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk};
 
 use crate::bitmap;
+use crate::check::{self, Issue, Summary as CheckSummary};
 use crate::crypto::NameForm;
 use crate::dir::{self, DirEntry, ReadDir};
 use crate::error::Result;
@@ -193,5 +194,15 @@ impl Filesystem {
     /// Damage of the attributes, device errors.
     pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
         xattr::list(&self.sbi, inode)
+    }
+
+    /// Checks everything, checksums and cross references, and shows `report` each issue as it is
+    /// found. Nothing is written. Memory is bounded whatever the size.
+    ///
+    /// # Errors
+    /// Device errors, and [`crate::Error::Unsupported`] if fast commits wait in the journal; damage
+    /// is an issue, not an error.
+    pub fn check(&self, report: &mut dyn FnMut(Issue)) -> Result<CheckSummary> {
+        check::check(&self.sbi, report)
     }
 }

@@ -35,6 +35,7 @@
 //! filesystem                                    the handle
 //! super                                         opening
 //! namei  file  symlink  xattr  crypto  orphan   paths, contents, targets, attributes, names
+//! check                                         is it what it says it is?
 //! htree  dir                                    directories
 //! inline  readpage  map  extents  indirect      where data is
 //! bitmap  inode  sbi                            bitmaps, inodes, the mounted state
@@ -43,6 +44,7 @@
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
 mod bitmap;
+mod check;
 mod crypto;
 mod dir;
 mod error;
@@ -65,6 +67,7 @@ mod super_;
 mod symlink;
 mod xattr;
 
+pub use check::{Issue, Summary as CheckSummary};
 pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};
 pub use file::DataRanges;

@@ -1,0 +1,143 @@
+//! Block bitmaps and counts against what was found in use.
+
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::xattr::verify_block;
+use uext4_ondisk::{Damage, GroupNr, Pblk};
+
+use super::{Checker, Issue};
+use crate::bitmap;
+use crate::error::Error;
+
+/// A run of clusters for which bitmap and owners disagree in one way.
+#[derive(Default)]
+struct Differ {
+    count: u32,
+    first: Option<u64>,
+}
+
+impl Differ {
+    fn add(&mut self, cluster: u64) {
+        self.count += 1;
+        self.first.get_or_insert(cluster);
+    }
+}
+
+impl Checker<'_> {
+    /// Claims the blocks of a group's own structures: backups, bitmaps, inode table.
+    pub(super) fn claim_group(&mut self, group: GroupNr, desc: &GroupDesc, tell: bool) {
+        let geometry = self.sbi.geometry();
+        let base = geometry.group_base_blocks(group);
+        let table = geometry.itable_blocks();
+        let places = [
+            (
+                "superblock and descriptors",
+                geometry.group_start(group),
+                base,
+            ),
+            ("block bitmap", desc.block_bitmap, 1),
+            ("inode bitmap", desc.inode_bitmap, 1),
+            ("inode table", desc.inode_table, table),
+        ];
+        for (what, start, len) in places.into_iter().filter(|p| p.2 > 0) {
+            if !geometry.contains(start, len.into()) {
+                let damage = Damage::DescLocation {
+                    group,
+                    what,
+                    block: start,
+                };
+                self.report_once(tell, None, Error::Corrupt(damage));
+                continue;
+            }
+            let clusters = super::clusters(self.sbi, start, len);
+            let taken = self.usage.claim(clusters);
+            // Small structures of groups may share a cluster.
+            if let Some(cluster) = taken.filter(|_| geometry.cluster_bits == 0) {
+                let block = super::first_block(self.sbi, cluster);
+                self.report(Issue::SharedBlock { block, ino: None });
+            }
+        }
+    }
+
+    /// Compares a group's bitmap and free count with the owners found. Returns free clusters.
+    pub(super) fn block_bitmap(&mut self, group: GroupNr, desc: &GroupDesc) -> u64 {
+        let geometry = self.sbi.geometry();
+        let first = super::clusters(self.sbi, geometry.group_start(group), 1).start;
+        let blocks = geometry.blocks_in_group(group);
+        let count = blocks.div_ceil(1 << geometry.cluster_bits);
+        let bitmap = match bitmap::block_bitmap(self.sbi, group) {
+            Ok(bitmap) => bitmap,
+            Err(error) => {
+                self.report_error(None, error);
+                return (0..count)
+                    .filter(|&i| !self.usage.is_claimed(first + u64::from(i)))
+                    .count() as u64;
+            }
+        };
+        let (mut free, mut unmarked, mut unowned) = (0u32, Differ::default(), Differ::default());
+        for i in 0..count {
+            let cluster = first + u64::from(i);
+            let owned = self.usage.is_claimed(cluster);
+            free += u32::from(!owned);
+            match (owned, super::bit(&bitmap, i)) {
+                (true, false) => unmarked.add(cluster),
+                (false, true) => unowned.add(cluster),
+                _ => {}
+            }
+        }
+        if let Some(cluster) = unmarked.first {
+            let first = super::first_block(self.sbi, cluster);
+            self.report(Issue::BlocksNotMarked {
+                group,
+                count: unmarked.count,
+                first,
+            });
+        }
+        if let Some(cluster) = unowned.first {
+            let first = super::first_block(self.sbi, cluster);
+            self.report(Issue::BlocksUnowned {
+                group,
+                count: unowned.count,
+                first,
+            });
+        }
+        if !super::all_set(&bitmap, count) {
+            self.report(Issue::BitmapPadding {
+                group,
+                what: "block bitmap",
+            });
+        }
+        if free != desc.free_clusters {
+            let (field, stored, counted) = ("free blocks", desc.free_clusters, free);
+            self.report(Issue::GroupCount {
+                group,
+                field,
+                stored,
+                counted,
+            });
+        }
+        free.into()
+    }
+
+    /// Compares the reference counts of the attribute blocks met in this window.
+    pub(super) fn xattr_refcounts(&mut self) {
+        let mut refs: Vec<(Pblk, u32)> = std::mem::take(&mut self.xattr_refs).into_iter().collect();
+        refs.sort_unstable();
+        for (block, counted) in refs {
+            // What is wrong with the block itself was told with the inode that has it.
+            let Ok(data) = crate::xattr::read_block(self.sbi, block) else {
+                continue;
+            };
+            let Ok(header) = verify_block(&data, block, None) else {
+                continue;
+            };
+            let stored = header.h_refcount.get();
+            if stored != counted {
+                self.report(Issue::XattrRefcount {
+                    block,
+                    stored,
+                    counted,
+                });
+            }
+        }
+    }
+}

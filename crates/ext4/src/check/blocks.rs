@@ -1,0 +1,175 @@
+//! Every block an inode owns, those of its own tree included.
+
+use uext4_ondisk::extent::ExtentNode;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Ino, Lblk, Pblk};
+
+use crate::error::Result;
+use crate::extents;
+use crate::indirect;
+use crate::inode::Inode;
+use crate::sbi::Sbi;
+
+/// A run of blocks with one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owned {
+    /// First block; not yet checked against the file system.
+    pub(super) start: Pblk,
+    /// Blocks.
+    pub(super) len: u32,
+    /// Where in the file they are; none for blocks of the tree.
+    pub(super) lblk: Option<Lblk>,
+    /// Allocated but never written.
+    pub(super) unwritten: bool,
+}
+
+/// Whether the inode maps blocks at all.
+pub(super) fn maps_blocks(sbi: &Sbi, inode: &Inode) -> bool {
+    if inode.has(InodeFlags::INLINE_DATA) {
+        return false;
+    }
+    match inode.file_type {
+        FileType::Regular | FileType::Directory => true,
+        FileType::Symlink => !inode.is_fast_symlink(sbi),
+        _ => false,
+    }
+}
+
+/// Shows `visit` every run of blocks that belongs to the inode. `visit` says whether to go below it,
+/// where the run is a node of the tree.
+///
+/// # Errors
+/// What is wrong with a node; what lies below it is then not visited.
+pub(super) fn for_each_owned(
+    sbi: &Sbi,
+    inode: &Inode,
+    visit: &mut dyn FnMut(Owned) -> bool,
+) -> Result<()> {
+    if !maps_blocks(sbi, inode) {
+        return Ok(());
+    }
+    if !inode.has(InodeFlags::EXTENTS) {
+        return indirect_blocks(sbi, inode, visit);
+    }
+    let root = ExtentNode::parse(&inode.i_block, None, None)?;
+    node(sbi, inode, root, None, (0, 1 << 32), visit)
+}
+
+/// `within` is the part of the file that the node's parents leave it.
+fn node(
+    sbi: &Sbi,
+    inode: &Inode,
+    node_view: ExtentNode<'_>,
+    at: Option<Pblk>,
+    within: (u32, u64),
+    visit: &mut dyn FnMut(Owned) -> bool,
+) -> Result<()> {
+    match node_view {
+        ExtentNode::Leaf(entries) => {
+            extents::check_within(entries, at, within.0, within.1)?;
+            for extent in entries.iter().map(|raw| raw.get()) {
+                visit(Owned {
+                    start: extent.pblk,
+                    len: extent.len.into(),
+                    lblk: Some(extent.lblk),
+                    unwritten: extent.unwritten,
+                });
+            }
+        }
+        ExtentNode::Index { depth, entries } => {
+            let mut first_error = Ok(());
+            for (i, entry) in entries.iter().enumerate() {
+                let until = entries
+                    .get(i + 1)
+                    .map_or(within.1, |next| next.lblk().0.into());
+                if entry.lblk().0 < within.0 || until > within.1 {
+                    return Err(extents::out_of_order(at, i, entry.lblk()));
+                }
+                if !visit(tree_block(entry.leaf())) {
+                    continue;
+                }
+                let below =
+                    extents::read_node(sbi, inode, entry.leaf(), depth - 1).and_then(|bytes| {
+                        let child = ExtentNode::parse(&bytes, Some(entry.leaf()), Some(depth - 1))?;
+                        node(
+                            sbi,
+                            inode,
+                            child,
+                            Some(entry.leaf()),
+                            (entry.lblk().0, until),
+                            visit,
+                        )
+                    });
+                first_error = first_error.and(below);
+            }
+            return first_error;
+        }
+    }
+    Ok(())
+}
+
+fn tree_block(block: Pblk) -> Owned {
+    Owned {
+        start: block,
+        len: 1,
+        lblk: None,
+        unwritten: false,
+    }
+}
+
+fn indirect_blocks(sbi: &Sbi, inode: &Inode, visit: &mut dyn FnMut(Owned) -> bool) -> Result<()> {
+    let root = indirect::numbers(&inode.i_block);
+    // The data of the resize inode are the reserved descriptor blocks, which group metadata owns;
+    // only its double indirect block is its own.
+    if inode.ino == Ino::RESIZE {
+        root.get(13)
+            .filter(|n| n.get() != 0)
+            .map(|n| visit(tree_block(Pblk(n.get().into()))));
+        return Ok(());
+    }
+    let log = sbi.geometry().block_size.log2() - 2;
+    let mut lblk = 0u64;
+    let mut first_error = Ok(());
+    for (i, number) in root.iter().map(|n| n.get()).enumerate() {
+        let level = i.saturating_sub(11) as u32;
+        if number != 0 {
+            first_error = first_error.and(table(sbi, number, level, log, lblk, visit));
+        }
+        lblk += 1 << (log * level);
+    }
+    first_error
+}
+
+/// `level` 0 is a block of data; above it, a table of numbers of the level below.
+fn table(
+    sbi: &Sbi,
+    number: u32,
+    level: u32,
+    log: u32,
+    lblk: u64,
+    visit: &mut dyn FnMut(Owned) -> bool,
+) -> Result<()> {
+    let block = Pblk(number.into());
+    if level == 0 {
+        let lblk = Some(Lblk(lblk.min(u32::MAX.into()) as u32));
+        visit(Owned {
+            start: block,
+            len: 1,
+            lblk,
+            unwritten: false,
+        });
+        return Ok(());
+    }
+    if !visit(tree_block(block)) {
+        return Ok(());
+    }
+    let data = indirect::read_table(sbi, block)?;
+    let mut first_error = Ok(());
+    for (i, below) in indirect::numbers(&data).iter().map(|n| n.get()).enumerate() {
+        if below != 0 {
+            let at = lblk + ((i as u64) << (log * (level - 1)));
+            first_error = first_error.and(table(sbi, below, level - 1, log, at, visit));
+        }
+    }
+    first_error
+}

@@ -1,0 +1,245 @@
+//! Directories: every name leads to an inode in use and is found where it lies; every inode has as
+//! many names as it says, every directory one parent.
+
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+
+use super::table::Table;
+use super::{Checker, Issue};
+use crate::dir::{self, DirEntry};
+use crate::inode::{Inode, iget};
+use crate::{htree, namei};
+
+/// Names of one directory that are compared with one another: 128 MiB of hashes.
+const NAMES_MAX: usize = 1 << 24;
+
+/// Where each directory hangs: eight bytes a directory.
+#[derive(Debug, Default)]
+pub(super) struct Parents {
+    /// (directory, the directory that names it), in the order they were met.
+    named: Vec<(Ino, Ino)>,
+}
+
+impl Checker<'_> {
+    /// Counts the names in `dir`, and with `tell` checks them.
+    pub(super) fn directory(&mut self, table: &mut Table, dir: &Inode, tell: bool) {
+        let entries = match dir::read_dir(self.shared, dir) {
+            Ok(entries) => entries,
+            Err(error) => return self.report_once(tell, Some(dir.ino), error),
+        };
+        let mut hashes = Vec::new();
+        let (mut dots, mut doubled) = (0, false);
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.report_once(tell, Some(dir.ino), error);
+                    continue;
+                }
+            };
+            match entry.name.as_slice() {
+                b"." | b".." => dots += 1,
+                _ if tell && hashes.len() < NAMES_MAX => hashes.push(hash(&entry.name)),
+                _ => {}
+            }
+            self.name(table, dir, &entry, tell);
+        }
+        if tell && dots != 2 {
+            let damage = uext4_ondisk::Damage::Directory {
+                ino: dir.ino,
+                why: "lacks \".\" or \"..\"",
+            };
+            self.report(Issue::Damage { ino: None, damage });
+        }
+        hashes.sort_unstable();
+        doubled |= hashes.windows(2).any(|w| w[0] == w[1]);
+        if doubled {
+            self.duplicates(dir, &hashes);
+        }
+    }
+
+    fn name(&mut self, table: &mut Table, dir: &Inode, entry: &DirEntry, tell: bool) {
+        if let Some(seen) = table.entry(entry.ino) {
+            seen.names = seen.names.saturating_add(1);
+        }
+        if !tell {
+            return;
+        }
+        match entry.name.as_slice() {
+            b"." => {
+                if entry.ino != dir.ino {
+                    let why = "\".\" leads elsewhere";
+                    let damage = uext4_ondisk::Damage::Directory { ino: dir.ino, why };
+                    self.report(Issue::Damage { ino: None, damage });
+                }
+                return;
+            }
+            b".." => {
+                self.dot_dots.named.push((dir.ino, entry.ino));
+                return;
+            }
+            _ => {}
+        }
+        let Ok(inode) = iget(self.sbi, entry.ino) else {
+            let name = entry.name.clone();
+            return self.report(Issue::DanglingName {
+                dir: dir.ino,
+                name,
+                ino: entry.ino,
+            });
+        };
+        if inode.links == 0 {
+            let name = entry.name.clone();
+            return self.report(Issue::DanglingName {
+                dir: dir.ino,
+                name,
+                ino: entry.ino,
+            });
+        }
+        if let Some(recorded) = entry.file_type.filter(|t| *t != inode.file_type) {
+            let (name, actual) = (entry.name.clone(), inode.file_type);
+            self.report(Issue::NameType {
+                dir: dir.ino,
+                name,
+                recorded,
+                actual,
+            });
+        }
+        if inode.file_type == FileType::Directory {
+            self.parents.named.push((entry.ino, dir.ino));
+        }
+        self.found_by_hash(dir, entry);
+    }
+
+    /// In a hashed directory a look-up must find the name.
+    fn found_by_hash(&mut self, dir: &Inode, entry: &DirEntry) {
+        // Names under encryption and case folding are hashed in a form that needs key or table.
+        let opaque = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
+        if !dir::is_dx(self.sbi, dir)
+            || dir.flags.intersects(opaque)
+            || dir.has(InodeFlags::INLINE_DATA)
+        {
+            return;
+        }
+        match htree::lookup(self.sbi, dir, &entry.name) {
+            Ok(Some(ino)) if ino == entry.ino => {}
+            Ok(_) => self.report(Issue::NameNotFound {
+                dir: dir.ino,
+                name: entry.name.clone(),
+            }),
+            Err(error) => self.report_error(Some(dir.ino), error),
+        }
+    }
+
+    /// Reads the directory again and reports every name whose hash came twice and which is there
+    /// twice.
+    fn duplicates(&mut self, dir: &Inode, sorted: &[u64]) {
+        let Ok(entries) = dir::read_dir(self.shared, dir) else {
+            return;
+        };
+        let twice = |h: u64| {
+            let from = sorted.partition_point(|x| *x < h);
+            sorted.get(from + 1) == Some(&h)
+        };
+        let mut names: Vec<Vec<u8>> = entries
+            .filter_map(Result::ok)
+            .map(|e| e.name)
+            .filter(|n| twice(hash(n)))
+            .take(NAMES_MAX / 64)
+            .collect();
+        names.sort_unstable();
+        for pair in names.chunk_by(|a, b| a == b).filter(|same| same.len() > 1) {
+            self.report(Issue::DuplicateName {
+                dir: dir.ino,
+                name: pair[0].clone(),
+            });
+        }
+    }
+
+    /// Compares the counted names of one window of inodes with what the inodes say.
+    pub(super) fn link_counts(&mut self, table: &Table) {
+        for group in table.groups() {
+            let first = group * self.sbi.geometry().inodes_per_group.get() + 1;
+            for (i, seen) in table.group(uext4_ondisk::GroupNr(group)).iter().enumerate() {
+                let ino = Ino(first + i as u32);
+                let hidden = ino.0 < self.sbi.geometry().first_ino && ino != Ino::ROOT;
+                if !seen.used || hidden || namei::is_hidden(self.sbi, ino) {
+                    continue;
+                }
+                let many_subdirs = seen.is_dir && seen.stored == 1 && seen.names > 2;
+                if seen.names == 0 && !self.orphans.contains(&ino) {
+                    self.report(Issue::Unreachable { ino });
+                } else if seen.names != seen.stored && seen.names != u16::MAX && !many_subdirs {
+                    let (stored, counted) = (seen.stored, seen.names.into());
+                    self.report(Issue::LinkCount {
+                        ino,
+                        stored,
+                        counted,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Every directory has one parent, its ".." leads there, and the way up ends at the root.
+    pub(super) fn check_parents(&mut self) {
+        let mut parents = std::mem::take(&mut self.parents.named);
+        parents.sort_by_key(|(dir, _)| *dir);
+        for pair in parents.windows(2).filter(|w| w[0].0 == w[1].0) {
+            self.report(Issue::SecondParent {
+                dir: pair[0].0,
+                parent: pair[1].1,
+            });
+        }
+        let parent_of = |dir: Ino| {
+            let at = parents.partition_point(|(d, _)| *d < dir);
+            parents.get(at).filter(|(d, _)| *d == dir).map(|(_, p)| *p)
+        };
+        let dot_dots = std::mem::take(&mut self.dot_dots.named);
+        for &(dir, found) in &dot_dots {
+            let parent = if dir == Ino::ROOT {
+                Some(Ino::ROOT)
+            } else {
+                parent_of(dir)
+            };
+            if let Some(parent) = parent.filter(|p| *p != found) {
+                self.report(Issue::DotDot { dir, found, parent });
+            }
+        }
+        self.check_ways_up(&parents, parent_of);
+    }
+
+    /// Marks what reaches the root; a directory whose way up ends in a circle does not.
+    fn check_ways_up(&mut self, parents: &[(Ino, Ino)], parent_of: impl Fn(Ino) -> Option<Ino>) {
+        let place = |dir: Ino| parents.binary_search_by_key(&dir, |(d, _)| *d).ok();
+        let mut known = vec![false; parents.len()];
+        let mut way = Vec::new();
+        for &(start, _) in parents {
+            let mut at = start;
+            way.clear();
+            // Longer than there are directories: a circle.
+            while at != Ino::ROOT && way.len() <= parents.len() {
+                let Some(i) = place(at).filter(|&i| !known[i]) else {
+                    break;
+                };
+                known[i] = true;
+                way.push(i);
+                let Some(up) = parent_of(at) else { break };
+                at = up;
+                if way.first() == place(at).as_ref() && at != Ino::ROOT {
+                    self.report(Issue::Unreachable { ino: start });
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(name);
+    hasher.finish()
+}

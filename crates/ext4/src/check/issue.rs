@@ -1,0 +1,382 @@
+//! What a check can find: one variant a kind, each with the numbers that show it.
+
+use std::fmt;
+
+use uext4_ondisk::inode::FileType;
+use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Issue {
+    /// A structure does not parse, or its checksum is wrong.
+    Damage {
+        /// The inode it belongs to, if one does.
+        ino: Option<Ino>,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// A block has two owners.
+    SharedBlock {
+        /// The first such block of the run.
+        block: Pblk,
+        /// The second owner; none for group metadata.
+        ino: Option<Ino>,
+    },
+    /// Blocks in use that the bitmap calls free.
+    BlocksNotMarked {
+        /// The group.
+        group: GroupNr,
+        /// How many.
+        count: u32,
+        /// The first.
+        first: Pblk,
+    },
+    /// Blocks the bitmap calls used, which nothing owns.
+    BlocksUnowned {
+        /// The group.
+        group: GroupNr,
+        /// How many.
+        count: u32,
+        /// The first.
+        first: Pblk,
+    },
+    /// The inode bitmap and the inode table disagree.
+    InodeBitmap {
+        /// The inode.
+        ino: Ino,
+        /// What the bitmap says.
+        marked: bool,
+    },
+    /// The bits of a bitmap past the end of its group are not all set.
+    BitmapPadding {
+        /// The group.
+        group: GroupNr,
+        /// Block bitmap or inode bitmap.
+        what: &'static str,
+    },
+    /// The superblock says that errors were found and not yet repaired.
+    ErrorState {
+        /// `s_error_count`.
+        count: u32,
+    },
+    /// A count in a group descriptor is wrong.
+    GroupCount {
+        /// The group.
+        group: GroupNr,
+        /// The field.
+        field: &'static str,
+        /// As stored.
+        stored: u32,
+        /// As counted.
+        counted: u32,
+    },
+    /// A count in the superblock is wrong.
+    TotalCount {
+        /// The field.
+        field: &'static str,
+        /// As stored.
+        stored: u64,
+        /// As counted.
+        counted: u64,
+    },
+    /// `i_blocks` does not match what the inode owns.
+    InodeBlocks {
+        /// The inode.
+        ino: Ino,
+        /// As stored, in 512-byte units.
+        stored: u64,
+        /// As counted.
+        counted: u64,
+    },
+    /// `i_size` ends before the last block that is mapped and written, or is no whole number of
+    /// blocks in a directory.
+    InodeSize {
+        /// The inode.
+        ino: Ino,
+        /// As stored.
+        size: u64,
+        /// Bytes its mapped blocks reach to.
+        mapped_to: u64,
+    },
+    /// The link count is not the number of names.
+    LinkCount {
+        /// The inode.
+        ino: Ino,
+        /// As stored.
+        stored: u16,
+        /// As counted.
+        counted: u32,
+    },
+    /// An inode in use that no directory names.
+    Unreachable {
+        /// The inode.
+        ino: Ino,
+    },
+    /// A name that leads to an inode not in use.
+    DanglingName {
+        /// The directory.
+        dir: Ino,
+        /// The name as stored.
+        name: Vec<u8>,
+        /// Where it leads.
+        ino: Ino,
+    },
+    /// A name whose recorded type is not its inode's.
+    NameType {
+        /// The directory.
+        dir: Ino,
+        /// The name as stored.
+        name: Vec<u8>,
+        /// Recorded type.
+        recorded: FileType,
+        /// The inode's type.
+        actual: FileType,
+    },
+    /// The same name twice in a directory.
+    DuplicateName {
+        /// The directory.
+        dir: Ino,
+        /// The name as stored.
+        name: Vec<u8>,
+    },
+    /// A directory with two names.
+    SecondParent {
+        /// The directory.
+        dir: Ino,
+        /// The second directory that names it.
+        parent: Ino,
+    },
+    /// `..` leads elsewhere than to the parent.
+    DotDot {
+        /// The directory.
+        dir: Ino,
+        /// Where its `..` leads.
+        found: Ino,
+        /// The directory that names it.
+        parent: Ino,
+    },
+    /// A name that a look-up does not find, or finds as another inode: it lies in the wrong leaf.
+    NameNotFound {
+        /// The directory.
+        dir: Ino,
+        /// The name as stored.
+        name: Vec<u8>,
+    },
+    /// The reference count of a shared attribute block is wrong.
+    XattrRefcount {
+        /// The block.
+        block: Pblk,
+        /// As stored.
+        stored: u32,
+        /// As counted.
+        counted: u32,
+    },
+}
+
+impl Issue {
+    /// A stable word for this kind, for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Damage { .. } => "damage",
+            Self::SharedBlock { .. } => "shared-block",
+            Self::BlocksNotMarked { .. } => "blocks-not-marked",
+            Self::BlocksUnowned { .. } => "blocks-unowned",
+            Self::InodeBitmap { .. } => "inode-bitmap",
+            Self::BitmapPadding { .. } => "bitmap-padding",
+            Self::ErrorState { .. } => "error-state",
+            Self::GroupCount { .. } => "group-count",
+            Self::TotalCount { .. } => "total-count",
+            Self::InodeBlocks { .. } => "inode-blocks",
+            Self::InodeSize { .. } => "inode-size",
+            Self::LinkCount { .. } => "link-count",
+            Self::Unreachable { .. } => "unreachable",
+            Self::DanglingName { .. } => "dangling-name",
+            Self::NameType { .. } => "name-type",
+            Self::DuplicateName { .. } => "duplicate-name",
+            Self::SecondParent { .. } => "second-parent",
+            Self::DotDot { .. } => "dot-dot",
+            Self::NameNotFound { .. } => "name-not-found",
+            Self::XattrRefcount { .. } => "xattr-refcount",
+        }
+    }
+
+    /// The inode concerned, if one is.
+    pub fn ino(&self) -> Option<Ino> {
+        match self {
+            Self::Damage { ino, .. } | Self::SharedBlock { ino, .. } => *ino,
+            Self::InodeBitmap { ino, .. }
+            | Self::InodeBlocks { ino, .. }
+            | Self::InodeSize { ino, .. }
+            | Self::LinkCount { ino, .. }
+            | Self::Unreachable { ino } => Some(*ino),
+            Self::DanglingName { dir, .. }
+            | Self::NameType { dir, .. }
+            | Self::DuplicateName { dir, .. }
+            | Self::SecondParent { dir, .. }
+            | Self::DotDot { dir, .. }
+            | Self::NameNotFound { dir, .. } => Some(*dir),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damage {
+                ino: Some(ino),
+                damage,
+            } => write!(f, "inode {ino}: {damage}"),
+            Self::Damage { ino: None, damage } => damage.fmt(f),
+            Self::SharedBlock {
+                block,
+                ino: Some(ino),
+            } => {
+                write!(f, "block {block}: has another owner beside inode {ino}")
+            }
+            Self::SharedBlock { block, ino: None } => {
+                write!(
+                    f,
+                    "block {block}: two structures of the group metadata claim it"
+                )
+            }
+            Self::BlocksNotMarked {
+                group,
+                count,
+                first,
+            } => {
+                write!(
+                    f,
+                    "group {group}: {count} blocks in use are marked free, first {first}"
+                )
+            }
+            Self::BlocksUnowned {
+                group,
+                count,
+                first,
+            } => {
+                write!(
+                    f,
+                    "group {group}: {count} blocks marked used have no owner, first {first}"
+                )
+            }
+            Self::InodeBitmap { ino, marked: true } => {
+                write!(f, "inode {ino}: marked used in the bitmap, but is not")
+            }
+            Self::InodeBitmap { ino, marked: false } => {
+                write!(f, "inode {ino}: in use, but marked free in the bitmap")
+            }
+            Self::BitmapPadding { group, what } => {
+                write!(f, "group {group}: the {what} is not padded with ones")
+            }
+            Self::ErrorState { count } => {
+                write!(f, "superblock: marked as having errors ({count} recorded)")
+            }
+            Self::GroupCount {
+                group,
+                field,
+                stored,
+                counted,
+            } => {
+                write!(f, "group {group}: {field} is {stored}, counted {counted}")
+            }
+            Self::TotalCount {
+                field,
+                stored,
+                counted,
+            } => {
+                write!(f, "superblock: {field} is {stored}, counted {counted}")
+            }
+            _ => self.fmt_inode(f),
+        }
+    }
+}
+
+impl Issue {
+    fn fmt_inode(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InodeBlocks {
+                ino,
+                stored,
+                counted,
+            } => {
+                write!(f, "inode {ino}: i_blocks is {stored}, counted {counted}")
+            }
+            Self::InodeSize {
+                ino,
+                size,
+                mapped_to,
+            } => {
+                write!(
+                    f,
+                    "inode {ino}: i_size is {size}, its blocks reach to {mapped_to}"
+                )
+            }
+            Self::LinkCount {
+                ino,
+                stored,
+                counted,
+            } => {
+                write!(
+                    f,
+                    "inode {ino}: link count is {stored}, {counted} names lead to it"
+                )
+            }
+            Self::Unreachable { ino } => write!(f, "inode {ino}: in use, but no name leads to it"),
+            Self::DanglingName { dir, name, ino } => {
+                write!(
+                    f,
+                    "directory {dir}: \"{}\" leads to unused inode {ino}",
+                    name.escape_ascii()
+                )
+            }
+            Self::NameType {
+                dir,
+                name,
+                recorded,
+                actual,
+            } => write!(
+                f,
+                "directory {dir}: \"{}\" is recorded as {recorded:?}, is {actual:?}",
+                name.escape_ascii()
+            ),
+            Self::DuplicateName { dir, name } => {
+                write!(
+                    f,
+                    "directory {dir}: \"{}\" is there twice",
+                    name.escape_ascii()
+                )
+            }
+            Self::SecondParent { dir, parent } => {
+                write!(
+                    f,
+                    "directory {dir}: is named a second time, by directory {parent}"
+                )
+            }
+            Self::DotDot { dir, found, parent } => {
+                write!(
+                    f,
+                    "directory {dir}: \"..\" leads to {found}, its parent is {parent}"
+                )
+            }
+            Self::NameNotFound { dir, name } => write!(
+                f,
+                "directory {dir}: a look-up does not find \"{}\": it lies in the wrong block",
+                name.escape_ascii()
+            ),
+            Self::XattrRefcount {
+                block,
+                stored,
+                counted,
+            } => {
+                write!(
+                    f,
+                    "xattr block {block}: reference count is {stored}, counted {counted}"
+                )
+            }
+            // Every other kind is printed by `Display` itself.
+            other => f.write_str(other.kind()),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Is this file system what it says it is? A check of everything, read-only.
+//!
+//! ```text
+//! for each window of blocks:   groups and inodes claim their blocks → compare with the bitmaps
+//! for each window of inodes:   inodes say their links, directories count them → compare
+//! at the end:                  every directory hangs from the root, the totals agree
+//! ```
+//! Memory is bounded by the windows ([`usage::WINDOW_CLUSTERS`], [`table::WINDOW_INODES`]), not by the
+//! file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more than once. Beside them there
+//! are sixteen bytes a directory and sixteen an attribute block of the window. What is wrong is reported as soon as it is found, each issue
+//! once; a wrong structure is not trusted, what lies below it is left out.
+//!
+//! Left out: repair, the contents of files, quota totals, the journal's contents (it is replayed in
+//! memory before anything is looked at).
+
+mod bitmaps;
+mod blocks;
+mod directories;
+mod inodes;
+mod issue;
+mod table;
+mod usage;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::inode::FileType;
+use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID};
+use uext4_ondisk::{GroupNr, Ino, Pblk};
+
+pub use issue::Issue;
+
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::sbi::Sbi;
+use directories::Parents;
+use inodes::GroupInodes;
+use table::Table;
+use usage::Usage;
+
+/// What a check counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Issues reported.
+    pub issues: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Blocks in use.
+    pub blocks_used: u64,
+}
+
+/// Checks the whole file system and shows `report` each issue.
+///
+/// # Errors
+/// Device errors, which say nothing about the file system; damage is an issue, not an error.
+/// [`Error::Unsupported`] if fast commits wait in the journal: bitmaps and counts do not show them.
+pub(crate) fn check(sbi: &Arc<Sbi>, report: &mut dyn FnMut(Issue)) -> Result<Summary> {
+    if sbi.fast_commit().is_some() {
+        let what = "checking while fast commits wait in the journal (mount it once first)".into();
+        return Err(Error::Unsupported { what });
+    }
+    let mut checker = Checker {
+        sbi,
+        shared: sbi,
+        report,
+        summary: Summary::default(),
+        failed: None,
+        usage: Usage::new(0..0),
+        xattr_refs: HashMap::new(),
+        orphans: HashSet::new(),
+        parents: Parents::default(),
+        dot_dots: Parents::default(),
+    };
+    checker.run();
+    match checker.failed {
+        Some(error) => Err(error),
+        None => Ok(checker.summary),
+    }
+}
+
+struct Checker<'a> {
+    sbi: &'a Sbi,
+    shared: &'a Arc<Sbi>,
+    report: &'a mut dyn FnMut(Issue),
+    summary: Summary,
+    /// The first device error; nothing is looked at after it.
+    failed: Option<Error>,
+    usage: Usage,
+    /// References met in this window, by attribute block.
+    xattr_refs: HashMap<Pblk, u32>,
+    orphans: HashSet<Ino>,
+    parents: Parents,
+    dot_dots: Parents,
+}
+
+impl Checker<'_> {
+    fn run(&mut self) {
+        let superblock = self.sbi.superblock();
+        if superblock.s_state.get() & STATE_ERROR != 0 {
+            self.report(Issue::ErrorState {
+                count: superblock.s_error_count.get(),
+            });
+        }
+        match crate::orphan::orphans(self.sbi) {
+            Ok(orphans) => self.orphans = orphans.into_iter().collect(),
+            Err(error) => self.report_error(None, error),
+        }
+        let Some(totals) = self.block_windows() else {
+            return;
+        };
+        self.inode_windows();
+        self.check_parents();
+        self.totals(totals);
+    }
+
+    /// Owners against bitmaps, window by window. Returns free blocks and inodes; none if the groups
+    /// are too damaged to say anything.
+    fn block_windows(&mut self) -> Option<(u64, u64)> {
+        let geometry = self.sbi.geometry();
+        let per_group = u64::from(geometry.clusters_per_group.get());
+        let groups = geometry.groups_count.get();
+        let step = (usage::WINDOW_CLUSTERS / per_group).max(1) as u32;
+        let mut free = (0, 0);
+        for from in (0..groups).step_by(step as usize) {
+            let window = from..from.saturating_add(step).min(groups);
+            let tell = from == 0;
+            self.usage =
+                Usage::new(u64::from(window.start) * per_group..u64::from(window.end) * per_group);
+            for group in (0..groups).map(GroupNr) {
+                if let Some(desc) = self.desc(group, tell) {
+                    self.claim_group(group, &desc, tell);
+                }
+            }
+            for group in (0..groups).map(GroupNr) {
+                if let Some(desc) = self.desc(group, false) {
+                    free.1 += self.group_inodes(group, &desc, tell);
+                }
+                if self.failed.is_some() {
+                    return None;
+                }
+            }
+            self.xattr_refcounts();
+            for group in window.map(GroupNr) {
+                if let Some(desc) = self.desc(group, false) {
+                    free.0 += self.block_bitmap(group, &desc) << geometry.cluster_bits;
+                }
+            }
+        }
+        self.summary.blocks_used = geometry.blocks_count.saturating_sub(free.0);
+        Some(free)
+    }
+
+    /// Claims what the inodes of a group own. With `tell`, inodes and counts are checked and the free
+    /// inodes returned, else 0.
+    fn group_inodes(&mut self, group: GroupNr, desc: &GroupDesc, tell: bool) -> u64 {
+        let inodes = match GroupInodes::read(self.sbi, group, desc) {
+            Ok(inodes) => inodes,
+            Err(error) => {
+                self.report_once(tell, None, error);
+                return 0;
+            }
+        };
+        let (mut marked_count, mut dirs) = (0, 0);
+        for (ino, marked) in inodes.candidates() {
+            marked_count += u32::from(marked);
+            if let Some(inode) = self.used_inode(ino, marked, tell) {
+                dirs += u32::from(inode.file_type == FileType::Directory);
+                self.summary.inodes += u64::from(tell);
+                self.inode_blocks(&inode, tell);
+            }
+        }
+        if !tell {
+            return 0;
+        }
+        if !inodes.is_padded() {
+            self.report(Issue::BitmapPadding {
+                group,
+                what: "inode bitmap",
+            });
+        }
+        self.summary.directories += u64::from(dirs);
+        let free = self.sbi.geometry().inodes_per_group.get() - marked_count;
+        for (field, stored, counted) in [
+            ("free inodes", desc.free_inodes, free),
+            ("used directories", desc.used_dirs, dirs),
+        ] {
+            if stored != counted {
+                self.report(Issue::GroupCount {
+                    group,
+                    field,
+                    stored,
+                    counted,
+                });
+            }
+        }
+        free.into()
+    }
+
+    /// Names against link counts, window by window.
+    fn inode_windows(&mut self) {
+        let geometry = self.sbi.geometry();
+        let per_group = geometry.inodes_per_group.get();
+        let groups = geometry.groups_count.get();
+        let step = (table::WINDOW_INODES / u64::from(per_group)).max(1) as u32;
+        for from in (0..groups).step_by(step as usize) {
+            let window = from..from.saturating_add(step).min(groups);
+            let tell = from == 0;
+            let mut table = Table::new(window.clone(), per_group);
+            self.for_each_used(window, |checker, inode| {
+                let exempt = inode.has(uext4_ondisk::inode::InodeFlags::EA_INODE);
+                if let Some(seen) = table.entry(inode.ino).filter(|_| !exempt) {
+                    seen.used = true;
+                    seen.stored = inode.links;
+                    seen.is_dir = inode.file_type == FileType::Directory;
+                }
+                let _ = checker;
+            });
+            self.for_each_used(0..groups, |checker, inode| {
+                if inode.file_type == FileType::Directory {
+                    checker.directory(&mut table, inode, tell);
+                }
+            });
+            self.link_counts(&table);
+        }
+    }
+
+    /// Calls `f` for every inode in use in some groups; nothing is reported.
+    fn for_each_used(&mut self, groups: Range<u32>, mut f: impl FnMut(&mut Self, &Inode)) {
+        for group in groups.map(GroupNr) {
+            let Some(desc) = self.desc(group, false) else {
+                continue;
+            };
+            let Ok(inodes) = GroupInodes::read(self.sbi, group, &desc) else {
+                continue;
+            };
+            for (ino, marked) in inodes.candidates().filter(|(_, marked)| *marked) {
+                if let Some(inode) = self.used_inode(ino, marked, false) {
+                    f(self, &inode);
+                }
+            }
+            if self.failed.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn desc(&mut self, group: GroupNr, tell: bool) -> Option<GroupDesc> {
+        match self.sbi.group_desc(group) {
+            Ok(desc) => Some(desc),
+            Err(error) => {
+                self.report_once(tell, None, error);
+                None
+            }
+        }
+    }
+
+    /// The superblock's counts; a file system that was in use does not keep them.
+    fn totals(&mut self, (free_blocks, free_inodes): (u64, u64)) {
+        let superblock = self.sbi.superblock();
+        if superblock.s_state.get() & STATE_VALID == 0
+            || superblock.features().incompat.contains(Incompat::RECOVER)
+        {
+            return;
+        }
+        let totals = [
+            ("free blocks", superblock.free_blocks_count(), free_blocks),
+            (
+                "free inodes",
+                superblock.s_free_inodes_count.get().into(),
+                free_inodes,
+            ),
+        ];
+        for (field, stored, counted) in totals {
+            if stored != counted {
+                self.report(Issue::TotalCount {
+                    field,
+                    stored,
+                    counted,
+                });
+            }
+        }
+    }
+
+    fn report(&mut self, issue: Issue) {
+        self.summary.issues += 1;
+        (self.report)(issue);
+    }
+
+    /// Damage becomes an issue; anything else is kept as the reason why the check failed.
+    fn report_error(&mut self, ino: Option<Ino>, error: Error) {
+        match error {
+            Error::Corrupt(damage) => self.report(Issue::Damage { ino, damage }),
+            Error::Device(_) => {
+                self.failed.get_or_insert(error);
+            }
+            // What cannot be judged (encrypted, say) is not wrong.
+            _ => {}
+        }
+    }
+
+    /// As [`Checker::report_error`], but what is wrong is told in the first window only.
+    fn report_once(&mut self, tell: bool, ino: Option<Ino>, error: Error) {
+        if tell || matches!(error, Error::Device(_)) {
+            self.report_error(ino, error);
+        }
+    }
+}
+
+/// The clusters that blocks `start` to `start + len` lie in; the range has been checked.
+fn clusters(sbi: &Sbi, start: Pblk, len: u32) -> Range<u64> {
+    let geometry = sbi.geometry();
+    let first = start.0 - u64::from(geometry.first_data_block);
+    let end = first + u64::from(len);
+    first >> geometry.cluster_bits..end.div_ceil(1 << geometry.cluster_bits)
+}
+
+/// The first block of a cluster.
+fn first_block(sbi: &Sbi, cluster: u64) -> Pblk {
+    let geometry = sbi.geometry();
+    Pblk((cluster << geometry.cluster_bits) + u64::from(geometry.first_data_block))
+}
+
+/// Bit `index` of a bitmap; clear past its end.
+fn bit(bitmap: &[u8], index: u32) -> bool {
+    bitmap
+        .get(index as usize / 8)
+        .is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+}
+
+/// Whether every bit from `from` to the end is set.
+fn all_set(bitmap: &[u8], from: u32) -> bool {
+    (from..bitmap.len() as u32 * 8).all(|i| bit(bitmap, i))
+}

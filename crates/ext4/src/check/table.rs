@@ -1,0 +1,87 @@
+//! What is known of the inodes in a window of groups: six bytes each, and only for groups that have
+//! inodes in use.
+
+use std::ops::Range;
+
+use uext4_ondisk::{GroupNr, Ino};
+
+/// Inodes a window covers at most: 96 MiB.
+pub(super) const WINDOW_INODES: u64 = 1 << 24;
+
+/// What an inode in use was found to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// In use.
+    pub(super) used: bool,
+    /// A directory.
+    pub(super) is_dir: bool,
+    /// `i_links_count`.
+    pub(super) stored: u16,
+    /// Names counted, up to 65,535.
+    pub(super) names: u16,
+}
+
+/// The inodes of some groups.
+#[derive(Debug)]
+pub(super) struct Table {
+    groups: Range<u32>,
+    per_group: u32,
+    seen: Vec<Option<Box<[Seen]>>>,
+}
+
+impl Table {
+    /// Nothing seen yet in `groups`.
+    pub(super) fn new(groups: Range<u32>, per_group: u32) -> Self {
+        let seen = groups.clone().map(|_| None).collect();
+        Self {
+            groups,
+            per_group,
+            seen,
+        }
+    }
+
+    /// The entry of an inode, made if need be; none outside the window.
+    pub(super) fn entry(&mut self, ino: Ino) -> Option<&mut Seen> {
+        let (slot, index) = self.place(ino)?;
+        let per_group = self.per_group as usize;
+        let group = self.seen.get_mut(slot)?;
+        group
+            .get_or_insert_with(|| vec![Seen::default(); per_group].into())
+            .get_mut(index)
+    }
+
+    /// Everything seen in one group.
+    pub(super) fn group(&self, group: GroupNr) -> &[Seen] {
+        let slot = group.0.checked_sub(self.groups.start).map(|s| s as usize);
+        slot.and_then(|s| self.seen.get(s))
+            .and_then(Option::as_deref)
+            .unwrap_or_default()
+    }
+
+    /// The groups this window covers.
+    pub(super) fn groups(&self) -> Range<u32> {
+        self.groups.clone()
+    }
+
+    fn place(&self, ino: Ino) -> Option<(usize, usize)> {
+        let index = ino.0.checked_sub(1)?;
+        let slot = (index / self.per_group).checked_sub(self.groups.start)?;
+        Some((slot as usize, (index % self.per_group) as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_window_is_kept() {
+        let mut table = Table::new(2..4, 8);
+        assert!(table.entry(Ino(16)).is_none());
+        table.entry(Ino(17)).unwrap().used = true;
+        assert!(table.entry(Ino(33)).is_none());
+        assert_eq!(table.group(GroupNr(2)).len(), 8);
+        assert!(table.group(GroupNr(2))[0].used);
+        assert!(table.group(GroupNr(3)).is_empty());
+    }
+}

@@ -1,0 +1,100 @@
+//! The check calls images of the real mke2fs clean, and names what debugfs broke in them.
+
+use std::path::Path;
+use std::process::Command;
+
+use uext4::Issue;
+
+use crate::mke2fs::{make_source, mke2fs};
+use crate::tree::open;
+
+fn issues(image: &Path) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    let summary = open(image).check(&mut |issue| issues.push(issue)).unwrap();
+    assert_eq!(summary.issues, issues.len() as u64);
+    issues
+}
+
+#[test]
+fn images_of_mke2fs_are_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    make_source(&source);
+    let flags: &[&[&str]] = &[
+        &["-t", "ext4"],
+        &["-t", "ext4", "-b", "1024"],
+        &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,uninit_bg"],
+        &["-t", "ext4", "-O", "^flex_bg,^resize_inode,meta_bg"],
+        &["-t", "ext4", "-O", "bigalloc", "-C", "65536"],
+        &["-t", "ext4", "-O", "inline_data"],
+        &[
+            "-t",
+            "ext4",
+            "-O",
+            "sparse_super2,orphan_file,metadata_csum_seed",
+        ],
+        &["-t", "ext4", "-O", "quota,project"],
+        &["-t", "ext3"],
+        &["-t", "ext2", "-b", "1024", "-I", "128"],
+    ];
+    for flags in flags {
+        let _ = std::fs::remove_file(&image);
+        mke2fs(&image, flags, Some(&source), "160M");
+        assert_eq!(issues(&image), [], "{flags:?}");
+    }
+}
+
+/// Breaks a fresh image with debugfs commands and tells the kinds of issues found.
+fn kinds_after(commands: &[&str]) -> Vec<&'static str> {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    std::fs::create_dir_all(source.join("d/e")).unwrap();
+    std::fs::write(source.join("d/file"), vec![7; 50_000]).unwrap();
+    mke2fs(&image, &["-t", "ext4"], Some(&source), "64M");
+    for command in commands {
+        let output = Command::new("debugfs")
+            .args(["-w", "-R", command])
+            .arg(&image)
+            .output();
+        assert!(output.unwrap().status.success(), "{command}");
+    }
+    let mut kinds: Vec<_> = issues(&image).iter().map(Issue::kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+fn what_debugfs_breaks_is_named() {
+    let cases: &[(&str, &[&str])] = &[
+        ("sif d/file links_count 5", &["link-count"]),
+        ("sif d/file blocks 2", &["inode-blocks"]),
+        ("sif d/file size 1", &["inode-size"]),
+        (
+            "sif d/file mode 040644",
+            &["damage", "group-count", "inode-size", "name-type"],
+        ),
+        ("unlink d/file", &["unreachable"]),
+        (
+            "clri d/file",
+            &[
+                "blocks-unowned",
+                "damage",
+                "dangling-name",
+                "group-count",
+                "inode-bitmap",
+            ],
+        ),
+        ("freei d/file", &["group-count", "inode-bitmap"]),
+        ("link d/e f", &["second-parent"]),
+    ];
+    for (command, expected) in cases {
+        let kinds = kinds_after(&[command]);
+        for kind in *expected {
+            assert!(
+                kinds.contains(kind),
+                "{command}: {kind} is not among {kinds:?}"
+            );
+        }
+    }
+}
