@@ -82,7 +82,6 @@ fn what_debugfs_breaks_is_named() {
                 "damage",
                 "dangling-name",
                 "group-count",
-                "inode-bitmap",
             ],
         ),
         ("freei d/file", &["group-count", "inode-bitmap"]),
