@@ -3,6 +3,9 @@
 
 mod dir_hash;
 mod dirs;
+mod fast_commit;
 mod image;
 mod images;
+mod journal;
+mod kernel;
 mod tools;
