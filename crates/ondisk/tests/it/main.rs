@@ -3,7 +3,9 @@
 
 mod dir_hash;
 mod dirs;
+mod docs;
 mod fast_commit;
+mod hostile;
 mod image;
 mod images;
 mod journal;
