@@ -1,8 +1,7 @@
 //! Maps of new files: an extent tree, or direct and indirect blocks, over blocks taken in order.
 
 use uext4_ondisk::extent::{
-    EXT_INIT_MAX_LEN, EXT4_EXT_MAGIC, Extent, ExtentHeader, ExtentIdx, RawExtent, max_entries,
-    update_tail,
+    EXT_INIT_MAX_LEN, Extent, max_entries, put_index, put_leaf, update_tail,
 };
 use uext4_ondisk::inode::{I_BLOCK_LEN, NDIR_BLOCKS};
 use uext4_ondisk::{Ino, Lblk, Pblk};
@@ -24,61 +23,67 @@ pub(crate) struct FileMap {
 }
 
 impl FileMap {
-    /// Blocks the inode owns.
-    pub fn blocks(&self) -> u64 {
-        self.runs.iter().map(|run| run.len).sum::<u64>() + self.meta_blocks
+    /// Blocks the inode owns, in whole clusters.
+    pub fn blocks(&self, plan: &Plan) -> u64 {
+        let data = self.runs.iter().map(|run| plan.whole_clusters(run.len));
+        data.sum::<u64>() + self.meta_blocks * plan.whole_clusters(1)
     }
 }
 
-/// Builds an extent tree for data that is taken already.
+/// Builds an extent tree for data that is taken already; the runs are in logical order.
 ///
 /// # Errors
 /// [`Error::NoSpace`] for a block of the tree.
 pub(crate) fn extent_tree(plan: &mut Plan, ino: Ino, runs: Vec<Run>) -> Result<FileMap, Error> {
     let extents = split_into_extents(&runs);
     let mut i_block = [0; I_BLOCK_LEN];
-    let root_room = usize::from(max_entries(I_BLOCK_LEN, false));
-    if extents.len() <= root_room {
-        let entries: Vec<u8> = extents.iter().flat_map(raw_extent).collect();
-        fill_node(&mut i_block, extents.len(), 0, root_room, &entries);
-        return Ok(FileMap {
-            i_block,
-            runs,
-            meta_blocks: 0,
-        });
+    let root_room = max_entries(I_BLOCK_LEN, false);
+    let in_root = extents.len().min(root_room.into());
+    // Where there are too many, the root keeps the bytes of the first ones behind its index, as it
+    // does when a tree grows.
+    put_leaf(&mut i_block, root_room, &extents[..in_root]);
+    let mut children = Vec::new();
+    if extents.len() > in_root {
+        let goal = runs.first().map_or(0, |run| run.start.saturating_sub(1));
+        children = leaves(plan, ino, &extents, goal)?;
+        if children.len() > root_room.into() {
+            return Err(Error::NoSpace {
+                what: "extent tree",
+                len: children.len() as u64,
+            });
+        }
+        put_index(&mut i_block, root_room, 1, &children);
     }
-    let tail = plan.geometry.csum_seed.is_some();
-    let room = usize::from(max_entries(plan.block_len(), tail));
-    let mut goal = runs.first().map_or(0, |run| run.start.saturating_sub(1));
-    let mut index = Vec::new();
-    for leaf in extents.chunks(room) {
+    Ok(FileMap {
+        i_block,
+        runs,
+        meta_blocks: children.len() as u64,
+    })
+}
+
+/// Puts the extents into leaf blocks looked for from `goal` on.
+fn leaves(
+    plan: &mut Plan,
+    ino: Ino,
+    extents: &[Extent],
+    goal: u64,
+) -> Result<Vec<(Lblk, Pblk)>, Error> {
+    let room = max_entries(plan.block_len(), plan.geometry.csum_seed.is_some());
+    let mut goal = goal;
+    let mut children = Vec::new();
+    for leaf in extents.chunks(room.into()) {
         let block = plan.take_block(goal, "extent tree")?;
         goal = block + 1;
         let mut node = vec![0; plan.block_len()];
-        let entries: Vec<u8> = leaf.iter().flat_map(raw_extent).collect();
-        fill_node(&mut node, leaf.len(), 0, room, &entries);
+        put_leaf(&mut node, room, leaf);
         if let Some(seed) = plan.geometry.csum_seed {
             update_tail(&mut node, seed.inode(ino, GENERATION));
         }
         plan.put(block, node);
-        index.extend_from_slice(ExtentIdx::new(leaf[0].lblk, Pblk(block)).as_bytes());
+        // OK to index: chunks are not empty.
+        children.push((leaf[0].lblk, Pblk(block)));
     }
-    let leaves = extents.len().div_ceil(room);
-    if leaves > root_room {
-        return Err(Error::NoSpace {
-            what: "extent tree",
-            len: leaves as u64,
-        });
-    }
-    // The root held the first extents until there were too many, and nobody wipes what they leave.
-    let first: Vec<u8> = extents[..root_room].iter().flat_map(raw_extent).collect();
-    fill_node(&mut i_block, root_room, 0, root_room, &first);
-    fill_node(&mut i_block, leaves, 1, root_room, &index);
-    Ok(FileMap {
-        i_block,
-        runs,
-        meta_blocks: leaves as u64,
-    })
+    Ok(children)
 }
 
 fn split_into_extents(runs: &[Run]) -> Vec<Extent> {
@@ -101,21 +106,29 @@ fn split_into_extents(runs: &[Run]) -> Vec<Extent> {
     extents
 }
 
-fn raw_extent(extent: &Extent) -> Vec<u8> {
-    RawExtent::new(*extent).as_bytes().to_vec()
+/// Maps at most twelve blocks, given in logical order, without indirect blocks.
+pub(crate) fn direct_map(blocks: &[u64]) -> FileMap {
+    let mut i_block = [0; I_BLOCK_LEN];
+    for (word, &block) in i_block.chunks_exact_mut(4).zip(blocks) {
+        word.copy_from_slice(U32::new(block as u32).as_bytes());
+    }
+    FileMap {
+        i_block,
+        runs: join(blocks),
+        meta_blocks: 0,
+    }
 }
 
-fn fill_node(node: &mut [u8], count: usize, depth: u16, room: usize, entries: &[u8]) {
-    let header = ExtentHeader {
-        eh_magic: EXT4_EXT_MAGIC.into(),
-        eh_entries: (count as u16).into(),
-        eh_max: (room as u16).into(),
-        eh_depth: depth.into(),
-        eh_generation: 0.into(),
-    };
-    let header = header.as_bytes();
-    node[..header.len()].copy_from_slice(header);
-    node[header.len()..header.len() + entries.len()].copy_from_slice(entries);
+/// Single blocks as runs.
+pub(crate) fn join(blocks: &[u64]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &start in blocks {
+        match runs.last_mut() {
+            Some(last) if last.end() == start => last.len += 1,
+            _ => runs.push(Run { start, len: 1 }),
+        }
+    }
+    runs
 }
 
 /// Takes `count` blocks one after the other from `goal` and maps them, each indirect block lying

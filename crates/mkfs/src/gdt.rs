@@ -30,7 +30,7 @@ pub(crate) fn copies(geometry: &Geometry) -> impl Iterator<Item = (Pblk, Range<u
     let with_super = groups.filter(|&g| geometry.has_super(g));
     let whole = with_super
         .filter(move |_| old > 0)
-        .map(move |group| (Pblk(geometry.group_start(group).0 + 1), 0..old));
+        .map(move |group| (Pblk(head(geometry, group).0 + 1), 0..old));
     let per_block = geometry.descs_per_block();
     let meta = (old..blocks).flat_map(move |index| {
         let first = index * per_block;
@@ -40,9 +40,17 @@ pub(crate) fn copies(geometry: &Geometry) -> impl Iterator<Item = (Pblk, Range<u
             .filter(|group| group.0 < geometry.groups_count.get())
             .map(move |group| {
                 let past_super = u64::from(geometry.has_super(group));
-                let start = Pblk(geometry.group_start(group).0 + past_super);
+                let start = Pblk(head(geometry, group).0 + past_super);
                 (start, index..index + 1)
             })
     });
     whole.chain(meta)
+}
+
+/// Where a group's superblock is, or would be.
+fn head(geometry: &Geometry, group: GroupNr) -> Pblk {
+    match group {
+        GroupNr(0) => geometry.superblock_block(),
+        _ => geometry.group_start(group),
+    }
 }

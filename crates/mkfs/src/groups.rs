@@ -13,6 +13,7 @@ use uext4_ondisk::GroupNr;
 use uext4_ondisk::features::Incompat;
 
 use crate::Error;
+use crate::options::Options;
 use crate::plan::Plan;
 use crate::space::Run;
 
@@ -28,25 +29,58 @@ struct Places {
 ///
 /// # Errors
 /// [`Error::NoSpace`].
-pub(crate) fn place(plan: &mut Plan) -> Result<(), Error> {
-    for group in 0..plan.geometry.groups_count.get() {
-        let start = plan.geometry.group_start(GroupNr(group)).0;
-        let len = plan.geometry.group_base_blocks(GroupNr(group)).into();
+pub(crate) fn place(plan: &mut Plan, options: &Options) -> Result<(), Error> {
+    let first_data_block = u64::from(plan.geometry.first_data_block);
+    let groups = plan.geometry.groups_count.get();
+    for group in (0..groups).map(GroupNr) {
+        let start = plan.geometry.group_start(group).0;
+        let len = plan.geometry.group_base_blocks(group).into();
         plan.space.mark(Run { start, len });
     }
-    let flex = plan.features().incompat.contains(Incompat::FLEX_BG);
-    let mut previous = None;
-    for group in 0..plan.geometry.groups_count.get() {
-        let places = if flex {
-            in_flex_group(plan, group, previous)?
-        } else {
-            in_own_group(plan, group)?
-        };
-        let desc = &mut plan.groups[group as usize];
-        desc.block_bitmap.0 = places.block_bitmap;
-        desc.inode_bitmap.0 = places.inode_bitmap;
-        desc.inode_table.0 = places.inode_table;
-        previous = Some(places);
+    let flex = plan.features().incompat.contains(Incompat::FLEX_BG)
+        && plan.geometry.log_groups_per_flex > 0;
+    if flex && options.extended.packed_meta_blocks {
+        pack_all(plan)?;
+    } else {
+        let mut previous = None;
+        for group in 0..groups {
+            let places = if flex {
+                in_flex_group(plan, group, previous)?
+            } else {
+                in_own_group(plan, group)?
+            };
+            let desc = &mut plan.groups[group as usize];
+            desc.block_bitmap.0 = places.block_bitmap;
+            desc.inode_bitmap.0 = places.inode_bitmap;
+            desc.inode_table.0 = places.inode_table;
+            previous = Some(places);
+        }
+    }
+    plan.count_in_clusters();
+    plan.overhead = plan.space.used_clusters() + first_data_block;
+    Ok(())
+}
+
+/// Everything at the start: all block bitmaps, then all inode bitmaps, then all tables.
+fn pack_all(plan: &mut Plan) -> Result<(), Error> {
+    let table_len = u64::from(plan.geometry.itable_blocks());
+    let end = plan.geometry.blocks_count;
+    let mut goal = plan.geometry.first_data_block.into();
+    for (what, len) in [
+        ("block bitmap", 1),
+        ("inode bitmap", 1),
+        ("inode table", table_len),
+    ] {
+        for group in 0..plan.groups.len() {
+            let at = take_at(plan, None, &[(goal, end)], (what, len))?;
+            let desc = &mut plan.groups[group];
+            match what {
+                "block bitmap" => desc.block_bitmap.0 = at,
+                "inode bitmap" => desc.inode_bitmap.0 = at,
+                _ => desc.inode_table.0 = at,
+            }
+            goal = at + len;
+        }
     }
     Ok(())
 }
@@ -120,22 +154,32 @@ fn in_flex_group(plan: &mut Plan, group: u32, previous: Option<Places>) -> Resul
     })
 }
 
+/// With a RAID stride the bitmaps of each group lie one stride further on than those of the group
+/// before, so that they do not all end up on one disk.
 fn in_own_group(plan: &mut Plan, group: u32) -> Result<Places, Error> {
     let geometry = &plan.geometry;
     let start = geometry.group_start(GroupNr(group)).0;
     let end = start + u64::from(geometry.blocks_in_group(GroupNr(group)));
     let base = start + u64::from(geometry.group_base_blocks(GroupNr(group)));
     let table_len = u64::from(geometry.itable_blocks());
-    let mut find = |what, len| {
-        let found = plan.space.find(base, end, len);
+    let stride = u64::from(plan.superblock.s_raid_stride.get());
+    let past_table = base + table_len;
+    let bitmaps = if stride > 0 && past_table < end {
+        past_table + stride * u64::from(group) % (end - past_table)
+    } else {
+        base
+    };
+    let mut find = |from, what, len| {
+        let found = plan.space.find(from, end, len);
+        let found = found.or_else(|| plan.space.find(base, end, len));
         let at = found.ok_or_else(|| no_space(what, len))?;
         // Its own metadata does not make a group's bitmap be written.
         plan.space.mark(Run { start: at, len });
         Ok::<u64, Error>(at)
     };
     Ok(Places {
-        block_bitmap: find("block bitmap", 1)?,
-        inode_bitmap: find("inode bitmap", 1)?,
-        inode_table: find("inode table", table_len)?,
+        block_bitmap: find(bitmaps, "block bitmap", 1)?,
+        inode_bitmap: find(bitmaps, "inode bitmap", 1)?,
+        inode_table: find(base, "inode table", table_len)?,
     })
 }

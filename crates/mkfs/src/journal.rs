@@ -1,10 +1,8 @@
 //! The journal: how long it is, where it goes, and its superblock.
 
-use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::features::Compat;
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, S_IFREG};
-use uext4_ondisk::journal::{
-    BlockType, JournalHeader, JournalIncompat, JournalSuperblock, MIN_JOURNAL_BLOCKS,
-};
+use uext4_ondisk::journal::{BlockType, JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS};
 use uext4_ondisk::superblock::JNL_BACKUP_BLOCKS;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 use zerocopy::little_endian::U32 as LeU32;
@@ -15,7 +13,6 @@ use crate::block_map::{FileMap, extent_tree, indirect_file};
 use crate::extended::size_in_blocks;
 use crate::options::Options;
 use crate::plan::{InodeSpec, Plan};
-use crate::space::Run;
 
 /// Longest journal mke2fs makes, in blocks.
 const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
@@ -82,20 +79,19 @@ fn length(plan: &Plan, options: &Options) -> Result<(u32, u32), Error> {
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let (ring, fast) = length(plan, options)?;
     let len = u64::from(ring + fast);
+    let location = match options.journal.location {
+        _ if options.extended.packed_meta_blocks => Some(0),
+        Some(place) => Some(size_in_blocks(place, plan.geometry.block_size)),
+        None => None,
+    };
     let map = if plan.extents() {
-        let goal = match options.journal.location {
-            Some(place) => size_in_blocks(place, plan.geometry.block_size),
-            None => middle(plan),
-        };
-        let runs = take_runs(plan, goal, len)?;
+        let goal = location.unwrap_or_else(|| middle(plan));
+        let runs = plan.take_blocks(goal, len, "journal")?;
         extent_tree(plan, Ino::JOURNAL, runs)?
     } else {
-        let goal = options
-            .journal
-            .location
-            .map_or(0, |place| size_in_blocks(place, plan.geometry.block_size));
-        indirect_file(plan, len, goal, "journal")?
+        indirect_file(plan, len, location.unwrap_or(0), "journal")?
     };
+    plan.overhead += len.div_ceil(1 << plan.geometry.cluster_bits);
     put_superblock(plan, &map, ring, fast);
     let size = len * plan.block_len() as u64;
     let flags = if plan.extents() {
@@ -108,7 +104,7 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         owner: (0, 0),
         size,
         links: 1,
-        blocks: map.blocks(),
+        blocks: map.blocks(plan),
         flags,
         i_block: map.i_block,
     };
@@ -144,34 +140,6 @@ fn middle(plan: &Plan) -> u64 {
     geometry.group_start(GroupNr(emptiest.unwrap_or(start))).0
 }
 
-/// Takes the next `len` free blocks from `goal` on, however scattered.
-fn take_runs(plan: &mut Plan, goal: u64, len: u64) -> Result<Vec<Run>, Error> {
-    let first = u64::from(plan.geometry.first_data_block);
-    let end = plan.geometry.blocks_count;
-    let mut runs = Vec::new();
-    let mut left = len;
-    let mut from = goal;
-    while left > 0 {
-        let free = plan
-            .space
-            .next_free(from.max(first), end)
-            .or_else(|| plan.space.next_free(first, end))
-            .ok_or(Error::NoSpace {
-                what: "journal",
-                len,
-            })?;
-        let run = Run {
-            start: free.start,
-            len: free.len.min(left),
-        };
-        plan.take(run);
-        from = run.end();
-        left -= run.len;
-        runs.push(run);
-    }
-    Ok(runs)
-}
-
 fn put_superblock(plan: &mut Plan, map: &FileMap, ring: u32, fast: u32) {
     let mut sb = JournalSuperblock::zeroed();
     sb.s_header = JournalHeader::new(BlockType::SuperblockV2, 0);
@@ -181,10 +149,8 @@ fn put_superblock(plan: &mut Plan, map: &FileMap, ring: u32, fast: u32) {
     sb.s_sequence = 1.into();
     sb.s_nr_users = 1.into();
     sb.s_uuid = plan.superblock.s_uuid;
-    if fast > 0 {
-        sb.s_num_fc_blks = fast.into();
-        sb.s_feature_incompat = JournalIncompat::FAST_COMMIT.bits().into();
-    }
+    // The journal's own feature bit is set by the kernel that first uses the area.
+    sb.s_num_fc_blks = fast.into();
     let mut bytes = vec![0; plan.block_len()];
     let raw = sb.as_bytes();
     bytes[..raw.len()].copy_from_slice(raw);
@@ -203,12 +169,6 @@ fn record_in_superblock(plan: &mut Plan, i_block: &[u8; I_BLOCK_LEN], size: u64)
     }
     sb.s_jnl_blocks[15] = ((size >> 32) as u32).into();
     sb.s_jnl_blocks[16] = (size as u32).into();
-}
-
-/// True if the features ask for a journal.
-pub(crate) fn wanted(plan: &Plan) -> bool {
-    debug_assert!(!plan.features().incompat.contains(Incompat::JOURNAL_DEV));
-    plan.features().compat.contains(Compat::HAS_JOURNAL)
 }
 
 #[cfg(test)]

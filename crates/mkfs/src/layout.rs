@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, DescChecksum, GroupDesc, bitmap_checksum,
 };
@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::plan::Plan;
 use crate::resolve::Parameters;
 use crate::space::{Run, SpaceMap};
-use crate::{Error, gdt, groups, journal, resize_inode, root, shape};
+use crate::{Error, gdt, groups, journal, mmp, orphan_file, quota, resize_inode, root, shape};
 
 /// What [`crate::format`] will write.
 #[derive(Clone, Debug)]
@@ -86,16 +86,11 @@ pub fn layout(options: &Options, device_len: u64) -> Result<Layout, Error> {
     let superblock = shape::superblock(&params, options)?;
     let geometry = Geometry::new(&superblock)?;
     let mut plan = Plan::new(geometry, superblock, options.time);
-    groups::place(&mut plan)?;
-    root::create(&mut plan, options)?;
-    if plan.features().compat.contains(Compat::RESIZE_INODE) {
-        resize_inode::create(&mut plan)?;
-    }
-    if journal::wanted(&plan) {
-        journal::create(&mut plan, options)?;
-    }
+    groups::place(&mut plan, options)?;
+    files(&mut plan, options)?;
     let zeroing = zeroing(&plan, options);
-    let zeroed = zeroing.tables || options.tables_read_as_zeroes();
+    // Lazy tables are not told as zeroed even where nothing can be lazy, and so all are.
+    let zeroed = !options.extended.lazy_itable_init || options.tables_read_as_zeroes();
     summarize(&mut plan, zeroed);
     plan.blocks.sort_by_key(|&(block, _)| block);
     Ok(Layout {
@@ -108,6 +103,32 @@ pub fn layout(options: &Options, device_len: u64) -> Result<Layout, Error> {
         blocks: plan.blocks,
         zeroing,
     })
+}
+
+/// Everything the features bring, in the order mke2fs makes it.
+fn files(plan: &mut Plan, options: &Options) -> Result<(), Error> {
+    let Features {
+        compat,
+        incompat,
+        ro_compat,
+    } = plan.features();
+    root::create(plan, options)?;
+    if compat.contains(Compat::RESIZE_INODE) {
+        resize_inode::create(plan)?;
+    }
+    if compat.contains(Compat::HAS_JOURNAL) {
+        journal::create(plan, options)?;
+    }
+    if incompat.contains(Incompat::MMP) {
+        mmp::create(plan, options)?;
+    }
+    if ro_compat.contains(RoCompat::QUOTA) {
+        quota::create(plan, options)?;
+    }
+    if compat.contains(Compat::ORPHAN_FILE) {
+        orphan_file::create(plan, options)?;
+    }
+    Ok(())
 }
 
 fn zeroing(plan: &Plan, options: &Options) -> Zeroing {
@@ -148,12 +169,11 @@ fn summarize(plan: &mut Plan, tables_zeroed: bool) {
         free_inodes += u64::from(desc.free_inodes);
         sum_bitmaps(plan, group, used_inodes);
     }
-    let overhead = overhead_clusters(plan);
     let kbytes = kbytes_written(plan);
     let sb = &mut plan.superblock;
     sb.set_free_blocks_count(free_clusters << plan.geometry.cluster_bits);
     sb.s_free_inodes_count = (free_inodes as u32).into();
-    sb.s_overhead_clusters = (overhead as u32).into();
+    sb.s_overhead_clusters = (plan.overhead as u32).into();
     sb.s_kbytes_written = kbytes.into();
     sb.update_checksum();
 }
@@ -193,19 +213,6 @@ fn sum_bitmaps(plan: &mut Plan, group: GroupNr, used_inodes: u32) {
         let len = plan.geometry.inodes_per_group.get() as usize / 8;
         desc.inode_bitmap_csum = bitmap_checksum(seed, &bits[..len], desc_size);
     }
-}
-
-/// What the kernel's statfs takes off the total: everything but files and directories.
-fn overhead_clusters(plan: &Plan) -> u64 {
-    let geometry = &plan.geometry;
-    let groups = geometry.groups_count.get();
-    let bases: u64 = (0..groups)
-        .map(|group| u64::from(geometry.group_base_blocks(GroupNr(group))))
-        .sum();
-    let tables = u64::from(groups) * (2 + u64::from(geometry.itable_blocks()));
-    let journal: u64 = plan.journal.iter().map(|run| run.len).sum();
-    let blocks = u64::from(geometry.first_data_block) + bases + tables + journal;
-    blocks.div_ceil(1 << geometry.cluster_bits)
 }
 
 /// KiB of metadata the format writes, zeroes apart. Only file systems with something of ext4 count.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use uext4_ondisk::features::{Features, Incompat};
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc};
 use uext4_ondisk::inode::{
-    FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RAW_INODE_LEN, RawInode,
-    Timestamp, update_checksum,
+    FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode, Timestamp,
+    update_checksum,
 };
 use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::xattr::{XATTR_IBODY_HEADER_LEN, put_ibody_header};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
-use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::space::{Run, SpaceMap};
@@ -33,6 +33,18 @@ pub(crate) struct Plan {
     pub blocks: Vec<(Pblk, Vec<u8>)>,
     /// Blocks of the journal, in the order of the log.
     pub journal: Vec<Run>,
+    /// Clusters of superblocks, descriptors, bitmaps, inode tables and the journal.
+    pub overhead: u64,
+    /// What each inode that quotas count takes.
+    pub usage: Vec<Usage>,
+}
+
+/// One inode's share of its owner's quota.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Uid and gid.
+    pub owner: (u32, u32),
+    pub bytes: u64,
 }
 
 /// An inode before it has bytes.
@@ -42,7 +54,7 @@ pub(crate) struct InodeSpec {
     pub owner: (u32, u32),
     pub size: u64,
     pub links: u16,
-    /// Blocks it owns, those that map the others included.
+    /// Blocks it owns, those that map the others included, counted in whole clusters.
     pub blocks: u64,
     pub flags: InodeFlags,
     pub i_block: [u8; I_BLOCK_LEN],
@@ -67,7 +79,7 @@ impl Plan {
             last.flags &= !BG_BLOCK_UNINIT;
         }
         Self {
-            space: SpaceMap::new(geometry.cluster_bits),
+            space: SpaceMap::new(0),
             geometry,
             superblock,
             time,
@@ -75,6 +87,8 @@ impl Plan {
             inodes: BTreeMap::new(),
             blocks: Vec::new(),
             journal: Vec::new(),
+            overhead: 0,
+            usage: Vec::new(),
         }
     }
 
@@ -107,6 +121,61 @@ impl Plan {
         }
     }
 
+    /// From here on whole clusters are taken. The groups' own metadata shares them freely.
+    pub fn count_in_clusters(&mut self) {
+        if self.geometry.cluster_bits > 0 {
+            self.space = self.space.in_clusters(self.geometry.cluster_bits);
+        }
+    }
+
+    /// `blocks` rounded up to whole clusters.
+    pub fn whole_clusters(&self, blocks: u64) -> u64 {
+        blocks.next_multiple_of(1 << self.geometry.cluster_bits)
+    }
+
+    /// The first inode not in use yet.
+    pub fn next_inode(&self) -> Ino {
+        let last = self.inodes.last_key_value();
+        Ino(last.map_or(Ino::GOOD_OLD_FIRST.0, |(&ino, _)| ino + 1))
+    }
+
+    /// Takes the next `len` free blocks from `goal` on, however scattered, and after the last free
+    /// block those from the start.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] for `what`.
+    pub fn take_blocks(
+        &mut self,
+        goal: u64,
+        len: u64,
+        what: &'static str,
+    ) -> Result<Vec<Run>, Error> {
+        let first = u64::from(self.geometry.first_data_block);
+        let end = self.geometry.blocks_count;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut left = len;
+        let mut from = goal >> self.geometry.cluster_bits << self.geometry.cluster_bits;
+        while left > 0 {
+            let free = self
+                .space
+                .next_free(from.max(first), end)
+                .or_else(|| self.space.next_free(first, end))
+                .ok_or(Error::NoSpace { what, len })?;
+            let run = Run {
+                start: free.start,
+                len: free.len.min(left),
+            };
+            self.take(run);
+            from = run.end();
+            left -= run.len;
+            match runs.last_mut() {
+                Some(last) if last.end() == run.start => last.len += run.len,
+                _ => runs.push(run),
+            }
+        }
+        Ok(runs)
+    }
+
     /// Takes the first free block at or after `goal`, else the first free one at all.
     ///
     /// # Errors
@@ -114,6 +183,7 @@ impl Plan {
     pub fn take_block(&mut self, goal: u64, what: &'static str) -> Result<u64, Error> {
         let first = u64::from(self.geometry.first_data_block);
         let end = self.geometry.blocks_count;
+        let goal = goal >> self.geometry.cluster_bits << self.geometry.cluster_bits;
         let block = self
             .space
             .find(goal.max(first), end, 1)
@@ -126,11 +196,20 @@ impl Plan {
         Ok(block)
     }
 
-    /// First block after the inode table of the first group: where blocks of the inodes in it are
-    /// looked for.
-    pub fn goal_of_first_inodes(&self) -> u64 {
-        let table = self.groups.first().map_or(0, |desc| desc.inode_table.0);
-        table + u64::from(self.geometry.itable_blocks())
+    /// Takes block `index` of a file whose other `blocks` are taken already or 0: within the cluster
+    /// of a neighbour where that has one, else the first free one from `goal` on.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn take_in_file(&mut self, blocks: &[u64], index: usize, goal: u64) -> Result<u64, Error> {
+        let ratio = 1usize << self.geometry.cluster_bits;
+        let first = index / ratio * ratio;
+        let mates = blocks.iter().enumerate().skip(first).take(ratio);
+        let mate = mates.into_iter().find(|&(_, &block)| block != 0);
+        match mate {
+            Some((at, &block)) => Ok(block + index as u64 - at as u64),
+            None => self.take_block(goal, "quota file"),
+        }
     }
 
     /// Records what a block will hold.
@@ -180,12 +259,26 @@ impl Plan {
     pub fn put_raw_inode(&mut self, ino: Ino, raw: &RawInode) {
         let size = usize::from(self.geometry.inode_size);
         let mut bytes = vec![0; size];
-        let len = size.min(RAW_INODE_LEN);
-        bytes[..len].copy_from_slice(&raw.as_bytes()[..len]);
+        raw.store(&mut bytes);
         if let Some(seed) = self.geometry.csum_seed {
             update_checksum(&mut bytes, seed, ino, GENERATION);
         }
         self.inodes.insert(ino.0, bytes);
+    }
+
+    /// Gives an inode an empty set of attributes, where it has room for one.
+    pub fn put_attribute_magic(&mut self, ino: Ino) {
+        let at = GOOD_OLD_INODE_SIZE + usize::from(FULL_EXTRA_ISIZE);
+        let seed = self.geometry.csum_seed;
+        let Some(bytes) = self.inodes.get_mut(&ino.0) else {
+            return;
+        };
+        if at + XATTR_IBODY_HEADER_LEN <= bytes.len() {
+            put_ibody_header(&mut bytes[at..]);
+        }
+        if let Some(seed) = seed {
+            update_checksum(bytes, seed, ino, GENERATION);
+        }
     }
 
     /// Counts an inode that is a directory.

@@ -24,16 +24,14 @@ pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
     let backups: Vec<u64> = (1..geometry.groups_count.get())
         .map(GroupNr)
         .filter(|&group| geometry.has_super(group))
-        .map(|group| geometry.group_start(group).0)
+        // Relative to the primary copy, as the kernel reckons: the first block of group 0 is not its
+        // start where clusters make the boot block part of it.
+        .map(|group| u64::from(group.0) * u64::from(geometry.blocks_per_group.get()))
         .collect();
-    let first = geometry.group_start(GroupNr(0)).0;
-    // Near the inode; an empty one goes anywhere.
-    let goal = if reserved > 0 {
-        plan.goal_of_first_inodes()
-    } else {
-        0
-    };
-    let double = plan.take_block(goal, "resize inode")?;
+    let first = geometry.superblock_block().0;
+    // Past the metadata of the first group, were it packed without gaps from block 3 on.
+    let goal = 3 + geometry.gdt_blocks() + reserved + geometry.itable_blocks();
+    let double = plan.take_block(goal.into(), "resize inode")?;
     let mut slots = vec![U32::ZERO; per_block as usize];
     for index in plan.geometry.gdt_blocks()..plan.geometry.gdt_blocks() + reserved {
         // Past the superblock's block.
@@ -41,7 +39,7 @@ pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
         slots[(index % per_block) as usize] = ((first + offset) as u32).into();
         let mut indirect = vec![U32::ZERO; per_block as usize];
         for (slot, start) in indirect.iter_mut().zip(&backups) {
-            *slot = ((start + offset) as u32).into();
+            *slot = ((start + first + offset) as u32).into();
         }
         plan.put(first + offset, indirect.as_bytes().to_vec());
     }
@@ -56,7 +54,8 @@ pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
         owner: (0, 0),
         size: addressable * plan.block_len() as u64,
         links: 1,
-        blocks: 1 + u64::from(reserved) * (1 + backups.len() as u64),
+        // Each of its blocks counts as a cluster, shared as they are.
+        blocks: (1 + u64::from(reserved) * (1 + backups.len() as u64)) * plan.whole_clusters(1),
         flags: InodeFlags::empty(),
         i_block,
     };

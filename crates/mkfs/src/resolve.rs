@@ -54,7 +54,9 @@ impl Parameters {
         check_inode_size(inode_size, block_size)?;
         let features = features(options, blocks, block_size, inode_size)?;
         let cluster_bits = cluster_bits(options, features, block_size)?;
-        let ratio = options.inode_ratio.unwrap_or(profile::inode_ratio(&types));
+        let cluster_len = u64::from(block_size.bytes()) << cluster_bits;
+        let default_ratio = profile::inode_ratio(&types).max(cluster_len);
+        let ratio = options.inode_ratio.unwrap_or(default_ratio);
         Ok(Self {
             block_size,
             cluster_bits,
@@ -110,6 +112,15 @@ fn features(
     if features.metadata_csum() {
         features.ro_compat.remove(RoCompat::GDT_CSUM);
     }
+    let quota = features.ro_compat.contains(RoCompat::QUOTA);
+    if quota
+        && options
+            .extended
+            .quota_types
+            .is_some_and(|types| types.project)
+    {
+        features.ro_compat |= RoCompat::PROJECT;
+    }
     if blocks > u64::from(u32::MAX) {
         if !features.incompat.contains(Incompat::BIT64) {
             return Err(Error::TooLarge {
@@ -120,10 +131,13 @@ fn features(
         // Its indirect blocks cannot name a block past 2³².
         features.compat.remove(Compat::RESIZE_INODE);
     }
-    if crate::journal::default_blocks(blocks).is_none() && options.journal.size_mib.is_none() {
-        features.compat.remove(Compat::HAS_JOURNAL);
-    }
     check_features(features, inode_size)?;
+    let too_small = crate::journal::default_blocks(blocks).is_none();
+    if too_small && options.journal.size_mib.is_none() {
+        features
+            .compat
+            .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE);
+    }
     Ok(features)
 }
 
@@ -134,11 +148,21 @@ fn check_features(features: Features, inode_size: u16) -> Result<(), Error> {
         ro_compat,
     } = features;
     let small_inodes = usize::from(inode_size) == GOOD_OLD_INODE_SIZE;
-    let rules: [(&'static str, bool, &'static str); 7] = [
+    let rules: [(&'static str, bool, &'static str); 8] = [
         (
             "meta_bg",
             incompat.contains(Incompat::META_BG) && compat.contains(Compat::RESIZE_INODE),
             "excludes resize_inode",
+        ),
+        (
+            "resize_inode",
+            compat.contains(Compat::RESIZE_INODE) && !ro_compat.contains(RoCompat::SPARSE_SUPER),
+            "needs sparse_super",
+        ),
+        (
+            "64bit",
+            incompat.contains(Incompat::BIT64) && !incompat.contains(Incompat::EXTENTS),
+            "needs extent",
         ),
         (
             "bigalloc",
@@ -163,11 +187,6 @@ fn check_features(features: Features, inode_size: u16) -> Result<(), Error> {
         (
             "orphan_file",
             compat.contains(Compat::ORPHAN_FILE) && !compat.contains(Compat::HAS_JOURNAL),
-            "needs has_journal",
-        ),
-        (
-            "fast_commit",
-            compat.contains(Compat::FAST_COMMIT) && !compat.contains(Compat::HAS_JOURNAL),
             "needs has_journal",
         ),
     ];

@@ -1,19 +1,14 @@
 //! The root directory, lost+found, and the inodes that are used without being files.
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::dir_entry::{
-    DIR_ENTRY_HEADER_LEN, DIR_TAIL_LEN, DirEntryHeader, encode_rec_len, file_type_code,
-    rec_len_for, update_tail,
-};
+use uext4_ondisk::dir_entry::{DIR_TAIL_LEN, put, rec_len_for, update_tail};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, InodeFlags, NDIR_BLOCKS, RawInode, S_IFDIR};
-use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::block_map::{FileMap, extent_tree, indirect_file};
 use crate::options::Options;
-use crate::plan::{GENERATION, InodeSpec, Plan};
-use crate::space::Run;
+use crate::plan::{GENERATION, InodeSpec, Plan, Usage};
 
 /// lost+found: the first inode free for files.
 pub(crate) const LOST_FOUND: Ino = Ino::GOOD_OLD_FIRST;
@@ -40,11 +35,19 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         options.extended.root_owner,
     )?;
     let block_len = plan.block_len() as u64;
-    let blocks = LOST_FOUND_LEN
+    let mut blocks = LOST_FOUND_LEN
         .div_ceil(block_len)
         .clamp(2, NDIR_BLOCKS as u64);
-    let names: [(Ino, &[u8]); 2] = [(LOST_FOUND, b"."), (root, b"..")];
-    directory(plan, LOST_FOUND, &names, blocks, (0o700, 2), (0, 0))
+    let names: [(Ino, &[u8]); 3] = [(LOST_FOUND, b"."), (root, b".."), (Ino(0), b"")];
+    if !plan.features().incompat.contains(Incompat::INLINE_DATA) {
+        return directory(plan, LOST_FOUND, &names[..2], blocks, (0o700, 2), (0, 0));
+    }
+    // It begins within its inode. The first extension only moves it out, and leaves traces: the
+    // room that was free there is a record of its own, the set of attributes an empty one.
+    blocks -= 1;
+    directory(plan, LOST_FOUND, &names, blocks, (0o700, 2), (0, 0))?;
+    plan.put_attribute_magic(LOST_FOUND);
+    Ok(())
 }
 
 /// Inode 1 owns nothing, but carries the times of its creation.
@@ -55,7 +58,8 @@ fn bad_blocks_inode(plan: &mut Plan) {
     plan.put_raw_inode(Ino::BAD_BLOCKS, &raw);
 }
 
-/// A directory of `blocks` blocks whose first holds `entries`, all of them directories.
+/// A directory of `blocks` blocks whose first holds `entries`, all of them directories; inode 0
+/// makes an unused record.
 fn directory(
     plan: &mut Plan,
     ino: Ino,
@@ -65,19 +69,7 @@ fn directory(
     owner: (u32, u32),
 ) -> Result<(), Error> {
     let map = if plan.extents() {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut goal = 0;
-        for _ in 0..blocks {
-            let block = plan.take_block(goal, "directory")?;
-            goal = block + 1;
-            match runs.last_mut() {
-                Some(last) if last.end() == block => last.len += 1,
-                _ => runs.push(Run {
-                    start: block,
-                    len: 1,
-                }),
-            }
-        }
+        let runs = plan.take_blocks(0, blocks, "directory")?;
         extent_tree(plan, ino, runs)?
     } else {
         indirect_file(plan, blocks, 0, "directory")?
@@ -93,12 +85,16 @@ fn directory(
         owner,
         size: blocks * plan.block_len() as u64,
         links,
-        blocks: map.blocks(),
+        blocks: map.blocks(plan),
         flags,
         i_block: map.i_block,
     };
     plan.put_inode(ino, &spec);
     plan.count_directory(ino);
+    plan.usage.push(Usage {
+        owner,
+        bytes: spec.blocks * plan.block_len() as u64,
+    });
     Ok(())
 }
 
@@ -117,28 +113,13 @@ fn put_blocks(plan: &mut Plan, ino: Ino, map: &FileMap, entries: &[(Ino, &[u8])]
 fn directory_block(plan: &Plan, ino: Ino, entries: &[(Ino, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![0; plan.block_len()];
     let filetype = plan.features().incompat.contains(Incompat::FILETYPE);
-    let directory = if filetype {
-        file_type_code(FileType::Directory)
-    } else {
-        0
-    };
+    let directory = filetype.then_some(FileType::Directory);
     let tail = if plan.geometry.csum_seed.is_some() {
         DIR_TAIL_LEN
     } else {
         0
     };
     let end = bytes.len() - tail;
-    let mut record = |at: usize, rec_len: usize, ino: Ino, name: &[u8], file_type: u8| {
-        let header = DirEntryHeader {
-            inode: ino.0.into(),
-            rec_len: encode_rec_len(rec_len, plan.block_len()).into(),
-            name_len: name.len() as u8,
-            file_type,
-        };
-        let body = at + DIR_ENTRY_HEADER_LEN;
-        bytes[at..body].copy_from_slice(header.as_bytes());
-        bytes[body..body + name.len()].copy_from_slice(name);
-    };
     let mut at = 0;
     for (i, &(ino, name)) in entries.iter().enumerate() {
         let rec_len = if i + 1 == entries.len() {
@@ -146,11 +127,12 @@ fn directory_block(plan: &Plan, ino: Ino, entries: &[(Ino, &[u8])]) -> Vec<u8> {
         } else {
             rec_len_for(name.len())
         };
-        record(at, rec_len, ino, name, directory);
+        let file_type = directory.filter(|_| ino != Ino(0));
+        put(&mut bytes, at, rec_len, ino, name, file_type);
         at += rec_len;
     }
     if entries.is_empty() {
-        record(0, end, Ino(0), b"", 0);
+        put(&mut bytes, 0, end, Ino(0), b"", None);
     }
     if let Some(seed) = plan.geometry.csum_seed {
         update_tail(&mut bytes, seed.inode(ino, GENERATION));

@@ -22,6 +22,10 @@ const DEFAULT_MOUNT_OPTS: u32 = 0x000C;
 const HASH_HALF_MD4: u8 = 1;
 /// `s_flags`: experimental code may mount this.
 const FLAGS_TEST_FILESYS: u32 = 0x4;
+/// `s_encrypt_algos`: AES-256-XTS for contents, AES-256-CTS for names.
+const ENCRYPT_ALGORITHMS: [u8; 4] = [1, 4, 0, 0];
+/// `s_encoding`: UTF-8 as of Unicode 12.1.
+const ENCODING_UTF8_12_1: u16 = 1;
 /// `s_rev_level`: features and inode sizes exist.
 const DYNAMIC_REV: u32 = 1;
 /// Free blocks that the last group must have beyond its metadata, or it is dropped.
@@ -56,7 +60,7 @@ pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<Super
         }
     };
     let mut sb = fixed_fields(params, options, counts.features);
-    let reserved = (options.reserved_percent * counts.blocks as f64 / 100.0) as u64;
+    let reserved = reserved_blocks(params, options, counts.blocks);
     sb.s_inodes_count = (counts.groups * counts.inodes_per_group).into();
     sb.s_blocks_count_lo = (counts.blocks as u32).into();
     sb.s_blocks_count_hi = ((counts.blocks >> 32) as u32).into();
@@ -70,6 +74,16 @@ pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<Super
         sb.s_backup_bgs = backup_groups(options, counts.groups);
     }
     Ok(sb)
+}
+
+/// Blocks for root alone. Where the last group was dropped, its share of them goes too.
+fn reserved_blocks(params: &Parameters, options: &Options, blocks: u64) -> u64 {
+    let wished = (options.reserved_percent * params.blocks as f64 / 100.0) as u64;
+    if blocks == params.blocks {
+        wished
+    } else {
+        (wished as f64 / params.blocks as f64 * blocks as f64) as u64
+    }
 }
 
 fn first_data_block(params: &Parameters) -> u64 {
@@ -169,16 +183,18 @@ fn inodes_per_group(params: &Parameters, groups: u32, blocks: u64) -> Result<Opt
 fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> Result<(), Error> {
     let per_block = params.block_size.bytes() / 4;
     if counts.features.compat.contains(Compat::RESIZE_INODE) {
-        let most = u64::from(u32::MAX);
-        let target = match options.extended.resize {
-            Some(size) => size_in_blocks(size, params.block_size),
-            None => counts.blocks.saturating_mul(GROWTH).min(most),
+        let more_for = |target: u64| {
+            let in_groups = target.saturating_sub(first_data_block(params));
+            let groups = in_groups.div_ceil(counts.blocks_per_group.into());
+            let gdt = groups.div_ceil(descs_per_block(params).into());
+            gdt.saturating_sub(counts.gdt_blocks.into())
         };
-        let groups = target
-            .saturating_sub(first_data_block(params))
-            .div_ceil(counts.blocks_per_group.into());
-        let gdt = groups.div_ceil(descs_per_block(params).into());
-        let more = gdt.saturating_sub(counts.gdt_blocks.into());
+        let default = counts.blocks.saturating_mul(GROWTH).min(u32::MAX.into());
+        let more = match resize_target(params, options)? {
+            // What the last descriptor block has room for needs no reserve, and is not one.
+            Some(target) if more_for(target) > 0 => more_for(target),
+            _ => more_for(default),
+        };
         counts.reserved_gdt = more.min(per_block.into()) as u32;
     }
     let old_style = !counts.features.incompat.contains(Incompat::META_BG);
@@ -190,6 +206,23 @@ fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> R
         counts.reserved_gdt = 0;
     }
     Ok(())
+}
+
+/// Blocks that `-E resize` asks room for.
+fn resize_target(params: &Parameters, options: &Options) -> Result<Option<u64>, Error> {
+    let Some(size) = options.extended.resize else {
+        return Ok(None);
+    };
+    let target = size_in_blocks(size, params.block_size);
+    if target > params.blocks && target <= u64::from(u32::MAX) {
+        Ok(Some(target))
+    } else {
+        Err(Error::Option {
+            flag: "-E resize",
+            value: format!("{target} blocks"),
+            why: "not more than the file system has, or not below 2^32",
+        })
+    }
 }
 
 /// If the last group cannot hold its metadata and a little more: the blocks without it.
@@ -249,13 +282,14 @@ fn has_super(counts: &Counts, group: u32) -> bool {
 
 /// `s_backup_bgs`: the second group and the last.
 fn backup_groups(options: &Options, groups: u32) -> [U32; 2] {
-    let mut backups = [0; 2];
-    if options.extended.num_backup_sb >= 1 && groups > 1 {
-        backups[0] = 1;
-    }
-    if options.extended.num_backup_sb >= 2 && groups > 2 {
-        backups[1] = groups - 1;
-    }
+    let last = groups - 1;
+    let backups = match options.extended.num_backup_sb {
+        _ if last == 0 => [0, 0],
+        0 => [0, 0],
+        1 => [0, 1],
+        _ if last == 1 => [0, 1],
+        _ => [1, last],
+    };
     backups.map(U32::new)
 }
 
@@ -302,6 +336,13 @@ fn fixed_fields(params: &Parameters, options: &Options, features: Features) -> S
     sb.s_log_groups_per_flex = params.log_groups_per_flex;
     if features.metadata_csum() {
         sb.s_checksum_type = CHECKSUM_TYPE_CRC32C;
+    }
+    if features.incompat.contains(Incompat::ENCRYPT) {
+        sb.s_encrypt_algos = ENCRYPT_ALGORITHMS;
+    }
+    if features.incompat.contains(Incompat::CASEFOLD) {
+        sb.s_encoding = ENCODING_UTF8_12_1.into();
+        sb.s_encoding_flags = u16::from(options.extended.strict_encoding).into();
     }
     if features.incompat.contains(Incompat::CSUM_SEED) {
         sb.s_checksum_seed = CsumSeed::from_uuid(&options.uuid).0.into();

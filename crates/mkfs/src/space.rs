@@ -39,6 +39,18 @@ impl SpaceMap {
         }
     }
 
+    /// The same use in clusters of 2^`cluster_bits` blocks; this map counts single blocks.
+    pub fn in_clusters(&self, cluster_bits: u8) -> Self {
+        let mut map = Self::new(cluster_bits);
+        self.runs().for_each(|run| map.mark(run));
+        map
+    }
+
+    /// Clusters in use.
+    pub fn used_clusters(&self) -> u64 {
+        self.used.iter().map(|(start, end)| end - start).sum()
+    }
+
     /// Marks every cluster of the run used; parts that are used already stay so.
     pub fn mark(&mut self, run: Run) {
         if run.len == 0 {
@@ -185,5 +197,11 @@ mod tests {
         assert_eq!(map.runs().collect::<Vec<_>>(), [run(0, 16)]);
         assert_eq!(map.find(0, 1000, 1), Some(16));
         assert_eq!(map.used_in(0..1000), 16);
+        let mut blocks = SpaceMap::new(0);
+        blocks.mark(run(3, 1));
+        blocks.mark(run(15, 2));
+        let map = blocks.in_clusters(4);
+        assert_eq!(map.runs().collect::<Vec<_>>(), [run(0, 32)]);
+        assert_eq!(map.used_clusters(), 2);
     }
 }

@@ -77,7 +77,13 @@ fn what_debugfs_breaks_is_named() {
         ("unlink d/file", &["unreachable"]),
         (
             "clri d/file",
-            &["blocks-unowned", "damage", "dangling-name", "group-count"],
+            &[
+                "blocks-unowned",
+                "damage",
+                "dangling-name",
+                "group-count",
+                "inode-bitmap",
+            ],
         ),
         ("freei d/file", &["group-count", "inode-bitmap"]),
         ("link d/e f", &["second-parent"]),

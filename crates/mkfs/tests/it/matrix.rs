@@ -5,25 +5,7 @@ use uext4_mkfs::parse_size;
 use crate::oracle::{available, check};
 
 /// Length of the device, then the flags.
-const CASES: &str = "
-    128k -t ext4
-    256k -t ext2
-    1M -t ext4
-    3000k -t ext4
-    3M -t ext4
-    5M -t ext4
-    20M -t ext4
-    100M -t ext3
-    300M -t ext4
-    513M -t ext4
-    1G -t ext2
-    1G -t ext4
-    64G -t ext3
-    128G -t ext4
-    4T -t ext4
-    16380G -t ext4
-    16T -t ext4
-";
+const CASES: &str = include_str!("cases.txt");
 
 /// The cases above, or those of `UEXT4_MKFS_CASES`: for trying more without touching the list.
 fn cases() -> String {

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use uext4_blockdev::{BlockDevice, FileDevice};
 use uext4_mkfs::{format, layout};
+use uext4_ondisk::mmp::{EXT4_MMP_MAGIC, MmpBlock};
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,8 +20,14 @@ const ALLOWED_LINES: &[(&str, &str)] = &[
         "mke2fs counts what its cache happened to write",
     ),
     ("Checksum:", "covers the above"),
+    ("    mmp_update_date:", "mke2fs takes the real time here"),
+    ("    mmp_update_time:", "mke2fs takes the real time here"),
+    ("    mmp_node_name:", "mke2fs names the host"),
+    ("    mmp_device_name:", "mke2fs names the file"),
 ];
 
+/// Differences told of each kind.
+const MOST_TOLD: usize = 4;
 /// e2fsck takes many seconds for more than this.
 const FSCK_MAX: u64 = 8 << 40;
 
@@ -54,16 +61,20 @@ fn theirs(path: &Path, flags: &str, len: u64) -> Result<(), String> {
     // The size argument comes after the device.
     let size =
         words.pop_if(|word| word.starts_with(|c: char| c.is_ascii_digit()) && is_size(flags));
+    // Only the last -E counts.
+    let mut extended = format!("hash_seed={HASH_SEED}");
+    let mut plain = Vec::new();
+    let mut rest = words.into_iter();
+    while let Some(word) = rest.next() {
+        if word == "-E" {
+            extended = format!("{},{extended}", rest.next().unwrap());
+        } else {
+            plain.push(word);
+        }
+    }
     let output = run(Command::new("mke2fs")
-        .args([
-            "-F",
-            "-q",
-            "-U",
-            UUID,
-            "-E",
-            &format!("hash_seed={HASH_SEED}"),
-        ])
-        .args(words)
+        .args(["-F", "-q", "-U", UUID, "-E", &extended])
+        .args(plain)
         .arg(path)
         .args(size));
     if output.status.success() {
@@ -92,15 +103,23 @@ fn ours(path: &Path, flags: &str, len: u64) -> Result<(), String> {
     format(&layout, &device).map_err(|e| e.to_string())
 }
 
-/// Zeroes what [`ALLOWED_LINES`] stand for in every copy of the superblock.
+/// Zeroes what [`ALLOWED_LINES`] stand for in every copy of the superblock and in the MMP block.
 fn normalize(_offset: u64, bytes: &mut [u8]) {
-    let Ok(mut sb) = SuperBlock::read_from_bytes(bytes) else {
-        return;
-    };
-    if sb.s_magic.get() == EXT4_SUPER_MAGIC {
+    if let Ok(mut sb) = SuperBlock::read_from_bytes(bytes)
+        && sb.s_magic.get() == EXT4_SUPER_MAGIC
+    {
         sb.s_kbytes_written = 0.into();
         sb.s_checksum = 0.into();
         bytes.copy_from_slice(sb.as_bytes());
+    }
+    if let Ok(mut mmp) = MmpBlock::read_from_bytes(bytes)
+        && mmp.mmp_magic.get() == EXT4_MMP_MAGIC
+    {
+        mmp.mmp_time = 0.into();
+        mmp.mmp_nodename = [0; 64];
+        mmp.mmp_bdevname = [0; 32];
+        mmp.mmp_checksum = 0.into();
+        bytes.copy_from_slice(mmp.as_bytes());
     }
 }
 
@@ -124,9 +143,9 @@ fn line_differences(a: &[String], b: &[String]) -> Vec<String> {
     let (in_a, in_b) = (set(a), set(b));
     let only_a = a.iter().filter(|line| !in_b.contains(*line));
     let only_b = b.iter().filter(|line| !in_a.contains(*line));
-    let removed = only_a.take(40).map(|line| format!("- {line}"));
+    let removed = only_a.take(MOST_TOLD).map(|line| format!("- {line}"));
     removed
-        .chain(only_b.take(40).map(|line| format!("+ {line}")))
+        .chain(only_b.take(MOST_TOLD).map(|line| format!("+ {line}")))
         .collect()
 }
 
@@ -143,6 +162,7 @@ pub fn check(flags: &str, len: u64) -> Vec<String> {
         (Err(why), Ok(())) => vec![format!("only mke2fs refuses: {why}")],
     };
     if !found.is_empty() {
+        found.truncate(MOST_TOLD);
         found.extend(line_differences(&dumpe2fs(&a), &dumpe2fs(&b)));
     }
     if len >= FSCK_MAX {
