@@ -14,8 +14,10 @@ Examples:
   uext4 get disk.img /home ./home       copy a directory out
   uext4 tar disk.img > disk.tar         all of it, with xattrs, hard links and holes
   uext4 build ./rootfs -o disk.img      an image from a directory or a tar
+  uext4 check disk.img                  is it sound?
 
 Exit codes:
+  0  done; for check: clean
   1  a path does not exist in the image, or part of the work could not be done
   2  the command line makes no sense
   4  the image is damaged
@@ -46,6 +48,7 @@ pub enum Command {
     Tar(commands::tar::TarArgs),
     Manifest(commands::manifest::ManifestArgs),
     Frag(commands::frag::FragArgs),
+    Check(commands::check::CheckArgs),
 }
 
 /// The image, and where in it the file system lies.

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod cat;
+pub mod check;
 pub mod frag;
 pub mod get;
 pub mod info;
@@ -39,6 +40,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Tar(args) => tar::run(args, &mut out),
         Command::Manifest(args) => manifest::run(args, &mut out),
         Command::Frag(args) => frag::run(args, &mut out),
+        Command::Check(args) => check::run(args, &mut out),
     };
     // What came before a failure is still worth reading.
     out.flush()?;

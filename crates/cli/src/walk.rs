@@ -55,7 +55,7 @@ pub enum Order {
     Listing,
 }
 
-/// Why a directory is not entered, or not wholly.
+/// What is wrong with a name, or why a directory is not or not wholly entered.
 #[derive(Debug)]
 pub enum Problem {
     /// Reading it failed.
@@ -66,6 +66,8 @@ pub enum Problem {
     TooDeep,
     /// The entry says directory, the inode does not, or the other way round.
     TypeDiffers,
+    /// No path can hold the name.
+    BadName,
 }
 
 impl fmt::Display for Problem {
@@ -82,6 +84,7 @@ impl fmt::Display for Problem {
                 f,
                 "deeper than {DEPTH_MAX} directories or longer than {PATH_MAX} bytes, not entered"
             ),
+            Self::BadName => f.write_str("no file can have this name"),
             Self::TypeDiffers => f.write_str("directory entry and inode tell different types"),
         }
     }
@@ -107,7 +110,7 @@ pub struct Entry {
     pub ino: Ino,
     /// Its inode, if it could be read.
     pub inode: Result<Inode, Error>,
-    /// Why it is a directory that is not or not wholly entered.
+    /// What is wrong with its name, or why it is a directory that is not or not wholly entered.
     pub problem: Option<Problem>,
     /// Directories above it in the walk; 0 for the top.
     pub depth: usize,
@@ -320,6 +323,9 @@ impl<'a> Walk<'a> {
         // The top stands above its frame in `Sorted`, all others below one.
         let depth = if name.is_empty() { 0 } else { self.stack.len() };
         let problem = inode.as_ref().ok().and_then(|inode| {
+            if depth > 0 && is_unusable(&name) {
+                return Some(Problem::BadName);
+            }
             let is_dir = inode.file_type == FileType::Directory;
             if told_directory.is_some_and(|told| told != is_dir) {
                 return Some(Problem::TypeDiffers);

@@ -141,8 +141,6 @@ impl Copy<'_> {
                 .tell(Exit::Damaged, format_args!("{}: {problem}", escaped(path)));
         }
         if entry.is_unusable() {
-            let what = format_args!("{}: no file can have this name, left out", escaped(path));
-            self.complaints.tell(Exit::Damaged, what);
             return false;
         }
         let name = if entry.depth == 0 {

@@ -97,8 +97,6 @@ impl Archive<'_> {
                 .tell(Exit::Damaged, format_args!("{}: {problem}", escaped(&path)));
         }
         if entry.is_unusable() {
-            let what = format_args!("{}: no file can have this name, left out", escaped(&path));
-            self.complaints.tell(Exit::Damaged, what);
             return Ok(());
         }
         let inode = match &entry.inode {

@@ -1,0 +1,146 @@
+//! `check`: is the file system sound?
+
+use std::io::Write;
+
+use clap::Args;
+use uext4::Issue;
+
+use super::Output;
+use crate::args::ImageArgs;
+use crate::failure::{Exit, Failure};
+use crate::json::Json;
+use crate::open;
+use crate::show::escaped;
+
+/// Check structures, checksums, links, bitmaps and counts; nothing is changed
+///
+/// Every issue is a line; exit code 0 means clean, 4 damaged, 8 that the check could not be done.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 check disk.img && echo clean
+  uext4 check --json disk.img | jq -r '.issues[].kind' | sort | uniq -c")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Show at most this many issues
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    issues: u64,
+    /// Only the exit code
+    #[arg(short)]
+    quiet: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the issues.
+pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let mut report = Report {
+        args,
+        out,
+        json: Json::new(),
+        told: 0,
+        failed: None,
+    };
+    if args.json {
+        report.json.open_object();
+        report.json.key("issues").open_array();
+    }
+    let fs = match open::open(&args.image) {
+        Ok(fs) => fs,
+        Err(Failure::Told {
+            exit: Exit::Damaged,
+            what,
+            ..
+        }) if args.json => {
+            report.line("unreadable", &what);
+            report.end(None)?;
+            return Ok(Exit::Damaged);
+        }
+        Err(failure) => return Err(failure),
+    };
+    let result = fs.check(&mut |issue: Issue| report.line(issue.kind(), &issue.to_string()));
+    let summary = result.map_err(|error| {
+        let failure = Failure::engine(args.image.image.display(), &error);
+        match failure {
+            // What could not be checked to its end is no verdict.
+            Failure::Told { what, hint, .. } => Failure::Told {
+                exit: Exit::CouldNot,
+                what,
+                hint,
+            },
+            other => other,
+        }
+    })?;
+    report.end(Some(&summary))?;
+    if summary.issues > 0 {
+        Ok(Exit::Damaged)
+    } else {
+        Ok(Exit::Success)
+    }
+}
+
+struct Report<'a> {
+    args: &'a CheckArgs,
+    out: &'a mut Output,
+    json: Json,
+    told: u64,
+    /// Standard output failed; told at the end.
+    failed: Option<Failure>,
+}
+
+impl Report<'_> {
+    fn line(&mut self, kind: &str, text: &str) {
+        self.told += 1;
+        if self.args.quiet || self.told > self.args.issues || self.failed.is_some() {
+            return;
+        }
+        let result = if self.args.json {
+            self.json.open_object();
+            self.json.key("kind").string(kind);
+            self.json.key("text").string(text);
+            self.json.close_object();
+            let result = self.out.write_all(self.json.as_bytes());
+            self.json.continue_array();
+            result
+        } else {
+            writeln!(self.out, "{}", escaped(text.as_bytes()))
+        };
+        self.failed = result.err().map(Failure::from);
+    }
+
+    fn end(&mut self, summary: Option<&uext4::CheckSummary>) -> Result<(), Failure> {
+        if let Some(failure) = self.failed.take() {
+            return Err(failure);
+        }
+        if self.args.quiet {
+            return Ok(());
+        }
+        if self.args.json {
+            self.json.close_array();
+            self.json.key("clean").boolean(self.told == 0);
+            self.json.key("issue_count").number(self.told);
+            if let Some(summary) = summary {
+                self.json.key("inodes").number(summary.inodes);
+                self.json.key("directories").number(summary.directories);
+                self.json.key("blocks_used").number(summary.blocks_used);
+            }
+            self.json.close_object();
+            self.json.end_line();
+            self.out.write_all(self.json.as_bytes())?;
+            return Ok(());
+        }
+        if self.told > self.args.issues {
+            writeln!(self.out, "… {} more", self.told - self.args.issues)?;
+        }
+        match summary {
+            Some(summary) if self.told == 0 => writeln!(
+                self.out,
+                "clean: {} inodes, {} of them directories, {} blocks in use",
+                summary.inodes, summary.directories, summary.blocks_used
+            )?,
+            _ => writeln!(self.out, "damaged: {} issues", self.told)?,
+        }
+        Ok(())
+    }
+}

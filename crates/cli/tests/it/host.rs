@@ -1,0 +1,170 @@
+//! The machine the tests run on: tools, loop devices, mounts, scratch space, the command itself.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Bytes that must be free for the scratch directory to lie in memory.
+const MEMORY_NEEDED: u64 = 2 << 30;
+
+/// True if loop devices can be made and mounted; else says that the test is skipped.
+pub fn can_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let possible = root && Path::new("/dev/loop-control").exists() && has_tool("mke2fs");
+    if !possible {
+        println!("skipped: needs root, loop devices and mke2fs");
+    }
+    possible
+}
+
+/// True if the tool is there; else says that the test is skipped.
+pub fn has_tool(tool: &str) -> bool {
+    let found = Command::new(tool).arg("-V").output().is_ok();
+    if !found {
+        println!("skipped: needs {tool}");
+    }
+    found
+}
+
+/// A directory that goes away with the test; in memory where there is room.
+pub fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let room = rustix::fs::statvfs(memory).map_or(0, |s| s.f_bavail * s.f_frsize);
+    let made = if room > MEMORY_NEEDED {
+        TempDir::new_in(memory)
+    } else {
+        TempDir::new()
+    };
+    made.unwrap()
+}
+
+/// Runs a tool and panics with all it said if it fails.
+pub fn run(tool: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new(tool).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{tool} {arguments:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Runs the command under test.
+pub fn uext4(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_uext4"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Runs the command under test, which must succeed.
+pub fn uext4_ok(arguments: &[&str]) -> Vec<u8> {
+    run(env!("CARGO_BIN_EXE_uext4"), arguments)
+}
+
+/// Makes an empty image with the options given, of this many MiB.
+pub fn mke2fs(image: &Path, options: &[&str], mib: u32) {
+    let size = format!("{mib}M");
+    let mut arguments = vec!["-q", "-F"];
+    arguments.extend(options);
+    arguments.extend([text(image), &size]);
+    run("mke2fs", &arguments);
+}
+
+/// A mounted image; unmounted and detached when dropped.
+pub struct Mount {
+    device: String,
+    point: TempDir,
+}
+
+impl Mount {
+    /// Mounts; `None`, with a word why, if the kernel refuses the file system.
+    pub fn new(image: &Path, read_only: bool) -> Option<Self> {
+        let mut mount = Self {
+            device: attach(image, read_only),
+            point: TempDir::new().unwrap(),
+        };
+        let options = if read_only { "ro,noload" } else { "rw,noatime" };
+        let options = if read_only && needs_replay(image) {
+            "ro"
+        } else {
+            options
+        };
+        let output = Command::new("mount")
+            .args(["-t", "ext4", "-o", options, &mount.device])
+            .arg(mount.point.path())
+            .output()
+            .unwrap();
+        if output.status.success() {
+            return Some(mount);
+        }
+        println!(
+            "skipped: the kernel refuses: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        detach(&std::mem::take(&mut mount.device));
+        None
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.point.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.device.is_empty() {
+            return;
+        }
+        // No panic here: it would hide the one that may be on its way.
+        let unmounted = Command::new("umount").arg(self.point.path()).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(self.point.path())
+                .status();
+        }
+        detach(&self.device);
+    }
+}
+
+fn needs_replay(image: &Path) -> bool {
+    let told = run("dumpe2fs", &["-h", text(image)]);
+    String::from_utf8_lossy(&told).contains("needs_recovery")
+}
+
+/// A loop device. Others may take the one that was free a moment ago.
+fn attach(image: &Path, read_only: bool) -> String {
+    for _ in 0..50 {
+        let mut command = Command::new("losetup");
+        if read_only {
+            command.arg("-r");
+        }
+        let output = command.args(["-f", "--show"]).arg(image).output().unwrap();
+        if output.status.success() {
+            return String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("no loop device for {}", image.display());
+}
+
+fn detach(device: &str) {
+    let _ = Command::new("losetup").args(["-d", device]).status();
+}
+
+/// A copy of an image that keeps its holes.
+pub fn copy_image(image: &Path, to: &str) -> PathBuf {
+    let copy = image.with_file_name(to);
+    run("cp", &["--sparse=always", text(image), text(&copy)]);
+    copy
+}

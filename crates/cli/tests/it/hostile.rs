@@ -1,0 +1,280 @@
+//! Images made to do harm: nothing panics, hangs, or writes outside its place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::host::{copy_image, has_tool, mke2fs, scratch, text, uext4};
+use crate::oracle;
+
+/// No command takes longer than this on a small image.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An image without checksums, so that damage gets past the first look; `None` without the tools.
+fn image(options: &[&str]) -> Option<(TempDir, PathBuf)> {
+    if !has_tool("mke2fs") || !has_tool("debugfs") {
+        return None;
+    }
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("dir/sub")).unwrap();
+    for index in 0..300 {
+        fs::write(
+            source.join(format!("dir/name-{index:0>40}")),
+            vec![7; index * 10],
+        )
+        .unwrap();
+    }
+    std::os::unix::fs::symlink("dir", source.join("link")).unwrap();
+    let image = scratch.path().join("image");
+    let mut arguments = vec!["-t", "ext4", "-d", text(&source)];
+    arguments.extend(options);
+    mke2fs(&image, &arguments, 8);
+    Some((scratch, image))
+}
+
+fn debugfs(image: &Path, commands: &[&str]) {
+    for command in commands {
+        // It always succeeds; what went wrong stands behind its version.
+        let output = Command::new("debugfs")
+            .args(["-w", "-R", command, text(image)])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.lines().count(), 1, "debugfs {command}: {told}");
+    }
+}
+
+/// Writes bytes over others of the same length, wherever they stand.
+fn replace(image: &Path, old: &[u8], new: &[u8]) {
+    assert_eq!(old.len(), new.len());
+    let mut bytes = fs::read(image).unwrap();
+    let mut found = 0;
+    for at in 0..bytes.len() - old.len() {
+        if bytes[at..].starts_with(old) {
+            bytes[at..at + new.len()].copy_from_slice(new);
+            found += 1;
+        }
+    }
+    assert!(found > 0, "{}", String::from_utf8_lossy(old));
+    fs::write(image, bytes).unwrap();
+}
+
+/// Runs a command that must end soon with one of the exit codes there are.
+fn must_end(arguments: &[&str]) -> i32 {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uext4"))
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{arguments:?} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code().unwrap_or(-1);
+    assert!(
+        [0, 1, 4, 8].contains(&code),
+        "{arguments:?}: exit {code}: {told}"
+    );
+    code
+}
+
+#[test]
+fn cycles_and_second_names_of_directories_are_told() {
+    let Some((_scratch, image)) = image(&[]) else {
+        return;
+    };
+    debugfs(
+        &image,
+        &[
+            "ln <2> dir/sub/up",
+            "ln /dir/sub dir/again",
+            "ln /dir link-to-dir",
+        ],
+    );
+    let output = uext4(&["manifest", text(&image)]);
+    assert_eq!(output.status.code(), Some(4));
+    let tree = oracle::parse(&output.stdout);
+    let told: Vec<&str> = tree
+        .iter()
+        .filter(|(_, keys)| keys.contains_key("error"))
+        .map(|(path, keys)| {
+            assert!(
+                keys["error"].as_str().unwrap().contains("second name"),
+                "{path}"
+            );
+            path.as_str()
+        })
+        .collect();
+    // The first name in order is the directory; what is in it is below that name.
+    assert_eq!(told, ["dir/again/up", "dir/sub", "link-to-dir"]);
+    for command in [
+        &["ls", "-lR"][..],
+        &["tree"],
+        &["tar"],
+        &["frag"],
+        &["check"],
+    ] {
+        let mut arguments = command.to_vec();
+        arguments.push(text(&image));
+        must_end(&arguments);
+    }
+}
+
+/// A link and a directory of one name: whichever is made first, nothing goes through the link.
+#[test]
+fn planted_links_lead_nowhere() {
+    let Some((scratch, image)) = image(&["-O", "^metadata_csum"]) else {
+        return;
+    };
+    let outside = scratch.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let secret = scratch.path().join("secret");
+    fs::write(&secret, "mine").unwrap();
+    // Two names that differ until the second is made like the first.
+    let file = "dir/name-0000000000000000000000000000000000000005";
+    debugfs(
+        &image,
+        &[
+            &format!("symlink a-planted {}", text(&outside)),
+            &format!("symlink b-planted {}", text(&secret)),
+            "mkdir A-PLANTED",
+            &format!("ln /{file} A-PLANTED/escaped"),
+            &format!("ln /{file} B-PLANTED"),
+        ],
+    );
+    replace(&image, b"A-PLANTED", b"a-planted");
+    replace(&image, b"B-PLANTED", b"b-planted");
+    for overwrite in [false, true] {
+        let dest = scratch.path().join(format!("dest-{overwrite}"));
+        let mut arguments = vec!["get", text(&image), "/", text(&dest)];
+        if overwrite {
+            arguments.insert(1, "--overwrite");
+        }
+        assert_ne!(must_end(&arguments), 0);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        assert_eq!(fs::read(&secret).unwrap(), b"mine");
+        assert!(dest.join(file).exists());
+    }
+}
+
+/// Names that are paths, written over ordinary names in the directory's block.
+#[test]
+fn names_that_are_paths_lead_nowhere() {
+    let Some((scratch, image)) = image(&["-O", "^metadata_csum"]) else {
+        return;
+    };
+    for (index, evil) in [
+        "../../escaped-from-its-directory-by-this-name",
+        "/dev/shm/an/absolute/path/as-a-name-xxxxxxxxx",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        replace(
+            &image,
+            format!("name-{index:0>40}").as_bytes(),
+            evil.as_bytes(),
+        );
+    }
+    let dest = scratch.path().join("dest/inner");
+    fs::create_dir_all(&dest).unwrap();
+    assert_eq!(must_end(&["get", text(&image), "/", text(&dest)]), 4);
+    for dir in [scratch.path().join("dest"), scratch.path().to_owned()] {
+        for entry in fs::read_dir(dir).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(
+                ["inner", "dest", "source", "image"].contains(&name.as_str()),
+                "{name}"
+            );
+        }
+    }
+    must_end(&["tar", text(&image)]);
+    assert_eq!(must_end(&["manifest", text(&image)]), 4);
+}
+
+#[test]
+fn a_cut_image_is_damaged() {
+    let Some((_scratch, image)) = image(&[]) else {
+        return;
+    };
+    for len in [1_000, 1_500, 2_048, 100_000, 4 << 20, (8 << 20) - 1] {
+        let cut = copy_image(&image, "cut");
+        fs::File::options()
+            .write(true)
+            .open(&cut)
+            .unwrap()
+            .set_len(len)
+            .unwrap();
+        for command in ["ls", "info", "manifest", "check"] {
+            assert_eq!(
+                must_end(&[command, text(&cut)]),
+                4,
+                "{command} of {len} bytes"
+            );
+        }
+    }
+}
+
+/// Random bytes over random places of the metadata, from a fixed seed.
+#[test]
+fn random_damage_is_survived() {
+    let rounds = if std::env::var_os("UEXT4_LONG").is_some() {
+        5_000
+    } else {
+        60
+    };
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for options in [
+        &["-O", "^metadata_csum"][..],
+        &["-O", "^metadata_csum,inline_data", "-b", "1024"],
+    ] {
+        let Some((scratch, image)) = image(options) else {
+            return;
+        };
+        let good = fs::read(&image).unwrap();
+        let used: Vec<usize> = (0..good.len() / 1024)
+            .filter(|i| good[i * 1024..][..1024] != [0; 1024])
+            .collect();
+        for round in 0..rounds {
+            let mut bad = good.clone();
+            for _ in 0..=random(40) {
+                let block = used[random(used.len() as u64) as usize];
+                let at = block * 1024 + random(1024) as usize;
+                bad[at] = match random(3) {
+                    0 => 0xFF,
+                    1 => bad[at] ^ (1 << random(8)),
+                    _ => random(256) as u8,
+                };
+            }
+            fs::write(&image, &bad).unwrap();
+            let dest = scratch.path().join(format!("dest-{round}"));
+            let image = text(&image);
+            must_end(&["manifest", image]);
+            match round % 5 {
+                0 => must_end(&["check", image]),
+                1 => must_end(&["ls", "-lR", image]),
+                2 => must_end(&["frag", "-v", image]),
+                3 => must_end(&["info", "--groups", image]),
+                _ => must_end(&["get", image, "/dir", text(&dest)]),
+            };
+            let _ = fs::remove_dir_all(&dest);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The command against real oracles: images of the real mke2fs filled by the kernel, its answers
+//! compared with what the kernel, GNU tar and the tools of e2fsprogs say.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`matrix`] | does `manifest` equal a walk over the kernel's mount, for every feature set? |
+//! | [`copies`] | do `get` and `tar` give back what the kernel shows? |
+//! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
+//! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
+//!
+//! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
+
+mod commands;
+mod copies;
+mod host;
+mod hostile;
+mod matrix;
+mod oracle;
+mod tree;
