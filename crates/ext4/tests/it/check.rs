@@ -77,13 +77,7 @@ fn what_debugfs_breaks_is_named() {
         ("unlink d/file", &["unreachable"]),
         (
             "clri d/file",
-            &[
-                "blocks-unowned",
-                "damage",
-                "dangling-name",
-                "group-count",
-                "inode-bitmap",
-            ],
+            &["blocks-unowned", "damage", "dangling-name", "group-count"],
         ),
         ("freei d/file", &["group-count", "inode-bitmap"]),
         ("link d/e f", &["second-parent"]),
