@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Lblk};
 
@@ -69,6 +70,8 @@ pub struct DataRanges {
     /// Next block to ask for, and the one to stop before.
     next: u32,
     end: u32,
+    /// Blocks that may still be told: no file has more than the file system.
+    room: u64,
     /// The range that may still grow.
     pending: Option<Range<u64>>,
 }
@@ -83,7 +86,12 @@ pub(crate) fn data_ranges(sbi: &Arc<Sbi>, inode: &Inode) -> Result<DataRanges> {
     if !inline {
         check_size(sbi, inode)?;
     }
-    let blocks = sbi.geometry().block_size.blocks_for(inode.size);
+    let geometry = sbi.geometry();
+    let blocks = geometry.block_size.blocks_for(inode.size);
+    let shared = geometry
+        .features
+        .ro_compat
+        .contains(RoCompat::SHARED_BLOCKS);
     Ok(DataRanges {
         sbi: Arc::clone(sbi),
         inode: inode.clone(),
@@ -94,6 +102,11 @@ pub(crate) fn data_ranges(sbi: &Arc<Sbi>, inode: &Inode) -> Result<DataRanges> {
             0
         } else {
             u32::try_from(blocks).unwrap_or(0)
+        },
+        room: if shared {
+            u64::MAX
+        } else {
+            sbi.geometry().blocks_count
         },
         pending: (inline && inode.size > 0).then_some(0..inode.size),
     })
@@ -108,15 +121,15 @@ impl Iterator for DataRanges {
             let (lblk, len) = (Lblk(self.next), self.end - self.next);
             let run = match self.cursor.map(&self.sbi, &self.inode, lblk, len) {
                 Ok(run) => run,
-                Err(error) => {
-                    self.next = self.end;
-                    self.pending = None;
-                    return Some(Err(error));
-                }
+                Err(error) => return self.fail(error),
             };
             self.next = run.end();
             if run.state != MapState::Written {
                 continue;
+            }
+            match self.room.checked_sub(run.len.into()) {
+                Some(room) => self.room = room,
+                None => return self.fail(self.too_many_blocks()),
             }
             let start = u64::from(run.lblk.0) << log;
             let end = (u64::from(run.end()) << log).min(self.inode.size);
@@ -130,5 +143,22 @@ impl Iterator for DataRanges {
             }
         }
         self.pending.take().map(Ok)
+    }
+}
+
+impl DataRanges {
+    fn fail(&mut self, error: Error) -> Option<Result<Range<u64>>> {
+        self.next = self.end;
+        self.pending = None;
+        Some(Err(error))
+    }
+
+    fn too_many_blocks(&self) -> Error {
+        Error::Corrupt(Damage::InodeField {
+            ino: self.inode.ino,
+            field: "i_size",
+            value: self.inode.size,
+            why: "maps more blocks than the file system has",
+        })
     }
 }

@@ -12,6 +12,7 @@ use crate::check::{self, Issue, Summary as CheckSummary};
 use crate::crypto::NameForm;
 use crate::dir::{self, DirEntry, ReadDir};
 use crate::error::Result;
+use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
 use crate::inode::{self, Inode};
 use crate::map;
@@ -49,6 +50,12 @@ impl Filesystem {
     /// The superblock, as the journal leaves it.
     pub fn superblock(&self) -> &SuperBlock {
         self.sbi.superblock()
+    }
+
+    /// What the journal changed against what lies on the device, if the file system was not
+    /// unmounted.
+    pub fn replayed(&self) -> Option<ReplaySummary> {
+        self.sbi.replayed().cloned()
     }
 
     /// The device as it looks with the journal replayed.

@@ -70,6 +70,7 @@ mod xattr;
 pub use check::{Issue, Summary as CheckSummary};
 pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};
+pub use fast_commit::ReplaySummary;
 pub use file::DataRanges;
 pub use filesystem::Filesystem;
 pub use inode::Inode;

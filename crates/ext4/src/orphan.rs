@@ -15,6 +15,9 @@ use crate::map::MapCursor;
 use crate::mapping::MapState;
 use crate::sbi::{Kind, Sbi, owned_tag};
 
+/// Bytes of an orphan file, at most: the kernel's limit.
+const ORPHAN_FILE_MAX: u64 = 8 << 20;
+
 /// All orphans, each once: first those of the list, then those of the orphan file.
 ///
 /// # Errors
@@ -35,37 +38,36 @@ pub(crate) fn orphans(sbi: &Sbi) -> Result<Vec<Ino>> {
         found.push(next);
         next = Ino(iget(sbi, next)?.dtime);
     }
-    for ino in in_orphan_file(sbi)? {
+    in_orphan_file(sbi, |ino| {
         if seen.insert(ino) {
             found.push(ino);
         }
-    }
+    })?;
     Ok(found)
 }
 
-fn in_orphan_file(sbi: &Sbi) -> Result<Vec<Ino>> {
+/// Calls `f` with every slot in use.
+fn in_orphan_file(sbi: &Sbi, mut f: impl FnMut(Ino)) -> Result<()> {
     let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
     let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
     if !has_file || ino.0 == 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let file = iget(sbi, ino)?;
-    let blocks = sbi.geometry().block_size.blocks_for(file.size);
-    let blocks = u32::try_from(blocks)
-        .ok()
-        .filter(|_| blocks <= sbi.geometry().blocks_count)
-        .ok_or(Error::Corrupt(Damage::InodeField {
+    if file.size > ORPHAN_FILE_MAX {
+        return Err(Error::Corrupt(Damage::InodeField {
             ino,
             field: "i_size",
             value: file.size,
-            why: "the orphan file is larger than the file system",
-        }))?;
+            why: "the orphan file is larger than 8 MiB",
+        }));
+    }
+    let blocks = sbi.geometry().block_size.blocks_for(file.size) as u32;
     let seed = sbi
         .geometry()
         .csum_seed
         .map(|s| s.inode(ino, file.generation));
     let tag = owned_tag(Kind::Orphan, 0, ino, file.generation);
-    let mut found = Vec::new();
     let mut cursor = MapCursor::default();
     for lblk in 0..blocks {
         let run = cursor.map(sbi, &file, Lblk(lblk), 1)?;
@@ -80,7 +82,9 @@ fn in_orphan_file(sbi: &Sbi) -> Result<Vec<Ino>> {
         let buffer = sbi.bread("orphan file", run.pblk, tag, |bytes| {
             OrphanBlock::parse(bytes, run.pblk, seed).map(|_| ())
         })?;
-        found.extend(OrphanBlock::parse(&buffer.data(), run.pblk, None)?.inodes());
+        OrphanBlock::parse(&buffer.data(), run.pblk, None)?
+            .inodes()
+            .for_each(&mut f);
     }
-    Ok(found)
+    Ok(())
 }

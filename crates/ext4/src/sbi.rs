@@ -12,7 +12,7 @@ use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::error::{Error, Result};
-use crate::fast_commit::FastCommit;
+use crate::fast_commit::{FastCommit, ReplaySummary};
 
 /// Blocks of an inode table that are read at once, a power of two.
 pub(crate) const ITABLE_READAHEAD: u64 = 32;
@@ -67,6 +67,7 @@ pub(crate) struct Sbi {
     itable_windows: [AtomicU64; WINDOWS],
     /// What the fast commits of an unreplayed journal change.
     fast_commit: Option<Box<FastCommit>>,
+    replayed: Option<ReplaySummary>,
 }
 
 impl Sbi {
@@ -86,12 +87,23 @@ impl Sbi {
             superblock_at,
             itable_windows: [const { AtomicU64::new(u64::MAX) }; WINDOWS],
             fast_commit: None,
+            replayed: None,
         }
     }
 
     /// Lays fast commits over the file system.
     pub(crate) fn set_fast_commit(&mut self, fast_commit: FastCommit) {
         self.fast_commit = Some(Box::new(fast_commit));
+    }
+
+    /// Remembers what the journal changed.
+    pub(crate) fn set_replayed(&mut self, summary: ReplaySummary) {
+        self.replayed = Some(summary);
+    }
+
+    /// What the journal changed, if it had to be looked into.
+    pub(crate) fn replayed(&self) -> Option<&ReplaySummary> {
+        self.replayed.as_ref()
     }
 
     /// What fast commits change, if there are any.

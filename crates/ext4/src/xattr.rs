@@ -16,6 +16,10 @@ use crate::inode::{Inode, iget, inode_bytes};
 use crate::readpage::read_range;
 use crate::sbi::{Kind, Sbi, tag};
 
+/// Bytes of all values of one inode, at most. Values may overlap or share an inode, so that a block
+/// does not bound them.
+const VALUES_MAX: usize = 32 << 20;
+
 /// An attribute as user space sees it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {
@@ -31,8 +35,18 @@ pub struct Xattr {
 /// Damage of the attributes or of the inodes that hold values, device errors.
 pub(crate) fn list(sbi: &Sbi, inode: &Inode) -> Result<Vec<Xattr>> {
     let mut found = Vec::new();
-    for_each(sbi, inode, |place, entry| {
-        found.extend(shown(sbi, inode, place, entry)?);
+    let mut room = VALUES_MAX;
+    for_each(sbi, inode, |at, entry| {
+        if let Some(xattr) = shown(sbi, inode, at, entry)? {
+            room = room
+                .checked_sub(xattr.value.len())
+                .ok_or(Error::Corrupt(Damage::Xattr {
+                    at,
+                    offset: 0,
+                    why: "values of more than 32 MiB",
+                }))?;
+            found.push(xattr);
+        }
         Ok(())
     })?;
     found.sort_unstable();

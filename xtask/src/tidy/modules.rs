@@ -17,7 +17,7 @@ const LEVELS: &[&[&str]] = &[
     &["lib"],
     &["filesystem"],
     &["super_"],
-    &["bulk"],
+    &["bulk", "journal"],
     &[
         "namei", "symlink", "file", "xattr", "acl", "crypto", "orphan", "quota", "check",
     ],

@@ -3,5 +3,7 @@
 mod check;
 mod exercise;
 mod hostile;
+mod kernel;
 mod mke2fs;
+mod opening;
 mod tree;
