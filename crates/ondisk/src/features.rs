@@ -193,7 +193,7 @@ pub static FEATURES: &[Feature] = features! {
     Compat DIR_INDEX         "dir_index"         Y Y Y "";
     Compat LAZY_BG           "lazy_bg"           Y N N "";
     Compat EXCLUDE_INODE     "exclude_inode"     Y N N "snapshots were never merged";
-    Compat EXCLUDE_BITMAP    "exclude_bitmap"    Y N N "snapshots were never merged";
+    Compat EXCLUDE_BITMAP    "snapshot_bitmap"   Y N N "snapshots were never merged";
     Compat SPARSE_SUPER2     "sparse_super2"     Y Y Y "";
     Compat FAST_COMMIT       "fast_commit"       Y Y Y "the fast-commit area is replayed in memory; none is written";
     Compat STABLE_INODES     "stable_inodes"     Y N Y "";

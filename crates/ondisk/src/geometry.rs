@@ -268,25 +268,52 @@ impl Geometry {
     }
 
     /// Blocks that hold the backups of descriptor block `index`, ascending.
-    pub fn gdt_backups(&self, index: u32) -> Vec<Pblk> {
-        if !self.in_meta_bg(index) {
-            return (1..self.groups_count.get())
-                .map(GroupNr)
-                .filter(|&group| self.has_super(group))
-                .map(|group| Pblk(self.group_start(group).0 + 1 + u64::from(index)))
-                .collect();
-        }
+    pub fn gdt_backups(&self, index: u32) -> impl Iterator<Item = Pblk> + use<'_> {
+        let meta = self.in_meta_bg(index);
+        let with_super = self.backup_groups().take_while(move |_| !meta);
         // The second and the last group of the meta group.
-        let per_block = self.descs_per_block();
-        let first = u64::from(index) * u64::from(per_block);
-        let mut groups = vec![first + 1, first + u64::from(per_block) - 1];
-        groups.dedup();
-        groups
+        let per_block = u64::from(self.descs_per_block());
+        let first = u64::from(index) * per_block;
+        let last = first + per_block - 1;
+        let in_meta = [(first + 1, true), (last, last > first + 1)]
             .into_iter()
-            .filter(|&group| group < u64::from(self.groups_count.get()) && group > first)
-            .map(|group| GroupNr(group as u32))
-            .map(|group| Pblk(self.group_start(group).0 + u64::from(self.has_super(group))))
-            .collect()
+            .filter(move |&(group, other)| meta && other && group > first && group <= last)
+            .filter(|&(group, _)| group < u64::from(self.groups_count.get()))
+            .map(|(group, _)| GroupNr(group as u32));
+        with_super
+            .map(move |group| Pblk(self.group_start(group).0 + 1 + u64::from(index)))
+            .chain(
+                in_meta.map(|group| {
+                    Pblk(self.group_start(group).0 + u64::from(self.has_super(group)))
+                }),
+            )
+    }
+
+    /// Groups that hold a backup of the superblock, ascending.
+    pub fn backup_groups(&self) -> impl Iterator<Item = GroupNr> + use<'_> {
+        std::iter::successors(self.backup_after(0), |&group| self.backup_after(group)).map(GroupNr)
+    }
+
+    /// The first group past `group` that holds a backup.
+    fn backup_after(&self, group: u32) -> Option<u32> {
+        let next = if self.features.compat.contains(Compat::SPARSE_SUPER2) {
+            let later = self.backup_bgs.into_iter().filter(|&g| g > group);
+            later.min()?.into()
+        } else if group == 0 || !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            u64::from(group) + 1
+        } else {
+            let next_power = |base: u64| {
+                let mut power = base;
+                while power <= u64::from(group) {
+                    power *= base;
+                }
+                power
+            };
+            next_power(3).min(next_power(5)).min(next_power(7))
+        };
+        u32::try_from(next)
+            .ok()
+            .filter(|&g| g < self.groups_count.get())
     }
 
     /// True if descriptor block `index` lies in its meta group.

@@ -190,20 +190,27 @@ pub const fn node_limit(block_len: usize, offset: usize, tail: bool) -> usize {
     room.saturating_sub(if tail { 1 } else { 0 })
 }
 
-/// Checksum of a node: the entries in use and everything before them, then the tail with a zero sum.
-/// `count` and `limit` have been validated; `offset` is that of the entries.
-fn node_checksum(block: &[u8], offset: usize, limit: u16, count: u16, seed: CsumSeed) -> u32 {
-    let used = offset + usize::from(count) * DX_ENTRY_LEN;
-    let tail = offset + usize::from(limit) * DX_ENTRY_LEN;
-    let crc = crc32c(seed.over(&block[..used]), &block[tail..tail + 4]);
-    crc32c(crc, &[0; 4])
+/// Where the checksum of a node is and what it should be: over the entries in use and everything
+/// before them, then the tail with a zero sum. `None` if entries or tail do not fit.
+fn node_checksum(
+    block: &[u8],
+    offset: usize,
+    limit: u16,
+    count: u16,
+    seed: CsumSeed,
+) -> Option<(usize, u32)> {
+    let used = block.get(..offset + usize::from(count) * DX_ENTRY_LEN)?;
+    let at = offset + usize::from(limit) * DX_ENTRY_LEN;
+    let tail = block.get(at..at + DX_ENTRY_LEN)?;
+    let crc = crc32c(seed.over(used), &tail[..4]);
+    Some((at + 4, crc32c(crc, &[0; 4])))
 }
 
 /// Verifies the checksum of a root (`offset` [`DX_ROOT_ENTRIES_OFFSET`]) or inner node; `seed` is the
 /// directory inode's.
 ///
 /// # Errors
-/// Those of [`DxNode::parse`], and [`Damage::BlockChecksum`].
+/// Those of [`DxNode::parse`], [`Damage::NoChecksum`] and [`Damage::BlockChecksum`].
 pub fn verify_tail(
     bytes: &[u8],
     offset: usize,
@@ -211,11 +218,16 @@ pub fn verify_tail(
     seed: CsumSeed,
 ) -> Result<(), Damage> {
     let node = DxNode::parse(bytes, offset, true, lblk)?;
-    let at = offset + usize::from(node.limit) * DX_ENTRY_LEN;
-    let computed = node_checksum(bytes, offset, node.limit, node.entries.len() as u16, seed);
-    // OK to index: the limit leaves one entry's room for the tail.
-    let stored =
-        U32::from_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]).get();
+    let count = node.entries.len() as u16;
+    let Some((at, computed)) = node_checksum(bytes, offset, node.limit, count, seed) else {
+        return Err(Damage::NoChecksum {
+            structure: "htree node",
+            block,
+        });
+    };
+    let mut stored = U32::ZERO;
+    stored.as_mut_bytes().copy_from_slice(&bytes[at..at + 4]);
+    let stored = stored.get();
     if stored == computed {
         Ok(())
     } else {
@@ -228,12 +240,14 @@ pub fn verify_tail(
     }
 }
 
-/// Computes and stores the checksum of a node whose limit leaves room for it.
+/// Computes and stores the checksum of a node; does nothing if its limit leaves no room for one.
 pub fn update_tail(bytes: &mut [u8], offset: usize, seed: CsumSeed) {
-    let Ok((cl, _)) = DxCountLimit::read_from_prefix(&bytes[offset..]) else {
+    let rest = bytes.get(offset..).unwrap_or_default();
+    let Ok((cl, _)) = DxCountLimit::read_from_prefix(rest) else {
         return;
     };
-    let sum = node_checksum(bytes, offset, cl.limit.get(), cl.count.get(), seed);
-    let at = offset + usize::from(cl.limit.get()) * DX_ENTRY_LEN;
-    bytes[at + 4..at + 8].copy_from_slice(U32::new(sum).as_bytes());
+    let (limit, count) = (cl.limit.get(), cl.count.get());
+    if let Some((at, sum)) = node_checksum(bytes, offset, limit, count, seed) {
+        bytes[at..at + 4].copy_from_slice(U32::new(sum).as_bytes());
+    }
 }

@@ -177,6 +177,9 @@ pub fn parse_entries(
         let name = body
             .get(..name_len)
             .ok_or_else(|| bad("name past the end"))?;
+        if name.contains(&0) {
+            return Err(bad("name with a zero byte"));
+        }
         let size = raw.e_value_size.get();
         let value = if raw.e_value_inum.get() != 0 {
             if size > EXT4_XATTR_SIZE_MAX {

@@ -79,13 +79,25 @@ impl Image {
         for (lblk, &number) in numbers[..NDIR_BLOCKS].iter().enumerate() {
             blocks.push(lblk as u32, number);
         }
-        if numbers[NDIR_BLOCKS] != 0 {
-            let indirect = words(self.block(Pblk(numbers[NDIR_BLOCKS].into())));
-            for (i, number) in indirect.into_iter().enumerate() {
-                blocks.push((NDIR_BLOCKS + i) as u32, number);
-            }
+        let mut next = NDIR_BLOCKS as u32;
+        for (levels, &number) in (1..).zip(&numbers[NDIR_BLOCKS..NDIR_BLOCKS + 2]) {
+            self.walk_indirect(number, levels, &mut next, &mut blocks);
         }
         blocks
+    }
+
+    fn walk_indirect(&self, number: u32, levels: u32, next: &mut u32, blocks: &mut Blocks) {
+        let per_block = self.geometry.block_size.bytes() / 4;
+        if levels == 0 {
+            blocks.push(*next, number);
+            *next += 1;
+        } else if number == 0 {
+            *next += per_block.pow(levels);
+        } else {
+            for number in words(self.block(Pblk(number.into()))) {
+                self.walk_indirect(number, levels - 1, next, blocks);
+            }
+        }
     }
 
     fn walk(&self, node: &[u8], at: Option<Pblk>, depth: Option<u16>, blocks: &mut Blocks) {

@@ -83,7 +83,7 @@ fn verify_supers_and_descriptors(image: &Image) {
         }
         verify_descriptor(image, group, image.desc_bytes(group, |i| g.gdt_block(i)));
         let index = group.0 / g.descs_per_block();
-        let backups = g.gdt_backups(index);
+        let backups: Vec<_> = g.gdt_backups(index).collect();
         assert_eq!(backups.is_empty(), g.groups_count.get() == 1);
         for backup in backups {
             verify_descriptor(image, group, image.desc_bytes(group, |_| backup));

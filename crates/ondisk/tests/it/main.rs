@@ -3,6 +3,11 @@
 
 mod dir_hash;
 mod dirs;
+mod docs;
+mod fast_commit;
+mod hostile;
 mod image;
 mod images;
+mod journal;
+mod kernel;
 mod tools;

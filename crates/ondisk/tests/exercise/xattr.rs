@@ -1,0 +1,52 @@
+//! Arbitrary bytes as an attribute block, as the attributes in an inode, and as their values.
+
+use uext4_ondisk::acl::{Acl, disk_to_wire, wire_to_disk};
+use uext4_ondisk::checksum::CsumSeed;
+use uext4_ondisk::encryption::EncryptionContext;
+use uext4_ondisk::xattr::{
+    XATTR_BLOCK_HEADER_LEN, XattrPlace, XattrValue, block_hash, entries_len, entry_hash, join_name,
+    parse_entries, put_entries, split_name, verify_block,
+};
+use uext4_ondisk::{Ino, Pblk};
+
+/// All of it is the block.
+pub fn exercise(data: &[u8]) {
+    let _ = verify_block(data, Pblk(7), None);
+    let _ = verify_block(data, Pblk(7), Some(CsumSeed(1)));
+    entries(data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(Pblk(7)));
+    entries(data, 0, XattrPlace::Inode(Ino(12)));
+    value(data);
+}
+
+fn entries(region: &[u8], first: usize, at: XattrPlace) {
+    let Ok(entries) = parse_entries(region, first, at) else {
+        return;
+    };
+    for entry in &entries {
+        if let XattrValue::Here(bytes) = entry.value {
+            let _ = entry_hash(entry.name, bytes, true);
+            value(bytes);
+        }
+        if let Some(name) = join_name(entry.index, entry.name) {
+            let split = split_name(&name);
+            assert!(split.is_none() || split == Some((entry.index, entry.name)));
+        }
+    }
+    let _ = block_hash(entries.iter().map(|e| e.hash));
+    let mut copy = vec![0; entries_len(&entries)];
+    // Index 0 without a name looks like the end of the list once its value's place is 0.
+    if copy.len() < 65_536 && entries.iter().all(|e| e.index != 0) {
+        put_entries(&mut copy, 0, &entries);
+        assert_eq!(parse_entries(&copy, 0, at), Ok(entries));
+    }
+}
+
+fn value(bytes: &[u8]) {
+    let _ = EncryptionContext::parse(bytes);
+    let _ = disk_to_wire(bytes);
+    let _ = wire_to_disk(bytes);
+    if let Ok(acl) = Acl::parse_disk(bytes) {
+        assert_eq!(Acl::parse_wire(&acl.to_wire()), Ok(acl.clone()));
+        assert_eq!(Acl::parse_disk(&acl.to_disk()), Ok(acl));
+    }
+}
