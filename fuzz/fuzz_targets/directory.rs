@@ -1,3 +1,5 @@
+//! Arbitrary bytes for the exercise `directory`.
+
 #![no_main]
 
 #[path = "../../crates/ondisk/tests/exercise/directory.rs"]

@@ -1,3 +1,5 @@
+//! Arbitrary bytes for the exercise `extent`.
+
 #![no_main]
 
 #[path = "../../crates/ondisk/tests/exercise/extent.rs"]

@@ -1,3 +1,5 @@
+//! Arbitrary bytes for the exercise `journal`.
+
 #![no_main]
 
 #[path = "../../crates/ondisk/tests/exercise/journal.rs"]

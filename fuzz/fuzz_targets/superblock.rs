@@ -1,3 +1,5 @@
+//! Arbitrary bytes for the exercise `superblock`.
+
 #![no_main]
 
 #[path = "../../crates/ondisk/tests/exercise/superblock.rs"]

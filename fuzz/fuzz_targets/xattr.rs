@@ -1,3 +1,5 @@
+//! Arbitrary bytes for the exercise `xattr`.
+
 #![no_main]
 
 #[path = "../../crates/ondisk/tests/exercise/xattr.rs"]

@@ -340,6 +340,7 @@ pub fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
 
 /// `e_hash` of an attribute: of its name, then of its value's words.
 ///
+/// e2fsprogs leave it 0 within an inode; the kernel fills it in everywhere.
 /// `value` is padded with zeroes to a multiple of four. With `ea_inode` the value hashed is the
 /// value's crc32c alone ([`ea_inode_hash`]), as one word. `signed` takes name bytes as signed, which
 /// kernels before 6.2 did on most machines; both are accepted when reading.

@@ -10,7 +10,7 @@ use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum, desc_checksum,
 };
-use uext4_ondisk::inode::{inode_checksum, stored_checksum, update_checksum};
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, inode_checksum, stored_checksum, update_checksum};
 use uext4_ondisk::journal::JournalSuperblock;
 use uext4_ondisk::mmp::{MmpBlock, MmpState};
 use uext4_ondisk::orphan::{self, OrphanBlock};
@@ -20,14 +20,15 @@ use uext4_ondisk::quota::{
 };
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{
-    XattrPlace, XattrValue, block_hash, entry_hash, parse_entries, verify_block,
+    EXT4_XATTR_MAGIC, XATTR_IBODY_HEADER_LEN, XattrEntry, XattrPlace, XattrValue, block_hash,
+    ea_inode_hash, entry_hash, parse_entries, verify_block,
 };
 use uext4_ondisk::{BlockSize, GroupNr, Ino, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::dirs::{Dir, Met};
 use crate::image::Image;
-use crate::tools;
+use crate::{kernel, tools};
 
 const NAMES: usize = 1500;
 
@@ -61,7 +62,7 @@ fn make_image(dir: &Path, options: &str) -> Image {
     mke2fs
         .args(["-q", "-F", "-N", "4000"])
         .args(options.split_whitespace());
-    tools::run(mke2fs.arg("-d").args([&source, &path]).arg("72M"), 0);
+    tools::run(mke2fs.arg("-d").args([&source, &path]).arg("40M"), 0);
     let value = dir.join("value");
     fs::write(&value, [0xA5; 801]).unwrap();
     let script = format!(
@@ -129,9 +130,10 @@ fn how_uninit(how: DescChecksum) -> u16 {
 }
 
 /// Verifies all inodes in use with their extent trees, directories and attribute blocks. Returns
-/// what the largest directory held, the deepest tree's blocks, and the attributes in blocks.
-fn verify_inodes(image: &Image) -> (Met, usize, usize) {
-    let (mut largest, mut tree_blocks, mut in_blocks) = (Met::default(), 0, 0);
+/// what the largest directory held, the deepest tree's blocks, and the attributes in inodes and in blocks.
+fn verify_inodes(image: &Image) -> (Met, usize, [usize; 2]) {
+    let (mut largest, mut tree_blocks) = (Met::default(), 0);
+    let (mut in_inodes, mut in_blocks) = (0, 0);
     for ino in image.inodes_in_use() {
         let (bytes, inode) = (image.inode_bytes(ino), image.inode(ino));
         if inode.i_mode.get() == 0 {
@@ -159,11 +161,12 @@ fn verify_inodes(image: &Image) -> (Met, usize, usize) {
         }
         let acl =
             u64::from(inode.i_file_acl_high.get()) << 32 | u64::from(inode.i_file_acl_lo.get());
+        in_inodes += verify_xattrs_in_inode(image, ino);
         if acl != 0 {
             in_blocks += verify_xattr_block(image, Pblk(acl));
         }
     }
-    (largest, tree_blocks, in_blocks)
+    (largest, tree_blocks, [in_inodes, in_blocks])
 }
 
 fn verify_extent_tails(image: &Image, ino: Ino, generation: u32) -> usize {
@@ -184,16 +187,51 @@ fn verify_xattr_block(image: &Image, at: Pblk) -> usize {
     let block = image.block(at);
     let header = verify_block(block, at, image.geometry.csum_seed).unwrap();
     let entries = parse_entries(block, 32, XattrPlace::Block(at)).unwrap();
-    for entry in &entries {
-        if let XattrValue::Here(value) = entry.value {
-            let either = [true, false].map(|signed| entry_hash(entry.name, value, signed));
-            assert!(either.contains(&entry.hash), "{entry:?}");
-        }
-    }
+    verify_entries(image, &entries);
     // libext2fs leaves it at 0, which means that nobody may share the block.
     let hash = block_hash(entries.iter().map(|e| e.hash));
     assert!([0, hash].contains(&header.h_hash.get()));
     entries.len()
+}
+
+/// Verifies the attributes in an inode's body and returns how many there are.
+fn verify_xattrs_in_inode(image: &Image, ino: Ino) -> usize {
+    let extra = usize::from(image.inode(ino).i_extra_isize.get());
+    let body = image.inode_bytes(ino).get(GOOD_OLD_INODE_SIZE + extra..);
+    let header = XATTR_IBODY_HEADER_LEN;
+    match body {
+        Some(body) if body.get(..header) == Some(&EXT4_XATTR_MAGIC.to_le_bytes()) => {
+            let entries = parse_entries(&body[header..], 0, XattrPlace::Inode(ino)).unwrap();
+            // libext2fs does not hash what lies in an inode.
+            let hashed: Vec<_> = entries.iter().copied().filter(|e| e.hash != 0).collect();
+            verify_entries(image, &hashed);
+            entries.len()
+        }
+        _ => 0,
+    }
+}
+
+fn verify_entries(image: &Image, entries: &[XattrEntry<'_>]) {
+    for entry in entries {
+        let value = match entry.value {
+            XattrValue::Here(value) => value.to_vec(),
+            XattrValue::Inode { ino, size } => ea_inode_sum(image, ino, size).to_vec(),
+        };
+        let either = [true, false].map(|signed| entry_hash(entry.name, &value, signed));
+        assert!(either.contains(&entry.hash), "{entry:?}");
+    }
+}
+
+/// What stands for a value that has an inode of its own: its sum, kept in that inode's atime.
+fn ea_inode_sum(image: &Image, ino: Ino, size: u32) -> [u8; 4] {
+    let blocks = image.blocks(ino).data;
+    let data: Vec<u8> = blocks
+        .iter()
+        .flat_map(|&(_, at)| image.block(at).to_vec())
+        .collect();
+    let sum = ea_inode_hash(image.sb.seed(), &data[..size as usize]);
+    assert_eq!(image.inode(ino).i_atime.get(), sum);
+    sum.to_le_bytes()
 }
 
 /// Blocks at the start of each group by dumpe2fs' account: superblock, descriptors, reserved ones.
@@ -241,7 +279,7 @@ fn verify_all(options: &str) {
     verify_supers_and_descriptors(&image);
     verify_base_blocks(&image, &dir.path().join("image"));
     verify_bitmaps(&image);
-    let (largest, tree_blocks, in_blocks) = verify_inodes(&image);
+    let (largest, tree_blocks, [_, in_blocks]) = verify_inodes(&image);
     assert_eq!(largest.names, NAMES + 2, "{options}");
     assert!(in_blocks > 0, "{options}: {in_blocks}");
     let incompat = image.geometry.features.incompat;
@@ -331,7 +369,7 @@ images! {
     stored_seed "-t ext4 -b 4096 -O metadata_csum_seed -U random";
     small_inodes "-t ext4 -b 1024 -I 128";
     large_inodes "-t ext4 -b 4096 -I 1024 -O inline_data,ea_inode";
-    meta_bg "-t ext4 -b 1024 -O meta_bg,^resize_inode";
+    meta_bg "-t ext4 -b 1024 -g 1024 -O meta_bg,^resize_inode";
     sparse_super2 "-t ext4 -b 1024 -O sparse_super2";
     every_group_has_a_backup "-t ext4 -b 1024 -O ^sparse_super,^resize_inode,^flex_bg";
     bigalloc_1k "-t ext4 -b 1024 -C 8192 -O bigalloc";
@@ -340,4 +378,30 @@ images! {
     ext3 "-t ext3 -b 1024";
     ext2_without_types "-t ext2 -b 1024 -O ^filetype";
     tea_hash "-t ext4 -b 1024 -E hash_seed=5d3a1c07-9be2-44f1-8a60-0123456789ab";
+}
+
+/// What the kernel writes itself: its hash trees, attributes in blocks and in inodes of their own.
+#[test]
+fn filled_by_the_kernel() {
+    if !kernel::may_mount() || !tools::have(&["setfattr"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let fill = |root: &Path| {
+        make_source(root);
+        for (name, len) in [("user.größe", 300), ("user.large", 9000)] {
+            let value = format!("0x{}", "a5".repeat(len));
+            let mut setfattr = Command::new("setfattr");
+            setfattr.args(["-n", name, "-v", &value]);
+            tools::run(setfattr.arg(root.join("plain")), 0);
+        }
+    };
+    let path = kernel::filled_image(dir.path(), "-t ext4 -b 1024 -O ea_inode -N 4000", fill);
+    let image = Image::open(&path);
+    verify_supers_and_descriptors(&image);
+    verify_bitmaps(&image);
+    let (largest, tree_blocks, [in_inodes, in_blocks]) = verify_inodes(&image);
+    assert_eq!(largest.names, NAMES + 2);
+    assert_eq!([in_inodes, in_blocks], [1, 1]);
+    assert!(largest.nodes > 1 && tree_blocks > 1);
 }

@@ -45,6 +45,23 @@ impl Drop for Mount {
     }
 }
 
+fn format(dir: &Path, mke2fs_options: &str) -> PathBuf {
+    let image = dir.join("image");
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs
+        .args(["-q", "-F"])
+        .args(mke2fs_options.split_whitespace());
+    tools::run(mke2fs.arg(&image).arg("32M"), 0);
+    image
+}
+
+/// Formats an image, has `fill` run in it while it is mounted, and returns its path.
+pub fn filled_image(dir: &Path, mke2fs_options: &str, fill: impl Fn(&Path)) -> PathBuf {
+    let image = format(dir, mke2fs_options);
+    fill(Mount::new(&image, "defaults").point.path());
+    image
+}
+
 /// Formats an image, mounts it, runs `change` in it and returns the path of a copy taken while it
 /// is still mounted.
 pub fn lost_image(
@@ -53,12 +70,7 @@ pub fn lost_image(
     mount_options: &str,
     change: impl Fn(&Path),
 ) -> PathBuf {
-    let (image, lost) = (dir.join("image"), dir.join("lost"));
-    let mut mke2fs = Command::new("mke2fs");
-    mke2fs
-        .args(["-q", "-F"])
-        .args(mke2fs_options.split_whitespace());
-    tools::run(mke2fs.arg(&image).arg("32M"), 0);
+    let (image, lost) = (format(dir, mke2fs_options), dir.join("lost"));
     let mount = Mount::new(&image, mount_options);
     change(mount.point.path());
     fs::write(&lost, fs::read(&mount.device).unwrap()).unwrap();
