@@ -54,7 +54,7 @@ pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
 }
 
 /// The flags count only where descriptors are summed.
-fn is_uninit(sbi: &Sbi, desc: &GroupDesc, flag: u16) -> bool {
+pub(crate) fn is_uninit(sbi: &Sbi, desc: &GroupDesc, flag: u16) -> bool {
     sbi.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
 }
 
@@ -86,7 +86,7 @@ fn read(
 }
 
 /// What the bitmap of a group without files would be: only the group's own metadata in use.
-fn fresh_block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc) -> Vec<u8> {
+pub(crate) fn fresh_block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc) -> Vec<u8> {
     let geometry = sbi.geometry();
     let mut bitmap = vec![0; sbi.block_len()];
     let cluster_of = |offset: u32| offset >> geometry.cluster_bits;

@@ -24,9 +24,36 @@ pub enum Error {
     /// The name has more than 255 bytes, or a path more than the limit (ENAMETOOLONG).
     #[error("the name is too long")]
     NameTooLong,
-    /// No free block or inode is left (ENOSPC).
-    #[error("no space left")]
-    NoSpace,
+    /// Not enough blocks are free (ENOSPC).
+    #[error("no space left: {needed} blocks are needed, {free} are free")]
+    NoSpace {
+        /// Blocks that were asked for at once.
+        needed: u64,
+        /// Blocks that are free.
+        free: u64,
+    },
+    /// No inode is free (ENOSPC).
+    #[error("no inodes left: all {count} are in use")]
+    NoInodes {
+        /// Inodes of the file system.
+        count: u32,
+    },
+    /// The extended attributes of one inode do not fit (ENOSPC).
+    #[error("extended attributes need {need} bytes, there is room for {room}")]
+    XattrsTooBig {
+        /// Bytes they need.
+        need: u64,
+        /// Bytes there are in a block.
+        room: u64,
+    },
+    /// What was to be written could not be had from its source.
+    #[error("reading what is to be written, at byte {offset}: {source}")]
+    Content {
+        /// Byte in the file.
+        offset: u64,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The file system or device takes no writes (EROFS).
     #[error("the file system is read-only")]
     ReadOnly,
@@ -71,6 +98,35 @@ impl From<uext4_buffer_cache::Error> for Error {
             other => Self::Unsupported {
                 what: other.to_string(),
             },
+        }
+    }
+}
+
+impl From<uext4_mballoc::Error<Error>> for Error {
+    fn from(error: uext4_mballoc::Error<Error>) -> Self {
+        use uext4_mballoc::Error as Mballoc;
+        match error {
+            Mballoc::NoSpace { min_len, free } => Self::NoSpace {
+                needed: min_len.into(),
+                free,
+            },
+            Mballoc::FreeCount {
+                group,
+                bitmap,
+                descriptor,
+            } => Self::Corrupt(Damage::BitmapCount {
+                group,
+                what: "block bitmap",
+                bitmap,
+                descriptor,
+            }),
+            Mballoc::NotUsed { start, len, .. } => Self::Corrupt(Damage::BlockRange {
+                what: "blocks to be freed",
+                start,
+                len: len.into(),
+                blocks_count: 0,
+            }),
+            Mballoc::Bitmaps(error) => error,
         }
     }
 }

@@ -44,6 +44,7 @@
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
 mod bitmap;
+mod bulk;
 mod check;
 mod crypto;
 mod dir;
@@ -53,6 +54,7 @@ mod fast_commit;
 mod file;
 mod filesystem;
 mod htree;
+mod ialloc;
 mod indirect;
 mod inline;
 mod inode;
@@ -67,6 +69,10 @@ mod super_;
 mod symlink;
 mod xattr;
 
+pub use bulk::{
+    Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
+    XattrFootprint,
+};
 pub use check::{Issue, Summary as CheckSummary};
 pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};

@@ -67,7 +67,7 @@ fn benches(c: &mut Criterion) {
                 goal: Pblk(goal),
                 len: 4,
                 min_len: 1,
-                stay: false,
+                next_fit: false,
             };
             let run = allocator.allocate(&bitmaps, black_box(&request)).unwrap();
             goal = run.start.0 + 4;
@@ -81,7 +81,7 @@ fn benches(c: &mut Criterion) {
             goal: Pblk(goal),
             len: 1,
             min_len: 1,
-            stay: false,
+            next_fit: false,
         };
         for block in (0..all).step_by(2) {
             allocator.allocate(&bitmaps, &one(block)).unwrap();
@@ -96,7 +96,7 @@ fn benches(c: &mut Criterion) {
                 goal,
                 len: 4,
                 min_len: 1,
-                stay: false,
+                next_fit: false,
             };
             let run = allocator.allocate(&bitmaps, black_box(&request)).unwrap();
             allocator.free(&bitmaps, run).unwrap();

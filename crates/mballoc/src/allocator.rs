@@ -128,10 +128,14 @@ impl Allocator {
         add(&self.counters.reqs, 1);
         let want = request.len.clamp(1, self.shape.blocks_per_group);
         let min = request.min_len.clamp(1, want);
-        let (goal_group, goal_offset) = self.locate(request.goal).unwrap_or((0, 0));
-        let (group, piece) = match self.at_goal(bitmaps, request, (goal_group, goal_offset))? {
-            Some(piece) => (goal_group, piece),
-            None => self.search(bitmaps, want, min, (goal_group, goal_offset))?,
+        let goal = self.locate(request.goal).unwrap_or((0, 0));
+        let (group, piece) = if request.next_fit {
+            self.next_fit(bitmaps, (want, min), goal)?
+        } else {
+            match self.at_goal(bitmaps, want, goal)? {
+                Some(piece) => (goal.0, piece),
+                None => self.search(bitmaps, want, min, goal)?,
+            }
         };
         let group = GroupNr(group);
         let marked = bitmaps.mark_used(group, piece.start, piece.len);
@@ -206,29 +210,71 @@ impl Allocator {
         ))
     }
 
-    /// Step 1: what is free right at the goal.
+    /// True if something is free in the group, as far as is known.
+    fn has_free(&self, group: u32) -> bool {
+        self.slots[group as usize].lock().indexed.is_some()
+    }
+
+    /// Step 1: the run that starts at the goal, if it is long enough.
     fn at_goal<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
-        request: &Request,
+        want: u32,
         (group, offset): (u32, u32),
     ) -> Answer<Option<Piece>, B> {
-        if self.slots[group as usize].lock().indexed.is_none() {
+        if !self.has_free(group) {
             return Ok(None);
         }
-        let enough = if request.stay {
-            request.min_len.max(1)
-        } else {
-            request.len
-        };
         self.with_group(bitmaps, group, |buddy| {
-            let len = buddy.run_at(offset, request.len);
-            if len == 0 || len < enough {
+            let len = buddy.run_at(offset, want);
+            if len < want {
                 return None;
             }
             add(&self.counters.goal_hits, 1);
             buddy.take(offset, len);
             Some(Piece { start: offset, len })
+        })
+    }
+
+    /// The next run of at least `min` blocks at or after the goal; then from the start.
+    fn next_fit<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        (want, min): (u32, u32),
+        (goal_group, offset): (u32, u32),
+    ) -> Answer<(u32, Piece), B> {
+        let ask = |group, from| {
+            let found = self.with_group(bitmaps, group, |buddy| {
+                let piece = buddy.next_run(from, want, min)?;
+                buddy.take(piece.start, piece.len);
+                Some(piece)
+            })?;
+            Ok(found.map(|piece| (group, piece)))
+        };
+        if self.has_free(goal_group)
+            && let Some(found) = ask(goal_group, offset)?
+        {
+            add(&self.counters.goal_hits, u64::from(found.1.start == offset));
+            return Ok(found);
+        }
+        // Below that order no chunk can lie in a run of `min` blocks.
+        let orders = min.ilog2().saturating_sub(1)..=self.shape.order_max;
+        let mut skip = 1;
+        while let Some(group) = self.index.nearest(orders.clone(), goal_group, skip) {
+            add(&self.counters.groups_considered, 1);
+            if let Some(found) = ask(group, 0)? {
+                return Ok(found);
+            }
+            skip = self.index.distance(goal_group, group) + 1;
+        }
+        if self.has_free(goal_group)
+            && let Some(found) = ask(goal_group, 0)?
+        {
+            return Ok(found);
+        }
+        Err(Error::NoSpace {
+            min_len: min,
+            free: self.free_blocks(),
         })
     }
 

@@ -123,6 +123,19 @@ impl Buddy {
         bits::next(&self.used, start.min(end), end, true) - start.min(end)
     }
 
+    /// The first free run of at least `min` blocks at or after `from`, cut at `want`.
+    pub(crate) fn next_run(&self, from: u32, want: u32, min: u32) -> Option<Piece> {
+        let mut start = bits::next(&self.used, from, self.blocks, false);
+        while start < self.blocks {
+            let len = self.run_at(start, want);
+            if len >= min {
+                return Some(Piece { start, len });
+            }
+            start = bits::next(&self.used, start + len, self.blocks, false);
+        }
+        None
+    }
+
     /// True if all of `start..start + len` is used.
     pub(crate) fn all_used(&self, start: u32, len: u32) -> bool {
         bits::next(&self.used, start, start + len, false) == start + len

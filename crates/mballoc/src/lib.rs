@@ -21,14 +21,16 @@
 //!
 //! # The search
 //!
-//! 1. *Goal*: the run that starts at the goal block, if it is long enough, or of any length with
-//!    [`Request::stay`].
+//! 1. *Goal*: the run that starts at the goal block, if it is long enough.
 //! 2. *Certain*: the nearest group at or after the goal's whose largest chunk has at least the order
 //!    of the length, rounded up.
 //! 3. *Straddling*: groups whose largest chunk is one or two orders smaller, for a run that is long
 //!    enough all the same. A bounded number of groups and chunks is looked at.
 //! 4. *Less*: the longest run that step 2 or 3 met, else one in the nearest group of the largest
 //!    order there is. Nothing is refused as long as any run of [`Request::min_len`] is free.
+//!
+//! With [`Request::next_fit`] none of this happens: the next free run after the goal is taken as it
+//! comes, so that a stream of requests fills the device without gaps.
 //!
 //! Groups not loaded yet stand in the index with what their number of free blocks allows at best;
 //! loading one corrects it. So every step of the search either answers or improves the index, and
@@ -115,8 +117,9 @@ pub struct Request {
     pub len: u32,
     /// Fewest blocks that are of use, 1 to `len` and to a group.
     pub min_len: u32,
-    /// Takes what is free at the goal, be it less than `len`, rather than a longer run elsewhere.
-    pub stay: bool,
+    /// Takes the next free run at or after the goal, if it has `min_len` blocks, rather than look for
+    /// a longer one elsewhere; after the last block the first follows.
+    pub next_fit: bool,
 }
 
 /// Adjacent blocks, all in one group.

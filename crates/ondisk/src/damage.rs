@@ -83,6 +83,18 @@ pub enum Damage {
         /// As computed.
         computed: u32,
     },
+    /// A bitmap does not have as much free as its descriptor says.
+    #[error("group {group}: {what} has {bitmap} free, the descriptor says {descriptor}")]
+    BitmapCount {
+        /// The group.
+        group: GroupNr,
+        /// Block bitmap or inode bitmap.
+        what: &'static str,
+        /// Free ones in the bitmap, or as many as can be.
+        bitmap: u32,
+        /// Free ones by the descriptor.
+        descriptor: u32,
+    },
     /// A block number outside the file system.
     #[error(
         "{what}: blocks {start} to {start}+{len} lie outside the file system of {blocks_count} blocks"

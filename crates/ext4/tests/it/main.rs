@@ -1,9 +1,11 @@
 //! The engine against images made by the real mke2fs and filled by the real kernel.
 
 mod check;
+mod creator;
 mod exercise;
 mod hostile;
 mod kernel;
 mod mke2fs;
+mod mount;
 mod opening;
 mod tree;

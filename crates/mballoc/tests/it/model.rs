@@ -111,7 +111,7 @@ enum Op {
         goal: u64,
         len: u32,
         min_len: u32,
-        stay: bool,
+        next_fit: bool,
     },
     Free {
         which: usize,
@@ -120,15 +120,14 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let allocate =
-        (0u64..2500, 1u32..400, 1u32..20, any::<bool>()).prop_map(|(goal, len, min_len, stay)| {
-            Op::Allocate {
-                goal,
-                len,
-                min_len: min_len.min(len),
-                stay,
-            }
-        });
+    let allocate = (0u64..2500, 1u32..400, 1u32..20, any::<bool>()).prop_map(
+        |(goal, len, min_len, next_fit)| Op::Allocate {
+            goal,
+            len,
+            min_len: min_len.min(len),
+            next_fit,
+        },
+    );
     let free = (any::<usize>(), 1u32..100).prop_map(|(which, part)| Op::Free { which, part });
     prop_oneof![3 => allocate, 2 => free]
 }
@@ -159,8 +158,8 @@ proptest! {
         let mut held: Vec<Run> = Vec::new();
         for op in ops {
             match op {
-                Op::Allocate { goal, len, min_len, stay } => {
-                    let request = Request { goal: Pblk(goal), len, min_len, stay };
+                Op::Allocate { goal, len, min_len, next_fit } => {
+                    let request = Request { goal: Pblk(goal), len, min_len, next_fit };
                     match allocator.allocate(&bitmaps, &request) {
                         Ok(run) => {
                             prop_assert!((min_len..=len).contains(&run.len));

@@ -10,7 +10,7 @@ fn request(goal: u64, len: u32) -> Request {
         goal: Pblk(goal),
         len,
         min_len: 1,
-        stay: false,
+        next_fit: false,
     }
 }
 
@@ -50,12 +50,12 @@ fn long_files_get_whole_groups() {
             len: 8192
         }
     );
-    // … unless the caller wants to stay.
-    let stay = Request {
-        stay: true,
+    // … unless the caller wants no gaps.
+    let next_fit = Request {
+        next_fit: true,
         ..request(11, 20_000)
     };
-    let run = allocator.allocate(&bitmaps, &stay).unwrap();
+    let run = allocator.allocate(&bitmaps, &next_fit).unwrap();
     assert_eq!(
         run,
         Run {
@@ -63,6 +63,40 @@ fn long_files_get_whole_groups() {
             len: 8182
         }
     );
+}
+
+#[test]
+fn next_fit_leaves_no_gap_and_goes_once_round() {
+    let bitmaps = Bitmaps::new(1 + 256 * 3, 256);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    // Something in the way, as tables are.
+    for (start, len) in [(20, 10), (257, 40)] {
+        allocator.allocate(&bitmaps, &request(start, len)).unwrap();
+    }
+    let mut goal = 15;
+    let mut starts = Vec::new();
+    while let Ok(run) = allocator.allocate(
+        &bitmaps,
+        &Request {
+            next_fit: true,
+            ..request(goal, 200)
+        },
+    ) {
+        starts.push((run.start.0, run.len));
+        goal = run.start.0 + u64::from(run.len);
+    }
+    let expected = [
+        (15, 5),
+        (30, 200),
+        (230, 27),
+        (297, 200),
+        (497, 16),
+        (513, 200),
+        (713, 56),
+        (1, 14),
+    ];
+    assert_eq!(starts, expected);
+    assert_eq!(bitmaps.free(), 0);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn threads_share_without_overlap() {
                         goal,
                         len,
                         min_len: 1,
-                        stay: seed >> 63 != 0,
+                        next_fit: seed >> 63 != 0,
                     };
                     match allocator.allocate(bitmaps, &request) {
                         Ok(run) => held.push(run),

@@ -1,0 +1,177 @@
+//! What the creator is told: kinds of inodes, their attributes, where contents come from.
+
+use std::io;
+
+use uext4_ondisk::inode::{
+    DeviceNumber, FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, InodeFlags, RawInode, S_IFMT,
+    Timestamp,
+};
+
+use crate::error::{Error, Result};
+
+/// How to create. `CreatorOptions::default()` is right unless there is a reason.
+#[derive(Clone, Debug)]
+pub struct CreatorOptions {
+    /// Bytes of metadata kept in memory before some of it is written, roughly.
+    pub memory_max: usize,
+    /// Bytes of file data gathered for one write, at least 64 KiB.
+    pub buffer_len: usize,
+}
+
+impl Default for CreatorOptions {
+    /// 48 MiB of metadata, 1 MiB of data: it stays in a core's cache between reading and writing.
+    fn default() -> Self {
+        Self {
+            memory_max: 48 << 20,
+            buffer_len: 1 << 20,
+        }
+    }
+}
+
+/// What is to be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewInode<'a> {
+    /// A regular file, empty until [`super::Creator::write_file`].
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+    /// A character device.
+    CharDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+    /// A fifo.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl NewInode<'_> {
+    /// Its type.
+    pub fn file_type(self) -> FileType {
+        match self {
+            Self::File => FileType::Regular,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::CharDevice(_) => FileType::CharDevice,
+            Self::BlockDevice(_) => FileType::BlockDevice,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+        }
+    }
+}
+
+/// What an inode has beside its type and contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permissions, 0 to 0o7777; other bits are ignored.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last access. Times are clamped to what the inode can hold.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation; dropped where the inode has no room for it.
+    pub crtime: Timestamp,
+    /// Extended attributes, full names and values; ACLs in the form of the system calls. Any order.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Flags as chattr sets them. Those that describe how the inode is stored are ignored, and so are
+    /// those the kernel would not let an inode of its type have.
+    pub flags: InodeFlags,
+    /// Project id; anything but 0 needs an inode larger than 128 bytes.
+    pub projid: u32,
+}
+
+/// Where the contents of a file come from.
+pub trait FileContent {
+    /// Fills `buf` with the bytes of the file from `offset` on. Called for ascending, not overlapping
+    /// parts of the ranges that were declared to hold data.
+    ///
+    /// # Errors
+    /// Whatever keeps the bytes from being read, a source that ends too early included.
+    fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+}
+
+impl FileContent for &[u8] {
+    fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = self.get(from..).and_then(|rest| rest.get(..buf.len()));
+        buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+/// Flags that say nothing of how an inode is stored.
+const SETTABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOCOMPR)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::DAX)
+    .union(InodeFlags::PROJINHERIT);
+
+/// Of those, what an inode of this type may have.
+fn settable(file_type: FileType) -> InodeFlags {
+    match file_type {
+        FileType::Directory => SETTABLE,
+        FileType::Regular => SETTABLE.difference(InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR)),
+        _ => InodeFlags::NODUMP.union(InodeFlags::NOATIME),
+    }
+}
+
+/// Stores the attributes in the fields of an inode; extended ones are left out.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a project id where there is no room for one.
+pub(super) fn store(
+    raw: &mut RawInode,
+    file_type: FileType,
+    attributes: &Attributes,
+    inode_size: u16,
+) -> Result<()> {
+    raw.i_mode = (raw.i_mode.get() & S_IFMT | attributes.mode & !S_IFMT).into();
+    raw.i_uid = (attributes.uid as u16).into();
+    raw.i_uid_high = ((attributes.uid >> 16) as u16).into();
+    raw.i_gid = (attributes.gid as u16).into();
+    raw.i_gid_high = ((attributes.gid >> 16) as u16).into();
+    let settable = settable(file_type);
+    let flags = InodeFlags::from_bits_retain(raw.i_flags.get()).difference(SETTABLE)
+        | attributes.flags.intersection(settable);
+    raw.i_flags = flags.bits().into();
+    if usize::from(inode_size) <= GOOD_OLD_INODE_SIZE {
+        if attributes.projid != 0 {
+            return Err(Error::Unsupported {
+                what: "project ids in inodes of 128 bytes".to_owned(),
+            });
+        }
+        raw.i_atime = attributes.atime.encode_short().into();
+        raw.i_mtime = attributes.mtime.encode_short().into();
+        raw.i_ctime = attributes.ctime.encode_short().into();
+        return Ok(());
+    }
+    raw.i_extra_isize = FULL_EXTRA_ISIZE.into();
+    let words = |time: Timestamp| {
+        let (base, extra) = time.encode();
+        (base.into(), extra.into())
+    };
+    (raw.i_atime, raw.i_atime_extra) = words(attributes.atime);
+    (raw.i_mtime, raw.i_mtime_extra) = words(attributes.mtime);
+    (raw.i_ctime, raw.i_ctime_extra) = words(attributes.ctime);
+    (raw.i_crtime, raw.i_crtime_extra) = words(attributes.crtime);
+    raw.i_projid = attributes.projid.into();
+    Ok(())
+}

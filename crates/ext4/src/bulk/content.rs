@@ -1,0 +1,311 @@
+//! File contents: blocks taken in long runs, data read into the stage, the map built at the end.
+
+use std::ops::Range;
+
+use uext4_mballoc::Run;
+use uext4_ondisk::checksum::CsumSeed;
+use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, Extent};
+use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
+use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
+
+use super::stage::Stage;
+use super::{Creator, FileContent, block_tree, extent_tree, itable};
+use crate::error::{Error, Result};
+
+/// Largest size that needs no `large_file`.
+const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
+/// 512-byte units that `i_blocks` counts with `huge_file`.
+const SECTORS_MAX: u64 = (1 << 48) - 1;
+
+/// Lists that are needed for every file, kept so that no file allocates them.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    ranges: Vec<(Lblk, u32)>,
+    runs: Vec<Run>,
+    meta: Vec<Run>,
+    /// Of the inode mapped last.
+    pub(super) extents: Vec<Extent>,
+}
+
+impl Creator {
+    /// Writes the contents of a regular file that has none yet.
+    ///
+    /// `data` are the ranges of bytes, ascending and disjoint, that hold data; the rest up to `size`
+    /// is holes, as far as whole blocks go.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for ranges that are not so or an inode that is no empty file,
+    /// [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::Content`] from the source, device errors.
+    pub fn write_file(
+        &mut self,
+        ino: Ino,
+        size: u64,
+        data: &[Range<u64>],
+        source: &mut dyn FileContent,
+    ) -> Result<()> {
+        self.begin()?;
+        let mut ranges = std::mem::take(&mut self.scratch.ranges);
+        let checked = self.check_contents(size, data, &mut ranges);
+        let result = match checked {
+            Ok(()) => {
+                let result = self.write_ranges(ino, size, data, &ranges, source);
+                self.end(result)
+            }
+            refused => refused,
+        };
+        self.scratch.ranges = ranges;
+        result
+    }
+
+    /// Whether such a file can be; the blocks that hold its data.
+    fn check_contents(
+        &self,
+        size: u64,
+        data: &[Range<u64>],
+        ranges: &mut Vec<(Lblk, u32)>,
+    ) -> Result<()> {
+        let block_len = self.sbi.block_len();
+        let max = block_tree::blocks_max(block_len).saturating_mul(block_len as u64);
+        if !self.has_extents() && size > max {
+            return Err(Error::FileTooBig);
+        }
+        block_ranges(self.sbi.geometry().block_size, size, data, ranges)
+    }
+
+    fn write_ranges(
+        &mut self,
+        ino: Ino,
+        size: u64,
+        data: &[Range<u64>],
+        ranges: &[(Lblk, u32)],
+        source: &mut dyn FileContent,
+    ) -> Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        let mut mapped = RawInode::zeroed();
+        self.map_new(&mut mapped, ino, ranges)?;
+        let block_size = self.sbi.geometry().block_size;
+        copy(
+            &mut self.stage,
+            block_size,
+            &self.scratch.extents,
+            data,
+            source,
+        )?;
+        let geometry = self.sbi.geometry();
+        itable::update(&self.sbi, &self.groups, ino, None, |raw| {
+            let is_file = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
+            if !is_file || raw.i_size_lo.get() != 0 || raw.i_size_high.get() != 0 {
+                return Err(Error::Invalid {
+                    what: "contents for what is no empty file",
+                });
+            }
+            raw.i_size_lo = (size as u32).into();
+            raw.i_size_high = ((size >> 32) as u32).into();
+            raw.i_block = mapped.i_block;
+            add_sectors(raw, geometry, sectors(&mapped))
+        })?;
+        if size > SMALL_FILE_MAX {
+            self.need_large_file();
+        }
+        Ok(())
+    }
+
+    /// Takes blocks for `ranges` of a new inode and stores the map and the space taken in `raw`; the
+    /// extents are in the scratch lists then.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::FileTooBig`], device errors.
+    pub(super) fn map_new(
+        &mut self,
+        raw: &mut RawInode,
+        ino: Ino,
+        ranges: &[(Lblk, u32)],
+    ) -> Result<()> {
+        let data: u64 = ranges.iter().map(|&(_, len)| u64::from(len)).sum();
+        self.scratch.runs.clear();
+        let tree = if self.has_extents() {
+            raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
+            self.space
+                .take(&self.groups, data, &mut self.scratch.runs)?;
+            to_extents(ranges, &self.scratch.runs, &mut self.scratch.extents);
+            self.map_extents(raw, ino)?
+        } else {
+            let meta = block_tree::blocks(ranges, self.sbi.block_len()).ok_or(Error::FileTooBig)?;
+            let (needed, free) = (data.saturating_add(meta), self.space.free_blocks());
+            if needed > free {
+                return Err(Error::NoSpace { needed, free });
+            }
+            // The numbers first: they are read first.
+            self.scratch.meta.clear();
+            self.space
+                .take(&self.groups, meta, &mut self.scratch.meta)?;
+            self.space
+                .take(&self.groups, data, &mut self.scratch.runs)?;
+            to_extents(ranges, &self.scratch.runs, &mut self.scratch.extents);
+            raw.i_block = block_tree::build(&self.sbi, &self.scratch.extents, &self.scratch.meta)?;
+            meta
+        };
+        let per_block = 1u64 << (self.sbi.geometry().block_size.log2() - 9);
+        add_sectors(raw, self.sbi.geometry(), (data + tree) * per_block)
+    }
+
+    /// Builds the extent tree of the extents in the scratch list; tells its blocks.
+    fn map_extents(&mut self, raw: &mut RawInode, ino: Ino) -> Result<u64> {
+        let mut blocks = 0;
+        let seed = self.inode_seed(ino);
+        let (space, groups) = (&mut self.space, &self.groups);
+        raw.i_block = extent_tree::build(&self.sbi, &self.scratch.extents, seed, || {
+            blocks += 1;
+            space.take_one(groups)
+        })?;
+        Ok(blocks)
+    }
+
+    /// Seed of the checksums of what belongs to an inode; new ones are of generation 0.
+    pub(super) fn inode_seed(&self, ino: Ino) -> Option<CsumSeed> {
+        self.sbi.geometry().csum_seed.map(|seed| seed.inode(ino, 0))
+    }
+
+    fn need_large_file(&mut self) {
+        let mut features = self.superblock.features();
+        if !features.ro_compat.contains(RoCompat::LARGE_FILE) {
+            features.ro_compat |= RoCompat::LARGE_FILE;
+            self.superblock.set_features(features);
+        }
+    }
+}
+
+/// The blocks that hold `data`, joined where they touch.
+pub(super) fn block_ranges(
+    block_size: BlockSize,
+    size: u64,
+    data: &[Range<u64>],
+    ranges: &mut Vec<(Lblk, u32)>,
+) -> Result<()> {
+    if block_size.blocks_for(size) > u64::from(Lblk::LAST.0) + 1 {
+        return Err(Error::FileTooBig);
+    }
+    ranges.clear();
+    let mut end = 0;
+    for range in data {
+        if range.start < end || range.start > range.end || range.end > size {
+            return Err(Error::Invalid {
+                what: "ranges of data that overlap, descend or are past the end",
+            });
+        }
+        end = range.end;
+        if range.is_empty() {
+            continue;
+        }
+        // Both fit 32 bits, for the size does.
+        let first = (range.start >> block_size.log2()) as u32;
+        let past = block_size.blocks_for(range.end) as u32;
+        match ranges.last_mut() {
+            Some((start, len)) if start.0 + *len >= first => *len = past - start.0,
+            _ => ranges.push((Lblk(first), past - first)),
+        }
+    }
+    Ok(())
+}
+
+/// Lays logical ranges over physical runs of the same number of blocks.
+fn to_extents(ranges: &[(Lblk, u32)], runs: &[Run], extents: &mut Vec<Extent>) {
+    extents.clear();
+    let mut runs = runs.iter();
+    let mut run = Run {
+        start: Pblk(0),
+        len: 0,
+    };
+    for &(start, len) in ranges {
+        let mut done = 0;
+        while done < len {
+            if run.len == 0 {
+                match runs.next() {
+                    Some(next) => run = *next,
+                    None => return,
+                }
+            }
+            let part = (len - done).min(run.len).min(EXT_INIT_MAX_LEN.into());
+            extents.push(Extent {
+                lblk: Lblk(start.0 + done),
+                len: part as u16,
+                pblk: run.start,
+                unwritten: false,
+            });
+            done += part;
+            run.start.0 += u64::from(part);
+            run.len -= part;
+        }
+    }
+}
+
+/// Reads the data of all extents into the stage; what of a block is no data becomes zeroes.
+fn copy(
+    stage: &mut Stage,
+    block_size: BlockSize,
+    extents: &[Extent],
+    data: &[Range<u64>],
+    source: &mut dyn FileContent,
+) -> Result<()> {
+    let mut data = data.iter().filter(|range| !range.is_empty()).cloned();
+    let mut range = data.next();
+    for extent in extents {
+        let mut offset = u64::from(extent.lblk.0) << block_size.log2();
+        let mut place = extent.pblk.0 << block_size.log2();
+        let mut left = u64::from(extent.len) << block_size.log2();
+        while left > 0 {
+            let mut room = stage.room(place, left)?;
+            let len = room.len() as u64;
+            (offset, place, left) = (offset + len, place + len, left - len);
+            let mut at = offset - len;
+            while !room.is_empty() {
+                // Zeroes up to the next range, then what is left of it.
+                let (gap, fill) = match &range {
+                    Some(r) => (r.start.saturating_sub(at), r.end - r.start.max(at)),
+                    None => (u64::MAX, 0),
+                };
+                let (zeroes, rest) = room.split_at_mut(clip(gap, room.len()));
+                zeroes.fill(0);
+                let (bytes, rest) = rest.split_at_mut(clip(fill, rest.len()));
+                at += zeroes.len() as u64;
+                if !bytes.is_empty() {
+                    let result = source.read_exact_at(at, bytes);
+                    result.map_err(|source| Error::Content { offset: at, source })?;
+                    at += bytes.len() as u64;
+                }
+                if range.as_ref().is_some_and(|r| r.end <= at) {
+                    range = data.next();
+                }
+                room = rest;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn clip(len: u64, max: usize) -> usize {
+    usize::try_from(len).map_or(max, |len| len.min(max))
+}
+
+/// 512-byte units that a new inode of ours takes.
+fn sectors(raw: &RawInode) -> u64 {
+    u64::from(raw.i_blocks_high.get()) << 32 | u64::from(raw.i_blocks_lo.get())
+}
+
+/// Adds 512-byte units to what an inode takes, in the form the file system has for that.
+///
+/// # Errors
+/// [`Error::FileTooBig`] if it cannot count as many.
+pub(super) fn add_sectors(raw: &mut RawInode, geometry: &Geometry, more: u64) -> Result<()> {
+    let huge = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
+    // The largest file there can be takes 2^39 units and a little: no need to count in blocks.
+    let max = if huge { SECTORS_MAX } else { u32::MAX.into() };
+    let total = sectors(raw).checked_add(more).filter(|&total| total <= max);
+    let total = total.ok_or(Error::FileTooBig)?;
+    raw.i_blocks_lo = (total as u32).into();
+    raw.i_blocks_high = ((total >> 32) as u16).into();
+    Ok(())
+}

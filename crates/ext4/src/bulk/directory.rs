@@ -1,0 +1,151 @@
+//! Directories while they are being filled: names in memory, in the order they came.
+
+use std::collections::HashMap;
+
+use uext4_mballoc::Run;
+use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
+use uext4_ondisk::inode::FileType;
+use uext4_ondisk::{GroupNr, Ino};
+
+use super::dir_layout::{DirShape, Name, Plan};
+use crate::error::{Error, Result};
+use crate::ialloc::Parent;
+
+/// A name, by its place in the bytes of all names of the directory.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    ino: Ino,
+    start: u32,
+    len: u8,
+    file_type: FileType,
+}
+
+/// One directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) ino: Ino,
+    pub(super) parent: Ino,
+    /// Directories in it, not counting "." and "..".
+    pub(super) subdirs: u32,
+    /// Blocks it has on the device already, to be given back when it is laid out anew.
+    pub(super) old_blocks: Vec<Run>,
+    /// Whether it has to be laid out.
+    pub(super) changed: bool,
+    /// Where new inodes in it go.
+    pub(super) place: Parent,
+    entries: Vec<Entry>,
+    names: Vec<u8>,
+}
+
+impl Directory {
+    pub(super) fn new(ino: Ino, parent: Ino, group: GroupNr, is_top: bool) -> Self {
+        Self {
+            ino,
+            parent,
+            subdirs: 0,
+            old_blocks: Vec::new(),
+            changed: false,
+            place: Parent {
+                group,
+                is_top,
+                last_group: None,
+            },
+            entries: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Adds a name that [`check_name`] has accepted.
+    ///
+    /// # Errors
+    /// [`Error::FileTooBig`] for more than 4 GiB of names.
+    pub(super) fn add(&mut self, name: &[u8], ino: Ino, file_type: FileType) -> Result<()> {
+        let start = u32::try_from(self.names.len()).map_err(|_| Error::FileTooBig)?;
+        self.names.extend_from_slice(name);
+        self.entries.push(Entry {
+            ino,
+            start,
+            len: name.len() as u8,
+            file_type,
+        });
+        self.subdirs += u32::from(file_type == FileType::Directory);
+        self.changed = true;
+        Ok(())
+    }
+
+    /// The `i`th name.
+    pub(super) fn name(&self, i: u32) -> Name<'_> {
+        let entry = &self.entries[i as usize];
+        let start = entry.start as usize;
+        Name {
+            name: &self.names[start..start + usize::from(entry.len)],
+            ino: entry.ino,
+            file_type: entry.file_type,
+        }
+    }
+
+    /// What a name stands for; looks through all of them.
+    pub(super) fn find(&self, name: &[u8]) -> Option<Ino> {
+        let all = 0..self.entries.len() as u32;
+        all.map(|i| self.name(i))
+            .find(|n| n.name == name)
+            .map(|n| n.ino)
+    }
+
+    /// How its names are packed.
+    ///
+    /// # Errors
+    /// Those of [`DirShape::plan`].
+    pub(super) fn plan(&self, shape: &DirShape) -> Result<Plan> {
+        shape.plan(self.entries.len() as u32, |i| self.name(i).name)
+    }
+}
+
+/// All directories, in the order in which they were made.
+#[derive(Debug, Default)]
+pub(super) struct Directories {
+    list: Vec<Directory>,
+    index: HashMap<Ino, usize>,
+    /// The one asked for last, and its place.
+    last: Option<(Ino, usize)>,
+}
+
+impl Directories {
+    pub(super) fn push(&mut self, directory: Directory) {
+        self.index.insert(directory.ino, self.list.len());
+        self.list.push(directory);
+    }
+
+    /// The directory, if it is known.
+    pub(super) fn get(&mut self, ino: Ino) -> Option<&mut Directory> {
+        let at = match self.last {
+            Some((last, at)) if last == ino => at,
+            _ => *self.index.get(&ino)?,
+        };
+        self.last = Some((ino, at));
+        self.list.get_mut(at)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Directory> {
+        self.list.iter()
+    }
+}
+
+/// Whether a directory may hold a name.
+///
+/// # Errors
+/// [`Error::NameTooLong`] past 255 bytes; [`Error::Invalid`] for one that is empty, "." or "..", or
+/// holds a slash or a zero.
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > EXT4_NAME_LEN {
+        return Err(Error::NameTooLong);
+    }
+    let what = match name {
+        b"" => "an empty name",
+        b"." | b".." => "the name is . or ..",
+        _ if name.contains(&b'/') => "a slash in a name",
+        _ if name.contains(&0) => "a zero byte in a name",
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid { what })
+}

@@ -1,0 +1,156 @@
+//! How much space things will take, reckoned before anything exists: by the same packing code.
+
+use std::ops::Range;
+
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::xattr::{
+    XATTR_BLOCK_HEADER_LEN, XattrEntry, XattrValue, ea_inode_hash, entries_len, put_entries,
+};
+use uext4_ondisk::{Geometry, Ino};
+
+use super::content::block_ranges;
+use super::dir_layout::DirShape;
+use super::xattr::digest;
+use super::xattr_layout::{Attribute, XattrShape};
+use super::{block_tree, extent_tree};
+use crate::error::{Error, Result};
+
+/// Reckons for file systems of one shape: what is laid out depends on the superblock only.
+///
+/// All counts are in blocks and exact, but for extent trees: how many extents a file has depends on
+/// where it comes to lie. [`Footprint::file`] assumes one more for every file and every half group of
+/// its blocks; up to four extents need no block.
+#[derive(Clone, Debug)]
+pub struct Footprint {
+    geometry: Geometry,
+    dir_shape: DirShape,
+    xattr_shape: XattrShape,
+}
+
+/// What a file takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileFootprint {
+    /// Blocks of data.
+    pub data: u64,
+    /// Blocks of the extent tree, at most, or of block numbers, exactly.
+    pub tree: u64,
+}
+
+/// What the extended attributes of an inode take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XattrFootprint {
+    /// A block of attributes is needed. Inodes whose numbers here are equal share it, up to 1,024 of
+    /// them; every 1,024 need another one.
+    pub block: Option<u64>,
+    /// Inodes of their own that values take. Equal values may share one, which is not reckoned with.
+    pub inodes: u32,
+    /// Blocks in those.
+    pub value_blocks: u64,
+}
+
+impl Footprint {
+    /// For file systems with this superblock; its size and counts do not matter.
+    ///
+    /// # Errors
+    /// Damage of the superblock's shape.
+    pub fn new(superblock: &SuperBlock) -> Result<Self> {
+        let geometry = Geometry::new(superblock)?;
+        Ok(Self {
+            dir_shape: DirShape::new(superblock, &geometry),
+            xattr_shape: XattrShape::new(&geometry),
+            geometry,
+        })
+    }
+
+    /// Blocks of a directory with these names beside "." and "..", and of its tree of extents or
+    /// block numbers.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if a name is there twice, [`Error::FileTooBig`].
+    pub fn directory(&self, names: &[&[u8]]) -> Result<FileFootprint> {
+        let count = u32::try_from(names.len()).map_err(|_| Error::FileTooBig)?;
+        let plan = self.dir_shape.plan(count, |i| names[i as usize])?;
+        let data = u64::from(plan.blocks());
+        let whole = 0..data << self.geometry.block_size.log2();
+        self.file(whole.end, &[whole])
+    }
+
+    /// Blocks of a regular file with data in these ranges of bytes, as
+    /// [`super::Creator::write_file`] is told them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::FileTooBig`].
+    pub fn file(&self, size: u64, ranges: &[Range<u64>]) -> Result<FileFootprint> {
+        let block_len = self.geometry.block_size.len();
+        let mut blocks = Vec::new();
+        block_ranges(self.geometry.block_size, size, ranges, &mut blocks)?;
+        let data: u64 = blocks.iter().map(|&(_, len)| u64::from(len)).sum();
+        let tree = if self.geometry.features.incompat.contains(Incompat::EXTENTS) {
+            let broken = data / u64::from(self.geometry.blocks_per_group.get() / 2).max(1);
+            let extents = blocks.len() as u64 + broken + 1;
+            extent_tree::blocks(extents, block_len)
+        } else {
+            block_tree::blocks(&blocks, block_len)
+        };
+        let tree = tree.ok_or(Error::FileTooBig)?;
+        Ok(FileFootprint { data, tree })
+    }
+
+    /// Blocks of a symbolic link whose target has this many bytes.
+    pub fn symlink(&self, target_len: usize) -> u64 {
+        u64::from(target_len >= I_BLOCK_LEN)
+    }
+
+    /// What extended attributes take beside the inode.
+    ///
+    /// # Errors
+    /// As [`super::Creator::create`] on what is wrong with them.
+    pub fn xattrs(
+        &self,
+        file_type: FileType,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<XattrFootprint> {
+        let placed = self.xattr_shape.place(file_type, xattrs)?;
+        let mut footprint = XattrFootprint::default();
+        for attribute in placed.body.iter().chain(&placed.block).filter(|a| a.apart) {
+            let len = attribute.value.len() as u64;
+            footprint.inodes += 1;
+            let value = self.file(len, std::slice::from_ref(&(0..len)))?;
+            footprint.value_blocks += value.data + value.tree;
+        }
+        if !placed.block.is_empty() {
+            footprint.block = Some(block_digest(&placed.block));
+        }
+        Ok(footprint)
+    }
+}
+
+/// A number that equal blocks of attributes have in common: values apart count by their hash.
+fn block_digest(list: &[Attribute<'_>]) -> u64 {
+    let seed = uext4_ondisk::checksum::CsumSeed(!0);
+    let entry = |attribute: &'_ Attribute<'_>| -> (u32, u32) {
+        (
+            ea_inode_hash(seed, &attribute.value),
+            attribute.value.len() as u32,
+        )
+    };
+    let apart: Vec<(u32, u32)> = list.iter().map(entry).collect();
+    let entries: Vec<XattrEntry<'_>> = list
+        .iter()
+        .zip(&apart)
+        .map(|(attribute, &(hash, size))| XattrEntry {
+            index: attribute.index,
+            name: attribute.name,
+            value: match attribute.apart {
+                true => XattrValue::Inode { ino: Ino(1), size },
+                false => XattrValue::Here(&attribute.value),
+            },
+            hash,
+        })
+        .collect();
+    let mut bytes = vec![0; XATTR_BLOCK_HEADER_LEN + entries_len(&entries)];
+    put_entries(&mut bytes, XATTR_BLOCK_HEADER_LEN, &entries);
+    digest(&bytes)
+}

@@ -1,0 +1,387 @@
+//! Filling a new file system: everything is created once, nothing is ever changed in place.
+//!
+//! One writer owns a freshly made file system. Its superblock is invalid from the first write until
+//! [`Creator::finish`] writes it as the very last thing, so that an image that was not finished is
+//! never taken for a good one; the journal stays as empty as mkfs left it and is not used.
+//!
+//! ```text
+//! create ─▶ inode table (cache)              names ─▶ memory ─┐
+//! write_file ─▶ blocks (mballoc) ─▶ stage ─▶ device           │ finish: directories laid out,
+//!                    └▶ extent tree (cache) ─▶ inode          │ bitmaps summed, metadata written
+//! xattrs ─▶ inode body / shared block / inode of their own    ▼ in one sweep, superblock last
+//! ```
+//! Nothing is allocated before its length is known: file sizes are told, directories are laid out
+//! when all their names are there. File data flows through one buffer straight to the device, one
+//! file behind the other; metadata stays in the cache until it is written in large sorted writes.
+//!
+//! Left out: deleting, growing and changing of what is there; features that the table in `ondisk`
+//! does not call writable.
+
+mod attributes;
+mod block_tree;
+mod content;
+mod dir_layout;
+mod directory;
+mod extent_tree;
+mod finish;
+mod footprint;
+mod groups;
+mod itable;
+mod space;
+mod stage;
+mod xattr;
+mod xattr_layout;
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+use uext4_buffer_cache::{BufferCache, Options};
+use uext4_ondisk::extent::put_leaf;
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::hash::{HashVersion, hash_name};
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::{Damage, Geometry, Ino, Lblk, Pblk};
+use zerocopy::IntoBytes;
+
+pub use attributes::{Attributes, CreatorOptions, FileContent, NewInode};
+pub use finish::Summary;
+pub use footprint::{FileFootprint, Footprint, XattrFootprint};
+
+use crate::error::{Error, Result};
+use crate::sbi::Sbi;
+use content::Scratch;
+use dir_layout::DirShape;
+use directory::{Directories, Directory, check_name};
+use groups::Groups;
+use space::Space;
+use stage::Stage;
+use xattr::Sharing;
+use xattr_layout::XattrShape;
+
+/// Most links an inode counts.
+const LINKS_MAX: u16 = 65_000;
+/// Calls between two looks at how much metadata waits in memory.
+const CALLS_PER_CHECK: u32 = 256;
+
+/// Fills a new, empty file system. See the module's head.
+///
+/// After a call failed half-way (no space, device error, source error) every later call fails too.
+#[derive(Debug)]
+pub struct Creator {
+    sbi: Arc<Sbi>,
+    /// As it will be written at the end.
+    superblock: SuperBlock,
+    groups: Groups,
+    space: Space,
+    stage: Stage,
+    dir_shape: DirShape,
+    xattr_shape: XattrShape,
+    directories: Directories,
+    sharing: Sharing,
+    scratch: Scratch,
+    options: CreatorOptions,
+    calls: u32,
+    failed: bool,
+}
+
+impl Creator {
+    /// Takes over a file system that was just made. From here on until [`Creator::finish`] the
+    /// device holds no valid file system.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Unsupported`] naming the features that cannot be written,
+    /// [`Error::Invalid`] if it is not cleanly unmounted, damage, device errors.
+    pub fn open(device: Arc<dyn BlockDevice>, options: &CreatorOptions) -> Result<Self> {
+        let superblock = read_superblock(&*device)?;
+        let geometry = Geometry::new(&superblock)?;
+        let (need, have) = (geometry.len_bytes(), device.len());
+        if need > have {
+            return Err(Error::Corrupt(Damage::DeviceTooSmall { need, have }));
+        }
+        let cache_options = Options {
+            memory_max: options.memory_max,
+            ..Options::default()
+        };
+        let cache = BufferCache::new(Arc::clone(&device), geometry.block_size, cache_options);
+        let sbi = Arc::new(Sbi::new(
+            Arc::clone(&device),
+            cache,
+            superblock,
+            geometry,
+            Pblk(0),
+        ));
+        let groups = Groups::open(&sbi)?;
+        let mut creator = Self {
+            space: Space::open(&sbi, &groups)?,
+            groups,
+            stage: Stage::new(device, options.buffer_len.max(64 << 10)),
+            dir_shape: DirShape::new(&superblock, sbi.geometry()),
+            xattr_shape: XattrShape::new(sbi.geometry()),
+            directories: Directories::default(),
+            sharing: Sharing::default(),
+            scratch: Scratch::default(),
+            options: options.clone(),
+            calls: 0,
+            failed: false,
+            superblock,
+            sbi,
+        };
+        creator.load_directory(Ino::ROOT)?;
+        creator.invalidate()?;
+        Ok(creator)
+    }
+
+    /// Creates an inode under a name.
+    ///
+    /// That the name is new in its directory is found out in [`Creator::finish`].
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`] and [`Error::NotFound`] of the parent, [`Error::NameTooLong`],
+    /// [`Error::Invalid`], [`Error::NoInodes`], [`Error::NoSpace`], what is wrong with the
+    /// attributes, device errors.
+    pub fn create(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        kind: NewInode<'_>,
+        attributes: &Attributes,
+    ) -> Result<Ino> {
+        self.begin()?;
+        check_name(name)?;
+        if let NewInode::Symlink(target) = kind {
+            check_target(target, self.sbi.block_len())?;
+        }
+        self.load_directory(parent)?;
+        let result = self.create_checked(parent, name, kind, attributes);
+        self.end(result)
+    }
+
+    /// Gives an inode another name. Not for directories.
+    ///
+    /// # Errors
+    /// As [`Creator::create`]; [`Error::IsDirectory`], [`Error::TooManyLinks`] past 65,000.
+    pub fn link(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+        self.begin()?;
+        check_name(name)?;
+        self.load_directory(parent)?;
+        let file_type = itable::update(&self.sbi, &self.groups, ino, None, |raw| {
+            let links = raw.i_links_count.get();
+            match FileType::from_mode(raw.i_mode.get()) {
+                None => Err(Error::NotFound),
+                Some(FileType::Directory) => Err(Error::IsDirectory),
+                Some(_) if links >= LINKS_MAX => Err(Error::TooManyLinks),
+                Some(file_type) => {
+                    raw.i_links_count = (links + 1).into();
+                    Ok(file_type)
+                }
+            }
+        })?;
+        let directory = self.directories.get(parent).ok_or(Error::NotDirectory)?;
+        let result = directory.add(name, ino, file_type);
+        self.end(result)
+    }
+
+    /// Sets the attributes of an inode anew, the root's for instance: all of them, extended ones too.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], what is wrong with the attributes, [`Error::NoSpace`], device errors;
+    /// [`Error::Unsupported`] if it has attributes in inodes of their own already.
+    pub fn set_attributes(&mut self, ino: Ino, attributes: &Attributes) -> Result<()> {
+        self.begin()?;
+        let result = self.replace_attributes(ino, attributes);
+        self.end(result)
+    }
+
+    /// What a name in a directory stands for. Looks through all names: for those few that mkfs made,
+    /// like lost+found.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`], damage, device errors.
+    pub fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.load_directory(parent)?;
+        let directory = self.directories.get(parent).ok_or(Error::NotDirectory)?;
+        Ok(directory.find(name))
+    }
+
+    /// The shape of the file system.
+    pub fn geometry(&self) -> &Geometry {
+        self.sbi.geometry()
+    }
+
+    /// Blocks that are free now; directories are not laid out yet.
+    pub fn free_blocks(&self) -> u64 {
+        self.space.free_blocks()
+    }
+
+    /// Inodes that are free now.
+    pub fn free_inodes(&self) -> u64 {
+        self.groups.free_inodes()
+    }
+
+    fn begin(&self) -> Result<()> {
+        if self.failed {
+            return Err(Error::Invalid {
+                what: "an earlier call failed half-way",
+            });
+        }
+        Ok(())
+    }
+
+    /// Remembers that a call failed half-way; now and then makes room in memory.
+    fn end<T>(&mut self, result: Result<T>) -> Result<T> {
+        self.calls += 1;
+        let result = match result {
+            Ok(_) if self.calls.is_multiple_of(CALLS_PER_CHECK) => self.relieve().and(result),
+            other => other,
+        };
+        self.failed |= result.is_err();
+        result
+    }
+
+    /// Writes the metadata that waits if there is much of it.
+    fn relieve(&self) -> Result<()> {
+        let cache = self.sbi.cache();
+        if cache.dirty_count() * self.sbi.block_len() > self.options.memory_max / 2 {
+            cache.write_dirty()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the superblock on the device invalid.
+    fn invalidate(&self) -> Result<()> {
+        let device = self.sbi.device();
+        if device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let mut invalid = self.superblock;
+        invalid.s_magic = 0.into();
+        device.write_at(SUPERBLOCK_OFFSET, invalid.as_bytes())?;
+        Ok(device.flush()?)
+    }
+
+    fn create_checked(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        kind: NewInode<'_>,
+        attributes: &Attributes,
+    ) -> Result<Ino> {
+        let file_type = kind.file_type();
+        let directory = self.directories.get(parent).ok_or(Error::NotDirectory)?;
+        let is_dir = file_type == FileType::Directory;
+        // Any hash will do; this one is the kernel's.
+        let seed = self.superblock.hash_seed();
+        let hash = is_dir.then(|| hash_name(HashVersion::HalfMd4, seed, name).hash);
+        let new = self.groups.take_inode(directory.place, hash)?;
+        directory.add(name, new.ino, file_type)?;
+        if is_dir {
+            directory.place.last_group = Some(new.group);
+            let is_top = attributes.flags.contains(InodeFlags::TOPDIR);
+            let mut made = Directory::new(new.ino, parent, new.group, is_top);
+            // Even an empty one has a block.
+            made.changed = true;
+            self.directories.push(made);
+        }
+        let mut raw = RawInode::zeroed();
+        raw.i_mode = file_type.mode_bits().into();
+        raw.i_links_count = if is_dir { 2 } else { 1 }.into();
+        self.give_contents(&mut raw, new.ino, kind)?;
+        let inode_size = self.sbi.geometry().inode_size;
+        attributes::store(&mut raw, file_type, attributes, inode_size)?;
+        let tail = self.store_xattrs(&mut raw, new.group, attributes)?;
+        itable::write_new(&self.sbi, &self.groups, new, &raw, &tail)?;
+        Ok(new.ino)
+    }
+
+    /// What an inode of this kind is born with.
+    fn give_contents(&mut self, raw: &mut RawInode, ino: Ino, kind: NewInode<'_>) -> Result<()> {
+        match kind {
+            NewInode::File | NewInode::Directory => {
+                if self.has_extents() {
+                    raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
+                    put_leaf(&mut raw.i_block, 4, &[]);
+                }
+            }
+            NewInode::Symlink(target) if target.len() < I_BLOCK_LEN => {
+                raw.i_block[..target.len()].copy_from_slice(target);
+                raw.i_size_lo = (target.len() as u32).into();
+            }
+            NewInode::Symlink(target) => {
+                raw.i_size_lo = (target.len() as u32).into();
+                self.map_small(raw, ino, target)?;
+            }
+            NewInode::CharDevice(device) | NewInode::BlockDevice(device) => {
+                raw.i_block = device.encode();
+            }
+            NewInode::Fifo | NewInode::Socket => {}
+        }
+        Ok(())
+    }
+
+    fn has_extents(&self) -> bool {
+        self.sbi
+            .geometry()
+            .features
+            .incompat
+            .contains(Incompat::EXTENTS)
+    }
+
+    /// Maps `bytes` to new blocks and writes them there, through the cache.
+    fn map_small(&mut self, raw: &mut RawInode, ino: Ino, bytes: &[u8]) -> Result<()> {
+        let block_len = self.sbi.block_len();
+        let blocks = bytes.len().div_ceil(block_len) as u32;
+        self.map_new(raw, ino, &[(Lblk(0), blocks)])?;
+        let mut parts = bytes.chunks(block_len);
+        for extent in &self.scratch.extents {
+            for block in extent.pblk.0..extent.pblk.0 + u64::from(extent.len) {
+                let part = parts.next().unwrap_or_default();
+                let buffer = self.sbi.cache().getblk_zeroed(Pblk(block));
+                buffer.modify(|block| block[..part.len()].copy_from_slice(part));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_target(target: &[u8], block_len: usize) -> Result<()> {
+    let what = match target {
+        b"" => "an empty symbolic link",
+        _ if target.contains(&0) => "a zero byte in a symbolic link",
+        // The kernel wants room for a zero behind the target.
+        _ if target.len() >= block_len => return Err(Error::NameTooLong),
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid { what })
+}
+
+/// Reads the primary superblock and judges whether this may be written.
+fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
+    let mut bytes = [0; size_of::<SuperBlock>()];
+    let have = device.len().saturating_sub(SUPERBLOCK_OFFSET);
+    let need = bytes.len() as u64;
+    if have < need {
+        let structure = "superblock";
+        return Err(Error::Corrupt(Damage::Truncated {
+            structure,
+            need,
+            have,
+        }));
+    }
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let superblock = SuperBlock::parse(&bytes)?;
+    let unwritable = superblock.features().unwritable();
+    if !unwritable.is_empty() {
+        return Err(Error::Unsupported {
+            what: unwritable.join(", "),
+        });
+    }
+    let state = superblock.s_state.get();
+    if state & STATE_VALID == 0 || state & STATE_ERROR != 0 {
+        return Err(Error::Invalid {
+            what: "the file system was not cleanly unmounted",
+        });
+    }
+    Ok(superblock)
+}

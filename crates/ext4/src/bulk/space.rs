@@ -1,0 +1,95 @@
+//! Blocks for what is being written: one stream over the device, without gaps.
+
+use uext4_mballoc::{Allocator, Request, Run};
+use uext4_ondisk::Pblk;
+
+use super::groups::Groups;
+use crate::error::{Error, Result};
+
+/// The allocator, and where the stream goes on.
+#[derive(Debug)]
+pub(super) struct Space {
+    allocator: Allocator,
+    /// The block after what was taken last.
+    goal: Pblk,
+}
+
+impl Space {
+    /// Starts at the first free block.
+    ///
+    /// # Errors
+    /// Damage of the descriptors.
+    pub(super) fn open(sbi: &crate::sbi::Sbi, groups: &Groups) -> Result<Self> {
+        Ok(Self {
+            allocator: Allocator::new(sbi.geometry(), groups)?,
+            goal: Pblk(sbi.geometry().first_data_block.into()),
+        })
+    }
+
+    /// Free blocks.
+    pub(super) fn free_blocks(&self) -> u64 {
+        self.allocator.free_blocks()
+    }
+
+    /// Takes `blocks` blocks and appends their runs to `runs`, in the order of the stream. Adjacent
+    /// ones are joined.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], and then nothing was taken; damage of a bitmap, device errors.
+    pub(super) fn take(&mut self, groups: &Groups, blocks: u64, runs: &mut Vec<Run>) -> Result<()> {
+        let free = self.free_blocks();
+        if blocks > free {
+            let needed = blocks;
+            return Err(Error::NoSpace { needed, free });
+        }
+        let mut left = blocks;
+        while left > 0 {
+            let request = Request {
+                goal: self.goal,
+                len: u32::try_from(left).unwrap_or(u32::MAX),
+                min_len: 1,
+                next_fit: true,
+            };
+            let run = self.allocator.allocate(groups, &request)?;
+            left -= u64::from(run.len);
+            self.goal = Pblk(run.start.0 + u64::from(run.len));
+            match runs.last_mut() {
+                Some(last)
+                    if last.start.0 + u64::from(last.len) == run.start.0
+                        && last.len.checked_add(run.len).is_some() =>
+                {
+                    last.len += run.len;
+                }
+                _ => runs.push(run),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one block.
+    ///
+    /// # Errors
+    /// As [`Space::take`].
+    pub(super) fn take_one(&mut self, groups: &Groups) -> Result<Pblk> {
+        let request = Request {
+            goal: self.goal,
+            len: 1,
+            min_len: 1,
+            next_fit: true,
+        };
+        let run = self.allocator.allocate(groups, &request)?;
+        self.goal = Pblk(run.start.0 + 1);
+        Ok(run.start)
+    }
+
+    /// Gives blocks back and lets the stream go on with them.
+    ///
+    /// # Errors
+    /// Damage if they were not in use, device errors.
+    pub(super) fn give_back(&mut self, groups: &Groups, runs: &[Run]) -> Result<()> {
+        for run in runs {
+            self.allocator.free(groups, *run)?;
+        }
+        Ok(())
+    }
+}

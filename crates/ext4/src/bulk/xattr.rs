@@ -1,0 +1,289 @@
+//! Extended attributes of new inodes: written, and shared where they are equal.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
+use uext4_mballoc::Run;
+use uext4_ondisk::checksum::le32;
+use uext4_ondisk::features::Compat;
+use uext4_ondisk::inode::{FileType, InodeFlags, RawInode, S_IFREG, Timestamp};
+use uext4_ondisk::xattr::{
+    XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrEntry, XattrPlace,
+    XattrValue, block_hash, ea_inode_hash, entry_hash, parse_entries, put_block_header,
+    put_entries, put_ibody_header, verify_block,
+};
+use uext4_ondisk::{GroupNr, Ino, Pblk};
+
+use super::content::add_sectors;
+use super::xattr_layout::Attribute;
+use super::{Attributes, Creator, attributes, itable};
+use crate::error::{Error, Result};
+use crate::ialloc::Parent;
+use crate::inode::{iget, inode_bytes};
+use crate::xattr::read_block;
+
+/// Blocks remembered for sharing.
+const BLOCKS_MAX: usize = 1 << 16;
+/// Bytes of values in inodes of their own that are remembered for sharing.
+const VALUES_LEN_MAX: usize = 8 << 20;
+
+/// What was written and may be shared.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    /// By a hash of a block's entries: the last block that holds them, and its users.
+    blocks: HashMap<u64, (Pblk, u32)>,
+    /// By hash: values in inodes of their own, and their users.
+    values: HashMap<u32, (Ino, u32, Vec<u8>)>,
+    values_len: usize,
+}
+
+/// A hash of the entries of a block, for finding equal ones.
+pub(super) fn digest(entries: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(entries);
+    hasher.finish()
+}
+
+impl Creator {
+    /// Writes the attributes of a new inode of `group`, whose other fields are set, and what follows
+    /// the known fields in it: the tail.
+    ///
+    /// # Errors
+    /// Those of placing them, [`Error::NoSpace`], [`Error::NoInodes`], device errors.
+    pub(super) fn store_xattrs(
+        &mut self,
+        raw: &mut RawInode,
+        group: GroupNr,
+        attributes: &Attributes,
+    ) -> Result<Vec<u8>> {
+        if attributes.xattrs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shape = self.xattr_shape;
+        let file_type = FileType::from_mode(raw.i_mode.get()).unwrap_or(FileType::Regular);
+        let placed = shape.place(file_type, &attributes.xattrs)?;
+        let mut tail = Vec::new();
+        if !placed.body.is_empty() {
+            tail.resize(XATTR_IBODY_HEADER_LEN + shape.body_room, 0);
+            put_ibody_header(&mut tail);
+            let entries = self.entries(&placed.body, group, attributes, false)?;
+            put_entries(&mut tail[XATTR_IBODY_HEADER_LEN..], 0, &entries);
+        }
+        if !placed.block.is_empty() {
+            let entries = self.entries(&placed.block, group, attributes, true)?;
+            let at = self.store_block(&entries)?;
+            raw.i_file_acl_lo = (at.0 as u32).into();
+            raw.i_file_acl_high = ((at.0 >> 32) as u16).into();
+            let sectors = self.sbi.geometry().block_size.bytes() / 512;
+            add_sectors(raw, self.sbi.geometry(), sectors.into())?;
+        }
+        let mut features = self.superblock.features();
+        features.compat |= Compat::EXT_ATTR;
+        self.superblock.set_features(features);
+        Ok(tail)
+    }
+
+    /// The entries of attributes; values apart are written. Those of a block carry hashes.
+    fn entries<'a>(
+        &mut self,
+        list: &'a [Attribute<'_>],
+        group: GroupNr,
+        owner: &Attributes,
+        hashed: bool,
+    ) -> Result<Vec<XattrEntry<'a>>> {
+        let mut entries = Vec::with_capacity(list.len());
+        for attribute in list {
+            let (name, bytes) = (attribute.name, attribute.value.as_ref());
+            let (value, hash) = if attribute.apart {
+                let hash = ea_inode_hash(self.superblock.seed(), bytes);
+                let ino = self.store_value(bytes, hash, group, owner)?;
+                let size = bytes.len() as u32;
+                let hash = entry_hash(name, &le32(hash), false);
+                (XattrValue::Inode { ino, size }, hash)
+            } else {
+                let hash = if hashed {
+                    entry_hash(name, bytes, false)
+                } else {
+                    0
+                };
+                (XattrValue::Here(bytes), hash)
+            };
+            entries.push(XattrEntry {
+                index: attribute.index,
+                name,
+                value,
+                hash,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// Writes a block of attributes, or becomes one more user of an equal one.
+    fn store_block(&mut self, entries: &[XattrEntry<'_>]) -> Result<Pblk> {
+        let mut block = vec![0; self.sbi.block_len()];
+        put_entries(&mut block, XATTR_BLOCK_HEADER_LEN, entries);
+        let hash = block_hash(entries.iter().map(|entry| entry.hash));
+        let seed = self.sbi.geometry().csum_seed;
+        let body = XATTR_BLOCK_HEADER_LEN..;
+        let key = digest(&block[body.clone()]);
+        if let Some((at, users)) = self.sharing.blocks.get_mut(&key)
+            && *users < XATTR_REFCOUNT_MAX
+            && read_block(&self.sbi, *at)?.get(body.clone()) == block.get(body)
+        {
+            *users += 1;
+            let (at, users) = (*at, *users);
+            let buffer = self.sbi.cache().getblk_zeroed(at);
+            put_block_header(&mut block, at, users, hash, seed);
+            buffer.modify(|bytes| bytes.copy_from_slice(&block));
+            return Ok(at);
+        }
+        let at = self.space.take_one(&self.groups)?;
+        put_block_header(&mut block, at, 1, hash, seed);
+        let buffer = self.sbi.cache().getblk_zeroed(at);
+        buffer.modify(|bytes| bytes.copy_from_slice(&block));
+        if self.sharing.blocks.len() >= BLOCKS_MAX {
+            self.sharing.blocks.clear();
+        }
+        self.sharing.blocks.insert(key, (at, 1));
+        Ok(at)
+    }
+
+    /// Writes a value into an inode of its own, or becomes one more user of an equal one.
+    fn store_value(
+        &mut self,
+        value: &[u8],
+        hash: u32,
+        group: GroupNr,
+        owner: &Attributes,
+    ) -> Result<Ino> {
+        if let Some((ino, users, known)) = self.sharing.values.get_mut(&hash)
+            && known == value
+            && *users < u32::MAX
+        {
+            *users += 1;
+            let (ino, users) = (*ino, *users);
+            itable::update(&self.sbi, &self.groups, ino, None, |raw| {
+                raw.i_version = users.into();
+                Ok(())
+            })?;
+            return Ok(ino);
+        }
+        let place = Parent {
+            group,
+            is_top: false,
+            last_group: None,
+        };
+        let new = self.groups.take_inode(place, None)?;
+        let mut raw = RawInode::zeroed();
+        raw.i_mode = (S_IFREG | 0o600).into();
+        raw.i_links_count = 1.into();
+        raw.i_size_lo = (value.len() as u32).into();
+        self.map_small(&mut raw, new.ino, value)?;
+        let attributes = Attributes {
+            mode: 0o600,
+            uid: owner.uid,
+            gid: owner.gid,
+            // By the format, the hash of the value.
+            atime: Timestamp {
+                sec: hash.into(),
+                nsec: 0,
+            },
+            ..Attributes::default()
+        };
+        let inode_size = self.sbi.geometry().inode_size;
+        attributes::store(&mut raw, FileType::Regular, &attributes, inode_size)?;
+        // In inodes too small for more than 31 bits of time, the field still takes the hash.
+        raw.i_atime = hash.into();
+        raw.i_flags = (raw.i_flags.get() | InodeFlags::EA_INODE.bits()).into();
+        // By the format, the number of users: its high half would be the time of change.
+        raw.i_version = 1.into();
+        itable::write_new(&self.sbi, &self.groups, new, &raw, &[])?;
+        if self.sharing.values_len > VALUES_LEN_MAX {
+            self.sharing.values.clear();
+            self.sharing.values_len = 0;
+        }
+        self.sharing.values_len += value.len();
+        self.sharing
+            .values
+            .insert(hash, (new.ino, 1, value.to_vec()));
+        Ok(new.ino)
+    }
+
+    /// Sets all attributes of an inode that exists.
+    ///
+    /// # Errors
+    /// As [`Creator::set_attributes`].
+    pub(super) fn replace_attributes(&mut self, ino: Ino, new: &Attributes) -> Result<()> {
+        let geometry = self.sbi.geometry().clone();
+        let old = iget(&self.sbi, ino)?;
+        let per_block = u64::from(geometry.block_size.bytes() / 512);
+        let had_block = self.drop_xattrs(ino, old.xattr_block)?;
+        let (group, _) = geometry.inode_group(ino).ok_or(Error::NotFound)?;
+        // The new block, if any, is reckoned apart, for the inode is not at hand here.
+        let mut fields = RawInode::zeroed();
+        fields.i_mode = old.mode.into();
+        let tail = self.store_xattrs(&mut fields, group, new)?;
+        itable::update(&self.sbi, &self.groups, ino, Some(&tail), |raw| {
+            attributes::store(raw, old.file_type, new, geometry.inode_size)?;
+            raw.i_file_acl_lo = fields.i_file_acl_lo;
+            raw.i_file_acl_high = fields.i_file_acl_high;
+            let had = if had_block { per_block } else { 0 };
+            let now = u64::from(fields.i_blocks_lo.get());
+            let sectors = old.blocks.saturating_sub(had);
+            (raw.i_blocks_lo, raw.i_blocks_high) = (0.into(), 0.into());
+            add_sectors(raw, &geometry, sectors + now)
+        })
+    }
+
+    /// Lets go of an inode's attributes; tells whether it had a block of them.
+    fn drop_xattrs(&mut self, ino: Ino, block: Option<Pblk>) -> Result<bool> {
+        let apart = |entries: Vec<XattrEntry<'_>>| {
+            entries
+                .iter()
+                .any(|entry| matches!(entry.value, XattrValue::Inode { .. }))
+        };
+        let unsupported = || Error::Unsupported {
+            what: "replacing extended attributes in inodes of their own".to_owned(),
+        };
+        if let Some(at) = iget(&self.sbi, ino)?.xattr_offset {
+            let bytes = inode_bytes(&self.sbi, ino)?;
+            let region = bytes.get(usize::from(at) + XATTR_IBODY_HEADER_LEN..);
+            if apart(parse_entries(
+                region.unwrap_or_default(),
+                0,
+                XattrPlace::Inode(ino),
+            )?) {
+                return Err(unsupported());
+            }
+        }
+        let Some(at) = block else {
+            return Ok(false);
+        };
+        let data = read_block(&self.sbi, at)?;
+        let place = XattrPlace::Block(at);
+        if apart(parse_entries(&data, XATTR_BLOCK_HEADER_LEN, place)?) {
+            return Err(unsupported());
+        }
+        let seed = self.sbi.geometry().csum_seed;
+        let header = verify_block(&data, at, seed)?;
+        let key = digest(data.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default());
+        let users = header.h_refcount.get().saturating_sub(1);
+        if users == 0 {
+            self.sharing.blocks.remove(&key);
+            self.sbi.cache().forget(at);
+            self.space
+                .give_back(&self.groups, &[Run { start: at, len: 1 }])?;
+            return Ok(true);
+        }
+        if let Some((shared, count)) = self.sharing.blocks.get_mut(&key)
+            && *shared == at
+        {
+            *count = users;
+        }
+        let mut bytes = data.to_vec();
+        put_block_header(&mut bytes, at, users, header.h_hash.get(), seed);
+        let buffer = self.sbi.cache().getblk_zeroed(at);
+        buffer.modify(|block| block.copy_from_slice(&bytes));
+        Ok(true)
+    }
+}

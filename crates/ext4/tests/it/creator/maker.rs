@@ -1,0 +1,220 @@
+//! Makes images through the creator and remembers what must be in them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use uext4::{Attributes, Creator, CreatorOptions, Ino, NewInode, Summary, Timestamp};
+use uext4_blockdev::{Access, FileDevice};
+
+use crate::mke2fs::mke2fs;
+use crate::tree::{Node, Oracle, Tree, assert_equal, of_host, of_image, open};
+
+/// Attributes with times that need all the bits there are.
+pub fn attributes(mode: u16, number: u32) -> Attributes {
+    let time = |sec: i64| Timestamp {
+        sec,
+        nsec: number % 1_000_000_000,
+    };
+    Attributes {
+        mode,
+        uid: number,
+        gid: number ^ 0x1_0001,
+        atime: time(1_700_000_000),
+        mtime: time(i64::from(number) * 7 - 2_000_000),
+        ctime: time(5_000_000_000),
+        crtime: time(1),
+        ..Attributes::default()
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// An image being filled.
+pub struct Maker {
+    pub dir: TempDir,
+    pub creator: Option<Creator>,
+    pub inos: BTreeMap<Vec<u8>, Ino>,
+    expected: Tree,
+}
+
+impl Maker {
+    /// On a file system that mke2fs made.
+    pub fn new(size: &str, arguments: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm")
+            .or_else(|_| tempfile::tempdir())
+            .unwrap();
+        let image = dir.path().join("image");
+        mke2fs(&image, arguments, None, size);
+        let device = FileDevice::open(&image, Access::ReadWrite).unwrap();
+        let creator = Creator::open(Arc::new(device), &CreatorOptions::default()).unwrap();
+        Self {
+            dir,
+            creator: Some(creator),
+            inos: [(Vec::new(), Ino::ROOT)].into(),
+            expected: Tree::new(),
+        }
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    pub fn creator(&mut self) -> &mut Creator {
+        self.creator.as_mut().unwrap()
+    }
+
+    /// Creates what `kind` says at a path whose parent is there.
+    pub fn make(&mut self, path: &[u8], kind: NewInode<'_>, attributes: &Attributes) -> Ino {
+        let (parent, name) = split(path);
+        let parent = self.inos[parent];
+        let ino = self
+            .creator()
+            .create(parent, name, kind, attributes)
+            .unwrap();
+        self.inos.insert(path.to_vec(), ino);
+        let mut node = node(attributes);
+        let (bits, data, rdev) = match kind {
+            NewInode::File => (0o100_000, vec![], None),
+            NewInode::Directory => (0o040_000, vec![], None),
+            NewInode::Symlink(target) => (0o120_000, target.to_vec(), None),
+            NewInode::CharDevice(d) => (0o020_000, vec![], Some((d.major, d.minor))),
+            NewInode::BlockDevice(d) => (0o060_000, vec![], Some((d.major, d.minor))),
+            NewInode::Fifo => (0o010_000, vec![], None),
+            NewInode::Socket => (0o140_000, vec![], None),
+        };
+        node.mode |= bits;
+        node.size = data.len() as u64;
+        (node.data, node.rdev, node.nlink) = (data, rdev, 1);
+        self.expected.insert(path.to_vec(), node);
+        ino
+    }
+
+    pub fn dir(&mut self, path: &[u8]) -> Ino {
+        let attributes = attributes(0o755, self.inos.len() as u32);
+        self.make(path, NewInode::Directory, &attributes)
+    }
+
+    /// A file with all of `data`.
+    pub fn file(&mut self, path: &[u8], data: &[u8], attributes: &Attributes) -> Ino {
+        let whole = 0..data.len() as u64;
+        self.sparse_file(path, data, &[whole], attributes)
+    }
+
+    /// A file whose data lies in `ranges` only.
+    pub fn sparse_file(
+        &mut self,
+        path: &[u8],
+        data: &[u8],
+        ranges: &[Range<u64>],
+        attributes: &Attributes,
+    ) -> Ino {
+        let ino = self.make(path, NewInode::File, attributes);
+        let size = data.len() as u64;
+        let mut source = data;
+        self.creator()
+            .write_file(ino, size, ranges, &mut source)
+            .unwrap();
+        let node = self.expected.get_mut(path).unwrap();
+        node.size = size;
+        node.data = data.to_vec();
+        ino
+    }
+
+    pub fn link(&mut self, path: &[u8], old: &[u8]) {
+        let (parent, name) = split(path);
+        let (parent, ino) = (self.inos[parent], self.inos[old]);
+        self.creator().link(parent, name, ino).unwrap();
+        let mut node = self.expected[old].clone();
+        node.nlink += 1;
+        let names: Vec<_> = self
+            .inos
+            .iter()
+            .filter(|(_, i)| **i == ino)
+            .map(|(p, _)| p.clone())
+            .collect();
+        for name in names {
+            self.expected.get_mut(&name).unwrap().nlink = node.nlink;
+        }
+        self.inos.insert(path.to_vec(), ino);
+        self.expected.insert(path.to_vec(), node);
+    }
+
+    /// Finishes, and asks e2fsck, the engine's reader and the kernel whether all is there.
+    pub fn check(&mut self, what: &str) -> Summary {
+        let summary = self.creator.take().unwrap().finish().unwrap();
+        let image = self.image();
+        e2fsck(&image, what);
+        let fs = open(&image);
+        assert_eq!(fs.superblock().free_blocks_count(), summary.free_blocks);
+        let mut found = of_image(&fs, Oracle::Source);
+        assert!(found.remove(&b"lost+found"[..]).is_some());
+        found.remove(&b""[..]);
+        // Whole seconds within what the inodes hold; nanoseconds are compared by times.rs.
+        let small = fs.geometry().inode_size == 128;
+        let mut expected = self.expected.clone();
+        for node in expected.values_mut() {
+            if small {
+                node.mtime.0 = node.mtime.0.clamp(i32::MIN.into(), i32::MAX.into());
+            }
+            node.mtime.1 = 0;
+            if node.mode & 0o170_000 == 0o040_000 {
+                node.nlink = 0;
+            }
+            if node.mode & 0o170_000 == 0o120_000 {
+                node.mode = 0o120_777;
+            }
+            node.xattrs.sort();
+        }
+        assert_equal(&expected, &found, what);
+        crate::mount::with(&image, |mount| {
+            let kernel = of_host(mount, Oracle::Mount);
+            assert_equal(&kernel, &of_image(&open(&image), Oracle::Mount), what);
+        });
+        summary
+    }
+}
+
+fn node(attributes: &Attributes) -> Node {
+    Node {
+        mode: attributes.mode.into(),
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mtime: (attributes.mtime.sec, attributes.mtime.nsec),
+        xattrs: attributes.xattrs.clone(),
+        ..Node::default()
+    }
+}
+
+/// Parent and last name of a path.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Panics unless e2fsck finds nothing at all.
+pub fn e2fsck(image: &Path, what: &str) {
+    let output = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(image)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{what}: {text}{output:?}");
+}
