@@ -1,7 +1,9 @@
-//! Everything a reader can ask of an image, whatever the image: used by the test of hostile images
-//! and by the fuzzer.
+//! Everything a reader can ask of an image, whatever the image, and small images to damage: used by
+//! the test of hostile images and by the fuzzer.
 
 use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{FileType, Filesystem, FollowLast, GroupNr, Ino, Lblk, OpenOptions};
@@ -74,4 +76,111 @@ fn visit(fs: &Filesystem, ino: Ino) -> Vec<Ino> {
         inodes.push(entry.ino);
     }
     inodes
+}
+
+/// Flags and size of the images to damage: every way to lay out files and directories, with and
+/// without checksums, and one with a journal to replay.
+pub const SEEDS: &[(&[&str], &str)] = &[
+    (&["-t", "ext4", "-O", "^metadata_csum,^has_journal"], "512K"),
+    (&["-t", "ext2"], "512K"),
+    (
+        &[
+            "-t",
+            "ext4",
+            "-I",
+            "512",
+            "-O",
+            "^metadata_csum,^has_journal,inline_data,ea_inode",
+        ],
+        "768K",
+    ),
+    (
+        &[
+            "-t",
+            "ext4",
+            "-C",
+            "4096",
+            "-O",
+            "^metadata_csum,^has_journal,bigalloc",
+        ],
+        "2M",
+    ),
+    (&["-t", "ext4", "-O", "^has_journal"], "512K"),
+    (&["-t", "ext3", "-J", "size=1"], "4M"),
+];
+
+/// Makes the seed image of this index with the real mke2fs; 1 KiB blocks, 128 inodes.
+pub fn seed_image(index: usize) -> Vec<u8> {
+    let (flags, size) = SEEDS[index];
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    fill(&source);
+    // mke2fs leaves out an empty end.
+    let kib: u64 = size.trim_end_matches(['K', 'M']).parse().unwrap();
+    let bytes = if size.ends_with('M') {
+        kib << 20
+    } else {
+        kib << 10
+    };
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(bytes)
+        .unwrap();
+    let run = |command: &mut Command| {
+        let output = command.output().expect("e2fsprogs");
+        assert!(output.status.code().is_some_and(|c| c <= 1), "{output:?}");
+    };
+    run(Command::new("mke2fs")
+        .args(["-q", "-F", "-b", "1024", "-N", "128"])
+        .args(flags)
+        .arg("-d")
+        .args([&source, &image])
+        .arg(size));
+    // The kernel would have hashed the directory: so does e2fsck -D.
+    run(Command::new("e2fsck")
+        .args(["-fyD"])
+        .arg(&image)
+        .stdout(std::process::Stdio::null()));
+    if flags.contains(&"-J") {
+        let script = dir.path().join("script");
+        std::fs::write(
+            &script,
+            "jo\njw -b 100-120 /dev/zero\njw -r 110\njw -b 200,201 /dev/zero\njc\n",
+        )
+        .unwrap();
+        run(Command::new("debugfs")
+            .arg("-w")
+            .arg("-f")
+            .args([&script, &image]));
+    }
+    std::fs::read(&image).unwrap()
+}
+
+/// A little of everything, so that a small image has many structures.
+fn fill(root: &Path) {
+    std::fs::create_dir_all(root.join("d/e/f")).unwrap();
+    for i in 0..60 {
+        let name = format!("d/a longer name for more blocks {i}");
+        std::fs::write(root.join(name), [i; 300]).unwrap();
+    }
+    std::fs::write(root.join("d/file"), vec![1; 40_000]).unwrap();
+    std::os::unix::fs::symlink("d/file", root.join("link")).unwrap();
+    std::os::unix::fs::symlink("x/".repeat(100), root.join("long")).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(root.join("d/file"), "user.big", &[7; 600], flags).unwrap();
+}
+
+/// Lays patches over an image: each is four bytes that say where, one that says how long (up to 16),
+/// and the bytes. What is left at the end is ignored.
+pub fn patch(image: &mut [u8], mut patches: &[u8]) {
+    while let [a, b, c, d, len, rest @ ..] = patches {
+        let place = [a, b, c, d]
+            .iter()
+            .fold(0usize, |n, byte| n << 8 | usize::from(**byte));
+        let len = (usize::from(*len) % 16 + 1).min(rest.len());
+        let at = place % image.len();
+        let len = len.min(image.len() - at);
+        image[at..at + len].copy_from_slice(&rest[..len]);
+        patches = &rest[len..];
+    }
 }

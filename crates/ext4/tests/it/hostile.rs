@@ -4,13 +4,11 @@
 //! read from end to end. The fuzzer does the same with more patience.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4_blockdev::{MemoryDevice, SplitMix64};
 
-use crate::exercise::exercise;
-use crate::mke2fs::mke2fs;
+use crate::exercise::{SEEDS, exercise, patch, seed_image};
 
 /// Images made from each seed image.
 fn rounds() -> u64 {
@@ -21,31 +19,9 @@ fn rounds() -> u64 {
     }
 }
 
-/// A little of everything, so that a small image has many structures.
-fn fill(root: &Path) {
-    std::fs::create_dir_all(root.join("d/e/f")).unwrap();
-    for i in 0..60 {
-        std::fs::write(
-            root.join(format!("d/a longer name for more blocks {i}")),
-            [i; 300],
-        )
-        .unwrap();
-    }
-    std::fs::write(root.join("d/file"), vec![1; 40_000]).unwrap();
-    std::os::unix::fs::symlink("d/file", root.join("link")).unwrap();
-    std::os::unix::fs::symlink("x/".repeat(100), root.join("long")).unwrap();
-    let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::setxattr(root.join("d/file"), "user.big", &[7; 600], flags).unwrap();
-}
-
-fn hammer(flags: &[&str], size: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
-    fill(&source);
-    mke2fs(&image, flags, Some(&source), size);
-    // The kernel would have hashed the directory: so does e2fsck -D.
-    let _ = Command::new("e2fsck").args(["-fyD"]).arg(&image).output();
-    let good = std::fs::read(&image).unwrap();
+/// Damages the seed image of this index again and again.
+fn hammer(seed: usize) {
+    let good = seed_image(seed);
     let mut random = SplitMix64::new(good.len() as u64);
     for _ in 0..rounds() {
         let mut bytes = good.clone();
@@ -77,69 +53,46 @@ fn mutate(bytes: &mut [u8], random: &mut SplitMix64) {
 
 #[test]
 fn extents_without_checksums() {
-    hammer(
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-O",
-            "^metadata_csum,^has_journal,dir_index",
-            "-N",
-            "128",
-        ],
-        "512K",
-    );
+    hammer(0);
 }
 
 #[test]
 fn indirect_blocks() {
-    hammer(&["-t", "ext2", "-b", "1024", "-N", "128"], "512K");
+    hammer(1);
 }
 
 #[test]
 fn inline_data_and_large_inodes() {
-    let features = "^metadata_csum,^has_journal,inline_data,ea_inode";
-    hammer(
-        &[
-            "-t", "ext4", "-b", "1024", "-I", "512", "-O", features, "-N", "128",
-        ],
-        "768K",
-    );
+    hammer(2);
 }
 
 #[test]
 fn clusters() {
-    hammer(
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-C",
-            "4096",
-            "-O",
-            "^metadata_csum,^has_journal,bigalloc",
-            "-N",
-            "128",
-        ],
-        "2M",
-    );
+    hammer(3);
 }
 
 #[test]
 fn with_checksums() {
-    hammer(
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-O",
-            "^has_journal,metadata_csum",
-            "-N",
-            "128",
-        ],
-        "512K",
-    );
+    hammer(4);
+}
+
+#[test]
+fn with_a_journal_to_replay() {
+    hammer(5);
+}
+
+/// Every case the fuzzer found: which image it damages, and how.
+#[test]
+fn found_by_the_fuzzer() {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus-regressions/image");
+    let seeds: Vec<Vec<u8>> = (0..SEEDS.len()).map(seed_image).collect();
+    for entry in std::fs::read_dir(found).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let Some((seed, patches)) = bytes.split_first() else {
+            continue;
+        };
+        let mut image = seeds[usize::from(*seed) % SEEDS.len()].clone();
+        patch(&mut image, patches);
+        exercise(Arc::new(MemoryDevice::from_bytes(image)));
+    }
 }
