@@ -7,6 +7,7 @@ pub mod get;
 pub mod info;
 pub mod ls;
 pub mod manifest;
+pub mod mkfs;
 pub mod stat;
 pub mod tar;
 pub mod tree;
@@ -31,6 +32,7 @@ const OUTPUT_BUFFER: usize = 64 << 10;
 pub fn run(cli: &Cli) -> Result<Exit, Failure> {
     let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, std::io::stdout().lock());
     let exit = match &cli.command {
+        Command::Mkfs(args) => mkfs::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out),
         Command::Ls(args) => ls::run(args, &mut out),
         Command::Tree(args) => tree::run(args, &mut out),

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod extents;
 mod failure;
+mod format;
 mod free;
 mod json;
 mod links;

@@ -102,7 +102,7 @@ fn list(found: &[Found]) -> String {
 }
 
 /// True if a superblock of the ext family stands there, sound or not.
-fn holds_ext(device: &dyn BlockDevice) -> bool {
+pub fn holds_ext(device: &dyn BlockDevice) -> bool {
     let mut bytes = [0; 1024];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
         && !matches!(

@@ -6,6 +6,7 @@
 //! | [`matrix`] | does `manifest` equal a walk over the kernel's mount, for every feature set? |
 //! | [`copies`] | do `get` and `tar` give back what the kernel shows? |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
+//! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
@@ -14,6 +15,7 @@ mod commands;
 mod copies;
 mod host;
 mod hostile;
+mod making;
 mod matrix;
 mod oracle;
 mod tree;

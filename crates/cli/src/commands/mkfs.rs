@@ -1,0 +1,225 @@
+//! `mkfs`: an empty file system, as mke2fs would make it.
+
+use std::fs;
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
+use uext4_mkfs::{Layout, Options};
+use uext4_ondisk::GroupNr;
+
+use super::Output;
+use crate::failure::{Exit, Failure};
+use crate::format::{FormatArgs, mkfs_failure, size_argument};
+use crate::json::Json;
+use crate::open::holds_ext;
+use crate::show::{size_text, uuid_text};
+
+/// Make an empty file system, with the flags and the choices of mke2fs 1.47
+///
+/// A file that does not exist is made, sparse, and appears when it is complete. With
+/// SOURCE_DATE_EPOCH in the environment the same arguments give the same bytes.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 mkfs disk.img 1G
+  uext4 mkfs -t ext3 -b 4096 -L backup disk.img 200M
+  uext4 mkfs -O ^has_journal,metadata_csum_seed -E root_owner=1000:1000 disk.img 64M
+  SOURCE_DATE_EPOCH=0 uext4 mkfs -U 01234567-89ab-cdef-0123-456789abcdef disk.img 1G")]
+pub struct MkfsArgs {
+    /// Image file or block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Size: with s, K, M, G or T; without, in blocks if -b is given, else in KiB
+    #[arg(value_name = "SIZE")]
+    size: Option<String>,
+    /// Do not ask before a file system is overwritten
+    #[arg(short = 'F', action = clap::ArgAction::Count)]
+    force: u8,
+    /// Only tell what would be made
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Say nothing
+    #[arg(short)]
+    quiet: bool,
+    /// Tell what was made as one JSON object
+    #[arg(long)]
+    json: bool,
+    // Last, because its heading is that of all options after it.
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Makes the file system.
+pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let mut options = args.format.read()?.settle()?;
+    options.size = args
+        .size
+        .as_deref()
+        .map(|text| size_argument(text, &options))
+        .transpose()?;
+    let exists = match fs::metadata(&args.image) {
+        Ok(_) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(Failure::io(args.image.display(), &error)),
+    };
+    let layout = if exists {
+        over(args, &options)?
+    } else {
+        anew(args, &mut options)?
+    };
+    if let Some(layout) = layout
+        && !args.quiet
+    {
+        tell(args, &layout, out)?;
+    }
+    Ok(Exit::Success)
+}
+
+/// A new file, written under another name and renamed when it is complete.
+fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Option<Layout>, Failure> {
+    let Some(size) = options.size else {
+        return Err(Failure::new(
+            Exit::Usage,
+            format_args!(
+                "{}: does not exist, and no size is given",
+                args.image.display()
+            ),
+        )
+        .hint("add the size: `uext4 mkfs IMAGE 1G`"));
+    };
+    options.assume_zeroed = true;
+    let offset = options.extended.offset;
+    let layout = uext4_mkfs::layout(options, size).map_err(|e| mkfs_failure(&e))?;
+    if args.dry_run {
+        return Ok(Some(layout));
+    }
+    let aside = aside(&args.image);
+    let made = (|| {
+        let device = FileDevice::create(&aside, size.saturating_add(offset))?;
+        let device = SubDevice::from_offset(Arc::new(device), offset)?;
+        uext4_mkfs::format(&layout, &device)?;
+        device.flush()?;
+        Ok(())
+    })();
+    let renamed = made
+        .map_err(|error: uext4_mkfs::Error| mkfs_failure(&error))
+        .and_then(|()| {
+            fs::rename(&aside, &args.image).map_err(|e| Failure::io(args.image.display(), &e))
+        });
+    if renamed.is_err() {
+        // Nothing half-made stays; the reason is what the user has to know.
+        let _ = fs::remove_file(&aside);
+    }
+    renamed.map(|()| Some(layout))
+}
+
+/// A name beside the image's, for as long as it is not complete.
+fn aside(image: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(image.file_name().unwrap_or_default());
+    name.push(format!(".uext4-{}", std::process::id()));
+    image.with_file_name(name)
+}
+
+/// Over what is there: a block device, or a file whose size counts if none is given. `None` if the
+/// user does not want it.
+fn over(args: &MkfsArgs, options: &Options) -> Result<Option<Layout>, Failure> {
+    let failed = |error: uext4_blockdev::Error| mkfs_failure(&error.into());
+    let access = if args.dry_run {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let device = FileDevice::open(&args.image, access).map_err(failed)?;
+    let offset = options.extended.offset;
+    let kind = fs::metadata(&args.image).map_err(|e| Failure::io(args.image.display(), &e))?;
+    let available = device.len().saturating_sub(offset);
+    let size = options.size.unwrap_or(available);
+    let grows = !kind.file_type().is_block_device() && size > available;
+    let layout = uext4_mkfs::layout(options, if grows { size } else { available })
+        .map_err(|e| mkfs_failure(&e))?;
+    if args.dry_run {
+        return Ok(Some(layout));
+    }
+    if args.force == 0 && holds_ext(&device) && !confirmed(&args.image)? {
+        return Ok(None);
+    }
+    if grows {
+        device
+            .set_len(size.saturating_add(offset))
+            .map_err(failed)?;
+    }
+    let device = SubDevice::from_offset(Arc::new(device), offset).map_err(failed)?;
+    uext4_mkfs::format(&layout, &device).map_err(|e| mkfs_failure(&e))?;
+    device.flush().map_err(failed)?;
+    Ok(Some(layout))
+}
+
+/// Asks, where there is somebody to ask.
+fn confirmed(image: &Path) -> Result<bool, Failure> {
+    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return Ok(true);
+    }
+    write!(
+        stderr,
+        "{} holds an ext file system. Overwrite it? [y/N] ",
+        image.display()
+    )?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    Ok(answer.trim().eq_ignore_ascii_case("y"))
+}
+
+fn tell(args: &MkfsArgs, layout: &Layout, out: &mut Output) -> Result<(), Failure> {
+    let (sb, geometry) = (&layout.superblock, &layout.geometry);
+    let backups: Vec<u64> = (1..geometry.groups_count.get())
+        .map(GroupNr)
+        .filter(|&group| geometry.has_super(group))
+        .map(|group| geometry.group_start(group).0)
+        .collect();
+    if args.json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image").text(super::bytes(args.image.as_os_str()));
+        json.key("uuid").string(&uuid_text(&sb.s_uuid));
+        json.key("size").number(geometry.len_bytes());
+        json.key("block_size").number(geometry.block_size.bytes());
+        json.key("blocks").number(geometry.blocks_count);
+        json.key("free_blocks").number(layout.free_blocks());
+        json.key("inodes").number(geometry.inodes_count);
+        json.key("groups").number(geometry.groups_count.get());
+        json.key("backups").open_array();
+        backups.iter().for_each(|&block| json.number(block));
+        json.close_array();
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+        return Ok(());
+    }
+    let verb = if args.dry_run { "would make" } else { "made" };
+    writeln!(
+        out,
+        "{verb} {}: {} in {} blocks of {} bytes, {} inodes, {} groups",
+        args.image.display(),
+        size_text(geometry.len_bytes()),
+        geometry.blocks_count,
+        geometry.block_size,
+        geometry.inodes_count,
+        geometry.groups_count
+    )?;
+    writeln!(out, "UUID {}", uuid_text(&sb.s_uuid))?;
+    if !backups.is_empty() {
+        let list: Vec<String> = backups.iter().map(u64::to_string).collect();
+        writeln!(
+            out,
+            "backups of the superblock in blocks {}",
+            list.join(", ")
+        )?;
+    }
+    Ok(())
+}

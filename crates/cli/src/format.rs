@@ -1,0 +1,297 @@
+//! The flags that `mkfs` and `build` share: those of mke2fs, spelled as mke2fs spells them.
+
+use std::env;
+
+use clap::Args;
+use sha2::{Digest, Sha256};
+use uext4_blockdev::{Clock, SystemClock};
+use uext4_mkfs::{
+    BlockSizeWish, ErrorsBehavior, FsType, Options, UsageType, parse_extended, parse_features,
+    parse_journal, parse_size, parse_uuid,
+};
+use uext4_ondisk::BlockSize;
+
+use crate::failure::{Exit, Failure};
+
+/// Seconds since 1970 that everything is dated, for reproducible images.
+const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
+
+/// What the file system shall be like.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "File system options, as those of mke2fs")]
+pub struct FormatArgs {
+    /// Type: ext2, ext3 or ext4
+    #[arg(short = 't', value_name = "TYPE", default_value = "ext4")]
+    fs_type: String,
+    /// Usage: floppy, small, default, big, huge, news, largefile, largefile4
+    #[arg(short = 'T', value_name = "USAGE", value_delimiter = ',')]
+    usage: Vec<String>,
+    /// Bytes of a block, 1024 to 65536; -SIZE for at least this
+    #[arg(short, value_name = "BYTES", allow_hyphen_values = true)]
+    block_size: Option<String>,
+    /// Bytes of a cluster, with -O bigalloc
+    #[arg(short = 'C', value_name = "BYTES")]
+    cluster_size: Option<String>,
+    /// Blocks of a group
+    #[arg(short = 'g', value_name = "BLOCKS")]
+    group_blocks: Option<u32>,
+    /// Groups of a flex group
+    #[arg(short = 'G', value_name = "GROUPS")]
+    flex_groups: Option<u32>,
+    /// Bytes for each of which there is an inode
+    #[arg(short = 'i', value_name = "BYTES")]
+    inode_ratio: Option<String>,
+    /// Bytes of an inode
+    #[arg(short = 'I', value_name = "BYTES")]
+    inode_size: Option<u16>,
+    /// Number of inodes
+    #[arg(short = 'N', value_name = "INODES")]
+    inodes: Option<u64>,
+    /// Per cent of the blocks that only root may take
+    #[arg(short = 'm', value_name = "PERCENT")]
+    reserved: Option<f64>,
+    /// Features, separated by commas; ^NAME switches one off
+    #[arg(short = 'O', value_name = "FEATURES")]
+    features: Vec<String>,
+    /// Extended options, separated by commas, such as root_owner=0:0, hash_seed=UUID, offset=BYTES
+    #[arg(short = 'E', value_name = "OPTIONS")]
+    extended: Vec<String>,
+    /// A journal, whatever the type
+    #[arg(short = 'j')]
+    journal: bool,
+    /// Journal options: size=MIB, location=BLOCK, fast_commit_size=KIB
+    #[arg(short = 'J', value_name = "OPTIONS")]
+    journal_options: Vec<String>,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', value_name = "LABEL")]
+    label: Option<String>,
+    /// UUID: "random", "clear", or one spelled out
+    #[arg(short = 'U', long = "uuid", value_name = "UUID")]
+    uuid: Option<String>,
+    /// Where it was last mounted, at most 64 bytes
+    #[arg(short = 'M', value_name = "DIRECTORY")]
+    last_mounted: Option<String>,
+    /// What the kernel does about damage: continue, remount-ro or panic
+    #[arg(short = 'e', value_name = "BEHAVIOR")]
+    errors: Option<String>,
+}
+
+/// What the flags say.
+#[derive(Debug)]
+pub struct Format {
+    /// For mkfs. UUID, hash seed and time are still zero.
+    pub options: Options,
+    /// `-U`, if one was spelled out.
+    pub uuid: Option<[u8; 16]>,
+    /// `-U random`.
+    pub random_uuid: bool,
+    /// `-m`, if said.
+    pub reserved: Option<f64>,
+    /// `SOURCE_DATE_EPOCH`, if set.
+    pub epoch: Option<i64>,
+}
+
+impl FormatArgs {
+    /// Reads the flags and the environment.
+    ///
+    /// # Errors
+    /// Exit 2, naming the flag.
+    pub fn read(&self) -> Result<Format, Failure> {
+        let mut options = Options::new([0; 16], [0; 16], 0);
+        options.fs_type =
+            FsType::from_name(&self.fs_type).ok_or_else(|| unknown("-t", &self.fs_type))?;
+        for name in &self.usage {
+            options
+                .usage
+                .push(UsageType::from_name(name).ok_or_else(|| unknown("-T", name))?);
+        }
+        options.block_size = self.block_size.as_deref().map(block_size).transpose()?;
+        options.cluster_size = self
+            .cluster_size
+            .as_deref()
+            .map(|t| bytes("-C", t))
+            .transpose()?;
+        options.blocks_per_group = self.group_blocks;
+        options.groups_per_flex = self.flex_groups;
+        options.inode_ratio = self
+            .inode_ratio
+            .as_deref()
+            .map(|t| bytes("-i", t))
+            .transpose()?;
+        options.inode_size = self.inode_size;
+        options.inodes = self.inodes;
+        options.reserved_percent = self.reserved.unwrap_or(options.reserved_percent);
+        for list in &self.features {
+            options
+                .features
+                .extend(parse_features(list).map_err(usage)?);
+        }
+        for list in &self.extended {
+            parse_extended(list, &mut options.extended).map_err(usage)?;
+        }
+        options.journal.wanted = self.journal;
+        for list in &self.journal_options {
+            parse_journal(list, &mut options.journal).map_err(usage)?;
+        }
+        fill("-L", &mut options.label, self.label.as_deref())?;
+        fill(
+            "-M",
+            &mut options.last_mounted,
+            self.last_mounted.as_deref(),
+        )?;
+        if let Some(name) = &self.errors {
+            options.errors = ErrorsBehavior::from_name(name).ok_or_else(|| unknown("-e", name))?;
+        }
+        let uuid = match self.uuid.as_deref() {
+            None | Some("random" | "time") => None,
+            Some("clear" | "null") => Some([0; 16]),
+            Some(text) => Some(parse_uuid("-U", text).map_err(usage)?),
+        };
+        Ok(Format {
+            options,
+            uuid,
+            random_uuid: matches!(self.uuid.as_deref(), Some("random" | "time")),
+            reserved: self.reserved,
+            epoch: epoch()?,
+        })
+    }
+}
+
+impl Format {
+    /// Fills in UUID, hash seed and time for a file system made of nothing.
+    ///
+    /// They are random and now, except where the user wants to know beforehand: with
+    /// `SOURCE_DATE_EPOCH`, what is not said follows from what is.
+    ///
+    /// # Errors
+    /// Exit 8 if the system has no random numbers.
+    pub fn settle(mut self) -> Result<Options, Failure> {
+        let derived = |purpose: &str, from: &Options| {
+            let mut hash = Sha256::new();
+            hash.update(format!("uext4 mkfs {purpose} {:?} {from:?}", self.epoch));
+            let mut id = [0; 16];
+            id.copy_from_slice(&hash.finalize()[..16]);
+            as_uuid(id, 8)
+        };
+        let reproducible = self.epoch.is_some() && !self.random_uuid;
+        let now = SystemClock.now().0;
+        let time = self.epoch.unwrap_or(now).clamp(0, u32::MAX.into());
+        self.options.uuid = match self.uuid {
+            Some(uuid) => uuid,
+            None if reproducible => derived("uuid", &self.options),
+            None => as_uuid(random()?, 4),
+        };
+        self.options.hash_seed = match self.options.extended.hash_seed {
+            Some(seed) => seed,
+            None if reproducible || self.uuid.is_some() => derived("hash seed", &self.options),
+            None => as_uuid(random()?, 4),
+        };
+        // OK to unwrap: clamped above.
+        self.options.time = u32::try_from(time).unwrap();
+        Ok(self.options)
+    }
+}
+
+/// Sixteen random bytes.
+///
+/// # Errors
+/// Exit 8 if the system has none.
+pub fn random() -> Result<[u8; 16], Failure> {
+    let mut bytes = [0; 16];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(16) => Ok(bytes),
+        Ok(_) => Err(Failure::new(
+            Exit::CouldNot,
+            "the system has no random numbers",
+        )),
+        Err(error) => Err(Failure::io("random numbers", &error.into())),
+    }
+}
+
+/// Marks bytes as a UUID of this version.
+pub fn as_uuid(mut bytes: [u8; 16], version: u8) -> [u8; 16] {
+    bytes[6] = bytes[6] & 0x0F | version << 4;
+    bytes[8] = bytes[8] & 0x3F | 0x80;
+    bytes
+}
+
+/// A size argument in bytes; a plain number counts blocks if `-b` was said, else KiB.
+///
+/// # Errors
+/// Exit 2.
+pub fn size_argument(text: &str, options: &Options) -> Result<u64, Failure> {
+    let said = match options.block_size {
+        Some(BlockSizeWish::Exactly(size)) => Some(size),
+        _ => None,
+    };
+    let size = parse_size("size", text).map_err(usage)?;
+    size.bytes(said)
+        .ok_or_else(|| Failure::new(Exit::Usage, format_args!("size {text}: too large")))
+}
+
+/// The error of a flag.
+pub fn usage(error: uext4_mkfs::Error) -> Failure {
+    Failure::new(Exit::Usage, error)
+}
+
+/// The error of making a file system: what the flags ask for may not fit, or the device fail.
+pub fn mkfs_failure(error: &uext4_mkfs::Error) -> Failure {
+    let exit = match error {
+        uext4_mkfs::Error::Option { .. }
+        | uext4_mkfs::Error::UnknownName { .. }
+        | uext4_mkfs::Error::Feature { .. } => Exit::Usage,
+        _ => Exit::CouldNot,
+    };
+    Failure::new(exit, error)
+}
+
+fn unknown(flag: &'static str, name: &str) -> Failure {
+    usage(uext4_mkfs::Error::UnknownName {
+        flag,
+        name: name.to_owned(),
+    })
+}
+
+fn bytes(flag: &'static str, text: &str) -> Result<u64, Failure> {
+    Ok(parse_size(flag, text).map_err(usage)?.bytes_plain())
+}
+
+fn block_size(text: &str) -> Result<BlockSizeWish, Failure> {
+    let size = |text: &str| {
+        let bytes = u32::try_from(bytes("-b", text)?).ok();
+        bytes.and_then(BlockSize::from_bytes).ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                format_args!("-b {text}: a power of two, 1024 to 65536"),
+            )
+        })
+    };
+    Ok(match text.strip_prefix('-') {
+        Some(text) => BlockSizeWish::AtLeast(size(text)?),
+        None => BlockSizeWish::Exactly(size(text)?),
+    })
+}
+
+fn fill(flag: &str, field: &mut [u8], text: Option<&str>) -> Result<(), Failure> {
+    let text = text.unwrap_or_default();
+    let Some(start) = field.get_mut(..text.len()) else {
+        let what = format!("{flag} {text:?}: longer than {} bytes", field.len());
+        return Err(Failure::new(Exit::Usage, what));
+    };
+    start.copy_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn epoch() -> Result<Option<i64>, Failure> {
+    let Some(text) = env::var_os(EPOCH_VARIABLE) else {
+        return Ok(None);
+    };
+    let seconds = text.to_str().and_then(|text| text.trim().parse().ok());
+    seconds.map(Some).ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            format_args!("{EPOCH_VARIABLE}: not a number of seconds"),
+        )
+    })
+}
