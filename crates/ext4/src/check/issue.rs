@@ -324,6 +324,22 @@ impl Issue {
                 )
             }
             Self::Unreachable { ino } => write!(f, "inode {ino}: in use, but no name leads to it"),
+            Self::XattrRefcount {
+                block,
+                stored,
+                counted,
+            } => {
+                write!(
+                    f,
+                    "xattr block {block}: reference count is {stored}, counted {counted}"
+                )
+            }
+            _ => self.fmt_name(f),
+        }
+    }
+
+    fn fmt_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::DanglingName { dir, name, ino } => {
                 write!(
                     f,
@@ -365,16 +381,6 @@ impl Issue {
                 "directory {dir}: a look-up does not find \"{}\": it lies in the wrong block",
                 name.escape_ascii()
             ),
-            Self::XattrRefcount {
-                block,
-                stored,
-                counted,
-            } => {
-                write!(
-                    f,
-                    "xattr block {block}: reference count is {stored}, counted {counted}"
-                )
-            }
             // Every other kind is printed by `Display` itself.
             other => f.write_str(other.kind()),
         }
