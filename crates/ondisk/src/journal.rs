@@ -418,32 +418,26 @@ pub struct Tag {
     pub checksum: u32,
 }
 
-/// The tags of a descriptor block.
+/// The tags of a descriptor block: up to the one marked as the last, or as many as fit.
 ///
-/// # Errors
-/// [`Damage::JournalBlock`] if the tags run past the block without a last one. `at` is the block's
-/// place in the log.
-pub fn parse_tags(block: &[u8], sb: &JournalSuperblock, at: u32) -> Result<Vec<Tag>, Damage> {
+/// The block's checksum must have been tested. Empty if the block has no room for one.
+pub fn parse_tags(block: &[u8], sb: &JournalSuperblock) -> Vec<Tag> {
     let end = block.len().saturating_sub(sb.tail_len());
+    let block = block.get(..end).unwrap_or_default();
     let mut offset = JOURNAL_HEADER_LEN;
     let mut tags = Vec::new();
-    loop {
-        let Some(bytes) = block[..end].get(offset..offset + sb.tag_len()) else {
-            return Err(Damage::JournalBlock {
-                at,
-                why: "descriptor without a last tag",
-            });
-        };
+    while let Some(bytes) = block.get(offset..offset + sb.tag_len()) {
         let tag = parse_tag(bytes, sb.incompat());
         tags.push(tag);
+        if tag.flags.contains(TagFlags::LAST_TAG) {
+            break;
+        }
         offset += sb.tag_len();
         if !tag.flags.contains(TagFlags::SAME_UUID) {
             offset += 16;
         }
-        if tag.flags.contains(TagFlags::LAST_TAG) {
-            return Ok(tags);
-        }
     }
+    tags
 }
 
 /// Decodes one tag; `bytes` has the length the features call for (8, 12 or 16).
@@ -512,6 +506,9 @@ pub fn tail_matches(block: &[u8], sb: &JournalSuperblock) -> bool {
 }
 
 /// True if the sum of a commit block is right under v2 or v3 (or the journal has none).
+///
+/// Only the head of a commit block says anything. If the sectors behind it did not make it to the
+/// medium the block still counts: then the sum is that of the head followed by zeroes.
 pub fn commit_matches(block: &[u8], sb: &JournalSuperblock) -> bool {
     if sb.checksum_version() < 2 {
         return true;
@@ -520,8 +517,41 @@ pub fn commit_matches(block: &[u8], sb: &JournalSuperblock) -> bool {
     let Ok((commit, _)) = CommitBlock::ref_from_prefix(block) else {
         return false;
     };
+    let stored = commit.h_chksum[0].get();
     let crc = crc32c(crc32c(sb.csum_seed(), &block[..at]), &[0; 4]);
-    commit.h_chksum[0].get() == crc32c(crc, &block[at + 4..])
+    if stored == crc32c(crc, &block[at + 4..]) {
+        return true;
+    }
+    let head = size_of::<CommitBlock>();
+    let crc = crc32c(crc, &block[at + 4..head]);
+    stored == crc32c(crc, &vec![0; block.len() - head])
+}
+
+/// What a commit block says about the data of its transaction under v1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitSumV1 {
+    /// It carries no sum.
+    None,
+    /// [`crc32_be`](crate::checksum::crc32_be) from `!0` over the descriptors and data blocks of
+    /// the transaction, in log order.
+    Crc32(u32),
+    /// A sum of a kind that does not exist.
+    Unknown,
+}
+
+impl CommitBlock {
+    /// The sum of the transaction's data; meaningful only with [`JournalCompat::CHECKSUM`].
+    pub fn sum_v1(&self) -> CommitSumV1 {
+        match (
+            self.h_chksum_type,
+            self.h_chksum_size,
+            self.h_chksum[0].get(),
+        ) {
+            (JBD2_CRC32_CHKSUM, 4, sum) => CommitSumV1::Crc32(sum),
+            (0, 0, 0) => CommitSumV1::None,
+            _ => CommitSumV1::Unknown,
+        }
+    }
 }
 
 /// The sum a tag of transaction `sequence` should carry for the data block as it lies in the log.
@@ -548,8 +578,12 @@ pub fn commit_v1_matches(block: &[u8], sum: u32) -> bool {
 }
 
 /// Undoes the escape of a data block: puts the magic back.
-pub fn unescape(data: &mut [u8]) {
-    if let Some(magic) = data.first_chunk_mut() {
-        *magic = U32::new(JBD2_MAGIC).to_bytes();
+///
+/// `data` begins `skip` bytes into the block and may end anywhere.
+pub fn unescape(data: &mut [u8], skip: u64) {
+    let magic = U32::new(JBD2_MAGIC).to_bytes();
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    for (to, from) in data.iter_mut().zip(magic.iter().skip(skip)) {
+        *to = *from;
     }
 }

@@ -1,0 +1,180 @@
+//! The journal as numbered blocks: its superblock's claims tested, the ring, and where each block
+//! lies on the device.
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::journal::{
+    JBD2_CRC32C_CHKSUM, JournalCompat, JournalIncompat, JournalSuperblock, KNOWN_INCOMPAT,
+};
+use uext4_ondisk::{BlockSize, Damage, Pblk};
+
+use crate::{Error, LogRun};
+
+/// Most blocks a fast-commit area may have; the default is 256.
+const FAST_COMMIT_BLOCKS_MAX: u32 = 1 << 20;
+
+/// An opened journal.
+#[derive(Debug)]
+pub(crate) struct Log<'a> {
+    pub(crate) device: &'a dyn BlockDevice,
+    pub(crate) block_size: BlockSize,
+    /// Blocks of the file system; every home lies below.
+    pub(crate) blocks_count: u64,
+    /// Runs with the log block each begins at.
+    runs: Vec<(u32, LogRun)>,
+    pub(crate) sb: JournalSuperblock,
+    /// First block of the ring.
+    first: u32,
+    /// Block behind the ring.
+    end: u32,
+}
+
+fn bad(why: &'static str, value: impl Into<u64>) -> Error {
+    Error::Damage(Damage::JournalSuperblock {
+        why,
+        value: value.into(),
+    })
+}
+
+/// The runs with the log block each begins at, and how many blocks there are in all.
+fn number_runs(runs: &[LogRun], blocks_count: u64) -> Result<(Vec<(u32, LogRun)>, u32), Error> {
+    let mut numbered = Vec::with_capacity(runs.len());
+    let mut at = 0u32;
+    for run in runs.iter().filter(|run| run.len > 0) {
+        let inside = run.start.0.checked_add(u64::from(run.len));
+        if inside.is_none_or(|end| end > blocks_count) {
+            return Err(Error::Damage(Damage::BlockRange {
+                what: "journal",
+                start: run.start,
+                len: u64::from(run.len),
+                blocks_count,
+            }));
+        }
+        numbered.push((at, *run));
+        at = at
+            .checked_add(run.len)
+            .ok_or_else(|| bad("the journal has more than 2^32 blocks", at))?;
+    }
+    Ok((numbered, at))
+}
+
+fn check_features(sb: &JournalSuperblock) -> Result<(), Error> {
+    let unknown = |letter: char, bits: u32| Error::UnknownFeature {
+        name: format!("FEATURE_{letter}{}", bits.trailing_zeros()),
+    };
+    let incompat = sb.incompat().difference(KNOWN_INCOMPAT);
+    if !incompat.is_empty() {
+        return Err(unknown('I', incompat.bits()));
+    }
+    if sb.has_features() && sb.s_feature_ro_compat.get() != 0 {
+        return Err(unknown('R', sb.s_feature_ro_compat.get()));
+    }
+    let v2 = sb.incompat().contains(JournalIncompat::CSUM_V2);
+    let v3 = sb.incompat().contains(JournalIncompat::CSUM_V3);
+    let v1 = sb.compat().contains(JournalCompat::CHECKSUM);
+    if v2 && v3 || v1 && (v2 || v3) {
+        return Err(bad("more than one kind of checksum", sb.incompat().bits()));
+    }
+    if (v2 || v3) && sb.s_checksum_type != JBD2_CRC32C_CHKSUM {
+        return Err(bad("checksum type", sb.s_checksum_type));
+    }
+    Ok(())
+}
+
+impl<'a> Log<'a> {
+    /// Reads and tests the superblock.
+    pub(crate) fn open(
+        device: &'a dyn BlockDevice,
+        block_size: BlockSize,
+        blocks_count: u64,
+        runs: &[LogRun],
+    ) -> Result<Self, Error> {
+        let (runs, len) = number_runs(runs, blocks_count)?;
+        let mut log = Self {
+            device,
+            block_size,
+            blocks_count,
+            runs,
+            sb: JournalSuperblock::zeroed(),
+            first: 0,
+            end: 0,
+        };
+        let mut block = vec![0; block_size.len()];
+        log.read(0, &mut block)?;
+        log.sb = JournalSuperblock::parse(&block)?;
+        check_features(&log.sb)?;
+        if log.sb.s_blocksize.get() != block_size.bytes() {
+            return Err(bad("block size", log.sb.s_blocksize.get()));
+        }
+        let maxlen = log.sb.s_maxlen.get();
+        if maxlen > len {
+            return Err(bad("longer than the journal's file", maxlen));
+        }
+        let fast_commit = log.sb.fast_commit_blocks();
+        if fast_commit > FAST_COMMIT_BLOCKS_MAX {
+            return Err(bad("size of the fast-commit area", fast_commit));
+        }
+        log.first = log.sb.s_first.get();
+        log.end = log.sb.log_end();
+        if log.first == 0 || log.first >= log.end {
+            return Err(bad("first block of the log", log.first));
+        }
+        let start = log.sb.s_start.get();
+        if start != 0 && !(log.first..log.end).contains(&start) {
+            return Err(bad("start of the log", start));
+        }
+        Ok(log)
+    }
+
+    /// Blocks of the ring, at least 1.
+    pub(crate) fn ring_len(&self) -> u32 {
+        self.end - self.first
+    }
+
+    /// The log block `distance` blocks behind the start of the log.
+    pub(crate) fn at(&self, distance: u32) -> u32 {
+        let start = self.sb.s_start.get().saturating_sub(self.first);
+        let offset = (u64::from(start) + u64::from(distance)) % u64::from(self.ring_len());
+        // OK to truncate: less than the ring's length.
+        self.first + offset as u32
+    }
+
+    /// Where a log block lies.
+    pub(crate) fn block(&self, at: u32) -> Result<Pblk, Error> {
+        let next = self.runs.partition_point(|(first, _)| *first <= at);
+        next.checked_sub(1)
+            .and_then(|index| self.runs.get(index))
+            .filter(|(first, run)| at - first < run.len)
+            .map(|(first, run)| Pblk(run.start.0 + u64::from(at - first)))
+            .ok_or_else(|| bad("block outside the journal's file", at))
+    }
+
+    /// Whether a block of the device belongs to the journal's file.
+    pub(crate) fn owns(&self, block: Pblk) -> bool {
+        self.runs.iter().any(|(_, run)| {
+            block
+                .0
+                .checked_sub(run.start.0)
+                .is_some_and(|offset| offset < u64::from(run.len))
+        })
+    }
+
+    /// Reads a log block.
+    pub(crate) fn read(&self, at: u32, buf: &mut [u8]) -> Result<(), Error> {
+        self.read_device(self.block(at)?, buf)
+    }
+
+    /// Reads blocks of the device.
+    pub(crate) fn read_device(&self, block: Pblk, buf: &mut [u8]) -> Result<(), Error> {
+        let offset = self.block_size.byte_offset(block);
+        let offset = offset.ok_or_else(|| bad("block outside any device", block.0))?;
+        Ok(self.device.read_at(offset, buf)?)
+    }
+
+    /// The fast-commit area as it is used: the block right behind the ring stays empty.
+    pub(crate) fn fast_commit_area(&self) -> Result<Vec<Pblk>, Error> {
+        self.sb
+            .fast_commit_area()
+            .map(|at| self.block(at))
+            .collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! The blocks a replay would write, and where their content lies.
+
+use uext4_ondisk::Pblk;
+
+/// A block whose valid content lies in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayedBlock {
+    /// Where it belongs.
+    pub home: Pblk,
+    /// Where its content lies on the device.
+    pub log: Pblk,
+    /// Its first four bytes are the journal's magic, which stands as zeroes in the log.
+    pub escaped: bool,
+}
+
+/// What a replay would write: each home once, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    blocks: Vec<ReplayedBlock>,
+}
+
+impl Replay {
+    /// From blocks in any order; no home twice.
+    pub(crate) fn new(mut blocks: Vec<ReplayedBlock>) -> Self {
+        blocks.sort_unstable_by_key(|block| block.home);
+        Self { blocks }
+    }
+
+    /// How many blocks it would write.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether there is nothing to replay.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Where the content of `home` lies, if in the log. O(log n).
+    pub fn get(&self, home: Pblk) -> Option<&ReplayedBlock> {
+        self.from(home).first().filter(|block| block.home == home)
+    }
+
+    /// All blocks, sorted by home.
+    pub fn blocks(&self) -> &[ReplayedBlock] {
+        &self.blocks
+    }
+
+    /// The blocks whose home is `home` or lies behind it. O(log n).
+    pub(crate) fn from(&self, home: Pblk) -> &[ReplayedBlock] {
+        let at = self.blocks.partition_point(|block| block.home < home);
+        self.blocks.get(at..).unwrap_or_default()
+    }
+}
