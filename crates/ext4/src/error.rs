@@ -131,5 +131,18 @@ impl From<uext4_mballoc::Error<Error>> for Error {
     }
 }
 
+impl From<uext4_jbd2::Error> for Error {
+    fn from(error: uext4_jbd2::Error) -> Self {
+        use uext4_jbd2::Error as Journal;
+        match error {
+            Journal::Device(error) => Self::Device(error),
+            Journal::Damage(damage) => Self::Corrupt(damage),
+            other => Self::Unsupported {
+                what: other.to_string(),
+            },
+        }
+    }
+}
+
 /// What the engine's functions return.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -33,7 +33,7 @@
 //!
 //! ```text
 //! filesystem                                    the handle
-//! super                                         opening
+//! super  journal                                opening, and what an unreplayed journal changes
 //! namei  file  symlink  xattr  crypto  orphan   paths, contents, targets, attributes, names
 //! check                                         is it what it says it is?
 //! htree  dir                                    directories
@@ -58,6 +58,7 @@ mod ialloc;
 mod indirect;
 mod inline;
 mod inode;
+mod journal;
 mod map;
 mod mapping;
 mod namei;

@@ -8,6 +8,7 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 
 use crate::error::{Error, Result};
+use crate::journal;
 use crate::sbi::Sbi;
 
 /// How to open a file system. `OpenOptions::default()` is right unless there is a reason.
@@ -43,10 +44,22 @@ impl Default for OpenOptions {
 ///
 /// # Errors
 /// Damage of the superblock, [`Damage::DeviceTooSmall`], [`Error::Unsupported`] naming the
-/// features that cannot be read, device errors.
+/// features that cannot be read or an external journal, damage of the journal, device errors.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Sbi> {
     let (superblock, at) = read_superblock(&*device, options)?;
-    mount(device, superblock, at, options)
+    let mut sbi = mount(device, superblock, at, options)?;
+    let from_backup = options.superblock.is_some();
+    if options.replay_journal
+        && journal::needs_recovery(&sbi, from_backup)
+        && let Some(recovery) = journal::recover(&sbi)?
+    {
+        let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(&sbi, &recovery));
+        let (superblock, at) = read_superblock(&*replayed, options)?;
+        sbi = mount(replayed, superblock, at, options)?;
+        let summary = journal::apply_fast_commits(&mut sbi, &recovery)?;
+        sbi.set_replayed(summary);
+    }
+    Ok(sbi)
 }
 
 /// Judges a superblock and puts the mounted state together.

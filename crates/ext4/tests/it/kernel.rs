@@ -3,14 +3,15 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use uext4::FollowLast;
 
 use crate::mke2fs::{make_source, mke2fs};
-use crate::tree::{Oracle, assert_equal, of_host, of_image, open};
+use crate::tree::{Oracle, Tree, assert_equal, of_host, of_image, open};
 
 /// Lets a loop device go, at once or when it is unmounted.
 struct Detach(String);
@@ -82,6 +83,29 @@ fn new_image(arguments: &[&str], size: &str) -> (tempfile::TempDir, PathBuf) {
     let image = dir.path().join("image");
     mke2fs(&image, arguments, None, size);
     (dir, image)
+}
+
+/// The image as it is while mounted.
+fn crash(image: &Path, name: &str) -> PathBuf {
+    let copy = image.with_file_name(name);
+    run(
+        "cp",
+        [OsStr::new("--sparse=always"), image.as_ref(), copy.as_ref()],
+    );
+    copy
+}
+
+/// Compares the engine's view of a crashed image with what the kernel makes of a copy.
+fn compare_crashed(image: &Path, oracle: Oracle) -> Tree {
+    let copy = crash(image, "for-the-kernel");
+    let before = fs::read(image).unwrap();
+    let found = of_image(&open(image), oracle);
+    assert!(before == fs::read(image).unwrap(), "the image was written");
+    // A read-only mount fails over fast commits that cut files.
+    let mount = Mount::new(&copy, "rw,noatime");
+    let expected = of_host(mount.path(), oracle);
+    assert_equal(&expected, &found, "crashed");
+    found
 }
 
 /// Every kind of file the kernel can make here.
@@ -236,6 +260,105 @@ fn a_large_directory_has_three_levels() {
     let absent = fs.lookup(&inode, names(70_000).as_bytes());
     assert!(matches!(absent, Err(uext4::Error::NotFound)));
     assert_eq!(fs.read_dir(&inode).unwrap().count(), 70_002);
+}
+
+#[test]
+fn a_dirty_journal_is_replayed() {
+    if !can_mount() {
+        return;
+    }
+    for (arguments, options) in [
+        (&["-t", "ext4"][..], "rw"),
+        (
+            &["-t", "ext4", "-O", "^metadata_csum,^64bit"],
+            "rw,data=journal",
+        ),
+        (&["-t", "ext3", "-b", "1024"], "rw,data=journal"),
+        (
+            &["-t", "ext4"],
+            "rw,journal_checksum,journal_async_commit,data=writeback",
+        ),
+    ] {
+        let (_dir, image) = new_image(arguments, "96M");
+        let mount = Mount::new(&image, options);
+        make_source(mount.path());
+        // Begins with the journal's magic, which the log must hide.
+        let mut escaped = vec![0xC0, 0x3B, 0x39, 0x98];
+        escaped.resize(20_000, 7);
+        fs::write(mount.path().join("escaped"), &escaped).unwrap();
+        run("sync", [OsStr::new("-f"), mount.path().as_ref()]);
+        fs::remove_dir_all(mount.path().join("many")).unwrap();
+        for i in 0..200 {
+            fs::write(
+                mount.path().join(format!("new {i}")),
+                format!("{i}").repeat(1000),
+            )
+            .unwrap();
+        }
+        run("sync", [OsStr::new("-f"), mount.path().as_ref()]);
+        let crashed = crash(&image, "crashed");
+        drop(mount);
+        let summary = open(&crashed).replayed().expect("a dirty journal");
+        assert!(
+            summary.transactions > 0 && summary.blocks > 0,
+            "{summary:?}"
+        );
+        let tree = compare_crashed(&crashed, Oracle::Mount);
+        assert_eq!(tree[&b"escaped"[..]].data, escaped);
+        assert!(!tree.contains_key(&b"many"[..]));
+    }
+}
+
+#[test]
+fn fast_commits_are_laid_over() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, image) = new_image(&["-t", "ext4", "-O", "fast_commit"], "128M");
+    let mount = Mount::new(&image, "rw");
+    let root = mount.path();
+    fill(root);
+    let old: Vec<_> = (0..6).map(|i| root.join(format!("old {i}"))).collect();
+    for path in &old {
+        fs::write(path, vec![b'o'; 50_000]).unwrap();
+    }
+    run("sync", [OsStr::new("-f"), root.as_ref()]);
+    let mut append = File::options().append(true).open(&old[0]).unwrap();
+    append.write_all(&[b'n'; 30_000]).unwrap();
+    append.sync_all().unwrap();
+    let cut = File::options().write(true).open(&old[1]).unwrap();
+    cut.set_len(10_001).unwrap();
+    cut.sync_all().unwrap();
+    let over = File::options().write(true).open(&old[2]).unwrap();
+    over.write_all_at(b"in place", 8_190).unwrap();
+    over.sync_all().unwrap();
+    fs::rename(&old[3], root.join("a/moved")).unwrap();
+    fs::hard_link(&old[4], root.join("many/link")).unwrap();
+    fs::remove_file(
+        root.join("many")
+            .join("a name that is rather long, to fill blocks quickly 77"),
+    )
+    .unwrap();
+    fs::remove_file(&old[5]).unwrap();
+    for i in 0..5 {
+        let new = File::create(root.join(format!("new {i}"))).unwrap();
+        (&new).write_all(&vec![b'a' + i as u8; 4_000 * i]).unwrap();
+        new.set_permissions(fs::Permissions::from_mode(0o600 + i as u32))
+            .unwrap();
+        new.sync_all().unwrap();
+    }
+    fs::create_dir(root.join("new dir")).unwrap();
+    let inside = File::create(root.join("new dir/inside")).unwrap();
+    (&inside).write_all(b"inside").unwrap();
+    inside.sync_all().unwrap();
+    drop((append, cut, over, inside));
+    let crashed = crash(&image, "crashed");
+    drop(mount);
+    let summary = open(&crashed).replayed().expect("a dirty journal");
+    assert!(summary.fast_commit_records > 0, "{summary:?}");
+    let tree = compare_crashed(&crashed, Oracle::FastCommit);
+    assert_eq!(tree[&b"old 0"[..]].size, 80_000);
+    assert_eq!(tree[&b"new dir/inside"[..]].data, b"inside");
 }
 
 #[test]

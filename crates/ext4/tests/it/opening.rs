@@ -60,4 +60,13 @@ fn what_cannot_be_read_is_refused() {
         Error::Unsupported { what } => assert_eq!(what, "compression"),
         other => panic!("{other}"),
     }
+    // The journal elsewhere, and not replayed.
+    let mut bytes = good.clone();
+    bytes[1024 + 0xE0..][..4].fill(0);
+    assert!(open(&bytes, &options).is_ok());
+    bytes[1024 + 0x60] |= 4;
+    match open(&bytes, &options).unwrap_err() {
+        Error::Unsupported { what } => assert!(what.contains("external journal"), "{what}"),
+        other => panic!("{other}"),
+    }
 }
