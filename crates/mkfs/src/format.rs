@@ -113,6 +113,8 @@ fn clear(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
     let geometry = &layout.geometry;
     if layout.zeroing.discard {
         batch.device.discard(0, layout.len_bytes())?;
+        // Else a cut could leave an old superblock over the new bitmaps and tables.
+        batch.device.flush()?;
         return Ok(());
     }
     let tables = layout.zeroing.tables || layout.zeroing.used_tables;
