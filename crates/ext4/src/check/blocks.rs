@@ -1,5 +1,7 @@
 //! Every block an inode owns, those of its own tree included.
 
+use std::collections::HashSet;
+
 use uext4_ondisk::extent::ExtentNode;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk, Pblk};
@@ -129,24 +131,26 @@ fn indirect_blocks(sbi: &Sbi, inode: &Inode, visit: &mut dyn FnMut(Owned) -> boo
     }
     let log = sbi.geometry().block_size.log2() - 2;
     let mut lblk = 0u64;
+    let mut tables = HashSet::new();
     let mut first_error = Ok(());
     for (i, number) in root.iter().map(|n| n.get()).enumerate() {
         let level = i.saturating_sub(11) as u32;
         if number != 0 {
-            first_error = first_error.and(table(sbi, number, level, log, lblk, visit));
+            first_error =
+                first_error.and(table(sbi, number, (level, log, lblk), &mut tables, visit));
         }
         lblk += 1 << (log * level);
     }
     first_error
 }
 
-/// `level` 0 is a block of data; above it, a table of numbers of the level below.
+/// `level` 0 is a block of data; above it, a table of numbers of the level below. No table is gone
+/// through twice for one file: that could go on for 2^42 blocks.
 fn table(
     sbi: &Sbi,
     number: u32,
-    level: u32,
-    log: u32,
-    lblk: u64,
+    (level, log, lblk): (u32, u32, u64),
+    tables: &mut HashSet<u32>,
     visit: &mut dyn FnMut(Owned) -> bool,
 ) -> Result<()> {
     let block = Pblk(number.into());
@@ -160,7 +164,7 @@ fn table(
         });
         return Ok(());
     }
-    if !visit(tree_block(block)) {
+    if !visit(tree_block(block)) || !tables.insert(number) {
         return Ok(());
     }
     let data = indirect::read_table(sbi, block)?;
@@ -168,7 +172,7 @@ fn table(
     for (i, below) in indirect::numbers(&data).iter().map(|n| n.get()).enumerate() {
         if below != 0 {
             let at = lblk + ((i as u64) << (log * (level - 1)));
-            first_error = first_error.and(table(sbi, below, level - 1, log, at, visit));
+            first_error = first_error.and(table(sbi, below, (level - 1, log, at), tables, visit));
         }
     }
     first_error

@@ -209,37 +209,54 @@ impl Checker<'_> {
                 self.report(Issue::DotDot { dir, found, parent });
             }
         }
-        self.check_ways_up(&parents, parent_of);
-    }
-
-    /// Marks what reaches the root; a directory whose way up ends in a circle does not.
-    fn check_ways_up(&mut self, parents: &[(Ino, Ino)], parent_of: impl Fn(Ino) -> Option<Ino>) {
-        let place = |dir: Ino| parents.binary_search_by_key(&dir, |(d, _)| *d).ok();
-        let mut known = vec![false; parents.len()];
-        let mut way = Vec::new();
-        for &(start, _) in parents {
-            let mut at = start;
-            way.clear();
-            // Longer than there are directories: a circle.
-            while at != Ino::ROOT && way.len() <= parents.len() {
-                let Some(i) = place(at).filter(|&i| !known[i]) else {
-                    break;
-                };
-                known[i] = true;
-                way.push(i);
-                let Some(up) = parent_of(at) else { break };
-                at = up;
-                if way.first() == place(at).as_ref() && at != Ino::ROOT {
-                    self.report(Issue::Unreachable { ino: start });
-                    break;
-                }
-            }
+        parents.dedup_by_key(|(dir, _)| *dir);
+        for ino in circles(&parents) {
+            self.report(Issue::Unreachable { ino });
         }
     }
+}
+
+/// One directory of each circle among (directory, parent) pairs, which are sorted and each about
+/// another directory: what is in a circle does not hang from the root.
+fn circles(parents: &[(Ino, Ino)]) -> Vec<Ino> {
+    let place = |dir: Ino| parents.binary_search_by_key(&dir, |(d, _)| *d).ok();
+    // The walk, counted from 1, that came by first.
+    let mut walked = vec![0u32; parents.len()];
+    let mut found = Vec::new();
+    for (walk, &(start, _)) in (1..).zip(parents) {
+        let mut at = start;
+        while let Some(i) = place(at).filter(|_| at != Ino::ROOT) {
+            if walked[i] != 0 {
+                if walked[i] == walk {
+                    found.push(at);
+                }
+                break;
+            }
+            walked[i] = walk;
+            at = parents[i].1;
+        }
+    }
+    found
 }
 
 fn hash(name: &[u8]) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(name);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circle_is_found_from_a_directory_below_it() {
+        let parents = |pairs: &[(u32, u32)]| -> Vec<(Ino, Ino)> {
+            pairs.iter().map(|&(dir, up)| (Ino(dir), Ino(up))).collect()
+        };
+        assert_eq!(circles(&parents(&[(11, 2), (12, 11), (13, 12)])), []);
+        let below = parents(&[(11, 2), (12, 13), (13, 14), (14, 13), (15, 15)]);
+        assert_eq!(circles(&below), [Ino(13), Ino(15)]);
+        assert_eq!(circles(&parents(&[(2, 12), (12, 2)])), []);
+    }
 }

@@ -111,8 +111,9 @@ impl Checker<'_> {
                 return false;
             }
             let clusters = super::clusters(sbi, run.start, run.len);
-            // Two extents of one file may share a cluster where they meet.
-            let shares = last_cluster == Some(clusters.start);
+            // Two extents of one file may share a cluster where they meet; a block they may not.
+            let bigalloc = sbi.geometry().cluster_bits > 0;
+            let shares = bigalloc && last_cluster == Some(clusters.start);
             let from = clusters.start + u64::from(shares);
             last_cluster = clusters.end.checked_sub(1);
             owned += clusters.end - from;

@@ -92,3 +92,33 @@ fn what_debugfs_breaks_is_named() {
         }
     }
 }
+
+#[test]
+fn a_table_that_names_itself_does_not_make_a_small_image_endless() {
+    use std::os::unix::fs::FileExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("file"), [7; 1024]).unwrap();
+    mke2fs(&image, &["-t", "ext2", "-b", "1024"], Some(&source), "4M");
+    let file = |fs: &uext4::Filesystem| fs.resolve(b"file", uext4::FollowLast::No).unwrap();
+    let fs = open(&image);
+    let block = fs.map(&file(&fs), uext4_ondisk::Lblk(0), 1).unwrap().pblk.0;
+    let table = (block as u32).to_le_bytes().repeat(256);
+    let raw = std::fs::File::options().write(true).open(&image).unwrap();
+    raw.write_all_at(&table, block * 1024).unwrap();
+    for command in [
+        format!("sif file block[TIND] {block}"),
+        "sif file size 17000000000".to_owned(),
+    ] {
+        let mut debugfs = Command::new("debugfs");
+        let output = debugfs.args(["-w", "-R", &command]).arg(&image).output();
+        assert!(output.unwrap().status.success(), "{command}");
+    }
+    let fs = open(&image);
+    let ranges: Vec<_> = fs.data_ranges(&file(&fs)).unwrap().collect();
+    assert!(ranges.last().unwrap().is_err());
+    assert!(ranges.len() < 5000);
+    assert!(issues(&image).iter().any(|i| i.kind() == "shared-block"));
+}
