@@ -39,7 +39,7 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Mkfs(commands::mkfs::MkfsArgs),
+    Mkfs(Box<commands::mkfs::MkfsArgs>),
     Info(commands::info::InfoArgs),
     Ls(commands::ls::LsArgs),
     Tree(commands::tree::TreeArgs),

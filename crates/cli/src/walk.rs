@@ -12,18 +12,21 @@
 //! `Sorted` is right because all paths below `name` share the prefix `name/`, so no sibling can
 //! sort between them.
 //!
-//! **Memory.** Pending events are limited to [`PENDING_MAX`] bytes. A directory with more names is
+//! **Memory.** Pending events are limited ([`LIMITS`]). A directory with more names is
 //! read in several passes, each taking the smallest keys above the last one served; when the sum
 //! over the open directories is too large, the outermost forget theirs and read them again later.
 //! Forgetting pays for itself: what made it necessary was as large.
 //!
 //! **Hostile images.** A directory is entered once; meeting it again (a cycle, or hard-linked
-//! directories) is a [`Problem`]. Depth and length of paths are limited. A directory that cannot be
+//! directories) is a [`Problem`]. Depth and length of paths are limited, and directories together
+//! may be no larger than the file system. A directory that cannot be
 //! read, wholly or in part, tells so with its own entry.
 
+mod events;
 mod seen;
+#[cfg(test)]
+mod tests;
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -31,19 +34,26 @@ use uext4::{Error, Filesystem, Inode};
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
+use self::events::{Event, Smallest, collect, text_name};
 pub use self::seen::InodeSet;
 
-/// Bytes of pending events over all open directories.
-const PENDING_MAX: usize = 64 << 20;
-/// Bytes of pending events of one directory.
-const PENDING_OF_ONE_MAX: usize = 24 << 20;
+/// How much may be pending.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Bytes of events over all open directories.
+    all: usize,
+    /// Bytes of events of one directory.
+    one: usize,
+}
+
+const LIMITS: Limits = Limits {
+    all: 64 << 20,
+    one: 24 << 20,
+};
 /// Directories inside each other.
 const DEPTH_MAX: usize = 16_384;
 /// Bytes of a path.
 const PATH_MAX: usize = 1 << 16;
-/// Read errors after which the rest of a directory is given up.
-const DIRECTORY_ERRORS_MAX: u32 = 64;
-
 /// In which order the entries come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -64,6 +74,8 @@ pub enum Problem {
     Again(Ino),
     /// Too many directories inside each other, or too long a path.
     TooDeep,
+    /// With this one, directories are larger than the file system: some share their blocks.
+    TooMuch,
     /// The entry says directory, the inode does not, or the other way round.
     TypeDiffers,
     /// No path can hold the name.
@@ -84,6 +96,9 @@ impl fmt::Display for Problem {
                 f,
                 "deeper than {DEPTH_MAX} directories or longer than {PATH_MAX} bytes, not entered"
             ),
+            Self::TooMuch => {
+                f.write_str("directories are larger than the file system, not entered")
+            }
             Self::BadName => f.write_str("no file can have this name"),
             Self::TypeDiffers => f.write_str("directory entry and inode tell different types"),
         }
@@ -134,10 +149,13 @@ fn is_unusable(name: &[u8]) -> bool {
 pub struct Walk<'a> {
     fs: &'a Filesystem,
     order: Order,
+    limits: Limits,
     top: Inode,
     stage: Stage,
     stack: Vec<Frame>,
     pending_bytes: usize,
+    /// Bytes of all directories shown.
+    claimed: u64,
     /// Directories whose entry was shown without a problem.
     shown: InodeSet,
     /// Directories whose contents were shown.
@@ -171,33 +189,18 @@ struct Frame {
     done: Option<Box<[u8]>>,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
-    key: Box<[u8]>,
-    name: Box<[u8]>,
-    ino: u32,
-    subtree: bool,
-    /// The type the directory entry tells; none if it tells none.
-    directory: Option<bool>,
-}
-
-impl Event {
-    fn cost(&self) -> usize {
-        // Two allocations of their own, each with the allocator's word and rounding.
-        size_of::<Self>() + self.key.len() + self.name.len() + 32
-    }
-}
-
 impl<'a> Walk<'a> {
     /// A walk over `top` and, if it is a directory, everything below.
     pub fn new(fs: &'a Filesystem, top: Inode, order: Order) -> Self {
         Self {
             fs,
             order,
+            limits: LIMITS,
             top,
             stage: Stage::Start,
             stack: Vec::new(),
             pending_bytes: 0,
+            claimed: 0,
             shown: InodeSet::default(),
             entered: InodeSet::default(),
             raw: Vec::new(),
@@ -339,6 +342,11 @@ impl<'a> Walk<'a> {
             if !self.shown.insert(ino) && depth > 0 {
                 return Some(Problem::Again(ino));
             }
+            self.claimed = self.claimed.saturating_add(inode.size);
+            if self.claimed > self.fs.geometry().len_bytes() {
+                self.entered.insert(ino);
+                return Some(Problem::TooMuch);
+            }
             self.first_error(inode).map(Problem::Unreadable)
         });
         Entry {
@@ -400,7 +408,7 @@ impl<'a> Walk<'a> {
         let is_top = index == 0 && self.order == Order::Sorted;
         let frame = &mut self.stack[index];
         self.pending_bytes -= frame.pending_bytes;
-        let mut smallest = Smallest::new(frame.done.take());
+        let mut smallest = Smallest::new(frame.done.take(), self.limits.one);
         if is_top {
             smallest.add(Event {
                 key: (*b".").into(),
@@ -416,7 +424,7 @@ impl<'a> Walk<'a> {
         frame.pending_bytes = frame.pending.iter().map(Event::cost).sum();
         self.pending_bytes += frame.pending_bytes;
         for frame in &mut self.stack[..index] {
-            if self.pending_bytes <= PENDING_MAX {
+            if self.pending_bytes <= self.limits.all {
                 break;
             }
             if frame.done.is_some() {
@@ -425,139 +433,6 @@ impl<'a> Walk<'a> {
                 frame.truncated = true;
                 frame.pending = VecDeque::new();
             }
-        }
-    }
-}
-
-/// Offers all events of a directory.
-fn collect(fs: &Filesystem, dir: &Inode, order: Order, smallest: &mut Smallest) {
-    let mut errors = 0;
-    // An error was told with the directory's entry; what could be read is still shown.
-    for entry in fs.read_dir(dir).into_iter().flatten() {
-        let Ok(entry) = entry else {
-            errors += 1;
-            if errors > DIRECTORY_ERRORS_MAX {
-                return;
-            }
-            continue;
-        };
-        if entry.name == b"." || entry.name == b".." {
-            continue;
-        }
-        let name = fs.entry_name(dir, &entry);
-        let directory = entry.file_type.map(|t| t == FileType::Directory);
-        let has_subtree = directory.unwrap_or_else(|| {
-            fs.inode(entry.ino)
-                .is_ok_and(|inode| inode.file_type == FileType::Directory)
-        });
-        for subtree in [false, true] {
-            if !subtree || has_subtree {
-                smallest.offer(order, &name, entry.ino.0, subtree, directory);
-            }
-        }
-    }
-}
-
-/// The smallest events above a key that fit [`PENDING_OF_ONE_MAX`].
-#[derive(Debug)]
-struct Smallest {
-    above: Option<Box<[u8]>>,
-    /// Keys above this one are for a later pass.
-    ceiling: Option<Box<[u8]>>,
-    events: Vec<Event>,
-    bytes: usize,
-    key: Vec<u8>,
-}
-
-impl Smallest {
-    fn new(above: Option<Box<[u8]>>) -> Self {
-        Self {
-            above,
-            ceiling: None,
-            events: Vec::new(),
-            bytes: 0,
-            key: Vec::new(),
-        }
-    }
-
-    fn offer(&mut self, order: Order, name: &[u8], ino: u32, subtree: bool, dir: Option<bool>) {
-        let mut key = std::mem::take(&mut self.key);
-        key_of(order, name, subtree, &mut key);
-        let wanted = self.above.as_deref().is_none_or(|above| *key > *above)
-            && self
-                .ceiling
-                .as_deref()
-                .is_none_or(|ceiling| *key <= *ceiling);
-        if wanted {
-            self.add(Event {
-                key: (*key).into(),
-                name: name.into(),
-                ino,
-                subtree,
-                directory: dir,
-            });
-        }
-        self.key = key;
-    }
-
-    fn add(&mut self, event: Event) {
-        if self
-            .above
-            .as_deref()
-            .is_some_and(|above| *event.key <= *above)
-        {
-            return;
-        }
-        self.bytes += event.cost();
-        self.events.push(event);
-        if self.bytes > PENDING_OF_ONE_MAX {
-            self.events.sort_unstable();
-            self.events.truncate(self.events.len() / 2);
-            self.bytes = self.events.iter().map(Event::cost).sum();
-            self.ceiling = self.events.last().map(|e| e.key.clone());
-        }
-    }
-
-    /// The events in order, and whether larger ones were left out.
-    fn finish(&mut self) -> (VecDeque<Event>, bool) {
-        let mut events = std::mem::take(&mut self.events);
-        events.sort_unstable_by(|a, b| match a.key.cmp(&b.key) {
-            Ordering::Equal => a.ino.cmp(&b.ino),
-            different => different,
-        });
-        (events.into(), self.ceiling.is_some())
-    }
-}
-
-fn key_of(order: Order, name: &[u8], subtree: bool, key: &mut Vec<u8>) {
-    key.clear();
-    match order {
-        Order::Sorted => {
-            key.extend_from_slice(text_name(name).as_bytes());
-            if subtree {
-                key.push(b'/');
-            }
-        }
-        Order::Nested => {
-            key.extend_from_slice(name);
-            key.extend_from_slice(&[0, u8::from(subtree)]);
-        }
-        Order::Listing => {
-            key.push(u8::from(subtree));
-            key.extend_from_slice(name);
-        }
-    }
-}
-
-/// A name as text: itself if it is UTF-8 and a path can hold it, else `hex:…`.
-fn text_name(name: &[u8]) -> std::borrow::Cow<'_, str> {
-    match std::str::from_utf8(name) {
-        Ok(text) if name.is_empty() || !is_unusable(name) => text.into(),
-        _ => {
-            let mut hex = b"hex:".to_vec();
-            crate::json::push_hex(&mut hex, name);
-            // OK to unwrap: only ASCII was pushed.
-            String::from_utf8(hex).unwrap().into()
         }
     }
 }
