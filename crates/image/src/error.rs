@@ -12,7 +12,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// Something in the source could not be read.
-    #[error("{}: cannot {op}", path.display())]
+    #[error("{}: cannot {op}: {source}", path.display())]
     Source {
         /// The file, directory or archive.
         path: PathBuf,
@@ -84,12 +84,44 @@ pub enum Error {
         source: io::Error,
     },
     /// The temporary file for an archive that cannot be read twice.
-    #[error("{}: cannot keep the unpacked archive there", dir.display())]
+    #[error("{}: cannot keep the unpacked archive there: {source}", dir.display())]
     Spool {
         /// The directory of the temporary file: the output's.
         dir: PathBuf,
         /// Why it failed.
         source: io::Error,
+    },
+    /// The image cannot be put where it should go.
+    #[error("{}: cannot write the image: {source}", path.display())]
+    Output {
+        /// Its final name.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The image cannot be written.
+    #[error("image: {0}")]
+    Device(#[from] uext4_blockdev::Error),
+    /// There can be no file system of this kind or size.
+    #[error(transparent)]
+    Mkfs(#[from] uext4_mkfs::Error),
+    /// The file system refused an entry.
+    #[error("{}: {source}", path.display())]
+    Entry {
+        /// The entry, or "image" if it was none in particular.
+        path: PathBuf,
+        /// Why.
+        source: uext4::Error,
+    },
+    /// The source needs more than an image of the size asked for has.
+    #[error("the source needs {need} {what}, an image of this size has {have}")]
+    DoesNotFit {
+        /// "bytes" or "inodes".
+        what: &'static str,
+        /// How many the source needs, beside those of the file system itself.
+        need: u64,
+        /// How many are free in the empty image.
+        have: u64,
     },
     /// An exclude pattern that cannot be understood.
     #[error("exclude pattern {pattern:?}: {why}")]

@@ -16,14 +16,21 @@ pub mod error;
 pub mod tree;
 
 mod acl;
+mod build;
+mod identity;
 mod ids;
+mod need;
+mod output;
 mod path;
 mod progress;
+mod size;
 mod source;
 #[cfg(test)]
 mod tests;
 mod xattrs;
 
+pub use build::{BuildOptions, Report, build};
 pub use error::{Error, TarDamage};
 pub use progress::{Amount, Phase, Progress};
+pub use size::Size;
 pub use source::{Excludes, Source, SourceOptions, Warnings};

@@ -62,14 +62,25 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// One more entry with so many bytes.
-    pub fn add(&self, bytes: u64) {
-        let (mut done, told) = (self.done.get(), self.told.get());
+    /// One more entry.
+    pub fn entry(&self) {
+        let mut done = self.done.get();
         done.entries += 1;
+        self.count(done);
+    }
+
+    /// So many more bytes.
+    pub fn bytes(&self, bytes: u64) {
+        let mut done = self.done.get();
         done.bytes = done.bytes.saturating_add(bytes);
+        self.count(done);
+    }
+
+    fn count(&self, done: Amount) {
         self.done.set(done);
-        if done.entries - told.entries >= UPDATE_ENTRIES || done.bytes - told.bytes >= UPDATE_BYTES
-        {
+        let told = self.told.get();
+        let entries = done.entries - told.entries;
+        if entries >= UPDATE_ENTRIES || done.bytes - told.bytes >= UPDATE_BYTES {
             self.tell();
         }
     }

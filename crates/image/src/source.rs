@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-pub use contents::Contents;
+pub use contents::{Content, Contents};
 pub use exclude::Excludes;
 
 use crate::error::Error;

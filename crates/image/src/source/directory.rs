@@ -154,8 +154,17 @@ impl Walk<'_> {
             return Ok(None);
         }
         let os_name = OsStr::from_bytes(name);
-        let stat = rustix::fs::statat(&level.fd, os_name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|e| self.failed("stat", e))?;
+        let look = || rustix::fs::statat(&level.fd, os_name, AtFlags::SYMLINK_NOFOLLOW);
+        let mut stat = look().map_err(|e| self.failed("stat", e))?;
+        let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            let target = rustix::fs::readlinkat(&level.fd, os_name, Vec::new());
+            let target = target.map_err(|e| self.failed("read", e))?;
+            // Reading it was an access: listing again shows the same time only if it is told now.
+            stat = look().map_err(|e| self.failed("stat", e))?;
+            target.into_bytes()
+        } else {
+            Vec::new()
+        };
         let identity = (stat.st_dev, stat.st_ino);
         if self.context.leave_out == Some(identity) {
             self.warnings
@@ -166,12 +175,12 @@ impl Walk<'_> {
         let shared = stat.st_nlink > 1 && kind != FileType::Directory;
         if let Some(&node) = self.linked.get(&identity).filter(|_| shared) {
             self.tree.link_at(level.entry, name, node)?;
-            self.context.counter.add(0);
+            self.context.counter.entry();
             return Ok(None);
         }
         let attributes = self.attributes(&stat, level.fd.as_fd(), Some(name))?;
-        let entry = self.insert(level, name, &stat, kind, attributes)?;
-        self.context.counter.add(0);
+        let entry = self.insert(level, name, &stat, &target, attributes)?;
+        self.context.counter.entry();
         if shared {
             self.linked.insert(identity, self.tree.node_id(entry));
         }
@@ -188,15 +197,15 @@ impl Walk<'_> {
         level: &Level,
         name: &[u8],
         stat: &Stat,
-        kind: FileType,
+        target: &[u8],
         attributes: Attributes,
     ) -> Result<EntryId, Error> {
         let number = || DeviceNumber {
             major: rustix::fs::major(stat.st_rdev),
             minor: rustix::fs::minor(stat.st_rdev),
         };
-        let (target, pieces);
-        let node = match kind {
+        let pieces;
+        let node = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => NewNode::Directory,
             FileType::RegularFile => {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -207,11 +216,7 @@ impl Walk<'_> {
                 };
                 NewNode::File { size, data }
             }
-            FileType::Symlink => {
-                let read = rustix::fs::readlinkat(&level.fd, OsStr::from_bytes(name), Vec::new());
-                target = read.map_err(|e| self.failed("read", e))?;
-                NewNode::Symlink(target.as_bytes())
-            }
+            FileType::Symlink => NewNode::Symlink(target),
             FileType::CharacterDevice => NewNode::CharDevice(number()),
             FileType::BlockDevice => NewNode::BlockDevice(number()),
             FileType::Fifo => NewNode::Fifo,

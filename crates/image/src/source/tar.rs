@@ -228,7 +228,7 @@ impl Lister<'_> {
         if kind == Kind::HardLink {
             self.input.skip(stored, "contents")?;
             self.tree.link(&path, &member.link_path(&header))?;
-            self.context.counter.add(0);
+            self.context.counter.entry();
             return Ok(());
         }
         let attributes = self.attributes(&mut member, &header, kind, &path);
@@ -264,7 +264,8 @@ impl Lister<'_> {
             self.input.skip(stored, "contents")?;
         }
         self.tree.insert(&path, node, attributes)?;
-        self.context.counter.add(stored);
+        self.context.counter.entry();
+        self.context.counter.bytes(stored);
         Ok(())
     }
 

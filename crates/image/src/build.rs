@@ -1,0 +1,391 @@
+//! From a source to an image.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uext4::{Creator, CreatorOptions, FileContent, NewInode, Summary};
+use uext4_blockdev::{BlockDevice, Clock, SubDevice, SystemClock};
+use uext4_mkfs::Layout;
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
+
+use crate::error::{Error, path_buf};
+use crate::identity;
+use crate::need::{Counted, lost_and_found, ranges};
+use crate::output::Output;
+use crate::progress::{Amount, Counter, Phase, Progress};
+use crate::size::{self, Size};
+use crate::source::{Content, Contents, Context, Listing, Source, SourceOptions, Warnings, list};
+use crate::tree::{EntryId, FileData, Tree};
+
+/// How to build an image. The defaults give what `mke2fs -t ext4` would make, but for its identity
+/// and size.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// How to read the source.
+    pub source: SourceOptions,
+    /// The file system. `uuid`, `hash_seed`, `time` and `reserved_percent` in it are not used: the
+    /// fields below replace them.
+    pub mkfs: uext4_mkfs::Options,
+    /// How large the image shall be.
+    pub size: Size,
+    /// Per cent of the blocks that only root may take; by default 5 as in mke2fs, but none if the
+    /// image is as small as can be or has so much free.
+    pub reserved_percent: Option<f64>,
+    /// UUID; by default it follows from the names, attributes and sizes in the source.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of the hashes of directories; by default as the UUID.
+    pub hash_seed: Option<[u8; 16]>,
+    /// The time of everything the source does not date, such as the file system itself, in seconds
+    /// since 1970 (`SOURCE_DATE_EPOCH`); by default the newest modification in the source.
+    pub time: Option<i64>,
+    /// No time stamp of the source is to be later than `time`.
+    pub clamp_times: bool,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            source: SourceOptions::default(),
+            mkfs: uext4_mkfs::Options::new([0; 16], [0; 16], 0),
+            size: Size::Auto,
+            reserved_percent: None,
+            uuid: None,
+            hash_seed: None,
+            time: None,
+            clamp_times: false,
+        }
+    }
+}
+
+/// What was built.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// Entries of the source, its root not counted.
+    pub entries: u64,
+    /// Bytes of contents, without holes.
+    pub content_bytes: u64,
+    /// Bytes of the image.
+    pub image_bytes: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks and inodes, in all and free.
+    pub summary: Summary,
+    /// UUID of the file system.
+    pub uuid: [u8; 16],
+    /// What of the source is not in the image, or not as it was.
+    pub warnings: Warnings,
+    /// How long each phase took.
+    pub elapsed: Vec<(Phase, Duration)>,
+}
+
+/// Makes an image of `source` at `output`.
+///
+/// A file appears under its name when it is complete and durable; whatever went wrong, nothing is
+/// left behind and what had the name still has it. The same source and options give the same bytes.
+///
+/// # Errors
+/// Whatever is wrong with the source, the wishes or the output; see [`Error`].
+pub fn build(
+    source: &Source,
+    output: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Report, Error> {
+    let mut timing = Timing::new(progress);
+    let output = Output::look_at(output)?;
+    let counter = timing.begin(Phase::Listing, None);
+    let mut listing = list(
+        source,
+        &Context {
+            options: &options.source,
+            spool_dir: output.directory(),
+            leave_out: output.identity(),
+            counter: &counter,
+        },
+    )?;
+    counter.tell();
+    timing.begin(Phase::Sizing, None);
+    let (layout, time) = plan(&mut listing.tree, options, output.device_len())?;
+    let offset = options.mkfs.extended.offset;
+    let image_bytes = layout.len_bytes().saturating_add(offset);
+    timing.begin(Phase::Formatting, None);
+    let draft = output.begin(image_bytes)?;
+    let device: Arc<dyn BlockDevice> = match offset {
+        0 => draft.device(),
+        _ => Arc::new(SubDevice::from_offset(draft.device(), offset)?),
+    };
+    uext4_mkfs::format(&layout, &*device)?;
+    let total = total(&listing.tree);
+    let counter = timing.begin(Phase::Writing, Some(total));
+    let mut creator = open_creator(device)?;
+    let mut filler = Filler {
+        creator: &mut creator,
+        listing: &listing,
+        counter: &counter,
+        time,
+        keep_xattrs: !options.mkfs.extended.no_copy_xattrs,
+        inos: vec![None; listing.tree.nodes_len()],
+        ranges: Vec::new(),
+    };
+    filler.run()?;
+    counter.tell();
+    timing.begin(Phase::Syncing, None);
+    let summary = creator.finish().map_err(|e| at_root(e))?;
+    draft.finish()?;
+    Ok(Report {
+        entries: total.entries - 1,
+        content_bytes: total.bytes,
+        image_bytes,
+        block_size: layout.geometry.block_size.bytes(),
+        summary,
+        uuid: layout.superblock.s_uuid,
+        warnings: listing.warnings,
+        elapsed: timing.end(),
+    })
+}
+
+/// Settles times, identity and size.
+fn plan(
+    tree: &mut Tree,
+    options: &BuildOptions,
+    device_len: Option<u64>,
+) -> Result<(Layout, Timestamp), Error> {
+    let newest = tree.newest_mtime().map_or(0, |t| t.sec);
+    let time = Timestamp {
+        sec: options.time.unwrap_or(newest),
+        nsec: 0,
+    };
+    tree.set_implied_times(time);
+    if options.clamp_times {
+        tree.clamp_times(time);
+    }
+    let identity = identity::derive(tree);
+    let mut mkfs = options.mkfs.clone();
+    mkfs.uuid = options.uuid.unwrap_or(identity.uuid);
+    mkfs.hash_seed = options.hash_seed.unwrap_or(identity.hash_seed);
+    mkfs.time = u32::try_from(time.sec.max(0)).unwrap_or(u32::MAX);
+    mkfs.reserved_percent = options.reserved_percent.unwrap_or(match options.size {
+        Size::Min | Size::Free(_) => 0.0,
+        Size::Exact(_) | Size::Auto => 5.0,
+    });
+    let mut counted = Counted::new(tree, !mkfs.extended.no_copy_xattrs);
+    let device_len = device_len.map(|len| len.saturating_sub(mkfs.extended.offset));
+    let layout = size::choose(&mkfs, options.size, device_len, &mut |l| counted.under(l))?;
+    Ok((layout, time))
+}
+
+fn total(tree: &Tree) -> Amount {
+    let mut total = Amount::default();
+    let mut seen = vec![false; tree.nodes_len()];
+    for entry in tree.entries() {
+        total.entries += 1;
+        let node = tree.node_of(entry);
+        let seen = &mut seen[tree.node_id(entry).index()];
+        if !std::mem::replace(seen, true) {
+            total.bytes += match tree.data(node) {
+                FileData::Whole { .. } => node.size(),
+                FileData::Sparse(pieces) => pieces.iter().map(|p| p.len).sum(),
+            };
+        }
+    }
+    total
+}
+
+fn open_creator(device: Arc<dyn BlockDevice>) -> Result<Creator, Error> {
+    Creator::open(device, &CreatorOptions::default()).map_err(at_root)
+}
+
+fn at_root(source: uext4::Error) -> Error {
+    let path = path_buf(b"image");
+    Error::Entry { path, source }
+}
+
+/// Carries out the plan.
+struct Filler<'a> {
+    creator: &'a mut Creator,
+    listing: &'a Listing,
+    counter: &'a Counter<'a>,
+    /// When everything was created.
+    time: Timestamp,
+    keep_xattrs: bool,
+    /// Inodes of the nodes that have been created.
+    inos: Vec<Option<Ino>>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Filler<'_> {
+    fn run(&mut self) -> Result<(), Error> {
+        let listing = self.listing;
+        let mut contents = Contents::new(&listing.tree, &listing.store);
+        for entry in listing.tree.entries() {
+            self.entry(entry, &mut contents)?;
+            self.counter.entry();
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: EntryId, contents: &mut Contents<'_>) -> Result<(), Error> {
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        let index = tree.node_id(entry).index();
+        if entry == EntryId::ROOT {
+            return self.existing(entry, Ino::ROOT);
+        }
+        // OK to index: one of each node. A parent stands before what is in it.
+        let parent = self.inos[tree.node_id(tree.parent(entry)).index()].unwrap_or(Ino::ROOT);
+        let name = tree.name(entry);
+        if let Some(ino) = self.inos[index] {
+            let linked = self.creator.link(parent, name, ino);
+            return linked.map_err(|e| self.failed(entry, e));
+        }
+        if lost_and_found(tree) == Some(entry)
+            && let Some(ino) = self
+                .creator
+                .lookup(parent, name)
+                .map_err(|e| self.failed(entry, e))?
+        {
+            if node.file_type() == FileType::Directory {
+                return self.existing(entry, ino);
+            }
+            return Err(Error::Path {
+                path: path_buf(name),
+                why: "can only be a directory: every file system has one of this name",
+            });
+        }
+        let attributes = self.attributes(entry);
+        let kind = new_inode(tree, entry);
+        let created = self.creator.create(parent, name, kind, &attributes);
+        let ino = created.map_err(|e| self.failed(entry, e))?;
+        self.inos[index] = Some(ino);
+        if node.file_type() == FileType::Regular && node.size() > 0 {
+            self.write(entry, ino, contents)?;
+        }
+        Ok(())
+    }
+
+    /// Gives its attributes to a directory that mkfs has made.
+    fn existing(&mut self, entry: EntryId, ino: Ino) -> Result<(), Error> {
+        let attributes = self.attributes(entry);
+        self.inos[self.listing.tree.node_id(entry).index()] = Some(ino);
+        let set = self.creator.set_attributes(ino, &attributes);
+        set.map_err(|e| self.failed(entry, e))
+    }
+
+    fn write(
+        &mut self,
+        entry: EntryId,
+        ino: Ino,
+        contents: &mut Contents<'_>,
+    ) -> Result<(), Error> {
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        self.ranges.clear();
+        ranges(tree.data(node), node.size(), &mut self.ranges);
+        let mut reader = Reader {
+            content: contents.open(entry)?,
+            counter: self.counter,
+        };
+        let written = self
+            .creator
+            .write_file(ino, node.size(), &self.ranges, &mut reader);
+        written.map_err(|e| match reader.content.take_error() {
+            Some(told) => told,
+            None => self.failed(entry, e),
+        })
+    }
+
+    fn attributes(&self, entry: EntryId) -> uext4::Attributes {
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        let (uid, gid) = node.owner();
+        let [atime, mtime, ctime] = node.times();
+        uext4::Attributes {
+            mode: node.mode(),
+            uid,
+            gid,
+            atime,
+            mtime,
+            ctime,
+            crtime: self.time,
+            xattrs: match self.keep_xattrs {
+                true => tree.xattrs(node).to_vec(),
+                false => Vec::new(),
+            },
+            flags: InodeFlags::empty(),
+            projid: 0,
+        }
+    }
+
+    fn failed(&self, entry: EntryId, source: uext4::Error) -> Error {
+        let path = path_buf(&self.listing.tree.path(entry));
+        Error::Entry { path, source }
+    }
+}
+
+fn new_inode(tree: &Tree, entry: EntryId) -> NewInode<'_> {
+    let node = tree.node_of(entry);
+    let device = node.device().unwrap_or_default();
+    match node.file_type() {
+        FileType::Regular => NewInode::File,
+        FileType::Directory => NewInode::Directory,
+        FileType::Symlink => NewInode::Symlink(tree.target(node)),
+        FileType::CharDevice => NewInode::CharDevice(device),
+        FileType::BlockDevice => NewInode::BlockDevice(device),
+        FileType::Fifo => NewInode::Fifo,
+        FileType::Socket => NewInode::Socket,
+    }
+}
+
+/// Contents on their way into the image, counted.
+struct Reader<'a> {
+    content: Content<'a>,
+    counter: &'a Counter<'a>,
+}
+
+impl FileContent for Reader<'_> {
+    fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.counter.bytes(buf.len() as u64);
+        self.content.read_exact_at(offset, buf)
+    }
+}
+
+/// Tells the phases, and how long each took.
+struct Timing<'a> {
+    progress: &'a dyn Progress,
+    clock: SystemClock,
+    phase: Option<(Phase, Duration)>,
+    elapsed: Vec<(Phase, Duration)>,
+}
+
+impl<'a> Timing<'a> {
+    fn new(progress: &'a dyn Progress) -> Self {
+        Self {
+            progress,
+            clock: SystemClock,
+            phase: None,
+            elapsed: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, phase: Phase, total: Option<Amount>) -> Counter<'a> {
+        let now = self.clock.monotonic();
+        self.close(now);
+        self.phase = Some((phase, now));
+        Counter::begin(self.progress, phase, total)
+    }
+
+    fn close(&mut self, now: Duration) {
+        if let Some((phase, begun)) = self.phase.take() {
+            self.elapsed.push((phase, now.saturating_sub(begun)));
+        }
+    }
+
+    fn end(mut self) -> Vec<(Phase, Duration)> {
+        self.close(self.clock.monotonic());
+        self.elapsed
+    }
+}

@@ -1,0 +1,147 @@
+//! What goes wrong leaves nothing, and says what it was.
+
+use std::fs;
+use std::path::Path;
+
+use uext4_image::{BuildOptions, Error, Excludes, Size, Source, build};
+
+use crate::building::Place;
+use crate::fixture::run;
+
+/// Builds from an archive or a directory, which must fail; what had the name before still has it.
+fn failure(place: &Place, source: &Source, options: &BuildOptions) -> Error {
+    fs::write(place.image(), "before").unwrap();
+    let error = build(source, &place.image(), options, &()).unwrap_err();
+    assert_eq!(fs::read(place.image()).unwrap(), b"before");
+    let left = fs::read_dir(place.path()).unwrap();
+    let left = left.filter(|e| {
+        let name = e.as_ref().unwrap().file_name();
+        !["tree", "x.img", "a.tar"]
+            .iter()
+            .any(|known| name == *known)
+    });
+    assert_eq!(left.count(), 0, "something is left behind");
+    error
+}
+
+fn exactly(bytes: u64) -> BuildOptions {
+    BuildOptions {
+        size: Size::Exact(bytes),
+        ..BuildOptions::default()
+    }
+}
+
+#[test]
+fn a_source_that_does_not_fit() {
+    let place = Place::populated();
+    fs::write(place.tree().join("large"), vec![1; 5 << 20]).unwrap();
+    let directory = Source::Directory(place.tree());
+    let error = failure(&place, &directory, &exactly(4 << 20));
+    assert!(
+        matches!(error, Error::DoesNotFit { what: "bytes", .. }),
+        "{error}"
+    );
+    assert!(matches!(
+        failure(&place, &directory, &exactly(4096)),
+        Error::Mkfs(_)
+    ));
+}
+
+#[test]
+fn archives_cut_short_or_hostile() {
+    let place = Place::populated();
+    run(
+        place.path(),
+        &["tar", "-C", "tree", "-cf", "a.tar", "sub", "hello"],
+    );
+    let path = place.path().join("a.tar");
+    let archive = Source::TarFile(path.clone());
+    let bytes = fs::read(&path).unwrap();
+    for len in [0, 100, 512, 700, bytes.len() / 2, bytes.len() - 10_000] {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let error = failure(&place, &archive, &BuildOptions::default());
+        assert!(matches!(error, Error::Tar { .. }), "{len} bytes: {error}");
+    }
+    run(
+        place.path(),
+        &["tar", "-C", "tree/sub", "-P", "-cf", "a.tar", "../hello"],
+    );
+    let error = failure(&place, &archive, &BuildOptions::default()).to_string();
+    assert!(error.contains("../hello: \"..\" in the path"), "{error}");
+}
+
+#[test]
+fn a_file_that_changes_meanwhile() {
+    use uext4_image::{Amount, Phase, Progress};
+    struct Truncate<'a>(&'a Path);
+    impl Progress for Truncate<'_> {
+        fn begin(&self, phase: Phase, _: Option<Amount>) {
+            if phase == Phase::Writing {
+                fs::write(self.0, "shorter").unwrap();
+            }
+        }
+        fn update(&self, _: Amount) {}
+    }
+    let place = Place::populated();
+    let changing = place.tree().join("sub/block");
+    let source = Source::Directory(place.tree());
+    let options = BuildOptions::default();
+    let error = build(&source, &place.image(), &options, &Truncate(&changing)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("sub/block: changed while it was read"),
+        "{error}"
+    );
+    assert!(!place.image().exists());
+}
+
+#[test]
+fn attributes_that_do_not_fit_name_the_file() {
+    let place = Place::new();
+    let file = place.tree().join("many");
+    fs::write(&file, "x").unwrap();
+    for i in 0..3 {
+        let name = format!("user.a{i}");
+        let value = vec![i; 3000];
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&file, name, &value, flags).is_err() {
+            println!("skipped: attributes of this size cannot be made here");
+            return;
+        }
+    }
+    let source = Source::Directory(place.tree());
+    let error = failure(&place, &source, &BuildOptions::default()).to_string();
+    assert!(error.starts_with("many: "), "{error}");
+}
+
+#[test]
+fn the_output_itself_is_left_out() {
+    let place = Place::populated();
+    let inside = place.tree().join("inside.img");
+    fs::write(&inside, vec![1; 100_000]).unwrap();
+    let source = Source::Directory(place.tree());
+    let report = build(&source, &inside, &BuildOptions::default(), &()).unwrap();
+    assert_eq!(
+        report.warnings.shown,
+        ["inside.img: left out: it is the output"]
+    );
+    crate::mount::assert_clean(&inside);
+}
+
+#[test]
+fn what_cannot_be_written_or_read() {
+    let place = Place::populated();
+    let options = BuildOptions::default();
+    let source = Source::Directory(place.tree());
+    for output in ["/no/such/dir/x.img", "/dev/null", "/"] {
+        let error = build(&source, Path::new(output), &options, &()).unwrap_err();
+        assert!(error.to_string().contains(output), "{error}");
+    }
+    let missing = Source::Directory(place.path().join("missing"));
+    assert!(matches!(
+        failure(&place, &missing, &options),
+        Error::Source { .. }
+    ));
+    assert!(Excludes::new(["["]).is_err());
+}

@@ -1,0 +1,10 @@
+//! Images built from real sources, judged by e2fsck and the kernel.
+
+mod building;
+mod failures;
+mod fixture;
+mod mount;
+mod random;
+mod shapes;
+mod sizes;
+mod walk;

@@ -1,0 +1,127 @@
+//! Random trees in images of the smallest size: what was counted is what it takes.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use uext4_image::{BuildOptions, Size, Source, build};
+use uext4_mkfs::{BlockSizeWish, parse_features};
+use uext4_ondisk::BlockSize;
+
+use crate::mount::assert_clean;
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Directory(Vec<(String, Kind)>),
+    File(u32),
+    Holes(Vec<(u16, u16)>),
+    Link(u16),
+    Many(u16, u8),
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let leaf = prop_oneof![
+        4 => (0u32..20_000).prop_map(Kind::File),
+        1 => (0u32..3_000_000).prop_map(Kind::File),
+        1 => proptest::collection::vec((1u16..300, 1u16..9000), 0..30).prop_map(Kind::Holes),
+        1 => (1u16..1000).prop_map(Kind::Link),
+        1 => (0u16..600, 1u8..200).prop_map(|(count, len)| Kind::Many(count, len)),
+    ];
+    leaf.prop_recursive(3, 40, 8, |inner| {
+        proptest::collection::vec(("[a-z]{1,60}", inner), 0..8).prop_map(Kind::Directory)
+    })
+}
+
+/// A tar of it, without contents that matter: zeroes.
+fn archive(name: &str, kind: &Kind, tar: &mut Vec<u8>) {
+    let member = |tar: &mut Vec<u8>, kind: u8, name: &str, data: &[u8], link: &str| {
+        let mut pax = String::new();
+        for (key, value) in [("path", name), ("linkpath", link)] {
+            let rest = key.len() + value.len() + 3;
+            let len = (rest..).find(|len| len - len.to_string().len() == rest);
+            writeln!(pax, "{} {key}={value}", len.unwrap()).unwrap();
+        }
+        block(tar, b'x', pax.as_bytes());
+        block(tar, kind, data);
+    };
+    match kind {
+        Kind::Directory(entries) => {
+            member(tar, b'5', name, b"", "x");
+            for (inner, kind) in entries {
+                archive(&format!("{name}/{inner}"), kind, tar);
+            }
+        }
+        Kind::File(size) => member(tar, b'0', name, &vec![1; *size as usize], "x"),
+        Kind::Holes(pieces) => {
+            let (mut map, mut at, mut stored) = (String::new(), 0u64, 0);
+            for &(gap, len) in pieces {
+                at += u64::from(gap) * 1024;
+                writeln!(map, "{at}\n{len}").unwrap();
+                at += u64::from(len);
+                stored += usize::from(len);
+            }
+            let mut data = format!("{}\n{map}", pieces.len()).into_bytes();
+            data.resize(data.len().next_multiple_of(512) + stored, 0);
+            let mut pax = String::new();
+            for (key, value) in [
+                ("GNU.sparse.major", "1"),
+                ("GNU.sparse.realsize", &at.to_string()),
+                ("path", name),
+            ] {
+                let rest = key.len() + value.len() + 3;
+                let len = (rest..).find(|len| len - len.to_string().len() == rest);
+                writeln!(pax, "{} {key}={value}", len.unwrap()).unwrap();
+            }
+            block(tar, b'x', pax.as_bytes());
+            block(tar, b'0', &data);
+        }
+        Kind::Link(len) => member(tar, b'2', name, b"", &"l".repeat((*len).into())),
+        Kind::Many(count, len) => {
+            for i in 0..*count {
+                let inner = format!("{name}/{i:0width$}", width = usize::from(*len));
+                member(tar, b'0', &inner, b"", "x");
+            }
+        }
+    }
+}
+
+fn block(tar: &mut Vec<u8>, kind: u8, data: &[u8]) {
+    let mut block = [0; 512];
+    block[0] = b'-';
+    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+    block[148..156].fill(b' ');
+    block[156] = kind;
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = block.iter().map(|&b| u32::from(b)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    tar.extend_from_slice(&block);
+    tar.extend_from_slice(data);
+    tar.resize(tar.len().next_multiple_of(512), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 24 } else { 200 }))]
+
+    #[test]
+    fn the_smallest_size_is_enough(
+        entries in proptest::collection::vec(("[a-z]{1,60}", kind()), 0..8),
+        log2 in 10u32..=13,
+        features in prop_oneof![Just(""), Just("^extent,^64bit"), Just("^dir_index"),
+            Just("^has_journal"), Just("^flex_bg,^metadata_csum")],
+    ) {
+        let mut tar = Vec::new();
+        archive("top", &Kind::Directory(entries), &mut tar);
+        tar.resize(tar.len() + 1024, 0);
+        let dir = tempfile::tempdir().unwrap();
+        let (archive, image) = (dir.path().join("a.tar"), dir.path().join("x.img"));
+        std::fs::write(&archive, tar).unwrap();
+        let mut options = BuildOptions { size: Size::Min, ..BuildOptions::default() };
+        options.mkfs.block_size = BlockSize::from_log2(log2).map(BlockSizeWish::Exactly);
+        if !features.is_empty() {
+            options.mkfs.features = parse_features(features).unwrap();
+        }
+        let report = build(&Source::TarFile(archive), &image, &options, &()).unwrap();
+        assert_clean(&image);
+        let spare = report.summary.free_blocks;
+        prop_assert!(spare <= 60, "{spare} blocks too many of {}", report.summary.blocks);
+    }
+}
