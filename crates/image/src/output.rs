@@ -1,15 +1,18 @@
 //! The image while it is made: a file beside its final name, or a block device in place.
 //!
 //! A file gets its name only when everything in it is durable; until then, and after any failure, what
-//! had the name before still has it. On a block device there is no beside: the superblock, written
+//! had the name before still has it. Where the file system can, the file has no name at all before, so
+//! that not even a killed process leaves anything; elsewhere it has a hidden one. On a block device there is no beside: the superblock, written
 //! last, is what makes it a file system.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::{Builder, TempPath};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
@@ -29,8 +32,18 @@ pub struct Output {
 pub struct Draft {
     path: PathBuf,
     device: Arc<FileDevice>,
-    /// The name it has until it is finished; `None` for a block device.
-    temporary: Option<TempPath>,
+    being: Being,
+}
+
+/// What an image is until it is finished.
+#[derive(Debug)]
+enum Being {
+    /// A file without a name, kept by this descriptor.
+    Unnamed(File),
+    /// A file with a name of its own, which goes when this is dropped.
+    Named(TempPath),
+    /// The block device itself.
+    InPlace,
 }
 
 impl Output {
@@ -98,35 +111,58 @@ impl Output {
             path: self.path.clone(),
             source,
         };
-        if let Some(device) = self.block_device {
-            return Ok(Draft {
-                path: self.path,
-                device: Arc::new(device),
-                temporary: None,
+        let (device, being) = if let Some(device) = self.block_device {
+            (device, Being::InPlace)
+        } else if let Ok((device, file)) = unnamed(self.directory(), len) {
+            (device, Being::Unnamed(file))
+        } else {
+            let made = hidden_name(&self.path, self.directory(), |path| {
+                FileDevice::create(path, len).map_err(io_error)
             });
-        }
-        let name = self.path.file_name().unwrap_or_default();
-        let mut prefix = std::ffi::OsString::from(".");
-        // So that the whole is no longer than a name may be.
-        let shown = name.to_string_lossy();
-        prefix.push(shown.chars().take(50).collect::<String>());
-        prefix.push(".uext4-");
-        let made = Builder::new()
-            .prefix(&prefix)
-            .make_in(self.directory(), |path| {
-                match FileDevice::create(path, len) {
-                    Ok(device) => Ok(device),
-                    Err(uext4_blockdev::Error::Open { source, .. }) => Err(source),
-                    Err(other) => Err(io::Error::other(other)),
-                }
-            });
-        let (device, temporary) = made.map_err(failed)?.into_parts();
+            let (device, name) = made.map_err(failed)?.into_parts();
+            (device, Being::Named(name))
+        };
         Ok(Draft {
             path: self.path,
             device: Arc::new(device),
-            temporary: Some(temporary),
+            being,
         })
     }
+}
+
+/// A file that has no name.
+fn unnamed(dir: &Path, len: u64) -> io::Result<(FileDevice, File)> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(0o666))?);
+    file.set_len(len)?;
+    let device = FileDevice::open(own_path(&file), Access::ReadWrite).map_err(io_error)?;
+    Ok((device, file))
+}
+
+/// A path to an open file that has none.
+fn own_path(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+fn io_error(error: uext4_blockdev::Error) -> io::Error {
+    match error {
+        uext4_blockdev::Error::Open { source, .. } => source,
+        other => io::Error::other(other),
+    }
+}
+
+/// Makes something under a name nobody uses, beside the final one.
+fn hidden_name<R>(
+    path: &Path,
+    dir: &Path,
+    make: impl FnMut(&Path) -> io::Result<R>,
+) -> io::Result<tempfile::NamedTempFile<R>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Cut, so that the whole is no longer than a name may be.
+    let name: String = name.chars().take(50).collect();
+    Builder::new()
+        .prefix(&format!(".{name}.uext4-"))
+        .make_in(dir, make)
 }
 
 impl Draft {
@@ -141,20 +177,30 @@ impl Draft {
     /// [`Error::Device`] or [`Error::Output`]; the name is then as it was.
     pub fn finish(self) -> Result<(), Error> {
         self.device.flush()?;
-        let Some(temporary) = self.temporary else {
-            return Ok(());
-        };
         let failed = |source| Error::Output {
             path: self.path.clone(),
             source,
         };
-        temporary.persist(&self.path).map_err(|e| failed(e.error))?;
-        // The new name is durable only when its directory is.
         let dir = match self.path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
         };
-        let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
+        let name = match self.being {
+            Being::InPlace => return Ok(()),
+            Being::Named(name) => name,
+            // There is no way to link a file over another: a name beside, then the final one.
+            Being::Unnamed(file) => {
+                let link = |path: &Path| {
+                    let flags = AtFlags::SYMLINK_FOLLOW;
+                    Ok(rustix::fs::linkat(CWD, own_path(&file), CWD, path, flags)?)
+                };
+                let linked = hidden_name(&self.path, dir, link).map_err(failed)?;
+                linked.into_temp_path()
+            }
+        };
+        name.persist(&self.path).map_err(|e| failed(e.error))?;
+        // The new name is durable only when its directory is.
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
         match synced {
             // Some file systems know no such thing.
             Err(e) if e.kind() != io::ErrorKind::InvalidInput => Err(failed(e)),
@@ -179,10 +225,29 @@ mod tests {
         let path = dir.path().join("x.img");
         let draft = Output::look_at(&path).unwrap().begin(4096).unwrap();
         draft.device().write_at(0, b"abc").unwrap();
-        assert!(names(dir.path())[0].starts_with(".x.img.uext4-"));
+        assert!(!path.exists());
         draft.finish().unwrap();
         assert_eq!(names(dir.path()), ["x.img"]);
         assert_eq!(fs::read(&path).unwrap()[..4], *b"abc\0");
+    }
+
+    #[test]
+    fn a_hidden_name_does_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("n".repeat(255));
+        let made = hidden_name(&path, dir.path(), |p| {
+            FileDevice::create(p, 9).map_err(io_error)
+        });
+        let (device, name) = made.unwrap().into_parts();
+        let draft = Draft {
+            path: path.clone(),
+            device: Arc::new(device),
+            being: Being::Named(name),
+        };
+        assert!(names(dir.path())[0].starts_with(".nnn"));
+        draft.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), [0; 9]);
+        assert_eq!(names(dir.path()).len(), 1);
     }
 
     #[test]
@@ -191,7 +256,6 @@ mod tests {
         let path = dir.path().join("y".repeat(255));
         fs::write(&path, "before").unwrap();
         let draft = Output::look_at(&path).unwrap().begin(1 << 20).unwrap();
-        assert_eq!(names(dir.path()).len(), 2);
         drop(draft);
         assert_eq!(names(dir.path()).len(), 1);
         assert_eq!(fs::read(&path).unwrap(), b"before");
