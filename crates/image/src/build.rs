@@ -134,7 +134,7 @@ pub fn build(
     filler.run()?;
     counter.tell();
     timing.begin(Phase::Syncing, None);
-    let summary = creator.finish().map_err(|e| at_root(e))?;
+    let summary = creator.finish().map_err(at_root)?;
     draft.finish()?;
     Ok(Report {
         entries: total.entries - 1,

@@ -95,7 +95,7 @@ pub fn populate(dir: &Path) {
         device("block", rustix::fs::FileType::BlockDevice, 259, 300_000);
         fs::write(at("owned-0000"), "secret").unwrap();
         chown("owned-0000", 70_000).unwrap();
-        fs::set_permissions(at("owned-0000"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(at("owned-0000"), fs::Permissions::from_mode(0o000)).unwrap();
     }
     set_time(&at("sub/block"), -315_619_200, 0);
     set_time(&at("hello"), 2_208_988_800, 123_456_789);

@@ -159,7 +159,7 @@ fn what_is_mounted_below_can_be_left_out() {
 fn unreadable_directories_are_named() {
     let dir = fixture();
     fs::create_dir(dir.path().join("closed")).unwrap();
-    fs::set_permissions(dir.path().join("closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(dir.path().join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let result = listed(&source(&dir));
     if is_root() {
         result.unwrap();

@@ -120,7 +120,7 @@ impl Sparse {
             }
             b"offset" | b"numbytes" => {
                 let map = self.map.get_or_insert_default();
-                if (map.len() % 2 == 0) != (key == b"offset") {
+                if map.len().is_multiple_of(2) != (key == b"offset") {
                     return Err("offsets and lengths do not alternate");
                 }
                 push_bounded(map, decimal(value)?)?;

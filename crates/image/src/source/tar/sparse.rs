@@ -78,7 +78,7 @@ pub fn pieces(
     at: u64,
     stored: u64,
 ) -> Result<Vec<DataRange>, &'static str> {
-    if map.len() % 2 != 0 {
+    if !map.len().is_multiple_of(2) {
         return Err("an offset without a length");
     }
     let (mut pieces, mut end, mut used) = (Vec::new(), 0u64, 0u64);
