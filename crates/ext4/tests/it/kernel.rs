@@ -7,9 +7,12 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use uext4::FollowLast;
+use uext4_blockdev::{MemoryDevice, SplitMix64};
 
+use crate::exercise::exercise;
 use crate::mke2fs::{make_source, mke2fs};
 use crate::tree::{Oracle, Tree, assert_equal, of_host, of_image, open};
 
@@ -359,6 +362,56 @@ fn fast_commits_are_laid_over() {
     let tree = compare_crashed(&crashed, Oracle::FastCommit);
     assert_eq!(tree[&b"old 0"[..]].size, 80_000);
     assert_eq!(tree[&b"new dir/inside"[..]].data, b"inside");
+}
+
+#[test]
+fn damaged_journals_neither_panic_nor_hang() {
+    if !can_mount() {
+        return;
+    }
+    let arguments = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-J",
+        "size=2",
+        "-O",
+        "fast_commit,^metadata_csum",
+    ];
+    let (_dir, image) = new_image(&arguments, "8M");
+    let mount = Mount::new(&image, "rw");
+    for i in 0..60 {
+        let path = mount.path().join(format!("file {i}"));
+        fs::write(&path, vec![i; 3_000]).unwrap();
+        if i % 4 == 0 {
+            File::open(&path).unwrap().sync_all().unwrap();
+        }
+        if i % 20 == 7 {
+            run("sync", [OsStr::new("-f"), mount.path().as_ref()]);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+    let good = fs::read(&image).unwrap();
+    drop(mount);
+    // Blocks that begin with the journal's magic, and a few behind each of them.
+    let in_log: Vec<usize> = (0..good.len())
+        .step_by(1024)
+        .filter(|&at| good[at..].starts_with(&[0xC0, 0x3B, 0x39, 0x98]))
+        .collect();
+    assert!(in_log.len() > 5);
+    let mut random = SplitMix64::new(7);
+    for _ in 0..200 {
+        let mut bytes = good.clone();
+        for _ in 0..1 + random.next_u64() % 8 {
+            let block = in_log[random.next_u64() as usize % in_log.len()];
+            let at = block + 12 + random.next_u64() as usize % 3_000;
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = random.next_u64() as u8;
+            }
+        }
+        exercise(Arc::new(MemoryDevice::from_bytes(bytes)));
+    }
 }
 
 #[test]
