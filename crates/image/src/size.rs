@@ -216,7 +216,11 @@ fn search(
         let missing = wanted.saturating_sub(layout.free_blocks());
         if missing > 0 {
             let have = layout.geometry.blocks_count;
-            blocks = have.saturating_add(missing).max(blocks + 1);
+            blocks = match have.saturating_add(missing) {
+                more if more > blocks => more,
+                // The rest was too short for a group, and was left out.
+                _ => search.next_group(blocks, have)?,
+            };
             continue;
         }
         // Only now: where inodes go by size, a larger one may have had enough.
@@ -258,33 +262,44 @@ impl Search<'_> {
         self.inodes = Some(asked.saturating_add(missing).max(need + INODES_TAKEN));
     }
 
+    /// The fewest blocks, more than `blocks`, of which more than `used` are used.
+    fn next_group(&self, blocks: u64, used: u64) -> Result<u64, Error> {
+        let is_more = |blocks| Ok(self.layout(blocks)?.geometry.blocks_count > used);
+        first(blocks, is_more)
+    }
+
     /// The layout of `blocks` blocks, or of the fewest more that hold the metadata of a file system.
     fn first_possible(&self, blocks: u64) -> Result<Layout, Error> {
-        let (mut bad, mut step) = match self.layout(blocks) {
-            Err(e) if is_about_size(&e) => (blocks, 1),
+        match self.layout(blocks) {
+            Err(e) if is_about_size(&e) => {}
             other => return Ok(other?),
-        };
-        let mut good = loop {
-            match self.layout(bad.saturating_add(step)) {
-                Err(e) if is_about_size(&e) && step < u64::MAX / 2 => {
-                    bad = bad.saturating_add(step);
-                    step *= 2;
-                }
-                other => {
-                    other?;
-                    break bad.saturating_add(step);
-                }
-            }
-        };
-        while good - bad > 1 {
-            let middle = bad + (good - bad) / 2;
-            match self.layout(middle) {
-                Ok(_) => good = middle,
-                Err(_) => bad = middle,
-            }
         }
-        Ok(self.layout(good)?)
+        let is_possible = |blocks| match self.layout(blocks) {
+            Ok(_) => Ok(true),
+            Err(e) if is_about_size(&e) && blocks < u64::MAX / 2 => Ok(false),
+            Err(e) => Err(e.into()),
+        };
+        Ok(self.layout(first(blocks, is_possible)?)?)
     }
+}
+
+/// The first number above `bad` that is good, if all after it are: by steps that double, then halve.
+fn first(mut bad: u64, is_good: impl Fn(u64) -> Result<bool, Error>) -> Result<u64, Error> {
+    let mut step = 1;
+    while !is_good(bad.saturating_add(step))? {
+        bad = bad.saturating_add(step);
+        step *= 2;
+    }
+    let mut good = bad.saturating_add(step);
+    while good - bad > 1 {
+        let middle = bad + (good - bad) / 2;
+        if is_good(middle)? {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Ok(good)
 }
 
 /// True if more blocks may help.

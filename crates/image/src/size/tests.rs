@@ -122,10 +122,11 @@ proptest! {
         let layout = chosen(&options, Size::Min, blocks, inodes);
         prop_assert!(layout.free_blocks() >= blocks);
         prop_assert!(u64::from(layout.free_inodes()) >= inodes);
-        // A last group is made only if it has fifty blocks more than it costs; and with one group
-        // more, each may need eight inodes less.
+        // A last group is made only if it has fifty blocks more than its metadata; with one group
+        // more, all inode tables become shorter, by steps of eight inodes.
         let spare = layout.free_blocks() - blocks;
-        let slack = 64 + 3 * u64::from(layout.geometry.groups_count.get());
+        let groups = u64::from(layout.geometry.groups_count.get());
+        let slack = 64 + u64::from(layout.geometry.itable_blocks()) + 2 * groups;
         prop_assert!(spare <= slack, "{spare} blocks too many");
     }
 }
