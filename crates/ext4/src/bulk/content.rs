@@ -290,8 +290,8 @@ fn clip(len: u64, max: usize) -> usize {
     usize::try_from(len).map_or(max, |len| len.min(max))
 }
 
-/// 512-byte units that a new inode of ours takes.
-fn sectors(raw: &RawInode) -> u64 {
+/// 512-byte units that an inode without `HUGE_FILE` takes.
+pub(super) fn sectors(raw: &RawInode) -> u64 {
     u64::from(raw.i_blocks_high.get()) << 32 | u64::from(raw.i_blocks_lo.get())
 }
 

@@ -7,6 +7,7 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
+use super::content::{add_sectors, sectors};
 use super::dir_layout::{Layout, Plan};
 use super::directory::Directory;
 use super::{Creator, LINKS_MAX, itable};
@@ -93,7 +94,12 @@ impl Creator {
             _ => return Err(Error::TooManyLinks),
         };
         let size = u64::from(plan.blocks()) << geometry.block_size.log2();
-        let per_block = geometry.block_size.bytes() / 512;
+        let per_block = u64::from(geometry.block_size.bytes() / 512);
+        let old: u64 = directory
+            .old_blocks
+            .iter()
+            .map(|run| u64::from(run.len))
+            .sum();
         itable::update(&self.sbi, &self.groups, directory.ino, None, |raw| {
             let mut flags = InodeFlags::from_bits_retain(raw.i_flags.get());
             flags.set(InodeFlags::INDEX, plan.is_indexed());
@@ -102,11 +108,11 @@ impl Creator {
             raw.i_size_lo = (size as u32).into();
             raw.i_size_high = ((size >> 32) as u32).into();
             raw.i_block = mapped.i_block;
-            let has_xattrs = raw.i_file_acl_lo.get() != 0 || raw.i_file_acl_high.get() != 0;
+            // What attributes take stays; what mkfs gave it is given back.
+            let rest = sectors(raw).saturating_sub(old * per_block);
             raw.i_blocks_lo = mapped.i_blocks_lo;
             raw.i_blocks_high = mapped.i_blocks_high;
-            let xattrs = if has_xattrs { per_block } else { 0 };
-            super::content::add_sectors(raw, geometry, xattrs.into())
+            add_sectors(raw, geometry, rest)
         })
     }
 

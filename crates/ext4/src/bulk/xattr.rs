@@ -62,44 +62,79 @@ impl Creator {
         let shape = self.xattr_shape;
         let file_type = FileType::from_mode(raw.i_mode.get()).unwrap_or(FileType::Regular);
         let placed = shape.place(file_type, &attributes.xattrs)?;
+        let geometry = self.sbi.geometry().clone();
+        let per_block = u64::from(geometry.block_size.bytes() / 512);
+        let mut blocks = 0;
         let mut tail = Vec::new();
         if !placed.body.is_empty() {
             tail.resize(XATTR_IBODY_HEADER_LEN + shape.body_room, 0);
             put_ibody_header(&mut tail);
-            let entries = self.entries(&placed.body, group, attributes, false)?;
+            let inos = self.store_values(&placed.body, group, attributes)?;
+            let entries = self.entries(&placed.body, &inos, false);
             put_entries(&mut tail[XATTR_IBODY_HEADER_LEN..], 0, &entries);
         }
         if !placed.block.is_empty() {
-            let entries = self.entries(&placed.block, group, attributes, true)?;
-            let at = self.store_block(&entries)?;
+            let at = match self.share_block(&placed.block)? {
+                Some(at) => at,
+                None => self.store_block(&placed.block, group, attributes)?,
+            };
             raw.i_file_acl_lo = (at.0 as u32).into();
             raw.i_file_acl_high = ((at.0 >> 32) as u16).into();
-            let sectors = self.sbi.geometry().block_size.bytes() / 512;
-            add_sectors(raw, self.sbi.geometry(), sectors.into())?;
+            blocks += 1;
         }
+        // Every user of a value apart is charged for all of it.
+        let apart = placed.body.iter().chain(&placed.block).filter(|a| a.apart);
+        for attribute in apart {
+            blocks += geometry.block_size.blocks_for(attribute.value.len() as u64);
+        }
+        add_sectors(raw, &geometry, blocks * per_block)?;
         let mut features = self.superblock.features();
         features.compat |= Compat::EXT_ATTR;
         self.superblock.set_features(features);
         Ok(tail)
     }
 
-    /// The entries of attributes; values apart are written. Those of a block carry hashes.
-    fn entries<'a>(
+    /// The inodes of the values that have their own, new or with one more user.
+    fn store_values(
         &mut self,
-        list: &'a [Attribute<'_>],
+        list: &[Attribute<'_>],
         group: GroupNr,
         owner: &Attributes,
+    ) -> Result<Vec<Ino>> {
+        let apart = list.iter().filter(|a| a.apart);
+        apart
+            .map(|a| self.store_value(&a.value, group, owner))
+            .collect()
+    }
+
+    /// The inodes of the values that have their own, if there are such already.
+    fn known_values(&self, list: &[Attribute<'_>]) -> Option<Vec<Ino>> {
+        let known = |attribute: &Attribute<'_>| {
+            let hash = ea_inode_hash(self.superblock.seed(), &attribute.value);
+            let (ino, _, value) = self.sharing.values.get(&hash)?;
+            (value.as_slice() == attribute.value.as_ref()).then_some(*ino)
+        };
+        list.iter().filter(|a| a.apart).map(known).collect()
+    }
+
+    /// The entries of attributes; `inos` are those of the values apart. Those of a block carry hashes.
+    fn entries<'a>(
+        &self,
+        list: &'a [Attribute<'_>],
+        inos: &[Ino],
         hashed: bool,
-    ) -> Result<Vec<XattrEntry<'a>>> {
-        let mut entries = Vec::with_capacity(list.len());
-        for attribute in list {
+    ) -> Vec<XattrEntry<'a>> {
+        let mut inos = inos.iter();
+        let entry = |attribute: &'a Attribute<'_>| {
             let (name, bytes) = (attribute.name, attribute.value.as_ref());
             let (value, hash) = if attribute.apart {
-                let hash = ea_inode_hash(self.superblock.seed(), bytes);
-                let ino = self.store_value(bytes, hash, group, owner)?;
+                let hash = le32(ea_inode_hash(self.superblock.seed(), bytes));
+                let ino = inos.next().copied().unwrap_or_default();
                 let size = bytes.len() as u32;
-                let hash = entry_hash(name, &le32(hash), false);
-                (XattrValue::Inode { ino, size }, hash)
+                (
+                    XattrValue::Inode { ino, size },
+                    entry_hash(name, &hash, false),
+                )
             } else {
                 let hash = if hashed {
                     entry_hash(name, bytes, false)
@@ -108,37 +143,57 @@ impl Creator {
                 };
                 (XattrValue::Here(bytes), hash)
             };
-            entries.push(XattrEntry {
+            XattrEntry {
                 index: attribute.index,
                 name,
                 value,
                 hash,
-            });
-        }
-        Ok(entries)
+            }
+        };
+        list.iter().map(entry).collect()
     }
 
-    /// Writes a block of attributes, or becomes one more user of an equal one.
-    fn store_block(&mut self, entries: &[XattrEntry<'_>]) -> Result<Pblk> {
+    /// A block of these attributes but for its header, and the hash that goes there.
+    fn block_of(&self, list: &[Attribute<'_>], inos: &[Ino]) -> (Vec<u8>, u32) {
+        let entries = self.entries(list, inos, true);
         let mut block = vec![0; self.sbi.block_len()];
-        put_entries(&mut block, XATTR_BLOCK_HEADER_LEN, entries);
-        let hash = block_hash(entries.iter().map(|entry| entry.hash));
-        let seed = self.sbi.geometry().csum_seed;
+        put_entries(&mut block, XATTR_BLOCK_HEADER_LEN, &entries);
+        (block, block_hash(entries.iter().map(|entry| entry.hash)))
+    }
+
+    /// Becomes one more user of a block of equal attributes, if there is one.
+    fn share_block(&mut self, list: &[Attribute<'_>]) -> Result<Option<Pblk>> {
+        let Some(inos) = self.known_values(list) else {
+            return Ok(None);
+        };
+        let (mut block, hash) = self.block_of(list, &inos);
         let body = XATTR_BLOCK_HEADER_LEN..;
-        let key = digest(&block[body.clone()]);
-        if let Some((at, users)) = self.sharing.blocks.get_mut(&key)
-            && *users < XATTR_REFCOUNT_MAX
-            && read_block(&self.sbi, *at)?.get(body.clone()) == block.get(body)
-        {
-            *users += 1;
-            let (at, users) = (*at, *users);
-            let buffer = self.sbi.cache().getblk_zeroed(at);
-            put_block_header(&mut block, at, users, hash, seed);
-            buffer.modify(|bytes| bytes.copy_from_slice(&block));
-            return Ok(at);
+        let Some((at, users)) = self.sharing.blocks.get_mut(&digest(&block[body.clone()])) else {
+            return Ok(None);
+        };
+        let old = read_block(&self.sbi, *at)?;
+        if *users >= XATTR_REFCOUNT_MAX || old.get(body.clone()) != block.get(body) {
+            return Ok(None);
         }
+        *users += 1;
+        put_block_header(&mut block, *at, *users, hash, self.sbi.geometry().csum_seed);
+        let buffer = self.sbi.cache().getblk_zeroed(*at);
+        buffer.modify(|bytes| bytes.copy_from_slice(&block));
+        Ok(Some(*at))
+    }
+
+    /// Writes a block of attributes.
+    fn store_block(
+        &mut self,
+        list: &[Attribute<'_>],
+        group: GroupNr,
+        owner: &Attributes,
+    ) -> Result<Pblk> {
+        let inos = self.store_values(list, group, owner)?;
+        let (mut block, hash) = self.block_of(list, &inos);
+        let key = digest(&block[XATTR_BLOCK_HEADER_LEN..]);
         let at = self.space.take_one(&self.groups)?;
-        put_block_header(&mut block, at, 1, hash, seed);
+        put_block_header(&mut block, at, 1, hash, self.sbi.geometry().csum_seed);
         let buffer = self.sbi.cache().getblk_zeroed(at);
         buffer.modify(|bytes| bytes.copy_from_slice(&block));
         if self.sharing.blocks.len() >= BLOCKS_MAX {
@@ -149,13 +204,8 @@ impl Creator {
     }
 
     /// Writes a value into an inode of its own, or becomes one more user of an equal one.
-    fn store_value(
-        &mut self,
-        value: &[u8],
-        hash: u32,
-        group: GroupNr,
-        owner: &Attributes,
-    ) -> Result<Ino> {
+    fn store_value(&mut self, value: &[u8], group: GroupNr, owner: &Attributes) -> Result<Ino> {
+        let hash = ea_inode_hash(self.superblock.seed(), value);
         if let Some((ino, users, known)) = self.sharing.values.get_mut(&hash)
             && known == value
             && *users < u32::MAX

@@ -26,12 +26,12 @@ impl Drop for Detach {
 }
 
 /// A mounted image; unmounted when dropped.
-struct Mount {
+pub struct Mount {
     dir: tempfile::TempDir,
 }
 
 impl Mount {
-    fn new(image: &Path, options: &str) -> Self {
+    pub fn new(image: &Path, options: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         // A writable loop device even for a read-only mount: the journal must be replayed.
         let device = run(
@@ -48,7 +48,7 @@ impl Mount {
         Self { dir }
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 }
@@ -72,7 +72,7 @@ fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -
 }
 
 /// Whether this test can run here.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !can {
         println!("skipped: needs root");

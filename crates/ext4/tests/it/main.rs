@@ -6,6 +6,5 @@ mod exercise;
 mod hostile;
 mod kernel;
 mod mke2fs;
-mod mount;
 mod opening;
 mod tree;

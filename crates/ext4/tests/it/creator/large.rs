@@ -1,0 +1,195 @@
+//! Things that are many or long: names, links, levels, holes.
+
+use std::io;
+
+use uext4::{Error, FileContent, NewInode};
+
+use super::maker::{Maker, attributes, bytes};
+
+#[test]
+fn a_directory_of_100000_files() {
+    let mut maker = Maker::new("128M", &["-t", "ext4", "-N", "110000"]);
+    maker.dir(b"many");
+    for i in 0..100_000u32 {
+        let path = format!("many/{:x}", i.wrapping_mul(0x9E37_79B9));
+        maker.make(path.as_bytes(), NewInode::File, &attributes(0o644, i));
+    }
+    maker.check("100,000 files");
+}
+
+#[test]
+fn htrees_of_two_and_three_levels() {
+    // 1 KiB leaves of four names each: over 123 of them, and over 123 · 126.
+    for (size, arguments, count) in [
+        (
+            "64M",
+            &["-t", "ext4", "-b", "1024", "-N", "4000"][..],
+            2_000,
+        ),
+        (
+            "96M",
+            &["-t", "ext4", "-b", "1024", "-N", "64", "-O", "large_dir"],
+            70_000,
+        ),
+    ] {
+        let mut maker = Maker::new(size, arguments);
+        maker.dir(b"d");
+        maker.file(b"d/file", b"x", &attributes(0o644, 1));
+        for i in 0..count {
+            let mut name = format!("d/{i} ");
+            name.extend(std::iter::repeat_n('n', 220 - name.len()));
+            if i % 30_000 == 0 && i > 0 {
+                // One inode does not count that many links.
+                maker.file(format!("d/file{i}").as_bytes(), b"x", &attributes(0o644, 1));
+            }
+            let old = format!("d/file{}", i / 30_000 * 30_000);
+            let old = if i < 30_000 { "d/file" } else { &old };
+            maker.link_uncounted(name.as_bytes(), old.as_bytes());
+        }
+        maker.check("levels");
+    }
+}
+
+#[test]
+fn twenty_thousand_hard_links() {
+    let mut maker = Maker::new("64M", &["-t", "ext4"]);
+    maker.dir(b"links");
+    maker.file(b"file", &bytes(3, 10_000), &attributes(0o644, 1));
+    for i in 0..20_000 {
+        maker.link_uncounted(format!("links/{i}").as_bytes(), b"file");
+    }
+    maker.check("20,000 links");
+}
+
+#[test]
+fn links_end_at_65000() {
+    let mut maker = Maker::new("64M", &["-t", "ext4"]);
+    let file = maker.file(b"file", b"x", &attributes(0o644, 1));
+    for i in 0..64_999 {
+        maker.link_uncounted(format!("{i}").as_bytes(), b"file");
+    }
+    let root = uext4::Ino::ROOT;
+    let one_more = maker.creator().link(root, b"one more", file);
+    assert!(matches!(one_more, Err(Error::TooManyLinks)));
+    maker.check("65,000 links");
+}
+
+#[test]
+fn more_subdirectories_than_links_are_counted() {
+    let mut maker = Maker::new(
+        "128M",
+        &["-t", "ext4", "-b", "1024", "-N", "66000", "-I", "128"],
+    );
+    maker.dir(b"d");
+    for i in 0..65_100 {
+        maker.dir(format!("d/{i}").as_bytes());
+    }
+    maker.check("65,100 directories");
+    let mut maker = Maker::new(
+        "128M",
+        &[
+            "-t",
+            "ext3",
+            "-b",
+            "1024",
+            "-N",
+            "66000",
+            "-O",
+            "^dir_nlink",
+        ],
+    );
+    maker.dir(b"d");
+    for i in 0..64_999 {
+        maker.dir(format!("d/{i}").as_bytes());
+    }
+    let finished = maker.creator.take().unwrap().finish();
+    assert!(matches!(finished, Err(Error::TooManyLinks)));
+}
+
+#[test]
+fn deep_directories() {
+    let mut maker = Maker::new("64M", &["-t", "ext4", "-N", "4000"]);
+    let mut path = Vec::new();
+    for level in 0..500 {
+        if level > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(b"dir");
+        maker.dir(&path);
+    }
+    path.extend_from_slice(b"/file");
+    maker.file(&path, b"deep down", &attributes(0o600, 5));
+    maker.check("500 levels");
+}
+
+#[test]
+fn sparse_files_stay_sparse() {
+    for arguments in [&["-t", "ext4"][..], &["-t", "ext2", "-b", "1024"]] {
+        let mut maker = Maker::new("64M", arguments);
+        let free = maker.creator().free_blocks();
+        let mut data = vec![0; 50_000_000];
+        let mut ranges = Vec::new();
+        for i in 0..200u64 {
+            let start = i * 250_000 + 17;
+            ranges.push(start..start + 10);
+            data[start as usize..start as usize + 10].fill(i as u8 | 1);
+        }
+        maker.sparse_file(b"sparse", &data, &ranges, &attributes(0o644, 1));
+        let taken = free - maker.creator().free_blocks();
+        assert!((200..600).contains(&taken), "{taken} blocks");
+        maker.check("sparse");
+    }
+}
+
+/// Zeroes without end.
+struct Zeroes;
+
+impl FileContent for Zeroes {
+    fn read_exact_at(&mut self, _: u64, buf: &mut [u8]) -> io::Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+}
+
+#[test]
+fn sizes_past_2_and_4_gib() {
+    let options = ["-t", "ext2", "-O", "^large_file"];
+    for (arguments, len) in [
+        (&options[..], 1u64 << 31),
+        (&["-t", "ext4", "-b", "4096"], (1 << 44) - 4096),
+    ] {
+        let mut maker = Maker::new("64M", arguments);
+        let ino = maker.make(b"file", NewInode::File, &attributes(0o644, 1));
+        let last = len - 5..len;
+        maker
+            .creator()
+            .write_file(ino, len, &[last], &mut Zeroes)
+            .unwrap();
+        maker.forget(b"file");
+        maker.finish_and_fsck("large file");
+        let fs = crate::tree::open(&maker.image());
+        assert_eq!(fs.inode(ino).unwrap().size, len);
+        let names: Vec<_> = fs.superblock().features().known().map(|f| f.name).collect();
+        assert!(names.contains(&"large_file"));
+    }
+}
+
+#[test]
+fn fragmented_files_have_deep_trees() {
+    // Every other block is data: as many extents as blocks.
+    for arguments in [
+        &["-t", "ext4", "-b", "1024"][..],
+        &["-t", "ext3", "-b", "1024"],
+    ] {
+        let mut maker = Maker::new("64M", arguments);
+        let mut data = vec![0; 2 * 1024 * 20_000];
+        let mut ranges = Vec::new();
+        for i in 0..20_000u64 {
+            let start = i * 2048;
+            ranges.push(start..start + 1024);
+            data[start as usize..start as usize + 1024].fill(i as u8 | 1);
+        }
+        maker.sparse_file(b"comb", &data, &ranges, &attributes(0o644, 1));
+        maker.check("comb");
+    }
+}
