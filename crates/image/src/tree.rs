@@ -29,7 +29,7 @@ const SYMLINKS_MAX: u32 = 40;
 /// Longest target of a symbolic link, in bytes; small blocks allow less.
 pub const SYMLINK_MAX: usize = 4095;
 /// Most pieces of sparse files in one tree: what keeps its memory bounded.
-pub const RANGES_MAX: usize = 4 << 20;
+pub const RANGES_MAX: usize = 2 << 20;
 /// "No entry", in the chains of children.
 const NONE: u32 = u32::MAX;
 

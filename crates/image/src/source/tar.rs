@@ -210,7 +210,7 @@ impl Lister<'_> {
     fn take(&mut self, mut member: Member) -> Result<(), Error> {
         let at = member.at;
         let block = member.block;
-        let header = Header::parse(&block).map_err(|why| self.input.damage(at, why))?;
+        let header = Header::parsed_before(&block);
         let path = member.path(&header);
         let kind = self.kind(&header, &path, at)?;
         let stored = self.stored_size(&member, &header, kind)?;

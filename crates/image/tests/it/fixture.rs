@@ -116,6 +116,17 @@ pub fn pattern(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// True if there is such a command; says that something is skipped if not.
+pub fn has(command: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs = std::env::split_paths(&paths);
+    let found = dirs.any(|dir| dir.join(command).exists());
+    if !found {
+        println!("skipped: no {command}");
+    }
+    found
+}
+
 /// Runs a command in `dir`; what it prints is shown only if it fails.
 pub fn run(dir: &Path, command: &[&str]) {
     let output = Command::new(command[0])

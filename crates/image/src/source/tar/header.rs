@@ -46,21 +46,29 @@ impl<'a> Header<'a> {
     /// # Errors
     /// [`TarDamage::Checksum`] if it is none.
     pub fn parse(block: &'a [u8; BLOCK]) -> Result<Self, TarDamage> {
-        let (mut unsigned, mut signed) = (0u64, 0i64);
-        for (i, &byte) in block.iter().enumerate() {
-            let byte = if CHKSUM.contains(&i) { b' ' } else { byte };
-            unsigned += u64::from(byte);
-            // Some old writers added the bytes up as signed.
-            signed += i64::from(byte as i8);
-        }
+        let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
+        // The field itself counts as spaces.
+        let spaces = CHKSUM.len() as u64 * u64::from(b' ');
+        let unsigned = sum(block) - sum(&block[CHKSUM]) + spaces;
         let stored = number(&block[CHKSUM], "checksum")?;
-        if stored == i128::from(unsigned) || stored == i128::from(signed) {
+        if stored == i128::from(unsigned) {
+            return Ok(Self(block));
+        }
+        // Some old writers added the bytes up as signed.
+        let negative = |bytes: &[u8]| bytes.iter().filter(|&&b| b >= 0x80).count() as i128;
+        let signed = i128::from(unsigned) - 256 * (negative(block) - negative(&block[CHKSUM]));
+        if stored == signed {
             return Ok(Self(block));
         }
         Err(TarDamage::Checksum {
             stored: u64::try_from(stored).unwrap_or(u64::MAX),
             computed: unsigned,
         })
+    }
+
+    /// Takes a block that [`Header::parse`] has accepted before.
+    pub fn parsed_before(block: &'a [u8; BLOCK]) -> Self {
+        Self(block)
     }
 
     /// The type flag.
