@@ -28,7 +28,16 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
         superblock: args.superblock,
         ..OpenOptions::default()
     };
-    Filesystem::open(device, &options).map_err(|error| {
+    let opened = Filesystem::open(device, &options);
+    if let Ok(fs) = &opened
+        && let Some(sequence) = fs.replayed().and_then(|r| r.failed_commit)
+    {
+        eprintln!(
+            "uext4: {}: the journal's transaction {sequence} is damaged: shown is the state before it",
+            args.image.display()
+        );
+    }
+    opened.map_err(|error| {
         let failure = Failure::engine(args.image.display(), &error);
         match error {
             uext4::Error::Corrupt(_) if args.superblock.is_none() => {

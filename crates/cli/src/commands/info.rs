@@ -109,7 +109,7 @@ impl Fact {
 fn facts(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
     let (sb, geometry) = (fs.superblock(), fs.geometry());
     let time = |lo: u32, hi: u8| Fact::Time(i64::from(hi) << 32 | i64::from(lo));
-    vec![
+    let mut facts = vec![
         ("kind", Fact::Text(kind(geometry.features).to_owned())),
         ("label", Fact::Text(c_text(&sb.s_volume_name))),
         ("uuid", Fact::Text(uuid_text(&sb.s_uuid))),
@@ -172,7 +172,15 @@ fn facts(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
             Fact::Size(sb.s_kbytes_written.get().saturating_mul(1024)),
         ),
         ("errors", Fact::Number(sb.s_error_count.get().into())),
-    ]
+    ];
+    if let Some(replayed) = fs.replayed() {
+        let text = format!(
+            "{} transactions, {} blocks, {} fast-commit records; in memory only",
+            replayed.transactions, replayed.blocks, replayed.fast_commit_records
+        );
+        facts.push(("journal_replayed", Fact::Text(text)));
+    }
+    facts
 }
 
 /// The name people use for a set of features.

@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use crate::host::{Mount, can_mount, has_tool, mke2fs, run, scratch, text, uext4_ok};
+use crate::host::{
+    Mount, can_mount, copy_image, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok,
+};
 use crate::oracle;
 use crate::tree;
 
@@ -160,4 +162,82 @@ fn blocks_of_32k() {
 #[test]
 fn blocks_of_64k() {
     filled_by_mke2fs("65536");
+}
+
+/// An image cut off from the power after `last`, while the kernel has it mounted: what the journal
+/// holds is seen although it is not in its place, and the image stays as it is. Returns what was
+/// seen, and what lies in its place.
+fn cut(
+    options: &[&str],
+    but: &[&str],
+    last: impl Fn(&Path),
+) -> Option<(oracle::Tree, oracle::Tree)> {
+    if !can_mount() {
+        return None;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    mke2fs(&image, options, SIZE_MIB);
+    let mount = Mount::new(&image, false)?;
+    last(mount.path());
+    let cut = copy_image(&image, "cut");
+    drop(mount);
+    let replayed = copy_image(&cut, "replayed");
+    let before = std::fs::read(&cut).unwrap();
+    let ours = oracle::parse(&uext4_ok(&["manifest", text(&cut)]));
+    let unreplayed = uext4(&["manifest", "--no-hash", "--no-replay", text(&cut)]);
+    assert!(
+        before == std::fs::read(&cut).unwrap(),
+        "the image was changed"
+    );
+    // The kernel replays when it mounts to write.
+    drop(Mount::new(&replayed, false).unwrap());
+    let mount = Mount::new(&replayed, true).unwrap();
+    oracle::assert_equal(&ours, &oracle::walk(mount.path()), but);
+    Some((ours, oracle::parse(&unreplayed.stdout)))
+}
+
+/// Commits without writing anything to its place, as `sync` would.
+fn fsync(path: &Path) {
+    std::fs::File::open(path).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn a_dirty_journal_is_replayed_in_memory() {
+    for options in [
+        &["-t", "ext4", "-b", "1024", "-J", "size=32"][..],
+        &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,^64bit"],
+        &["-t", "ext3", "-b", "1024", "-J", "size=32"],
+    ] {
+        let result = cut(options, &[], |top| {
+            tree::fill(top);
+            fsync(top);
+        });
+        let Some((seen, in_place)) = result else {
+            return;
+        };
+        assert!(
+            in_place.len() < seen.len() / 2,
+            "{options:?}: nothing was in the journal"
+        );
+    }
+}
+
+#[test]
+fn fast_commits_are_replayed_in_memory() {
+    let options = ["-t", "ext4", "-b", "4096", "-O", "fast_commit"];
+    // The kernel dates directories by the moment of its replay.
+    let result = cut(&options, &["mtime_ns", "ctime_ns"], |top| {
+        tree::fill(top);
+        run("sync", &["-f", text(top)]);
+        std::fs::write(top.join("late"), vec![9; 50_000]).unwrap();
+        std::fs::rename(top.join("links/two"), top.join("renamed-late")).unwrap();
+        std::fs::remove_file(top.join("files/4096-bytes")).unwrap();
+        fsync(&top.join("late"));
+    });
+    let Some((seen, in_place)) = result else {
+        return;
+    };
+    assert!(seen.contains_key("late") && !in_place.contains_key("late"));
+    assert_eq!(seen["late"]["size"], 50_000);
 }
