@@ -20,7 +20,7 @@ Exit codes:
   0  done; for check: clean
   1  a path does not exist in the image, or part of the work could not be done
   2  the command line makes no sense
-  4  the image is damaged
+  4  the image is damaged, or the archive it should be made of
   8  could not: no such image, no permission, no space, I/O error, unsupported feature";
 
 ///
@@ -39,6 +39,7 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Build(Box<commands::build::BuildArgs>),
     Mkfs(Box<commands::mkfs::MkfsArgs>),
     Info(commands::info::InfoArgs),
     Ls(commands::ls::LsArgs),

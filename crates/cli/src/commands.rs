@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod build;
 pub mod cat;
 pub mod check;
 pub mod frag;
@@ -32,6 +33,7 @@ const OUTPUT_BUFFER: usize = 64 << 10;
 pub fn run(cli: &Cli) -> Result<Exit, Failure> {
     let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, std::io::stdout().lock());
     let exit = match &cli.command {
+        Command::Build(args) => build::run(args, &mut out),
         Command::Mkfs(args) => mkfs::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out),
         Command::Ls(args) => ls::run(args, &mut out),

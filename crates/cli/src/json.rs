@@ -120,6 +120,14 @@ impl Json {
         self.bytes.extend_from_slice(&digits[at..]);
     }
 
+    /// A number with three decimals; what is no number becomes 0.
+    pub fn decimal(&mut self, value: f64) {
+        self.comma();
+        let value = if value.is_finite() { value } else { 0.0 };
+        self.bytes
+            .extend_from_slice(format!("{value:.3}").as_bytes());
+    }
+
     /// `true` or `false`.
     pub fn boolean(&mut self, value: bool) {
         self.comma();

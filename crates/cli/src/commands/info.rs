@@ -107,9 +107,14 @@ impl Fact {
 }
 
 fn facts(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
+    let mut facts = shape(fs);
+    facts.extend(history(fs));
+    facts
+}
+
+fn shape(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
     let (sb, geometry) = (fs.superblock(), fs.geometry());
-    let time = |lo: u32, hi: u8| Fact::Time(i64::from(hi) << 32 | i64::from(lo));
-    let mut facts = vec![
+    vec![
         ("kind", Fact::Text(kind(geometry.features).to_owned())),
         ("label", Fact::Text(c_text(&sb.s_volume_name))),
         ("uuid", Fact::Text(uuid_text(&sb.s_uuid))),
@@ -161,6 +166,13 @@ fn facts(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
         ),
         ("hash_seed", Fact::Text(uuid_text(&hash_seed(sb)))),
         ("default_hash", Fact::Text(hash_name(sb))),
+    ]
+}
+
+fn history(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
+    let sb = fs.superblock();
+    let time = |lo: u32, hi: u8| Fact::Time(i64::from(hi) << 32 | i64::from(lo));
+    let mut facts = vec![
         ("last_mounted_on", Fact::Text(c_text(&sb.s_last_mounted))),
         ("created", time(sb.s_mkfs_time.get(), sb.s_mkfs_time_hi)),
         ("mounted", time(sb.s_mtime.get(), sb.s_mtime_hi)),

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
+use uext4_image::Size;
 use uext4_mkfs::{Layout, Options};
 use uext4_ondisk::GroupNr;
 
 use super::Output;
+use super::build::{self, FillArgs, fill};
 use crate::failure::{Exit, Failure};
 use crate::format::{FormatArgs, mkfs_failure, size_argument};
 use crate::json::Json;
@@ -26,6 +28,7 @@ use crate::show::{size_text, uuid_text};
 #[command(after_help = "Examples:
   uext4 mkfs disk.img 1G
   uext4 mkfs -t ext3 -b 4096 -L backup disk.img 200M
+  uext4 mkfs -d ./rootfs -L root disk.img 2G
   uext4 mkfs -O ^has_journal,metadata_csum_seed -E root_owner=1000:1000 disk.img 64M
   SOURCE_DATE_EPOCH=0 uext4 mkfs -U 01234567-89ab-cdef-0123-456789abcdef disk.img 1G")]
 pub struct MkfsArgs {
@@ -35,6 +38,9 @@ pub struct MkfsArgs {
     /// Size: with s, K, M, G or T; without, in blocks if -b is given, else in KiB
     #[arg(value_name = "SIZE")]
     size: Option<String>,
+    /// Fill it with what is in this directory or tar archive (- for standard input)
+    #[arg(short = 'd', value_name = "SOURCE", conflicts_with = "dry_run")]
+    source: Option<PathBuf>,
     /// Do not ask before a file system is overwritten
     #[arg(short = 'F', action = clap::ArgAction::Count)]
     force: u8,
@@ -54,6 +60,9 @@ pub struct MkfsArgs {
 
 /// Makes the file system.
 pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
+    if let Some(source) = &args.source {
+        return filled(args, source, out);
+    }
     let mut options = args.format.read()?.settle()?;
     options.size = args
         .size
@@ -76,6 +85,30 @@ pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
         tell(args, &layout, out)?;
     }
     Ok(Exit::Success)
+}
+
+/// With `-d`: in the size given, that of the file there is, or what the source needs.
+fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let mut format = args.format.read()?;
+    // As mke2fs has it, whatever the size.
+    format.reserved = format.reserved.or(Some(format.options.reserved_percent));
+    let there = fs::metadata(&args.image).ok().filter(fs::Metadata::is_file);
+    let size = match (&args.size, there) {
+        (Some(text), _) => Size::Exact(size_argument(text, &format.options)?),
+        (None, Some(file)) if file.len() > format.options.extended.offset => {
+            Size::Exact(file.len() - format.options.extended.offset)
+        }
+        _ => Size::Auto,
+    };
+    let report = fill(
+        source,
+        &args.image,
+        size,
+        &FillArgs::default(),
+        format,
+        args.quiet,
+    )?;
+    build::tell(&args.image, &report, args.quiet, args.json, out)
 }
 
 /// A new file, written under another name and renamed when it is complete.

@@ -56,6 +56,12 @@ fn every_command_has_help_with_examples() {
         assert_eq!(exit_code(&help), 0);
         assert!(stdout(&help).contains("Examples:"), "{command}");
     }
+    for command in ["build", "mkfs"] {
+        assert!(
+            stdout(&uext4(&[command, "--help"])).contains("Examples:"),
+            "{command}"
+        );
+    }
     assert!(stdout(&uext4(&["--version"])).starts_with("uext4 "));
 }
 

@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::host::{has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::host::{Mount, can_mount, has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::oracle::{self, Tree};
+use crate::tree;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -131,4 +133,170 @@ fn what_cannot_be_made_leaves_nothing() {
     }
     uext4_ok(&["mkfs", "-n", image, "16M"]);
     assert!(names(scratch.path()).is_empty());
+}
+
+/// What a source and an image of it must differ in: numbers of their own, and how much is taken.
+const OWN: [&str; 3] = ["ino", "blocks", "flags"];
+
+fn without_directory_sizes(mut tree: Tree) -> Tree {
+    for keys in tree.values_mut().filter(|keys| keys["type"] == "dir") {
+        keys.remove("size");
+    }
+    tree
+}
+
+/// Our own view of the image, and the kernel's where it can be had, equal the source.
+fn assert_holds(image: &Path, mut source: Tree, but: &[&str]) {
+    assert_clean(image);
+    source.get_mut(".").unwrap().remove("nlink");
+    let mut views = vec![oracle::parse(&uext4_ok(&["manifest", text(image)]))];
+    if can_mount()
+        && let Some(mount) = Mount::new(image, true)
+    {
+        views.push(oracle::walk(mount.path()));
+    }
+    let source = without_directory_sizes(source);
+    for view in views {
+        let mut view = without_directory_sizes(view);
+        assert!(view.remove("lost+found").is_some());
+        view.get_mut(".").unwrap().remove("nlink");
+        oracle::assert_equal(&view, &source, &[but, &OWN].concat());
+    }
+}
+
+#[test]
+fn an_image_of_a_directory_is_the_directory() {
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    tree::fill(&source);
+    // Only ea_inode takes attributes larger than a block.
+    let features = ["-O", "ea_inode"];
+    // What is read is dated by the reading.
+    let but = ["atime_ns"];
+    uext4_ok(&[&["build", text(&source), "-o", text(&image)], &features[..]].concat());
+    assert_holds(&image, oracle::walk(&source), &but);
+    let before = fs::read(&image).unwrap();
+    uext4_ok(&[&["build", text(&source), "-o", text(&image)], &features[..]].concat());
+    let again = fs::read(&image).unwrap();
+    assert!(before.len() == again.len(), "another size the second time");
+    uext4_ok(&[
+        "mkfs",
+        "-q",
+        "-b",
+        "4096",
+        "-O",
+        "ea_inode",
+        "-d",
+        text(&source),
+        text(&image),
+        "96M",
+    ]);
+    assert_holds(&image, oracle::walk(&source), &but);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 96 << 20);
+}
+
+#[test]
+fn an_image_of_an_archive_is_the_archive() {
+    if !has_tool("tar") {
+        return;
+    }
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    tree::fill(&source);
+    let _ = fs::remove_file(source.join("special/socket"));
+    let archive = scratch.path().join("archive.tar.gz");
+    run(
+        "tar",
+        &[
+            "--format=pax",
+            "--xattrs",
+            "--xattrs-include=*",
+            "--acls",
+            "-S",
+            "-C",
+            text(&source),
+            "-czf",
+            text(&archive),
+            ".",
+        ],
+    );
+    let shown = oracle::walk(&source);
+    for flags in [&["--min"][..], &["--free", "20M"]] {
+        let arguments = [
+            "build",
+            text(&archive),
+            "-O",
+            "ea_inode",
+            "-o",
+            text(&image),
+        ];
+        uext4_ok(&[&arguments[..], flags].concat());
+        assert_holds(&image, shown.clone(), &["atime_ns", "ctime_ns"]);
+        fs::copy(&image, scratch.path().join("first")).unwrap();
+        uext4_ok(&[&arguments[..], flags].concat());
+        let first = fs::read(scratch.path().join("first")).unwrap();
+        assert!(
+            first == fs::read(&image).unwrap(),
+            "{flags:?}: not the same bytes"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_built_leaves_nothing() {
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), vec![1; 3_000_000]).unwrap();
+    let archive = scratch.path().join("archive.tar");
+    run("tar", &["-C", text(&source), "-cf", text(&archive), "."]);
+    let whole = fs::read(&archive).unwrap();
+    fs::write(&archive, &whole[..1_000_000]).unwrap();
+    let before = names(scratch.path());
+    let image = scratch.path().join("image");
+    let image = text(&image);
+    for (arguments, code) in [
+        (&["build", text(&archive), "-o", image][..], 4),
+        (&["build", "/no/such/source", "-o", image], 8),
+        (&["build", text(&source), "-o", image, "--size", "1M"], 8),
+        (
+            &["build", text(&source), "-o", image, "--size", "1M", "--min"],
+            2,
+        ),
+        (&["build", text(&source), "-o", image, "--exclude", "["], 2),
+        (
+            &["build", text(&source), "-o", "/no/such/directory/image"],
+            8,
+        ),
+        (&["mkfs", "-d", text(&source), image, "1M"], 8),
+    ] {
+        let output = uext4(arguments);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(!told.is_empty());
+        assert_eq!(names(scratch.path()), before, "{arguments:?}");
+    }
+}
+
+#[test]
+fn owners_and_excludes_are_as_told() {
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir_all(source.join("keep")).unwrap();
+    for name in ["keep/a.txt", "keep/b.tmp", "c.tmp"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    let arguments = ["build", text(&source), "-o", text(&image), "--json"];
+    let told = uext4_ok(&[&arguments[..], &["--owner", "7:8", "--exclude", "*.tmp"]].concat());
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(told["entries"], 2);
+    let tree = oracle::parse(&uext4_ok(&["manifest", text(&image)]));
+    let paths: Vec<&str> = tree.keys().map(String::as_str).collect();
+    assert_eq!(paths, [".", "keep", "keep/a.txt", "lost+found"]);
+    assert_eq!(
+        (&tree["keep/a.txt"]["uid"], &tree["keep/a.txt"]["gid"]),
+        (&7.into(), &8.into())
+    );
 }

@@ -1,0 +1,315 @@
+//! `build`: an image from a directory or a tar archive; also what `mkfs -d` does.
+
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use uext4_image::{
+    Amount, BuildOptions, Error, Excludes, Phase, Progress, Report, Size, Source, SourceOptions,
+};
+
+use super::{Output, bytes};
+use crate::args::parse_size;
+use crate::failure::{Exit, Failure};
+use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
+use crate::json::Json;
+use crate::show::{escaped, size_text, uuid_text};
+
+/// Make an image of a directory or a tar archive
+///
+/// Owners, modes, times, xattrs, ACLs, hard links, devices and holes are those of the source. The
+/// image is ext4 of exact size, appears under its name when it is complete, and the same source
+/// gives the same bytes: its UUID follows from the source unless -U says otherwise, its date is that
+/// of the newest file or SOURCE_DATE_EPOCH. Archives may be compressed with gzip, zstd or xz.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 build ./rootfs -o root.img
+  uext4 build rootfs.tar.zst -o root.img --min
+  docker export box | uext4 build - -o box.img --free 500M
+  uext4 build ./rootfs -o root.img --owner 0:0 --exclude '*.pyc' --exclude /var/cache -L root")]
+pub struct BuildArgs {
+    /// Directory, tar archive, or - for an archive on standard input
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// Image file or block device
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+    /// Size of the image, with K, M, G or T
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(conflicts_with_all = ["free", "min"])]
+    size: Option<u64>,
+    /// As small as can be with so much free
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "min")]
+    free: Option<u64>,
+    /// As small as can be
+    #[arg(long)]
+    min: bool,
+    #[command(flatten)]
+    fill: FillArgs,
+    /// Say nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Tell what was made as one JSON object
+    #[arg(long)]
+    json: bool,
+    // Last, because its heading is that of all options after it.
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// How a source is read.
+#[derive(Args, Debug, Default)]
+pub struct FillArgs {
+    /// Owner and group of everything, as numbers
+    #[arg(long, value_name = "UID[:GID]", value_parser = parse_owner)]
+    owner: Option<(u32, Option<u32>)>,
+    /// Archives: owners by the numbers in the archive; this is the default
+    #[arg(long, conflicts_with = "owner_names")]
+    numeric: bool,
+    /// Archives: owners by their names on this machine, where it knows them
+    #[arg(long)]
+    owner_names: bool,
+    /// Leave out what matches: a name, or with a slash a path; *, ?, [] and ** are known
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Directories: do not enter what is mounted below
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// No date of the source counts later than SOURCE_DATE_EPOCH
+    #[arg(long)]
+    clamp_times: bool,
+}
+
+/// Builds the image.
+pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let size = match (args.size, args.free, args.min) {
+        (Some(bytes), _, _) => Size::Exact(bytes),
+        (_, Some(bytes), _) => Size::Free(bytes),
+        (_, _, true) => Size::Min,
+        _ => Size::Auto,
+    };
+    let format = args.format.read()?;
+    let report = fill(
+        &args.source,
+        &args.output,
+        size,
+        &args.fill,
+        format,
+        args.quiet,
+    )?;
+    tell(&args.output, &report, args.quiet, args.json, out)
+}
+
+/// Makes an image of a source.
+///
+/// # Errors
+/// Exit 2, 4 if the archive is damaged, else 8; nothing is left under the image's name.
+pub fn fill(
+    source: &Path,
+    image: &Path,
+    size: Size,
+    args: &FillArgs,
+    mut format: Format,
+    quiet: bool,
+) -> Result<Report, Failure> {
+    let excludes = Excludes::new(args.exclude.iter().map(String::as_str));
+    let uuid = if format.random_uuid {
+        Some(as_uuid(random()?, 4))
+    } else {
+        format.uuid
+    };
+    let hash_seed = format.options.extended.hash_seed;
+    format.options.assume_zeroed = false;
+    let options = BuildOptions {
+        source: SourceOptions {
+            uid: args.owner.map(|(uid, _)| uid),
+            gid: args.owner.and_then(|(_, gid)| gid),
+            owner_names: args.owner_names,
+            excludes: excludes.map_err(|e| failure(&e))?,
+            one_file_system: args.one_file_system,
+        },
+        mkfs: format.options,
+        size,
+        reserved_percent: format.reserved,
+        uuid,
+        hash_seed,
+        time: format.epoch,
+        clamp_times: args.clamp_times,
+    };
+    let bar = Bar::new(quiet);
+    let built = uext4_image::build(&Source::from_argument(source), image, &options, &bar);
+    bar.clear();
+    built.map_err(|error| failure(&error))
+}
+
+fn failure(error: &Error) -> Failure {
+    let exit = match error {
+        Error::Mkfs(error) => return mkfs_failure(error),
+        Error::Pattern { .. } => Exit::Usage,
+        Error::Tar { .. }
+        | Error::Decompress { .. }
+        | Error::HardLink { .. }
+        | Error::NotADirectory { .. } => Exit::Damaged,
+        _ => Exit::CouldNot,
+    };
+    let failure = Failure::new(exit, error);
+    match error {
+        Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
+        _ => failure,
+    }
+}
+
+/// Tells what was made.
+///
+/// # Errors
+/// Those of standard output.
+pub fn tell(
+    image: &Path,
+    report: &Report,
+    quiet: bool,
+    json: bool,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    for warning in &report.warnings.shown {
+        eprintln!("uext4: {}", escaped(warning.as_bytes()));
+    }
+    if report.warnings.more > 0 {
+        eprintln!("uext4: {} more like these", report.warnings.more);
+    }
+    let summary = &report.summary;
+    if json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image").text(bytes(image.as_os_str()));
+        json.key("uuid").string(&uuid_text(&report.uuid));
+        json.key("size").number(report.image_bytes);
+        json.key("block_size").number(report.block_size);
+        json.key("blocks").number(summary.blocks);
+        json.key("free_blocks").number(summary.free_blocks);
+        json.key("inodes").number(summary.inodes);
+        json.key("free_inodes").number(summary.free_inodes);
+        json.key("entries").number(report.entries);
+        json.key("content_bytes").number(report.content_bytes);
+        json.key("seconds").open_object();
+        for (phase, time) in &report.elapsed {
+            json.key(&format!("{phase:?}").to_lowercase())
+                .decimal(time.as_secs_f64());
+        }
+        json.close_object();
+        json.key("warnings").open_array();
+        report
+            .warnings
+            .shown
+            .iter()
+            .for_each(|warning| json.string(warning));
+        json.close_array();
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+    } else if !quiet {
+        let free = summary.free_blocks.saturating_mul(report.block_size.into());
+        writeln!(
+            out,
+            "made {}: {} of {} entries and {} of contents, {} free",
+            image.display(),
+            size_text(report.image_bytes),
+            report.entries,
+            size_text(report.content_bytes),
+            size_text(free)
+        )?;
+        writeln!(out, "UUID {}", uuid_text(&report.uuid))?;
+    }
+    Ok(Exit::Success)
+}
+
+fn parse_owner(text: &str) -> Result<(u32, Option<u32>), String> {
+    let number = |text: &str| text.parse::<u32>().map_err(|e| format!("{text:?}: {e}"));
+    match text.split_once(':') {
+        Some((uid, gid)) => Ok((number(uid)?, Some(number(gid)?))),
+        None => Ok((number(text)?, None)),
+    }
+}
+
+/// Progress on standard error, where that is a terminal.
+struct Bar {
+    shown: bool,
+    bar: RefCell<ProgressBar>,
+    total: RefCell<Option<Amount>>,
+}
+
+impl Bar {
+    fn new(quiet: bool) -> Self {
+        Self {
+            shown: !quiet && std::io::stderr().is_terminal(),
+            bar: RefCell::new(ProgressBar::hidden()),
+            total: RefCell::new(None),
+        }
+    }
+
+    fn clear(&self) {
+        self.bar.borrow().finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, phase: Phase, total: Option<Amount>) {
+        if !self.shown {
+            return;
+        }
+        self.clear();
+        let words = match phase {
+            Phase::Listing => "listing",
+            Phase::Sizing => "sizing",
+            Phase::Formatting => "formatting",
+            Phase::Writing => "writing",
+            Phase::Syncing => "syncing",
+        };
+        let (bar, template) = match total {
+            Some(total) => (
+                ProgressBar::new(total.bytes.saturating_add(total.entries)),
+                "{msg:10} {wide_bar} {percent:>3} %, {eta} left",
+            ),
+            None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(words);
+        self.bar.replace(bar);
+        self.total.replace(total);
+    }
+
+    fn update(&self, done: Amount) {
+        if !self.shown {
+            return;
+        }
+        let bar = self.bar.borrow();
+        match *self.total.borrow() {
+            // An entry without contents is work too.
+            Some(_) => bar.set_position(done.bytes.saturating_add(done.entries)),
+            None => {
+                bar.set_message(format!(
+                    "{} entries, {}",
+                    done.entries,
+                    size_text(done.bytes)
+                ));
+                bar.tick();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_numbers() {
+        assert_eq!(parse_owner("5"), Ok((5, None)));
+        assert_eq!(parse_owner("5:6"), Ok((5, Some(6))));
+        assert!(parse_owner("root").is_err());
+        assert!(parse_owner("5:").is_err());
+    }
+}
