@@ -39,6 +39,19 @@ pub(crate) struct Population<'a> {
     pub(crate) geometry: &'a Geometry,
     pub(crate) groups: &'a [GroupDesc],
     pub(crate) flex: &'a [FlexStats],
+    /// The sum of all of `flex`.
+    pub(crate) total: FlexStats,
+}
+
+/// Sums the counts of flex groups.
+pub(crate) fn total(flex: &[FlexStats]) -> FlexStats {
+    let mut total = FlexStats::default();
+    for stats in flex {
+        total.free_inodes += stats.free_inodes;
+        total.free_blocks += stats.free_blocks;
+        total.used_dirs += stats.used_dirs;
+    }
+    total
 }
 
 /// Sums the descriptors of each flex group.
@@ -73,8 +86,7 @@ impl Population<'_> {
             return Some(group);
         }
         // No neighbourhood is good: any group with as many free inodes as the average one, then any.
-        let free: u64 = self.flex.iter().map(|f| f.free_inodes).sum();
-        let average = free / self.groups.len().max(1) as u64;
+        let average = self.total.free_inodes / self.groups.len().max(1) as u64;
         self.from(parent.group.0, |desc| {
             desc.free_inodes > 0 && u64::from(desc.free_inodes) >= average
         })
@@ -144,11 +156,11 @@ impl Population<'_> {
     /// Free inodes, free blocks and directories of the average flex group.
     fn averages(&self) -> (u64, u64, u64) {
         let count = self.flex.len().max(1) as u64;
-        let sum = |f: fn(&FlexStats) -> u64| self.flex.iter().map(f).sum::<u64>() / count;
+        let total = &self.total;
         (
-            sum(|f| f.free_inodes),
-            sum(|f| f.free_blocks),
-            sum(|f| f.used_dirs),
+            total.free_inodes / count,
+            total.free_blocks / count,
+            total.used_dirs / count,
         )
     }
 
@@ -231,6 +243,7 @@ mod tests {
                 geometry: &self.geometry,
                 groups: &self.groups,
                 flex: &flex,
+                total: total(&flex),
             })
         }
 

@@ -15,7 +15,7 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::bitmap::{fresh_block_bitmap, is_uninit};
 use crate::error::{Error, Result};
-use crate::ialloc::{FlexStats, Parent, Population, flex_stats};
+use crate::ialloc::{FlexStats, Parent, Population, flex_stats, total};
 use crate::sbi::{Kind, Sbi, tag};
 
 /// An inode just taken.
@@ -41,6 +41,8 @@ struct State {
     descs: Vec<GroupDesc>,
     memory: Vec<Memory>,
     flex: Vec<FlexStats>,
+    /// Of all flex groups.
+    total: FlexStats,
 }
 
 /// All groups of the file system.
@@ -64,9 +66,11 @@ impl Groups {
             check_places(geometry, group, &desc)?;
             descs.push(desc);
         }
+        let flex = flex_stats(geometry, &descs);
         let state = State {
             memory: vec![Memory::default(); descs.len()],
-            flex: flex_stats(geometry, &descs),
+            total: total(&flex),
+            flex,
             descs,
         };
         Ok(Self {
@@ -77,7 +81,7 @@ impl Groups {
 
     /// Free inodes in all groups.
     pub(super) fn free_inodes(&self) -> u64 {
-        self.state.borrow().flex.iter().map(|f| f.free_inodes).sum()
+        self.state.borrow().total.free_inodes
     }
 
     /// First block of the group's inode table.
@@ -97,6 +101,7 @@ impl Groups {
                 geometry,
                 groups: &state.descs,
                 flex: &state.flex,
+                total: state.total,
             };
             match directory {
                 Some(hash) => population.for_directory(parent, hash),
@@ -145,9 +150,11 @@ impl Groups {
         };
         memory.next_inode = index + 1;
         desc.free_inodes -= 1;
-        flex.free_inodes -= 1;
         desc.used_dirs += u32::from(directory);
-        flex.used_dirs += u64::from(directory);
+        for stats in [flex, &mut state.total] {
+            stats.free_inodes -= 1;
+            stats.used_dirs += u64::from(directory);
+        }
         if geometry.desc_checksum != DescChecksum::None {
             desc.itable_unused = desc.itable_unused.min(per_group - (index + 1));
         }
@@ -239,12 +246,16 @@ impl Groups {
             .0
             .checked_shr(geometry.log_groups_per_flex.into())
             .unwrap_or(0);
+        let flex = &mut state.flex[flex as usize];
+        let blocks = u64::from(len);
         if used {
             desc.free_clusters -= len;
-            state.flex[flex as usize].free_blocks -= u64::from(len);
+            flex.free_blocks -= blocks;
+            state.total.free_blocks -= blocks;
         } else {
             desc.free_clusters += len;
-            state.flex[flex as usize].free_blocks += u64::from(len);
+            flex.free_blocks += blocks;
+            state.total.free_blocks += blocks;
         }
         memory.blocks_changed = true;
         Ok(())

@@ -1,10 +1,11 @@
 //! Things that are many or long: names, links, levels, holes.
 
-use std::io;
+use std::{fs, io};
 
 use uext4::{Error, FileContent, NewInode};
 
-use super::maker::{Maker, attributes, bytes};
+use super::maker::{Maker, attributes, bytes, e2fsck};
+use crate::kernel::{Mount, can_mount};
 
 #[test]
 fn a_directory_of_100000_files() {
@@ -47,6 +48,67 @@ fn htrees_of_two_and_three_levels() {
             maker.link_uncounted(name.as_bytes(), old.as_bytes());
         }
         maker.check("levels");
+    }
+}
+
+/// Names of equal hash: the end of each, and what they begin with. Found by trying.
+const COLLISIONS: [&str; 14] = [
+    "aaaaaa", "bDVwNw", "cA25CV", "d5q91A", "gdSTTy", "gKv4wX", "gOFIcO", "hrRPgq", "i7YZYX",
+    "j-nfLR", "qvVMPl", "sJCbuL", "ucnkmF", "wNK_B8",
+];
+
+#[test]
+fn equal_hashes_go_on_in_the_next_leaf() {
+    let arguments = ["-t", "ext4", "-b", "1024", "-N", "400"];
+    let mut maker = Maker::tuned("64M", &arguments, &["-E", "hash_alg=legacy"]);
+    maker.dir(b"d");
+    for i in 0..100 {
+        let path = format!("d/{i}");
+        maker.make(path.as_bytes(), NewInode::File, &attributes(0o644, i));
+    }
+    // Four of them fill a block.
+    for end in COLLISIONS {
+        let path = format!("d/{}{end}", "c".repeat(210));
+        maker.make(path.as_bytes(), NewInode::File, &attributes(0o644, 1));
+    }
+    maker.check("equal hashes");
+}
+
+#[test]
+fn the_kernel_goes_on_where_the_creator_ended() {
+    if !can_mount() {
+        return;
+    }
+    for arguments in [
+        &["-t", "ext4", "-b", "1024", "-N", "20000"][..],
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-N",
+            "20000",
+            "-O",
+            "^metadata_csum,uninit_bg",
+        ],
+        &["-t", "ext2", "-b", "1024", "-N", "20000"],
+    ] {
+        let mut maker = Maker::new("128M", arguments);
+        maker.dir(b"many");
+        for i in 0..4_000u32 {
+            let path = format!("many/{:x}", i.wrapping_mul(0x9E37_79B9));
+            maker.file(path.as_bytes(), path.as_bytes(), &attributes(0o644, i));
+        }
+        maker.finish_and_fsck("before");
+        let mount = Mount::new(&maker.image(), "rw");
+        let dir = mount.path().join("many");
+        for i in 0..3_000u32 {
+            fs::write(dir.join(format!("new {i}")), vec![i as u8; 3_000]).unwrap();
+            fs::remove_file(dir.join(format!("{:x}", i.wrapping_mul(0x9E37_79B9)))).unwrap();
+        }
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 4_000);
+        drop(mount);
+        e2fsck(&maker.image(), &arguments.join(" "));
     }
 }
 

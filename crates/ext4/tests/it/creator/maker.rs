@@ -57,11 +57,24 @@ pub struct Maker {
 impl Maker {
     /// On a file system that mke2fs made.
     pub fn new(size: &str, arguments: &[&str]) -> Self {
+        Self::tuned(size, arguments, &[])
+    }
+
+    /// On a file system that mke2fs made and tune2fs changed.
+    pub fn tuned(size: &str, arguments: &[&str], tune: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm")
             .or_else(|_| tempfile::tempdir())
             .unwrap();
         let image = dir.path().join("image");
         mke2fs(&image, arguments, None, size);
+        if !tune.is_empty() {
+            let output = Command::new("tune2fs")
+                .args(tune)
+                .arg(&image)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
         let device = FileDevice::open(&image, Access::ReadWrite).unwrap();
         let creator = Creator::open(Arc::new(device), &CreatorOptions::default()).unwrap();
         Self {

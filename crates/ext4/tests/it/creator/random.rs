@@ -1,7 +1,10 @@
-//! Random trees on random shapes.
+//! Random trees on random shapes, and random damage of what is to be filled.
+
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
-use uext4::NewInode;
+use uext4::{Creator, CreatorOptions, Ino, NewInode, Result};
+use uext4_blockdev::MemoryDevice;
 
 use super::maker::{Maker, attributes, bytes};
 
@@ -128,5 +131,54 @@ proptest! {
         let mut maker = Maker::new("64M", SHAPES[shape]);
         build(&mut maker, &entries);
         maker.check(&SHAPES[shape].join(" "));
+    }
+}
+
+/// An empty file system without checksums, so that damage is not found by them.
+static EMPTY: LazyLock<MemoryDevice> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let arguments = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-N",
+        "64",
+        "-O",
+        "^metadata_csum,^uninit_bg",
+    ];
+    crate::mke2fs::mke2fs(&path, &arguments, None, "2M");
+    MemoryDevice::from_bytes(std::fs::read(path).unwrap())
+});
+
+/// Fills what can be filled.
+fn try_to_fill(device: MemoryDevice) -> Result<()> {
+    let mut creator = Creator::open(Arc::new(device), &CreatorOptions::default())?;
+    let with = attributes(0o644, 1);
+    let dir = creator.create(Ino::ROOT, b"dir", NewInode::Directory, &with)?;
+    for i in 0..20u8 {
+        let ino = creator.create(dir, &[b'a' + i; 100], NewInode::File, &with)?;
+        let data = [i; 9_000];
+        creator.write_file(ino, 9_000, &[0..9_000], &mut &data[..])?;
+    }
+    creator.set_attributes(Ino::ROOT, &with)?;
+    creator.finish()?;
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..Default::default() })]
+    #[test]
+    fn damaged_file_systems_do_not_panic(
+        changes in prop::collection::vec((1024usize..40_000, any::<u8>()), 1..8),
+        in_superblock in any::<bool>(),
+    ) {
+        let mut bytes = EMPTY.to_bytes();
+        for (at, byte) in changes {
+            let at = if in_superblock { 1024 + at % 1024 } else { at };
+            bytes[at] = byte;
+        }
+        let _ = try_to_fill(MemoryDevice::from_bytes(bytes));
     }
 }
