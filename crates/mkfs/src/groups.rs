@@ -114,11 +114,10 @@ fn in_flex_group(plan: &mut Plan, group: u32, previous: Option<Places>) -> Resul
     let size = 1u64 << geometry.log_groups_per_flex;
     let first = u64::from(group) / size * size;
     let groups = u64::from(geometry.groups_count.get());
-    // A file system of one group keeps room for the bitmaps of a whole flex group.
-    let members = if groups == 1 {
-        size
-    } else {
-        size.min(groups - first)
+    // A flex group of one keeps room for the bitmaps of a whole one.
+    let members = match size.min(groups - first) {
+        1 => size,
+        several => several,
     };
     let start = geometry.group_start(GroupNr(first as u32)).0;
     let after = (first + members).min(groups);

@@ -1,7 +1,7 @@
 //! The journal: how long it is, where it goes, and its superblock.
 
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, S_IFREG};
+use uext4_ondisk::inode::{I_BLOCK_LEN, S_IFREG};
 use uext4_ondisk::journal::{BlockType, JournalHeader, JournalSuperblock, MIN_JOURNAL_BLOCKS};
 use uext4_ondisk::superblock::JNL_BACKUP_BLOCKS;
 use uext4_ondisk::{GroupNr, Ino, Pblk};
@@ -9,8 +9,8 @@ use zerocopy::little_endian::U32 as LeU32;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
-use crate::block_map::{FileMap, extent_tree, indirect_file};
 use crate::extended::size_in_blocks;
+use crate::file_map::FileMap;
 use crate::options::Options;
 use crate::plan::{InodeSpec, Plan};
 
@@ -52,7 +52,8 @@ fn length(plan: &Plan, options: &Options) -> Result<(u32, u32), Error> {
     let fast = if plan.features().compat.contains(Compat::FAST_COMMIT) {
         match options.journal.fast_commit_kib {
             Some(kib) => in_blocks(kib, 10),
-            None => ring / 64,
+            // By the size of the file system, whatever was said of the ring.
+            None => default_blocks(blocks_count).map_or(0, |ring| u64::from(ring / 64)),
         }
     } else {
         0
@@ -84,28 +85,22 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         Some(place) => Some(size_in_blocks(place, plan.geometry.block_size)),
         None => None,
     };
-    let map = if plan.extents() {
-        let goal = location.unwrap_or_else(|| middle(plan));
-        let runs = plan.take_blocks(goal, len, "journal")?;
-        extent_tree(plan, Ino::JOURNAL, runs)?
-    } else {
-        indirect_file(plan, len, location.unwrap_or(0), "journal")?
+    let goal = match location {
+        Some(block) => block,
+        None if plan.extents() => middle(plan),
+        None => 0,
     };
+    let map = FileMap::take(plan, Ino::JOURNAL, goal, len, "journal")?;
     plan.overhead += len.div_ceil(1 << plan.geometry.cluster_bits);
     put_superblock(plan, &map, ring, fast);
     let size = len * plan.block_len() as u64;
-    let flags = if plan.extents() {
-        InodeFlags::EXTENTS
-    } else {
-        InodeFlags::empty()
-    };
     let spec = InodeSpec {
         mode: S_IFREG | 0o600,
         owner: (0, 0),
         size,
         links: 1,
         blocks: map.blocks(plan),
-        flags,
+        flags: FileMap::flags(plan),
         i_block: map.i_block,
     };
     plan.put_inode(Ino::JOURNAL, &spec);

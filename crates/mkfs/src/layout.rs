@@ -159,7 +159,7 @@ fn summarize(plan: &mut Plan, tables_zeroed: bool) {
         if how != DescChecksum::None {
             desc.itable_unused = per_group - used_inodes;
             if used_inodes > 0 {
-                desc.flags &= !BG_INODE_UNINIT;
+                desc.flags &= !(BG_INODE_UNINIT | BG_BLOCK_UNINIT);
             }
         }
         if tables_zeroed {

@@ -21,13 +21,15 @@
 //! image builder's), and asking the device for its alignment.
 
 mod bitmaps;
-mod block_map;
 mod error;
 mod extended;
+mod extent_map;
 mod feature_list;
+mod file_map;
 mod format;
 mod gdt;
 mod groups;
+mod indirect_map;
 mod journal;
 mod journal_options;
 mod layout;

@@ -1,12 +1,12 @@
 //! The orphan file: slots for inodes that are deleted but open, all of them free.
 
 use uext4_ondisk::Pblk;
-use uext4_ondisk::inode::{InodeFlags, S_IFREG};
+use uext4_ondisk::inode::S_IFREG;
 use uext4_ondisk::orphan::update_tail;
 
 use crate::Error;
-use crate::block_map::{extent_tree, indirect_file};
 use crate::extended::size_in_blocks;
+use crate::file_map::FileMap;
 use crate::options::Options;
 use crate::plan::{GENERATION, InodeSpec, Plan};
 
@@ -41,18 +41,12 @@ fn length(plan: &Plan, options: &Options) -> Result<u64, Error> {
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let len = length(plan, options)?;
     let ino = plan.next_inode();
-    let (map, flags) = if plan.extents() {
-        let runs = plan.take_blocks(0, len, "orphan file")?;
-        (extent_tree(plan, ino, runs)?, InodeFlags::EXTENTS)
-    } else {
-        let map = indirect_file(plan, len, 0, "orphan file")?;
-        (map, InodeFlags::empty())
-    };
+    let map = FileMap::take(plan, ino, plan.goal_of(ino), len, "orphan file")?;
     let seed = plan
         .geometry
         .csum_seed
         .map(|seed| seed.inode(ino, GENERATION));
-    for block in map.runs.iter().flat_map(|run| run.start..run.end()) {
+    for block in map.each_block() {
         let mut bytes = vec![0; plan.block_len()];
         update_tail(&mut bytes, Pblk(block), seed);
         plan.put(block, bytes);
@@ -63,7 +57,7 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         size: len * plan.block_len() as u64,
         links: 1,
         blocks: map.blocks(plan),
-        flags,
+        flags: FileMap::flags(plan),
         i_block: map.i_block,
     };
     plan.put_inode(ino, &spec);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use uext4_ondisk::features::{Features, Incompat};
+use uext4_ondisk::features::{Features, Incompat, RoCompat};
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc};
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode, Timestamp,
@@ -11,12 +11,16 @@ use uext4_ondisk::inode::{
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{XATTR_IBODY_HEADER_LEN, put_ibody_header};
 use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
+use zerocopy::little_endian::U32;
 
 use crate::Error;
 use crate::space::{Run, SpaceMap};
 
 /// The generation of every inode made here.
 pub(crate) const GENERATION: u32 = 0;
+
+/// Larger files need the `large_file` feature.
+const LARGE_FILE_FROM: u64 = i32::MAX as u64;
 
 /// The state all builders of one structure each work on.
 #[derive(Debug)]
@@ -139,41 +143,37 @@ impl Plan {
         Ino(last.map_or(Ino::GOOD_OLD_FIRST.0, |(&ino, _)| ino + 1))
     }
 
-    /// Takes the next `len` free blocks from `goal` on, however scattered, and after the last free
-    /// block those from the start.
+    /// Where the first block of an inode is looked for: the start of its group, or of its flex group.
+    pub fn goal_of(&self, ino: Ino) -> u64 {
+        let flex = self.geometry.log_groups_per_flex;
+        let group = self
+            .geometry
+            .inode_group(ino)
+            .map_or(0, |(group, _)| group.0);
+        let first = group.checked_shr(flex.into()).unwrap_or(0) << flex;
+        self.geometry.group_start(GroupNr(first)).0
+    }
+
+    /// Takes the first free blocks in a row at or after `goal`, else from the start, at most `most`.
     ///
     /// # Errors
     /// [`Error::NoSpace`] for `what`.
-    pub fn take_blocks(
-        &mut self,
-        goal: u64,
-        len: u64,
-        what: &'static str,
-    ) -> Result<Vec<Run>, Error> {
+    pub fn take_run(&mut self, goal: u64, most: u64, what: &'static str) -> Result<Run, Error> {
         let first = u64::from(self.geometry.first_data_block);
         let end = self.geometry.blocks_count;
-        let mut runs: Vec<Run> = Vec::new();
-        let mut left = len;
-        let mut from = goal >> self.geometry.cluster_bits << self.geometry.cluster_bits;
-        while left > 0 {
-            let free = self
-                .space
-                .next_free(from.max(first), end)
-                .or_else(|| self.space.next_free(first, end))
-                .ok_or(Error::NoSpace { what, len })?;
-            let run = Run {
-                start: free.start,
-                len: free.len.min(left),
-            };
-            self.take(run);
-            from = run.end();
-            left -= run.len;
-            match runs.last_mut() {
-                Some(last) if last.end() == run.start => last.len += run.len,
-                _ => runs.push(run),
-            }
-        }
-        Ok(runs)
+        // Blocks of a cluster whose first is free are all free.
+        let goal = goal >> self.geometry.cluster_bits << self.geometry.cluster_bits;
+        let free = self
+            .space
+            .next_free(goal.max(first), end)
+            .or_else(|| self.space.next_free(first, end))
+            .ok_or(Error::NoSpace { what, len: most })?;
+        let run = Run {
+            start: free.start,
+            len: free.len.min(most),
+        };
+        self.take(run);
+        Ok(run)
     }
 
     /// Takes the first free block at or after `goal`, else the first free one at all.
@@ -181,19 +181,7 @@ impl Plan {
     /// # Errors
     /// [`Error::NoSpace`] for `what`.
     pub fn take_block(&mut self, goal: u64, what: &'static str) -> Result<u64, Error> {
-        let first = u64::from(self.geometry.first_data_block);
-        let end = self.geometry.blocks_count;
-        let goal = goal >> self.geometry.cluster_bits << self.geometry.cluster_bits;
-        let block = self
-            .space
-            .find(goal.max(first), end, 1)
-            .or_else(|| self.space.find(first, end, 1))
-            .ok_or(Error::NoSpace { what, len: 1 })?;
-        self.take(Run {
-            start: block,
-            len: 1,
-        });
-        Ok(block)
+        self.take_run(goal, 1, what).map(|run| run.start)
     }
 
     /// Takes block `index` of a file whose other `blocks` are taken already or 0: within the cluster
@@ -235,6 +223,10 @@ impl Plan {
         raw.i_uid_high = ((spec.owner.0 >> 16) as u16).into();
         raw.i_gid = (spec.owner.1 as u16).into();
         raw.i_gid_high = ((spec.owner.1 >> 16) as u16).into();
+        if spec.size > LARGE_FILE_FROM {
+            self.superblock.s_feature_ro_compat |= U32::new(RoCompat::LARGE_FILE.bits());
+            self.geometry.features.ro_compat |= RoCompat::LARGE_FILE;
+        }
         raw.i_size_lo = (spec.size as u32).into();
         raw.i_size_high = ((spec.size >> 32) as u32).into();
         raw.i_links_count = spec.links.into();

@@ -20,8 +20,10 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Error;
-use crate::block_map::{direct_map, extent_tree, join};
 use crate::extended::QuotaTypes;
+use crate::extent_map::extent_root;
+use crate::file_map::FileMap;
+use crate::indirect_map::direct_map;
 use crate::options::Options;
 use crate::plan::{InodeSpec, Plan};
 
@@ -145,17 +147,19 @@ fn create_file(plan: &mut Plan, ino: Ino, kind: QuotaKind) -> Result<(), Error> 
         .into_iter()
         .chain(6..bytes.len() / QUOTA_BLOCK_LEN);
     let mut blocks = vec![0; count];
-    let mut goal = 0;
+    let mut goal = plan.goal_of(ino);
     for index in written.map(|at| at / per_block) {
         if blocks[index] == 0 {
             blocks[index] = plan.take_in_file(&blocks, index, goal)?;
             goal = blocks[index] + 1;
         }
     }
-    let (map, flags) = if plan.extents() {
-        (extent_tree(plan, ino, join(&blocks))?, InodeFlags::EXTENTS)
+    let map = if plan.extents() {
+        // With one quota block to a block, 1 is written after 2 to 5 have become an extent.
+        let apart = if per_block == 1 { 2 } else { count };
+        extent_root(&blocks, apart)
     } else {
-        (direct_map(&blocks), InodeFlags::empty())
+        direct_map(&blocks)
     };
     for (&block, data) in blocks.iter().zip(bytes.chunks(plan.block_len())) {
         let mut data = data.to_vec();
@@ -168,7 +172,7 @@ fn create_file(plan: &mut Plan, ino: Ino, kind: QuotaKind) -> Result<(), Error> 
         size: bytes.len() as u64,
         links: 1,
         blocks: map.blocks(plan),
-        flags: flags | InodeFlags::IMMUTABLE,
+        flags: FileMap::flags(plan) | InodeFlags::IMMUTABLE,
         i_block: map.i_block,
     };
     plan.put_inode(ino, &spec);

@@ -29,8 +29,9 @@ pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
         .map(|group| u64::from(group.0) * u64::from(geometry.blocks_per_group.get()))
         .collect();
     let first = geometry.superblock_block().0;
-    // Past the metadata of the first group, were it packed without gaps from block 3 on.
-    let goal = 3 + geometry.gdt_blocks() + reserved + geometry.itable_blocks();
+    // Past the metadata of the first group, were its bitmaps and table packed without gaps.
+    let fixed = geometry.first_data_block + 2;
+    let goal = fixed + geometry.gdt_blocks() + reserved + geometry.itable_blocks();
     let double = plan.take_block(goal.into(), "resize inode")?;
     let mut slots = vec![U32::ZERO; per_block as usize];
     for index in plan.geometry.gdt_blocks()..plan.geometry.gdt_blocks() + reserved {

@@ -25,6 +25,8 @@ pub(crate) struct Parameters {
 
 /// Default of `-G`.
 const GROUPS_PER_FLEX: u32 = 16;
+/// Bytes per inode where the ratio comes to none.
+const FALLBACK_RATIO: u32 = 4096;
 /// Default of `-C`, in blocks.
 const CLUSTER_RATIO: u64 = 16;
 
@@ -112,13 +114,8 @@ fn features(
     if features.metadata_csum() {
         features.ro_compat.remove(RoCompat::GDT_CSUM);
     }
-    let quota = features.ro_compat.contains(RoCompat::QUOTA);
-    if quota
-        && options
-            .extended
-            .quota_types
-            .is_some_and(|types| types.project)
-    {
+    let types = options.extended.quota_types;
+    if types.is_some_and(|types| types.project) {
         features.ro_compat |= RoCompat::PROJECT;
     }
     if blocks > u64::from(u32::MAX) {
@@ -132,8 +129,7 @@ fn features(
         features.compat.remove(Compat::RESIZE_INODE);
     }
     check_features(features, inode_size)?;
-    let too_small = crate::journal::default_blocks(blocks).is_none();
-    if too_small && options.journal.size_mib.is_none() {
+    if crate::journal::default_blocks(blocks).is_none() {
         features
             .compat
             .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE);
@@ -240,10 +236,12 @@ fn inodes(
             why: "not from 1,024 to 67,108,864",
         });
     }
-    let inodes = match options.inodes {
-        Some(n) => n,
-        // OK to divide: a profile's ratio is not zero, and one that was said was checked.
-        None => u64::try_from(bytes / u128::from(ratio)).unwrap_or(u64::MAX),
+    // OK to divide: a profile's ratio is not zero, and one that was said was checked.
+    let by_ratio = u64::try_from(bytes / u128::from(ratio)).unwrap_or(u64::MAX);
+    let inodes = match options.inodes.unwrap_or(by_ratio) {
+        0 => u64::try_from(bytes / u128::from(FALLBACK_RATIO.max(block_size.bytes())))
+            .unwrap_or(u64::MAX),
+        n => n,
     };
     let too_many =
         inodes > u64::from(u32::MAX) || u128::from(inodes) * u128::from(inode_size) >= bytes;

@@ -3,10 +3,10 @@
 use uext4_ondisk::Ino;
 use uext4_ondisk::dir_entry::{DIR_TAIL_LEN, put, rec_len_for, update_tail};
 use uext4_ondisk::features::Incompat;
-use uext4_ondisk::inode::{FileType, InodeFlags, NDIR_BLOCKS, RawInode, S_IFDIR};
+use uext4_ondisk::inode::{FileType, NDIR_BLOCKS, RawInode, S_IFDIR};
 
 use crate::Error;
-use crate::block_map::{FileMap, extent_tree, indirect_file};
+use crate::file_map::FileMap;
 use crate::options::Options;
 use crate::plan::{GENERATION, InodeSpec, Plan, Usage};
 
@@ -25,29 +25,57 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     }
     bad_blocks_inode(plan);
     let root = Ino::ROOT;
-    let names: [(Ino, &[u8]); 3] = [(root, b"."), (root, b".."), (LOST_FOUND, b"lost+found")];
-    directory(
-        plan,
-        root,
-        &names,
-        1,
-        (0o755, 3),
-        options.extended.root_owner,
-    )?;
+    let spec = DirectorySpec {
+        ino: root,
+        entries: &[(root, b"."), (root, b".."), (LOST_FOUND, b"lost+found")],
+        blocks: 1,
+        permissions: 0o755,
+        links: 3,
+        owner: options.extended.root_owner,
+        goal: plan.goal_of(root),
+    };
+    directory(plan, &spec)?;
     let block_len = plan.block_len() as u64;
-    let mut blocks = LOST_FOUND_LEN
+    let blocks = LOST_FOUND_LEN
         .div_ceil(block_len)
         .clamp(2, NDIR_BLOCKS as u64);
-    let names: [(Ino, &[u8]); 3] = [(LOST_FOUND, b"."), (root, b".."), (Ino(0), b"")];
+    let spec = DirectorySpec {
+        ino: LOST_FOUND,
+        entries: &[(LOST_FOUND, b"."), (root, b"..")],
+        blocks,
+        permissions: 0o700,
+        links: 2,
+        owner: (0, 0),
+        goal: plan.goal_of(LOST_FOUND),
+    };
     if !plan.features().incompat.contains(Incompat::INLINE_DATA) {
-        return directory(plan, LOST_FOUND, &names[..2], blocks, (0o700, 2), (0, 0));
+        return directory(plan, &spec);
     }
     // It begins within its inode. The first extension only moves it out, and leaves traces: the
     // room that was free there is a record of its own, the set of attributes an empty one.
-    blocks -= 1;
-    directory(plan, LOST_FOUND, &names, blocks, (0o700, 2), (0, 0))?;
+    let spec = DirectorySpec {
+        entries: &[(LOST_FOUND, b"."), (root, b".."), (Ino(0), b"")],
+        blocks: blocks - 1,
+        goal: 0,
+        ..spec
+    };
+    directory(plan, &spec)?;
     plan.put_attribute_magic(LOST_FOUND);
     Ok(())
+}
+
+/// A directory to be made.
+#[derive(Clone, Copy, Debug)]
+struct DirectorySpec<'a> {
+    ino: Ino,
+    /// What its first block holds, all of them directories; inode 0 makes an unused record.
+    entries: &'a [(Ino, &'a [u8])],
+    blocks: u64,
+    permissions: u16,
+    links: u16,
+    owner: (u32, u32),
+    /// Where its blocks are looked for.
+    goal: u64,
 }
 
 /// Inode 1 owns nothing, but carries the times of its creation.
@@ -58,55 +86,30 @@ fn bad_blocks_inode(plan: &mut Plan) {
     plan.put_raw_inode(Ino::BAD_BLOCKS, &raw);
 }
 
-/// A directory of `blocks` blocks whose first holds `entries`, all of them directories; inode 0
-/// makes an unused record.
-fn directory(
-    plan: &mut Plan,
-    ino: Ino,
-    entries: &[(Ino, &[u8])],
-    blocks: u64,
-    (permissions, links): (u16, u16),
-    owner: (u32, u32),
-) -> Result<(), Error> {
-    let map = if plan.extents() {
-        let runs = plan.take_blocks(0, blocks, "directory")?;
-        extent_tree(plan, ino, runs)?
-    } else {
-        indirect_file(plan, blocks, 0, "directory")?
-    };
-    put_blocks(plan, ino, &map, entries);
-    let flags = if plan.extents() {
-        InodeFlags::EXTENTS
-    } else {
-        InodeFlags::empty()
-    };
-    let spec = InodeSpec {
-        mode: S_IFDIR | permissions,
-        owner,
-        size: blocks * plan.block_len() as u64,
-        links,
+fn directory(plan: &mut Plan, spec: &DirectorySpec<'_>) -> Result<(), Error> {
+    let map = FileMap::take(plan, spec.ino, spec.goal, spec.blocks, "directory")?;
+    let mut entries = spec.entries;
+    for block in map.each_block() {
+        let bytes = directory_block(plan, spec.ino, entries);
+        plan.put(block, bytes);
+        entries = &[];
+    }
+    let inode = InodeSpec {
+        mode: S_IFDIR | spec.permissions,
+        owner: spec.owner,
+        size: spec.blocks * plan.block_len() as u64,
+        links: spec.links,
         blocks: map.blocks(plan),
-        flags,
+        flags: FileMap::flags(plan),
         i_block: map.i_block,
     };
-    plan.put_inode(ino, &spec);
-    plan.count_directory(ino);
+    plan.put_inode(spec.ino, &inode);
+    plan.count_directory(spec.ino);
     plan.usage.push(Usage {
-        owner,
-        bytes: spec.blocks * plan.block_len() as u64,
+        owner: inode.owner,
+        bytes: inode.blocks * plan.block_len() as u64,
     });
     Ok(())
-}
-
-fn put_blocks(plan: &mut Plan, ino: Ino, map: &FileMap, entries: &[(Ino, &[u8])]) {
-    let mut entries = entries;
-    for run in map.runs.clone() {
-        for block in run.start..run.end() {
-            let bytes = directory_block(plan, ino, entries);
-            plan.put(block, bytes);
-            entries = &[];
-        }
-    }
 }
 
 /// A block that holds the entries, the last reaching to the end.

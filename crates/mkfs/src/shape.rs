@@ -30,6 +30,8 @@ const ENCODING_UTF8_12_1: u16 = 1;
 const DYNAMIC_REV: u32 = 1;
 /// Free blocks that the last group must have beyond its metadata, or it is dropped.
 const LAST_GROUP_MIN_FREE: u64 = 50;
+/// Smallest group, in blocks.
+const MIN_GROUP_LEN: u32 = 256;
 /// The descriptor table has room to grow this many times.
 const GROWTH: u64 = 1024;
 
@@ -51,16 +53,8 @@ struct Counts {
 /// # Errors
 /// [`Error::TooSmall`], [`Error::TooLarge`], [`Error::TooManyInodes`], [`Error::Option`].
 pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<SuperBlock, Error> {
-    let mut blocks = params.blocks;
-    let counts = loop {
-        let counts = count(params, options, blocks)?;
-        match short_last_group(params, &counts)? {
-            None => break counts,
-            Some(without) => blocks = without,
-        }
-    };
+    let (counts, reserved) = settle(params, options)?;
     let mut sb = fixed_fields(params, options, counts.features);
-    let reserved = reserved_blocks(params, options, counts.blocks);
     sb.s_inodes_count = (counts.groups * counts.inodes_per_group).into();
     sb.s_blocks_count_lo = (counts.blocks as u32).into();
     sb.s_blocks_count_hi = ((counts.blocks >> 32) as u32).into();
@@ -76,13 +70,32 @@ pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<Super
     Ok(sb)
 }
 
-/// Blocks for root alone. Where the last group was dropped, its share of them goes too.
-fn reserved_blocks(params: &Parameters, options: &Options, blocks: u64) -> u64 {
+/// Finds counts that hold together, and the blocks reserved for root.
+///
+/// Where the last group is dropped, its share of the reserved blocks goes too. Where a group would
+/// have more inodes than a bitmap block has bits, groups are made smaller, which brings back the
+/// dropped blocks but not the share; not with clusters.
+fn settle(params: &Parameters, options: &Options) -> Result<(Counts, u64), Error> {
     let wished = (options.reserved_percent * params.blocks as f64 / 100.0) as u64;
-    if blocks == params.blocks {
-        wished
-    } else {
-        (wished as f64 / params.blocks as f64 * blocks as f64) as u64
+    let mut reserved = wished;
+    let mut blocks = params.blocks;
+    let mut blocks_per_group = params.blocks_per_group;
+    loop {
+        let Some(counts) = count(params, options, blocks, blocks_per_group)? else {
+            blocks = params.blocks;
+            blocks_per_group = blocks_per_group
+                .checked_sub(8)
+                .filter(|&n| n >= MIN_GROUP_LEN && params.cluster_bits == 0)
+                .ok_or(too_many_inodes(params, blocks))?;
+            continue;
+        };
+        match short_last_group(params, &counts)? {
+            None => return Ok((counts, reserved)),
+            Some(without) => {
+                blocks = without;
+                reserved = (wished as f64 / params.blocks as f64 * blocks as f64) as u64;
+            }
+        }
     }
 }
 
@@ -102,46 +115,43 @@ fn desc_size(features: Features) -> usize {
     }
 }
 
-fn count(params: &Parameters, options: &Options, blocks: u64) -> Result<Counts, Error> {
-    let too_small = |what| Error::TooSmall {
-        blocks,
-        block_size: params.block_size.bytes(),
-        what,
-    };
+/// The counts for this many blocks in groups of this size; `None` if a group would have more inodes
+/// than a bitmap block has bits.
+fn count(
+    params: &Parameters,
+    options: &Options,
+    blocks: u64,
+    blocks_per_group: u32,
+) -> Result<Option<Counts>, Error> {
     let in_groups = blocks
         .checked_sub(first_data_block(params))
         .filter(|&n| n > 0)
-        .ok_or_else(|| too_small("a superblock"))?;
-    let mut blocks_per_group = params.blocks_per_group;
-    loop {
-        let groups = in_groups.div_ceil(blocks_per_group.into());
-        let groups = u32::try_from(groups).map_err(|_| Error::TooLarge {
+        .ok_or(Error::TooSmall {
             blocks,
             block_size: params.block_size.bytes(),
+            what: "a superblock",
         })?;
-        let Some(inodes_per_group) = inodes_per_group(params, groups, blocks)? else {
-            // More inodes than a bitmap block has bits: smaller groups have more bitmaps.
-            blocks_per_group = blocks_per_group
-                .checked_sub(8 << params.cluster_bits)
-                .filter(|&n| n >= 256)
-                .ok_or(too_many_inodes(params, blocks))?;
-            continue;
-        };
-        let gdt_blocks = groups.div_ceil(descs_per_block(params));
-        let itable_bytes = u64::from(inodes_per_group) * u64::from(params.inode_size);
-        let mut counts = Counts {
-            blocks,
-            blocks_per_group,
-            groups,
-            inodes_per_group,
-            itable_blocks: params.block_size.blocks_for(itable_bytes) as u32,
-            gdt_blocks,
-            reserved_gdt: 0,
-            features: params.features,
-        };
-        reserve_gdt(params, options, &mut counts)?;
-        return Ok(counts);
-    }
+    let groups = in_groups.div_ceil(blocks_per_group.into());
+    let groups = u32::try_from(groups).map_err(|_| Error::TooLarge {
+        blocks,
+        block_size: params.block_size.bytes(),
+    })?;
+    let Some(inodes_per_group) = inodes_per_group(params, groups, blocks)? else {
+        return Ok(None);
+    };
+    let itable_bytes = u64::from(inodes_per_group) * u64::from(params.inode_size);
+    let mut counts = Counts {
+        blocks,
+        blocks_per_group,
+        groups,
+        inodes_per_group,
+        itable_blocks: params.block_size.blocks_for(itable_bytes) as u32,
+        gdt_blocks: groups.div_ceil(descs_per_block(params)),
+        reserved_gdt: 0,
+        features: params.features,
+    };
+    reserve_gdt(params, options, &mut counts)?;
+    Ok(Some(counts))
 }
 
 fn too_many_inodes(params: &Parameters, blocks: u64) -> Error {
@@ -181,21 +191,29 @@ fn inodes_per_group(params: &Parameters, groups: u32, blocks: u64) -> Result<Opt
 
 /// Decides on `resize_inode` and `meta_bg`, and how many descriptor blocks to reserve.
 fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> Result<(), Error> {
-    let per_block = params.block_size.bytes() / 4;
-    if counts.features.compat.contains(Compat::RESIZE_INODE) {
-        let more_for = |target: u64| {
-            let in_groups = target.saturating_sub(first_data_block(params));
-            let groups = in_groups.div_ceil(counts.blocks_per_group.into());
-            let gdt = groups.div_ceil(descs_per_block(params).into());
-            gdt.saturating_sub(counts.gdt_blocks.into())
-        };
-        let default = counts.blocks.saturating_mul(GROWTH).min(u32::MAX.into());
-        let more = match resize_target(params, options)? {
-            // What the last descriptor block has room for needs no reserve, and is not one.
-            Some(target) if more_for(target) > 0 => more_for(target),
-            _ => more_for(default),
-        };
-        counts.reserved_gdt = more.min(per_block.into()) as u32;
+    let most = params.block_size.bytes() / 4;
+    let asked = match options.extended.resize {
+        Some(size) => reserve_for(params, size_in_blocks(size, params.block_size))?,
+        None => 0,
+    };
+    if asked > 0 {
+        let feature = "resize_inode";
+        if counts.features.incompat.contains(Incompat::META_BG) {
+            let why = "asked for by -E resize, but excluded by meta_bg";
+            return Err(Error::Feature { feature, why });
+        }
+        if !counts.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            let why = "asked for by -E resize, but needs sparse_super";
+            return Err(Error::Feature { feature, why });
+        }
+        counts.features.compat |= Compat::RESIZE_INODE;
+        counts.reserved_gdt = asked.min(most);
+    } else if counts.features.compat.contains(Compat::RESIZE_INODE) {
+        let target = counts.blocks.saturating_mul(GROWTH).min(u32::MAX.into());
+        let in_groups = target.saturating_sub(first_data_block(params));
+        let groups = in_groups.div_ceil(counts.blocks_per_group.into()) as u32;
+        let gdt = groups.div_ceil(descs_per_block(params));
+        counts.reserved_gdt = gdt.saturating_sub(counts.gdt_blocks).min(most);
     }
     let old_style = !counts.features.incompat.contains(Incompat::META_BG);
     let clusters = counts.blocks_per_group >> params.cluster_bits;
@@ -208,21 +226,21 @@ fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> R
     Ok(())
 }
 
-/// Blocks that `-E resize` asks room for.
-fn resize_target(params: &Parameters, options: &Options) -> Result<Option<u64>, Error> {
-    let Some(size) = options.extended.resize else {
-        return Ok(None);
-    };
-    let target = size_in_blocks(size, params.block_size);
-    if target > params.blocks && target <= u64::from(u32::MAX) {
-        Ok(Some(target))
-    } else {
-        Err(Error::Option {
+/// Descriptor blocks more than now that `target` blocks need; 0 where the last one has room enough.
+fn reserve_for(params: &Parameters, target: u64) -> Result<u32, Error> {
+    if target <= params.blocks || target > u64::from(u32::MAX) {
+        return Err(Error::Option {
             flag: "-E resize",
             value: format!("{target} blocks"),
             why: "not more than the file system has, or not below 2^32",
-        })
+        });
     }
+    let gdt = |blocks: u64| {
+        let groups = blocks.div_ceil(params.blocks_per_group.into());
+        groups.div_ceil(descs_per_block(params).into())
+    };
+    // Both are below 2^32.
+    Ok((gdt(target) - gdt(params.blocks)) as u32)
 }
 
 /// If the last group cannot hold its metadata and a little more: the blocks without it.
@@ -331,6 +349,7 @@ fn fixed_fields(params: &Parameters, options: &Options, features: Features) -> S
         0
     };
     sb.s_flags = (FLAGS_SIGNED_HASH | test_fs).into();
+    sb.s_mmp_interval = options.extended.mmp_update_interval.into();
     sb.s_raid_stride = (options.extended.stride as u16).into();
     sb.s_raid_stripe_width = options.extended.stripe_width.into();
     sb.s_log_groups_per_flex = params.log_groups_per_flex;
