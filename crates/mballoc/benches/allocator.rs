@@ -20,8 +20,10 @@ impl GroupBitmaps for Free {
     fn free_blocks(&self, group: GroupNr) -> Result<u32, Infallible> {
         Ok(self.0.borrow()[group.0 as usize])
     }
-    fn read_bitmap(&self, _: GroupNr, bitmap: &mut [u8]) -> Result<(), Infallible> {
-        bitmap.fill(0);
+    fn read_bitmap(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), Infallible> {
+        // A group is loaded when nothing of it is used yet, and again after it was full.
+        let full = self.0.borrow()[group.0 as usize] == 0;
+        bitmap.fill(if full { 0xFF } else { 0 });
         Ok(())
     }
     fn mark_used(&self, group: GroupNr, _: u32, len: u32) -> Result<(), Infallible> {

@@ -10,10 +10,13 @@ use crate::index::OrderIndex;
 use crate::stats::{Counters, add};
 use crate::{Error, GroupBitmaps, GroupInfo, Request, Run, Stats};
 
-/// Groups looked into for a run that is longer than any chunk, or holds no chunk of its order.
+/// Groups looked into for a run that is longer than any chunk.
 const GROUPS_TO_SCAN: u32 = 32;
-/// `mb_max_to_scan`: chunks looked at in one group by the same search.
+/// Chunks looked at in one group in search of the longest run.
 const CHUNKS_TO_SCAN: u32 = 200;
+/// Groups, and chunks in each, looked at for a run that is long enough but holds no chunk of its
+/// order: luck, so not much is spent on it (together as much as the kernel's `mb_max_to_scan`).
+const STRADDLING_TO_SCAN: (u32, u32) = (6, 32);
 
 /// What is known of one group.
 #[derive(Debug, Default)]
@@ -302,7 +305,7 @@ impl Allocator {
         }
         if !long && order > 0 {
             walk.orders = (order.saturating_sub(2), order - 1);
-            walk.groups_max = GROUPS_TO_SCAN;
+            (walk.groups_max, walk.chunks_max) = STRADDLING_TO_SCAN;
             if let Some(found) = self.walk(bitmaps, &walk, goal)? {
                 return Ok(found);
             }
@@ -310,7 +313,7 @@ impl Allocator {
         // Less. A chunk of order o promises 2^o blocks: no run shorter than that is taken before
         // all groups of that order have been asked. Where the chunk alone is not enough, every run
         // has to be measured, as far down as one long enough may be made of.
-        walk.groups_max = u32::MAX;
+        (walk.groups_max, walk.chunks_max) = (u32::MAX, CHUNKS_TO_SCAN);
         let lowest = min.ilog2().saturating_sub(1);
         for order in (lowest..=order).rev() {
             walk.orders = (order, order_max);
