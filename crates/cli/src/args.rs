@@ -14,6 +14,7 @@ Examples:
   uext4 get disk.img /home ./home       copy a directory out
   uext4 tar disk.img > disk.tar         all of it, with xattrs, hard links and holes
   uext4 build ./rootfs -o disk.img      an image from a directory or a tar
+  uext4 mkfs disk.img 1G                an empty file system, as mke2fs would make it
   uext4 check disk.img                  is it sound?
 
 Exit codes:
@@ -23,6 +24,7 @@ Exit codes:
   4  the image is damaged, or the archive it should be made of
   8  could not: no such image, no permission, no space, I/O error, unsupported feature";
 
+/// Ext2, ext3 and ext4 images: make, list, read, export, describe and check them, without root
 ///
 /// Images are raw files, partitioned disks or block devices. They are opened for reading only
 /// except by mkfs and build; a journal that needs recovery is replayed in memory, and the image

@@ -1,6 +1,6 @@
 //! A file's extents: runs of blocks that are adjacent in the file and on the device.
 
-use uext4::{Error, Filesystem, Inode, MapState, Mapping};
+use uext4::{Damage, Error, Filesystem, Inode, MapState, Mapping};
 use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
@@ -39,13 +39,23 @@ pub fn each_run(fs: &Filesystem, inode: &Inode, mut each: impl FnMut(Run)) -> Re
         return Ok(());
     }
     let mut open: Option<Run> = None;
-    let mut at = 0;
+    let (mut at, mut mapped) = (0, 0u64);
+    let blocks_count = fs.geometry().blocks_count;
     while at < u32::MAX {
         let mapping = fs.map(inode, Lblk(at), u32::MAX - at)?;
         at = mapping.lblk.0.saturating_add(mapping.len.max(1));
         let Some(run) = run_of(&mapping) else {
             continue;
         };
+        mapped += run.len;
+        if mapped > blocks_count {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino: inode.ino,
+                field: "mapped blocks",
+                value: mapped,
+                why: "more than the file system has",
+            }));
+        }
         match &mut open {
             Some(last) if joins(last, &run) => last.len += run.len,
             _ => {
