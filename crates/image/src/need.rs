@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use uext4::{FileFootprint, Footprint};
 use uext4_mkfs::Layout;
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::FileType;
 
 use crate::error::{Error, path_buf};
@@ -52,14 +53,15 @@ impl<'a> Counted<'a> {
             blocks_per_group: geometry.blocks_per_group.get(),
             features: geometry.features,
         };
-        match self.last {
-            Some((last, need)) if last == shape => Ok(need),
-            _ => {
-                let need = self.count(layout)?;
-                self.last = Some((shape, need));
-                Ok(need)
-            }
-        }
+        let need = match self.last {
+            Some((last, need)) if last == shape => need,
+            _ => self.count(layout)?,
+        };
+        self.last = Some((shape, need));
+        Ok(Need {
+            slack: slack(layout),
+            ..need
+        })
     }
 
     fn count(&self, layout: &Layout) -> Result<Need, Error> {
@@ -98,6 +100,26 @@ impl<'a> Counted<'a> {
         }
         Ok(need)
     }
+}
+
+/// Blocks that extent trees may take beyond what is counted. The count has each file broken once more
+/// than its size makes necessary. Blocks are given out in one stream, so that each run of free blocks
+/// ends but once, and the file it ends in may have been broken before.
+fn slack(layout: &Layout) -> u64 {
+    if !layout
+        .geometry
+        .features
+        .incompat
+        .contains(Incompat::EXTENTS)
+    {
+        return 0;
+    }
+    let (mut runs, mut at) = (0, u64::from(layout.geometry.first_data_block));
+    for used in layout.used_runs() {
+        runs += u64::from(used.start > at);
+        at = used.start + used.len;
+    }
+    runs + u64::from(at < layout.geometry.blocks_count)
 }
 
 /// The entry for a directory that mkfs makes.

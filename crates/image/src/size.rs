@@ -33,6 +33,8 @@ pub enum Size {
 pub struct Need {
     /// Blocks.
     pub blocks: u64,
+    /// Blocks that it may take beside those, depending on where things come to lie.
+    pub slack: u64,
     /// Inodes.
     pub inodes: u64,
 }
@@ -212,7 +214,8 @@ fn search(
     for _ in 0..LAYOUTS_MAX {
         let layout = search.first_possible(blocks)?;
         let need = needs(&layout)?;
-        let wanted = need.blocks.saturating_add(spare(&layout));
+        let sure = need.blocks.saturating_add(need.slack);
+        let wanted = sure.saturating_add(spare(&layout));
         let missing = wanted.saturating_sub(layout.free_blocks());
         if missing > 0 {
             let have = layout.geometry.blocks_count;

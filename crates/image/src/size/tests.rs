@@ -11,7 +11,13 @@ fn options() -> Options {
 }
 
 fn need(blocks: u64, inodes: u64) -> impl FnMut(&Layout) -> Result<Need, Error> {
-    move |_| Ok(Need { blocks, inodes })
+    move |_| {
+        Ok(Need {
+            blocks,
+            slack: 0,
+            inodes,
+        })
+    }
 }
 
 fn chosen(options: &Options, size: Size, blocks: u64, inodes: u64) -> Layout {

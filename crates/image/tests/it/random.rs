@@ -46,8 +46,9 @@ fn archive(name: &str, kind: &Kind, tar: &mut Vec<u8>) {
     match kind {
         Kind::Directory(entries) => {
             member(tar, b'5', name, b"", "x");
-            for (inner, kind) in entries {
-                archive(&format!("{name}/{inner}"), kind, tar);
+            for (i, (inner, kind)) in entries.iter().enumerate() {
+                // No name twice: what comes again replaces, or cannot.
+                archive(&format!("{name}/{i}{inner}"), kind, tar);
             }
         }
         Kind::File(size) => member(tar, b'0', name, &vec![1; *size as usize], "x"),
@@ -99,7 +100,8 @@ fn block(tar: &mut Vec<u8>, kind: u8, data: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 24 } else { 200 }))]
+    // Each case is a file system: a tenth of the usual number.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 10))]
 
     #[test]
     fn the_smallest_size_is_enough(
@@ -122,6 +124,8 @@ proptest! {
         let report = build(&Source::TarFile(archive), &image, &options, &()).unwrap();
         assert_clean(&image);
         let spare = report.summary.free_blocks;
-        prop_assert!(spare <= 60, "{spare} blocks too many of {}", report.summary.blocks);
+        // A short last group is left out; the blocks for it must hold an inode table and fifty more.
+        let tables = u64::from(report.summary.inodes) * 256 / u64::from(report.block_size);
+        prop_assert!(spare <= 64 + tables, "{spare} too many of {}", report.summary.blocks);
     }
 }
