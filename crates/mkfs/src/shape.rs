@@ -193,7 +193,7 @@ fn inodes_per_group(params: &Parameters, groups: u32, blocks: u64) -> Result<Opt
 fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> Result<(), Error> {
     let most = params.block_size.bytes() / 4;
     let asked = match options.extended.resize {
-        Some(size) => reserve_for(params, size_in_blocks(size, params.block_size))?,
+        Some(size) => reserve_for(params, options, size_in_blocks(size, params.block_size))?,
         None => 0,
     };
     if asked > 0 {
@@ -216,8 +216,7 @@ fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> R
         counts.reserved_gdt = gdt.saturating_sub(counts.gdt_blocks).min(most);
     }
     let old_style = !counts.features.incompat.contains(Incompat::META_BG);
-    let clusters = counts.blocks_per_group >> params.cluster_bits;
-    if old_style && counts.gdt_blocks + counts.reserved_gdt > clusters / 4 * 3 {
+    if old_style && counts.gdt_blocks + counts.reserved_gdt > counts.blocks_per_group / 4 * 3 {
         // Copies of so many descriptors would leave too little of the groups that hold them.
         counts.features.incompat |= Incompat::META_BG;
         counts.features.compat.remove(Compat::RESIZE_INODE);
@@ -227,7 +226,7 @@ fn reserve_gdt(params: &Parameters, options: &Options, counts: &mut Counts) -> R
 }
 
 /// Descriptor blocks more than now that `target` blocks need; 0 where the last one has room enough.
-fn reserve_for(params: &Parameters, target: u64) -> Result<u32, Error> {
+fn reserve_for(params: &Parameters, options: &Options, target: u64) -> Result<u32, Error> {
     if target <= params.blocks || target > u64::from(u32::MAX) {
         return Err(Error::Option {
             flag: "-E resize",
@@ -235,8 +234,11 @@ fn reserve_for(params: &Parameters, target: u64) -> Result<u32, Error> {
             why: "not more than the file system has, or not below 2^32",
         });
     }
+    let whole_bitmap = 8 * params.block_size.bytes();
+    let per_group = options.blocks_per_group.unwrap_or(whole_bitmap);
     let gdt = |blocks: u64| {
-        let groups = blocks.div_ceil(params.blocks_per_group.into());
+        // OK to divide: a size of groups that was said was checked.
+        let groups = blocks.div_ceil(per_group.into());
         groups.div_ceil(descs_per_block(params).into())
     };
     // Both are below 2^32.
