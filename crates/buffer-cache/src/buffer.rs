@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 use uext4_ondisk::Pblk;
 
-use crate::VerifyTag;
 use crate::shard::DirtySet;
+use crate::{Seal, VerifyTag};
 
 /// Stands for the data of a block that has not come in.
 static NO_DATA: LazyLock<Arc<[u8]>> = LazyLock::new(|| Arc::from([]));
@@ -34,6 +34,10 @@ pub(crate) struct State {
     /// `data` differs from the device.
     pub(crate) dirty: bool,
     pub(crate) verified: Option<VerifyTag>,
+    /// What its journal must do to the content before it is written, from the last pinned change.
+    seal: Option<Seal>,
+    /// The transaction that changed the block last; 0 if none ever did.
+    claimed_by: u64,
 }
 
 impl Inner {
@@ -48,6 +52,8 @@ impl Inner {
                 uptodate: false,
                 dirty: false,
                 verified: None,
+                seal: None,
+                claimed_by: 0,
             }),
         }
     }
@@ -105,6 +111,39 @@ impl Buffer {
         let result = f(Arc::make_mut(&mut state.data));
         self.0.set_dirty(&mut state);
         result
+    }
+
+    /// Changes the content on behalf of transaction `tid` (not 0), without marking it dirty: who
+    /// calls keeps a clone of this buffer, and with it the block in the cache, until the change is
+    /// home. Tells whether this is the transaction's first change of the block, and what `f` did.
+    ///
+    /// The block counts as verified under `tag` from here on; its checksum may be wrong until
+    /// [`Buffer::sealed`] is called. Locking as for [`Buffer::modify`].
+    pub fn modify_pinned<R>(
+        &self,
+        tid: u64,
+        tag: VerifyTag,
+        seal: Seal,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> (bool, R) {
+        let mut state = self.0.state.lock();
+        let result = f(Arc::make_mut(&mut state.data));
+        state.uptodate = true;
+        state.verified = Some(tag);
+        state.seal = Some(seal);
+        let first = state.claimed_by != tid;
+        state.claimed_by = tid;
+        (first, result)
+    }
+
+    /// Lets `seal` put the checksum into a block that was changed by [`Buffer::modify_pinned`], and
+    /// gives the content that is to be written.
+    pub fn sealed(&self, seal: impl FnOnce(Seal, &mut [u8])) -> Arc<[u8]> {
+        let mut state = self.0.state.lock();
+        if let Some(how) = state.seal.take() {
+            seal(how, Arc::make_mut(&mut state.data));
+        }
+        Arc::clone(&state.data)
     }
 
     /// Whether the block was changed since it was last written.

@@ -126,6 +126,20 @@ impl BufferCache {
         Buffer(inner)
     }
 
+    /// A block whose old content does not matter: nothing is read, it is all zero, and not dirty.
+    /// For who is going to call [`Buffer::modify_pinned`].
+    pub fn getblk_new(&self, block: Pblk) -> Buffer {
+        let inner = self.getblk(block);
+        let zeroes = zeroed(self.block_size);
+        let mut state = inner.state.lock();
+        inner.clear_dirty(&mut state);
+        state.data = zeroes;
+        state.uptodate = true;
+        state.verified = None;
+        drop(state);
+        Buffer(inner)
+    }
+
     /// Brings in what is missing of `count` blocks from `start`, unverified, with one request for
     /// each run of missing blocks. Errors are left to the `bread` that needs the block.
     ///

@@ -34,7 +34,9 @@
 //!    destroys it in the same step (`Arc::try_unwrap`). The LRU keeps no memory alive, and a
 //!    dropped cache leaves at most 64 empty handles in each thread that used it.
 //! 2. Dropping all clean, unpinned blocks at any moment changes no answer.
-//! 3. Dirty blocks reach the device only in [`BufferCache::write_dirty`]. A block is clean again
+//! 3. A block changed under a journal ([`Buffer::modify_pinned`]) is not dirty; the journal pins it
+//!    until it wrote it home.
+//! 4. Dirty blocks reach the device only in [`BufferCache::write_dirty`]. A block is clean again
 //!    only after its write succeeded and only if it was not changed meanwhile.
 //!
 //! # Units and bounds
@@ -111,6 +113,18 @@ impl Default for Options {
 /// depends on that. Any number the caller likes, as long as different meanings get different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VerifyTag(pub u64);
+
+/// What has to be done to a block before it is written, in the words of whoever owns it: the kind of
+/// structure and whose it is. The cache only keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seal {
+    /// Kind of structure.
+    pub kind: u32,
+    /// Whose it is, an inode or a group.
+    pub owner: u32,
+    /// The owner's generation, where it has one.
+    pub generation: u32,
+}
 
 /// Why a block could not be had, or not be written.
 #[derive(Debug, thiserror::Error)]

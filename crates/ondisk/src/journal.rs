@@ -5,6 +5,8 @@
 //! ```
 //! Sequence numbers wrap; the log is a ring from `s_first` to [`JournalSuperblock::log_end`].
 
+mod encode;
+
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 
@@ -17,6 +19,7 @@ use crate::checksum::crc32_be;
 use crate::checksum::crc32c;
 use crate::damage::Damage;
 use crate::units::Pblk;
+pub use encode::{Descriptor, commit_block, needs_escape, revoke_block, revoke_capacity};
 
 /// `h_magic` of every journal block that is not data.
 pub const JBD2_MAGIC: u32 = 0xC03B_3998;

@@ -1,0 +1,269 @@
+//! Journal blocks as they are written: descriptors, revokes, commits.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::{U16, U32, U64};
+
+use super::{
+    BlockTag, BlockTag3, BlockTail, BlockType, CommitBlock, JBD2_CRC32_CHKSUM, JBD2_CRC32C_CHKSUM,
+    JBD2_MAGIC, JOURNAL_HEADER_LEN, JournalCompat, JournalHeader, JournalIncompat,
+    JournalSuperblock, RevokeHeader, TagFlags, tag_checksum,
+};
+use crate::checksum::crc32c;
+use crate::units::Pblk;
+
+/// Length of the UUID behind the first tag of a descriptor.
+const UUID_LEN: usize = 16;
+
+/// A descriptor block while it takes up tags.
+#[derive(Clone, Debug)]
+pub struct Descriptor<'a> {
+    sb: &'a JournalSuperblock,
+    sequence: u32,
+    block: Vec<u8>,
+    /// Offset of the next tag.
+    next: usize,
+    /// Offset of the tag before it.
+    last: Option<usize>,
+}
+
+impl<'a> Descriptor<'a> {
+    /// An empty descriptor of transaction `sequence`, `block_size` bytes long.
+    pub fn new(sb: &'a JournalSuperblock, sequence: u32, block_size: usize) -> Self {
+        let header = JournalHeader::new(BlockType::Descriptor, sequence);
+        let mut block = vec![0; block_size];
+        block[..JOURNAL_HEADER_LEN].copy_from_slice(header.as_bytes());
+        Self {
+            sb,
+            sequence,
+            block,
+            next: JOURNAL_HEADER_LEN,
+            last: None,
+        }
+    }
+
+    /// Most tags a descriptor of `block_size` bytes has room for.
+    pub fn capacity(sb: &JournalSuperblock, block_size: usize) -> usize {
+        block_size.saturating_sub(JOURNAL_HEADER_LEN + sb.tail_len() + UUID_LEN) / sb.tag_len()
+    }
+
+    /// Whether another tag fits.
+    pub fn has_room(&self) -> bool {
+        let uuid = if self.last.is_none() { UUID_LEN } else { 0 };
+        self.next + self.sb.tag_len() + uuid + self.sb.tail_len() <= self.block.len()
+    }
+
+    /// Adds the tag of a block, of which there must be room. `data` is the block as it will lie in
+    /// the log: with its first four bytes zeroed if `escaped`.
+    pub fn push(&mut self, home: Pblk, data: &[u8], escaped: bool) {
+        let mut flags = TagFlags::empty();
+        flags.set(TagFlags::ESCAPE, escaped);
+        flags.set(TagFlags::SAME_UUID, self.last.is_some());
+        let sum = match self.sb.checksum_version() {
+            0 | 1 => 0,
+            _ => tag_checksum(self.sb, self.sequence, data),
+        };
+        let wide = self.sb.incompat().contains(JournalIncompat::BIT64);
+        let high = if wide { (home.0 >> 32) as u32 } else { 0 };
+        let low = home.0 as u32;
+        let tag_len = self.sb.tag_len();
+        let to = &mut self.block[self.next..self.next + tag_len];
+        if self.sb.incompat().contains(JournalIncompat::CSUM_V3) {
+            let tag = BlockTag3 {
+                t_blocknr: low.into(),
+                t_flags: u32::from(flags.bits()).into(),
+                t_blocknr_high: high.into(),
+                t_checksum: sum.into(),
+            };
+            to.copy_from_slice(tag.as_bytes());
+        } else {
+            let tag = BlockTag {
+                t_blocknr: low.into(),
+                t_checksum: U16::new(sum as u16),
+                t_flags: flags.bits().into(),
+                t_blocknr_high: high.into(),
+            };
+            let len = tag_len.min(size_of::<BlockTag>());
+            to[..len].copy_from_slice(&tag.as_bytes()[..len]);
+        }
+        self.next += tag_len;
+        if self.last.is_none() {
+            self.block[self.next..self.next + UUID_LEN].copy_from_slice(&self.sb.s_uuid);
+            self.next += UUID_LEN;
+            self.last = Some(JOURNAL_HEADER_LEN);
+        } else {
+            self.last = Some(self.next - tag_len);
+        }
+    }
+
+    /// The block, its last tag marked and summed.
+    pub fn finish(mut self) -> Vec<u8> {
+        if let Some(last) = self.last {
+            // Both kinds of tag keep these flags in byte 7.
+            let at = last + offset_of!(BlockTag, t_flags) + 1;
+            self.block[at] |= TagFlags::LAST_TAG.bits() as u8;
+        }
+        put_tail(&mut self.block, self.sb);
+        self.block
+    }
+}
+
+/// Sums a descriptor or revoke block.
+fn put_tail(block: &mut [u8], sb: &JournalSuperblock) {
+    if sb.tail_len() == 0 {
+        return;
+    }
+    let at = block.len() - size_of::<BlockTail>();
+    block[at..].fill(0);
+    let sum = crc32c(sb.csum_seed(), block);
+    block[at..].copy_from_slice(&U32::new(sum).to_bytes());
+}
+
+/// How many block numbers a revoke block of `block_size` bytes has room for.
+pub fn revoke_capacity(sb: &JournalSuperblock, block_size: usize) -> usize {
+    let room = block_size.saturating_sub(size_of::<RevokeHeader>() + sb.tail_len());
+    room / revoke_len(sb)
+}
+
+fn revoke_len(sb: &JournalSuperblock) -> usize {
+    if sb.incompat().contains(JournalIncompat::BIT64) {
+        8
+    } else {
+        4
+    }
+}
+
+/// A revoke block of transaction `sequence` that names `blocks`, at most [`revoke_capacity`] of
+/// them.
+pub fn revoke_block(
+    sb: &JournalSuperblock,
+    sequence: u32,
+    block_size: usize,
+    blocks: &[Pblk],
+) -> Vec<u8> {
+    let mut block = vec![0; block_size];
+    let len = revoke_len(sb);
+    let head = size_of::<RevokeHeader>();
+    let header = RevokeHeader {
+        r_header: JournalHeader::new(BlockType::Revoke, sequence),
+        r_count: ((head + blocks.len() * len) as u32).into(),
+    };
+    block[..head].copy_from_slice(header.as_bytes());
+    for (to, from) in block[head..].chunks_exact_mut(len).zip(blocks) {
+        if len == 8 {
+            to.copy_from_slice(&U64::new(from.0).to_bytes());
+        } else {
+            to.copy_from_slice(&U32::new(from.0 as u32).to_bytes());
+        }
+    }
+    put_tail(&mut block, sb);
+    block
+}
+
+/// The commit block of transaction `sequence`. `data_sum` is the v1 sum of what was written before
+/// it ([`CommitSumV1::Crc32`](super::CommitSumV1)); it is used only where the journal asks for it.
+pub fn commit_block(
+    sb: &JournalSuperblock,
+    sequence: u32,
+    block_size: usize,
+    (sec, nsec): (i64, u32),
+    data_sum: u32,
+) -> Vec<u8> {
+    let mut commit = CommitBlock {
+        h_header: JournalHeader::new(BlockType::Commit, sequence),
+        h_chksum_type: 0,
+        h_chksum_size: 0,
+        h_padding: [0; 2],
+        h_chksum: [U32::ZERO; 8],
+        h_commit_sec: sec.cast_unsigned().into(),
+        h_commit_nsec: nsec.into(),
+    };
+    if sb.compat().contains(JournalCompat::CHECKSUM) {
+        commit.h_chksum_type = JBD2_CRC32_CHKSUM;
+        commit.h_chksum_size = 4;
+        commit.h_chksum[0] = data_sum.into();
+    }
+    let mut block = vec![0; block_size];
+    block[..size_of::<CommitBlock>()].copy_from_slice(commit.as_bytes());
+    if sb.checksum_version() >= 2 {
+        let at = offset_of!(CommitBlock, h_chksum);
+        let sum = crc32c(sb.csum_seed(), &block);
+        block[at..at + 4].copy_from_slice(&U32::new(sum).to_bytes());
+    }
+    block
+}
+
+impl JournalSuperblock {
+    /// Puts the checksum in, where the journal has one.
+    pub fn update_checksum(&mut self) {
+        if self.checksum_version() >= 2 {
+            self.s_checksum_type = JBD2_CRC32C_CHKSUM;
+            self.s_checksum = self.checksum().into();
+        }
+    }
+}
+
+/// Whether a block must be escaped: it begins as a journal block would.
+pub fn needs_escape(data: &[u8]) -> bool {
+    data.get(..4) == Some(&U32::new(JBD2_MAGIC).to_bytes()[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{commit_matches, parse_revokes, parse_tags, tail_matches};
+    use super::*;
+
+    fn journals() -> impl Iterator<Item = JournalSuperblock> {
+        let kinds = [
+            JournalIncompat::empty(),
+            JournalIncompat::CSUM_V2,
+            JournalIncompat::CSUM_V3,
+        ];
+        kinds.into_iter().flat_map(|kind| {
+            [JournalIncompat::empty(), JournalIncompat::BIT64].map(|wide| {
+                let mut sb = JournalSuperblock::zeroed();
+                sb.s_header = JournalHeader::new(BlockType::SuperblockV2, 0);
+                sb.s_feature_incompat = (kind | wide | JournalIncompat::REVOKE).bits().into();
+                sb.s_checksum_type = JBD2_CRC32C_CHKSUM;
+                sb.s_uuid = *b"sixteen bytes...";
+                sb
+            })
+        })
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for sb in journals() {
+            let wide = sb.incompat().contains(JournalIncompat::BIT64);
+            let high = if wide { 7 << 32 } else { 0 };
+            for len in [1024, 4096] {
+                let mut descriptor = Descriptor::new(&sb, 9, len);
+                let mut homes = Vec::new();
+                while descriptor.has_room() {
+                    let home = Pblk(high + homes.len() as u64);
+                    descriptor.push(home, &[homes.len() as u8; 64], homes.len() == 1);
+                    homes.push(home);
+                }
+                assert_eq!(homes.len(), Descriptor::capacity(&sb, len));
+                let block = descriptor.finish();
+                assert!(tail_matches(&block, &sb));
+                let tags = parse_tags(&block, &sb);
+                assert_eq!(tags.iter().map(|t| t.block).collect::<Vec<_>>(), homes);
+                assert!(tags[1].flags.contains(TagFlags::ESCAPE));
+                assert!(!tags[2].flags.contains(TagFlags::ESCAPE));
+                if sb.checksum_version() > 1 {
+                    assert_eq!(tags[2].checksum, tag_checksum(&sb, 9, &[2; 64]));
+                }
+                homes.truncate(revoke_capacity(&sb, len));
+                let block = revoke_block(&sb, 9, len, &homes);
+                assert!(tail_matches(&block, &sb));
+                assert_eq!(parse_revokes(&block, &sb, 0).unwrap(), homes);
+                let block = commit_block(&sb, 9, len, (1 << 33, 5), 0);
+                assert!(commit_matches(&block, &sb));
+                let (kind, sequence) = JournalHeader::parse(&block).unwrap();
+                assert_eq!((kind, sequence), (BlockType::Commit, 9));
+            }
+        }
+    }
+}
