@@ -27,6 +27,7 @@ mod size;
 mod source;
 #[cfg(test)]
 mod tests;
+mod unflushed;
 mod xattrs;
 
 pub use build::{BuildOptions, Report, build};

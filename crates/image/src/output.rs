@@ -17,6 +17,7 @@ use tempfile::{Builder, TempPath};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::error::Error;
+use crate::unflushed::Unflushed;
 
 /// Where an image goes, looked at but not touched.
 #[derive(Debug)]
@@ -166,9 +167,13 @@ fn hidden_name<R>(
 }
 
 impl Draft {
-    /// Where to write.
+    /// Where to write. What is written to a file is durable only after [`Draft::finish`].
     pub fn device(&self) -> Arc<dyn BlockDevice> {
-        Arc::<FileDevice>::clone(&self.device)
+        let device = Arc::clone(&self.device);
+        match self.being {
+            Being::InPlace => device,
+            Being::Unnamed(_) | Being::Named(_) => Arc::new(Unflushed(device)),
+        }
     }
 
     /// Makes what was written durable, and gives it its name.

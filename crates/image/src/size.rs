@@ -53,6 +53,8 @@ const AUTO_FREE: u64 = 16 << 20;
 const AUTO_UNIT: u64 = 1 << 20;
 /// Inodes no file can have: ten reserved ones, and that of lost+found.
 const INODES_TAKEN: u64 = 11;
+/// Blocks that the last group has free when it is made.
+const LAST_GROUP_FREE: u64 = 50;
 /// More layouts than any search needs.
 const LAYOUTS_MAX: u32 = 10_000;
 
@@ -76,13 +78,7 @@ pub fn choose(
             let spare = |layout: &Layout| free_for_users(layout, bytes);
             search(&with_defaults(options), None, &spare, needs)?
         }
-        // The search asks for more inodes when it sees how many are needed.
-        Size::Min => search(
-            &with_defaults(options),
-            Some(INODES_TAKEN + 1),
-            &|_| 0,
-            needs,
-        )?,
+        Size::Min => smallest(&with_defaults(options), needs)?,
         Size::Auto => auto(&with_defaults(options), needs)?,
     };
     match device_len {
@@ -168,6 +164,27 @@ fn free_for_users(layout: &Layout, bytes: u64) -> u64 {
     wanted
         .saturating_add(layout.superblock.reserved_blocks_count())
         .saturating_add(kept)
+}
+
+/// As small as can be. The search asks for more inodes when it sees how many are needed.
+fn smallest(options: &Options, needs: Needs<'_>) -> Result<Layout, Error> {
+    let inodes = Some(INODES_TAKEN + 1);
+    let layout = search(options, inodes, &|_| 0, needs)?;
+    let need = needs(&layout)?;
+    let (blocks, groups) = (layout.geometry.blocks_count, layout.groups.len() as u64);
+    let spare = layout.free_blocks().saturating_sub(need.blocks);
+    if spare <= blocks / 4 || groups == 1 || options.blocks_per_group.is_some() {
+        return Ok(layout);
+    }
+    // So many inodes for so few blocks that whole groups are there for their inode tables only:
+    // smaller groups, as many.
+    let per_group = (blocks - spare).div_ceil(groups) + need.slack + LAST_GROUP_FREE;
+    let mut options = options.clone();
+    options.blocks_per_group = u32::try_from(per_group.next_multiple_of(8).max(256)).ok();
+    match search(&options, inodes, &|_| 0, needs) {
+        Ok(other) if other.geometry.blocks_count < blocks => Ok(other),
+        _ => Ok(layout),
+    }
 }
 
 fn auto(options: &Options, needs: Needs<'_>) -> Result<Layout, Error> {
@@ -267,7 +284,11 @@ impl Search<'_> {
 
     /// The fewest blocks, more than `blocks`, of which more than `used` are used.
     fn next_group(&self, blocks: u64, used: u64) -> Result<u64, Error> {
-        let is_more = |blocks| Ok(self.layout(blocks)?.geometry.blocks_count > used);
+        let is_more = |blocks| match self.layout(blocks) {
+            Ok(layout) => Ok(layout.geometry.blocks_count > used),
+            Err(e) if is_about_size(&e) => Ok(false),
+            Err(e) => Err(e.into()),
+        };
         first(blocks, is_more)
     }
 

@@ -88,6 +88,15 @@ fn exact_sizes_are_taken_as_they_are() {
 }
 
 #[test]
+fn inodes_without_blocks_do_not_make_it_huge() {
+    let layout = chosen(&options(), Size::Min, 30_000, 1_000_000);
+    assert!(u64::from(layout.free_inodes()) >= 1_000_000 && layout.free_blocks() >= 30_000);
+    // The inode tables alone are 62,500 blocks, a journal 4,096.
+    let blocks = layout.geometry.blocks_count;
+    assert!(blocks < 115_000, "{blocks} blocks");
+}
+
+#[test]
 fn a_tenth_more_in_whole_mebibytes() {
     let small = chosen(&options(), Size::Auto, 10, 10);
     assert!(small.free_blocks() >= 10 + (16 << 20) / 4096);
