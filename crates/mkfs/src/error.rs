@@ -42,13 +42,15 @@ pub enum Error {
         /// What does not fit.
         what: &'static str,
     },
-    /// More blocks than block numbers.
-    #[error("{blocks} blocks of {block_size} bytes need the 64bit feature or larger blocks")]
+    /// More blocks than there are numbers for, or groups than this implementation takes on.
+    #[error("{blocks} blocks of {block_size} bytes are too many: {why}")]
     TooLarge {
         /// Blocks there would be.
         blocks: u64,
         /// Bytes of a block.
         block_size: u32,
+        /// What would help.
+        why: &'static str,
     },
     /// The size asked for is larger than the device.
     #[error("the file system needs {need} bytes, the device has {have}")]

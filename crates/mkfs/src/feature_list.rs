@@ -14,7 +14,7 @@ pub enum FeatureEdit {
 }
 
 /// What can be set at creation; everything else in the feature table comes and goes by itself.
-const SETTABLE: Features = Features {
+pub(crate) const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::RESIZE_INODE)
         .union(Compat::DIR_INDEX)

@@ -47,10 +47,17 @@ impl FileMap {
         }
     }
 
-    /// Blocks the inode owns, in whole clusters.
+    /// Blocks the inode owns, in whole clusters: runs that meet within one share it.
     pub fn blocks(&self, plan: &Plan) -> u64 {
-        let data = self.runs.iter().map(|run| plan.whole_clusters(run.len));
-        data.sum::<u64>() + self.meta_blocks * plan.whole_clusters(1)
+        let bits = plan.geometry.cluster_bits;
+        let mut clusters = 0;
+        let mut last = None;
+        for run in &self.runs {
+            let (first, end) = (run.start >> bits, (run.end() - 1) >> bits);
+            clusters += end - first + u64::from(last != Some(first));
+            last = Some(end);
+        }
+        (clusters + self.meta_blocks) << bits
     }
 
     /// The blocks one by one, in logical order.

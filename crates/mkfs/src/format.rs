@@ -16,6 +16,10 @@ use crate::layout::Layout;
 
 /// Bytes collected before they are written.
 const BATCH_LEN: usize = 8 << 20;
+/// Bytes at the start where partition tables and other file systems are looked for.
+const HEAD_LEN: u64 = 4096;
+/// Bytes at the end where RAID members are looked for.
+const TAIL_LEN: u64 = 64 << 10;
 /// Bytes of a superblock.
 const SUPERBLOCK_LEN: usize = size_of::<SuperBlock>();
 
@@ -108,37 +112,46 @@ fn offset(layout: &Layout, block: Pblk) -> u64 {
     block.0 << layout.geometry.block_size.log2()
 }
 
-/// Makes what must read as zeroes do so, and the old superblock go.
+/// Makes what must read as zeroes do so. What was recognised on the device before goes first, and is
+/// gone for good before anything else is written.
 fn clear(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
-    let geometry = &layout.geometry;
+    if layout.zeroing.assumed {
+        return Ok(());
+    }
+    let len = layout.len_bytes();
     if layout.zeroing.discard {
-        batch.device.discard(0, layout.len_bytes())?;
-        // Else a cut could leave an old superblock over the new bitmaps and tables.
+        batch.device.discard(0, len)?;
         batch.device.flush()?;
         return Ok(());
     }
-    let tables = layout.zeroing.tables || layout.zeroing.used_tables;
-    if !tables && !layout.zeroing.journal {
-        return Ok(());
-    }
-    // The boot block and whatever was recognised there before go first.
-    let head = 4096.min(layout.len_bytes());
-    batch.put_zeroes(0, head)?;
+    let tail = TAIL_LEN.min(len);
+    batch.put_zeroes(0, HEAD_LEN.min(len))?;
+    batch.put_zeroes(len - tail, tail)?;
     batch.write()?;
     batch.device.flush()?;
-    for desc in layout.groups.iter().filter(|_| tables) {
-        let inodes = if layout.zeroing.tables {
-            geometry.inodes_per_group.get()
+    zero_tables(layout, batch)?;
+    if layout.zeroing.journal {
+        for run in &layout.journal {
+            let bytes = run.len << layout.geometry.block_size.log2();
+            batch.put_zeroes(offset(layout, Pblk(run.start)), bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes zeroes over inode tables: all of them, or only what is in use.
+fn zero_tables(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
+    let geometry = &layout.geometry;
+    for desc in &layout.groups {
+        let lazy = if layout.zeroing.lazy_tables {
+            desc.itable_unused
         } else {
-            geometry.inodes_per_group.get() - desc.itable_unused
+            0
         };
+        let inodes = geometry.inodes_per_group.get() - lazy;
         let bytes = u64::from(inodes) * u64::from(geometry.inode_size);
         let whole = geometry.block_size.blocks_for(bytes) << geometry.block_size.log2();
         batch.put_zeroes(offset(layout, desc.inode_table), whole)?;
-    }
-    for run in layout.journal.iter().filter(|_| layout.zeroing.journal) {
-        let len = run.len << geometry.block_size.log2();
-        batch.put_zeroes(offset(layout, Pblk(run.start)), len)?;
     }
     Ok(())
 }

@@ -40,13 +40,13 @@ pub struct Layout {
 /// How blocks that must read as zeroes come to do so.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zeroing {
+    /// They do so already.
+    pub assumed: bool,
     /// The device is discarded as a whole.
     pub discard: bool,
-    /// Inode tables are written with zeroes to their end.
-    pub tables: bool,
-    /// The used part of inode tables is written with zeroes.
-    pub used_tables: bool,
-    /// The journal is written with zeroes.
+    /// Else: what is not used yet of the inode tables is left to the kernel.
+    pub lazy_tables: bool,
+    /// Else: the journal is written with zeroes.
     pub journal: bool,
 }
 
@@ -132,15 +132,12 @@ fn files(plan: &mut Plan, options: &Options) -> Result<(), Error> {
 }
 
 fn zeroing(plan: &Plan, options: &Options) -> Zeroing {
-    let zeroed = options.tables_read_as_zeroes();
     let lazy_possible = plan.geometry.desc_checksum != DescChecksum::None;
-    let lazy = lazy_possible && options.extended.lazy_itable_init;
-    let known = options.assume_zeroed || options.extended.assume_storage_prezeroed;
     Zeroing {
-        discard: options.extended.discard && !known,
-        tables: !zeroed && !lazy,
-        used_tables: !zeroed && lazy,
-        journal: !zeroed && !options.extended.lazy_journal_init,
+        assumed: options.assume_zeroed || options.extended.assume_storage_prezeroed,
+        discard: options.extended.discard,
+        lazy_tables: lazy_possible && options.extended.lazy_itable_init,
+        journal: !options.extended.lazy_journal_init,
     }
 }
 
@@ -246,4 +243,86 @@ fn kbytes_written(plan: &Plan) -> u64 {
     let inode_blocks = plan.geometry.block_size.blocks_for(inodes);
     let blocks = (bitmaps + supers + plan.blocks.len()) as u64 + copies + inode_blocks;
     blocks << (plan.geometry.block_size.log2() - 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FsType;
+    use crate::feature_list::parse_features;
+
+    fn options() -> Options {
+        Options::new([7; 16], [9; 16], 1_700_000_000)
+    }
+
+    #[test]
+    fn one_gibibyte() {
+        let layout = layout(&options(), 1 << 30).unwrap();
+        assert_eq!(layout.superblock.blocks_count(), 262_144);
+        assert_eq!(layout.superblock.reserved_blocks_count(), 13_107);
+        assert_eq!(layout.free_blocks(), 249_189);
+        assert_eq!(layout.overhead_blocks(), 262_144 - 249_189);
+        assert_eq!(layout.free_inodes(), 65_525);
+        let run = Run {
+            start: 131_072,
+            len: 8192,
+        };
+        assert_eq!(layout.journal, [run]);
+        assert_eq!(layout.groups[7].inode_table, Pblk(3729));
+        let free: u64 = layout
+            .groups
+            .iter()
+            .map(|g| u64::from(g.free_clusters))
+            .sum();
+        assert_eq!(free, layout.free_blocks());
+    }
+
+    #[test]
+    fn floppy_and_smaller() {
+        for fs_type in [FsType::Ext2, FsType::Ext4] {
+            let options = Options {
+                fs_type,
+                ..options()
+            };
+            assert!(layout(&options, 64 << 10).is_ok());
+            for len in [0, 1024, 4096, 8192] {
+                let err = layout(&options, len).unwrap_err();
+                let small = matches!(err, Error::TooSmall { .. } | Error::NoSpace { .. });
+                assert!(small, "{len}: {err}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_is_answered() {
+        for len in (0..(40u64 << 20)).step_by((1 << 18) + 4096) {
+            let Ok(layout) = layout(&options(), len) else {
+                assert!(len < 64 << 10, "{len}");
+                continue;
+            };
+            assert!(layout.len_bytes() <= len);
+            assert!(layout.free_blocks() < layout.superblock.blocks_count());
+        }
+        for len in [u64::MAX, 1 << 63, (1 << 60) + 1] {
+            let _ = layout(&options(), len);
+        }
+    }
+
+    #[test]
+    fn what_excludes_what_is_named() {
+        for (features, named) in [
+            ("meta_bg", "meta_bg"),
+            ("bigalloc,^extent,^64bit", "bigalloc"),
+            ("^metadata_csum,metadata_csum_seed", "metadata_csum_seed"),
+            ("^sparse_super", "resize_inode"),
+            ("orphan_file,^has_journal", "orphan_file"),
+        ] {
+            let options = Options {
+                features: parse_features(features).unwrap(),
+                ..options()
+            };
+            let err = layout(&options, 1 << 30).unwrap_err();
+            assert!(err.to_string().contains(named), "{features}: {err}");
+        }
+    }
 }

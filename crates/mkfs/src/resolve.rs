@@ -5,6 +5,7 @@ use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::Error;
+use crate::feature_list::SETTABLE;
 use crate::options::{BlockSizeWish, Options};
 use crate::profile::{self, PAGE_SIZE, UsageType};
 
@@ -36,6 +37,7 @@ impl Parameters {
     /// # Errors
     /// All of [`Error`] but those of the device.
     pub fn new(options: &Options, device_len: u64) -> Result<Self, Error> {
+        check_ranges(options)?;
         let said = match options.block_size {
             Some(BlockSizeWish::Exactly(size)) => Some(size),
             _ => None,
@@ -70,6 +72,30 @@ impl Parameters {
             log_groups_per_flex: log_groups_per_flex(options, features)?,
         })
     }
+}
+
+/// What each flag may say whatever the others say.
+fn check_ranges(options: &Options) -> Result<(), Error> {
+    let extended = &options.extended;
+    let wrong = |flag, value: String, why| Err(Error::Option { flag, value, why });
+    if !(0.0..=50.0).contains(&options.reserved_percent) {
+        return wrong(
+            "-m",
+            options.reserved_percent.to_string(),
+            "not from 0 to 50",
+        );
+    }
+    if extended.stride > u16::MAX.into() {
+        return wrong("-E stride", extended.stride.to_string(), "more than 65535");
+    }
+    if extended.num_backup_sb > 2 {
+        return wrong(
+            "-E num_backup_sb",
+            extended.num_backup_sb.to_string(),
+            "more than 2",
+        );
+    }
+    Ok(())
 }
 
 /// Bytes of the file system before they are cut to whole blocks.
@@ -111,6 +137,12 @@ fn features(
     inode_size: u16,
 ) -> Result<Features, Error> {
     let mut features = options.wished_features();
+    if let Some(other) = features.known().find(|f| !f.bit.is_in(SETTABLE)) {
+        return Err(Error::Feature {
+            feature: other.name,
+            why: "cannot be made",
+        });
+    }
     if features.metadata_csum() {
         features.ro_compat.remove(RoCompat::GDT_CSUM);
     }
@@ -123,6 +155,7 @@ fn features(
             return Err(Error::TooLarge {
                 blocks,
                 block_size: block_size.bytes(),
+                why: "they need the 64bit feature, or larger blocks",
             });
         }
         // Its indirect blocks cannot name a block past 2³².
@@ -228,6 +261,8 @@ fn inodes(
     block_size: BlockSize,
     inode_size: u16,
 ) -> Result<u64, Error> {
+    // With so many blocks their number is the limit, not an error.
+    let wide = blocks > u64::from(u32::MAX);
     let bytes = u128::from(blocks) << block_size.log2();
     if options.inode_ratio.is_some() && !(1024..=4_194_304 * 16).contains(&ratio) {
         return Err(Error::Option {
@@ -238,6 +273,11 @@ fn inodes(
     }
     // OK to divide: a profile's ratio is not zero, and one that was said was checked.
     let by_ratio = u64::try_from(bytes / u128::from(ratio)).unwrap_or(u64::MAX);
+    let by_ratio = if wide {
+        by_ratio.min(u32::MAX.into())
+    } else {
+        by_ratio
+    };
     let inodes = match options.inodes.unwrap_or(by_ratio) {
         0 => u64::try_from(bytes / u128::from(FALLBACK_RATIO.max(block_size.bytes())))
             .unwrap_or(u64::MAX),

@@ -30,6 +30,8 @@ const ENCODING_UTF8_12_1: u16 = 1;
 const DYNAMIC_REV: u32 = 1;
 /// Free blocks that the last group must have beyond its metadata, or it is dropped.
 const LAST_GROUP_MIN_FREE: u64 = 50;
+/// Most groups, because memory is taken for each: 512 TiB with 4 KiB blocks.
+const MAX_GROUPS: u32 = 1 << 22;
 /// Smallest group, in blocks.
 const MIN_GROUP_LEN: u32 = 256;
 /// The descriptor table has room to grow this many times.
@@ -132,10 +134,14 @@ fn count(
             what: "a superblock",
         })?;
     let groups = in_groups.div_ceil(blocks_per_group.into());
-    let groups = u32::try_from(groups).map_err(|_| Error::TooLarge {
-        blocks,
-        block_size: params.block_size.bytes(),
-    })?;
+    let groups = u32::try_from(groups)
+        .ok()
+        .filter(|&groups| groups <= MAX_GROUPS)
+        .ok_or(Error::TooLarge {
+            blocks,
+            block_size: params.block_size.bytes(),
+            why: "more than 4194304 groups",
+        })?;
     let Some(inodes_per_group) = inodes_per_group(params, groups, blocks)? else {
         return Ok(None);
     };
@@ -183,7 +189,7 @@ fn inodes_per_group(params: &Parameters, groups: u32, blocks: u64) -> Result<Opt
     }
     while u64::from(whole) * u64::from(groups) > u64::from(u32::MAX) {
         whole = whole
-            .checked_sub(8)
+            .checked_sub(per_block.max(8))
             .ok_or(too_many_inodes(params, blocks))?;
     }
     Ok(Some(whole))

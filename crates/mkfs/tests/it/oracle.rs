@@ -55,7 +55,7 @@ pub fn available() -> bool {
 }
 
 /// An image made by mke2fs; its complaint if it refuses.
-fn theirs(path: &Path, flags: &str, len: u64) -> Result<(), String> {
+pub fn theirs(path: &Path, flags: &str, len: u64) -> Result<(), String> {
     FileDevice::create(path, len).unwrap();
     let mut words: Vec<&str> = flags.split_whitespace().collect();
     // The size argument comes after the device.
@@ -137,6 +137,13 @@ fn dumpe2fs(path: &Path) -> Vec<String> {
         .collect()
 }
 
+/// What e2fsck says if the image is not clean.
+pub fn fsck(path: &Path) -> Option<String> {
+    let output = run(Command::new("e2fsck").arg("-fn").arg(path));
+    let clean = output.status.success();
+    (!clean).then(|| text(&output.stdout) + &text(&output.stderr))
+}
+
 /// Lines that only one of the two has.
 fn line_differences(a: &[String], b: &[String]) -> Vec<String> {
     let set = |lines: &[String]| lines.iter().cloned().collect::<HashSet<_>>();
@@ -172,10 +179,7 @@ pub fn check(flags: &str, len: u64) -> Vec<String> {
     if len >= FSCK_MAX {
         return found;
     }
-    let fsck = run(Command::new("e2fsck").arg("-fn").arg(&b));
-    if !fsck.status.success() {
-        found.push(text(&fsck.stdout) + &text(&fsck.stderr));
-    }
+    found.extend(fsck(&b));
     found
 }
 
