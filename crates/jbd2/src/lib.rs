@@ -1,7 +1,38 @@
-//! The journal, as far as reading goes: what it would write to the file system if it were
-//! replayed, and a device that reads as if it had been.
+//! The journal: changes of metadata reach the disk together or not at all; and what a journal that
+//! was left behind would change.
 //!
-//! # Why
+//! # Writing
+//!
+//! ```text
+//!  operations                      commit (one at a time)                      checkpoint
+//!  ┌──────────┐ modify  ┌────────────────────┐ close: seal, take Arc<[u8]>   ┌───────────────┐
+//!  │ Handle   │────────▶│ running transaction│──────────┐                    │ newest content│
+//!  │ (credits)│ revoke  │ buffers, revokes   │          ▼                    │ of each block │
+//!  └──────────┘         └────────────────────┘   log: desc data… revoke      │ not yet home  │
+//!        ▲ share the gate ▲ commit takes it      flush · commit block · flush└──────┬────────┘
+//!        └────────────────┘ for a moment         ──────────────────────────────▶    │ home, flush,
+//!                                                 blocks wait in the map            ▼ tail moves
+//! ```
+//! A [`Handle`] is one operation's right to change blocks; it holds the *gate* shared, so that a
+//! transaction cannot close under it. Closing takes the gate alone: the file system encodes what is
+//! counted once for all ([`Sealer::before_commit`]), every changed block gets its checksum and its
+//! content is taken as an `Arc`, and the next transaction opens. Writing the log happens outside the
+//! gate: later changes copy a block that the log still needs (copy on write in the buffer cache).
+//! Whoever wants a transaction durable calls [`Journal::commit`]: the first does the work, all others
+//! wait for it, those who come too late share the next one (group commit).
+//!
+//! Rules: a block is pinned from its first change until it is home. Metadata goes home only after
+//! its transaction is durable. A freed block's earlier copies are revoked, it is not used again
+//! before the freeing transaction is durable ([`Sealer::after_commit`]), and not written home after.
+//! The first error of a commit or checkpoint aborts the journal: nothing is written any more.
+//! Without a log the same order of events holds, and a commit writes home.
+//!
+//! Locks, outer first: gate (shared by handles) or log (one commit or checkpoint) → gate alone, while
+//! closing → checkpoint's writing → its map, a transaction's lists, a buffer. [`Sealer`] is called
+//! under log and gate. Cost of a handle: two atomic additions each for start and end, one lock of
+//! the transaction's list at the end; of a change: the buffer's lock.
+//!
+//! # Reading
 //!
 //! An image taken from a running or crashed system has its newest metadata only in the journal.
 //! The kernel and e2fsck replay it by writing; a reader must not write, and must not show the old
@@ -53,24 +84,33 @@
 //! 24 bytes for each data block in the log, no copies of data. Time: one read for each control
 //! block, one sort. The scan visits no more blocks than the ring has, whatever they say.
 //!
-//! There are no locks: recovery is one call, and what it returns does not change.
+//! Recovery takes no locks: it is one call, and what it returns does not change.
 //!
 //! # Left out
 //!
-//! Writing (handles, commits, checkpoints). External journals. What fast commits mean: their area
+//! External journals. Journalling of file data. Writing fast commits. What fast commits mean: their area
 //! is handed out as blocks, with the sequence they must carry.
 
+mod barrier;
+mod checkpoint;
+mod commit;
 mod device;
+mod journal;
 mod log;
 mod recovery;
 mod replay;
+mod ring;
 mod scan;
+mod transaction;
 
 use uext4_ondisk::{Damage, Pblk};
 
+pub use barrier::{Barrier, Ticket};
 pub use device::ReplayedDevice;
+pub use journal::{Journal, Sealer, Sealing, Stats};
 pub use recovery::{Recovery, recover};
 pub use replay::{Replay, ReplayedBlock};
+pub use transaction::{Handle, Tid};
 
 /// Neighbouring blocks of the journal file, in its logical order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +121,7 @@ pub struct LogRun {
     pub len: u32,
 }
 
-/// Why a journal cannot be recovered.
+/// Why a journal cannot be recovered, or not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -96,5 +136,37 @@ pub enum Error {
     UnknownFeature {
         /// The feature as debugfs would call it, such as `FEATURE_I6`.
         name: String,
+    },
+    /// The log ends in a transaction whose commit block is damaged; writing after it could hide
+    /// that.
+    #[error("the commit block of transaction {sequence} is damaged: run e2fsck")]
+    FailedCommit {
+        /// The transaction's sequence.
+        sequence: u32,
+    },
+    /// An earlier error ended all writing.
+    #[error("the journal was aborted: {reason}")]
+    Aborted {
+        /// The earlier error.
+        reason: String,
+    },
+    /// A flush of the device failed earlier: what was written before it may be lost.
+    #[error("an earlier flush of the device failed")]
+    FlushFailed,
+    /// One handle wants more blocks than a transaction may have.
+    #[error("{wanted} blocks in one handle, a transaction has {most}")]
+    Credits {
+        /// Blocks asked for.
+        wanted: u32,
+        /// Blocks of a transaction.
+        most: u32,
+    },
+    /// A transaction does not fit the log.
+    #[error("a transaction of {needed} blocks, the log has room for {free}")]
+    LogFull {
+        /// Blocks it takes in the log.
+        needed: u32,
+        /// Blocks that are free after everything was written home.
+        free: u32,
     },
 }

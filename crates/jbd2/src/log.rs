@@ -57,6 +57,16 @@ fn number_runs(runs: &[LogRun], blocks_count: u64) -> Result<(Vec<(u32, LogRun)>
     Ok((numbered, at))
 }
 
+/// Where a log block lies.
+pub(crate) fn block_of(runs: &[(u32, LogRun)], at: u32) -> Result<Pblk, Error> {
+    let next = runs.partition_point(|(first, _)| *first <= at);
+    next.checked_sub(1)
+        .and_then(|index| runs.get(index))
+        .filter(|(first, run)| at - first < run.len)
+        .map(|(first, run)| Pblk(run.start.0 + u64::from(at - first)))
+        .ok_or_else(|| bad("block outside the journal's file", at))
+}
+
 fn check_features(sb: &JournalSuperblock) -> Result<(), Error> {
     let unknown = |letter: char, bits: u32| Error::UnknownFeature {
         name: format!("FEATURE_{letter}{}", bits.trailing_zeros()),
@@ -140,12 +150,17 @@ impl<'a> Log<'a> {
 
     /// Where a log block lies.
     pub(crate) fn block(&self, at: u32) -> Result<Pblk, Error> {
-        let next = self.runs.partition_point(|(first, _)| *first <= at);
-        next.checked_sub(1)
-            .and_then(|index| self.runs.get(index))
-            .filter(|(first, run)| at - first < run.len)
-            .map(|(first, run)| Pblk(run.start.0 + u64::from(at - first)))
-            .ok_or_else(|| bad("block outside the journal's file", at))
+        block_of(&self.runs, at)
+    }
+
+    /// The runs with the log block each begins at.
+    pub(crate) fn runs(&self) -> &[(u32, LogRun)] {
+        &self.runs
+    }
+
+    /// First block of the ring, and the one behind its last.
+    pub(crate) fn bounds(&self) -> (u32, u32) {
+        (self.first, self.end)
     }
 
     /// Whether a block of the device belongs to the journal's file.

@@ -1,6 +1,11 @@
 //! The blocks a replay would write, and where their content lies.
 
-use uext4_ondisk::Pblk;
+use uext4_blockdev::{BlockDevice, Error, WriteRequest};
+use uext4_ondisk::journal::unescape;
+use uext4_ondisk::{BlockSize, Pblk};
+
+/// Most bytes written home in one batch.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// A block whose valid content lies in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,38 @@ impl Replay {
     /// All blocks, sorted by home.
     pub fn blocks(&self) -> &[ReplayedBlock] {
         &self.blocks
+    }
+
+    /// Copies every block from the log to its home, not durable before a flush. May be done again.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn write_home(
+        &self,
+        device: &dyn BlockDevice,
+        size: BlockSize,
+    ) -> Result<(), Error> {
+        let len = size.len();
+        let mut bytes = Vec::new();
+        for blocks in self.blocks.chunks((BATCH_BYTES / len).max(1)) {
+            bytes.resize(blocks.len() * len, 0);
+            for (block, to) in blocks.iter().zip(bytes.chunks_exact_mut(len)) {
+                device.read_at(block.log.0 << size.log2(), to)?;
+                if block.escaped {
+                    unescape(to, 0);
+                }
+            }
+            let requests: Vec<WriteRequest<'_>> = blocks
+                .iter()
+                .zip(bytes.chunks_exact(len))
+                .map(|(block, buf)| WriteRequest {
+                    offset: block.home.0 << size.log2(),
+                    buf,
+                })
+                .collect();
+            device.write_many(&requests)?;
+        }
+        Ok(())
     }
 
     /// The blocks whose home is `home` or lies behind it. O(log n).

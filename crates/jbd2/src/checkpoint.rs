@@ -1,0 +1,96 @@
+//! What is committed in the log but not yet at home.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use uext4_blockdev::{BlockDevice, WriteRequest};
+use uext4_buffer_cache::Buffer;
+use uext4_ondisk::{BlockSize, Pblk};
+
+use crate::{Error, Tid};
+
+/// Most bytes written home in one batch.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// A committed block: the pin keeps it in the cache until it is home.
+#[derive(Debug)]
+struct Waiting {
+    _pin: Buffer,
+    data: Arc<[u8]>,
+    tid: Tid,
+}
+
+/// The newest committed content of every block that is not home.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoint {
+    waiting: Mutex<FxHashMap<Pblk, Waiting>>,
+    /// Held while blocks are written home: one at a time, and nobody reuses a block meanwhile.
+    writing: Mutex<()>,
+}
+
+impl Checkpoint {
+    /// Blocks that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    /// Takes in what transaction `tid` committed.
+    pub(crate) fn add(&self, tid: Tid, blocks: Vec<(Buffer, Arc<[u8]>)>) {
+        let mut waiting = self.waiting.lock();
+        for (buffer, data) in blocks {
+            let block = buffer.block();
+            let _pin = buffer;
+            waiting.insert(block, Waiting { _pin, data, tid });
+        }
+    }
+
+    /// Forgets blocks that a committed transaction has freed, after any write of them under way.
+    pub(crate) fn forget(&self, revoked: &FxHashSet<Pblk>) {
+        if revoked.is_empty() {
+            return;
+        }
+        let _writing = self.writing.lock();
+        let mut waiting = self.waiting.lock();
+        for block in revoked {
+            waiting.remove(block);
+        }
+    }
+
+    /// Writes home everything that waits, not durable before a flush; then calls `written` with the
+    /// number of blocks, and lets go of them if it agrees.
+    pub(crate) fn write_home(
+        &self,
+        device: &dyn BlockDevice,
+        block_size: BlockSize,
+        written: impl FnOnce(usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _writing = self.writing.lock();
+        let mut blocks: Vec<(Pblk, Arc<[u8]>, Tid)> = self
+            .waiting
+            .lock()
+            .iter()
+            .map(|(block, waiting)| (*block, Arc::clone(&waiting.data), waiting.tid))
+            .collect();
+        blocks.sort_unstable_by_key(|(block, ..)| *block);
+        let batch = (BATCH_BYTES / block_size.len()).max(1);
+        for blocks in blocks.chunks(batch) {
+            let requests: Vec<WriteRequest<'_>> = blocks
+                .iter()
+                .map(|(block, data, _)| WriteRequest {
+                    offset: block.0 << block_size.log2(),
+                    buf: data,
+                })
+                .collect();
+            device.write_many(&requests)?;
+        }
+        written(blocks.len())?;
+        let mut waiting = self.waiting.lock();
+        for (block, _, tid) in &blocks {
+            if waiting.get(block).is_some_and(|now| now.tid == *tid) {
+                waiting.remove(block);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! Closing a transaction and making it durable; writing home what is.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustc_hash::FxHashSet;
+use uext4_buffer_cache::Buffer;
+use uext4_ondisk::Pblk;
+use uext4_ondisk::checksum::crc32_be;
+use uext4_ondisk::journal::{JournalCompat, commit_block};
+
+use crate::Error;
+use crate::journal::{Journal, Sealer};
+use crate::ring::{LogImage, Ring};
+use crate::transaction::{Tid, Transaction};
+
+/// A transaction that no handle can change any more.
+struct Closed {
+    tid: Tid,
+    /// Sorted by block, without what it freed.
+    blocks: Vec<(Buffer, Arc<[u8]>)>,
+    revoked: FxHashSet<Pblk>,
+}
+
+impl Journal {
+    /// Returns when transaction `tid` is durable (without a log: when it has been written home, not
+    /// flushed). All who wait share one commit: the first does it, the others find it done, and who
+    /// comes meanwhile is in the next.
+    ///
+    /// The thread must hold no handle.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`], also if this very commit failed; device errors.
+    pub fn commit(&self, tid: Tid, sealer: &dyn Sealer) -> Result<(), Error> {
+        while self.committed() < tid {
+            let mut log = self.log.lock();
+            self.check()?;
+            if self.committed() < tid {
+                self.commit_running(log.as_mut(), sealer)
+                    .inspect_err(|error| self.abort(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits the running transaction, whatever is in it.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn commit_now(&self, sealer: &dyn Sealer) -> Result<(), Error> {
+        self.commit(self.running(), sealer)
+    }
+
+    fn commit_running(&self, mut log: Option<&mut Ring>, sealer: &dyn Sealer) -> Result<(), Error> {
+        let closed = self.close(sealer)?;
+        let tid = closed.tid;
+        let written = match log.as_deref_mut() {
+            Some(ring) => self.write_log(ring, &closed),
+            None => Ok(()),
+        };
+        if let Err(error) = written {
+            let pins = closed.blocks.into_iter().map(|(buffer, _)| buffer);
+            self.lost.lock().extend(pins);
+            return Err(error);
+        }
+        self.counters
+            .commits
+            .fetch_add(u64::from(!closed.blocks.is_empty()), Relaxed);
+        self.checkpoint.add(tid, closed.blocks);
+        self.checkpoint.forget(&closed.revoked);
+        for &block in &closed.revoked {
+            self.cache.forget(block);
+        }
+        if log.is_none() {
+            self.write_home(None, tid)?;
+        }
+        sealer.after_commit(tid);
+        self.committed.store(tid, Ordering::Release);
+        Ok(())
+    }
+
+    /// Keeps handles out, lets the file system finish, takes the content of every block, and opens
+    /// the next transaction.
+    fn close(&self, sealer: &dyn Sealer) -> Result<Closed, Error> {
+        let mut gate = self.gate.write();
+        let finished = sealer.before_commit(&self.sealing(&gate));
+        finished.map_err(|reason| Error::Aborted {
+            reason: reason.to_string(),
+        })?;
+        let next = Transaction::new(gate.tid + 1);
+        let Transaction {
+            tid,
+            buffers,
+            revoked,
+            ..
+        } = mem::replace(&mut *gate, next);
+        let revoked = revoked.into_inner();
+        let mut blocks: Vec<(Buffer, Arc<[u8]>)> = buffers
+            .into_inner()
+            .into_iter()
+            .filter(|buffer| !revoked.contains(&buffer.block()))
+            .map(|buffer| {
+                let block = buffer.block();
+                let data = buffer.sealed(|seal, bytes| sealer.seal(seal, block, bytes));
+                (buffer, data)
+            })
+            .collect();
+        drop(gate);
+        blocks.sort_unstable_by_key(|(buffer, _)| buffer.block());
+        Ok(Closed {
+            tid,
+            blocks,
+            revoked,
+        })
+    }
+
+    /// Writes a transaction to the log: all but its commit block, flush, commit block, flush. The
+    /// first flush also makes the data of files durable that was written before.
+    fn write_log(&self, ring: &mut Ring, closed: &Closed) -> Result<(), Error> {
+        if closed.blocks.is_empty() && closed.revoked.is_empty() {
+            return Ok(());
+        }
+        let block_len = self.cache.block_size().len();
+        let sequence = ring.sequence();
+        let revoked: Vec<Pblk> = closed.revoked.iter().copied().collect();
+        let data = closed
+            .blocks
+            .iter()
+            .map(|(buffer, data)| (buffer.block(), &data[..]));
+        let sb = ring.sb;
+        let image = LogImage::new(&sb, sequence, block_len, data, &revoked);
+        // OK to truncate: a transaction is at most a quarter of the log, and its tags less than that.
+        let len = image.blocks.len() as u32;
+        if ring.free() < len + 1 {
+            self.write_home(Some(&mut *ring), closed.tid - 1)?;
+        }
+        if ring.free() < len + 1 {
+            return Err(Error::LogFull {
+                needed: len + 1,
+                free: ring.free(),
+            });
+        }
+        let blocks: Vec<&[u8]> = image.blocks.iter().map(|block| block.bytes()).collect();
+        ring.write(&*self.device, 0, &blocks)?;
+        if ring.is_idle() {
+            let head = ring.head();
+            ring.write_superblock(&*self.device, head, sequence)?;
+        }
+        self.barrier.flush()?;
+        let sum = if sb.compat().contains(JournalCompat::CHECKSUM) {
+            blocks.iter().fold(!0, |sum, block| crc32_be(sum, block))
+        } else {
+            0
+        };
+        let commit = commit_block(&sb, sequence, block_len, self.clock.now(), sum);
+        ring.write(&*self.device, len, &[&commit])?;
+        self.barrier.flush()?;
+        ring.committed(closed.tid, len + 1);
+        self.counters
+            .log_blocks
+            .fetch_add(u64::from(len) + 1, Relaxed);
+        Ok(())
+    }
+
+    /// Writes home what is committed, up to and with `tid`, and frees its part of the log.
+    fn write_home(&self, log: Option<&mut Ring>, tid: Tid) -> Result<(), Error> {
+        let size = self.cache.block_size();
+        self.checkpoint.write_home(&*self.device, size, |blocks| {
+            self.counters.checkpoints.fetch_add(1, Relaxed);
+            self.counters.home_blocks.fetch_add(blocks as u64, Relaxed);
+            let Some(ring) = log else {
+                return Ok(());
+            };
+            self.barrier.flush()?;
+            ring.write_tail(&*self.device, tid)?;
+            // Not before the tail is durable may what lies before it be written over.
+            self.barrier.flush()?;
+            ring.reclaim(tid);
+            Ok(())
+        })
+    }
+
+    /// Writes home everything that is committed.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`], device errors; the journal is aborted then.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        let mut log = self.log.lock();
+        self.check()?;
+        let tid = self.committed();
+        self.write_home(log.as_mut(), tid)
+            .inspect_err(|error| self.abort(error))
+    }
+
+    /// Commits and writes home everything, and leaves a log that says there is nothing to replay.
+    /// Handles may be started again afterwards.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn flush(&self, sealer: &dyn Sealer) -> Result<(), Error> {
+        self.commit_now(sealer)?;
+        let mut log = self.log.lock();
+        self.check()?;
+        let tid = self.committed();
+        let result = self.write_home(log.as_mut(), tid).and_then(|()| {
+            if let Some(ring) = log.as_mut() {
+                let sequence = ring.sequence();
+                ring.write_superblock(&*self.device, 0, sequence)?;
+            }
+            self.barrier.flush()
+        });
+        result.inspect_err(|error| self.abort(error))
+    }
+}

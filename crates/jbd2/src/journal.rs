@@ -1,0 +1,286 @@
+//! The journal of a mounted file system: starting handles, committing, checkpointing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use uext4_blockdev::{BlockDevice, Clock};
+use uext4_buffer_cache::{Buffer, BufferCache, Seal, VerifyTag};
+use uext4_ondisk::Pblk;
+
+use crate::barrier::Barrier;
+use crate::checkpoint::Checkpoint;
+use crate::log::Log;
+use crate::ring::Ring;
+use crate::transaction::{Handle, Tid, Transaction};
+use crate::{Error, LogRun, Recovery, recover};
+
+/// Most buffers of one transaction, whatever the log's size: bounds the memory a commit pins.
+const BUFFERS_MAX: u32 = 32_768;
+/// Blocks that wait to be written home when there is no log to bound them.
+const WAITING_MAX: usize = 8192;
+
+/// What the file system does when its changes are committed. The journal calls it with handles kept
+/// out, so it must not start one.
+pub trait Sealer: Sync {
+    /// The last changes of a transaction: what is encoded once for all operations, such as counts.
+    ///
+    /// # Errors
+    /// Anything: the journal is aborted then.
+    fn before_commit(&self, sealing: &Sealing<'_>) -> Result<(), Box<dyn std::error::Error>>;
+
+    /// Puts the checksum into a block, as `seal` says.
+    fn seal(&self, seal: Seal, block: Pblk, bytes: &mut [u8]);
+
+    /// Transaction `tid` is durable, and every one before it. Blocks it freed may be used again.
+    fn after_commit(&self, tid: Tid);
+}
+
+/// A transaction that takes no more handles, while [`Sealer::before_commit`] runs.
+#[derive(Debug)]
+pub struct Sealing<'a> {
+    transaction: &'a Transaction,
+}
+
+impl Sealing<'_> {
+    /// The transaction's number.
+    pub fn tid(&self) -> Tid {
+        self.transaction.tid
+    }
+
+    /// As [`Handle::modify`].
+    pub fn modify<R>(
+        &self,
+        buffer: &Buffer,
+        tag: VerifyTag,
+        seal: Seal,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, seal, f);
+        if first {
+            self.transaction.buffers.lock().push(buffer.clone());
+        }
+        result
+    }
+}
+
+/// Counters since the journal was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions committed, empty ones left out.
+    pub commits: u64,
+    /// Blocks written to the log, all kinds.
+    pub log_blocks: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Blocks written home.
+    pub home_blocks: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) log_blocks: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) home_blocks: AtomicU64,
+}
+
+/// A journal, or the same order of events without a log. See the head of the crate.
+#[derive(Debug)]
+pub struct Journal {
+    pub(crate) cache: Arc<BufferCache>,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Handles share it; commit takes it alone for the moment between two transactions.
+    pub(crate) gate: RwLock<Transaction>,
+    /// One commit at a time; `None` without a log.
+    pub(crate) log: Mutex<Option<Ring>>,
+    /// The last transaction that is durable.
+    pub(crate) committed: AtomicU64,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) barrier: Barrier,
+    credits_max: u32,
+    has_log: bool,
+    aborted: AtomicBool,
+    /// Why.
+    reason: Mutex<String>,
+    /// Buffers of a transaction that could not be committed: their content is newer than any on the
+    /// device, and readers must go on seeing it.
+    pub(crate) lost: Mutex<Vec<Buffer>>,
+    pub(crate) counters: Counters,
+}
+
+impl Journal {
+    /// Opens the log on `runs` for writing and replays it: afterwards nothing is left to replay, and
+    /// the device is flushed. `cache` must not hold blocks of before the replay.
+    ///
+    /// The second result is what was found, its [`Recovery::fast_commit`] included: who has any to
+    /// apply must do so, and until then must not have called this ([`recover`] tells beforehand).
+    ///
+    /// # Errors
+    /// Those of [`recover`]; [`Error::FailedCommit`] for a log that ends in a transaction whose
+    /// commit block is damaged; device errors.
+    pub fn open(
+        cache: Arc<BufferCache>,
+        clock: Arc<dyn Clock>,
+        blocks_count: u64,
+        runs: &[LogRun],
+    ) -> Result<(Self, Recovery), Error> {
+        let device = Arc::clone(cache.device());
+        let block_size = cache.block_size();
+        let recovery = recover(&*device, block_size, blocks_count, runs)?;
+        if let Some(sequence) = recovery.failed_commit {
+            return Err(Error::FailedCommit { sequence });
+        }
+        let barrier = Barrier::new(Arc::clone(&device));
+        recovery.replay.write_home(&*device, block_size)?;
+        barrier.flush()?;
+        let log = Log::open(&*device, block_size, blocks_count, runs)?;
+        let mut ring = Ring::new(&log, recovery.next_sequence);
+        if log.sb.s_start.get() != 0 {
+            ring.write_superblock(&*device, 0, recovery.next_sequence)?;
+            barrier.flush()?;
+        }
+        let credits_max = (ring.len() / 4).clamp(1, BUFFERS_MAX);
+        let journal = Self::new(cache, clock, barrier, credits_max, Some(ring));
+        Ok((journal, recovery))
+    }
+
+    /// The same without a log: a commit writes home in place.
+    pub fn without_log(cache: Arc<BufferCache>, clock: Arc<dyn Clock>) -> Self {
+        let barrier = Barrier::new(Arc::clone(cache.device()));
+        Self::new(cache, clock, barrier, BUFFERS_MAX, None)
+    }
+
+    fn new(
+        cache: Arc<BufferCache>,
+        clock: Arc<dyn Clock>,
+        barrier: Barrier,
+        credits_max: u32,
+        ring: Option<Ring>,
+    ) -> Self {
+        Self {
+            device: Arc::clone(cache.device()),
+            cache,
+            clock,
+            gate: RwLock::new(Transaction::new(1)),
+            has_log: ring.is_some(),
+            log: Mutex::new(ring),
+            committed: AtomicU64::new(0),
+            checkpoint: Checkpoint::default(),
+            barrier,
+            credits_max,
+            aborted: AtomicBool::new(false),
+            reason: Mutex::default(),
+            lost: Mutex::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Starts a handle that may change up to `credits` different blocks. Waits while a transaction
+    /// is being closed, and commits first if there is no room for so many.
+    ///
+    /// The thread must not hold another handle, nor a lock that the owner of one may want.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`], [`Error::Credits`] for more than any transaction has.
+    pub fn start(&self, credits: u32, sealer: &dyn Sealer) -> Result<Handle<'_>, Error> {
+        if credits > self.credits_max {
+            return Err(Error::Credits {
+                wanted: credits,
+                most: self.credits_max,
+            });
+        }
+        loop {
+            self.check()?;
+            let transaction = self.gate.read();
+            let before = transaction.reserved.fetch_add(credits, Relaxed);
+            if before.saturating_add(credits) <= self.credits_max {
+                transaction.begin(|| self.clock.monotonic());
+                return Ok(Handle::new(transaction, credits, self.credits_max));
+            }
+            transaction.reserved.fetch_sub(credits, Relaxed);
+            let full = transaction.tid;
+            drop(transaction);
+            self.commit(full, sealer)?;
+        }
+    }
+
+    /// Most credits a handle may have.
+    pub fn credits_max(&self) -> u32 {
+        self.credits_max
+    }
+
+    /// Whether there is a log. Without one [`Journal::commit`] protects nothing from a power cut.
+    pub fn has_log(&self) -> bool {
+        self.has_log
+    }
+
+    /// The running transaction's number.
+    pub fn running(&self) -> Tid {
+        self.gate.read().tid
+    }
+
+    /// The last transaction that is durable.
+    pub fn committed(&self) -> Tid {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// When the running transaction got its first handle, if it did.
+    pub fn began(&self) -> Option<Duration> {
+        self.gate.read().began()
+    }
+
+    /// Flushes of the device that all waiters share.
+    pub fn barrier(&self) -> &Barrier {
+        &self.barrier
+    }
+
+    /// Counters since the journal was opened.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            commits: self.counters.commits.load(Relaxed),
+            log_blocks: self.counters.log_blocks.load(Relaxed),
+            checkpoints: self.counters.checkpoints.load(Relaxed),
+            home_blocks: self.counters.home_blocks.load(Relaxed),
+        }
+    }
+
+    /// Whether an error has ended all writing.
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Relaxed)
+    }
+
+    /// # Errors
+    /// [`Error::Aborted`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !self.is_aborted() {
+            return Ok(());
+        }
+        let reason = self.reason.lock().clone();
+        Err(Error::Aborted { reason })
+    }
+
+    /// Ends all writing. Every later start and commit fails.
+    pub fn abort(&self, reason: &dyn std::fmt::Display) {
+        let mut first = self.reason.lock();
+        if !self.aborted.swap(true, Relaxed) {
+            *first = reason.to_string();
+        }
+    }
+
+    /// Everything committed so far, seen from inside a closed transaction.
+    pub(crate) fn sealing<'a>(&self, transaction: &'a Transaction) -> Sealing<'a> {
+        Sealing { transaction }
+    }
+
+    /// Whether so much waits to be written home that it should happen now.
+    pub fn wants_checkpoint(&self) -> bool {
+        match self.log.try_lock().as_deref() {
+            Some(Some(ring)) => ring.free() < ring.len() / 2,
+            _ => self.checkpoint.len() > WAITING_MAX,
+        }
+    }
+}

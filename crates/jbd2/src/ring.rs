@@ -1,0 +1,219 @@
+//! The log as it is written: where the next transaction goes and where the oldest one begins.
+
+use std::collections::VecDeque;
+
+use uext4_blockdev::{BlockDevice, WriteRequest};
+use uext4_ondisk::journal::{Descriptor, revoke_block, revoke_capacity};
+use uext4_ondisk::journal::{JournalSuperblock, needs_escape};
+use uext4_ondisk::{BlockSize, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::log::{Log, block_of};
+use crate::{Error, LogRun, Tid};
+
+/// A transaction that may have to be replayed.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    tid: Tid,
+    start: u32,
+    sequence: u32,
+}
+
+/// The log's write side. One commit at a time owns it.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    block_size: BlockSize,
+    runs: Vec<(u32, LogRun)>,
+    pub(crate) sb: JournalSuperblock,
+    first: u32,
+    end: u32,
+    /// Where the next transaction begins.
+    head: u32,
+    /// Where the log on the device begins.
+    tail: u32,
+    used: u32,
+    /// Sequence of the next transaction. Empty ones take none.
+    sequence: u32,
+    live: VecDeque<Live>,
+}
+
+/// One transaction as it will lie in the log, without its commit block.
+pub(crate) struct LogImage<'a> {
+    /// In log order: blocks made for the log, and blocks of the file system as they are.
+    pub(crate) blocks: Vec<LogBlock<'a>>,
+}
+
+/// A block of a [`LogImage`].
+pub(crate) enum LogBlock<'a> {
+    Made(Vec<u8>),
+    Plain(&'a [u8]),
+}
+
+impl LogBlock<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Made(bytes) => bytes,
+            Self::Plain(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a> LogImage<'a> {
+    /// Descriptors with the blocks behind each, then the revokes.
+    pub(crate) fn new(
+        sb: &JournalSuperblock,
+        sequence: u32,
+        block_len: usize,
+        data: impl Iterator<Item = (Pblk, &'a [u8])>,
+        revoked: &[Pblk],
+    ) -> Self {
+        let mut data = data.peekable();
+        let mut blocks = Vec::new();
+        while data.peek().is_some() {
+            let place = blocks.len();
+            blocks.push(LogBlock::Made(Vec::new()));
+            let mut descriptor = Descriptor::new(sb, sequence, block_len);
+            while descriptor.has_room()
+                && let Some((home, bytes)) = data.next()
+            {
+                let escaped = needs_escape(bytes);
+                let block = if escaped {
+                    let mut copy = bytes.to_vec();
+                    copy[..4].fill(0);
+                    LogBlock::Made(copy)
+                } else {
+                    LogBlock::Plain(bytes)
+                };
+                descriptor.push(home, block.bytes(), escaped);
+                blocks.push(block);
+            }
+            blocks[place] = LogBlock::Made(descriptor.finish());
+        }
+        for chunk in revoked.chunks(revoke_capacity(sb, block_len).max(1)) {
+            blocks.push(LogBlock::Made(revoke_block(sb, sequence, block_len, chunk)));
+        }
+        Self { blocks }
+    }
+}
+
+impl Ring {
+    /// The write side of an opened log that holds nothing to be replayed; the next transaction
+    /// carries `sequence`.
+    pub(crate) fn new(log: &Log<'_>, sequence: u32) -> Self {
+        let (first, end) = log.bounds();
+        Self {
+            block_size: log.block_size,
+            runs: log.runs().to_vec(),
+            sb: log.sb,
+            first,
+            end,
+            head: first,
+            tail: 0,
+            used: 0,
+            sequence,
+            live: VecDeque::new(),
+        }
+    }
+
+    /// Blocks of the ring.
+    pub(crate) fn len(&self) -> u32 {
+        self.end - self.first
+    }
+
+    /// Blocks that may be written before anything is checkpointed.
+    pub(crate) fn free(&self) -> u32 {
+        // One stays free, so that a full ring is not taken for an empty one.
+        self.len() - 1 - self.used
+    }
+
+    /// Sequence of the next transaction.
+    pub(crate) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Whether the superblock on the device says that there is nothing to replay.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tail == 0
+    }
+
+    fn advance(&self, at: u32, by: u32) -> u32 {
+        let offset = (u64::from(at - self.first) + u64::from(by)) % u64::from(self.len());
+        // OK to truncate: less than the ring's length.
+        self.first + offset as u32
+    }
+
+    /// Writes blocks from the ring's position `at` places behind the head.
+    pub(crate) fn write(
+        &self,
+        device: &dyn BlockDevice,
+        at: u32,
+        blocks: &[&[u8]],
+    ) -> Result<(), Error> {
+        let mut requests = Vec::with_capacity(blocks.len());
+        for (buf, place) in blocks.iter().zip(at..) {
+            let block = block_of(&self.runs, self.advance(self.head, place))?;
+            let offset = block.0 << self.block_size.log2();
+            requests.push(WriteRequest { offset, buf });
+        }
+        Ok(device.write_many(&requests)?)
+    }
+
+    /// Notes that transaction `tid` took `blocks` blocks from the head.
+    pub(crate) fn committed(&mut self, tid: Tid, blocks: u32) {
+        let (start, sequence) = (self.head, self.sequence);
+        self.live.push_back(Live {
+            tid,
+            start,
+            sequence,
+        });
+        self.sequence = sequence.wrapping_add(1);
+        self.head = self.advance(start, blocks);
+        self.used += blocks;
+    }
+
+    /// Everything up to and with `tid` is home: the log begins behind it from now on. Written, not
+    /// flushed; the space is free once it was, see [`Ring::reclaim`].
+    pub(crate) fn write_tail(&mut self, device: &dyn BlockDevice, tid: Tid) -> Result<(), Error> {
+        let next = self.live.iter().find(|live| live.tid > tid);
+        let (start, sequence) = next.map_or((self.head, self.sequence), |live| {
+            (live.start, live.sequence)
+        });
+        self.write_superblock(device, start, sequence)
+    }
+
+    /// Gives back the space up to and with `tid`.
+    pub(crate) fn reclaim(&mut self, tid: Tid) {
+        while self.live.front().is_some_and(|live| live.tid <= tid) {
+            self.live.pop_front();
+        }
+        let start = self.live.front().map_or(self.head, |live| live.start);
+        let free = (u64::from(start) + u64::from(self.len()) - u64::from(self.head))
+            % u64::from(self.len());
+        self.used = match (self.live.is_empty(), free) {
+            (true, _) => 0,
+            // OK to truncate: less than the ring's length.
+            (false, free) => self.len() - free as u32,
+        };
+    }
+
+    /// Writes the superblock: the log begins at `start` (0: it is empty) with `sequence`.
+    pub(crate) fn write_superblock(
+        &mut self,
+        device: &dyn BlockDevice,
+        start: u32,
+        sequence: u32,
+    ) -> Result<(), Error> {
+        self.sb.s_start = start.into();
+        self.sb.s_sequence = sequence.into();
+        self.sb.update_checksum();
+        let block = block_of(&self.runs, 0)?;
+        device.write_at(block.0 << self.block_size.log2(), self.sb.as_bytes())?;
+        self.tail = start;
+        Ok(())
+    }
+
+    /// Head of the log: where the next transaction will begin.
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+}
