@@ -44,8 +44,17 @@ pub(crate) fn read_link(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
         read_range(sbi, inode, 0, &mut target)?;
     }
     // The kernel, too, takes the target as ending with the first zero byte.
-    if let Some(end) = target.iter().position(|&b| b == 0) {
-        target.truncate(end);
+    match target.iter().position(|&b| b == 0) {
+        None => {}
+        Some(0) => {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino: inode.ino,
+                field: "i_size",
+                value: inode.size,
+                why: "the target of the symbolic link begins with a zero byte",
+            }));
+        }
+        Some(end) => target.truncate(end),
     }
     Ok(target)
 }

@@ -190,13 +190,18 @@ pub fn parse_entries(
                 size,
             }
         } else {
-            let from = usize::from(raw.e_value_offs.get());
-            let size = size as usize;
-            let value = from.checked_add(size).and_then(|end| region.get(from..end));
-            if size > 0 {
-                lowest_value = lowest_value.min(from);
-            }
-            XattrValue::Here(value.ok_or_else(|| bad("value past the end"))?)
+            let value = match size as usize {
+                // Where an empty value would lie says nothing, and the kernel does not look.
+                0 => &[],
+                size => {
+                    let from = usize::from(raw.e_value_offs.get());
+                    lowest_value = lowest_value.min(from);
+                    let end = from.checked_add(size);
+                    let value = end.and_then(|end| region.get(from..end));
+                    value.ok_or_else(|| bad("value past the end"))?
+                }
+            };
+            XattrValue::Here(value)
         };
         entries.push(XattrEntry {
             index: raw.e_name_index,
@@ -426,6 +431,25 @@ mod tests {
         let place = XattrPlace::Block(at);
         let read = parse_entries(&block, XATTR_BLOCK_HEADER_LEN, place).unwrap();
         assert_eq!(read, entries);
+    }
+
+    #[test]
+    fn an_empty_value_may_lie_anywhere() {
+        let mut entry = RawXattrEntry {
+            e_name_len: 1,
+            e_name_index: INDEX_USER,
+            e_value_offs: 60_000.into(),
+            e_value_inum: 0.into(),
+            e_value_size: 0.into(),
+            e_hash: 0.into(),
+        };
+        let at = XattrPlace::Inode(Ino(12));
+        let region = |entry: &RawXattrEntry| [entry.as_bytes(), &b"a\0\0\0"[..], &[0; 8]].concat();
+        let bytes = region(&entry);
+        let read = parse_entries(&bytes, 0, at).unwrap();
+        assert_eq!(read[0].value, XattrValue::Here(&[]));
+        entry.e_value_size = 1.into();
+        assert!(parse_entries(&region(&entry), 0, at).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod sparse;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use uext4_ondisk::acl::Acl;
@@ -35,6 +36,8 @@ use pax::Pax;
 
 /// Longest run of extended records, in bytes.
 const RECORDS_MAX: u64 = 8 << 20;
+/// Most bytes of what global records say: every member to come carries it.
+const GLOBAL_MAX: u64 = 16 << 10;
 /// Longest name in a GNU long-name member, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
 /// `e_name_index` of `trusted.` and `security.`.
@@ -116,12 +119,13 @@ impl Lister<'_> {
             match header.kind() {
                 kind @ (b'x' | b'X' | b'g') => {
                     let records = self.body(&header, "extended header", RECORDS_MAX)?;
-                    let pax = match kind {
-                        b'g' => &mut self.global,
-                        _ => pax.get_or_insert_with(|| self.global.clone()),
+                    let read = match kind {
+                        b'g' => self.read_global(&records),
+                        _ => pax
+                            .get_or_insert_with(|| self.global.clone())
+                            .read(&records),
                     };
-                    pax.read(&records)
-                        .map_err(|why| self.input.damage(at, why))?;
+                    read.map_err(|why| self.input.damage(at, why))?;
                 }
                 b'L' => {
                     let name = self.body(&header, "long name", LONG_NAME_MAX)?;
@@ -145,6 +149,15 @@ impl Lister<'_> {
                     }));
                 }
             }
+        }
+    }
+
+    fn read_global(&mut self, records: &[u8]) -> Result<(), TarDamage> {
+        self.global.read(records)?;
+        let (what, size, limit) = ("global records", self.global.len(), GLOBAL_MAX);
+        match size > limit {
+            true => Err(TarDamage::TooLarge { what, size, limit }),
+            false => Ok(()),
         }
     }
 
@@ -227,7 +240,8 @@ impl Lister<'_> {
         }
         if kind == Kind::HardLink {
             self.input.skip(stored, "contents")?;
-            self.tree.link(&path, &member.link_path(&header))?;
+            let target = member.link_path(&header);
+            self.link(&path, &target)?;
             self.context.counter.entry();
             return Ok(());
         }
@@ -267,6 +281,22 @@ impl Lister<'_> {
         self.context.counter.entry();
         self.context.counter.bytes(stored);
         Ok(())
+    }
+
+    fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Error> {
+        match self.tree.link(path, target) {
+            Err(Error::HardLink { path, target, .. })
+                if self
+                    .context
+                    .options
+                    .excludes
+                    .matches_below(path::names(target.as_os_str().as_bytes())?) =>
+            {
+                let why = "it is excluded, and the contents of the archive are there";
+                Err(Error::HardLink { path, target, why })
+            }
+            other => other.map(drop),
+        }
     }
 
     fn kind(&mut self, header: &Header<'_>, path: &[u8], at: u64) -> Result<Kind, Error> {
@@ -376,7 +406,11 @@ impl Lister<'_> {
                 nsec: 0,
             },
         };
-        let mut mode = header.mode()?;
+        let mut mode = match kind {
+            // No system lets a link have another one, whatever a writer has put there.
+            Kind::Symlink => 0o777,
+            _ => header.mode()?,
+        };
         Ok(Attributes {
             uid,
             gid,

@@ -64,6 +64,26 @@ impl Pax {
         Ok(())
     }
 
+    /// Bytes that a copy of all this takes, roughly.
+    pub fn len(&self) -> u64 {
+        let names = [
+            &self.path,
+            &self.link_path,
+            &self.user,
+            &self.group,
+            &self.acl_access,
+            &self.acl_default,
+            &self.sparse.name,
+        ];
+        let names: usize = names.into_iter().flatten().map(Vec::len).sum();
+        let xattrs = self.xattrs.iter().map(|(name, value)| {
+            // Two allocations.
+            name.len() + value.len() + size_of::<Xattr>()
+        });
+        let map = self.sparse.map.as_ref().map_or(0, |map| map.len() * 8);
+        (names + xattrs.sum::<usize>() + map) as u64
+    }
+
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         match key {
             b"path" => self.path = name(value)?,
@@ -81,7 +101,7 @@ impl Pax {
             b"RHT.security.selinux" => self.add_xattr(b"security.selinux", value.to_vec())?,
             _ => {
                 if let Some(xattr) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.add_xattr(xattr, value.to_vec())?;
+                    self.add_xattr(&unescaped(xattr), value.to_vec())?;
                 } else if let Some(xattr) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                     let decoded = base64(value).ok_or("not base64")?;
                     self.add_xattr(&percent_decoded(xattr), decoded)?;
@@ -249,6 +269,22 @@ fn float_time(value: &[u8]) -> Result<Timestamp, &'static str> {
     }
 }
 
+/// GNU tar writes `=`, which would end the key, and `%` in names of attributes as `%3D` and `%25`.
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, len) = match rest {
+            [b'%', b'3', b'D', ..] => (b'=', 3),
+            [b'%', b'2', b'5', ..] => (b'%', 3),
+            _ => (first, 1),
+        };
+        plain.push(byte);
+        rest = &after[len - 1..];
+    }
+    plain
+}
+
 /// libarchive writes names with `%XX` for what is not plain.
 fn percent_decoded(name: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(name.len());
@@ -357,6 +393,18 @@ mod tests {
         assert_eq!(pax.xattrs, [(b"user.all".to_vec(), value)]);
         assert_eq!(read("path", b"a=b\nc").unwrap().path.unwrap(), b"a=b\nc");
         assert!(read("path", b"a\0").is_err());
+    }
+
+    #[test]
+    fn names_of_attributes_as_gnu_tar_escapes_them() {
+        for (written, name) in [
+            ("user.a%3Db", &b"user.a=b"[..]),
+            ("user.%25%253D%", b"user.%%3D%"),
+            ("user.%41", b"user.%41"),
+        ] {
+            let pax = read(&format!("SCHILY.xattr.{written}"), b"v").unwrap();
+            assert_eq!(pax.xattrs, [(name.to_vec(), b"v".to_vec())]);
+        }
     }
 
     #[test]

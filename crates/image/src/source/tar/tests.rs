@@ -150,6 +150,7 @@ fn all_kinds() {
         .changed(b'4', "b", 0, b"", device)
         .changed(b'5', "d/", 77, b"", |_| {})
         .changed(b'6', "f", 0, b"", |_| {})
+        .changed(b'2', "l", 0, b"", |block| block[157] = b'c')
         .member(b'7', "contiguous", b"xyz")
         .member(0, "v7", b"123")
         .member(0, "v7-dir/", b"")
@@ -165,6 +166,7 @@ fn all_kinds() {
         ("b", FileType::BlockDevice),
         ("d", FileType::Directory),
         ("f", FileType::Fifo),
+        ("l", FileType::Symlink),
         ("contiguous", FileType::Regular),
         ("v7", FileType::Regular),
         ("v7-dir", FileType::Directory),
@@ -173,8 +175,9 @@ fn all_kinds() {
     ] {
         assert_eq!(seen[name].kind, kind, "{name}");
     }
+    assert_eq!(seen["l"].mode, 0o777);
     assert_eq!((seen["c"].device, seen["v7"].size), (Some((8, 255)), 3));
-    assert_eq!(seen.len(), 10);
+    assert_eq!(seen.len(), 11);
 }
 
 #[test]
@@ -283,6 +286,17 @@ fn excluded_members_are_passed_over() {
         .end();
     let seen = seen(&hand.list_with(&options).unwrap());
     assert_eq!(seen.keys().collect::<Vec<_>>(), [".", "a", "a/c"]);
+    let linked = Hand::new()
+        .member(b'0', "x.o", b"1")
+        .changed(b'1', "y", 0, b"", |block| {
+            block[157..160].copy_from_slice(b"x.o")
+        })
+        .end();
+    let error = linked.list_with(&options).unwrap_err().to_string();
+    assert!(
+        error.contains("y: hard link to x.o: it is excluded"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -358,6 +372,14 @@ fn what_is_damaged_or_hostile_says_where_and_why() {
         (
             Hand::new().changed(b'x', "a", 0, b"", size(b"77777777777\0")),
             "extended header of",
+        ),
+        (
+            Hand::new().member(
+                b'g',
+                "a",
+                &records_of(&[("SCHILY.xattr.user.a", &[b'v'; 20_000])]),
+            ),
+            "bytes (at most 16384)",
         ),
         (
             Hand::new().member(b'x', "a", b"9 a=b\n"),
