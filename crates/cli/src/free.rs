@@ -25,14 +25,7 @@ pub struct FreeSpace {
 impl FreeSpace {
     /// Reads all bitmaps. Groups that cannot be read go to `failed` and count as used.
     pub fn read(fs: &Filesystem, mut failed: impl FnMut(GroupNr, &Error)) -> Self {
-        let mut space = Self {
-            free: 0,
-            runs: 0,
-            min: u64::MAX,
-            max: 0,
-            buckets: [(0, 0); BUCKETS],
-            open: 0,
-        };
+        let mut space = Self::none();
         for group in 0..fs.geometry().groups_count.get() {
             let group = GroupNr(group);
             match fs.block_bitmap(group) {
@@ -45,6 +38,17 @@ impl FreeSpace {
         }
         space.end_run();
         space
+    }
+
+    fn none() -> Self {
+        Self {
+            free: 0,
+            runs: 0,
+            min: u64::MAX,
+            max: 0,
+            buckets: [(0, 0); BUCKETS],
+            open: 0,
+        }
     }
 
     /// Takes in one bitmap of `clusters` bits; a set bit is a cluster in use.
@@ -99,20 +103,9 @@ fn clusters_in_group(fs: &Filesystem, group: GroupNr) -> u32 {
 mod tests {
     use super::*;
 
-    fn empty() -> FreeSpace {
-        FreeSpace {
-            free: 0,
-            runs: 0,
-            min: u64::MAX,
-            max: 0,
-            buckets: [(0, 0); BUCKETS],
-            open: 0,
-        }
-    }
-
     #[test]
     fn runs_go_on_over_words_and_groups() {
-        let mut space = empty();
+        let mut space = FreeSpace::none();
         // Bits 4..80 free, then 81..128 free and on through the next group's first 3.
         let mut bitmap = [0; 16];
         bitmap[0] = 0x0F;
@@ -129,7 +122,7 @@ mod tests {
 
     #[test]
     fn full_and_empty_words() {
-        let mut space = empty();
+        let mut space = FreeSpace::none();
         space.scan(&[0xFF; 16], 128);
         space.scan(&[0; 16], 128);
         space.end_run();

@@ -19,10 +19,11 @@ use crate::show::{escaped, size_text, uuid_text};
 
 /// Make an image of a directory or a tar archive
 ///
-/// Owners, modes, times, xattrs, ACLs, hard links, devices and holes are those of the source. The
-/// image is ext4 of exact size, appears under its name when it is complete, and the same source
-/// gives the same bytes: its UUID follows from the source unless -U says otherwise, its date is that
-/// of the newest file or SOURCE_DATE_EPOCH. Archives may be compressed with gzip, zstd or xz.
+/// Owners, modes, times, xattrs, ACLs, hard links, devices and holes are those of the source; flags
+/// that lsattr shows are not taken over, as with mke2fs and tar. The image is ext4 of exact size,
+/// appears under its name when it is complete, and the same source gives the same bytes: its UUID
+/// follows from the source unless -U says otherwise, its date is that of the newest file or
+/// SOURCE_DATE_EPOCH. Archives may be compressed with gzip, zstd or xz.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 build ./rootfs -o root.img

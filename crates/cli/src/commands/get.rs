@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
+use rustix::io::Errno;
 use uext4::{Error, Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
@@ -23,6 +24,7 @@ use self::attributes::Restorer;
 use self::place::Place;
 use super::bytes;
 use crate::args::ImageArgs;
+use crate::budget::Budget;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::links::Links;
 use crate::open;
@@ -81,6 +83,7 @@ pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
         links: Links::default(),
         complaints: Complaints::new(),
         piece: vec![0; PIECE],
+        budget: Budget::new(&fs),
         overwrite: args.overwrite,
     };
     let mut progress = Progress::new("copied");
@@ -130,6 +133,7 @@ struct Copy<'a> {
     links: Links,
     complaints: Complaints,
     piece: Vec<u8>,
+    budget: Budget,
     overwrite: bool,
 }
 
@@ -187,7 +191,11 @@ impl Copy<'_> {
             self.place.remove(name)?;
         }
         if let Some(first) = self.links.first(inode, path) {
-            return Ok(self.place.link(&first, name)?);
+            match self.place.link(&first, name) {
+                // Better a copy than nothing: here files have fewer links, or paths are shorter.
+                Err(error) if may_copy(&error) => self.links.forget(inode),
+                linked => return Ok(linked?),
+            }
         }
         let made = match inode.file_type {
             FileType::Regular => self.file(inode, name),
@@ -263,6 +271,7 @@ impl Copy<'_> {
         file.set_len(inode.size)?;
         for range in ranges {
             let range = range?;
+            self.budget.take(inode, &range)?;
             let (mut at, end) = (range.start, range.end.min(inode.size));
             while at < end {
                 let want = self.piece.len().min((end - at) as usize);
@@ -298,6 +307,15 @@ impl Copy<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a copy can take the place of a hard link that failed so.
+fn may_copy(error: &io::Error) -> bool {
+    let raw = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        raw,
+        Some(Errno::MLINK | Errno::NAMETOOLONG | Errno::PERM | Errno::NOTSUP)
+    )
 }
 
 /// Which side failed.

@@ -1,13 +1,15 @@
 //! `manifest`: everything a tree holds, one JSON object a line, sorted by path.
 
+mod sums;
+
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use sha2::{Digest, Sha256};
 use uext4::{Error, Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
+use self::sums::Sums;
 use super::{Output, bytes};
 use crate::args::ImageArgs;
 use crate::failure::{Exit, Failure, exit_of};
@@ -18,8 +20,6 @@ use crate::walk::{Entry, Order, Problem, Step, Walk};
 
 /// Files up to this many bytes are hashed.
 const HASHED_MAX: u64 = 64 << 20;
-/// Bytes read at once.
-const PIECE: usize = 1 << 20;
 
 /// Describe every file: one JSON object a line, sorted by path
 ///
@@ -53,12 +53,7 @@ pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
     let mut manifest = Manifest {
         fs: &fs,
         json: Json::new(),
-        piece: if args.no_hash {
-            Vec::new()
-        } else {
-            vec![0; PIECE]
-        },
-        hash: !args.no_hash,
+        sums: (!args.no_hash).then(|| Sums::new(&fs)),
         failed: 0,
         worst: Exit::Success,
     };
@@ -81,8 +76,8 @@ pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
 struct Manifest<'a> {
     fs: &'a Filesystem,
     json: Json,
-    piece: Vec<u8>,
-    hash: bool,
+    /// None if files are not to be hashed.
+    sums: Option<Sums>,
     failed: u64,
     worst: Exit,
 }
@@ -126,8 +121,8 @@ impl Manifest<'_> {
             self.failed(&error, errors);
         }
         let hashed = inode.file_type == FileType::Regular && inode.size <= HASHED_MAX;
-        if hashed && self.hash {
-            match sha256(self.fs, inode, &mut self.piece) {
+        if let Some(sums) = self.sums.as_mut().filter(|_| hashed) {
+            match sums.of(self.fs, inode) {
                 Ok(sum) => self.json.key("sha256").hex(&sum),
                 Err(error) => self.failed(&error, errors),
             }
@@ -142,36 +137,5 @@ impl Manifest<'_> {
             }
             Err(error) => self.failed(&error, errors),
         }
-    }
-}
-
-/// The hash of a file's contents; holes are hashed without being read.
-fn sha256(fs: &Filesystem, inode: &Inode, piece: &mut [u8]) -> Result<[u8; 32], Error> {
-    let mut hasher = Sha256::new();
-    let mut at = 0;
-    for range in fs.data_ranges(inode)? {
-        let range = range?;
-        zeroes(&mut hasher, range.start.saturating_sub(at));
-        at = range.start;
-        while at < range.end {
-            let want = piece.len().min((range.end - at) as usize);
-            let got = fs.read_at(inode, at, &mut piece[..want])?;
-            if got == 0 {
-                break;
-            }
-            hasher.update(&piece[..got]);
-            at += got as u64;
-        }
-    }
-    zeroes(&mut hasher, inode.size.saturating_sub(at));
-    Ok(hasher.finalize().into())
-}
-
-fn zeroes(hasher: &mut Sha256, mut count: u64) {
-    const ZEROES: [u8; 4096] = [0; 4096];
-    while count > 0 {
-        let some = count.min(ZEROES.len() as u64);
-        hasher.update(&ZEROES[..some as usize]);
-        count -= some;
     }
 }

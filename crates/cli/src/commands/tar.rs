@@ -16,6 +16,7 @@ use uext4_ondisk::inode::FileType;
 use self::header::{Header, Pax, padding};
 use super::{Output, bytes};
 use crate::args::ImageArgs;
+use crate::budget::Budget;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::links::Links;
 use crate::open;
@@ -25,8 +26,9 @@ use crate::walk::{Entry, Order, Step, Walk};
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
-/// Runs of data in a file with holes; one with more is stored without its holes.
-const RANGES_MAX: usize = 1 << 18;
+/// Runs of data in a file with holes; one with more is stored without its holes. With the map's last
+/// entry it is the million that `build` reads.
+const RANGES_MAX: usize = (1 << 20) - 1;
 
 /// Write a tree as a tar archive to standard output
 ///
@@ -62,6 +64,7 @@ pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
         links: Links::default(),
         complaints: Complaints::new(),
         piece: vec![0; PIECE],
+        budget: Budget::new(&fs),
     };
     let mut progress = Progress::new("archived");
     let mut walk = Walk::new(&fs, top, Order::Nested);
@@ -88,6 +91,7 @@ struct Archive<'a> {
     links: Links,
     complaints: Complaints,
     piece: Vec<u8>,
+    budget: Budget,
 }
 
 impl Archive<'_> {
@@ -176,7 +180,7 @@ impl Archive<'_> {
     }
 
     /// The data of a file; all of it as one range if it has too many.
-    fn ranges(&self, inode: &Inode) -> Result<Vec<Range<u64>>, Error> {
+    fn ranges(&mut self, inode: &Inode) -> Result<Vec<Range<u64>>, Error> {
         let mut ranges = Vec::new();
         for range in self.fs.data_ranges(inode)? {
             let range = range?;
@@ -184,6 +188,7 @@ impl Archive<'_> {
             if range.is_empty() {
                 continue;
             }
+            self.budget.take(inode, &range)?;
             if ranges.len() >= RANGES_MAX {
                 ranges.clear();
                 ranges.push(0..inode.size);

@@ -131,6 +131,62 @@ fn cycles_and_second_names_of_directories_are_told() {
     }
 }
 
+/// Many inodes over the same blocks, and many names of one inode: what is read stays within what the
+/// file system can hold.
+#[test]
+fn shared_blocks_are_not_read_over_and_over() {
+    let Some((scratch, image)) = image(&["-b", "1024", "-O", "^metadata_csum,^extent,^64bit"])
+    else {
+        return;
+    };
+    let file = |index: u32| format!("dir/name-{index:0>40}");
+    let mut commands = Vec::new();
+    // A table of numbers that all are the same block, as the data of the file that owns the table.
+    let table = 2_000u32.to_le_bytes().repeat(256);
+    let number = table_block(&image, &table);
+    for index in 0..100 {
+        for (field, value) in [("block[IND]", number), ("size", 260 << 10)] {
+            commands.push(format!("sif {} {field} {value}", file(index)));
+        }
+    }
+    commands.push(format!("sif {} size {}", file(200), 60 << 20));
+    for index in 0..20 {
+        commands.push(format!("ln {} dir/again-{index}", file(200)));
+    }
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    debugfs(&image, &commands);
+    let begun = Instant::now();
+    let output = uext4(&["manifest", text(&image)]);
+    assert_eq!(output.status.code(), Some(4));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("more data than the file system holds"));
+    assert!(told.contains("it has more names than that"));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    let dest = scratch.path().join("dest");
+    assert_eq!(must_end(&["get", text(&image), "/", text(&dest)]), 4);
+    assert_eq!(must_end(&["tar", text(&image)]), 4);
+    assert_eq!(must_end(&["check", text(&image)]), 4);
+}
+
+/// Puts a table into a block that nothing owns.
+fn table_block(image: &Path, table: &[u8]) -> u64 {
+    use std::os::unix::fs::FileExt;
+    let number = 7_000;
+    let file = fs::File::options().write(true).open(image).unwrap();
+    file.write_all_at(table, number * 1024).unwrap();
+    number
+}
+
+#[test]
+fn a_target_that_begins_with_zero_is_damage() {
+    let Some((_scratch, image)) = image(&["-O", "^metadata_csum"]) else {
+        return;
+    };
+    debugfs(&image, &["sif link block[0] 0"]);
+    assert_eq!(must_end(&["manifest", text(&image)]), 4);
+    assert_eq!(must_end(&["cat", text(&image), "/link/sub"]), 4);
+}
+
 /// A link and a directory of one name: whichever is made first, nothing goes through the link.
 #[test]
 fn planted_links_lead_nowhere() {

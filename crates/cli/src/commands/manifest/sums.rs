@@ -1,0 +1,104 @@
+//! Hashes of files, each made once however many names a file has.
+
+use std::collections::HashMap;
+
+use sha2::{Digest, Sha256};
+use uext4::{Damage, Error, Filesystem, Inode};
+use uext4_ondisk::Ino;
+
+use crate::budget::Budget;
+use crate::walk::InodeSet;
+
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+/// Hashes remembered for further names, at most: some 32 MiB. Beyond, files are hashed again.
+const REMEMBERED_MAX: usize = 1 << 19;
+
+/// A SHA-256.
+pub type Sum = [u8; 32];
+
+/// Hashes files.
+#[derive(Debug)]
+pub struct Sums {
+    piece: Vec<u8>,
+    budget: Budget,
+    /// Files with one link that were hashed.
+    single: InodeSet,
+    /// Files with more, and the names still to come.
+    linked: HashMap<Ino, (Sum, u16)>,
+}
+
+impl Sums {
+    /// None yet.
+    pub fn new(fs: &Filesystem) -> Self {
+        Self {
+            piece: vec![0; PIECE],
+            budget: Budget::new(fs),
+            single: InodeSet::default(),
+            linked: HashMap::new(),
+        }
+    }
+
+    /// The hash of a file's contents.
+    ///
+    /// # Errors
+    /// Damage of the file, one with more names than links included; device errors.
+    pub fn of(&mut self, fs: &Filesystem, inode: &Inode) -> Result<Sum, Error> {
+        if inode.links < 2 {
+            if !self.single.insert(inode.ino) {
+                return Err(Error::Corrupt(Damage::InodeField {
+                    ino: inode.ino,
+                    field: "i_links_count",
+                    value: inode.links.into(),
+                    why: "it has more names than that",
+                }));
+            }
+            return self.hash(fs, inode);
+        }
+        if let Some((sum, left)) = self.linked.get_mut(&inode.ino) {
+            let sum = *sum;
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.linked.remove(&inode.ino);
+            }
+            return Ok(sum);
+        }
+        let sum = self.hash(fs, inode)?;
+        if self.linked.len() < REMEMBERED_MAX {
+            self.linked.insert(inode.ino, (sum, inode.links - 1));
+        }
+        Ok(sum)
+    }
+
+    /// Holes are hashed without being read.
+    fn hash(&mut self, fs: &Filesystem, inode: &Inode) -> Result<Sum, Error> {
+        let mut hasher = Sha256::new();
+        let mut at = 0;
+        for range in fs.data_ranges(inode)? {
+            let range = range?;
+            self.budget.take(inode, &range)?;
+            zeroes(&mut hasher, range.start.saturating_sub(at));
+            at = range.start;
+            while at < range.end {
+                let want = self.piece.len().min((range.end - at) as usize);
+                let got = fs.read_at(inode, at, &mut self.piece[..want])?;
+                if got == 0 {
+                    break;
+                }
+                hasher.update(&self.piece[..got]);
+                at += got as u64;
+            }
+        }
+        zeroes(&mut hasher, inode.size.saturating_sub(at));
+        Ok(hasher.finalize().into())
+    }
+}
+
+fn zeroes(hasher: &mut Sha256, mut count: u64) {
+    const ZEROES: [u8; 4096] = [0; 4096];
+    while count > 0 {
+        let some = count.min(ZEROES.len() as u64);
+        hasher.update(&ZEROES[..some as usize]);
+        count -= some;
+    }
+}
