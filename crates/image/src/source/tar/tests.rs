@@ -140,6 +140,13 @@ fn global_records_hold_until_overridden() {
 }
 
 #[test]
+fn global_records_are_few() {
+    let records = records_of(&[("SCHILY.xattr.user.a", &[b'v'; 20_000])]);
+    let hand = Hand::new().member(b'g', "global", &records).end();
+    assert!(hand.error().contains("bytes (at most 16384)"));
+}
+
+#[test]
 fn all_kinds() {
     let device = |block: &mut [u8]| {
         block[329..337].copy_from_slice(b"0000010\0");
@@ -372,14 +379,6 @@ fn what_is_damaged_or_hostile_says_where_and_why() {
         (
             Hand::new().changed(b'x', "a", 0, b"", size(b"77777777777\0")),
             "extended header of",
-        ),
-        (
-            Hand::new().member(
-                b'g',
-                "a",
-                &records_of(&[("SCHILY.xattr.user.a", &[b'v'; 20_000])]),
-            ),
-            "bytes (at most 16384)",
         ),
         (
             Hand::new().member(b'x', "a", b"9 a=b\n"),
