@@ -169,7 +169,8 @@ fn in_own_group(plan: &mut Plan, group: u32) -> Result<Places, Error> {
         base
     };
     let mut find = |from, what, len| {
-        let found = plan.space.find(from, end, len);
+        // The last block is a place of last resort.
+        let found = plan.space.find(from, end - 1, len);
         let found = found.or_else(|| plan.space.find(base, end, len));
         let at = found.ok_or_else(|| no_space(what, len))?;
         // Its own metadata does not make a group's bitmap be written.

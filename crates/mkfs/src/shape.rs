@@ -76,22 +76,24 @@ pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<Super
 ///
 /// Where the last group is dropped, its share of the reserved blocks goes too. Where a group would
 /// have more inodes than a bitmap block has bits, groups are made smaller, which brings back the
-/// dropped blocks but not the share; not with clusters.
+/// dropped blocks but not the share; not with clusters. Part of a cluster at the end is dropped first,
+/// but not its share.
 fn settle(params: &Parameters, options: &Options) -> Result<(Counts, u64), Error> {
     let wished = (options.reserved_percent * params.blocks as f64 / 100.0) as u64;
     let mut reserved = wished;
-    let mut blocks = params.blocks;
+    let whole = params.blocks >> params.cluster_bits << params.cluster_bits;
+    let mut blocks = whole;
     let mut blocks_per_group = params.blocks_per_group;
     loop {
         let Some(counts) = count(params, options, blocks, blocks_per_group)? else {
-            blocks = params.blocks;
+            blocks = whole;
             blocks_per_group = blocks_per_group
                 .checked_sub(8)
                 .filter(|&n| n >= MIN_GROUP_LEN && params.cluster_bits == 0)
                 .ok_or(too_many_inodes(params, blocks))?;
             continue;
         };
-        match short_last_group(params, &counts)? {
+        match short_last_group(params, options, &counts)? {
             None => return Ok((counts, reserved)),
             Some(without) => {
                 blocks = without;
@@ -252,18 +254,15 @@ fn reserve_for(params: &Parameters, options: &Options, target: u64) -> Result<u3
 }
 
 /// If the last group cannot hold its metadata and a little more: the blocks without it.
-fn short_last_group(params: &Parameters, counts: &Counts) -> Result<Option<u64>, Error> {
-    let sb_copy = |group: u32| has_super(counts, group);
-    let overhead = |group: u32| {
-        let gdt = if counts.features.incompat.contains(Incompat::META_BG) {
-            1
-        } else {
-            counts.gdt_blocks + counts.reserved_gdt
-        };
-        let copies = if sb_copy(group) { 1 + gdt } else { 0 };
-        2 + u64::from(counts.itable_blocks) + u64::from(copies)
-    };
-    let first = overhead(0);
+fn short_last_group(
+    params: &Parameters,
+    options: &Options,
+    counts: &Counts,
+) -> Result<Option<u64>, Error> {
+    let own = 2 + u64::from(counts.itable_blocks);
+    let descriptors = u64::from(counts.gdt_blocks + counts.reserved_gdt);
+    let meta_bg = counts.features.incompat.contains(Incompat::META_BG);
+    let first = own + 1 + if meta_bg { 1 } else { descriptors };
     if first > u64::from(counts.blocks_per_group) {
         return Err(too_many_inodes(params, counts.blocks));
     }
@@ -281,18 +280,24 @@ fn short_last_group(params: &Parameters, counts: &Counts) -> Result<Option<u64>,
         }
         return Ok(None);
     }
-    let short = left < u64::from(counts.blocks_per_group)
-        && left < overhead(last_group) + LAST_GROUP_MIN_FREE;
+    // All descriptors count, even where `meta_bg` spreads them.
+    let copies = if has_super(counts, options, last_group) {
+        1 + descriptors
+    } else {
+        0
+    };
+    let short =
+        left < u64::from(counts.blocks_per_group) && left < own + copies + LAST_GROUP_MIN_FREE;
     Ok(short.then_some(start))
 }
 
 /// As [`uext4_ondisk::Geometry::has_super`], before there is a geometry.
-fn has_super(counts: &Counts, group: u32) -> bool {
-    if group < 2 && !counts.features.compat.contains(Compat::SPARSE_SUPER2) {
-        return true;
-    }
+fn has_super(counts: &Counts, options: &Options, group: u32) -> bool {
     if counts.features.compat.contains(Compat::SPARSE_SUPER2) {
-        return group == 0 || group == 1 || group == counts.groups - 1;
+        return group == 0 || backup_groups(options, counts.groups).contains(&group.into());
+    }
+    if group < 2 {
+        return true;
     }
     if !counts.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
         return true;

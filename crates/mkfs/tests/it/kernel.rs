@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, FileDevice};
 use uext4_mkfs::{Layout, format, layout};
@@ -43,8 +44,15 @@ struct Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Where mounting failed there is nothing to undo, and nothing to be said about it.
-        let _ = Command::new("umount").arg(&self.at).output();
+        // Where mounting failed there is nothing to undo, and nothing to be said about it. A process
+        // that another test is starting may hold our files open for a moment: busy until it runs.
+        for _ in 0..50 {
+            let output = Command::new("umount").arg(&self.at).output();
+            if !output.is_ok_and(|o| String::from_utf8_lossy(&o.stderr).contains("busy")) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _ = Command::new("losetup").args(["-d", &self.device]).output();
     }
 }
