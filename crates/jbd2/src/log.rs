@@ -1,6 +1,8 @@
 //! The journal as numbered blocks: its superblock's claims tested, the ring, and where each block
 //! lies on the device.
 
+use std::ops::Range;
+
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::journal::{
     JBD2_CRC32C_CHKSUM, JournalCompat, JournalIncompat, JournalSuperblock, KNOWN_INCOMPAT,
@@ -21,6 +23,8 @@ pub(crate) struct Log<'a> {
     pub(crate) blocks_count: u64,
     /// Runs with the log block each begins at.
     runs: Vec<(u32, LogRun)>,
+    /// The blocks of all runs, sorted and disjoint.
+    owned: Vec<Range<u64>>,
     pub(crate) sb: JournalSuperblock,
     /// First block of the ring.
     first: u32,
@@ -67,6 +71,21 @@ pub(crate) fn block_of(runs: &[(u32, LogRun)], at: u32) -> Result<Pblk, Error> {
         .ok_or_else(|| bad("block outside the journal's file", at))
 }
 
+/// The blocks of the runs, sorted; pieces that touch or overlap are joined.
+fn sort_runs(runs: &[(u32, LogRun)]) -> Vec<Range<u64>> {
+    let range = |(_, run): &(u32, LogRun)| run.start.0..run.start.0 + u64::from(run.len);
+    let mut sorted: Vec<_> = runs.iter().map(range).collect();
+    sorted.sort_unstable_by_key(|range| range.start);
+    sorted.dedup_by(|next, last| {
+        let joined = next.start <= last.end;
+        if joined {
+            last.end = last.end.max(next.end);
+        }
+        joined
+    });
+    sorted
+}
+
 fn check_features(sb: &JournalSuperblock) -> Result<(), Error> {
     let unknown = |letter: char, bits: u32| Error::UnknownFeature {
         name: format!("FEATURE_{letter}{}", bits.trailing_zeros()),
@@ -103,6 +122,7 @@ impl<'a> Log<'a> {
             device,
             block_size,
             blocks_count,
+            owned: sort_runs(&runs),
             runs,
             sb: JournalSuperblock::zeroed(),
             first: 0,
@@ -163,14 +183,11 @@ impl<'a> Log<'a> {
         (self.first, self.end)
     }
 
-    /// Whether a block of the device belongs to the journal's file.
+    /// Whether a block of the device belongs to the journal's file. O(log n) of its pieces.
     pub(crate) fn owns(&self, block: Pblk) -> bool {
-        self.runs.iter().any(|(_, run)| {
-            block
-                .0
-                .checked_sub(run.start.0)
-                .is_some_and(|offset| offset < u64::from(run.len))
-        })
+        let next = self.owned.partition_point(|range| range.start <= block.0);
+        let before = next.checked_sub(1).and_then(|index| self.owned.get(index));
+        before.is_some_and(|range| range.contains(&block.0))
     }
 
     /// Reads a log block.
