@@ -77,6 +77,9 @@
 //! blocks, and such a transaction is dropped whole. Data blocks that nobody would see, because a
 //! later copy or a revoke overrides them, are not verified; the kernel verifies some of them.
 //!
+//! The kernel (6.18) makes no exception for `async_commit` and refuses. And when two commits in a
+//! row are bad under `async_commit`, it replays the first of them; here the log ends before it.
+//!
 //! # Units, cost and bounds
 //!
 //! Log positions are blocks of the journal file (`u32`), homes are blocks of the file system.

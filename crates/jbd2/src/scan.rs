@@ -45,12 +45,12 @@ struct Scanner<'a> {
     distance: u32,
     /// v1 sum of the running transaction.
     crc: u32,
-    /// A v1 sum was there, so a commit block without one is wrong.
-    sum_seen: bool,
     /// Seconds of the last commit: an older one is left over from an earlier round of the ring.
     last_commit: u64,
     /// A descriptor or revoke block of the running transaction does not match.
     suspect: Option<Damage>,
+    /// A commit that may be unfinished ended the log; one more behind it shows that it was not.
+    doubted: bool,
 }
 
 /// Walks the log. The superblock says that it is not empty.
@@ -60,9 +60,9 @@ pub(crate) fn scan(log: &Log<'_>) -> Result<Scan, Error> {
         found: Scan::default(),
         distance: 0,
         crc: !0,
-        sum_seen: false,
         last_commit: 0,
         suspect: None,
+        doubted: false,
     };
     let (mut records, mut revokes) = (0, 0);
     let mut block = vec![0; log.block_size.len()];
@@ -78,12 +78,12 @@ pub(crate) fn scan(log: &Log<'_>) -> Result<Scan, Error> {
             BlockType::Descriptor => scanner.descriptor(&block)?,
             BlockType::Revoke => scanner.revoke(&block),
             BlockType::Commit => {
-                let whole = scanner.commit(&block)?;
-                if whole {
+                let goes_on = scanner.commit(&block)?;
+                if goes_on && !scanner.doubted {
                     records = scanner.found.records.len();
                     revokes = scanner.found.revokes.len();
                 }
-                whole
+                goes_on
             }
             BlockType::SuperblockV1 | BlockType::SuperblockV2 => false,
         };
@@ -101,7 +101,8 @@ impl Scanner<'_> {
     /// The sequence the next control block must carry.
     fn sequence(&self) -> u32 {
         let first = self.log.sb.s_sequence.get();
-        first.wrapping_add(self.found.transactions)
+        let sequence = first.wrapping_add(self.found.transactions);
+        sequence.wrapping_add(self.doubted.into())
     }
 
     fn suspect(&mut self, what: &'static str) {
@@ -116,7 +117,7 @@ impl Scanner<'_> {
         if !tail_matches(block, &self.log.sb) {
             self.suspect("the checksum of a committed descriptor does not match");
         }
-        let summed = self.log.sb.compat().contains(JournalCompat::CHECKSUM);
+        let summed = self.log.sb.compat().contains(JournalCompat::CHECKSUM) && !self.doubted;
         if summed {
             self.crc = crc32_be(self.crc, block);
         }
@@ -152,11 +153,16 @@ impl Scanner<'_> {
         true
     }
 
-    /// Closes the transaction. False if the log ends before this commit block.
+    /// Closes the transaction. False if there is nothing more to learn: the log ends before this
+    /// commit block, or ended before another.
     fn commit(&mut self, block: &[u8]) -> Result<bool, Error> {
         let Ok((commit, _)) = CommitBlock::ref_from_prefix(block) else {
             return Ok(false);
         };
+        if self.doubted {
+            self.found.failed_commit = Some(self.sequence().wrapping_sub(1));
+            return Ok(false);
+        }
         let time = commit.h_commit_sec.get();
         if let Some(damage) = self.suspect.take() {
             let stale = time < self.last_commit;
@@ -167,11 +173,18 @@ impl Scanner<'_> {
             };
         }
         if !self.sums_match(block, commit) {
-            // Under async_commit that is how an unfinished transaction looks.
-            if time >= self.last_commit && !self.is_async() {
-                self.found.failed_commit = Some(self.sequence());
+            if time < self.last_commit {
+                return Ok(false);
             }
-            return Ok(false);
+            if !self.is_async() {
+                self.found.failed_commit = Some(self.sequence());
+                return Ok(false);
+            }
+            // Under async_commit that is how an unfinished transaction looks. With v1 sums the
+            // kernel walks on, to see whether another one was finished after it.
+            self.doubted = self.log.sb.checksum_version() == 1;
+            self.distance += 1;
+            return Ok(self.doubted);
         }
         self.last_commit = time;
         self.crc = !0;
@@ -180,16 +193,13 @@ impl Scanner<'_> {
         Ok(true)
     }
 
-    fn sums_match(&mut self, block: &[u8], commit: &CommitBlock) -> bool {
+    fn sums_match(&self, block: &[u8], commit: &CommitBlock) -> bool {
         if !self.log.sb.compat().contains(JournalCompat::CHECKSUM) {
             return commit_matches(block, &self.log.sb);
         }
         match commit.sum_v1() {
-            CommitSumV1::None => !self.sum_seen,
-            CommitSumV1::Crc32(sum) => {
-                self.sum_seen |= sum == self.crc;
-                sum == self.crc
-            }
+            CommitSumV1::None => true,
+            CommitSumV1::Crc32(sum) => sum == self.crc,
             CommitSumV1::Unknown => false,
         }
     }

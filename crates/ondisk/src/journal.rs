@@ -469,7 +469,8 @@ fn parse_tag(bytes: &[u8], incompat: JournalIncompat) -> Tag {
     }
 }
 
-/// The blocks a revoke block names.
+/// The blocks a revoke block names. As for the kernel, a count too small for its own head means
+/// none, and what is left behind the last whole number counts for nothing.
 ///
 /// # Errors
 /// [`Damage::JournalBlock`] if the count does not fit the block.
@@ -477,21 +478,20 @@ pub fn parse_revokes(block: &[u8], sb: &JournalSuperblock, at: u32) -> Result<Ve
     let bad = |why| Damage::JournalBlock { at, why };
     let (header, _) = RevokeHeader::ref_from_prefix(block).map_err(|_| bad("revoke header"))?;
     let end = header.r_count.get() as usize;
-    let head = size_of::<RevokeHeader>();
-    if end < head || end > block.len().saturating_sub(sb.tail_len()) {
+    if end > block.len().saturating_sub(sb.tail_len()) {
         return Err(bad("revoke count"));
     }
-    let body = &block[head..end];
-    let blocks = if sb.incompat().contains(JournalIncompat::BIT64) {
-        <[U64]>::ref_from_bytes(body)
-            .map(|b| b.iter().map(|n| Pblk(n.get())).collect())
-            .ok()
+    let body = block.get(size_of::<RevokeHeader>()..end);
+    let body = body.unwrap_or_default();
+    let wide = sb.incompat().contains(JournalIncompat::BIT64);
+    let (wides, narrows) = if wide {
+        (body.as_chunks::<8>().0, [].as_slice())
     } else {
-        <[U32]>::ref_from_bytes(body)
-            .map(|b| b.iter().map(|n| Pblk(u64::from(n.get()))).collect())
-            .ok()
+        ([].as_slice(), body.as_chunks::<4>().0)
     };
-    blocks.ok_or_else(|| bad("revoke count is not a whole number of blocks"))
+    let narrows = narrows.iter().map(|n| u64::from(U32::from_bytes(*n).get()));
+    let wides = wides.iter().map(|n| U64::from_bytes(*n).get());
+    Ok(wides.chain(narrows).map(Pblk).collect())
 }
 
 /// True if the tail of a descriptor or revoke block is right (or the journal has none).

@@ -1,0 +1,10 @@
+//! Recovery: hand-made logs of every kind, and journals that the kernel left behind; both judged
+//! by the kernel too where this may mount.
+
+mod cases;
+mod damaged;
+mod hostile;
+mod judge;
+mod kernel;
+mod maker;
+mod revokes;
