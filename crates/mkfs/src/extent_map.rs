@@ -113,16 +113,29 @@ impl Builder {
         // Where there are too many, the root keeps the bytes of the first ones behind its index, as
         // it does when a tree grows.
         put_leaf(&mut i_block, ROOT_ROOM, &self.extents[..in_root]);
-        if self.leaves.len() > ROOT_ROOM.into() {
+        let room = leaf_room(plan);
+        if self.leaves.len() > room.into() {
             return Err(Error::NoSpace {
                 what: "extent tree",
                 len: self.leaves.len() as u64,
             });
         }
-        if !self.leaves.is_empty() {
+        let mut meta_blocks = self.leaves.len() as u64;
+        if self.leaves.len() > ROOT_ROOM.into() {
+            // One level more: the leaves do not fit the root.
+            let near = self.extents.first().map_or(0, |extent| extent.pblk.0);
+            let block = plan.take_block(near.saturating_sub(1), "extent tree")?;
+            let mut node = vec![0; plan.block_len()];
+            put_index(&mut node, room, 1, &self.leaves);
+            if let Some(seed) = plan.geometry.csum_seed {
+                update_tail(&mut node, seed.inode(self.ino, GENERATION));
+            }
+            plan.put(block, node);
+            put_index(&mut i_block, ROOT_ROOM, 2, &[(Lblk(0), Pblk(block))]);
+            meta_blocks += 1;
+        } else if !self.leaves.is_empty() {
             put_index(&mut i_block, ROOT_ROOM, 1, &self.leaves);
         }
-        let room = leaf_room(plan);
         for (extents, &(_, block)) in self.extents.chunks(room.into()).zip(&self.leaves) {
             let mut node = vec![0; plan.block_len()];
             put_leaf(&mut node, room, extents);
@@ -134,7 +147,7 @@ impl Builder {
         Ok(FileMap {
             i_block,
             runs: self.extents.iter().map(run_of).collect(),
-            meta_blocks: self.leaves.len() as u64,
+            meta_blocks,
         })
     }
 }

@@ -94,7 +94,8 @@ fn settle(params: &Parameters, options: &Options) -> Result<(Counts, u64), Error
             continue;
         };
         match short_last_group(params, options, &counts)? {
-            None => return Ok((counts, reserved)),
+            // More than half is taken for damage.
+            None => return Ok((counts, reserved.min(blocks / 2))),
             Some(without) => {
                 blocks = without;
                 reserved = (wished as f64 / params.blocks as f64 * blocks as f64) as u64;
