@@ -14,6 +14,7 @@
 
 pub mod error;
 pub mod tree;
+pub mod ustar;
 
 mod acl;
 mod build;

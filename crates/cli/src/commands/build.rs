@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::Resource;
 use uext4_image::{
     Amount, BuildOptions, Error, Excludes, Phase, Progress, Report, Size, Source, SourceOptions,
 };
@@ -128,7 +129,7 @@ pub fn fill(
             uid: args.owner.map(|(uid, _)| uid),
             gid: args.owner.and_then(|(_, gid)| gid),
             owner_names: args.owner_names,
-            excludes: excludes.map_err(|e| failure(&e))?,
+            excludes: excludes.map_err(|e| failure(&e, false))?,
             one_file_system: args.one_file_system,
         },
         mkfs: format.options,
@@ -139,15 +140,29 @@ pub fn fill(
         time: format.epoch,
         clamp_times: args.clamp_times,
     };
+    let source = Source::from_argument(source);
+    let is_archive = !matches!(source, Source::Directory(_));
+    if !is_archive {
+        open_more_files();
+    }
     let bar = Bar::new(quiet);
-    let built = uext4_image::build(&Source::from_argument(source), image, &options, &bar);
+    let built = uext4_image::build(&source, image, &options, &bar);
     bar.clear();
-    built.map_err(|error| failure(&error))
+    built.map_err(|error| failure(&error, is_archive))
 }
 
-fn failure(error: &Error) -> Failure {
+/// Takes as many descriptors as there may be: every level of a tree keeps one.
+fn open_more_files() {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // What is too deep for the old limit says so itself.
+    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+}
+
+fn failure(error: &Error, is_archive: bool) -> Failure {
     let exit = match error {
         Error::Mkfs(error) => return mkfs_failure(error),
+        Error::Path { .. } if is_archive => Exit::Damaged,
         Error::Pattern { .. } => Exit::Usage,
         Error::Tar { .. }
         | Error::Decompress { .. }

@@ -78,6 +78,7 @@ pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
     let mut copy = Copy {
         fs: &fs,
         place,
+        top: path.to_vec(),
         top_name: name.to_vec(),
         restorer: Restorer::new(),
         links: Links::default(),
@@ -128,6 +129,8 @@ fn destination(path: &[u8], dest: &Path) -> PathBuf {
 struct Copy<'a> {
     fs: &'a Filesystem,
     place: Place,
+    /// Path of the walk's top in the image, as it was asked for.
+    top: Vec<u8>,
     top_name: Vec<u8>,
     restorer: Restorer,
     links: Links,
@@ -138,11 +141,18 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
+    /// How a path below the top is called.
+    fn shown(&self, path: &[u8]) -> String {
+        escaped(if path.is_empty() { &self.top } else { path })
+    }
+
     /// Makes one name; false if it is a directory that could not be made.
     fn entry(&mut self, entry: &Entry, path: &[u8]) -> bool {
         if let Some(problem) = &entry.problem {
-            self.complaints
-                .tell(Exit::Damaged, format_args!("{}: {problem}", escaped(path)));
+            self.complaints.tell(
+                Exit::Damaged,
+                format_args!("{}: {problem}", self.shown(path)),
+            );
         }
         if entry.is_unusable() {
             return false;
@@ -155,14 +165,14 @@ impl Copy<'_> {
         let result = match &entry.inode {
             Ok(inode) => self.make(inode, &name, path),
             Err(error) => {
-                self.complaints.engine(escaped(path), error);
+                self.complaints.engine(self.shown(path), error);
                 return false;
             }
         };
         match result {
             Ok(()) => true,
             Err(Trouble::Image(error)) => {
-                self.complaints.engine(escaped(path), &error);
+                self.complaints.engine(self.shown(path), &error);
                 false
             }
             Err(Trouble::Host(error)) => {
@@ -177,7 +187,7 @@ impl Copy<'_> {
                     _ => Exit::CouldNot,
                 };
                 self.complaints
-                    .tell(exit, format_args!("{}: {error}{hint}", escaped(path)));
+                    .tell(exit, format_args!("{}: {error}{hint}", self.shown(path)));
                 false
             }
         }
@@ -225,7 +235,7 @@ impl Copy<'_> {
 
     fn xattrs(&mut self, inode: &Inode, path: &[u8]) -> Vec<uext4::Xattr> {
         self.fs.xattrs(inode).unwrap_or_else(|error| {
-            self.complaints.engine(escaped(path), &error);
+            self.complaints.engine(self.shown(path), &error);
             Vec::new()
         })
     }
@@ -292,18 +302,20 @@ impl Copy<'_> {
             _ => self.top_name.clone(),
         };
         let entered = self.place.enter(&name);
-        entered.map_err(|error| Failure::io(escaped(path), &error.into()))
+        entered.map_err(|error| Failure::io(self.shown(path), &error.into()))
     }
 
     /// A directory's attributes come last: what is made in it would change its times, and its mode
     /// might forbid making anything.
     fn leave(&mut self, dir: &Inode, path: &[u8]) -> Result<(), Failure> {
         let left = self.place.leave();
-        let left = left.map_err(|error| Failure::io(escaped(path), &error))?;
+        let left = left.map_err(|error| Failure::io(self.shown(path), &error))?;
         let xattrs = self.xattrs(dir, path);
         if let Err(error) = self.restorer.opened(left.as_fd(), dir, &xattrs) {
-            self.complaints
-                .tell(Exit::Incomplete, format_args!("{}: {error}", escaped(path)));
+            self.complaints.tell(
+                Exit::Incomplete,
+                format_args!("{}: {error}", self.shown(path)),
+            );
         }
         Ok(())
     }

@@ -157,3 +157,22 @@ fn gnu_tar_restores_everything() {
     }
     oracle::assert_equal(&ours, &shown, &LOST);
 }
+
+#[test]
+fn what_exists_is_kept_and_named() {
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("dir")).unwrap();
+    fs::write(source.join("dir/file"), "new").unwrap();
+    let image = scratch.path().join("image");
+    uext4_ok(&["build", text(&source), "-o", text(&image)]);
+    let dest = scratch.path().join("dest");
+    fs::write(&dest, "old").unwrap();
+    let output = uext4(&["get", text(&image), "/dir/file", text(&dest)]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("uext4: /dir/file: File exists"), "{told}");
+    assert_eq!(fs::read(&dest).unwrap(), b"old");
+    uext4_ok(&["get", "--overwrite", text(&image), "/dir/file", text(&dest)]);
+    assert_eq!(fs::read(&dest).unwrap(), b"new");
+}

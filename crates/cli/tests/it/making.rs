@@ -254,11 +254,23 @@ fn what_cannot_be_built_leaves_nothing() {
     run("tar", &["-C", text(&source), "-cf", text(&archive), "."]);
     let whole = fs::read(&archive).unwrap();
     fs::write(&archive, &whole[..1_000_000]).unwrap();
+    let climbing = scratch.path().join("climbing.tar");
+    run(
+        "tar",
+        &[
+            "-C",
+            text(&source),
+            "-Pcf",
+            text(&climbing),
+            "../source/file",
+        ],
+    );
     let before = names(scratch.path());
     let image = scratch.path().join("image");
     let image = text(&image);
     for (arguments, code) in [
         (&["build", text(&archive), "-o", image][..], 4),
+        (&["build", text(&climbing), "-o", image], 4),
         (&["build", "/no/such/source", "-o", image], 8),
         (&["build", text(&source), "-o", image, "--size", "1M"], 8),
         (
@@ -299,4 +311,21 @@ fn owners_and_excludes_are_as_told() {
         (&tree["keep/a.txt"]["uid"], &tree["keep/a.txt"]["gid"]),
         (&7.into(), &8.into())
     );
+}
+
+/// Of descriptors there may be fewer than levels, until more are asked for.
+#[test]
+fn a_tree_is_as_deep_as_it_is() {
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("d/".repeat(200))).unwrap();
+    let image = scratch.path().join("image");
+    let script = "ulimit -S -n 100 && exec \"$@\"";
+    let uext4 = env!("CARGO_BIN_EXE_uext4");
+    let (source, made) = (text(&source), text(&image));
+    run(
+        "sh",
+        &["-c", script, "sh", uext4, "build", source, "-o", made],
+    );
+    assert_clean(&image);
 }

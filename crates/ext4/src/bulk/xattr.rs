@@ -22,19 +22,14 @@ use crate::ialloc::Parent;
 use crate::inode::{iget, inode_bytes};
 use crate::xattr::read_block;
 
-/// Blocks remembered for sharing.
-const BLOCKS_MAX: usize = 1 << 16;
-/// Bytes of values in inodes of their own that are remembered for sharing.
-const VALUES_LEN_MAX: usize = 8 << 20;
-
-/// What was written and may be shared.
+/// What was written and may be shared. All of it is remembered, for whoever reckons the space has all
+/// that is equal share: some 40 bytes a block, and every value in an inode of its own.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     /// By a hash of a block's entries: the last block that holds them, and its users.
     blocks: HashMap<u64, (Pblk, u32)>,
-    /// By hash: values in inodes of their own, and their users.
-    values: HashMap<u32, (Ino, u32, Vec<u8>)>,
-    values_len: usize,
+    /// Inodes of values that have their own, and their users.
+    values: HashMap<Box<[u8]>, (Ino, u32)>,
 }
 
 /// A hash of the entries of a block, for finding equal ones.
@@ -110,9 +105,8 @@ impl Creator {
     /// The inodes of the values that have their own, if there are such already.
     fn known_values(&self, list: &[Attribute<'_>]) -> Option<Vec<Ino>> {
         let known = |attribute: &Attribute<'_>| {
-            let hash = ea_inode_hash(self.superblock.seed(), &attribute.value);
-            let (ino, _, value) = self.sharing.values.get(&hash)?;
-            (value.as_slice() == attribute.value.as_ref()).then_some(*ino)
+            let known = self.sharing.values.get(attribute.value.as_ref());
+            known.map(|&(ino, _)| ino)
         };
         list.iter().filter(|a| a.apart).map(known).collect()
     }
@@ -196,18 +190,13 @@ impl Creator {
         put_block_header(&mut block, at, 1, hash, self.sbi.geometry().csum_seed);
         let buffer = self.sbi.cache().getblk_zeroed(at);
         buffer.modify(|bytes| bytes.copy_from_slice(&block));
-        if self.sharing.blocks.len() >= BLOCKS_MAX {
-            self.sharing.blocks.clear();
-        }
         self.sharing.blocks.insert(key, (at, 1));
         Ok(at)
     }
 
     /// Writes a value into an inode of its own, or becomes one more user of an equal one.
     fn store_value(&mut self, value: &[u8], group: GroupNr, owner: &Attributes) -> Result<Ino> {
-        let hash = ea_inode_hash(self.superblock.seed(), value);
-        if let Some((ino, users, known)) = self.sharing.values.get_mut(&hash)
-            && known == value
+        if let Some((ino, users)) = self.sharing.values.get_mut(value)
             && *users < u32::MAX
         {
             *users += 1;
@@ -218,6 +207,7 @@ impl Creator {
             })?;
             return Ok(ino);
         }
+        let hash = ea_inode_hash(self.superblock.seed(), value);
         let place = Parent {
             group,
             is_top: false,
@@ -248,14 +238,7 @@ impl Creator {
         // By the format, the number of users: its high half would be the time of change.
         raw.i_version = 1.into();
         itable::write_new(&self.sbi, &self.groups, new, &raw, &[])?;
-        if self.sharing.values_len > VALUES_LEN_MAX {
-            self.sharing.values.clear();
-            self.sharing.values_len = 0;
-        }
-        self.sharing.values_len += value.len();
-        self.sharing
-            .values
-            .insert(hash, (new.ino, 1, value.to_vec()));
+        self.sharing.values.insert(value.into(), (new.ino, 1));
         Ok(new.ino)
     }
 

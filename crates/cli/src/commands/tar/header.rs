@@ -9,24 +9,11 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use uext4::Inode;
+use uext4_image::ustar::{
+    BLOCK, CHKSUM, DEVMAJOR, DEVMINOR, GID, LINKNAME, MAGIC, MODE, MTIME, NAME, SIZE, TYPEFLAG, UID,
+};
 use uext4_ondisk::acl::{Acl, AclTag};
 use uext4_ondisk::inode::{FileType, Timestamp};
-
-/// Archives are made of blocks of this many bytes.
-const BLOCK: usize = 512;
-/// Where the fields of a header lie.
-const NAME: Range<usize> = 0..100;
-const MODE: Range<usize> = 100..108;
-const UID: Range<usize> = 108..116;
-const GID: Range<usize> = 116..124;
-const SIZE: Range<usize> = 124..136;
-const MTIME: Range<usize> = 136..148;
-const CHECKSUM: Range<usize> = 148..156;
-const TYPE: usize = 156;
-const LINK: Range<usize> = 157..257;
-const MAGIC: Range<usize> = 257..265;
-const MAJOR: Range<usize> = 329..337;
-const MINOR: Range<usize> = 337..345;
 
 /// The records of a pax header.
 #[derive(Debug, Default)]
@@ -119,7 +106,7 @@ impl Header {
     pub fn new(inode: &Inode, path: &[u8], pax: &mut Pax) -> Self {
         let mut header = Self { block: [0; BLOCK] };
         header.block[MAGIC].copy_from_slice(b"ustar\x0000");
-        header.block[TYPE] = match inode.file_type {
+        header.block[TYPEFLAG] = match inode.file_type {
             FileType::Directory => b'5',
             FileType::Symlink => b'2',
             FileType::CharDevice => b'3',
@@ -134,8 +121,8 @@ impl Header {
         header.number(SIZE, 0, None);
         header.times(inode, pax);
         let rdev = inode.rdev.unwrap_or_default();
-        header.number(MAJOR, rdev.major.into(), None);
-        header.number(MINOR, rdev.minor.into(), None);
+        header.number(DEVMAJOR, rdev.major.into(), None);
+        header.number(DEVMINOR, rdev.minor.into(), None);
         header
     }
 
@@ -156,13 +143,13 @@ impl Header {
 
     /// Makes it a hard link to an earlier path.
     pub fn hard_link(&mut self, path: &[u8], pax: &mut Pax) {
-        self.block[TYPE] = b'1';
-        self.text(LINK, path, "linkpath", pax);
+        self.block[TYPEFLAG] = b'1';
+        self.text(LINKNAME, path, "linkpath", pax);
     }
 
     /// Sets the target of a symbolic link.
     pub fn symlink(&mut self, target: &[u8], pax: &mut Pax) {
-        self.text(LINK, target, "linkpath", pax);
+        self.text(LINKNAME, target, "linkpath", pax);
     }
 
     /// Sets the bytes stored after it.
@@ -213,9 +200,9 @@ impl Header {
         if !pax.records.is_empty() {
             let mut extended = Self { block: self.block };
             extended.block[NAME].fill(0);
-            extended.block[LINK].fill(0);
+            extended.block[LINKNAME].fill(0);
             extended.block[..12].copy_from_slice(b"./PaxHeaders");
-            extended.block[TYPE] = b'x';
+            extended.block[TYPEFLAG] = b'x';
             extended.number(MODE, 0o644, None);
             extended.number(SIZE, pax.records.len() as u64, None);
             extended.finish(out)?;
@@ -227,9 +214,9 @@ impl Header {
 
     /// The sum of all bytes, its own field taken as spaces.
     fn finish(mut self, out: &mut impl Write) -> io::Result<()> {
-        self.block[CHECKSUM].fill(b' ');
+        self.block[CHKSUM].fill(b' ');
         let sum: u32 = self.block.iter().map(|&b| u32::from(b)).sum();
-        self.block[CHECKSUM.start..CHECKSUM.start + 7]
+        self.block[CHKSUM.start..CHKSUM.start + 7]
             .copy_from_slice(format!("{sum:06o}\0").as_bytes());
         out.write_all(&self.block)
     }

@@ -149,6 +149,23 @@ fn large_values_have_inodes_of_their_own() {
     }
 }
 
+/// What is reckoned beforehand has all equal values share, however many others come in between.
+#[test]
+fn values_are_shared_after_many_others() {
+    let arguments = &["-t", "ext4", "-O", "ea_inode", "-N", "4000"];
+    let mut maker = Maker::new("64M", arguments);
+    let inodes = maker.creator().free_inodes();
+    let mut seeds: Vec<u64> = (0..300).collect();
+    seeds.push(0);
+    for (i, seed) in (0u32..).zip(seeds) {
+        let mut with = attributes(0o600, i);
+        with.xattrs = vec![(b"user.a".to_vec(), bytes(seed, 40_000))];
+        maker.file(i.to_string().as_bytes(), b"", &with);
+    }
+    assert_eq!(inodes - maker.creator().free_inodes(), 301 + 300);
+    maker.check("values shared after many others");
+}
+
 /// The bytes of a small image made in memory.
 fn image_bytes(options: &CreatorOptions) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();

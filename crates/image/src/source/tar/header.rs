@@ -10,25 +10,12 @@ use std::ops::Range;
 use uext4_ondisk::inode::DeviceNumber;
 
 use crate::error::TarDamage;
+pub use crate::ustar::BLOCK;
+use crate::ustar::{
+    CHKSUM, DEVMAJOR, DEVMINOR, GID, GNAME, LINKNAME, MAGIC, MODE, MTIME, NAME, PREFIX, SIZE,
+    TYPEFLAG, UID, UNAME,
+};
 
-/// Length of a block: headers are one long, contents are padded to it.
-pub const BLOCK: usize = 512;
-
-const NAME: Range<usize> = 0..100;
-const MODE: Range<usize> = 100..108;
-const UID: Range<usize> = 108..116;
-const GID: Range<usize> = 116..124;
-const SIZE: Range<usize> = 124..136;
-const MTIME: Range<usize> = 136..148;
-const CHKSUM: Range<usize> = 148..156;
-const TYPEFLAG: usize = 156;
-const LINKNAME: Range<usize> = 157..257;
-const MAGIC: Range<usize> = 257..265;
-const UNAME: Range<usize> = 265..297;
-const GNAME: Range<usize> = 297..329;
-const DEVMAJOR: Range<usize> = 329..337;
-const DEVMINOR: Range<usize> = 337..345;
-const PREFIX: Range<usize> = 345..500;
 /// Old GNU sparse: four pairs of offset and length in the header, 21 in each further block.
 const GNU_SPARSE: Range<usize> = 386..482;
 const GNU_IS_EXTENDED: usize = 482;
