@@ -23,8 +23,6 @@ use crate::sbi::{Kind, Sbi, tag};
 pub(super) struct NewIno {
     pub(super) ino: Ino,
     pub(super) group: GroupNr,
-    /// No inode of its block of the table was in use: what lies there need not be read.
-    pub(super) fresh_block: bool,
 }
 
 /// The state of one group that is not on disk.
@@ -158,10 +156,15 @@ impl Groups {
         if geometry.desc_checksum != DescChecksum::None {
             desc.itable_unused = desc.itable_unused.min(per_group - (index + 1));
         }
+        if fresh_block {
+            // What lies there need not be read. Now, for the inodes of its attributes may follow it
+            // into that block before it is written itself.
+            let block = desc.inode_table.0 + u64::from(index / per_block);
+            self.sbi.cache().getblk_zeroed(Pblk(block));
+        }
         Ok(NewIno {
             ino: Ino(group.0 * per_group + index + 1),
             group,
-            fresh_block,
         })
     }
 

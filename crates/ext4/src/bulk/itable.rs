@@ -46,12 +46,7 @@ pub(super) fn write_new(
     tail: &[u8],
 ) -> Result<()> {
     let (block, at) = place(sbi, groups, new.ino)?;
-    let buffer = if new.fresh_block {
-        sbi.cache().getblk_zeroed(block)
-    } else {
-        read(sbi, block)?
-    };
-    buffer.modify(|block| {
+    read(sbi, block)?.modify(|block| {
         let bytes = slot(sbi, block, at);
         bytes.fill(0);
         put_tail(bytes, tail);

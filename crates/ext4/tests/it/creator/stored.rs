@@ -155,7 +155,7 @@ fn values_are_shared_after_many_others() {
     let arguments = &["-t", "ext4", "-O", "ea_inode", "-N", "4000"];
     let mut maker = Maker::new("64M", arguments);
     let inodes = maker.creator().free_inodes();
-    let mut seeds: Vec<u64> = (0..300).collect();
+    let mut seeds: Vec<u64> = (0..300).map(|i| i * 2).collect();
     seeds.push(0);
     for (i, seed) in (0u32..).zip(seeds) {
         let mut with = attributes(0o600, i);
