@@ -1,0 +1,417 @@
+//! The pages of one file with their locks: reading, writing, truncating.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
+
+use crate::errors::Errors;
+use crate::load::Plan;
+use crate::pages::Pages;
+use crate::shared::Shared;
+use crate::stats::{add, sub};
+use crate::{Error, Mapping, MappingError, OFFSET_MAX};
+
+/// Most bytes copied under the lock at once.
+pub(crate) const COPY_MAX: usize = 1 << 20;
+
+/// A mapping, held weakly.
+type WeakMapping<E> = Weak<dyn Mapping<Error = E>>;
+
+pub(crate) struct File<E: MappingError> {
+    pub(crate) me: Weak<Self>,
+    pub(crate) shared: Arc<Shared<E>>,
+    pub(crate) mapping: WeakMapping<E>,
+    pub(crate) state: RwLock<Pages>,
+    /// Held while runs are written; counts the passes in a row that failed.
+    pub(crate) flush: Mutex<u32>,
+    pub(crate) errors: Errors<E>,
+    /// How many loads have ended, for those who wait.
+    loaded: Mutex<u64>,
+    load_ended: Condvar,
+    /// Copies of what the state says, to be looked at without its lock.
+    pub(crate) dirty: AtomicU64,
+    pub(crate) writeback: AtomicU64,
+}
+
+impl<E: MappingError> fmt::Debug for File<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("dirty", &self.dirty)
+            .field("writeback", &self.writeback)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ends a load whatever happens, so that nobody waits for it for ever.
+struct LoadGuard<'a, E: MappingError> {
+    file: &'a File<E>,
+    id: u64,
+}
+
+impl<E: MappingError> Drop for LoadGuard<'_, E> {
+    fn drop(&mut self) {
+        let ended = self.file.state.write().loads.end(self.id);
+        let mut loaded = self.file.loaded.lock();
+        *loaded = ended.max(*loaded);
+        self.file.load_ended.notify_all();
+    }
+}
+
+impl<E: MappingError> File<E> {
+    pub(crate) fn new(shared: Arc<Shared<E>>, mapping: WeakMapping<E>) -> Arc<Self> {
+        let pages = Pages::new(shared.shape, Arc::clone(&shared.pool));
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            shared,
+            mapping,
+            state: RwLock::new(pages),
+            flush: Mutex::new(0),
+            errors: Errors::new(),
+            loaded: Mutex::new(0),
+            load_ended: Condvar::new(),
+            dirty: AtomicU64::new(0),
+            writeback: AtomicU64::new(0),
+        })
+    }
+
+    /// Brings the counters and the list of dirty files up to a change of the state, which had
+    /// `before` dirty bytes.
+    pub(crate) fn settle(&self, pages: &mut Pages, before: u64) {
+        let (after, global) = (pages.dirty, &self.shared.counters.dirty);
+        if let Some(more) = after.checked_sub(before) {
+            add(&self.dirty, more);
+            add(global, more);
+        } else {
+            sub(&self.dirty, before - after);
+            sub(global, before - after);
+        }
+        let busy = after > 0 || self.writeback.load(Relaxed) > 0;
+        match pages.ticket {
+            None if busy => {
+                let since = self.shared.clock.monotonic();
+                pages.ticket = Some(self.shared.dirty.insert(self.me.clone(), since));
+            }
+            Some(ticket) if !busy => {
+                self.shared.dirty.remove(ticket);
+                pages.ticket = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Settles a change that may have added folios, and lets the lock go.
+    fn finish(&self, mut pages: RwLockWriteGuard<'_, Pages>, before: u64) {
+        self.settle(&mut pages, before);
+        let is_new = pages.resident > 0 && !pages.registered;
+        pages.registered |= is_new;
+        drop(pages);
+        if is_new {
+            // Not under the lock: reclaim takes them the other way round.
+            self.shared.reclaim.lock().push_back(self.me.clone());
+        }
+    }
+
+    /// Reads from the cache alone, as far as it has it.
+    fn copy_out(&self, offset: u64, to: &mut [u8]) -> usize {
+        let len = to.len().min(COPY_MAX);
+        self.state.read().copy_out(offset, &mut to[..len])
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8], size: u64) -> Result<usize, Error<E>> {
+        let left = size.min(OFFSET_MAX).saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let mut done = 0;
+        while done < len {
+            let (at, to) = (offset + done as u64, &mut buf[done..len]);
+            let copied = self.copy_out(at, to);
+            done += copied;
+            if copied > 0 {
+                continue;
+            }
+            let plan = self.state.write().plan_load(at, to.len() as u64, size);
+            match self.load(plan, Some((at, to))) {
+                Ok(copied) => done += copied,
+                // What came before it is a short read; the next one meets the error again.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does what a plan says. If it was to load, copies from the file's bytes what is there then,
+    /// under the same lock; so a reader comes on even when what it loads is soon reclaimed. No
+    /// lock is held while reading.
+    fn load(&self, plan: Plan, copy: Option<(u64, &mut [u8])>) -> Result<usize, Error<E>> {
+        let (id, pieces) = match plan {
+            Plan::Present => return Ok(0),
+            Plan::Wait(seen) => {
+                let mut loaded = self.loaded.lock();
+                while *loaded <= seen {
+                    self.load_ended.wait(&mut loaded);
+                }
+                return Ok(0);
+            }
+            Plan::Load { id, pieces } => (id, pieces),
+        };
+        let guard = LoadGuard { file: self, id };
+        let mapping = self.mapping.upgrade().ok_or(Error::Gone)?;
+        self.shared
+            .make_room(pieces.iter().map(|(_, len)| *len as u64).sum());
+        let mut filled = Vec::with_capacity(pieces.len());
+        for (offset, len) in pieces {
+            let mut buffer = self.shared.pool.take_filled(len);
+            match mapping.read_blocks(offset, buffer.bytes_mut()) {
+                Ok(()) => filled.push((offset, buffer)),
+                // What was read ahead is not missed.
+                Err(_) if !filled.is_empty() => break,
+                Err(error) => return Err(Error::Mapping(Arc::new(error))),
+            }
+            add(&self.shared.counters.read, len as u64);
+            add(&self.shared.counters.read_requests, 1);
+        }
+        let mut pages = self.state.write();
+        let before = pages.dirty;
+        if pages.loads.is_good(id) {
+            for (offset, buffer) in filled {
+                pages.install(offset, buffer);
+            }
+        }
+        let copied = copy.map_or(0, |(at, to)| {
+            let len = to.len().min(COPY_MAX);
+            pages.copy_out(at, &mut to[..len])
+        });
+        self.finish(pages, before);
+        drop(guard);
+        Ok(copied)
+    }
+
+    fn load_block(&self, block: u64) -> Result<(), Error<E>> {
+        let plan = self.state.write().plan_block(block);
+        self.load(plan, None).map(drop)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], old_size: u64) -> Result<usize, Error<E>> {
+        let len = data.len() as u64;
+        if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
+            return Err(Error::OutOfRange { offset, len });
+        }
+        let chunk = self.shared.chunk;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            // Cut where folios are cut, so that no block is written in two halves.
+            let len = (chunk - at % chunk).min((data.len() - done) as u64);
+            let part = &data[done..done + len as usize];
+            let step = self
+                .shared
+                .balance()
+                .map_err(|error| (0, error))
+                .and_then(|()| self.write_chunk(at, part, old_size));
+            match step {
+                Ok(()) => done += part.len(),
+                Err((taken, error)) if done + taken == 0 => return Err(error),
+                Err((taken, _)) => return Ok(done + taken),
+            }
+        }
+        self.shared.kick_if_needed();
+        Ok(done)
+    }
+
+    /// Takes one chunk in; if that fails, says how much of it was taken.
+    fn write_chunk(
+        &self,
+        offset: u64,
+        data: &[u8],
+        old_size: u64,
+    ) -> Result<(), (usize, Error<E>)> {
+        self.shared.make_room(data.len() as u64);
+        let mut done = 0;
+        while done < data.len() {
+            let mut pages = self.state.write();
+            let before = pages.dirty;
+            let written = pages.write(offset + done as u64, &data[done..], old_size);
+            add(&self.shared.counters.dirtied, pages.dirty - before);
+            self.finish(pages, before);
+            done += written.len;
+            if let Some(block) = written.missing {
+                self.load_block(block).map_err(|error| (done, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, size: u64) {
+        let shape = self.shared.shape;
+        let _flush = self.flush.lock();
+        let mut pages = self.state.write();
+        let before = pages.dirty;
+        let end = shape.ceil(size);
+        pages.drop_blocks(end, u64::MAX);
+        if size < end {
+            pages.zero_part(size..end, false);
+        }
+        self.finish(pages, before);
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), Error<E>> {
+        let shape = self.shared.shape;
+        let range = range.start..range.end.min(OFFSET_MAX);
+        if range.start >= range.end {
+            return Ok(());
+        }
+        let (low, high) = (shape.ceil(range.start), shape.floor(range.end));
+        if range.start < low {
+            self.zero_edge(range.start..low.min(range.end))?;
+        }
+        if high < range.end && high >= low {
+            self.zero_edge(high..range.end)?;
+        }
+        let _flush = self.flush.lock();
+        let mut pages = self.state.write();
+        let before = pages.dirty;
+        pages.drop_blocks(low, high);
+        self.finish(pages, before);
+        Ok(())
+    }
+
+    /// Makes a part of one block zero, reading it first if need be; dirty only if it was not zero.
+    fn zero_edge(&self, range: Range<u64>) -> Result<(), Error<E>> {
+        loop {
+            let mut pages = self.state.write();
+            let before = pages.dirty;
+            let is_there = pages.zero_part(range.clone(), true);
+            self.finish(pages, before);
+            if is_there {
+                return Ok(());
+            }
+            self.load_block(self.shared.shape.floor(range.start))?;
+        }
+    }
+}
+
+impl<E: MappingError> Drop for File<E> {
+    fn drop(&mut self) {
+        let pages = self.state.get_mut();
+        if let Some(ticket) = pages.ticket {
+            self.shared.dirty.remove(ticket);
+        }
+        sub(&self.shared.counters.dirty, pages.dirty);
+        add(&self.shared.counters.lost, pages.dirty);
+    }
+}
+
+/// The pages of one file. The owner of the [`Mapping`] has it and keeps the mapping alive while
+/// [`FilePages::is_dirty`]; what is dirty when it is dropped is lost. All calls may come from any
+/// thread; calls that change the file's size are for the owner to order.
+pub struct FilePages<E: MappingError>(pub(crate) Arc<File<E>>);
+
+impl<E: MappingError> fmt::Debug for FilePages<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: MappingError> FilePages<E> {
+    /// Reads from byte `offset` on into `buf`, of a file that has `size` bytes now; returns how
+    /// many bytes, 0 at and past the end. What is missing is read through the mapping, with
+    /// readahead.
+    ///
+    /// # Errors
+    ///
+    /// What the mapping says, if not a single byte could be had; else a short read.
+    pub fn read(&self, offset: u64, buf: &mut [u8], size: u64) -> Result<usize, Error<E>> {
+        self.0.read(offset, buf, size)
+    }
+
+    /// Takes `data` in at byte `offset` of a file that had `old_size` bytes before; returns how
+    /// many bytes were taken. A block of which only a part is written is read first, unless it is
+    /// here already or begins at or past `old_size`; then the rest of it is zero. Waits while too
+    /// much is dirty.
+    ///
+    /// # Errors
+    ///
+    /// What a mapping says (this one's when reading; any when waiting for others to be written),
+    /// if not a single byte could be taken; else fewer bytes are taken.
+    pub fn write(&self, offset: u64, data: &[u8], old_size: u64) -> Result<usize, Error<E>> {
+        self.0.write(offset, data, old_size)
+    }
+
+    /// Writes what is dirty in the range of bytes when the call begins, and waits for what is
+    /// being written there. Durable only after the device was flushed.
+    ///
+    /// # Errors
+    ///
+    /// The first error of this attempt; the rest of the range was tried nevertheless. See
+    /// [`crate`] for what becomes of what failed.
+    pub fn flush(&self, range: Range<u64>) -> Result<(), Error<E>> {
+        self.0.flush_range(range).map(drop)
+    }
+
+    /// What a file handle opened now has seen of the errors, for [`FilePages::error_since`].
+    #[must_use]
+    pub fn error_token(&self) -> u64 {
+        self.0.errors.token()
+    }
+
+    /// Reports that writing failed, in the background or not, since `seen` was brought up to date
+    /// last; now it is.
+    ///
+    /// # Errors
+    ///
+    /// The last such error.
+    pub fn error_since(&self, seen: &mut u64) -> Result<(), Error<E>> {
+        match self.0.errors.since(seen) {
+            Some(error) => Err(Error::Mapping(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets what lies past `size` bytes and makes the rest of the last block zero, in memory: it
+    /// is written only if it was dirty before, so the owner sees to the rest on the device. Waits
+    /// for writeback of this file. The owner sets the new size first: from then on the mapping
+    /// reads zeroes past it.
+    pub fn truncate(&self, size: u64) {
+        self.0.truncate(size);
+    }
+
+    /// Makes the range of bytes unknown: whole blocks are forgotten, dirty or not; of the blocks
+    /// at its edges the part inside becomes zero, and dirty unless it was zero before. Waits for
+    /// writeback of this file. Readers may bring blocks back that are still on the device; so the
+    /// owner keeps them out until the blocks are gone, or calls again then.
+    ///
+    /// # Errors
+    ///
+    /// What the mapping says when a block at an edge must be read. Nothing is forgotten then.
+    pub fn discard(&self, range: Range<u64>) -> Result<(), Error<E>> {
+        self.0.discard(range)
+    }
+
+    /// The first dirty bytes at or after `from`, whole blocks, as far as they reach without a gap.
+    /// What is being written is not among them.
+    #[must_use]
+    pub fn next_dirty(&self, from: u64) -> Option<Range<u64>> {
+        self.0.state.read().next_dirty(from)
+    }
+
+    /// True while anything waits to be written or is being written.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.0.dirty.load(Relaxed) + self.0.writeback.load(Relaxed) > 0
+    }
+
+    /// Bytes of blocks that wait to be written.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.0.dirty.load(Relaxed)
+    }
+
+    /// Bytes of memory the file's folios take.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.0.state.read().resident
+    }
+}

@@ -1,0 +1,223 @@
+//! The page cache of file data of one file system, and the flushers that write it back.
+//!
+//! # Why
+//!
+//! A write that only copies into memory is a thousand times cheaper than one that waits for a
+//! device, and the later a file's blocks are written, the more of them can be allocated and written
+//! in one run. So writes end here, and flushers take whole runs from here when it is time.
+//!
+//! # Picture
+//!
+//! ```text
+//!   file (one RwLock)                                     cache
+//!  ┌─────────────────────────────────────────────┐      ┌──────────────────────────────────┐
+//!  │ folios by offset, the dirty ones, loads     │─────▶│ dirty list: files by age         │
+//!  │  0        64K           128K                │      │ reclaim clock: files with folios │
+//!  │  ├─┬─┬──┬─┼──────────────┼───────────▶      │      │ pool: free buffers by size       │
+//!  │  │4│4│8K│ │ 64K          │ up to 256K       │      │ throttle: flushers, waiters      │
+//!  └──┴─┴─┴──┴─┴──────┬───────┴──────────────────┘      └──────────────────────────────────┘
+//!                     │ Arc<Buffer>, copied on write            ▲
+//!                     └──── snapshot ──▶ Mapping::write_run ────┘ flusher, fsync, sync
+//! ```
+//!
+//! A *folio* is a power of two of blocks, aligned to its size, in one buffer; small where small
+//! writes and reads are, up to 256 KiB where large ones are, so that a large copy costs one look-up
+//! in the map every 256 KiB. For each of its blocks it knows whether it is *uptodate* (its bytes
+//! are the file's) and *dirty* (the device's are older). Buffers are recycled, because fresh memory
+//! costs more than the copy into it, and are not zeroed before they are overwritten.
+//!
+//! A flusher takes a snapshot of the buffer (an `Arc`) and marks its blocks clean; a write that
+//! comes meanwhile gets a private copy and makes its blocks dirty anew. So writeback never stops a
+//! writer, and needs no flag: a folio whose buffer is shared is under writeback.
+//!
+//! # Rules
+//!
+//! 1. A dirty block is uptodate. Bytes of an uptodate block past the end of the file are zero.
+//! 2. A folio that is dirty or under writeback is never evicted. Dropping all others at any moment
+//!    changes no answer.
+//! 3. Who reads from the device holds no lock; what was dropped in its range meanwhile spoils what
+//!    it read, what was written meanwhile wins over it.
+//! 4. A file is on the dirty list as long as anything of it is dirty or under writeback. The cache
+//!    holds mappings weakly: the owner keeps the mapping while [`FilePages::is_dirty`].
+//! 5. What could not be written stays dirty and is tried again; each error is reported once to each
+//!    token ([`FilePages::error_since`]). A file of which [`FAILURES_MAX`] passes failed in a row
+//!    loses the blocks that failed again, so that everything ends; [`Mapping::lost`] tells which.
+//!
+//! # Units and bounds
+//!
+//! Offsets and sizes are bytes. Memory is bounded by `memory_max`: a sixteenth for free buffers, the
+//! rest for folios and snapshots; a clock with a second chance evicts clean ones. Dirty and under
+//! writeback together are bounded by `dirty_max` and one chunk (at most 1 MiB) a writer.
+//!
+//! # Locks
+//!
+//! In the order they may be taken:
+//!
+//! | lock | protects | under it |
+//! |---|---|---|
+//! | flush (1 a file) | order of runs; truncation waits here for writeback | [`Mapping::write_run`], all below |
+//! | reclaim (1 a cache) | the clock | file state, one at a time |
+//! | state (1 a file, readers share) | folios and their bytes | copies of at most 1 MiB, the leaves |
+//! | dirty list, pool (9 sizes), errors, throttle, loads | what they are named for | nothing |
+//!
+//! A mapping is called with at most the flush lock of its file held; reading, with none.
+//!
+//! # Cost
+//!
+//! Hit: one shared lock and one look-up a folio, then copies; no allocation, nothing noted but a
+//! bit. Write: the same with the lock exclusive; a new folio takes a buffer from the pool. Flush:
+//! O(dirty folios), whatever else the file has. Miss: one request a folio, a window (up to 1 MiB)
+//! at once.
+//!
+//! # Left out
+//!
+//! No throttling policy (a writer over the limit waits until flushers got below), no readahead that
+//! nobody waits for, no mmap, no direct I/O, no knowledge of extents, sizes or reservations: those
+//! are the owner's.
+
+mod block_set;
+mod cache;
+mod dirty;
+mod dirty_list;
+mod errors;
+mod file;
+mod flush;
+mod flusher;
+mod folio;
+mod load;
+mod pages;
+mod pool;
+mod readahead;
+mod reclaim;
+mod shared;
+mod stats;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uext4_ondisk::BlockSize;
+
+pub use cache::PageCache;
+pub use file::FilePages;
+pub use stats::Stats;
+
+/// No byte of a file lies at or past this offset.
+pub const OFFSET_MAX: u64 = 1 << 62;
+/// Passes over a file that fail in a row before what fails is dropped.
+pub const FAILURES_MAX: u32 = 5;
+
+/// What a cache may hold, and when it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of memory for data, at least 64 blocks. Exceeded by a tenth at most, unless all of it
+    /// is dirty and cannot be written.
+    pub memory_max: u64,
+    /// Writers wait while more bytes than these are dirty or under writeback. At most
+    /// `memory_max`.
+    pub dirty_max: u64,
+    /// Flushers write at once while more bytes than these are dirty or under writeback. At most
+    /// half of `dirty_max`.
+    pub dirty_background: u64,
+    /// How long a file may be dirty before the next flusher that wakes writes it.
+    pub expire: Duration,
+    /// How often a flusher wakes.
+    pub interval: Duration,
+    /// The file system's.
+    pub block_size: BlockSize,
+}
+
+impl Options {
+    /// For blocks of this size: 256 MiB of memory, of which a fifth may be dirty and a tenth is
+    /// left so in the background, written after 30 s by flushers that wake every 5 s.
+    #[must_use]
+    pub fn new(block_size: BlockSize) -> Self {
+        Self::with_memory(block_size, 256 << 20)
+    }
+
+    /// The same for so many bytes of memory.
+    #[must_use]
+    pub fn with_memory(block_size: BlockSize, memory_max: u64) -> Self {
+        Self {
+            memory_max,
+            dirty_max: memory_max / 5,
+            dirty_background: memory_max / 10,
+            expire: Duration::from_secs(30),
+            interval: Duration::from_secs(5),
+            block_size,
+        }
+    }
+}
+
+/// What a file system's errors must be: any error type that threads may share.
+pub trait MappingError: std::error::Error + Send + Sync + 'static {}
+
+impl<T: std::error::Error + Send + Sync + 'static> MappingError for T {}
+
+/// The file system's side of a file: where its bytes lie on the device.
+///
+/// The cache calls it with no lock held but the file's flush lock, from flusher threads and from
+/// any thread that calls the cache, with bytes of *any* file of the cache. So an implementation
+/// takes no lock under which the cache is called, and does not call the cache. Offsets are bytes
+/// in the file.
+pub trait Mapping: Send + Sync {
+    /// What reading and writing say when they fail.
+    type Error: MappingError;
+
+    /// Fills all of `buf`, whole blocks from block-aligned `offset` on, with what the device holds
+    /// of the file. Holes, and what lies past the size the file has now, read as zeroes.
+    ///
+    /// # Errors
+    ///
+    /// Any; nothing of `buf` is used then.
+    fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Writes one run of whole blocks from block-aligned `offset` on, allocating them where there
+    /// are none; the slices follow each other in the file, each whole blocks. A run may lie past the
+    /// file's size, for bytes are taken in before the owner sets the new one. All is on the device
+    /// when it returns, though not flushed. Two runs of one file are never written at once.
+    ///
+    /// # Errors
+    ///
+    /// Any; the whole run counts as not written.
+    fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<(), Self::Error>;
+
+    /// Bytes of this range that were dirty were given up after too many errors: what was reserved
+    /// for them can be released. Parts may have become dirty again meanwhile.
+    fn lost(&self, range: Range<u64>) {
+        let _ = range;
+    }
+}
+
+/// Why bytes could not be read, taken or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error<E: MappingError> {
+    /// The file system said so.
+    #[error("{0}")]
+    Mapping(#[source] Arc<E>),
+    /// The file's mapping is no more.
+    #[error("the file is no longer in use")]
+    Gone,
+    /// The bytes would lie past the largest file there can be.
+    #[error("{len} bytes at {offset} lie past the largest offset, {OFFSET_MAX}")]
+    OutOfRange {
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+impl<E: MappingError> Clone for Error<E> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Mapping(error) => Self::Mapping(Arc::clone(error)),
+            Self::Gone => Self::Gone,
+            Self::OutOfRange { offset, len } => Self::OutOfRange {
+                offset: *offset,
+                len: *len,
+            },
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What all files of a cache share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use uext4_blockdev::Clock;
+
+use crate::block_set::BLOCKS_MAX;
+use crate::dirty_list::DirtyList;
+use crate::file::COPY_MAX;
+use crate::flusher::Throttle;
+use crate::pages::Shape;
+use crate::pool::{BUFFER_MAX, Pool};
+use crate::reclaim::Files;
+use crate::stats::Counters;
+use crate::{MappingError, Options, Stats};
+
+pub(crate) struct Shared<E: MappingError> {
+    pub(crate) options: Options,
+    pub(crate) shape: Shape,
+    /// Bytes taken in at once, a power of two of blocks.
+    pub(crate) chunk: u64,
+    /// Bytes of folios above which some are evicted; the rest of the memory is the pool's.
+    pub(crate) memory_limit: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) counters: Counters,
+    pub(crate) dirty: DirtyList<E>,
+    pub(crate) reclaim: Mutex<Files<E>>,
+    pub(crate) throttle: Throttle<E>,
+}
+
+impl<E: MappingError> fmt::Debug for Shared<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E: MappingError> Shared<E> {
+    pub(crate) fn new(mut options: Options, clock: Arc<dyn Clock>) -> Self {
+        let block = u64::from(options.block_size.bytes());
+        options.memory_max = options.memory_max.max(block * 64);
+        options.dirty_max = options.dirty_max.clamp(block, options.memory_max);
+        options.dirty_background = options.dirty_background.min(options.dirty_max / 2);
+        // Folios and chunks stay small beside a small memory.
+        let power = |bytes: u64, max: usize| {
+            let max = max as u64;
+            1u64 << bytes.clamp(block, max.max(block)).ilog2()
+        };
+        let folio_max = power(
+            options.memory_max / 32,
+            BUFFER_MAX.min(BLOCKS_MAX * block as usize),
+        );
+        let free_max = options.memory_max / 16;
+        Self {
+            shape: Shape {
+                block_shift: options.block_size.log2(),
+                folio_shift_max: folio_max.ilog2(),
+                window_max: power(options.memory_max / 32, COPY_MAX),
+            },
+            chunk: power(options.dirty_max.min(options.memory_max / 2) / 16, COPY_MAX),
+            memory_limit: options.memory_max - free_max,
+            clock,
+            pool: Pool::new(free_max),
+            counters: Counters::default(),
+            dirty: DirtyList::new(),
+            reclaim: Mutex::new(Files::new()),
+            throttle: Throttle::new(),
+            options,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        Stats {
+            nr_file_pages: self.pool.resident(),
+            nr_free: self.pool.free_bytes(),
+            nr_dirty: counters.dirty.load(Relaxed),
+            nr_writeback: counters.writeback.load(Relaxed),
+            nr_dirtied: counters.dirtied.load(Relaxed),
+            nr_written: counters.written.load(Relaxed),
+            nr_dirty_threshold: self.options.dirty_max,
+            nr_dirty_background_threshold: self.options.dirty_background,
+            nr_read: counters.read.load(Relaxed),
+            read_requests: counters.read_requests.load(Relaxed),
+            write_requests: counters.write_requests.load(Relaxed),
+            nr_reclaimed: counters.reclaimed.load(Relaxed),
+            throttled: counters.throttled.load(Relaxed),
+            write_errors: counters.write_errors.load(Relaxed),
+            nr_lost: counters.lost.load(Relaxed),
+        }
+    }
+}

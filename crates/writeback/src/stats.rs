@@ -1,0 +1,70 @@
+//! Counters of a cache.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a cache holds and did since it was made. All in bytes unless said otherwise, where the
+/// kernel counts pages. The numbers are read one after the other while threads work on, so sums
+/// may be off by what happens meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Held in folios and in snapshots being written.
+    pub nr_file_pages: u64,
+    /// Kept ready for new folios.
+    pub nr_free: u64,
+    /// Dirty now.
+    pub nr_dirty: u64,
+    /// Being written now.
+    pub nr_writeback: u64,
+    /// Ever made dirty, each time anew.
+    pub nr_dirtied: u64,
+    /// Ever written.
+    pub nr_written: u64,
+    /// Above this, writers wait.
+    pub nr_dirty_threshold: u64,
+    /// Above this, flushers write whatever its age.
+    pub nr_dirty_background_threshold: u64,
+    /// Read from the files' mappings.
+    pub nr_read: u64,
+    /// Requests in which that was read.
+    pub read_requests: u64,
+    /// Requests in which `nr_written` was written.
+    pub write_requests: u64,
+    /// Evicted by reclaim.
+    pub nr_reclaimed: u64,
+    /// Times a writer had to wait for flushers, or to write itself.
+    pub throttled: u64,
+    /// Runs that could not be written, each attempt counted.
+    pub write_errors: u64,
+    /// Given up after too many failures, or dropped with their file.
+    pub nr_lost: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) dirty: AtomicU64,
+    pub(crate) writeback: AtomicU64,
+    pub(crate) dirtied: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) read_requests: AtomicU64,
+    pub(crate) write_requests: AtomicU64,
+    pub(crate) reclaimed: AtomicU64,
+    pub(crate) throttled: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
+    pub(crate) lost: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Relaxed);
+}
+
+pub(crate) fn sub(counter: &AtomicU64, count: u64) {
+    counter.fetch_sub(count, Relaxed);
+}
+
+impl Counters {
+    /// Dirty and under writeback: what the limits are about.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.dirty.load(Relaxed) + self.writeback.load(Relaxed)
+    }
+}

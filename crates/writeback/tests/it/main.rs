@@ -1,0 +1,9 @@
+//! Integration tests: one binary, one module a topic.
+
+mod concurrency;
+mod errors;
+mod flushing;
+mod mapping;
+mod memory;
+mod model;
+mod readahead;

@@ -1,0 +1,213 @@
+//! A file system of one file that checks how the cache uses it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use uext4_blockdev::{Clock, SystemClock, VirtualClock};
+use uext4_ondisk::BlockSize;
+use uext4_writeback::{Error, FilePages, Mapping, Options, PageCache};
+
+pub const BLOCK: u64 = 1024;
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("injected")]
+pub struct Injected;
+
+/// What is on the device, and what the file system knows.
+pub struct Disk {
+    blocks: Mutex<Vec<u8>>,
+    size: AtomicU64,
+    /// A run is being written.
+    writing: AtomicBool,
+    pub reads: Mutex<Vec<Range<u64>>>,
+    pub writes: Mutex<Vec<Range<u64>>>,
+    pub lost: Mutex<Vec<Range<u64>>>,
+    pub fail_reads: AtomicBool,
+    /// Runs that touch this range fail.
+    pub bad: Mutex<Range<u64>>,
+    /// How long a run takes.
+    pub delay: Mutex<Duration>,
+}
+
+impl Disk {
+    pub fn new(content: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            size: AtomicU64::new(content.len() as u64),
+            blocks: Mutex::new(content),
+            writing: AtomicBool::new(false),
+            reads: Mutex::default(),
+            writes: Mutex::default(),
+            lost: Mutex::default(),
+            fail_reads: AtomicBool::new(false),
+            bad: Mutex::new(0..0),
+            delay: Mutex::default(),
+        })
+    }
+
+    /// All the device holds, as long as the file.
+    pub fn content(&self) -> Vec<u8> {
+        let mut content = self.blocks.lock().unwrap().clone();
+        content.resize(self.size.load(SeqCst) as usize, 0);
+        content
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size.load(SeqCst)
+    }
+
+    fn zero(&self, range: Range<u64>) {
+        let mut blocks = self.blocks.lock().unwrap();
+        let len = blocks.len() as u64;
+        blocks[range.start.min(len) as usize..range.end.min(len) as usize].fill(0);
+    }
+}
+
+impl Mapping for Disk {
+    type Error = Injected;
+
+    fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<(), Injected> {
+        assert!(offset.is_multiple_of(BLOCK) && (buf.len() as u64).is_multiple_of(BLOCK));
+        assert!(!buf.is_empty());
+        if self.fail_reads.load(SeqCst) {
+            return Err(Injected);
+        }
+        self.reads
+            .lock()
+            .unwrap()
+            .push(offset..offset + buf.len() as u64);
+        let blocks = self.blocks.lock().unwrap();
+        let end = blocks.len().min(self.size() as usize);
+        buf.fill(0);
+        let start = (offset as usize).min(end);
+        let len = (end - start).min(buf.len());
+        buf[..len].copy_from_slice(&blocks[start..start + len]);
+        Ok(())
+    }
+
+    fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<(), Injected> {
+        assert!(offset.is_multiple_of(BLOCK) && !run.is_empty());
+        assert!(!self.writing.swap(true, SeqCst), "two writes at once");
+        let delay = *self.delay.lock().unwrap();
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+        let mut at = offset as usize;
+        let end = at + run.iter().map(|slice| slice.len()).sum::<usize>();
+        let bad = self.bad.lock().unwrap().clone();
+        if offset < bad.end && bad.start < end as u64 {
+            self.writing.store(false, SeqCst);
+            return Err(Injected);
+        }
+        let mut blocks = self.blocks.lock().unwrap();
+        if blocks.len() < end {
+            blocks.resize(end, 0);
+        }
+        for slice in run {
+            assert!((slice.len() as u64).is_multiple_of(BLOCK) && !slice.is_empty());
+            blocks[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
+        self.writes.lock().unwrap().push(offset..end as u64);
+        self.writing.store(false, SeqCst);
+        Ok(())
+    }
+
+    fn lost(&self, range: Range<u64>) {
+        self.lost.lock().unwrap().push(range);
+    }
+}
+
+/// A file as an engine would have it.
+pub struct TestFile {
+    pub disk: Arc<Disk>,
+    pub pages: FilePages<Injected>,
+}
+
+impl TestFile {
+    pub fn new(cache: &PageCache<Injected>, content: Vec<u8>) -> Self {
+        let disk = Disk::new(content);
+        let weak = Arc::downgrade(&disk);
+        Self {
+            disk,
+            pages: cache.file(weak),
+        }
+    }
+
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize, Error<Injected>> {
+        let len = self.pages.write(offset, data, self.disk.size())?;
+        if len > 0 {
+            self.disk.size.fetch_max(offset + len as u64, SeqCst);
+        }
+        Ok(len)
+    }
+
+    pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error<Injected>> {
+        let mut buf = vec![0xEE; len];
+        let len = self.pages.read(offset, &mut buf, self.disk.size())?;
+        buf.truncate(len);
+        Ok(buf)
+    }
+
+    pub fn flush(&self) -> Result<(), Error<Injected>> {
+        self.pages.flush(0..u64::MAX)
+    }
+
+    pub fn truncate(&self, size: u64) {
+        self.disk.size.store(size, SeqCst);
+        self.pages.truncate(size);
+        self.disk.zero(size..u64::MAX);
+    }
+
+    pub fn punch(&self, range: Range<u64>) -> Result<(), Error<Injected>> {
+        self.pages.discard(range.clone())?;
+        let start = range.start.next_multiple_of(BLOCK);
+        let end = range.end / BLOCK * BLOCK;
+        if start < end {
+            self.disk.zero(start..end);
+        }
+        Ok(())
+    }
+}
+
+pub fn options(memory_max: u64) -> Options {
+    let block_size = BlockSize::from_bytes(BLOCK as u32).unwrap();
+    Options {
+        dirty_max: memory_max / 2,
+        ..Options::with_memory(block_size, memory_max)
+    }
+}
+
+/// A cache without flushers on a clock that stands still.
+pub fn cache(memory_max: u64) -> (PageCache<Injected>, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::new(0));
+    let for_cache: Arc<dyn Clock> = clock.clone();
+    (PageCache::new(options(memory_max), for_cache), clock)
+}
+
+/// A cache on the machine's clock with flushers that wake often.
+pub fn live_cache(memory_max: u64, flushers: usize) -> PageCache<Injected> {
+    let options = Options {
+        interval: Duration::from_millis(3),
+        expire: Duration::from_millis(5),
+        ..options(memory_max)
+    };
+    let cache = PageCache::new(options, Arc::new(SystemClock));
+    cache.start_flushers(flushers).unwrap();
+    cache
+}
+
+/// Bytes that differ from block to block and within.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| ((i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 | 1)
+        .collect()
+}
+
+/// The range of a list of one.
+pub fn only(ranges: &Mutex<Vec<Range<u64>>>) -> Range<u64> {
+    let ranges = ranges.lock().unwrap();
+    assert_eq!(ranges.len(), 1, "{ranges:?}");
+    ranges[0].clone()
+}
