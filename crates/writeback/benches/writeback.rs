@@ -147,6 +147,19 @@ fn random(c: &mut Criterion) {
     let mut group = c.benchmark_group("random_4k");
     group.throughput(Throughput::Bytes(SMALL as u64));
     let mut bench = Bench::new(256 << 20, 0);
+    let mut window = vec![1u8; WINDOW];
+    group.bench_function("memcpy_to_window", |b| {
+        b.iter(|| {
+            let at = bench.random() as usize;
+            window[at..at + SMALL].copy_from_slice(black_box(&bench.buf[..SMALL]));
+        });
+    });
+    group.bench_function("memcpy_from_window", |b| {
+        b.iter(|| {
+            let at = bench.random() as usize;
+            bench.buf[..SMALL].copy_from_slice(black_box(&window[at..at + SMALL]));
+        });
+    });
     group.bench_function("read_hit", |b| {
         b.iter(|| {
             let at = bench.random();

@@ -81,10 +81,10 @@ impl<E: MappingError> File<E> {
     /// `before` dirty bytes.
     pub(crate) fn settle(&self, pages: &mut Pages, before: u64) {
         let (after, global) = (pages.dirty, &self.shared.counters.dirty);
-        if let Some(more) = after.checked_sub(before) {
-            add(&self.dirty, more);
-            add(global, more);
-        } else {
+        if after > before {
+            add(&self.dirty, after - before);
+            add(global, after - before);
+        } else if after < before {
             sub(&self.dirty, before - after);
             sub(global, before - after);
         }
@@ -234,7 +234,10 @@ impl<E: MappingError> File<E> {
             let mut pages = self.state.write();
             let before = pages.dirty;
             let written = pages.write(offset + done as u64, &data[done..], old_size);
-            add(&self.shared.counters.dirtied, pages.dirty - before);
+            let dirtied = pages.dirty - before;
+            if dirtied > 0 {
+                add(&self.shared.counters.dirtied, dirtied);
+            }
             self.finish(pages, before);
             done += written.len;
             if let Some(block) = written.missing {
@@ -305,7 +308,7 @@ impl<E: MappingError> Drop for File<E> {
 }
 
 /// The pages of one file. The owner of the [`Mapping`] has it and keeps the mapping alive while
-/// [`FilePages::is_dirty`]; what is dirty when it is dropped is lost. All calls may come from any
+/// [`FilePages::is_dirty`]; what is dirty when one of the two is dropped is lost. All calls may come from any
 /// thread; calls that change the file's size are for the owner to order.
 pub struct FilePages<E: MappingError>(pub(crate) Arc<File<E>>);
 
@@ -368,6 +371,18 @@ impl<E: MappingError> FilePages<E> {
             Some(error) => Err(Error::Mapping(error)),
             None => Ok(()),
         }
+    }
+
+    /// What fsync does before the device is flushed: [`FilePages::flush`], then
+    /// [`FilePages::error_since`].
+    ///
+    /// # Errors
+    ///
+    /// As those two; after an error of its own attempt, `seen` is up to date as well.
+    pub fn sync(&self, range: Range<u64>, seen: &mut u64) -> Result<(), Error<E>> {
+        let flushed = self.flush(range);
+        let earlier = self.error_since(seen);
+        flushed.and(earlier)
     }
 
     /// Forgets what lies past `size` bytes and makes the rest of the last block zero, in memory: it

@@ -33,7 +33,10 @@ impl<E: MappingError> File<E> {
         let Some(end) = end else {
             return Ok(0);
         };
-        let mapping = self.mapping.upgrade().ok_or(Error::Gone)?;
+        let Some(mapping) = self.mapping.upgrade() else {
+            self.lose_all();
+            return Err(Error::Gone);
+        };
         let mut pass = Pass {
             written: 0,
             failed: None,
@@ -133,6 +136,17 @@ impl<E: MappingError> File<E> {
             pages.give_back(run);
         }
         self.settle(&mut pages, before);
+    }
+
+    /// Drops what is dirty: there is nobody any more who could write it.
+    fn lose_all(&self) {
+        let _flush = self.flush.lock();
+        let mut pages = self.state.write();
+        let before = pages.dirty;
+        let pieces = pages.take_dirty(0, u64::MAX, u64::MAX);
+        pages.give_up(&pieces);
+        self.settle(&mut pages, before);
+        add(&self.shared.counters.lost, before);
     }
 
     /// Gives the file its new place in the list of dirty files after a pass over all of it, if it

@@ -169,6 +169,8 @@ impl<E: MappingError> Shared<E> {
             while self.is_over_background() {
                 match self.flush_oldest(Duration::MAX, bound) {
                     Some(Ok(bytes)) => written += bytes,
+                    // What had no owner any more is dropped: that is progress, too.
+                    Some(Err(Error::Gone)) => written += 1,
                     Some(Err(failure)) => error = Some(failure),
                     None => break,
                 }
@@ -225,7 +227,8 @@ impl<E: MappingError> Shared<E> {
             }
             let bound = self.dirty.next_ticket();
             match self.flush_oldest(Duration::MAX, bound) {
-                Some(result) => drop(result?),
+                Some(Ok(_) | Err(Error::Gone)) => {}
+                Some(Err(error)) => return Err(error),
                 None => {
                     let mut control = throttle.control.lock();
                     throttle.wake_writers.wait_for(&mut control, SHORT_NAP);

@@ -46,7 +46,7 @@
 //! # Units and bounds
 //!
 //! Offsets and sizes are bytes. Memory is bounded by `memory_max`: a sixteenth for free buffers, the
-//! rest for folios and snapshots; a clock with a second chance evicts clean ones. Dirty and under
+//! rest for folios, their bookkeeping and snapshots; a clock with a second chance evicts clean ones. Dirty and under
 //! writeback together are bounded by `dirty_max` and one chunk (at most 1 MiB) a writer.
 //!
 //! # Locks

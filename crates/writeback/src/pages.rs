@@ -6,8 +6,13 @@ use std::sync::Arc;
 
 use crate::folio::Folio;
 use crate::load::Loads;
-use crate::pool::Pool;
+use crate::pool::{Buffer, Pool};
 use crate::readahead::Readahead;
+
+/// Bytes of bookkeeping a folio costs, about: itself, its key and the head of its buffer.
+const FOLIO_OVERHEAD: u64 = (size_of::<Folio>() + size_of::<Buffer>() + 32) as u64;
+/// Bytes a file's first folio costs beyond that: the rest of a node of the map.
+const FILE_OVERHEAD: u64 = 10 * (size_of::<Folio>() as u64 + 8);
 
 /// Sizes that hold for a whole cache.
 #[derive(Clone, Copy, Debug)]
@@ -121,33 +126,40 @@ impl Pages {
     /// Adds a folio where none is.
     pub(crate) fn insert(&mut self, start: u64, folio: Folio) {
         self.resident += folio.size();
+        if self.folios.is_empty() {
+            self.pool.charge(FILE_OVERHEAD);
+        }
+        self.pool.charge(FOLIO_OVERHEAD);
         self.folios.insert(start, folio);
     }
 
-    /// Removes a folio, dirty or not. The caller sees to the list of dirty ones.
-    fn forget(&mut self, folio: &Folio) {
-        self.resident -= folio.size();
-        self.dirty -= u64::from(folio.dirty.count()) << self.shape.block_shift;
+    /// Forgets the memory of `count` folios that were the last if no folio is left.
+    fn uncharge(&self, count: u64) {
+        self.pool.uncharge(FOLIO_OVERHEAD * count);
+        if count > 0 && self.folios.is_empty() {
+            self.pool.uncharge(FILE_OVERHEAD);
+        }
     }
 
     /// Copies what is there from `offset` on, up to the first block that is not; returns how much.
     pub(crate) fn copy_out(&self, offset: u64, to: &mut [u8]) -> usize {
-        let Some((first, _)) = self.find(offset) else {
+        let Some((mut start, mut folio)) = self.find(offset) else {
             return 0;
         };
-        let mut done = 0;
-        for (start, folio) in self.folios.range(first..) {
-            let at = match (offset + done as u64).checked_sub(*start) {
-                Some(at) if at < folio.size() && done < to.len() => at as usize,
-                _ => break,
-            };
-            let copied = folio.copy_out(at, &mut to[done..], self.shape.block_shift);
+        let bits = self.shape.block_shift;
+        let (mut at, mut done) = ((offset - start) as usize, 0);
+        loop {
+            let copied = folio.copy_out(at, &mut to[done..], bits);
             done += copied;
-            if at as u64 + (copied as u64) < folio.size() {
-                break;
+            let end = start + folio.size();
+            if done == to.len() || offset + (done as u64) < end {
+                return done;
+            }
+            match self.folios.range(end..).next() {
+                Some((next, neighbour)) if *next == end => (start, folio, at) = (end, neighbour, 0),
+                _ => return done,
             }
         }
-        done
     }
 
     /// Takes bytes in and marks them dirty, up to the first block of which a part is to be changed
@@ -168,9 +180,8 @@ impl Pages {
         Written { len: done, missing }
     }
 
-    /// One step of [`Pages::write`], within one folio. A new folio is made as large as what is
-    /// still to be written, or half of `run`, the bytes that were appended before: so small
-    /// appends end up in large folios, and at most a third of the memory is ahead of the data.
+    /// One step of [`Pages::write`], within one folio: how many bytes it took, and the block that
+    /// must be read first if it took none.
     fn write_some(
         &mut self,
         offset: u64,
@@ -180,34 +191,18 @@ impl Pages {
     ) -> (usize, Option<u64>) {
         let shape = self.shape;
         let end = offset + data.len() as u64;
-        let first = shape.floor(offset);
-        let found = self
-            .find(offset)
-            .map(|(start, folio)| (start, folio.size()));
-        let (start, size) = match found {
-            Some(found) => found,
-            None if first < offset.min(old_size) => return (0, Some(first)),
-            None => {
-                // A last block that must be read gets a folio of its own.
-                let last = shape.floor(end);
-                let whole = if last < end.min(old_size) { last } else { end };
-                if whole <= first {
-                    return (0, Some(first));
-                }
-                let room = match self.folios.range(first..).next() {
-                    Some((next, _)) => next - first,
-                    None => u64::MAX,
-                };
-                let wanted = (shape.ceil(whole) - first).max(run / 2).min(room);
-                let shift = shape.folio_shift(first, wanted);
-                let buffer = self.pool.take(1 << shift);
-                self.insert(first, Folio::new(buffer, shift));
-                (first, 1 << shift)
-            }
+        let found = self.folios.range_mut(..=offset).next_back();
+        let Some((start, folio)) = found.filter(|(start, folio)| offset - **start < folio.size())
+        else {
+            let missing = self.make_folio(offset, end, old_size, run);
+            return (0, missing);
         };
-        let mut end = end.min(start + size);
-        let last = shape.floor(end);
-        let misses = |block: u64| block < old_size && !self.is_uptodate(block);
+        let mut end = end.min(start + folio.size());
+        let (first, last) = (shape.floor(offset), shape.floor(end));
+        let misses = |block: u64| {
+            let index = (block - start) >> shape.block_shift;
+            block < old_size && !folio.uptodate.contains(index as u32)
+        };
         if first < offset && misses(first) {
             return (0, Some(first));
         }
@@ -218,16 +213,38 @@ impl Pages {
             return (0, Some(first));
         }
         let len = (end - offset) as usize;
-        let (pool, bits) = (&self.pool, shape.block_shift);
-        if let Some(folio) = self.folios.get_mut(&start) {
-            let was_clean = folio.dirty.is_empty();
-            let blocks = folio.write((offset - start) as usize, &data[..len], bits, pool);
-            self.dirty += u64::from(blocks) << bits;
-            if was_clean {
-                self.dirty_folios.insert(start);
-            }
+        let was_clean = folio.dirty.is_empty();
+        let at = (offset - start) as usize;
+        let blocks = folio.write(at, &data[..len], shape.block_shift, &self.pool);
+        self.dirty += u64::from(blocks) << shape.block_shift;
+        if was_clean {
+            self.dirty_folios.insert(*start);
         }
         (len, None)
+    }
+
+    /// Makes the folio that a write from `offset` to `end` begins in, where none is; or says which
+    /// block must be read instead. It is made as large as what is still to be written, or half of
+    /// `run`, the bytes that were appended before: so small appends end up in large folios, and at
+    /// most a third of the memory is ahead of the data.
+    fn make_folio(&mut self, offset: u64, end: u64, old_size: u64, run: u64) -> Option<u64> {
+        let shape = self.shape;
+        let first = shape.floor(offset);
+        // A last block that must be read gets a folio of its own.
+        let last = shape.floor(end);
+        let whole = if last < end.min(old_size) { last } else { end };
+        if first < offset.min(old_size) || whole <= first {
+            return Some(first);
+        }
+        let room = match self.folios.range(first..).next() {
+            Some((next, _)) => next - first,
+            None => u64::MAX,
+        };
+        let wanted = (shape.ceil(whole) - first).max(run / 2).min(room);
+        let shift = shape.folio_shift(first, wanted);
+        let buffer = self.pool.take(1 << shift);
+        self.insert(first, Folio::new(buffer, shift));
+        None
     }
 
     /// Drops all blocks from `start` to `end` (both block-aligned), dirty or not, and makes reads
@@ -270,7 +287,9 @@ impl Pages {
         if !folio.dirty.is_empty() {
             self.dirty_folios.remove(&start);
         }
-        self.forget(&folio);
+        self.uncharge(1);
+        self.resident -= folio.size();
+        self.dirty -= u64::from(folio.dirty.count()) << self.shape.block_shift;
         self.loads.spoil(&(start..start + folio.size()));
         folio.size()
     }
@@ -327,5 +346,12 @@ impl Pages {
     /// Where the largest folio starts that could cover an offset.
     pub(crate) fn chunk(&self, offset: u64) -> u64 {
         offset & !((1 << self.shape.folio_shift_max) - 1)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let folios = std::mem::take(&mut self.folios);
+        self.uncharge(folios.len() as u64);
     }
 }

@@ -37,7 +37,17 @@ impl Pool {
         })
     }
 
-    /// Bytes in buffers that are in use.
+    /// Counts bytes of bookkeeping as in use.
+    pub(crate) fn charge(&self, bytes: u64) {
+        self.resident.fetch_add(bytes, Relaxed);
+    }
+
+    /// Takes back a [`Pool::charge`].
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        self.resident.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes in buffers that are in use, and of their bookkeeping.
     pub(crate) fn resident(&self) -> u64 {
         self.resident.load(Relaxed)
     }

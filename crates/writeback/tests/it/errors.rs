@@ -40,8 +40,8 @@ fn a_failed_run_stays_dirty_and_is_reported_once_to_each() {
     assert_eq!(file.read(0, content.len()).unwrap(), content);
     *file.disk.bad.lock().unwrap() = 0..0;
     file.flush().unwrap();
-    assert!(file.pages.error_since(&mut two).is_err());
-    assert!(file.pages.error_since(&mut two).is_ok());
+    assert!(file.pages.sync(0..10, &mut two).is_err());
+    assert!(file.pages.sync(0..10, &mut two).is_ok());
     assert!(!file.pages.is_dirty());
     assert_eq!(file.disk.content(), content);
 }
@@ -128,6 +128,8 @@ fn a_file_without_its_mapping_is_gone() {
     assert_eq!(pages.read(0, &mut buf, 5000).unwrap(), 100);
     assert!(matches!(pages.read(3000, &mut buf, 5000), Err(Error::Gone)));
     assert!(matches!(pages.flush(0..100), Err(Error::Gone)));
+    // Writers of other files do not hear of it.
+    assert!(!pages.is_dirty());
     drop(pages);
     let stats = cache.stats();
     assert_eq!((stats.nr_dirty, stats.nr_lost), (0, 2048));
