@@ -1,5 +1,8 @@
 //! Memory stays within its bound, whatever is done; and what is used stays longer.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
 use crate::mapping::{TestFile, cache, live_cache, pattern};
 
 const MEMORY: u64 = 2 << 20;
@@ -73,4 +76,46 @@ fn scan_frees_clean_folios_only() {
     cache.scan(u64::MAX);
     assert_eq!(cache.resident(), 0);
     assert!(dirty.read(0, 100_000).unwrap() == pattern(100_000, 1));
+}
+
+#[test]
+fn many_threads_keep_the_bound_together() {
+    let memory = 4 * MEMORY;
+    let cache = live_cache(memory, 1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4u64)
+            .map(|me| {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let content = pattern(6 << 20, me);
+                    let from = TestFile::new(cache, content.clone());
+                    let to = TestFile::new(cache, Vec::new());
+                    for (index, part) in content.chunks(100_000).enumerate() {
+                        let at = index as u64 * 100_000;
+                        let read = from.read(at, part.len()).unwrap();
+                        assert!(read == part);
+                        to.write(at, &read).unwrap();
+                    }
+                    assert!(to.read(0, content.len()).unwrap() == content);
+                    to.flush().unwrap();
+                    assert!(to.disk.content() == content);
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| {
+            let mut peak = 0;
+            while !stop.load(SeqCst) {
+                peak = cache.resident().max(peak);
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            peak
+        });
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        stop.store(true, SeqCst);
+        let peak = watcher.join().unwrap();
+        assert!(peak <= memory + memory / 10, "{peak}");
+    });
 }

@@ -128,8 +128,6 @@ fn sum_of_dirty(file: &TestFile) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
     #[test]
     fn answers_like_a_vector(
         small in any::<bool>(),
