@@ -55,7 +55,7 @@ impl Pages {
     }
 
     /// Takes dirty blocks from `from` to `end` for writing, about `max` bytes at most: they are
-    /// clean from now on, and under writeback until the pieces are dropped. Their order is the
+    /// clean from now on, and under writeback until [`Pages::end_writeback`]. Their order is the
     /// file's.
     pub(crate) fn take_dirty(&mut self, from: u64, end: u64, max: u64) -> Vec<Piece> {
         let bits = self.shape.block_shift;
@@ -78,6 +78,7 @@ impl Pages {
             while let Some(run) = folio.dirty.run(&(at..high)) {
                 at = run.end;
                 folio.dirty.remove(&run);
+                folio.writeback = true;
                 let bytes = (run.start as usize) << bits..(run.end as usize) << bits;
                 taken += bytes.len() as u64;
                 pieces.push(Piece {
@@ -98,8 +99,17 @@ impl Pages {
         pieces
     }
 
-    /// Marks pieces dirty again that could not be written. To be called before they are dropped,
-    /// so that their folios are still there.
+    /// Ends the writeback of pieces, written or given back.
+    pub(crate) fn end_writeback(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            if let Some(folio) = self.folios.get_mut(&piece.folio) {
+                folio.writeback = false;
+            }
+        }
+    }
+
+    /// Marks pieces dirty again that could not be written. Their folios are still there, for they
+    /// are under writeback.
     pub(crate) fn give_back(&mut self, pieces: &[Piece]) {
         let bits = self.shape.block_shift;
         for piece in pieces {

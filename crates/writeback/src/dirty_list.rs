@@ -29,6 +29,16 @@ struct Entry<E: MappingError> {
     busy: bool,
 }
 
+impl<E: MappingError> Inner<E> {
+    fn insert(&mut self, file: Weak<File<E>>, since: Duration) -> u64 {
+        let ticket = self.next;
+        self.next += 1;
+        let busy = false;
+        self.entries.insert(ticket, Entry { file, since, busy });
+        ticket
+    }
+}
+
 impl<E: MappingError> DirtyList<E> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Inner {
@@ -39,12 +49,15 @@ impl<E: MappingError> DirtyList<E> {
 
     /// Appends a file; returns its ticket.
     pub(crate) fn insert(&self, file: Weak<File<E>>, since: Duration) -> u64 {
+        self.0.lock().insert(file, since)
+    }
+
+    /// Moves a file to the end in one step, so that it is on the list at every moment; returns its
+    /// new ticket.
+    pub(crate) fn requeue(&self, ticket: u64, file: Weak<File<E>>, since: Duration) -> u64 {
         let mut inner = self.0.lock();
-        let ticket = inner.next;
-        inner.next += 1;
-        let busy = false;
-        inner.entries.insert(ticket, Entry { file, since, busy });
-        ticket
+        inner.entries.remove(&ticket);
+        inner.insert(file, since)
     }
 
     pub(crate) fn remove(&self, ticket: u64) {

@@ -115,8 +115,8 @@ impl<E: MappingError> File<E> {
         }
         drop(slices);
         let taken: u64 = pieces.iter().map(Piece::len).sum();
-        drop(pieces);
         let mut pages = self.state.write();
+        pages.end_writeback(&pieces);
         sub(&self.writeback, taken);
         sub(&self.shared.counters.writeback, taken);
         let before = pages.dirty;
@@ -154,9 +154,9 @@ impl<E: MappingError> File<E> {
     pub(crate) fn requeue(&self) {
         let mut pages = self.state.write();
         if let Some(ticket) = pages.ticket {
-            self.shared.dirty.remove(ticket);
             let now = self.shared.clock.monotonic();
-            pages.ticket = Some(self.shared.dirty.insert(self.me.clone(), now));
+            let list = &self.shared.dirty;
+            pages.ticket = Some(list.requeue(ticket, self.me.clone(), now));
         }
     }
 }

@@ -9,8 +9,7 @@ use crate::pool::{Buffer, Pool};
 /// Neighbouring blocks of a file, aligned to their size. Offsets and blocks in here are relative
 /// to the folio. A block that is not uptodate shows nothing; a dirty one is uptodate.
 ///
-/// The buffer is shared with whoever writes it to the device, and then copied by the next change:
-/// a folio whose buffer is shared is under writeback.
+/// The buffer is shared with whoever writes it to the device, and then copied by the next change.
 #[derive(Debug)]
 pub(crate) struct Folio {
     buffer: Arc<Buffer>,
@@ -18,6 +17,8 @@ pub(crate) struct Folio {
     shift: u32,
     pub(crate) uptodate: BlockSet,
     pub(crate) dirty: BlockSet,
+    /// A snapshot of it is being written, so the device may be older than its clean blocks.
+    pub(crate) writeback: bool,
     /// Used since the clock's hand came by.
     referenced: AtomicBool,
 }
@@ -30,6 +31,7 @@ impl Folio {
             shift,
             uptodate: BlockSet::default(),
             dirty: BlockSet::default(),
+            writeback: false,
             referenced: AtomicBool::new(true),
         }
     }
@@ -42,11 +44,6 @@ impl Folio {
     /// Blocks.
     pub(crate) fn blocks(&self, block_shift: u32) -> u32 {
         1 << (self.shift - block_shift)
-    }
-
-    /// True while a snapshot of the buffer is being written.
-    pub(crate) fn is_under_writeback(&self) -> bool {
-        Arc::strong_count(&self.buffer) > 1
     }
 
     /// The buffer as it is now.
@@ -100,7 +97,7 @@ impl Folio {
         let last = (end.saturating_sub(1) >> block_shift) as u32;
         let pad_head = !self.uptodate.contains(first);
         let pad_tail = !self.uptodate.contains(last);
-        if data.len() as u64 == self.size() && self.is_under_writeback() {
+        if data.len() as u64 == self.size() && Arc::strong_count(&self.buffer) > 1 {
             // Nothing of the old bytes stays: no need to copy them.
             self.buffer = Arc::new(pool.take(data.len()));
         }

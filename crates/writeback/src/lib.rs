@@ -28,7 +28,7 @@
 //!
 //! A flusher takes a snapshot of the buffer (an `Arc`) and marks its blocks clean; a write that
 //! comes meanwhile gets a private copy and makes its blocks dirty anew. So writeback never stops a
-//! writer, and needs no flag: a folio whose buffer is shared is under writeback.
+//! writer.
 //!
 //! # Rules
 //!
@@ -45,9 +45,10 @@
 //!
 //! # Units and bounds
 //!
-//! Offsets and sizes are bytes. Memory is bounded by `memory_max`: a sixteenth for free buffers, the
-//! rest for folios, their bookkeeping and snapshots; a clock with a second chance evicts clean ones. Dirty and under
-//! writeback together are bounded by `dirty_max` and one chunk (at most 1 MiB) a writer.
+//! Offsets and sizes are bytes. Memory is bounded by `memory_max`: folios, their bookkeeping and
+//! snapshots take fifteen sixteenths of it at most, then a clock with a second chance evicts clean
+//! ones; free buffers take a quarter, and no more than folios leave. Dirty and under writeback
+//! together are bounded by `dirty_max` and one chunk (at most 1 MiB) a writer.
 //!
 //! # Locks
 //!

@@ -23,16 +23,19 @@ pub(crate) struct Pool {
     free: [Mutex<Vec<Vec<u8>>>; CLASSES],
     free_bytes: AtomicU64,
     free_max: u64,
+    total_max: u64,
     resident: AtomicU64,
 }
 
 impl Pool {
-    /// A pool that keeps at most `free_max` bytes nobody uses.
-    pub(crate) fn new(free_max: u64) -> Arc<Self> {
+    /// A pool that keeps at most `free_max` bytes nobody uses, and none past `total_max` bytes
+    /// together with those in use.
+    pub(crate) fn new(free_max: u64, total_max: u64) -> Arc<Self> {
         Arc::new(Self {
             free: Default::default(),
             free_bytes: AtomicU64::new(0),
             free_max,
+            total_max,
             resident: AtomicU64::new(0),
         })
     }
@@ -57,15 +60,27 @@ impl Pool {
         self.free_bytes.load(Relaxed)
     }
 
-    /// Frees what lies in the free lists; returns the bytes.
-    pub(crate) fn trim(&self) -> u64 {
-        let mut freed = 0;
-        for (shift, list) in (SHIFT_MIN..).zip(&self.free) {
-            let buffers = std::mem::take(&mut *list.lock());
-            freed += (buffers.len() as u64) << shift;
+    /// Frees what lies in the free lists but for `keep` bytes, the largest first.
+    pub(crate) fn trim(&self, keep: u64) {
+        for (class, list) in self.free.iter().enumerate().rev() {
+            while self.free_bytes() > keep {
+                let Some(buffer) = list.lock().pop() else {
+                    break;
+                };
+                self.free_bytes
+                    .fetch_sub(1 << (SHIFT_MIN as usize + class), Relaxed);
+                drop(buffer);
+            }
         }
-        self.free_bytes.fetch_sub(freed, Relaxed);
-        freed
+    }
+
+    /// Frees what lies in the free lists past the total; to be called now and then.
+    pub(crate) fn balance(&self) {
+        let (resident, free) = (self.resident(), self.free_bytes());
+        let excess = (resident + free).saturating_sub(self.total_max);
+        if excess > 0 && free > 0 {
+            self.trim(free.saturating_sub(excess));
+        }
     }
 
     /// An empty buffer with room for at least `len` bytes, at most [`BUFFER_MAX`].
@@ -103,8 +118,9 @@ impl Pool {
 
     fn put(&self, bytes: Vec<u8>, shift: u32) {
         let size = 1u64 << shift;
-        self.resident.fetch_sub(size, Relaxed);
-        if self.free_bytes.fetch_add(size, Relaxed) + size > self.free_max {
+        let resident = self.resident.fetch_sub(size, Relaxed) - size;
+        let free = self.free_bytes.fetch_add(size, Relaxed) + size;
+        if free > self.free_max || resident + free > self.total_max {
             self.free_bytes.fetch_sub(size, Relaxed);
             return;
         }
@@ -174,20 +190,26 @@ mod tests {
 
     #[test]
     fn gives_memory_out_again_within_its_bound() {
-        let pool = Pool::new(12 << 10);
+        let pool = Pool::new(12 << 10, 20 << 10);
         let many: Vec<Buffer> = (0..4).map(|_| pool.take_filled(4096)).collect();
         assert_eq!((pool.resident(), pool.free_bytes()), (16 << 10, 0));
         drop(many);
         assert_eq!((pool.resident(), pool.free_bytes()), (0, 12 << 10));
         assert!(pool.take(4096).bytes().is_empty());
         assert_eq!(pool.take_filled(3000).bytes().len(), 3000);
-        assert_eq!(pool.trim(), 12 << 10);
-        assert_eq!(pool.free_bytes(), 0);
+        // Other sizes do not help: they count until the next balance.
+        let large = pool.take(16 << 10);
+        assert_eq!((pool.resident(), pool.free_bytes()), (16 << 10, 12 << 10));
+        pool.balance();
+        assert_eq!(pool.free_bytes(), 4 << 10);
+        drop(large);
+        pool.trim(0);
+        assert_eq!((pool.resident(), pool.free_bytes()), (0, 0));
     }
 
     #[test]
     fn puts_and_zeroes_anywhere() {
-        let pool = Pool::new(1 << 20);
+        let pool = Pool::new(1 << 20, 1 << 20);
         let mut buffer = pool.take(16);
         buffer.put(2, b"abcd");
         buffer.put(4, b"xyz");

@@ -38,7 +38,7 @@ impl Pages {
                 stop = Some(*start);
                 break;
             }
-            let is_bound = !folio.dirty.is_empty() || folio.is_under_writeback();
+            let is_bound = !folio.dirty.is_empty() || folio.writeback;
             if !is_bound && !folio.untouch() {
                 found += folio.size();
                 victims.push(*start);
@@ -90,7 +90,7 @@ impl<E: MappingError> Shared<E> {
     /// Evicts about `goal` bytes; for the owner of the memory budget.
     pub(crate) fn scan(&self, goal: u64) -> u64 {
         let freed = self.shrink(&mut self.reclaim.lock(), goal);
-        self.pool.trim();
+        self.pool.trim(0);
         freed
     }
 
@@ -99,6 +99,7 @@ impl<E: MappingError> Shared<E> {
     /// [`Shared::balance`] tells the writers.
     pub(crate) fn make_room(&self, need: u64) {
         let limit = self.memory_limit;
+        self.pool.balance();
         let wanted = |slack: u64| (self.pool.resident() + need).saturating_sub(limit + slack);
         if wanted(0) == 0 {
             return;

@@ -22,7 +22,7 @@ pub(crate) struct Shared<E: MappingError> {
     pub(crate) shape: Shape,
     /// Bytes taken in at once, a power of two of blocks.
     pub(crate) chunk: u64,
-    /// Bytes of folios above which some are evicted; the rest of the memory is the pool's.
+    /// Bytes of folios above which some are evicted; at least the rest is for free buffers.
     pub(crate) memory_limit: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pool: Arc<Pool>,
@@ -56,7 +56,6 @@ impl<E: MappingError> Shared<E> {
             options.memory_max / 32,
             BUFFER_MAX.min(BLOCKS_MAX * block as usize),
         );
-        let free_max = options.memory_max / 16;
         Self {
             shape: Shape {
                 block_shift: options.block_size.log2(),
@@ -64,9 +63,9 @@ impl<E: MappingError> Shared<E> {
                 window_max: power(options.memory_max / 32, COPY_MAX),
             },
             chunk: power(options.dirty_max.min(options.memory_max / 2) / 16, COPY_MAX),
-            memory_limit: options.memory_max - free_max,
+            memory_limit: options.memory_max - options.memory_max / 16,
             clock,
-            pool: Pool::new(free_max),
+            pool: Pool::new(options.memory_max / 4, options.memory_max),
             counters: Counters::default(),
             dirty: DirtyList::new(),
             reclaim: Mutex::new(Files::new()),

@@ -1,9 +1,13 @@
 //! Many threads at one cache: nothing torn, nothing lost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::mapping::{BLOCK, TestFile, live_cache};
+use uext4_blockdev::SystemClock;
+use uext4_writeback::{Options, PageCache};
+
+use crate::mapping::{BLOCK, TestFile, live_cache, options};
 
 const BLOCKS: u64 = 256;
 
@@ -174,4 +178,35 @@ fn files_come_and_go_beside_flushers() {
         (0, 0, 0)
     );
     assert_eq!(stats.nr_dirtied, stats.nr_written + stats.nr_lost);
+}
+
+/// Files move about in the list of dirty ones while they are synced; none is overlooked.
+#[test]
+fn sync_beside_flushers_misses_nothing() {
+    let options = Options {
+        expire: Duration::ZERO,
+        ..options(1 << 20)
+    };
+    let cache = PageCache::new(options, Arc::new(SystemClock));
+    let file = TestFile::new(&cache, Vec::new());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(SeqCst) {
+                    cache.flush_expired();
+                }
+            });
+        }
+        for round in 0..3000u64 {
+            let data = round.to_string();
+            file.write(round % 5 * BLOCK, data.as_bytes()).unwrap();
+            file.write(7 * BLOCK, data.as_bytes()).unwrap();
+            cache.sync_all().unwrap();
+            assert!(!file.pages.is_dirty());
+            let content = file.disk.content();
+            assert!(content[7 * BLOCK as usize..].starts_with(data.as_bytes()));
+        }
+        stop.store(true, SeqCst);
+    });
 }
