@@ -162,11 +162,6 @@ fn features(
         features.compat.remove(Compat::RESIZE_INODE);
     }
     check_features(features, inode_size)?;
-    if crate::journal::default_blocks(blocks).is_none() {
-        features
-            .compat
-            .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE);
-    }
     Ok(features)
 }
 

@@ -11,10 +11,10 @@ use uext4_ondisk::{BlockSize, Ino};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use crate::Error;
 use crate::extended::size_in_blocks;
 use crate::options::Options;
 use crate::resolve::Parameters;
+use crate::{Error, journal};
 
 /// `s_default_mount_opts`: user_xattr and acl.
 const DEFAULT_MOUNT_OPTS: u32 = 0x000C;
@@ -95,13 +95,22 @@ fn settle(params: &Parameters, options: &Options) -> Result<(Counts, u64), Error
         };
         match short_last_group(params, options, &counts)? {
             // More than half is taken for damage.
-            None => return Ok((counts, reserved.min(blocks / 2))),
+            None => return Ok((small_goes_without(counts), reserved.min(blocks / 2))),
             Some(without) => {
                 blocks = without;
                 reserved = (wished as f64 / params.blocks as f64 * blocks as f64) as u64;
             }
         }
     }
+}
+
+/// Where few blocks are left there is no journal, whatever was asked for.
+fn small_goes_without(mut counts: Counts) -> Counts {
+    if journal::default_blocks(counts.blocks).is_none() {
+        let compat = &mut counts.features.compat;
+        compat.remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE);
+    }
+    counts
 }
 
 fn first_data_block(params: &Parameters) -> u64 {
