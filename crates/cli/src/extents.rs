@@ -30,45 +30,86 @@ pub fn has_blocks(inode: &Inode) -> bool {
     kind && !short && !inode.flags.contains(InodeFlags::INLINE_DATA)
 }
 
-/// Calls `each` for every run, ascending, those past the end of the file included.
+/// The runs of an inode, ascending, those past the end of the file included; after an error nothing.
 ///
-/// # Errors
-/// Damage of the mapping, device errors.
-pub fn each_run(fs: &Filesystem, inode: &Inode, mut each: impl FnMut(Run)) -> Result<(), Error> {
-    if !has_blocks(inode) {
-        return Ok(());
-    }
-    let mut open: Option<Run> = None;
-    let (mut at, mut mapped) = (0, 0u64);
-    let blocks_count = fs.geometry().blocks_count;
-    while at < u32::MAX {
-        let mapping = fs.map(inode, Lblk(at), u32::MAX - at)?;
-        at = mapping.lblk.0.saturating_add(mapping.len.max(1));
-        let Some(run) = run_of(&mapping) else {
-            continue;
-        };
-        mapped += run.len;
-        if mapped > blocks_count {
-            return Err(Error::Corrupt(Damage::InodeField {
-                ino: inode.ino,
-                field: "mapped blocks",
-                value: mapped,
-                why: "more than the file system has",
-            }));
+/// There may be as many as the file system has blocks: whoever shows them keeps none.
+///
+/// Its errors are damage of the mapping and those of the device.
+#[derive(Debug)]
+pub struct Runs<'a> {
+    fs: &'a Filesystem,
+    inode: &'a Inode,
+    /// First block that was not looked at yet; `u32::MAX` at the end.
+    at: u32,
+    /// Blocks of all runs so far.
+    mapped: u64,
+    /// The run that the next mapping may belong to.
+    open: Option<Run>,
+    /// To tell once what came before it is told.
+    error: Option<Error>,
+}
+
+impl<'a> Runs<'a> {
+    /// Nothing is read before the first is asked for.
+    pub fn new(fs: &'a Filesystem, inode: &'a Inode) -> Self {
+        Self {
+            fs,
+            inode,
+            at: if has_blocks(inode) { 0 } else { u32::MAX },
+            mapped: 0,
+            open: None,
+            error: None,
         }
-        match &mut open {
-            Some(last) if joins(last, &run) => last.len += run.len,
-            _ => {
-                if let Some(last) = open.replace(run) {
-                    each(last);
+    }
+
+    /// The next mapping that is no hole; `None` at the end.
+    fn mapping(&mut self) -> Result<Option<Run>, Error> {
+        while self.at < u32::MAX {
+            let mapping = self.fs.map(self.inode, Lblk(self.at), u32::MAX - self.at)?;
+            self.at = mapping.lblk.0.saturating_add(mapping.len.max(1));
+            let Some(run) = run_of(&mapping) else {
+                continue;
+            };
+            self.mapped += run.len;
+            if self.mapped > self.fs.geometry().blocks_count {
+                return Err(Error::Corrupt(Damage::InodeField {
+                    ino: self.inode.ino,
+                    field: "mapped blocks",
+                    value: self.mapped,
+                    why: "more than the file system has",
+                }));
+            }
+            return Ok(Some(run));
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<Run, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.mapping() {
+                Ok(Some(run)) => match &mut self.open {
+                    Some(last) if joins(last, &run) => last.len += run.len,
+                    open => {
+                        if let Some(last) = open.replace(run) {
+                            return Some(Ok(last));
+                        }
+                    }
+                },
+                Ok(None) => break,
+                Err(error) => {
+                    self.at = u32::MAX;
+                    self.error = Some(error);
+                    break;
                 }
             }
         }
+        let last = self.open.take().map(Ok);
+        last.or_else(|| self.error.take().map(Err))
     }
-    if let Some(last) = open {
-        each(last);
-    }
-    Ok(())
 }
 
 fn run_of(mapping: &Mapping) -> Option<Run> {

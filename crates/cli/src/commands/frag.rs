@@ -9,10 +9,10 @@ use clap::Args;
 use uext4::{Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
-use super::stat::extent_object;
+use super::stat::extents_array;
 use super::{Output, bytes};
 use crate::args::ImageArgs;
-use crate::extents::{Run, each_run, has_blocks};
+use crate::extents::{Runs, has_blocks};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::free::FreeSpace;
 use crate::json::Json;
@@ -91,35 +91,38 @@ fn file(
     out: &mut Output,
     complaints: &mut Complaints,
 ) -> Result<(), Failure> {
-    let mut runs = Vec::new();
-    if let Err(error) = each_run(fs, inode, |run| runs.push(run)) {
-        complaints.engine(escaped(path), &error);
-    }
     if let Some(json) = json {
         json.key("path").text(path);
         json.key("size").number(inode.size);
-        json.key("extents").open_array();
-        runs.iter().for_each(|&run| extent_object(json, run));
-        json.close_array();
+        if let Some(error) = extents_array(fs, inode, json, out)? {
+            complaints.engine(escaped(path), &error);
+        }
         return Ok(());
     }
     let block_size = fs.geometry().block_size;
     writeln!(
         out,
-        "{}: {} bytes, {} extents, blocks of {block_size} bytes",
+        "{}: {} bytes, blocks of {block_size} bytes",
         escaped(path),
-        inode.size,
-        runs.len()
+        inode.size
     )?;
     writeln!(
         out,
         "{:>6} {:>22} {:>26} {:>10}",
         "extent", "logical", "physical", "length"
     )?;
-    for (index, run) in runs.iter().enumerate() {
+    let mut count = 0u64;
+    for run in Runs::new(fs, inode) {
+        let run = match run {
+            Ok(run) => run,
+            Err(error) => {
+                complaints.engine(escaped(path), &error);
+                break;
+            }
+        };
         writeln!(
             out,
-            "{index:>6} {:>10}..{:>10} {:>12}..{:>12} {:>10}{}",
+            "{count:>6} {:>10}..{:>10} {:>12}..{:>12} {:>10}{}",
             run.lblk,
             run.lblk + run.len - 1,
             run.pblk,
@@ -127,7 +130,9 @@ fn file(
             run.len,
             if run.unwritten { " unwritten" } else { "" }
         )?;
+        count += 1;
     }
+    writeln!(out, "extents: {count}")?;
     Ok(())
 }
 
@@ -238,17 +243,19 @@ impl Files {
                     continue;
                 }
             };
-            // A file of many names is one file.
-            if inode.links > 1 && !seen.insert(inode.ino) {
+            // A file of many names is one file, whatever its link count says.
+            if !seen.insert(inode.ino) {
                 continue;
             }
             let (mut extents, mut blocks) = (0, 0);
-            let counted = each_run(fs, inode, |run: Run| {
-                extents += 1;
-                blocks += run.len;
-            });
-            if let Err(error) = counted {
-                complaints.engine(escaped(walk.path()), &error);
+            for run in Runs::new(fs, inode) {
+                match run {
+                    Ok(run) => {
+                        extents += 1;
+                        blocks += run.len;
+                    }
+                    Err(error) => complaints.engine(escaped(walk.path()), &error),
+                }
             }
             self.add(inode, walk.path(), extents, blocks);
             if lines {

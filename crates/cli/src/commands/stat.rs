@@ -9,7 +9,7 @@ use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
 use crate::args::ImageArgs;
-use crate::extents::{Run, each_run};
+use crate::extents::{Run, Runs};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::{Json, push_hex};
 use crate::open;
@@ -68,7 +68,7 @@ pub fn run(args: &StatArgs, out: &mut Output) -> Result<Exit, Failure> {
             complaints: &mut complaints,
         };
         if args.json {
-            stat.object(&mut json);
+            stat.object(&mut json, out)?;
         } else {
             if !std::mem::replace(&mut first, false) {
                 writeln!(out)?;
@@ -165,38 +165,38 @@ impl Stat<'_> {
 
     fn extents_text(&mut self, out: &mut Output) -> Result<(), Failure> {
         let mut count = 0;
-        let mut lines = Vec::new();
-        let shown = self.shown;
-        let result = each_run(self.fs, self.inode, |run| {
+        for run in Runs::new(self.fs, self.inode) {
+            let run = match run {
+                Ok(run) => run,
+                Err(error) => {
+                    self.complaints.engine(escaped(self.path), &error);
+                    break;
+                }
+            };
             count += 1;
-            if count <= shown {
+            if count <= self.shown {
                 let unwritten = if run.unwritten { " unwritten" } else { "" };
-                lines.push(format!(
+                writeln!(
+                    out,
                     "extent    {}..{} at {}..{}{unwritten}",
                     run.lblk,
                     run.lblk + run.len,
                     run.pblk,
                     run.pblk + run.len
-                ));
+                )?;
             }
-        });
-        for line in lines {
-            writeln!(out, "{line}")?;
         }
-        if count > shown {
+        if count > self.shown {
             writeln!(
                 out,
                 "          … {} more (--extents shows them)",
-                count - shown
+                count - self.shown
             )?;
-        }
-        if let Err(error) = result {
-            self.complaints.engine(escaped(self.path), &error);
         }
         Ok(())
     }
 
-    fn object(&mut self, json: &mut Json) {
+    fn object(&mut self, json: &mut Json, out: &mut Output) -> Result<(), Failure> {
         let mut errors = Vec::new();
         json.open_object();
         json.key("path").text(self.path);
@@ -216,9 +216,7 @@ impl Stat<'_> {
             }
             Err(error) => errors.push(error),
         }
-        json.key("extents").open_array();
-        errors.extend(each_run(self.fs, self.inode, |run| extent_object(json, run)).err());
-        json.close_array();
+        errors.extend(extents_array(self.fs, self.inode, json, out)?);
         if !errors.is_empty() {
             let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
             json.key("error").string(&texts.join("; "));
@@ -227,11 +225,40 @@ impl Stat<'_> {
             }
         }
         json.close_object();
+        Ok(())
     }
 }
 
+/// Writes all extents under the key `extents`, and the buffer to `out` as it grows. What ends them
+/// too early comes back.
+///
+/// # Errors
+/// Those of `out`.
+pub fn extents_array(
+    fs: &Filesystem,
+    inode: &Inode,
+    json: &mut Json,
+    out: &mut Output,
+) -> Result<Option<uext4::Error>, Failure> {
+    json.key("extents").open_array();
+    let mut failed = None;
+    for run in Runs::new(fs, inode) {
+        match run {
+            Ok(run) => extent_object(json, run),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+        out.write_all(json.as_bytes())?;
+        json.continue_array();
+    }
+    json.close_array();
+    Ok(failed)
+}
+
 /// One extent as a JSON object; units are file-system blocks.
-pub fn extent_object(json: &mut Json, run: Run) {
+fn extent_object(json: &mut Json, run: Run) {
     json.open_object();
     json.key("logical").number(run.lblk);
     json.key("physical").number(run.pblk);

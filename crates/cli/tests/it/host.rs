@@ -168,3 +168,16 @@ pub fn copy_image(image: &Path, to: &str) -> PathBuf {
     run("cp", &["--sparse=always", text(image), text(&copy)]);
     copy
 }
+
+/// Changes an image by commands of debugfs.
+pub fn debugfs(image: &Path, commands: &[&str]) {
+    for command in commands {
+        // It always succeeds; what went wrong stands behind its version.
+        let output = Command::new("debugfs")
+            .args(["-w", "-R", command, text(image)])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.lines().count(), 1, "debugfs {command}: {told}");
+    }
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::host::{copy_image, has_tool, mke2fs, scratch, text, uext4};
+use crate::host::{copy_image, debugfs, has_tool, mke2fs, scratch, text, uext4};
 use crate::oracle;
 
 /// No command takes longer than this on a small image.
@@ -34,18 +34,6 @@ fn image(options: &[&str]) -> Option<(TempDir, PathBuf)> {
     arguments.extend(options);
     mke2fs(&image, &arguments, 8);
     Some((scratch, image))
-}
-
-fn debugfs(image: &Path, commands: &[&str]) {
-    for command in commands {
-        // It always succeeds; what went wrong stands behind its version.
-        let output = Command::new("debugfs")
-            .args(["-w", "-R", command, text(image)])
-            .output()
-            .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(told.lines().count(), 1, "debugfs {command}: {told}");
-    }
 }
 
 /// Writes bytes over others of the same length, wherever they stand.
@@ -166,6 +154,10 @@ fn shared_blocks_are_not_read_over_and_over() {
     assert_eq!(must_end(&["get", text(&image), "/", text(&dest)]), 4);
     assert_eq!(must_end(&["tar", text(&image)]), 4);
     assert_eq!(must_end(&["check", text(&image)]), 4);
+    // A file is one, whatever its link count says of its names.
+    let output = uext4(&["frag", "--json", text(&image)]);
+    let frag: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(frag["files"], 305);
 }
 
 /// Puts a table into a block that nothing owns.

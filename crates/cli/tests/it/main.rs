@@ -8,6 +8,7 @@
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
+//! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
 
@@ -17,5 +18,6 @@ mod host;
 mod hostile;
 mod making;
 mod matrix;
+mod memory;
 mod oracle;
 mod tree;
