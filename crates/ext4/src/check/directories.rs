@@ -13,8 +13,10 @@ use crate::dir::{self, DirEntry};
 use crate::inode::{Inode, iget};
 use crate::{htree, namei};
 
-/// Names of one directory that are compared with one another: 128 MiB of hashes.
-const NAMES_MAX: usize = 1 << 24;
+/// Names of one directory that are compared with one another: 32 MiB of hashes.
+const NAMES_MAX: usize = 1 << 22;
+/// Names that lead to directories beyond one each: what is past them is only counted.
+const SECOND_NAMES_MAX: u64 = 1 << 20;
 
 /// Where each directory hangs: eight bytes a directory.
 #[derive(Debug, Default)]
@@ -41,7 +43,13 @@ impl Checker<'_> {
                 }
             };
             match entry.name.as_slice() {
-                b"." | b".." => dots += 1,
+                b"." | b".." => {
+                    dots += 1;
+                    // That there are more, or fewer, is told below.
+                    if tell && dots <= 2 && entry.name.len() == 2 {
+                        self.dot_dots.named.push((dir.ino, entry.ino));
+                    }
+                }
                 _ if tell && hashes.len() < NAMES_MAX => hashes.push(hash(&entry.name)),
                 _ => {}
             }
@@ -77,10 +85,7 @@ impl Checker<'_> {
                 }
                 return;
             }
-            b".." => {
-                self.dot_dots.named.push((dir.ino, entry.ino));
-                return;
-            }
+            b".." => return,
             _ => {}
         }
         let Ok(inode) = iget(self.sbi, entry.ino) else {
@@ -108,7 +113,8 @@ impl Checker<'_> {
                 actual,
             });
         }
-        if inode.file_type == FileType::Directory {
+        let room = self.summary.directories + SECOND_NAMES_MAX;
+        if inode.file_type == FileType::Directory && (self.parents.named.len() as u64) < room {
             self.parents.named.push((entry.ino, dir.ino));
         }
         self.found_by_hash(dir, entry);
