@@ -26,7 +26,7 @@ test:
 	$(CARGO) test --locked --workspace
 
 test-long:
-	PROPTEST_CASES=20000 UEXT4_LONG=1 $(CARGO) test --locked --workspace --release
+	PROPTEST_CASES=20000 UEXT4_LONG=1 $(CARGO) test --locked --workspace --release --no-fail-fast
 
 bench:
 	$(CARGO) bench --locked --workspace

@@ -136,9 +136,12 @@ fn run(device: &SimDevice, model: &mut Model, step: &Step) {
             model.fail_flush();
         }
         Step::FailWrite(offset, bytes) => {
+            // Every byte changes, so that what is found tells which sectors were written.
+            let old = &model.current[*offset..];
+            let bytes: Vec<u8> = bytes.iter().zip(old).map(|(a, b)| a ^ b).collect();
             device.inject(Fault::new(Op::Write));
-            assert!(device.write_at(*offset as u64, bytes).is_err());
-            model.put_torn(*offset, bytes, &device.contents().to_bytes());
+            assert!(device.write_at(*offset as u64, &bytes).is_err());
+            model.put_torn(*offset, &bytes, &device.contents().to_bytes());
         }
     }
     device.clear_faults();

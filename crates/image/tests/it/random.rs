@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
+use proptest::test_runner::{TestCaseResult, TestRunner};
 use uext4_image::{BuildOptions, Size, Source, build};
 use uext4_mkfs::{BlockSizeWish, parse_features};
 use uext4_ondisk::BlockSize;
@@ -119,33 +120,51 @@ fn files_without_contents_do_not_make_it_huge() {
     assert!(report.image_bytes < 16 << 20, "{}", report.image_bytes);
 }
 
-proptest! {
-    // Each case is a file system: a tenth of the usual number.
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 10))]
+/// Each case is a file system: a tenth of the usual number.
+#[test]
+fn the_smallest_size_is_enough() {
+    let mut config = ProptestConfig::with_source_file(file!());
+    config.cases /= 10;
+    let entries = proptest::collection::vec(("[a-z]{1,60}", kind()), 0..8);
+    let features = prop_oneof![
+        Just(""),
+        Just("^extent,^64bit"),
+        Just("^dir_index"),
+        Just("^has_journal"),
+        Just("^flex_bg,^metadata_csum")
+    ];
+    TestRunner::new(config)
+        .run(
+            &(entries, 10u32..=13, features),
+            |(entries, log2, features)| smallest(entries, log2, features),
+        )
+        .unwrap();
+}
 
-    #[test]
-    fn the_smallest_size_is_enough(
-        entries in proptest::collection::vec(("[a-z]{1,60}", kind()), 0..8),
-        log2 in 10u32..=13,
-        features in prop_oneof![Just(""), Just("^extent,^64bit"), Just("^dir_index"),
-            Just("^has_journal"), Just("^flex_bg,^metadata_csum")],
-    ) {
-        let mut tar = Vec::new();
-        archive("top", &Kind::Directory(entries), &mut tar);
-        tar.resize(tar.len() + 1024, 0);
-        let dir = tempfile::tempdir().unwrap();
-        let (archive, image) = (dir.path().join("a.tar"), dir.path().join("x.img"));
-        std::fs::write(&archive, tar).unwrap();
-        let mut options = BuildOptions { size: Size::Min, ..BuildOptions::default() };
-        options.mkfs.block_size = BlockSize::from_log2(log2).map(BlockSizeWish::Exactly);
-        if !features.is_empty() {
-            options.mkfs.features = parse_features(features).unwrap();
-        }
-        let report = build(&Source::TarFile(archive), &image, &options, &()).unwrap();
-        assert_clean(&image);
-        let spare = report.summary.free_blocks;
-        // A short last group is left out; the blocks for it must hold an inode table and fifty more.
-        let tables = u64::from(report.summary.inodes) * 256 / u64::from(report.block_size);
-        prop_assert!(spare <= 64 + tables, "{spare} too many of {}", report.summary.blocks);
+fn smallest(entries: Vec<(String, Kind)>, log2: u32, features: &str) -> TestCaseResult {
+    let mut tar = Vec::new();
+    archive("top", &Kind::Directory(entries), &mut tar);
+    tar.resize(tar.len() + 1024, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let (archive, image) = (dir.path().join("a.tar"), dir.path().join("x.img"));
+    std::fs::write(&archive, tar).unwrap();
+    let mut options = BuildOptions {
+        size: Size::Min,
+        ..BuildOptions::default()
+    };
+    options.mkfs.block_size = BlockSize::from_log2(log2).map(BlockSizeWish::Exactly);
+    if !features.is_empty() {
+        options.mkfs.features = parse_features(features).unwrap();
     }
+    let report = build(&Source::TarFile(archive), &image, &options, &()).unwrap();
+    assert_clean(&image);
+    let spare = report.summary.free_blocks;
+    // A short last group is left out; the blocks for it must hold an inode table and fifty more.
+    let tables = u64::from(report.summary.inodes) * 256 / u64::from(report.block_size);
+    prop_assert!(
+        spare <= 64 + tables,
+        "{spare} too many of {}",
+        report.summary.blocks
+    );
+    Ok(())
 }
