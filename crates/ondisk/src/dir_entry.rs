@@ -73,12 +73,14 @@ pub struct DirEntry<'a> {
 }
 
 /// Bytes that a record with a name of `name_len` bytes needs.
+#[inline]
 pub const fn rec_len_for(name_len: usize) -> usize {
     (DIR_ENTRY_HEADER_LEN + name_len + 3) & !3
 }
 
 /// Decodes `rec_len` in a directory of `block_len`-byte blocks: with 64 KiB, 65,535 and 0 mean the
 /// whole block, and the two low bits are bits 16 and 17.
+#[inline]
 pub const fn decode_rec_len(raw: u16, block_len: usize) -> usize {
     if block_len < 65536 {
         raw as usize
@@ -301,12 +303,18 @@ pub fn verify_tail(bytes: &[u8], block: Pblk, seed: CsumSeed) -> Result<(), Dama
 /// `bytes` is at least 12 long.
 pub fn update_tail(bytes: &mut [u8], seed: CsumSeed) {
     let end = bytes.len() - DIR_TAIL_LEN;
+    put_tail(bytes, seed.over(&bytes[..end]));
+}
+
+/// The same with a sum that was computed elsewhere, or is going to be.
+pub fn put_tail(bytes: &mut [u8], sum: u32) {
+    let end = bytes.len() - DIR_TAIL_LEN;
     let tail = DirEntryTail {
         det_reserved_zero1: U32::ZERO,
         det_rec_len: (DIR_TAIL_LEN as u16).into(),
         det_reserved_zero2: 0,
         det_reserved_ft: DIR_TAIL_TYPE,
-        det_checksum: seed.over(&bytes[..end]).into(),
+        det_checksum: sum.into(),
     };
     bytes[end..].copy_from_slice(tail.as_bytes());
 }

@@ -280,6 +280,71 @@ fn put_header(node: &mut [u8], max: u16, depth: u16, entries: usize) {
     node[..EXTENT_ENTRY_LEN].copy_from_slice(header.as_bytes());
 }
 
+/// The header of a node, as it stands there.
+pub fn header(node: &[u8]) -> Option<ExtentHeader> {
+    let (header, _) = ExtentHeader::read_from_prefix(node).ok()?;
+    Some(header)
+}
+
+/// An entry of either kind as it lies in a node: both are twelve bytes and begin with a logical block.
+pub type NodeEntry = [u8; EXTENT_ENTRY_LEN];
+
+/// First logical block that an entry is about.
+pub fn entry_lblk(entry: &NodeEntry) -> Lblk {
+    let [a, b, c, d, ..] = *entry;
+    Lblk(u32::from_le_bytes([a, b, c, d]))
+}
+
+/// Lets an entry be about another logical block.
+pub fn set_entry_lblk(entry: &mut NodeEntry, lblk: Lblk) {
+    entry[..4].copy_from_slice(&lblk.0.to_le_bytes());
+}
+
+/// The first `count` entries of a node, or as many as its bytes hold.
+pub fn entries(node: &[u8], count: usize) -> &[NodeEntry] {
+    let (all, _) = node.as_chunks::<EXTENT_ENTRY_LEN>();
+    all.get(1..).map_or(&[], |all| &all[..count.min(all.len())])
+}
+
+/// As [`entries`], to be changed.
+pub fn entries_mut(node: &mut [u8], count: usize) -> &mut [NodeEntry] {
+    let (all, _) = node.as_chunks_mut::<EXTENT_ENTRY_LEN>();
+    let all = all.get_mut(1..).unwrap_or_default();
+    let count = count.min(all.len());
+    &mut all[..count]
+}
+
+/// Writes a node of `depth` with room for `max` entries (at least as many as there are), of
+/// whatever kind that depth has.
+pub fn put_entries(node: &mut [u8], max: u16, depth: u16, new: &[NodeEntry]) {
+    put_header(node, max, depth, new.len());
+    let places = entries_mut(node, new.len());
+    places.copy_from_slice(&new[..places.len()]);
+}
+
+/// Puts `new` in the place of `remove` entries from `at` on, in a node of `count` entries that has
+/// room for that. Does nothing if it has not.
+pub fn splice_entries(
+    node: &mut [u8],
+    count: usize,
+    (at, remove): (usize, usize),
+    new: &[NodeEntry],
+) {
+    let Some(kept) = count.checked_sub(at + remove) else {
+        return;
+    };
+    let after = at + new.len() + kept;
+    let all = entries_mut(node, usize::MAX);
+    if after > all.len() || count > all.len() {
+        return;
+    }
+    all.copy_within(at + remove..count, at + new.len());
+    all[at..at + new.len()].copy_from_slice(new);
+    if let Ok((header, _)) = ExtentHeader::mut_from_prefix(node) {
+        header.eh_entries = (after as u16).into();
+    }
+}
+
 fn check_leaf_order(leaf: &[RawExtent], at: Option<Pblk>) -> Result<(), Damage> {
     let mut next = 0u64;
     for (i, raw) in leaf.iter().enumerate() {
@@ -365,6 +430,30 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn entries_are_replaced_where_there_is_room() {
+        let entry = |lblk: u32| {
+            let mut entry = NodeEntry::default();
+            set_entry_lblk(&mut entry, Lblk(lblk));
+            entry
+        };
+        let lblks = |node: &[u8]| {
+            let count = usize::from(node[2]);
+            let entries = entries(node, count).iter();
+            entries.map(|e| entry_lblk(e).0).collect::<Vec<_>>()
+        };
+        let mut node = [0; 60];
+        put_entries(&mut node, 4, 1, &[entry(1), entry(5)]);
+        splice_entries(&mut node, 2, (1, 0), &[entry(2), entry(3)]);
+        assert_eq!(lblks(&node), [1, 2, 3, 5]);
+        splice_entries(&mut node, 4, (0, 2), &[entry(0)]);
+        assert_eq!(lblks(&node), [0, 3, 5]);
+        splice_entries(&mut node, 3, (3, 0), &[entry(7), entry(8)]);
+        assert_eq!(lblks(&node), [0, 3, 5]);
+        splice_entries(&mut node, 3, (0, 3), &[]);
+        assert_eq!(lblks(&node), []);
     }
 
     #[test]

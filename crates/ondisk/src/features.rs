@@ -211,7 +211,7 @@ pub static FEATURES: &[Feature] = features! {
     Incompat DIRDATA         "dirdata"           N N N "Lustre only";
     Incompat CSUM_SEED       "metadata_csum_seed" Y Y Y "";
     Incompat LARGEDIR        "large_dir"         Y Y Y "";
-    Incompat INLINE_DATA     "inline_data"       Y N Y "";
+    Incompat INLINE_DATA     "inline_data"       Y Y Y "files and directories within their inode are changed and moved out when they grow; none are made";
     Incompat ENCRYPT         "encrypt"           Y N Y "names shown in the no-key form, contents refused";
     Incompat CASEFOLD        "casefold"          Y N Y "names shown as stored, looked up exactly";
     RoCompat SPARSE_SUPER    "sparse_super"      Y Y Y "";

@@ -16,12 +16,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
+use crate::dir_entry::{DirEntryHeader, decode_rec_len};
 use crate::units::{Lblk, Pblk};
 
 /// Length of `dx_root_info`.
 pub const DX_ROOT_INFO_LEN: usize = 8;
 /// Length of an entry, and of the tail.
 pub const DX_ENTRY_LEN: usize = 8;
+/// Offset of ".." in block 0: after ".".
+const DOTDOT_OFFSET: usize = 12;
 /// Offset of `dx_root_info` in block 0: after "." and the head of "..".
 pub const DX_ROOT_INFO_OFFSET: usize = 24;
 /// Offset of the entries in block 0, for an `info_length` of 8.
@@ -90,9 +93,32 @@ impl<'a> DxNode<'a> {
     /// Validates the entries that start `offset` bytes into `block`.
     ///
     /// # Errors
-    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for (`tail` says
-    /// whether checksums take one entry's place), the count exceeds it, or hashes descend.
+    /// Those of [`DxNode::head`], and [`Damage::HtreeNode`] if hashes descend.
     pub fn parse(block: &'a [u8], offset: usize, tail: bool, at: Lblk) -> Result<Self, Damage> {
+        let node = Self::head(block, offset, tail, at)?;
+        let count = node.entries.len() as u16;
+        if count > 2
+            && node.entries[1..]
+                .windows(2)
+                .any(|w| w[0].hash.get() > w[1].hash.get())
+        {
+            return Err(Damage::HtreeNode {
+                lblk: at,
+                why: "hashes descend",
+                limit: node.limit,
+                count,
+            });
+        }
+        Ok(node)
+    }
+
+    /// The entries that start `offset` bytes into `block`, their order not looked at: what a look-up
+    /// needs. Where hashes descend it ends in some leaf all the same.
+    ///
+    /// # Errors
+    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for (`tail` says
+    /// whether checksums take one entry's place), or the count exceeds it.
+    pub fn head(block: &'a [u8], offset: usize, tail: bool, at: Lblk) -> Result<Self, Damage> {
         let bad = |why, limit: u16, count: u16| Damage::HtreeNode {
             lblk: at,
             why,
@@ -119,13 +145,6 @@ impl<'a> DxNode<'a> {
         let body = &rest[..usize::from(count) * DX_ENTRY_LEN];
         let entries =
             <[DxEntry]>::ref_from_bytes(body).map_err(|_| bad("entries", limit, count))?;
-        if entries.len() > 2
-            && entries[1..]
-                .windows(2)
-                .any(|w| w[0].hash.get() > w[1].hash.get())
-        {
-            return Err(bad("hashes descend", limit, count));
-        }
         Ok(Self { limit, entries })
     }
 
@@ -147,6 +166,18 @@ impl<'a> DxNode<'a> {
     pub fn find(&self, hash: u32) -> usize {
         self.entries[1..].partition_point(|e| e.hash.get() <= hash)
     }
+}
+
+/// Whether block 0 of a directory with checksums is an htree root: ".." reaches to the end, where the
+/// checksum of any other block is.
+pub fn is_root(block: &[u8]) -> bool {
+    let dotdot = block
+        .get(DOTDOT_OFFSET..)
+        .and_then(|rest| DirEntryHeader::ref_from_prefix(rest).ok());
+    dotdot.is_some_and(|(header, _)| {
+        let len = decode_rec_len(header.rec_len.get(), block.len());
+        DOTDOT_OFFSET + len == block.len()
+    })
 }
 
 /// Writes `dx_root_info` into block 0, whose "." and ".." records are there already.
@@ -182,6 +213,30 @@ pub fn put_entries(block: &mut [u8], offset: usize, tail: bool, entries: &[(u32,
     };
     let end = offset + size_of::<DxCountLimit>();
     block[offset..end].copy_from_slice(count_limit.as_bytes());
+}
+
+/// Puts an entry in front of entry `at`, which is 1 to the count; there is room for one more.
+pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, (hash, lblk): (u32, Lblk)) {
+    let rest = &mut block[offset..];
+    let Ok((cl, _)) = DxCountLimit::mut_from_prefix(rest) else {
+        return;
+    };
+    let count = usize::from(cl.count.get());
+    cl.count = (count as u16 + 1).into();
+    let place = at * DX_ENTRY_LEN;
+    rest.copy_within(place..count * DX_ENTRY_LEN, place + DX_ENTRY_LEN);
+    let entry = DxEntry {
+        hash: hash.into(),
+        block: lblk.0.into(),
+    };
+    rest[place..place + DX_ENTRY_LEN].copy_from_slice(entry.as_bytes());
+}
+
+/// Drops all entries of a node but the first `count`, which is at least 1 and at most what it was.
+pub fn truncate_entries(block: &mut [u8], offset: usize, count: usize) {
+    if let Ok((cl, _)) = DxCountLimit::mut_from_prefix(&mut block[offset..]) {
+        cl.count = (count as u16).into();
+    }
 }
 
 /// Entries that fit a node of `block_len` bytes whose entries start at `offset`.

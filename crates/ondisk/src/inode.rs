@@ -212,6 +212,21 @@ impl Timestamp {
     /// The latest time an inode with extra fields can hold: 2446-05-10.
     pub const MAX_SEC: i64 = i32::MAX as i64 + 3 * (1 << 32);
 
+    /// The time that a file system keeps of this one: the nearest in its range, and no nanoseconds at
+    /// the ends of the range. Without `extra` fields the range ends in 2038, and seconds are all.
+    #[must_use]
+    pub fn kept(self, extra: bool) -> Self {
+        let last = if extra {
+            Self::MAX_SEC
+        } else {
+            i64::from(i32::MAX)
+        };
+        let sec = self.sec.clamp(Self::MIN_SEC, last);
+        let whole = !extra || sec == Self::MIN_SEC || sec == last;
+        let nsec = if whole { 0 } else { self.nsec };
+        Self { sec, nsec }
+    }
+
     /// From the base field and, where the inode has it, the extra field.
     ///
     /// The extra field's low two bits extend the signed seconds, the rest are nanoseconds (values

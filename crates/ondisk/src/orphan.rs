@@ -81,6 +81,11 @@ impl<'a> OrphanBlock<'a> {
         Ok(Self { slots })
     }
 
+    /// All slots with their numbers; inode 0 is none.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, Ino)> + 'a {
+        (0..).zip(self.slots.iter().map(|slot| Ino(slot.get())))
+    }
+
     /// The orphans, in the order of their slots. Nothing says that they exist.
     pub fn inodes(&self) -> impl Iterator<Item = Ino> + 'a {
         let numbers = self.slots.iter().map(|slot| slot.get());

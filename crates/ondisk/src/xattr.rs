@@ -6,12 +6,12 @@
 //! ```
 //! Value offsets count from the start of the block, or from the first entry in an inode.
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::checksum::{CsumSeed, crc32c, le64};
+use crate::checksum::{CsumSeed, crc32c, le32, le64};
 use crate::damage::Damage;
 use crate::units::{Ino, Pblk};
 
@@ -334,6 +334,14 @@ pub fn verify_block(
         }
     }
     Ok(header)
+}
+
+/// Computes and stores the checksum of an attribute block that lies at `at`; `seed` is the file
+/// system's.
+pub fn update_checksum(block: &mut [u8], at: Pblk, seed: CsumSeed) {
+    let sum = block_checksum(block, at, seed);
+    let offset = offset_of!(XattrBlockHeader, h_checksum);
+    block[offset..offset + 4].copy_from_slice(&le32(sum));
 }
 
 /// The checksum of an attribute block: its number, then its bytes with a zero sum.
