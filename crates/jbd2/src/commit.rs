@@ -142,8 +142,13 @@ impl Journal {
                 free: ring.free(),
             });
         }
-        let blocks: Vec<&[u8]> = image.blocks.iter().map(|block| block.bytes()).collect();
+        let mut blocks: Vec<&[u8]> = image.blocks.iter().map(|block| block.bytes()).collect();
+        // Zeroes where the commit block will be: if only its first sector reaches the medium, its
+        // checksum is right all the same. The kernel and e2fsck refuse a log that ends in a wrong one.
+        let zeroes = vec![0; block_len];
+        blocks.push(&zeroes);
         ring.write(&*self.device, 0, &blocks)?;
+        blocks.pop();
         if ring.is_idle() {
             let head = ring.head();
             ring.write_superblock(&*self.device, head, sequence)?;

@@ -7,4 +7,6 @@ mod hostile;
 mod judge;
 mod kernel;
 mod maker;
+mod power_cut;
 mod revokes;
+mod toy;

@@ -1,0 +1,150 @@
+//! The write side against power cuts, errors of the device, and many threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use uext4_blockdev::{Fault, Op, SimDevice, SimOptions, SystemClock, Timing};
+use uext4_jbd2::Error;
+
+use crate::maker::{Kind, PLAIN, V1, V3};
+use crate::toy::{Toy, judge, place, recovered, recovered_twice};
+
+const OPERATIONS: u64 = 150;
+/// Images made of each cut.
+const SEEDS: u64 = 6;
+
+/// Cuts after every change of a run; tells how many images were recovered.
+fn cut_everywhere(kind: Kind, seed: u64) -> usize {
+    let place = place(kind);
+    let whole = Arc::new(SimDevice::new(&place.device, SimOptions::default()));
+    let toy = Toy::open(&place, Arc::clone(&whole) as _).unwrap();
+    toy.work(seed, OPERATIONS).unwrap();
+    let stats = toy.journal.stats();
+    let len = u64::from(place.journal_len());
+    assert!(
+        stats.log_blocks > 3 * len,
+        "the log does not wrap: {stats:?}"
+    );
+    assert!(stats.checkpoints > 3, "{stats:?}");
+    let mut states = 0;
+    for cut in 0..whole.stats().changes() {
+        let device = Arc::new(SimDevice::new(&place.device, SimOptions::default()));
+        device.cut_at_write(cut + 1);
+        let toy = match Toy::open(&place, Arc::clone(&device) as _) {
+            Ok(toy) => toy,
+            Err(_) => continue,
+        };
+        _ = toy.work(seed, OPERATIONS);
+        let model = toy.model.lock().unwrap();
+        for image_seed in 0..SEEDS {
+            let what = format!("{kind:?}, run {seed}, cut {cut}, image {image_seed}");
+            let image = device.power_cut(image_seed);
+            let number = judge(&place, &recovered(&place, &image), &model, &what);
+            let again = recovered_twice(&place, &image, cut % 9, image_seed);
+            assert_eq!(judge(&place, &again, &model, &what), number, "{what}");
+            states += 2;
+        }
+    }
+    states
+}
+
+#[test]
+fn after_a_cut_blocks_are_as_after_a_transaction_that_was_durable() {
+    let long = std::env::var_os("UEXT4_LONG").is_some();
+    let mut states = 0;
+    for seed in 0..if long { 50 } else { 2 } {
+        for kind in [PLAIN, V1, V3] {
+            states += cut_everywhere(kind, seed);
+        }
+    }
+    println!("{states} states");
+    assert!(states > 10_000, "{states}");
+}
+
+#[test]
+fn the_first_error_of_a_write_or_flush_ends_all_writing() {
+    let place = place(V3);
+    for op in [Op::Write, Op::Flush] {
+        for skip in 0.. {
+            let device = Arc::new(SimDevice::new(&place.device, SimOptions::default()));
+            let toy = Toy::open(&place, Arc::clone(&device) as _).unwrap();
+            device.inject(Fault::new(op).after(skip));
+            // Data goes past the journal, so its errors are not the journal's.
+            if toy.work(5, OPERATIONS).is_ok() {
+                assert!(skip > 50, "only {skip} requests");
+                break;
+            }
+            let what = format!("{op:?} {skip}");
+            if toy.journal.is_aborted() {
+                let before = device.stats();
+                assert!(
+                    matches!(toy.journal.start(1, &toy), Err(Error::Aborted { .. })),
+                    "{what}"
+                );
+                assert!(toy.journal.commit_now(&toy).is_err(), "{what}");
+                assert!(toy.journal.checkpoint().is_err(), "{what}");
+                assert!(toy.journal.flush(&toy).is_err(), "{what}");
+                assert_eq!(device.stats(), before, "{what}");
+            }
+            let model = toy.model.lock().unwrap();
+            for seed in 0..SEEDS {
+                judge(
+                    &place,
+                    &recovered(&place, &device.power_cut(seed)),
+                    &model,
+                    &what,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn many_threads_share_commits() {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 25;
+    let place = place(V3);
+    let options = SimOptions {
+        timing: Timing {
+            flush_latency: Duration::from_millis(4),
+            ..Timing::default()
+        },
+        ..SimOptions::default()
+    };
+    let clock = Arc::new(SystemClock::default());
+    let device = Arc::new(SimDevice::with_clock(&place.device, options, clock));
+    let toy = Toy::open(&place, Arc::clone(&device) as _).unwrap();
+    let version = AtomicU64::new(1);
+    device.reset_stats();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (toy, version) = (&toy, &version);
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    let handle = toy.journal.start(1, toy).unwrap();
+                    let number = version.fetch_add(1, Relaxed);
+                    toy.write(&handle, 1 + thread as usize, number).unwrap();
+                    let tid = handle.tid();
+                    drop(handle);
+                    toy.journal.commit(tid, toy).unwrap();
+                    assert!(toy.journal.committed() >= tid);
+                }
+            });
+        }
+    });
+    let (commits, flushes) = (toy.journal.stats().commits, device.stats().flushes);
+    let wanted = THREADS * EACH;
+    assert!(commits * 3 < wanted, "{commits} commits for {wanted}");
+    let checkpoints = toy.journal.stats().checkpoints;
+    assert_eq!(flushes, 2 * commits + 2 * checkpoints);
+    let model = toy.model.lock().unwrap();
+    assert_eq!(model.durable, model.closed.len() - 1);
+    let number = judge(
+        &place,
+        &recovered(&place, &device.durable()),
+        &model,
+        "threads",
+    );
+    assert_eq!(number, model.durable);
+}
