@@ -122,12 +122,23 @@ impl Allocator {
         })
     }
 
-    /// Takes a run of at least `request.min_len` and at most `request.len` blocks.
+    /// Takes a run of at least `request.min_len` and at most `request.len` blocks and marks it used.
+    ///
+    /// # Errors
+    /// As [`Allocator::take`] and [`Allocator::mark`]; nothing is allocated then.
+    pub fn allocate<B: GroupBitmaps>(&self, bitmaps: &B, request: &Request) -> Answer<Run, B> {
+        let run = self.take(bitmaps, request)?;
+        self.mark(bitmaps, run)?;
+        Ok(run)
+    }
+
+    /// Takes a run as [`Allocator::allocate`] does, in memory only: nobody else is given it, and its
+    /// bits are still clear. [`Allocator::mark`] or [`Allocator::untake`] must follow.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::FreeCount`] for a bitmap that contradicts its descriptor, and
-    /// [`Error::Bitmaps`]; nothing is allocated then.
-    pub fn allocate<B: GroupBitmaps>(&self, bitmaps: &B, request: &Request) -> Answer<Run, B> {
+    /// [`Error::Bitmaps`]; nothing is taken then.
+    pub fn take<B: GroupBitmaps>(&self, bitmaps: &B, request: &Request) -> Answer<Run, B> {
         add(&self.counters.reqs, 1);
         let want = request.len.clamp(1, self.shape.blocks_per_group);
         let min = request.min_len.clamp(1, want);
@@ -140,30 +151,56 @@ impl Allocator {
                 None => self.search(bitmaps, want, min, goal)?,
             }
         };
-        let group = GroupNr(group);
-        let marked = bitmaps.mark_used(group, piece.start, piece.len);
-        self.marked(group.0, |buddy| {
-            if marked.is_err() {
-                buddy.give(piece.start, piece.len);
-            }
-        });
-        marked.map_err(Error::Bitmaps)?;
         self.free.fetch_sub(piece.len.into(), Relaxed);
         add(&self.counters.success, 1);
         add(&self.counters.allocated, piece.len.into());
         add(&self.counters.shortened, u64::from(piece.len < request.len));
         Ok(Run {
-            start: Pblk(self.group_start(group.0) + u64::from(piece.start)),
+            start: Pblk(self.group_start(group) + u64::from(piece.start)),
             len: piece.len,
         })
+    }
+
+    /// Marks a run used that was taken, as a whole.
+    ///
+    /// # Errors
+    /// [`Error::Bitmaps`]; the run is given back then.
+    pub fn mark<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
+        let Some((group, offset)) = self.locate(run.start) else {
+            return Ok(());
+        };
+        let marked = bitmaps.mark_used(GroupNr(group), offset, run.len);
+        self.marked(group, |buddy| {
+            if marked.is_err() {
+                buddy.give(offset, run.len);
+                self.free.fetch_add(run.len.into(), Relaxed);
+            }
+        });
+        marked.map_err(Error::Bitmaps)
+    }
+
+    /// Gives a run back that was taken and not marked, as a whole.
+    pub fn untake(&self, run: Run) {
+        self.give(run);
     }
 
     /// Gives blocks back; all must be used and in one group.
     ///
     /// # Errors
-    /// [`Error::NotUsed`] for a run that is not, or is past the end; and as for
-    /// [`Allocator::allocate`]. Nothing is freed then.
+    /// As [`Allocator::clear`].
     pub fn free<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
+        self.clear(bitmaps, run)?;
+        self.give(run);
+        Ok(())
+    }
+
+    /// Marks blocks free that must all be used and in one group, but lets nobody have them before
+    /// [`Allocator::give`] is called for the same run, which must happen some time.
+    ///
+    /// # Errors
+    /// [`Error::NotUsed`] for a run that is not, or is past the end; and as for
+    /// [`Allocator::take`]. Nothing is freed then.
+    pub fn clear<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
         let refuse = |why| Error::NotUsed {
             start: run.start,
             len: run.len,
@@ -180,15 +217,20 @@ impl Allocator {
         })?
         .ok_or_else(|| refuse("already free"))?;
         let marked = bitmaps.mark_free(GroupNr(group), offset, run.len);
-        self.marked(group, |buddy| {
-            if marked.is_ok() {
-                buddy.give(offset, run.len);
-            }
-        });
+        if marked.is_err() {
+            self.marked(group, |_| ());
+        }
         marked.map_err(Error::Bitmaps)?;
-        self.free.fetch_add(run.len.into(), Relaxed);
         add(&self.counters.freed, run.len.into());
         Ok(())
+    }
+
+    /// Lets others have a run that was cleared.
+    pub fn give(&self, run: Run) {
+        if let Some((group, offset)) = self.locate(run.start) {
+            self.marked(group, |buddy| buddy.give(offset, run.len));
+            self.free.fetch_add(run.len.into(), Relaxed);
+        }
     }
 
     fn group_start(&self, group: u32) -> u64 {

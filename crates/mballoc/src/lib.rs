@@ -58,7 +58,8 @@
 //! # What this room leaves out
 //!
 //! It does not decide how much to ask for beyond the need (no request normalisation), keeps no
-//! preallocation, does not hold freed blocks back until a transaction commits, and knows no inode.
+//! preallocation, and knows no inode. It knows no transaction either, but lets who does take blocks
+//! before they are marked ([`Allocator::take`]), and hold freed ones back ([`Allocator::clear`]).
 //! It never says what a block holds: a caller that maps a run before it is written must map it as
 //! unwritten, so that no stale data is ever exposed.
 
