@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use uext4_buffer_cache::Buffer;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
 };
 use uext4_ondisk::{Damage, GroupNr, Pblk};
 
 use crate::error::{Error, Result};
-use crate::sbi::{Kind, Sbi, tag};
+use crate::owner::{Kind, tag};
+use crate::sbi::Sbi;
 
 /// The clusters of a group, one bit each, set where in use; a block long. What lies past the end of
 /// the group is set.
@@ -22,13 +24,8 @@ pub(crate) fn block_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
     }
     let bits = sbi.geometry().clusters_per_group.get();
     let stored = desc.block_bitmap_csum;
-    read(
-        sbi,
-        group,
-        ("block bitmap", desc.block_bitmap),
-        bits,
-        stored,
-    )
+    let named = ("block bitmap", group);
+    Ok(read_bitmap(sbi, named, desc.block_bitmap, (bits, Some(stored)))?.data())
 }
 
 /// The inodes of a group, one bit each, set where in use; a block long.
@@ -44,13 +41,8 @@ pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
         return Ok(bitmap.into());
     }
     let stored = desc.inode_bitmap_csum;
-    read(
-        sbi,
-        group,
-        ("inode bitmap", desc.inode_bitmap),
-        bits,
-        stored,
-    )
+    let named = ("inode bitmap", group);
+    Ok(read_bitmap(sbi, named, desc.inode_bitmap, (bits, Some(stored)))?.data())
 }
 
 /// The flags count only where descriptors are summed.
@@ -58,31 +50,36 @@ pub(crate) fn is_uninit(sbi: &Sbi, desc: &GroupDesc, flag: u16) -> bool {
     sbi.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
 }
 
-fn read(
+/// Reads a bitmap whose checksum, if it is still good, is over `bits` bits.
+///
+/// # Errors
+/// [`Damage::DescLocation`], [`Damage::BitmapChecksum`], device errors.
+pub(crate) fn read_bitmap(
     sbi: &Sbi,
-    group: GroupNr,
-    (what, block): (&'static str, Pblk),
-    bits: u32,
-    stored: u32,
-) -> Result<Arc<[u8]>> {
-    if !sbi.geometry().contains(block, 1) {
+    (what, group): (&'static str, GroupNr),
+    block: Pblk,
+    (bits, stored): (u32, Option<u32>),
+) -> Result<Buffer> {
+    let geometry = sbi.geometry();
+    if !geometry.contains(block, 1) {
         return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
     }
-    let buffer = sbi.bread(what, block, tag(Kind::Bitmap), |_| Ok(()))?;
-    let data = buffer.data();
-    if let Some(seed) = sbi.geometry().csum_seed {
-        let summed = data.get(..bits as usize / 8).unwrap_or_default();
-        let computed = bitmap_checksum(seed, summed, sbi.geometry().desc_size.into());
-        if stored != computed {
-            return Err(Error::Corrupt(Damage::BitmapChecksum {
-                group,
-                what,
-                stored,
-                computed,
-            }));
+    sbi.bread(what, block, tag(Kind::Bitmap), |bytes| {
+        let (Some(seed), Some(stored)) = (geometry.csum_seed, stored) else {
+            return Ok(());
+        };
+        let summed = bytes.get(..(bits / 8) as usize).unwrap_or(bytes);
+        let computed = bitmap_checksum(seed, summed, geometry.desc_size.into());
+        if stored == computed {
+            return Ok(());
         }
-    }
-    Ok(data)
+        Err(Damage::BitmapChecksum {
+            group,
+            what,
+            stored,
+            computed,
+        })
+    })
 }
 
 /// What the bitmap of a group without files would be: only the group's own metadata in use.

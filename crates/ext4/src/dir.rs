@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::vec;
 
+use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_entry::{self, DirBlock, DirEntryHeader, decode_rec_len};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::hash::DirHash;
@@ -23,7 +24,8 @@ use crate::inline::InlineDir;
 use crate::inode::{Inode, iget};
 use crate::map::MapCursor;
 use crate::mapping::{MapState, Mapping};
-use crate::sbi::{Kind, Sbi, owned_tag};
+use crate::owner::{Kind, Owner};
+use crate::sbi::Sbi;
 
 /// Blocks of a directory that are read at once.
 const DIR_READAHEAD: u32 = 32;
@@ -61,6 +63,15 @@ pub(crate) struct Block {
     pub(crate) data: Arc<[u8]>,
 }
 
+impl From<Buffer> for Block {
+    fn from(buffer: Buffer) -> Self {
+        Self {
+            at: buffer.block(),
+            data: buffer.data(),
+        }
+    }
+}
+
 /// # Errors
 /// [`Error::NotDirectory`].
 pub(crate) fn check_is_dir(inode: &Inode) -> Result<()> {
@@ -90,15 +101,19 @@ fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
         }))
 }
 
-/// Reads block `lblk` of a directory, which lies at `at`.
-fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Block> {
+/// What block `lblk` of a directory is, and whose.
+pub(crate) fn owner(dir: &Inode, lblk: Lblk) -> Owner {
     let kind = if lblk.0 == 0 {
         Kind::DirFirst
     } else {
         Kind::Dir
     };
-    let tag = owned_tag(kind, 0, dir.ino, dir.generation);
-    let buffer = sbi.bread("directory", at, tag, |bytes| {
+    Owner::new(kind, 0, dir.ino, dir.generation)
+}
+
+/// Reads block `lblk` of a directory, which lies at `at`.
+fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Buffer> {
+    sbi.bread("directory", at, owner(dir, lblk).tag(), |bytes| {
         let Some(seed) = sbi.geometry().csum_seed else {
             return Ok(());
         };
@@ -107,13 +122,11 @@ fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Block> {
             Some(offset) => htree::verify_tail(bytes, offset, (lblk, at), seed),
             None => dir_entry::verify_tail(bytes, at, seed),
         }
-    })?;
-    let data = buffer.data();
-    Ok(Block { at, data })
+    })
 }
 
 /// Where the hashes start if this block of a hashed directory is its root or an inner node.
-fn dx_entries_offset(bytes: &[u8], lblk: Lblk) -> Option<usize> {
+pub(crate) fn dx_entries_offset(bytes: &[u8], lblk: Lblk) -> Option<usize> {
     if lblk.0 == 0 {
         return Some(DX_ROOT_ENTRIES_OFFSET);
     }
@@ -143,9 +156,23 @@ impl DirCursor {
         })
     }
 
-    /// The next block. After damage of one block the walk goes on behind it; damage of the mapping
-    /// ends it.
+    /// The same from `lblk` on.
+    pub(crate) fn starting_at(self, lblk: Lblk) -> Self {
+        Self {
+            next: lblk.0,
+            ..self
+        }
+    }
+
+    /// The next block, as [`DirCursor::next_buffer`] gives it.
     pub(crate) fn next_block(&mut self, sbi: &Sbi, dir: &Inode) -> Option<Result<Block>> {
+        let next = self.next_buffer(sbi, dir)?;
+        Some(next.map(|(_, buffer)| Block::from(buffer)))
+    }
+
+    /// The next block and where it is in the directory. After damage of one block the walk goes on
+    /// behind it; damage of the mapping ends it.
+    pub(crate) fn next_buffer(&mut self, sbi: &Sbi, dir: &Inode) -> Option<Result<(Lblk, Buffer)>> {
         if self.next >= self.end {
             return None;
         }
@@ -171,14 +198,22 @@ impl DirCursor {
         }
         let lblk = Lblk(self.next);
         self.next += 1;
-        Some(read_block(sbi, dir, lblk, at))
+        Some(read_block(sbi, dir, lblk, at).map(|buffer| (lblk, buffer)))
     }
 
     /// The block at `lblk`, wherever the walk is.
     ///
     /// # Errors
-    /// [`Damage::Directory`] if there is none, damage of the block or the mapping, device errors.
+    /// As [`DirCursor::buffer_at`].
     pub(crate) fn block_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Block> {
+        self.buffer_at(sbi, dir, lblk).map(Block::from)
+    }
+
+    /// The buffer of the block at `lblk`, wherever the walk is.
+    ///
+    /// # Errors
+    /// [`Damage::Directory`] if there is none, damage of the block or the mapping, device errors.
+    pub(crate) fn buffer_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Buffer> {
         if lblk.0 >= self.end {
             return Err(Error::Corrupt(Damage::Directory {
                 ino: dir.ino,

@@ -1,6 +1,8 @@
 //! The engine's error: one variant for each thing a caller can act on, like errno.
 
-use uext4_ondisk::Damage;
+use std::sync::Arc;
+
+use uext4_ondisk::{Damage, Ino};
 
 /// Why the engine did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +34,14 @@ pub enum Error {
         /// Blocks that are free.
         free: u64,
     },
+    /// The directory can take no more names of this kind, however many blocks are free (ENOSPC).
+    #[error("directory inode {ino} is full: {why}")]
+    DirectoryFull {
+        /// The directory.
+        ino: Ino,
+        /// Its size or the depth of its tree.
+        why: &'static str,
+    },
     /// No inode is free (ENOSPC).
     #[error("no inodes left: all {count} are in use")]
     NoInodes {
@@ -46,6 +56,35 @@ pub enum Error {
         /// Bytes there are in a block.
         room: u64,
     },
+    /// No such extended attribute (ENODATA).
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// The name of an extended attribute is empty or longer than 255 bytes (ERANGE).
+    #[error("the name of an extended attribute has {len} bytes, not 1 to 255")]
+    AttributeName {
+        /// Bytes it has.
+        len: usize,
+    },
+    /// The value of an extended attribute is longer than the system calls take (E2BIG).
+    #[error("the value of an extended attribute has {len} bytes, more than {max}")]
+    AttributeValue {
+        /// Bytes it has.
+        len: usize,
+        /// Bytes it may have.
+        max: usize,
+    },
+    /// The rules of the file system forbid it to everybody (EPERM).
+    #[error("not permitted: {what}")]
+    NotPermitted {
+        /// What is.
+        what: &'static str,
+    },
+    /// The object is not of the kind that allows it (EACCES).
+    #[error("access denied: {what}")]
+    AccessDenied {
+        /// What is wanted.
+        what: &'static str,
+    },
     /// What was to be written could not be had from its source.
     #[error("reading what is to be written, at byte {offset}: {source}")]
     Content {
@@ -57,6 +96,9 @@ pub enum Error {
     /// The file system or device takes no writes (EROFS).
     #[error("the file system is read-only")]
     ReadOnly,
+    /// The directory takes in only inodes of its own project (EXDEV).
+    #[error("the directory takes in only what belongs to its project")]
+    OtherProject,
     /// Too many hard links or subdirectories (EMLINK).
     #[error("too many links")]
     TooManyLinks,
@@ -84,6 +126,9 @@ pub enum Error {
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),
+    /// The same error was met by several.
+    #[error(transparent)]
+    Shared(Arc<Error>),
     /// The device failed (EIO).
     #[error(transparent)]
     Device(#[from] uext4_blockdev::Error),
@@ -139,6 +184,19 @@ impl From<uext4_jbd2::Error> for Error {
             Journal::Damage(damage) => Self::Corrupt(damage),
             other => Self::Unsupported {
                 what: other.to_string(),
+            },
+        }
+    }
+}
+
+impl From<uext4_writeback::Error<Error>> for Error {
+    fn from(error: uext4_writeback::Error<Error>) -> Self {
+        use uext4_writeback::Error as Pages;
+        match error {
+            Pages::Mapping(error) => Self::Shared(error),
+            Pages::OutOfRange { .. } => Self::FileTooBig,
+            _ => Self::Invalid {
+                what: "the file is no longer in use",
             },
         }
     }

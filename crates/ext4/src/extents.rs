@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use uext4_buffer_cache::Buffer;
 use uext4_ondisk::extent::{Extent, ExtentNode, RawExtent, verify_tail};
 use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::{Damage, Lblk, Pblk};
@@ -13,7 +14,8 @@ use uext4_ondisk::{Damage, Lblk, Pblk};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mapping::{MapState, Mapping};
-use crate::sbi::{Kind, Sbi, owned_tag};
+use crate::owner::{Kind, owned_tag};
+use crate::sbi::Sbi;
 
 /// A leaf of an extent tree and what it covers.
 #[derive(Clone, Debug)]
@@ -102,15 +104,22 @@ pub(crate) fn find_leaf(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
 /// # Errors
 /// Those of [`find_leaf`].
 pub(crate) fn read_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u8]>> {
+    Ok(bread_node(sbi, inode, block, depth)?.data())
+}
+
+/// As [`read_node`], pinned.
+///
+/// # Errors
+/// Those of [`find_leaf`].
+pub(crate) fn bread_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Buffer> {
     let tag = owned_tag(Kind::Extent, depth, inode.ino, inode.generation);
     let seed = sbi.geometry().csum_seed;
-    let buffer = sbi.bread("extent tree", block, tag, |bytes| {
+    sbi.bread("extent tree", block, tag, |bytes| {
         if let Some(seed) = seed {
             verify_tail(bytes, block, seed.inode(inode.ino, inode.generation))?;
         }
         ExtentNode::parse(bytes, Some(block), Some(depth)).map(|_| ())
-    })?;
-    Ok(buffer.data())
+    })
 }
 
 /// A leaf's entries must lie within what its parents say it covers.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4_blockdev::BlockDevice;
+use uext4_blockdev::{BlockDevice, Clock};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk};
@@ -15,9 +15,11 @@ use crate::error::Result;
 use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
 use crate::inode::{self, Inode};
+use crate::inode_ref::InodeRef;
 use crate::map;
 use crate::mapping::Mapping;
 use crate::namei::{self, FollowLast};
+use crate::open_inode::OpenInode;
 use crate::orphan;
 use crate::sbi::Sbi;
 use crate::super_::{self, OpenOptions};
@@ -40,6 +42,75 @@ impl Filesystem {
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         let sbi = Arc::new(super_::open(device, options)?);
         Ok(Self { sbi })
+    }
+
+    /// Opens a file system for reading and writing. Its journal is replayed on the device, what was
+    /// left half-deleted is deleted, and the file system is marked as in use until
+    /// [`Filesystem::close`]. Nobody else may use the device meanwhile.
+    ///
+    /// # Errors
+    /// As [`Filesystem::open`]; [`crate::Error::Unsupported`] naming the features that cannot be
+    /// written, [`crate::Error::ReadOnly`] for a device that takes no writes,
+    /// [`crate::Error::Invalid`] for a file system that has errors recorded.
+    pub fn open_rw(
+        device: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        let sbi = Arc::new(super_::open_rw(device, clock, options)?);
+        super_::adopt_orphans(&sbi)?;
+        Ok(Self { sbi })
+    }
+
+    /// One more user of an inode of a file system opened for writing.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`] if it is being deleted, [`crate::Error::ReadOnly`], damage, device
+    /// errors.
+    pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
+        Ok(OpenInode(InodeRef::get(&self.sbi, ino)?))
+    }
+
+    /// The root directory of a file system opened for writing.
+    ///
+    /// # Errors
+    /// As [`Filesystem::open_inode`].
+    pub fn root(&self) -> Result<OpenInode> {
+        self.open_inode(Ino::ROOT)
+    }
+
+    /// Makes everything durable that was done so far.
+    ///
+    /// # Errors
+    /// What writing data said, errors of the commit, device errors.
+    pub fn sync(&self) -> Result<()> {
+        super_::sync(&self.sbi)
+    }
+
+    /// Makes everything durable and marks the file system as cleanly unmounted. Inodes still in use
+    /// stay usable, but nothing should be changed any more.
+    ///
+    /// # Errors
+    /// As [`Filesystem::sync`].
+    pub fn close(&self) -> Result<()> {
+        super_::close(&self.sbi)
+    }
+
+    /// Starts threads that do what [`Filesystem::tick`] does, until [`Filesystem::close`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the system has no threads for us, [`crate::Error::ReadOnly`].
+    pub fn start_background(&self) -> Result<()> {
+        super_::start_background(&self.sbi)
+    }
+
+    /// Does what is due now: commits what has waited for its time, writes home what fills the log,
+    /// writes old dirty pages. To be called every second or so where no threads of ours run.
+    ///
+    /// # Errors
+    /// As [`Filesystem::sync`].
+    pub fn tick(&self) -> Result<()> {
+        super_::tick(&self.sbi)
     }
 
     /// The validated shape.

@@ -10,7 +10,8 @@ use zerocopy::little_endian::U32;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mapping::{MapState, Mapping};
-use crate::sbi::{Kind, Sbi, tag};
+use crate::owner::{Kind, tag};
+use crate::sbi::Sbi;
 
 /// What `lblk` and up to `len - 1` blocks after it are; never past one table of block numbers.
 ///

@@ -16,7 +16,11 @@ use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{Damage, Ino, Pblk};
 
 use crate::error::{Error, Result};
-use crate::sbi::{Kind, Sbi, tag};
+use crate::owner::{Kind, tag};
+use crate::sbi::Sbi;
+
+/// Most links an inode counts.
+pub(crate) const LINKS_MAX: u16 = 65_000;
 
 /// An inode as it was when it was read. Cheap to clone; pins nothing.
 #[derive(Clone, Debug)]
@@ -58,6 +62,8 @@ pub struct Inode {
     /// Block of extended attributes, if there is one.
     pub xattr_block: Option<Pblk>,
     pub(crate) i_block: [u8; I_BLOCK_LEN],
+    /// The size as it is stored, where what was written last has not reached the device yet.
+    pub(crate) disk_size: Option<u64>,
     /// Byte offset of the attributes' magic in the inode, where it stands there.
     pub(crate) xattr_offset: Option<u16>,
 }
@@ -96,11 +102,11 @@ impl Deref for InodeBytes {
     }
 }
 
-/// Reads the `inode_size` bytes of an inode, as fast commits leave them; nothing is verified.
+/// Block of the inode table that holds an inode, and the byte where it begins there.
 ///
 /// # Errors
-/// [`Damage::InodeNumber`], [`Damage::DescLocation`], device errors.
-pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
+/// [`Damage::InodeNumber`], [`Damage::DescLocation`], damage of the descriptor, device errors.
+pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
     let geometry = sbi.geometry();
     let (group, index) = geometry
         .inode_group(ino)
@@ -121,9 +127,17 @@ pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
     let offset = u64::from(index) * u64::from(geometry.inode_size);
     let block = Pblk(table.0 + (offset >> geometry.block_size.log2()));
     sbi.read_itable_ahead(block, table, Pblk(table.0 + table_blocks));
+    Ok((block, offset as usize & (sbi.block_len() - 1)))
+}
+
+/// Reads the `inode_size` bytes of an inode, as fast commits leave them; nothing is verified.
+///
+/// # Errors
+/// [`Damage::InodeNumber`], [`Damage::DescLocation`], device errors.
+pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
+    let (block, at) = inode_place(sbi, ino)?;
     let buffer = sbi.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
-    let at = offset as usize & (sbi.block_len() - 1);
-    let len = usize::from(geometry.inode_size);
+    let len = usize::from(sbi.geometry().inode_size);
     let block = buffer.data();
     // Cannot be: inode sizes are powers of two up to the block size. Checked for `Deref`.
     if block.len() < at + len {
@@ -268,6 +282,7 @@ fn from_raw(sbi: &Sbi, ino: Ino, raw: &RawInode) -> Result<Inode> {
         rdev: is_device.then(|| DeviceNumber::decode(&raw.i_block)),
         xattr_block: (xattr_block != 0).then_some(Pblk(xattr_block)),
         i_block: raw.i_block,
+        disk_size: None,
         xattr_offset: None,
     })
 }

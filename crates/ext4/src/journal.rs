@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use uext4_jbd2::{LogRun, Recovery, ReplayedDevice};
-use uext4_ondisk::fast_commit::committed_records;
+use uext4_ondisk::fast_commit::{Record, committed_records};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::{Damage, Ino, Lblk};
 
@@ -58,6 +58,39 @@ pub(crate) fn recover(sbi: &Sbi) -> Result<Option<Recovery>> {
         count,
         &runs,
     )?))
+}
+
+/// Where the journal lies that a file system with one must have, to write to it.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an external journal, damage of the journal's inode, device errors.
+pub(crate) fn runs(sbi: &Sbi) -> Result<Vec<LogRun>> {
+    match sbi.superblock().s_journal_inum.get() {
+        0 => Err(Error::Unsupported {
+            what: "writing with an external journal".to_owned(),
+        }),
+        ino => journal_runs(sbi, Ino(ino)),
+    }
+}
+
+/// Fast commits are applied in memory only; a file system that has some waiting is not written.
+///
+/// # Errors
+/// [`Error::Unsupported`], damage of the journal, device errors.
+pub(crate) fn refuse_fast_commits(sbi: &Sbi) -> Result<()> {
+    if !needs_recovery(sbi, false) {
+        return Ok(());
+    }
+    let Some(recovery) = recover(sbi)? else {
+        return Ok(());
+    };
+    let area = fast_commit_area(sbi, &recovery)?;
+    if records_in(sbi, &recovery, &area)?.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: "writing while fast commits wait in the journal: run e2fsck first".to_owned(),
+    })
 }
 
 /// Where the blocks of the journal file lie, in order.
@@ -122,16 +155,24 @@ pub(crate) fn replayed_device(sbi: &Sbi, recovery: &Recovery) -> ReplayedDevice 
 /// # Errors
 /// [`Error::Unsupported`] if there are more than anybody writes, damage, device errors.
 pub(crate) fn apply_fast_commits(sbi: &mut Sbi, recovery: &Recovery) -> Result<ReplaySummary> {
-    let mut summary = ReplaySummary {
+    let area = fast_commit_area(sbi, recovery)?;
+    let records = records_in(sbi, recovery, &area)?;
+    let summary = ReplaySummary {
         transactions: recovery.transactions,
         blocks: recovery.replay.len(),
-        fast_commit_records: 0,
+        fast_commit_records: records.len(),
         failed_commit: recovery.failed_commit,
     };
-    let blocks = &recovery.fast_commit;
-    if blocks.is_empty() {
-        return Ok(summary);
+    if !records.is_empty() {
+        let overlay = FastCommit::new(&records);
+        sbi.set_fast_commit(overlay);
     }
+    Ok(summary)
+}
+
+/// The blocks of the fast-commit area.
+fn fast_commit_area(sbi: &Sbi, recovery: &Recovery) -> Result<Vec<u8>> {
+    let blocks = &recovery.fast_commit;
     if (blocks.len() as u64) << sbi.geometry().block_size.log2() > FAST_COMMIT_MAX {
         return Err(Error::Unsupported {
             what: "more than 64 MiB of fast commits".to_owned(),
@@ -143,12 +184,16 @@ pub(crate) fn apply_fast_commits(sbi: &mut Sbi, recovery: &Recovery) -> Result<R
         sbi.check_range("journal", *block, 1)?;
         sbi.device().read_at(sbi.byte_offset(*block), bytes)?;
     }
+    Ok(area)
+}
+
+/// The committed records of a fast-commit area.
+fn records_in<'a>(sbi: &Sbi, recovery: &Recovery, area: &'a [u8]) -> Result<Vec<Record<'a>>> {
+    let blocks = area.chunks_exact(sbi.block_len());
     let inode_size = sbi.geometry().inode_size;
-    let records = committed_records(area.chunks_exact(len), recovery.next_sequence, inode_size)?;
-    summary.fast_commit_records = records.len();
-    if !records.is_empty() {
-        let overlay = FastCommit::new(&records);
-        sbi.set_fast_commit(overlay);
-    }
-    Ok(summary)
+    Ok(committed_records(
+        blocks,
+        recovery.next_sequence,
+        inode_size,
+    )?)
 }

@@ -37,53 +37,107 @@
 //! namei  file  symlink  xattr  crypto  orphan   paths, contents, targets, attributes, names
 //! check                                         is it what it says it is?
 //! htree  dir                                    directories
+//! map_change  extents_change  indirect_change   changing where data is
+//! extent_path  file_blocks                      one way down a tree; what a file takes
 //! inline  readpage  map  extents  indirect      where data is
 //! bitmap  inode  sbi                            bitmaps, inodes, the mounted state
 //! fast_commit  mapping  error                   changes laid over the rest; small types
 //! ```
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
+mod acl;
+mod acl_kind;
+mod attr;
+mod background;
 mod bitmap;
+mod bits;
 mod bulk;
 mod check;
+mod create;
 mod crypto;
 mod dir;
+mod dir_block;
+mod dir_change;
+mod dir_grow;
+mod ea_inode;
+mod edit;
 mod error;
+mod evict;
+mod extent_path;
 mod extents;
+mod extents_change;
+mod fallocate;
 mod fast_commit;
 mod file;
+mod file_blocks;
+mod file_change;
+mod file_pages;
 mod filesystem;
+mod groups;
+mod handle;
 mod htree;
+mod htree_change;
 mod ialloc;
+mod icache;
 mod indirect;
+mod indirect_change;
 mod inline;
+mod inline_dir;
 mod inode;
+mod inode_ref;
+mod inode_store;
 mod journal;
+mod lock_order;
 mod map;
+mod map_change;
 mod mapping;
 mod namei;
+mod open_inode;
 mod orphan;
+mod orphan_change;
+mod owned;
+mod owner;
+mod paths;
+mod readdir;
 mod readpage;
+mod rename;
+mod rw;
 mod sbi;
+mod sealer;
+mod setattr;
+mod space;
 #[path = "super.rs"]
 mod super_;
 mod symlink;
+#[cfg(test)]
+mod testing;
+mod unlink;
 mod xattr;
+mod xattr_block;
+mod xattr_change;
+mod xattr_layout;
+mod xattr_shared;
 
 pub use bulk::{
     Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
     XattrFootprint,
 };
 pub use check::{Issue, Summary as CheckSummary};
+pub use create::Creation;
 pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};
+pub use fallocate::{Fallocate, Seek};
 pub use fast_commit::ReplaySummary;
 pub use file::DataRanges;
 pub use filesystem::Filesystem;
 pub use inode::Inode;
 pub use mapping::{MapState, Mapping};
 pub use namei::FollowLast;
+pub use open_inode::OpenInode;
+pub use rename::RenameMode;
+pub use setattr::{SetAttributes, SetTime};
 pub use super_::OpenOptions;
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
 pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};
 pub use xattr::Xattr;
+pub use xattr_change::SetMode;

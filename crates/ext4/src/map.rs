@@ -65,7 +65,9 @@ impl MapCursor {
     }
 }
 
-fn check_mappable(sbi: &Sbi, inode: &Inode) -> Result<()> {
+/// # Errors
+/// [`Error::Invalid`] if the inode maps no blocks.
+pub(crate) fn check_mappable(sbi: &Sbi, inode: &Inode) -> Result<()> {
     let what = if inode.has(InodeFlags::INLINE_DATA) {
         "inline data has no blocks"
     } else {

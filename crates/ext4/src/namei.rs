@@ -62,26 +62,76 @@ fn find(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     find_linear(sbi, dir, |entry| entry.name == name)
 }
 
-/// Resolves a path from the root directory; symbolic links on the way are followed, absolute ones
+/// What a walk along a path needs to know of the inodes on the way.
+pub(crate) trait Steps {
+    /// An inode on the way.
+    type Node;
+    /// Where absolute paths begin.
+    fn root(&self) -> Result<Self::Node>;
+    /// The inode of a name in a directory.
+    fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
+    /// What kind it is of.
+    fn file_type(&self, node: &Self::Node) -> FileType;
+    /// The target of a symbolic link.
+    fn target(&self, link: &Self::Node) -> Result<Vec<u8>>;
+}
+
+/// Inodes read one by one, of any file system.
+struct Read<'a>(&'a Sbi);
+
+impl Steps for Read<'_> {
+    type Node = Inode;
+
+    fn root(&self) -> Result<Inode> {
+        iget(self.0, Ino::ROOT)
+    }
+
+    fn child(&self, dir: &Inode, name: &[u8]) -> Result<Inode> {
+        iget(self.0, lookup(self.0, dir, name)?)
+    }
+
+    fn file_type(&self, node: &Inode) -> FileType {
+        node.file_type
+    }
+
+    fn target(&self, link: &Inode) -> Result<Vec<u8>> {
+        read_link(self.0, link)
+    }
+}
+
+/// Resolves a path from the root directory; see [`walk`].
+///
+/// # Errors
+/// As [`walk`].
+pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode> {
+    walk(&Read(sbi), path, last)
+}
+
+/// Goes along a path from the root directory; symbolic links on the way are followed, absolute ones
 /// from the root of this file system. Empty parts and "." are skipped; the empty path is the root.
+/// What a path that ends in a slash leads to must be a directory.
 ///
 /// # Errors
 /// Those of [`lookup`], [`Error::TooManySymlinks`].
-pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode> {
-    let mut current = iget(sbi, Ino::ROOT)?;
+pub(crate) fn walk<S: Steps>(steps: &S, path: &[u8], last: FollowLast) -> Result<S::Node> {
+    let must_be_dir = |node: &S::Node| match steps.file_type(node) {
+        FileType::Directory => Ok(()),
+        _ => Err(Error::NotDirectory),
+    };
+    let mut current = steps.root()?;
     let mut rest = path.to_vec();
     let mut at = 0;
     let mut followed = 0;
     while let Some((name, next)) = next_part(&rest, at) {
         if name == b"." {
-            check_is_dir(&current)?;
+            must_be_dir(&current)?;
             at = next;
             continue;
         }
-        let child = iget(sbi, lookup(sbi, &current, name)?)?;
+        let child = steps.child(&current, name)?;
         let at_end = next == rest.len();
         let follow = !at_end || last == FollowLast::Yes;
-        if child.file_type != FileType::Symlink || !follow {
+        if steps.file_type(&child) != FileType::Symlink || !follow {
             current = child;
             at = next;
             continue;
@@ -90,9 +140,9 @@ pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode>
         if followed > SYMLINKS_MAX {
             return Err(Error::TooManySymlinks);
         }
-        let mut target = read_link(sbi, &child)?;
+        let mut target = steps.target(&child)?;
         if target.starts_with(b"/") {
-            current = iget(sbi, Ino::ROOT)?;
+            current = steps.root()?;
         }
         target.extend_from_slice(rest.get(next..).unwrap_or_default());
         if target.len() > PATH_MAX {
@@ -101,9 +151,30 @@ pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode>
         (rest, at) = (target, 0);
     }
     if rest.len() > 1 && rest.ends_with(b"/") {
-        check_is_dir(&current)?;
+        must_be_dir(&current)?;
     }
     Ok(current)
+}
+
+/// A path's last name, and the path of the directory it is in; whether slashes follow the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Split<'a> {
+    pub(crate) dir: &'a [u8],
+    /// Empty if the path is that of the root.
+    pub(crate) name: &'a [u8],
+    pub(crate) slash: bool,
+}
+
+/// Takes the last name off a path.
+pub(crate) fn split(path: &[u8]) -> Split<'_> {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let start = path[..end].iter().rposition(|&b| b == b'/');
+    let start = start.map_or(0, |at| at + 1);
+    Split {
+        dir: &path[..start],
+        name: &path[start..end],
+        slash: end < path.len(),
+    }
 }
 
 /// The part of a path at or after `at`, and where it ends.
@@ -113,6 +184,40 @@ fn next_part(path: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let tail = path.get(start..)?;
     let len = tail.iter().position(|&b| b == b'/').unwrap_or(tail.len());
     Some((path.get(start..start + len)?, start + len))
+}
+
+/// Whether a directory may hold a name.
+///
+/// # Errors
+/// [`Error::NameTooLong`] past 255 bytes; [`Error::Invalid`] for one that is empty, "." or "..", or
+/// holds a slash or a zero.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > EXT4_NAME_LEN {
+        return Err(Error::NameTooLong);
+    }
+    let what = match name {
+        b"" => "an empty name",
+        b"." | b".." => "the name is . or ..",
+        _ if name.contains(&b'/') => "a slash in a name",
+        _ if name.contains(&0) => "a zero byte in a name",
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid { what })
+}
+
+/// Whether a symbolic link may have this target.
+///
+/// # Errors
+/// [`Error::Invalid`], [`Error::NameTooLong`].
+pub(crate) fn check_target(target: &[u8], block_len: usize) -> Result<()> {
+    let what = match target {
+        b"" => "an empty symbolic link",
+        _ if target.contains(&0) => "a zero byte in a symbolic link",
+        // The kernel wants room for a zero behind the target.
+        _ if target.len() >= block_len => return Err(Error::NameTooLong),
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid { what })
 }
 
 /// Whether an inode holds something of the file system's own. No name leads to any of them.
@@ -147,5 +252,19 @@ mod tests {
         assert_eq!(parts(b"/a//b/c/"), ["a", "b", "c"]);
         assert_eq!(parts(b"a"), ["a"]);
         assert!(parts(b"").is_empty() && parts(b"//").is_empty());
+    }
+
+    #[test]
+    fn last_names_of_paths() {
+        let check = |path: &str, dir: &str, name: &str, slash| {
+            let (dir, name) = (dir.as_bytes(), name.as_bytes());
+            assert_eq!(split(path.as_bytes()), Split { dir, name, slash });
+        };
+        check("/a/b", "/a/", "b", false);
+        check("a", "", "a", false);
+        check("a//b//", "a//", "b", true);
+        check("/a", "/", "a", false);
+        check("", "", "", false);
+        check("//", "", "", true);
     }
 }

@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::inode::iget;
 use crate::map::MapCursor;
 use crate::mapping::MapState;
-use crate::sbi::{Kind, Sbi, owned_tag};
+use crate::owner::{Kind, owned_tag};
+use crate::sbi::Sbi;
 
 /// Bytes of an orphan file, at most: the kernel's limit.
 const ORPHAN_FILE_MAX: u64 = 8 << 20;

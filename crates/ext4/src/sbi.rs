@@ -2,63 +2,39 @@
 //!
 //! Left out: how it comes to be (`super.rs`), and everything that knows an inode.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{Buffer, BufferCache, VerifyTag};
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
+use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 
 use crate::error::{Error, Result};
 use crate::fast_commit::{FastCommit, ReplaySummary};
+use crate::owner::{Kind, tag};
 
 /// Blocks of an inode table that are read at once, a power of two.
 pub(crate) const ITABLE_READAHEAD: u64 = 32;
 /// Readahead windows remembered, so that a hit costs one comparison.
 const WINDOWS: usize = 64;
 
-/// What a block was verified as: the upper half of its [`VerifyTag`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    /// Group descriptors, each verified when it is read.
-    GroupDesc = 1,
-    /// Inodes, each verified when it is read.
-    InodeTable,
-    /// A block of block numbers; it carries no checksum.
-    Indirect,
-    /// Block 0 of a directory.
-    DirFirst,
-    /// Any other block of a directory.
-    Dir,
-    /// Attributes.
-    Xattr,
-    /// Block and inode bitmaps; their sums are in the descriptors.
-    Bitmap,
-    /// Orphan file.
-    Orphan,
-    /// An extent node of depth 0; deeper ones follow.
-    Extent,
-}
-
-/// The tag of a block of one kind that belongs to no inode.
-pub(crate) fn tag(kind: Kind) -> VerifyTag {
-    VerifyTag(u64::from(kind as u8) << 56)
-}
-
-/// The tag of a block of one kind (`sub`: its depth, for extent nodes) owned by an inode.
-pub(crate) fn owned_tag(kind: Kind, sub: u16, ino: Ino, generation: u32) -> VerifyTag {
-    let kind = u64::from(kind as u8) + u64::from(sub);
-    VerifyTag(kind << 56 | u64::from(generation & 0xFF_FFFF) << 32 | u64::from(ino.0))
+/// What writing adds to the mounted state, as far as reading must know.
+pub(crate) trait Writing: Any + Debug + Send + Sync {
+    /// A group's descriptor as it is now, which its block shows only after the next commit. `None` past
+    /// the last group.
+    fn group_desc(&self, group: GroupNr) -> Option<GroupDesc>;
 }
 
 /// A mounted file system.
 #[derive(Debug)]
 pub(crate) struct Sbi {
     device: Arc<dyn BlockDevice>,
-    cache: BufferCache,
+    cache: Arc<BufferCache>,
     superblock: SuperBlock,
     geometry: Geometry,
     /// Block of the superblock that was read: 0 or 1 for the primary, else a backup's, whose
@@ -68,13 +44,15 @@ pub(crate) struct Sbi {
     /// What the fast commits of an unreplayed journal change.
     fast_commit: Option<Box<FastCommit>>,
     replayed: Option<ReplaySummary>,
+    /// What there is beyond reading, when mounted for writing.
+    rw: OnceLock<Box<dyn Writing>>,
 }
 
 impl Sbi {
     /// Puts the parts together. `superblock_at` is the block that `superblock` came from.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
-        cache: BufferCache,
+        cache: Arc<BufferCache>,
         superblock: SuperBlock,
         geometry: Geometry,
         superblock_at: Pblk,
@@ -88,6 +66,7 @@ impl Sbi {
             itable_windows: [const { AtomicU64::new(u64::MAX) }; WINDOWS],
             fast_commit: None,
             replayed: None,
+            rw: OnceLock::new(),
         }
     }
 
@@ -111,13 +90,24 @@ impl Sbi {
         self.fast_commit.as_deref()
     }
 
+    /// Makes the file system writable.
+    pub(crate) fn set_writing(&self, writing: impl Writing) {
+        // Only ever called once, by who opened it.
+        _ = self.rw.set(Box::new(writing));
+    }
+
+    /// The state of a file system mounted for writing, if it is; `rw` knows its type.
+    pub(crate) fn writing(&self) -> Option<&dyn Writing> {
+        self.rw.get().map(|writing| &**writing)
+    }
+
     /// The device, with the journal replayed over it.
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
     /// The cache of metadata blocks.
-    pub(crate) fn cache(&self) -> &BufferCache {
+    pub(crate) fn cache(&self) -> &Arc<BufferCache> {
         &self.cache
     }
 
@@ -129,6 +119,12 @@ impl Sbi {
     /// The validated shape.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Whether new files are mapped by extents.
+    pub(crate) fn has_extents(&self) -> bool {
+        let incompat = self.geometry.features.incompat;
+        incompat.contains(Incompat::EXTENTS)
     }
 
     /// Bytes of a block.
@@ -175,6 +171,9 @@ impl Sbi {
     /// # Errors
     /// [`Error::Invalid`] past the last group, [`Damage::DescChecksum`], device errors.
     pub(crate) fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
+        if let Some(desc) = self.writing().and_then(|state| state.group_desc(group)) {
+            return Ok(desc);
+        }
         let geometry = &self.geometry;
         if group.0 >= geometry.groups_count.get() {
             return Err(Error::Invalid {

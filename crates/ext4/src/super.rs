@@ -1,21 +1,37 @@
 //! Opening: from a device to the mounted state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use uext4_blockdev::BlockDevice;
+use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::{BufferCache, Options};
-use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_jbd2::Journal;
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
+use zerocopy::IntoBytes;
 
+use crate::background::Background;
 use crate::error::{Error, Result};
+use crate::file_change;
+use crate::inode_ref::InodeRef;
 use crate::journal;
+use crate::rw::Rw;
 use crate::sbi::Sbi;
+
+/// Inodes that are kept although nobody uses them.
+const INODES_MAX: usize = 65_536;
+
+/// How long changes may wait before they are committed.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How to open a file system. `OpenOptions::default()` is right unless there is a reason.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Bytes of metadata kept in memory, at most.
     pub memory_max: usize,
+    /// Bytes of file data kept in memory, at most; at least 64 blocks. Only for writing.
+    pub pages_max: u64,
     /// Blocks each thread keeps at hand without asking the shared table, 1 to 64.
     pub bh_lru_size: usize,
     /// Show a file system that was not unmounted as if its journal had been replayed. The device
@@ -32,6 +48,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             memory_max: 64 << 20,
+            pages_max: 256 << 20,
             bh_lru_size: 16,
             replay_journal: true,
             superblock: None,
@@ -62,6 +79,194 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
     Ok(sbi)
 }
 
+/// Opens for reading and writing: the journal is replayed on the device, and the file system is
+/// marked as in use until [`close`].
+///
+/// # Errors
+/// As [`open`], and [`Error::Unsupported`] naming the features that cannot be written,
+/// [`Error::ReadOnly`] for a device that takes no writes, [`Error::Invalid`] for a file system that
+/// has errors recorded.
+pub(crate) fn open_rw(
+    device: Arc<dyn BlockDevice>,
+    clock: Arc<dyn Clock>,
+    options: &OpenOptions,
+) -> Result<Sbi> {
+    if device.is_read_only() {
+        return Err(Error::ReadOnly);
+    }
+    let (superblock, _) = read_superblock(&*device, &OpenOptions::default())?;
+    let mut features = superblock.features();
+    // Not in the way: the journal is replayed, and orphans are deleted.
+    features.incompat.remove(Incompat::RECOVER);
+    features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+    let unwritable = features.unwritable();
+    if !unwritable.is_empty() {
+        return Err(Error::Unsupported {
+            what: unwritable.join(", "),
+        });
+    }
+    if superblock.s_state.get() & STATE_ERROR != 0 {
+        return Err(Error::Invalid {
+            what: "the file system has errors: run e2fsck",
+        });
+    }
+    let (journal, sbi) = open_journal(device, &clock, superblock, options)?;
+    let rw = Rw::new(&sbi, journal, clock, options.pages_max)?;
+    sbi.set_writing(rw);
+    set_in_use(&sbi, true)?;
+    Ok(sbi)
+}
+
+/// Replays the journal, if there is one, and mounts what that leaves.
+fn open_journal(
+    device: Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    superblock: SuperBlock,
+    options: &OpenOptions,
+) -> Result<(Journal, Sbi)> {
+    let sbi = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
+    if !sbi.geometry().features.compat.contains(Compat::HAS_JOURNAL) {
+        let journal = Journal::without_log(Arc::clone(sbi.cache()), Arc::clone(clock));
+        return Ok((journal, sbi));
+    }
+    let runs = journal::runs(&sbi)?;
+    journal::refuse_fast_commits(&sbi)?;
+    let blocks = sbi.geometry().blocks_count;
+    // What was read to find the journal may be older than what the replay wrote.
+    drop(sbi);
+    let cache = new_cache(&device, superblock_block_size(&superblock)?, options);
+    let cache = Arc::new(cache);
+    let (journal, _) = Journal::open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
+    let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
+    let geometry = Geometry::new(&superblock)?;
+    Ok((journal, Sbi::new(device, cache, superblock, geometry, at)))
+}
+
+/// Writes the superblock in place: while in use it is neither valid nor without need of recovery.
+fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
+    let rw = sbi.writable()?;
+    let (sec, _) = rw.clock.now();
+    let has_log = rw.journal.has_log();
+    let may_have_orphans = in_use || !rw.orphans.all().is_empty();
+    rw.change_superblock(|superblock| {
+        let mut features = superblock.features();
+        features.incompat.set(Incompat::RECOVER, in_use && has_log);
+        let has_file = features.compat.contains(Compat::ORPHAN_FILE);
+        let present = has_file && may_have_orphans;
+        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
+        superblock.set_features(features);
+        let valid = superblock.s_state.get() & !STATE_VALID;
+        // With a journal the state stays valid: the journal tells.
+        let is_valid = !in_use || has_log;
+        superblock.s_state = (valid | if is_valid { STATE_VALID } else { 0 }).into();
+        let time = (sec as u32, (sec >> 32) as u8);
+        (superblock.s_wtime, superblock.s_wtime_hi) = (time.0.into(), time.1);
+        if in_use {
+            (superblock.s_mtime, superblock.s_mtime_hi) = (time.0.into(), time.1);
+            superblock.s_mnt_count = superblock.s_mnt_count.get().wrapping_add(1).into();
+        }
+    });
+    sbi.device()
+        .write_at(SUPERBLOCK_OFFSET, rw.superblock().as_bytes())?;
+    Ok(rw.journal.barrier().flush()?)
+}
+
+/// Deletes the inodes that were to be deleted when the file system was left, and cuts others to their
+/// size.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
+    for ino in sbi.writable()?.orphans.all() {
+        let inode = InodeRef::get(sbi, ino)?;
+        // One without links goes with its last user, at the end of this block.
+        if inode.inode.read().links > 0 {
+            file_change::finish_truncate(&inode)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes everything durable.
+///
+/// # Errors
+/// What writing data said, errors of the commit, device errors.
+pub(crate) fn sync(sbi: &Sbi) -> Result<()> {
+    let rw = sbi.writable()?;
+    rw.pages.sync_all()?;
+    let ticket = rw.journal.barrier().ticket();
+    rw.journal.commit_now(sbi)?;
+    Ok(rw.journal.barrier().wait(ticket)?)
+}
+
+/// Does what is due.
+///
+/// # Errors
+/// As [`sync`].
+pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
+    let rw = sbi.writable()?;
+    rw.pages.flush_expired();
+    let due = rw.clock.monotonic().checked_sub(COMMIT_INTERVAL);
+    let began = rw.journal.began();
+    if began.is_some_and(|began| due.is_some_and(|due| began <= due)) || rw.inodes.has_later() {
+        rw.journal.commit_now(sbi)?;
+    }
+    if rw.journal.wants_checkpoint() {
+        rw.journal.checkpoint()?;
+    }
+    rw.inodes.shrink(INODES_MAX);
+    Ok(())
+}
+
+/// Starts the threads that flush, commit and shrink.
+///
+/// # Errors
+/// [`Error::Invalid`] if the system has no threads for us, [`Error::ReadOnly`].
+pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
+    let rw = sbi.writable()?;
+    let no_thread = |_| Error::Invalid {
+        what: "no more threads can be started",
+    };
+    rw.pages.start_flushers(1).map_err(no_thread)?;
+    let weak = Arc::downgrade(sbi);
+    let work = move || {
+        let sbi = weak.upgrade();
+        // What fails has aborted the journal: whoever asks next is told.
+        sbi.map(|sbi| _ = tick(&sbi)).is_some()
+    };
+    *rw.background.lock() = Some(Background::start(work).map_err(no_thread)?);
+    Ok(())
+}
+
+/// Makes everything durable and marks the file system as cleanly unmounted.
+///
+/// # Errors
+/// As a commit; device errors.
+pub(crate) fn close(sbi: &Sbi) -> Result<()> {
+    let rw = sbi.writable()?;
+    drop(rw.background.lock().take());
+    rw.pages.stop_flushers();
+    rw.pages.sync_all()?;
+    rw.journal.flush(sbi)?;
+    set_in_use(sbi, false)
+}
+
+fn superblock_block_size(superblock: &SuperBlock) -> Result<BlockSize> {
+    Ok(Geometry::new(superblock)?.block_size)
+}
+
+fn new_cache(
+    device: &Arc<dyn BlockDevice>,
+    block_size: BlockSize,
+    options: &OpenOptions,
+) -> BufferCache {
+    let cache_options = Options {
+        memory_max: options.memory_max,
+        bh_lru_size: options.bh_lru_size,
+    };
+    BufferCache::new(Arc::clone(device), block_size, cache_options)
+}
+
 /// Judges a superblock and puts the mounted state together.
 fn mount(
     device: Arc<dyn BlockDevice>,
@@ -80,14 +285,7 @@ fn mount(
     if need > have {
         return Err(Error::Corrupt(Damage::DeviceTooSmall { need, have }));
     }
-    let cache = BufferCache::new(
-        Arc::clone(&device),
-        geometry.block_size,
-        Options {
-            memory_max: options.memory_max,
-            bh_lru_size: options.bh_lru_size,
-        },
-    );
+    let cache = Arc::new(new_cache(&device, geometry.block_size, options));
     Ok(Sbi::new(device, cache, superblock, geometry, at))
 }
 

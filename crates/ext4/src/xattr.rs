@@ -2,20 +2,25 @@
 
 use std::sync::Arc;
 
+use uext4_buffer_cache::Buffer;
 use uext4_ondisk::acl::Acl;
-use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::inode::FileType;
 use uext4_ondisk::xattr::{
-    INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SYSTEM, XATTR_BLOCK_HEADER_LEN,
-    XATTR_IBODY_HEADER_LEN, XATTR_SIZE_MAX, XattrEntry, XattrPlace, XattrValue, ea_inode_hash,
-    join_name, parse_entries, verify_block,
+    INDEX_SYSTEM, INDEX_USER, NAME_PREFIXES, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN,
+    XattrEntry, XattrPlace, XattrValue, ea_inode_hash, join_name, parse_entries, split_name,
+    verify_block,
 };
 use uext4_ondisk::{Damage, Ino, Pblk};
 
+use crate::acl_kind::AclKind;
+use crate::ea_inode;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, iget, inode_bytes};
-use crate::readpage::read_range;
-use crate::sbi::{Kind, Sbi, tag};
+use crate::inode::{Inode, InodeBytes, inode_bytes};
+use crate::owner::{Kind, tag};
+use crate::sbi::Sbi;
 
+/// Longest full name the system calls take.
+const NAME_MAX: usize = 255;
 /// Bytes of all values of one inode, at most. Values may overlap or share an inode, so that a block
 /// does not bound them.
 const VALUES_MAX: usize = 32 << 20;
@@ -53,30 +58,119 @@ pub(crate) fn list(sbi: &Sbi, inode: &Inode) -> Result<Vec<Xattr>> {
     Ok(found)
 }
 
+/// The bytes that hold the attributes of an inode, as they were.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    ino: Ino,
+    /// The inode's own bytes, and where its entries begin.
+    body: Option<(InodeBytes, usize)>,
+    /// The block of attributes.
+    pub(crate) block: Option<(Pblk, Arc<[u8]>)>,
+}
+
+impl Sources {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Those of [`read_block`], damage of the inode's place, device errors.
+    pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Self> {
+        Self::in_body(sbi, inode)?.with_block(sbi, inode)
+    }
+
+    /// Reads the inode's own bytes alone.
+    fn in_body(sbi: &Sbi, inode: &Inode) -> Result<Self> {
+        let body = |at: u16| Ok::<_, Error>((inode_bytes(sbi, inode.ino)?, usize::from(at)));
+        Ok(Self {
+            ino: inode.ino,
+            body: inode.xattr_offset.map(body).transpose()?,
+            block: None,
+        })
+    }
+
+    /// Reads the block as well.
+    fn with_block(self, sbi: &Sbi, inode: &Inode) -> Result<Self> {
+        let block = |at| Ok::<_, Error>((at, read_block(sbi, at)?));
+        Ok(Self {
+            block: inode.xattr_block.map(block).transpose()?,
+            ..self
+        })
+    }
+
+    /// The entries in the inode.
+    ///
+    /// # Errors
+    /// [`Damage::Xattr`].
+    pub(crate) fn body_entries(&self) -> Result<Vec<XattrEntry<'_>>> {
+        let Some((bytes, at)) = &self.body else {
+            return Ok(Vec::new());
+        };
+        let region = bytes.get(at + XATTR_IBODY_HEADER_LEN..).unwrap_or_default();
+        Ok(parse_entries(region, 0, self.body_place())?)
+    }
+
+    /// The entries in the block.
+    ///
+    /// # Errors
+    /// [`Damage::Xattr`].
+    pub(crate) fn block_entries(&self) -> Result<Vec<XattrEntry<'_>>> {
+        let Some((at, data)) = &self.block else {
+            return Ok(Vec::new());
+        };
+        let place = XattrPlace::Block(*at);
+        Ok(parse_entries(data, XATTR_BLOCK_HEADER_LEN, place)?)
+    }
+
+    /// How errors call the inode.
+    pub(crate) fn body_place(&self) -> XattrPlace {
+        XattrPlace::Inode(self.ino)
+    }
+
+    /// How errors call the block, if there is one.
+    fn block_place(&self) -> XattrPlace {
+        match &self.block {
+            Some((at, _)) => XattrPlace::Block(*at),
+            None => self.body_place(),
+        }
+    }
+}
+
 /// Calls `f` with every entry, those in the inode first.
 fn for_each(
     sbi: &Sbi,
     inode: &Inode,
     mut f: impl FnMut(XattrPlace, &XattrEntry<'_>) -> Result<()>,
 ) -> Result<()> {
-    if let Some(at) = inode.xattr_offset {
-        let bytes = inode_bytes(sbi, inode.ino)?;
-        let region = bytes
-            .get(usize::from(at) + XATTR_IBODY_HEADER_LEN..)
-            .unwrap_or_default();
-        let place = XattrPlace::Inode(inode.ino);
-        parse_entries(region, 0, place)?
-            .iter()
-            .try_for_each(|e| f(place, e))?;
+    let sources = Sources::read(sbi, inode)?;
+    for entry in sources.body_entries()? {
+        f(sources.body_place(), &entry)?;
     }
-    if let Some(block) = inode.xattr_block {
-        let data = read_block(sbi, block)?;
-        let place = XattrPlace::Block(block);
-        parse_entries(&data, XATTR_BLOCK_HEADER_LEN, place)?
-            .iter()
-            .try_for_each(|e| f(place, e))?;
+    for entry in sources.block_entries()? {
+        f(sources.block_place(), &entry)?;
     }
     Ok(())
+}
+
+/// The stored value of an attribute, if there is one.
+///
+/// # Errors
+/// Damage of the attributes or of the inode that holds the value, device errors.
+pub(crate) fn find_value(
+    sbi: &Sbi,
+    inode: &Inode,
+    index: u8,
+    name: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let is_it = |entry: &XattrEntry<'_>| entry.index == index && entry.name == name;
+    // The block is not read for what is in the inode.
+    let sources = Sources::in_body(sbi, inode)?;
+    if let Some(entry) = sources.body_entries()?.into_iter().find(is_it) {
+        return value(sbi, inode, sources.body_place(), &entry).map(Some);
+    }
+    let sources = sources.with_block(sbi, inode)?;
+    let found = sources.block_entries()?.into_iter().find(is_it);
+    found
+        .map(|entry| value(sbi, inode, sources.block_place(), &entry))
+        .transpose()
 }
 
 /// Reads an attribute block.
@@ -84,11 +178,18 @@ fn for_each(
 /// # Errors
 /// [`Damage::XattrHeader`], [`Damage::BlockChecksum`], [`Damage::BlockRange`], device errors.
 pub(crate) fn read_block(sbi: &Sbi, block: Pblk) -> Result<Arc<[u8]>> {
+    Ok(bread(sbi, block)?.data())
+}
+
+/// Reads an attribute block, and pins it.
+///
+/// # Errors
+/// As [`read_block`].
+pub(crate) fn bread(sbi: &Sbi, block: Pblk) -> Result<Buffer> {
     let seed = sbi.geometry().csum_seed;
-    let buffer = sbi.bread("xattr block", block, tag(Kind::Xattr), |bytes| {
+    sbi.bread("xattr block", block, tag(Kind::Xattr), |bytes| {
         verify_block(bytes, block, seed).map(|_| ())
-    })?;
-    Ok(buffer.data())
+    })
 }
 
 /// The attribute in the form user space gets, if it gets it at all.
@@ -104,18 +205,58 @@ fn shown(
     let Some(name) = join_name(entry.index, entry.name) else {
         return Ok(None);
     };
-    let mut value = value(sbi, inode, place, entry)?;
-    if matches!(
-        entry.index,
-        INDEX_POSIX_ACL_ACCESS | INDEX_POSIX_ACL_DEFAULT
-    ) {
-        let acl = Acl::parse_disk(&value)?;
-        if acl.entries.is_empty() {
-            return Ok(None);
-        }
-        value = acl.to_wire();
+    let value = value(sbi, inode, place, entry)?;
+    Ok(shown_value(entry.index, value)?.map(|value| Xattr { name, value }))
+}
+
+/// A stored value in the form user space gets: an ACL without entries is none.
+fn shown_value(index: u8, stored: Vec<u8>) -> Result<Option<Vec<u8>>> {
+    if AclKind::of_index(index).is_none() {
+        return Ok(Some(stored));
     }
-    Ok(Some(Xattr { name, value }))
+    let acl = Acl::parse_disk(&stored)?;
+    Ok((!acl.entries.is_empty()).then(|| acl.to_wire()))
+}
+
+/// The value of an attribute by its full name, as getxattr has it.
+///
+/// # Errors
+/// [`Error::NoAttribute`]; [`Error::AttributeName`], [`Error::Invalid`] and [`Error::Unsupported`]
+/// for what is no name; damage, device errors.
+pub(crate) fn get(sbi: &Sbi, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    let (index, suffix) = parse_name(name)?;
+    if index == INDEX_USER && !takes_user(inode.file_type) {
+        return Err(Error::NoAttribute);
+    }
+    let stored = find_value(sbi, inode, index, suffix)?.ok_or(Error::NoAttribute)?;
+    shown_value(index, stored)?.ok_or(Error::NoAttribute)
+}
+
+/// Whether inodes of this type have attributes in `user.`.
+pub(crate) fn takes_user(file_type: FileType) -> bool {
+    matches!(file_type, FileType::Regular | FileType::Directory)
+}
+
+/// Splits a full name into index and suffix.
+///
+/// # Errors
+/// [`Error::AttributeName`] for its length, [`Error::Invalid`] for a prefix alone,
+/// [`Error::Unsupported`] for an unknown one.
+pub(crate) fn parse_name(name: &[u8]) -> Result<(u8, &[u8])> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Error::AttributeName { len: name.len() });
+    }
+    split_name(name).ok_or_else(|| {
+        let is_prefix = |(_, prefix): &(u8, &str)| prefix.as_bytes() == name;
+        match NAME_PREFIXES.iter().any(is_prefix) {
+            true => Error::Invalid {
+                what: "the name of an extended attribute is a prefix alone",
+            },
+            false => Error::Unsupported {
+                what: format!("extended attribute {}", String::from_utf8_lossy(name)),
+            },
+        }
+    })
 }
 
 fn value(sbi: &Sbi, inode: &Inode, place: XattrPlace, entry: &XattrEntry<'_>) -> Result<Vec<u8>> {
@@ -133,23 +274,15 @@ fn ea_inode_value(
     (ino, size): (Ino, u32),
 ) -> Result<Vec<u8>> {
     let bad = |why| Error::Corrupt(Damage::Xattr { at, offset: 0, why });
-    if size as usize > XATTR_SIZE_MAX {
-        return Err(bad("value longer than 64 KiB"));
-    }
-    let inode = iget(sbi, ino)?;
-    if !inode.has(InodeFlags::EA_INODE) {
-        return Err(bad("value in an inode that is not for values"));
-    }
+    let inode = ea_inode::get(sbi, ino)?;
     if inode.size != u64::from(size) {
         return Err(bad("value's size differs from its inode's"));
     }
-    let mut value = vec![0; size as usize];
-    read_range(sbi, &inode, 0, &mut value)?;
-    // The value's hash stands in the low word of the access time.
-    let hash = inode.atime.sec as u32;
-    // Older writers kept the owner there in its place.
+    let value = ea_inode::read(sbi, &inode)?;
+    // Older writers kept the owner there in place of a hash.
     let lustre = inode.mtime.sec as u32 == owner.ino.0 && inode.generation == owner.generation;
-    if hash != ea_inode_hash(sbi.superblock().seed(), &value) && !lustre {
+    let hash = ea_inode_hash(sbi.superblock().seed(), &value);
+    if hash != ea_inode::hash(&inode) && !lustre {
         return Err(bad("value does not match its hash"));
     }
     Ok(value)

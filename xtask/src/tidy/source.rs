@@ -42,10 +42,11 @@ pub fn check(file: &File, complaints: &mut Vec<Complaint>) {
 }
 
 /// True where an `unwrap` could meet a user: not in tests, benches, scripts or fuzz targets.
-fn is_product_code(path: &str) -> bool {
+pub fn is_product_code(path: &str) -> bool {
     path.starts_with("crates/")
         && path.contains("/src/")
         && !path.contains("/tests.rs")
+        && !path.contains("/testing.rs")
         && !path.contains("/tests/")
 }
 

@@ -7,6 +7,7 @@ use uext4_ondisk::inode::{
     Timestamp,
 };
 
+use crate::attr;
 use crate::error::{Error, Result};
 
 /// How to create. `CreatorOptions::default()` is right unless there is a reason.
@@ -108,30 +109,9 @@ impl FileContent for &[u8] {
 }
 
 /// Flags that say nothing of how an inode is stored.
-const SETTABLE: InodeFlags = InodeFlags::SECRM
-    .union(InodeFlags::UNRM)
-    .union(InodeFlags::COMPR)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::IMMUTABLE)
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NODUMP)
-    .union(InodeFlags::NOATIME)
-    .union(InodeFlags::NOCOMPR)
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::NOTAIL)
-    .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::DAX)
-    .union(InodeFlags::PROJINHERIT);
-
-/// Of those, what an inode of this type may have.
-fn settable(file_type: FileType) -> InodeFlags {
-    match file_type {
-        FileType::Directory => SETTABLE,
-        FileType::Regular => SETTABLE.difference(InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR)),
-        _ => InodeFlags::NODUMP.union(InodeFlags::NOATIME),
-    }
-}
+const SETTABLE: InodeFlags = attr::MODIFIABLE
+    .difference(InodeFlags::EXTENTS)
+    .union(InodeFlags::NOCOMPR);
 
 /// Stores the attributes in the fields of an inode; extended ones are left out.
 ///
@@ -148,7 +128,7 @@ pub(super) fn store(
     raw.i_uid_high = ((attributes.uid >> 16) as u16).into();
     raw.i_gid = (attributes.gid as u16).into();
     raw.i_gid_high = ((attributes.gid >> 16) as u16).into();
-    let settable = settable(file_type);
+    let settable = attr::of_type(file_type, SETTABLE);
     let flags = InodeFlags::from_bits_retain(raw.i_flags.get()).difference(SETTABLE)
         | attributes.flags.intersection(settable);
     raw.i_flags = flags.bits().into();

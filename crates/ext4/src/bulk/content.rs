@@ -95,7 +95,7 @@ impl Creator {
             source,
         )?;
         let geometry = self.sbi.geometry();
-        itable::update(&self.sbi, &self.groups, ino, None, |raw| {
+        itable::update(&self.sbi, ino, None, |raw| {
             let is_file = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
             if !is_file || raw.i_size_lo.get() != 0 || raw.i_size_high.get() != 0 {
                 return Err(Error::Invalid {
@@ -129,7 +129,7 @@ impl Creator {
         let tree = if self.has_extents() {
             raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
             self.space
-                .take(&self.groups, data, &mut self.scratch.runs)?;
+                .take(&self.sbi, &self.groups, data, &mut self.scratch.runs)?;
             to_extents(ranges, &self.scratch.runs, &mut self.scratch.extents);
             self.map_extents(raw, ino)?
         } else {
@@ -141,9 +141,9 @@ impl Creator {
             // The numbers first: they are read first.
             self.scratch.meta.clear();
             self.space
-                .take(&self.groups, meta, &mut self.scratch.meta)?;
+                .take(&self.sbi, &self.groups, meta, &mut self.scratch.meta)?;
             self.space
-                .take(&self.groups, data, &mut self.scratch.runs)?;
+                .take(&self.sbi, &self.groups, data, &mut self.scratch.runs)?;
             to_extents(ranges, &self.scratch.runs, &mut self.scratch.extents);
             raw.i_block = block_tree::build(&self.sbi, &self.scratch.extents, &self.scratch.meta)?;
             meta
@@ -156,10 +156,10 @@ impl Creator {
     fn map_extents(&mut self, raw: &mut RawInode, ino: Ino) -> Result<u64> {
         let mut blocks = 0;
         let seed = self.inode_seed(ino);
-        let (space, groups) = (&mut self.space, &self.groups);
+        let (space, sbi, groups) = (&mut self.space, &self.sbi, &self.groups);
         raw.i_block = extent_tree::build(&self.sbi, &self.scratch.extents, seed, || {
             blocks += 1;
-            space.take_one(groups)
+            space.take_one(sbi, groups)
         })?;
         Ok(blocks)
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use uext4_mballoc::Run;
-use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{GroupNr, Ino};
 
@@ -129,23 +128,4 @@ impl Directories {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Directory> {
         self.list.iter()
     }
-}
-
-/// Whether a directory may hold a name.
-///
-/// # Errors
-/// [`Error::NameTooLong`] past 255 bytes; [`Error::Invalid`] for one that is empty, "." or "..", or
-/// holds a slash or a zero.
-pub(super) fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > EXT4_NAME_LEN {
-        return Err(Error::NameTooLong);
-    }
-    let what = match name {
-        b"" => "an empty name",
-        b"." | b".." => "the name is . or ..",
-        _ if name.contains(&b'/') => "a slash in a name",
-        _ if name.contains(&0) => "a zero byte in a name",
-        _ => return Ok(()),
-    };
-    Err(Error::Invalid { what })
 }

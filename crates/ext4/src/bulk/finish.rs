@@ -10,10 +10,11 @@ use zerocopy::IntoBytes;
 use super::content::{add_sectors, sectors};
 use super::dir_layout::{Layout, Plan};
 use super::directory::Directory;
-use super::{Creator, LINKS_MAX, itable};
+use super::{Creator, itable};
 use crate::dir::read_dir;
+use crate::edit::Direct;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, iget};
+use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::map::MapCursor;
 use crate::mapping::MapState;
 
@@ -42,13 +43,14 @@ impl Creator {
         self.stage.flush()?;
         let directories = std::mem::take(&mut self.directories);
         for directory in directories.iter().filter(|d| d.changed) {
-            self.space.give_back(&self.groups, &directory.old_blocks)?;
+            self.space
+                .give_back(&self.sbi, &self.groups, &directory.old_blocks)?;
         }
         for directory in directories.iter().filter(|d| d.changed) {
             let result = self.write_directory(directory);
             self.end(result)?;
         }
-        self.groups.store()?;
+        self.groups.store(&self.sbi, &Direct(&self.sbi))?;
         self.sbi.cache().write_dirty()?;
         self.write_superblocks()
     }
@@ -100,7 +102,7 @@ impl Creator {
             .iter()
             .map(|run| u64::from(run.len))
             .sum();
-        itable::update(&self.sbi, &self.groups, directory.ino, None, |raw| {
+        itable::update(&self.sbi, directory.ino, None, |raw| {
             let mut flags = InodeFlags::from_bits_retain(raw.i_flags.get());
             flags.set(InodeFlags::INDEX, plan.is_indexed());
             raw.i_flags = (flags.bits() | mapped.i_flags.get()).into();
@@ -194,7 +196,7 @@ impl Creator {
         let device = self.sbi.device();
         let summary = Summary {
             inodes: geometry.inodes_count,
-            free_inodes: self.groups.free_inodes() as u32,
+            free_inodes: self.groups.total().free_inodes as u32,
             blocks: geometry.blocks_count,
             free_blocks: self.space.free_blocks(),
         };

@@ -13,9 +13,9 @@ use uext4_ondisk::{Geometry, Ino};
 use super::content::block_ranges;
 use super::dir_layout::DirShape;
 use super::xattr::digest;
-use super::xattr_layout::{Attribute, XattrShape};
 use super::{block_tree, extent_tree};
 use crate::error::{Error, Result};
+use crate::xattr_layout::{Attribute, XattrShape};
 
 /// Reckons for file systems of one shape: what is laid out depends on the superblock only.
 ///

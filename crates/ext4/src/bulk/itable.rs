@@ -2,24 +2,13 @@
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::inode::{RawInode, update_checksum};
-use uext4_ondisk::{Damage, Ino, Pblk};
+use uext4_ondisk::{Ino, Pblk};
 
-use super::groups::{Groups, NewIno};
 use crate::error::{Error, Result};
-use crate::sbi::{Kind, Sbi, tag};
-
-/// Block of the table that holds the inode, and its place there.
-fn place(sbi: &Sbi, groups: &Groups, ino: Ino) -> Result<(Pblk, usize)> {
-    let geometry = sbi.geometry();
-    let (group, index) = geometry.inode_group(ino).ok_or(Damage::InodeNumber {
-        what: "inode to be written",
-        ino,
-        inodes_count: geometry.inodes_count,
-    })?;
-    let offset = u64::from(index) * u64::from(geometry.inode_size);
-    let block = groups.inode_table(group).0 + (offset >> geometry.block_size.log2());
-    Ok((Pblk(block), offset as usize & (sbi.block_len() - 1)))
-}
+use crate::groups::NewIno;
+use crate::inode::inode_place;
+use crate::owner::{Kind, tag};
+use crate::sbi::Sbi;
 
 /// The bytes of the inode at `at` of its block; the block is at least that long.
 fn slot<'a>(sbi: &Sbi, block: &'a mut [u8], at: usize) -> &'a mut [u8] {
@@ -38,15 +27,10 @@ fn finish(sbi: &Sbi, bytes: &mut [u8], ino: Ino, raw: &RawInode) {
 ///
 /// # Errors
 /// Device errors.
-pub(super) fn write_new(
-    sbi: &Sbi,
-    groups: &Groups,
-    new: NewIno,
-    raw: &RawInode,
-    tail: &[u8],
-) -> Result<()> {
-    let (block, at) = place(sbi, groups, new.ino)?;
-    read(sbi, block)?.modify(|block| {
+pub(super) fn write_new(sbi: &Sbi, new: NewIno, raw: &RawInode, tail: &[u8]) -> Result<()> {
+    let (_, at) = inode_place(sbi, new.ino)?;
+    let buffer = read(sbi, new.block)?;
+    buffer.modify(|block| {
         let bytes = slot(sbi, block, at);
         bytes.fill(0);
         put_tail(bytes, tail);
@@ -69,12 +53,11 @@ fn put_tail(bytes: &mut [u8], tail: &[u8]) {
 /// Damage of the inode, errors of `f` (then nothing is changed), device errors.
 pub(super) fn update<R>(
     sbi: &Sbi,
-    groups: &Groups,
     ino: Ino,
     tail: Option<&[u8]>,
     f: impl FnOnce(&mut RawInode) -> Result<R>,
 ) -> Result<R> {
-    let (block, at) = place(sbi, groups, ino)?;
+    let (block, at) = inode_place(sbi, ino)?;
     read(sbi, block)?.modify(|block| {
         let bytes = slot(sbi, block, at);
         let mut raw = RawInode::parse(bytes, ino)?;

@@ -25,12 +25,10 @@ mod directory;
 mod extent_tree;
 mod finish;
 mod footprint;
-mod groups;
 mod itable;
 mod space;
 mod stage;
 mod xattr;
-mod xattr_layout;
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -49,19 +47,20 @@ pub use attributes::{Attributes, CreatorOptions, FileContent, NewInode};
 pub use finish::Summary;
 pub use footprint::{FileFootprint, Footprint, XattrFootprint};
 
+use crate::edit::Direct;
 use crate::error::{Error, Result};
+use crate::groups::Groups;
+use crate::inode::LINKS_MAX;
+use crate::namei::{check_name, check_target};
 use crate::sbi::Sbi;
+use crate::xattr_layout::XattrShape;
 use content::Scratch;
 use dir_layout::DirShape;
-use directory::{Directories, Directory, check_name};
-use groups::Groups;
+use directory::{Directories, Directory};
 use space::Space;
 use stage::Stage;
 use xattr::Sharing;
-use xattr_layout::XattrShape;
 
-/// Most links an inode counts.
-const LINKS_MAX: u16 = 65_000;
 /// Calls between two looks at how much metadata waits in memory.
 const CALLS_PER_CHECK: u32 = 256;
 
@@ -105,6 +104,7 @@ impl Creator {
             ..Options::default()
         };
         let cache = BufferCache::new(Arc::clone(&device), geometry.block_size, cache_options);
+        let cache = Arc::new(cache);
         let sbi = Arc::new(Sbi::new(
             Arc::clone(&device),
             cache,
@@ -166,7 +166,7 @@ impl Creator {
         self.begin()?;
         check_name(name)?;
         self.load_directory(parent)?;
-        let file_type = itable::update(&self.sbi, &self.groups, ino, None, |raw| {
+        let file_type = itable::update(&self.sbi, ino, None, |raw| {
             let links = raw.i_links_count.get();
             match FileType::from_mode(raw.i_mode.get()) {
                 None => Err(Error::NotFound),
@@ -217,7 +217,7 @@ impl Creator {
 
     /// Inodes that are free now.
     pub fn free_inodes(&self) -> u64 {
-        self.groups.free_inodes()
+        self.groups.total().free_inodes
     }
 
     fn begin(&self) -> Result<()> {
@@ -274,7 +274,11 @@ impl Creator {
         // Any hash will do; this one is the kernel's.
         let seed = self.superblock.hash_seed();
         let hash = is_dir.then(|| hash_name(HashVersion::HalfMd4, seed, name).hash);
-        let new = self.groups.take_inode(directory.place, hash)?;
+        let new = {
+            let edit = Direct(&self.sbi);
+            self.groups
+                .take_inode(&self.sbi, &edit, directory.place, hash)?
+        };
         directory.add(name, new.ino, file_type)?;
         if is_dir {
             directory.place.last_group = Some(new.group);
@@ -291,7 +295,7 @@ impl Creator {
         let inode_size = self.sbi.geometry().inode_size;
         attributes::store(&mut raw, file_type, attributes, inode_size)?;
         let tail = self.store_xattrs(&mut raw, new.group, attributes)?;
-        itable::write_new(&self.sbi, &self.groups, new, &raw, &tail)?;
+        itable::write_new(&self.sbi, new, &raw, &tail)?;
         Ok(new.ino)
     }
 
@@ -345,17 +349,6 @@ impl Creator {
     }
 }
 
-fn check_target(target: &[u8], block_len: usize) -> Result<()> {
-    let what = match target {
-        b"" => "an empty symbolic link",
-        _ if target.contains(&0) => "a zero byte in a symbolic link",
-        // The kernel wants room for a zero behind the target.
-        _ if target.len() >= block_len => return Err(Error::NameTooLong),
-        _ => return Ok(()),
-    };
-    Err(Error::Invalid { what })
-}
-
 /// Reads the primary superblock and judges whether this may be written.
 fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let mut bytes = [0; size_of::<SuperBlock>()];
@@ -371,7 +364,12 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     }
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let superblock = SuperBlock::parse(&bytes)?;
-    let unwritable = superblock.features().unwritable();
+    let features = superblock.features();
+    let mut unwritable = features.unwritable();
+    // Inodes that hold their data are changed through the journal only.
+    if features.incompat.contains(Incompat::INLINE_DATA) {
+        unwritable.push("inline_data".to_owned());
+    }
     if !unwritable.is_empty() {
         return Err(Error::Unsupported {
             what: unwritable.join(", "),

@@ -3,8 +3,10 @@
 use uext4_mballoc::{Allocator, Request, Run};
 use uext4_ondisk::Pblk;
 
-use super::groups::Groups;
+use crate::edit::Direct;
 use crate::error::{Error, Result};
+use crate::groups::Groups;
+use crate::sbi::Sbi;
 
 /// The allocator, and where the stream goes on.
 #[derive(Debug)]
@@ -19,9 +21,9 @@ impl Space {
     ///
     /// # Errors
     /// Damage of the descriptors.
-    pub(super) fn open(sbi: &crate::sbi::Sbi, groups: &Groups) -> Result<Self> {
+    pub(super) fn open(sbi: &Sbi, groups: &Groups) -> Result<Self> {
         Ok(Self {
-            allocator: Allocator::new(sbi.geometry(), groups)?,
+            allocator: Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?,
             goal: Pblk(sbi.geometry().first_data_block.into()),
         })
     }
@@ -36,7 +38,13 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::NoSpace`], and then nothing was taken; damage of a bitmap, device errors.
-    pub(super) fn take(&mut self, groups: &Groups, blocks: u64, runs: &mut Vec<Run>) -> Result<()> {
+    pub(super) fn take(
+        &mut self,
+        sbi: &Sbi,
+        groups: &Groups,
+        blocks: u64,
+        runs: &mut Vec<Run>,
+    ) -> Result<()> {
         let free = self.free_blocks();
         if blocks > free {
             let needed = blocks;
@@ -50,7 +58,9 @@ impl Space {
                 min_len: 1,
                 next_fit: true,
             };
-            let run = self.allocator.allocate(groups, &request)?;
+            let run = self
+                .allocator
+                .allocate(&groups.bitmaps(sbi, &Direct(sbi)), &request)?;
             left -= u64::from(run.len);
             self.goal = Pblk(run.start.0 + u64::from(run.len));
             match runs.last_mut() {
@@ -70,14 +80,16 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::take`].
-    pub(super) fn take_one(&mut self, groups: &Groups) -> Result<Pblk> {
+    pub(super) fn take_one(&mut self, sbi: &Sbi, groups: &Groups) -> Result<Pblk> {
         let request = Request {
             goal: self.goal,
             len: 1,
             min_len: 1,
             next_fit: true,
         };
-        let run = self.allocator.allocate(groups, &request)?;
+        let run = self
+            .allocator
+            .allocate(&groups.bitmaps(sbi, &Direct(sbi)), &request)?;
         self.goal = Pblk(run.start.0 + 1);
         Ok(run.start)
     }
@@ -86,9 +98,10 @@ impl Space {
     ///
     /// # Errors
     /// Damage if they were not in use, device errors.
-    pub(super) fn give_back(&mut self, groups: &Groups, runs: &[Run]) -> Result<()> {
+    pub(super) fn give_back(&mut self, sbi: &Sbi, groups: &Groups, runs: &[Run]) -> Result<()> {
         for run in runs {
-            self.allocator.free(groups, *run)?;
+            self.allocator
+                .free(&groups.bitmaps(sbi, &Direct(sbi)), *run)?;
         }
         Ok(())
     }

@@ -15,12 +15,13 @@ use uext4_ondisk::xattr::{
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
 use super::content::add_sectors;
-use super::xattr_layout::Attribute;
 use super::{Attributes, Creator, attributes, itable};
+use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::ialloc::Parent;
 use crate::inode::{iget, inode_bytes};
 use crate::xattr::read_block;
+use crate::xattr_layout::Attribute;
 
 /// What was written and may be shared. All of it is remembered, for whoever reckons the space has all
 /// that is equal share: some 40 bytes a block, and every value in an inode of its own.
@@ -186,7 +187,7 @@ impl Creator {
         let inos = self.store_values(list, group, owner)?;
         let (mut block, hash) = self.block_of(list, &inos);
         let key = digest(&block[XATTR_BLOCK_HEADER_LEN..]);
-        let at = self.space.take_one(&self.groups)?;
+        let at = self.space.take_one(&self.sbi, &self.groups)?;
         put_block_header(&mut block, at, 1, hash, self.sbi.geometry().csum_seed);
         let buffer = self.sbi.cache().getblk_zeroed(at);
         buffer.modify(|bytes| bytes.copy_from_slice(&block));
@@ -201,7 +202,7 @@ impl Creator {
         {
             *users += 1;
             let (ino, users) = (*ino, *users);
-            itable::update(&self.sbi, &self.groups, ino, None, |raw| {
+            itable::update(&self.sbi, ino, None, |raw| {
                 raw.i_version = users.into();
                 Ok(())
             })?;
@@ -213,7 +214,9 @@ impl Creator {
             is_top: false,
             last_group: None,
         };
-        let new = self.groups.take_inode(place, None)?;
+        let new = self
+            .groups
+            .take_inode(&self.sbi, &Direct(&self.sbi), place, None)?;
         let mut raw = RawInode::zeroed();
         raw.i_mode = (S_IFREG | 0o600).into();
         raw.i_links_count = 1.into();
@@ -237,7 +240,7 @@ impl Creator {
         raw.i_flags = (raw.i_flags.get() | InodeFlags::EA_INODE.bits()).into();
         // By the format, the number of users: its high half would be the time of change.
         raw.i_version = 1.into();
-        itable::write_new(&self.sbi, &self.groups, new, &raw, &[])?;
+        itable::write_new(&self.sbi, new, &raw, &[])?;
         self.sharing.values.insert(value.into(), (new.ino, 1));
         Ok(new.ino)
     }
@@ -256,7 +259,7 @@ impl Creator {
         let mut fields = RawInode::zeroed();
         fields.i_mode = old.mode.into();
         let tail = self.store_xattrs(&mut fields, group, new)?;
-        itable::update(&self.sbi, &self.groups, ino, Some(&tail), |raw| {
+        itable::update(&self.sbi, ino, Some(&tail), |raw| {
             attributes::store(raw, old.file_type, new, geometry.inode_size)?;
             raw.i_file_acl_lo = fields.i_file_acl_lo;
             raw.i_file_acl_high = fields.i_file_acl_high;
@@ -305,7 +308,7 @@ impl Creator {
             self.sharing.blocks.remove(&key);
             self.sbi.cache().forget(at);
             self.space
-                .give_back(&self.groups, &[Run { start: at, len: 1 }])?;
+                .give_back(&self.sbi, &self.groups, &[Run { start: at, len: 1 }])?;
             return Ok(true);
         }
         if let Some((shared, count)) = self.sharing.blocks.get_mut(&key)

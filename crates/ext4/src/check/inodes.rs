@@ -6,11 +6,11 @@ use uext4_ondisk::group_desc::{BG_INODE_UNINIT, DescChecksum, GroupDesc};
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
-use super::blocks::{self, Owned};
 use super::{Checker, Issue};
 use crate::bitmap;
 use crate::error::Result;
 use crate::inode::{Inode, iget, inode_bytes};
+use crate::owned::{self, Owned};
 use crate::sbi::Sbi;
 
 /// Inodes of a group that are in use: by the bitmap, and by the table.
@@ -105,7 +105,7 @@ impl Checker<'_> {
         let block_size = sbi.geometry().block_size;
         let (mut owned, mut reaches) = (0u64, 0u64);
         let mut last_cluster = None;
-        let walked = blocks::for_each_owned(sbi, inode, &mut |run: Owned| {
+        let walked = owned::for_each_owned(sbi, inode, &mut |run: Owned| {
             if let Err(error) = sbi.check_range("inode", run.start, run.len.into()) {
                 self.report_once(tell, Some(inode.ino), error);
                 return false;
@@ -156,7 +156,7 @@ impl Checker<'_> {
             });
         }
         let whole = inode.size.is_multiple_of(block_size.bytes().into());
-        let in_blocks = blocks::maps_blocks(self.sbi, inode);
+        let in_blocks = owned::maps_blocks(self.sbi, inode);
         let wrong = match inode.file_type {
             FileType::Directory => in_blocks && (!whole || inode.size != mapped_to),
             FileType::Regular => {

@@ -14,7 +14,6 @@
 //! memory before anything is looked at).
 
 mod bitmaps;
-mod blocks;
 mod directories;
 mod inodes;
 mod issue;

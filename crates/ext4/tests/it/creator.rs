@@ -6,7 +6,7 @@
 #[path = "creator/large.rs"]
 mod large;
 #[path = "creator/maker.rs"]
-mod maker;
+pub mod maker;
 #[path = "creator/matrix.rs"]
 mod matrix;
 #[path = "creator/random.rs"]

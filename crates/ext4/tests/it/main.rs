@@ -7,4 +7,6 @@ mod hostile;
 mod kernel;
 mod mke2fs;
 mod opening;
+mod power_cut;
 mod tree;
+mod writing;

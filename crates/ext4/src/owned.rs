@@ -14,15 +14,15 @@ use crate::sbi::Sbi;
 
 /// A run of blocks with one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owned {
+pub(crate) struct Owned {
     /// First block; not yet checked against the file system.
-    pub(super) start: Pblk,
+    pub(crate) start: Pblk,
     /// Blocks.
-    pub(super) len: u32,
+    pub(crate) len: u32,
     /// Where in the file they are; none for blocks of the tree.
-    pub(super) lblk: Option<Lblk>,
+    pub(crate) lblk: Option<Lblk>,
     /// Allocated but never written.
-    pub(super) unwritten: bool,
+    pub(crate) unwritten: bool,
 }
 
 /// Whether the inode maps blocks at all.
@@ -42,7 +42,7 @@ pub(super) fn maps_blocks(sbi: &Sbi, inode: &Inode) -> bool {
 ///
 /// # Errors
 /// What is wrong with a node; what lies below it is then not visited.
-pub(super) fn for_each_owned(
+pub(crate) fn for_each_owned(
     sbi: &Sbi,
     inode: &Inode,
     visit: &mut dyn FnMut(Owned) -> bool,

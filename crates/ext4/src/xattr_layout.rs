@@ -5,15 +5,15 @@
 
 use std::borrow::Cow;
 
-use uext4_ondisk::acl::Acl;
+use uext4_ondisk::Geometry;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE};
 use uext4_ondisk::xattr::{
-    INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SYSTEM, XATTR_BLOCK_HEADER_LEN,
-    XATTR_IBODY_HEADER_LEN, XATTR_SIZE_MAX, entry_len, split_name, value_len,
+    INDEX_SYSTEM, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_SIZE_MAX, entry_len,
+    split_name, value_len,
 };
-use uext4_ondisk::{Damage, Geometry};
 
+use crate::acl::{self, AclKind};
 use crate::error::{Error, Result};
 
 /// Longest name after its prefix.
@@ -25,12 +25,12 @@ const SHORT_NAME_LEN: usize = 3;
 
 /// An attribute as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attribute<'a> {
-    pub(super) index: u8,
-    pub(super) name: &'a [u8],
-    pub(super) value: Cow<'a, [u8]>,
+pub(crate) struct Attribute<'a> {
+    pub(crate) index: u8,
+    pub(crate) name: &'a [u8],
+    pub(crate) value: Cow<'a, [u8]>,
     /// The value has an inode of its own.
-    pub(super) apart: bool,
+    pub(crate) apart: bool,
 }
 
 impl Attribute<'_> {
@@ -46,24 +46,24 @@ impl Attribute<'_> {
 
 /// The attributes of one inode, by where they go; sorted as the kernel looks them up.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Placed<'a> {
-    pub(super) body: Vec<Attribute<'a>>,
-    pub(super) block: Vec<Attribute<'a>>,
+pub(crate) struct Placed<'a> {
+    pub(crate) body: Vec<Attribute<'a>>,
+    pub(crate) block: Vec<Attribute<'a>>,
 }
 
 /// Room for attributes in one file system.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct XattrShape {
+pub(crate) struct XattrShape {
     /// Bytes from the first entry in an inode to its end; 0 if it holds none.
-    pub(super) body_room: usize,
+    pub(crate) body_room: usize,
     /// Bytes from the first entry in a block to its end.
-    pub(super) block_room: usize,
+    pub(crate) block_room: usize,
     /// Values may have inodes of their own.
     apart: bool,
 }
 
 impl XattrShape {
-    pub(super) fn new(geometry: &Geometry) -> Self {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
         let fields = GOOD_OLD_INODE_SIZE + usize::from(FULL_EXTRA_ISIZE) + XATTR_IBODY_HEADER_LEN;
         Self {
             body_room: usize::from(geometry.inode_size).saturating_sub(fields),
@@ -72,12 +72,34 @@ impl XattrShape {
         }
     }
 
+    /// Whether values may have inodes of their own.
+    pub(crate) fn has_apart(&self) -> bool {
+        self.apart
+    }
+
+    /// Whether a value has its own inode wherever its entry lies: it is too large for any block, by
+    /// the kernel's rule.
+    pub(crate) fn goes_apart(&self, value_len: usize) -> bool {
+        let largest = self
+            .block_room
+            .saturating_sub(entry_len(SHORT_NAME_LEN) + END_LEN);
+        self.apart && value_len > largest
+    }
+
+    /// Whether the body of an inode of this type may hold an entry whose value is `apart` or not.
+    ///
+    /// A value apart adds to the blocks of its inode, and e2fsck takes a symbolic link with blocks
+    /// but without a block of attributes for one whose target lies in a block.
+    pub(crate) fn body_takes(file_type: FileType, apart: bool) -> bool {
+        file_type != FileType::Symlink || !apart
+    }
+
     /// Places the attributes of an inode.
     ///
     /// # Errors
     /// [`Error::XattrsTooBig`]; [`Error::Unsupported`] and [`Error::Invalid`] for what cannot be an
     /// attribute of such an inode, damaged ACLs.
-    pub(super) fn place<'a>(
+    pub(crate) fn place<'a>(
         &self,
         file_type: FileType,
         xattrs: &'a [(Vec<u8>, Vec<u8>)],
@@ -88,12 +110,9 @@ impl XattrShape {
         }
         let mut body_left = self.body_room.saturating_sub(END_LEN);
         for mut attribute in sorted(file_type, xattrs)? {
-            // Too large for any block, by the kernel's rule.
-            let largest = self
-                .block_room
-                .saturating_sub(entry_len(SHORT_NAME_LEN) + END_LEN);
-            attribute.apart = self.apart && attribute.value.len() > largest;
-            if attribute.len() <= body_left {
+            attribute.apart = self.goes_apart(attribute.value.len());
+            let in_body = Self::body_takes(file_type, attribute.apart);
+            if in_body && attribute.len() <= body_left {
                 body_left -= attribute.len();
                 placed.body.push(attribute);
             } else {
@@ -132,39 +151,9 @@ impl XattrShape {
 fn sorted<'a>(file_type: FileType, xattrs: &'a [(Vec<u8>, Vec<u8>)]) -> Result<Vec<Attribute<'a>>> {
     let mut list = Vec::with_capacity(xattrs.len());
     for (full, value) in xattrs {
-        let unsupported = || Error::Unsupported {
-            what: format!("extended attribute {}", String::from_utf8_lossy(full)),
-        };
-        let (index, name) = split_name(full).ok_or_else(unsupported)?;
-        if index == INDEX_SYSTEM {
-            return Err(unsupported());
-        }
-        if name.len() > NAME_MAX {
-            return Err(Error::NameTooLong);
-        }
-        if value.len() > XATTR_SIZE_MAX {
-            return Err(Error::XattrsTooBig {
-                need: value.len() as u64,
-                room: XATTR_SIZE_MAX as u64,
-            });
-        }
-        let value = match index {
-            INDEX_POSIX_ACL_ACCESS | INDEX_POSIX_ACL_DEFAULT => {
-                let Some(disk) = acl(index, file_type, value)? else {
-                    continue;
-                };
-                Cow::Owned(disk)
-            }
-            _ => Cow::Borrowed(value.as_slice()),
-        };
-        list.push(Attribute {
-            index,
-            name,
-            value,
-            apart: false,
-        });
+        list.extend(stored(file_type, full, value)?);
     }
-    let key = |a: &Attribute<'a>| (a.index, a.name.len(), a.name);
+    let key = |a: &Attribute<'a>| sort_key(a.index, a.name);
     list.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     if list.windows(2).any(|pair| key(&pair[0]) == key(&pair[1])) {
         return Err(Error::Invalid {
@@ -174,36 +163,49 @@ fn sorted<'a>(file_type: FileType, xattrs: &'a [(Vec<u8>, Vec<u8>)]) -> Result<V
     Ok(list)
 }
 
-/// The stored form of an ACL; `None` if there is nothing to store because the mode says it all.
-fn acl(index: u8, file_type: FileType, wire: &[u8]) -> Result<Option<Vec<u8>>> {
-    let acl = Acl::parse_wire(wire).map_err(not_an_acl)?;
-    if acl.entries.is_empty() {
-        return Ok(None);
-    }
-    acl.validate().map_err(not_an_acl)?;
-    if index == INDEX_POSIX_ACL_ACCESS {
-        if file_type == FileType::Symlink {
-            return Err(Error::Invalid {
-                what: "an ACL of a symbolic link",
-            });
-        }
-        return Ok((!acl.is_minimal()).then(|| acl.to_disk()));
-    }
-    if file_type != FileType::Directory {
-        return Err(Error::Invalid {
-            what: "a default ACL of what is no directory",
-        });
-    }
-    Ok(Some(acl.to_disk()))
+/// By what the entries of a block are sorted, so that the kernel finds them.
+pub(crate) fn sort_key(index: u8, name: &[u8]) -> (u8, usize, &[u8]) {
+    (index, name.len(), name)
 }
 
-/// A damaged ACL in the request is no damage of the image.
-fn not_an_acl(damage: Damage) -> Error {
-    let what = match damage {
-        Damage::Acl { why } => why,
-        _ => "an ACL that is none",
+/// An attribute in stored form; `None` for an ACL that the mode says as well.
+fn stored<'a>(
+    file_type: FileType,
+    full: &'a [u8],
+    value: &'a [u8],
+) -> Result<Option<Attribute<'a>>> {
+    let unsupported = || Error::Unsupported {
+        what: format!("extended attribute {}", String::from_utf8_lossy(full)),
     };
-    Error::Invalid { what }
+    let (index, name) = split_name(full).ok_or_else(unsupported)?;
+    if index == INDEX_SYSTEM {
+        return Err(unsupported());
+    }
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if value.len() > XATTR_SIZE_MAX {
+        return Err(Error::XattrsTooBig {
+            need: value.len() as u64,
+            room: XATTR_SIZE_MAX as u64,
+        });
+    }
+    let value = match AclKind::of_index(index) {
+        Some(kind) => {
+            let acl = acl::from_wire(kind, file_type, value)?;
+            match acl.filter(|acl| kind == AclKind::Default || !acl.is_minimal()) {
+                Some(acl) => Cow::Owned(acl.to_disk()),
+                None => return Ok(None),
+            }
+        }
+        None => Cow::Borrowed(value),
+    };
+    Ok(Some(Attribute {
+        index,
+        name,
+        value,
+        apart: false,
+    }))
 }
 
 #[cfg(test)]

@@ -1,0 +1,387 @@
+//! New names: of new inodes and of those that have one.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use uext4_ondisk::extent::empty_extent_root;
+use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::hash::{HashVersion, hash_name};
+use uext4_ondisk::inode::{
+    FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags,
+};
+use uext4_ondisk::{Ino, Lblk};
+
+use crate::bulk::NewInode;
+use crate::dir_change;
+use crate::edit::Edit;
+use crate::error::{Error, Result};
+use crate::groups::NewIno;
+use crate::handle::Handle;
+use crate::ialloc::Parent;
+use crate::inode::{Inode, LINKS_MAX};
+use crate::inode_ref::InodeRef;
+use crate::inode_store::{store, store_new};
+use crate::map_change;
+use crate::namei::{check_name, check_target, lookup};
+use crate::orphan_change::Orphans;
+use crate::owner::{Kind, Owner};
+use crate::sbi::Sbi;
+use crate::space::ensure_blocks;
+use crate::{acl, attr, xattr_change};
+
+/// `S_ISGID`: what is made in the directory gets its group.
+const S_ISGID: u16 = 0o2000;
+/// Blocks that a new name may take: of the directory and its htree, a new directory's first, a link's
+/// target, attributes.
+const BLOCKS_MAX: u64 = 16;
+
+/// Who makes a new inode, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Creation {
+    /// Permissions, 0 to 0o7777.
+    pub mode: u16,
+    /// Permissions it must not get, unless the directory has a default ACL.
+    pub umask: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory gives its own.
+    pub gid: u32,
+}
+
+/// Makes an inode under a name that is not there yet.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NotFound`] for a directory that was removed,
+/// [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`], [`Error::NoInodes`],
+/// [`Error::TooManyLinks`], [`Error::ReadOnly`], damage, device errors.
+pub(crate) fn create(
+    parent: &InodeRef,
+    name: &[u8],
+    kind: NewInode<'_>,
+    creation: &Creation,
+) -> Result<InodeRef> {
+    check_name(name)?;
+    let made = make(parent, name, kind, creation);
+    made.map_err(|error| told_first(parent, name, error))
+}
+
+/// That a name is taken, or its directory is none, is told before anything else that may be in the
+/// way.
+fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
+    let waits = matches!(
+        error,
+        Error::NoSpace { .. }
+            | Error::NoInodes { .. }
+            | Error::NotFound
+            | Error::NameTooLong
+            | Error::NotPermitted { .. }
+            | Error::TooManyLinks
+    );
+    if !waits {
+        return error;
+    }
+    match lookup(parent.sbi(), &parent.inode.read(), name) {
+        Ok(_) => Error::Exists,
+        Err(first @ Error::NotDirectory) => first,
+        Err(_) => error,
+    }
+}
+
+fn make(
+    parent: &InodeRef,
+    name: &[u8],
+    kind: NewInode<'_>,
+    creation: &Creation,
+) -> Result<InodeRef> {
+    let sbi = parent.sbi();
+    if let NewInode::Symlink(target) = kind {
+        check_target(target, sbi.block_len())?;
+    }
+    let _names = parent.rw.write();
+    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let credits = credits(sbi, &parent.inode.read());
+    let handle = sbi.start(credits)?;
+    let dir = &mut *parent.inode.write();
+    check_parent(sbi, dir, kind.file_type())?;
+    let new = take_inode(&handle, dir, name, kind.file_type())?;
+    if let Err(error) = dir_change::add(&handle, dir, name, new.ino, kind.file_type()) {
+        let is_dir = kind.file_type() == FileType::Directory;
+        handle.failed(handle.free_inode(new.ino, is_dir))?;
+        return match error {
+            Error::Exists | Error::DirectoryFull { .. } => Err(error),
+            error => handle.failed(Err(error)),
+        };
+    }
+    let made = fill(&handle, dir, new, kind, creation);
+    let inode = handle.failed(made.and_then(|inode| {
+        name_added(&handle, dir, kind.file_type() == FileType::Directory)?;
+        Ok(inode)
+    }))?;
+    parent.changed_in(handle.tid(), true);
+    let cell = handle.rw().inodes.insert(inode);
+    cell.changed_in(handle.tid(), true);
+    Ok(InodeRef::new(sbi, cell))
+}
+
+/// Makes an inode without a name: an orphan until it gets one. Not for directories.
+///
+/// # Errors
+/// As [`create`].
+pub(crate) fn create_unnamed(
+    parent: &InodeRef,
+    kind: NewInode<'_>,
+    creation: &Creation,
+) -> Result<InodeRef> {
+    let sbi = parent.sbi();
+    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let dir = parent.inode.read().clone();
+    let handle = sbi.start(credits(sbi, &dir))?;
+    check_parent(sbi, &dir, kind.file_type())?;
+    let new = take_inode(&handle, &dir, b"", kind.file_type())?;
+    let made = fill(&handle, &dir, new, kind, creation).and_then(|mut inode| {
+        inode.links = 0;
+        store(&handle, sbi, &inode)?;
+        handle.add_orphan(inode.ino, inode.generation)?;
+        Ok(inode)
+    });
+    let inode = handle.failed(made)?;
+    let cell = handle.rw().inodes.insert(inode);
+    cell.may_get_name.store(true, Relaxed);
+    cell.changed_in(handle.tid(), true);
+    Ok(InodeRef::new(sbi, cell))
+}
+
+/// Gives an inode one more name, or one that was made without any its first.
+///
+/// # Errors
+/// As [`create`], and [`Error::NotPermitted`] for a directory; [`Error::NotFound`] for an inode that
+/// was removed.
+pub(crate) fn link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    add_link(inode, parent, name).map_err(|error| told_first(parent, name, error))
+}
+
+fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
+    let sbi = parent.sbi();
+    let _names = parent.rw.write();
+    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let credits = credits(sbi, &parent.inode.read());
+    let handle = sbi.start(credits)?;
+    let dir = &mut *parent.inode.write();
+    check_parent(sbi, dir, FileType::Regular)?;
+    if inode.ino() == parent.ino() {
+        return Err(directory_link());
+    }
+    let target = &mut *inode.inode.write();
+    if target.file_type == FileType::Directory {
+        return Err(directory_link());
+    }
+    if target
+        .flags
+        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    {
+        return Err(attr::fixed());
+    }
+    match target.links {
+        0 if !inode.may_get_name.load(Relaxed) => return Err(Error::NotFound),
+        LINKS_MAX.. => return Err(Error::TooManyLinks),
+        _ if !attr::takes_in(dir, target) => return Err(Error::OtherProject),
+        _ => {}
+    }
+    match dir_change::add(&handle, dir, name, target.ino, target.file_type) {
+        Err(error @ (Error::Exists | Error::DirectoryFull { .. })) => return Err(error),
+        result => handle.failed(result)?,
+    }
+    target.links += 1;
+    target.ctime = handle.rw().now();
+    let result = store(&handle, sbi, target)
+        .and_then(|()| match target.links {
+            1 => handle.remove_orphan(target.ino, target.generation),
+            _ => Ok(()),
+        })
+        .and_then(|()| name_added(&handle, dir, false));
+    inode.may_get_name.store(false, Relaxed);
+    inode.changed_in(handle.tid(), false);
+    parent.changed_in(handle.tid(), true);
+    handle.failed(result)
+}
+
+fn directory_link() -> Error {
+    Error::NotPermitted {
+        what: "more than one name for a directory",
+    }
+}
+
+/// Blocks that making a name may change.
+fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
+    // Bitmap, table, the directory's inode, a link's block and its map, attributes.
+    let contents = dir_change::credits_init(sbi, dir).max(4);
+    dir_change::credits_add(sbi, dir)
+        + Orphans::CREDITS
+        + 4
+        + contents
+        + xattr_change::credits_set(sbi)
+}
+
+/// # Errors
+/// What keeps a name from being made in `dir`.
+fn check_parent(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
+    if dir.file_type != FileType::Directory {
+        return Err(Error::NotDirectory);
+    }
+    if dir.links == 0 {
+        return Err(Error::NotFound);
+    }
+    if dir.has(InodeFlags::IMMUTABLE) {
+        return Err(attr::fixed());
+    }
+    let features = sbi.geometry().features;
+    let counts_all = features.ro_compat.contains(RoCompat::DIR_NLINK);
+    if file_type == FileType::Directory && dir.links >= LINKS_MAX && !counts_all {
+        return Err(Error::TooManyLinks);
+    }
+    Ok(())
+}
+
+fn take_inode(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    name: &[u8],
+    file_type: FileType,
+) -> Result<NewIno> {
+    let sbi = handle.sbi();
+    let (group, _) = sbi.geometry().inode_group(dir.ino).ok_or(Error::NotFound)?;
+    let groups = &handle.rw().groups;
+    let parent = Parent {
+        group,
+        is_top: dir.ino == Ino::ROOT || dir.has(InodeFlags::TOPDIR),
+        last_group: groups.last_dir(dir.ino),
+    };
+    if file_type != FileType::Directory {
+        return handle.take_inode(parent, None);
+    }
+    // Any hash will do; this one is the kernel's.
+    let seed = sbi.superblock().hash_seed();
+    let hash = hash_name(HashVersion::HalfMd4, seed, name).hash;
+    let new = handle.take_inode(parent, Some(hash))?;
+    groups.set_last_dir(dir.ino, new.group);
+    Ok(new)
+}
+
+/// Gives a new inode its fields, attributes and contents, and stores it.
+fn fill(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    new: NewIno,
+    kind: NewInode<'_>,
+    creation: &Creation,
+) -> Result<Inode> {
+    let sbi = handle.sbi();
+    let now = handle.rw().now();
+    let file_type = kind.file_type();
+    let asked = file_type.mode_bits() | creation.mode & 0o7777;
+    let inherited = acl::inherit(sbi, dir, asked, creation.umask)?;
+    let set_group = dir.mode & S_ISGID != 0;
+    let is_dir = file_type == FileType::Directory;
+    let mode = inherited.mode | if set_group && is_dir { S_ISGID } else { 0 };
+    let large = usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
+    let mut inode = Inode {
+        ino: new.ino,
+        mode,
+        file_type,
+        uid: creation.uid,
+        gid: if set_group { dir.gid } else { creation.gid },
+        size: 0,
+        links: if is_dir { 2 } else { 1 },
+        blocks: 0,
+        flags: attr::inherited(dir.flags, file_type),
+        generation: handle.rw().next_generation(),
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: large.then_some(now),
+        dtime: 0,
+        projid: attr::inherited_project(sbi.geometry().features, dir),
+        rdev: None,
+        xattr_block: None,
+        i_block: [0; I_BLOCK_LEN],
+        disk_size: None,
+        xattr_offset: None,
+    };
+    give_contents(sbi, &mut inode, kind);
+    let extra = if large { extra_isize(sbi) } else { 0 };
+    store_new(handle, sbi, &inode, extra)?;
+    xattr_change::store_inherited(handle, &mut inode, &inherited)?;
+    match kind {
+        NewInode::Directory => dir_change::init(handle, &mut inode, dir.ino)?,
+        NewInode::Symlink(target) if target.len() >= I_BLOCK_LEN => {
+            write_target(handle, &mut inode, target)?;
+        }
+        _ => {}
+    }
+    store(handle, sbi, &inode)?;
+    Ok(inode)
+}
+
+/// How much a new inode has beyond 128 bytes: what the superblock wants, all known fields at least.
+fn extra_isize(sbi: &Sbi) -> u16 {
+    let room = sbi.geometry().inode_size - GOOD_OLD_INODE_SIZE as u16;
+    let want = sbi.superblock().s_want_extra_isize.get();
+    want.clamp(FULL_EXTRA_ISIZE, room.max(FULL_EXTRA_ISIZE)) / 4 * 4
+}
+
+/// What stands in `i_block` from the start.
+fn give_contents(sbi: &Sbi, inode: &mut Inode, kind: NewInode<'_>) {
+    match kind {
+        NewInode::Symlink(target) if target.len() < I_BLOCK_LEN => {
+            inode.i_block[..target.len()].copy_from_slice(target);
+            inode.size = target.len() as u64;
+        }
+        NewInode::File | NewInode::Directory | NewInode::Symlink(_) if sbi.has_extents() => {
+            inode.flags |= InodeFlags::EXTENTS;
+            inode.i_block = empty_extent_root();
+        }
+        NewInode::CharDevice(device) | NewInode::BlockDevice(device) => {
+            inode.i_block = device.encode();
+            inode.rdev = Some(device);
+        }
+        _ => {}
+    }
+}
+
+/// Writes a link's target to a block of its own, through the journal.
+fn write_target(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result<()> {
+    let (group, _) = handle
+        .sbi()
+        .geometry()
+        .inode_group(inode.ino)
+        .ok_or(Error::NotFound)?;
+    let block = handle.take_block(handle.sbi().geometry().group_start(group))?;
+    // Longer than what fits the inode: that is how it is told from a short one.
+    inode.size = target.len() as u64;
+    let extent = uext4_ondisk::extent::Extent {
+        lblk: Lblk(0),
+        len: 1,
+        pblk: block,
+        unwritten: false,
+    };
+    map_change::insert(handle, inode, extent)?;
+    let buffer = handle.fresh(block);
+    handle.change(&buffer, Owner::of(Kind::Data), |bytes| {
+        bytes[..target.len()].copy_from_slice(target);
+    });
+    Ok(())
+}
+
+/// A directory has one name more.
+fn name_added(handle: &Handle<'_>, dir: &mut Inode, is_dir: bool) -> Result<()> {
+    let now = handle.rw().now();
+    (dir.mtime, dir.ctime) = (now, now);
+    if is_dir {
+        // One link means: more than can be counted.
+        dir.links = match dir.links {
+            1 | LINKS_MAX.. => 1,
+            links => links + 1,
+        };
+    }
+    store(handle, handle.sbi(), dir)
+}

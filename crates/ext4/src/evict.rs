@@ -1,0 +1,100 @@
+//! The end of inodes, and of what lies past their new size.
+
+use uext4_ondisk::Lblk;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+
+use crate::error::Result;
+use crate::file_pages::forget_delayed;
+use crate::handle::Handle;
+use crate::icache::Cell;
+use crate::inode::Inode;
+use crate::inode_store::store;
+use crate::map_change::{self, Progress};
+use crate::orphan_change::{Orphans, set_next};
+use crate::sbi::Sbi;
+use crate::xattr_change;
+
+/// Credits of one step of unmapping a large file, at most.
+const STEP_CREDITS: u32 = 256;
+/// Credits of deleting an inode that maps nothing any more: bitmap, table, attributes.
+const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
+
+/// Deletes an inode that has no name and no user, and is an orphan.
+///
+/// # Errors
+/// Damage, device errors; it stays an orphan then.
+pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    cell.drop_pages();
+    unmap_from(sbi, cell, Lblk(0))?;
+    let handle = sbi.start(DELETE_CREDITS + xattr_change::credits_delete(sbi))?;
+    let inode = &mut *cell.inode.write();
+    let result = delete(&handle, inode);
+    handle.failed(result)
+}
+
+/// Deletes an inode that maps nothing.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
+    let sbi = handle.sbi();
+    let id = (inode.ino, inode.generation);
+    xattr_change::delete_all(handle, inode)?;
+    handle.remove_orphan(id.0, id.1)?;
+    inode.links = 0;
+    inode.size = 0;
+    store(handle, sbi, inode)?;
+    // A number that no inode has: it cannot be taken for the next of a list.
+    let (sec, _) = handle.rw().clock.now();
+    let dtime = (sec as u32).max(sbi.geometry().inodes_count.saturating_add(1));
+    set_next(sbi, handle, id, dtime)?;
+    // Nobody may be given the number while an old one stands for it in memory.
+    handle.rw().inodes.remove(inode.ino);
+    handle.free_inode(inode.ino, inode.file_type == FileType::Directory)
+}
+
+/// Whether an inode maps blocks that can be unmapped.
+pub(crate) fn has_map(sbi: &Sbi, inode: &Inode) -> bool {
+    match inode.file_type {
+        FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
+        FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !inode.is_fast_symlink(sbi),
+        _ => false,
+    }
+}
+
+/// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan, or
+/// the caller must not mind a power cut in between.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
+    forget_delayed(sbi, cell, from, u32::MAX);
+    loop {
+        let handle = sbi.start(STEP_CREDITS.min(sbi.writable()?.journal.credits_max()))?;
+        let inode = &mut *cell.inode.write();
+        if !has_map(sbi, inode) {
+            return Ok(());
+        }
+        let result = unmap_step(&handle, inode, from, u32::MAX);
+        cell.changed_in(handle.tid(), true);
+        if handle.failed(result)? == Progress::Done {
+            return Ok(());
+        }
+    }
+}
+
+/// One step of unmapping, and the inode stored after it. Directories and links free their blocks as
+/// metadata.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn unmap_step(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    from: Lblk,
+    len: u32,
+) -> Result<Progress> {
+    let progress = map_change::remove(handle, inode, from, len)?;
+    store(handle, handle.sbi(), inode)?;
+    Ok(progress)
+}

@@ -1,0 +1,164 @@
+//! The blocks of one file, of data and of its map: taken, freed and counted in `Inode::blocks`, and
+//! the credits that takes.
+
+use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Lblk, Pblk};
+
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::sbi::Sbi;
+
+/// How far a change came that may take more than one handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// All of it.
+    Done,
+    /// The credits ran low. The map is valid; store the inode, end the handle, and ask for the same
+    /// change of this range with a new one.
+    Rest {
+        /// First logical block not done.
+        lblk: Lblk,
+        /// How many are not.
+        len: u32,
+    },
+}
+
+impl Progress {
+    /// Not done: `from..until`.
+    pub(crate) fn rest(from: u64, until: u64) -> Self {
+        // OK to truncate: no file has a block past 2³² − 2.
+        Self::Rest {
+            lblk: Lblk(from as u32),
+            len: until.saturating_sub(from).min(u32::MAX.into()) as u32,
+        }
+    }
+}
+
+/// One past the last of `len` blocks from `lblk`, and not past what a file may have.
+pub(crate) fn range_end(lblk: Lblk, len: u32) -> u64 {
+    (u64::from(lblk.0) + u64::from(len)).min(u64::from(Lblk::LAST.0) + 1)
+}
+
+/// Whether the handle has that many credits, or gets them.
+pub(crate) fn afford(handle: &Handle<'_>, credits: u32) -> bool {
+    let have = handle.credits();
+    have >= credits || handle.extend(credits - have)
+}
+
+/// Most bitmaps and descriptor blocks that change when `count` blocks anywhere are taken or freed.
+pub(crate) fn credits_anywhere(sbi: &Sbi, count: u32) -> u32 {
+    let geometry = sbi.geometry();
+    count.min(geometry.groups_count.get()) + count.min(geometry.gdt_blocks())
+}
+
+/// Most groups that a run of `len` blocks lies in.
+pub(crate) fn groups_of_run(sbi: &Sbi, len: u32) -> u32 {
+    let per_group = sbi.geometry().blocks_per_group.get();
+    len.div_ceil(per_group).saturating_add(1).min(len)
+}
+
+/// What a block counts in [`Inode::blocks`].
+fn unit(sbi: &Sbi) -> u64 {
+    sbi.block_len() as u64 / 512
+}
+
+/// Counts blocks that the file has got.
+pub(crate) fn add_blocks(sbi: &Sbi, inode: &mut Inode, blocks: u64) {
+    inode.blocks = inode
+        .blocks
+        .saturating_add(blocks.saturating_mul(unit(sbi)));
+}
+
+fn subtract_blocks(sbi: &Sbi, inode: &mut Inode, blocks: u64) {
+    inode.blocks = inode
+        .blocks
+        .saturating_sub(blocks.saturating_mul(unit(sbi)));
+}
+
+/// Whether the file's blocks can still be counted when `more` are added.
+///
+/// # Errors
+/// [`Error::FileTooBig`].
+pub(crate) fn check_countable(sbi: &Sbi, inode: &Inode, more: u64) -> Result<()> {
+    let features = sbi.geometry().features;
+    let limit = if features.ro_compat.contains(RoCompat::HUGE_FILE) {
+        unit(sbi) << 48
+    } else {
+        1 << 32
+    };
+    let after = inode.blocks.saturating_add(more.saturating_mul(unit(sbi)));
+    if after < limit {
+        return Ok(());
+    }
+    Err(Error::FileTooBig)
+}
+
+/// Takes `count` blocks for the file's map, all or none, and counts them.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooBig`], damage of a bitmap, device errors.
+pub(crate) fn take_map_blocks(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    goal: Pblk,
+    count: usize,
+) -> Result<Vec<Pblk>> {
+    let mut taken = Vec::new();
+    if count == 0 {
+        return Ok(taken);
+    }
+    check_countable(handle.sbi(), inode, count as u64)?;
+    while taken.len() < count {
+        let goal = taken.last().map_or(goal, |last: &Pblk| Pblk(last.0 + 1));
+        match handle.take_block(goal) {
+            Ok(block) => taken.push(block),
+            Err(error) => {
+                for block in taken {
+                    handle.free_blocks(block, 1)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+    add_blocks(handle.sbi(), inode, count as u64);
+    Ok(taken)
+}
+
+/// Frees a block of the file's map.
+///
+/// # Errors
+/// As [`Handle::free_metadata`].
+pub(crate) fn free_map_block(handle: &Handle<'_>, inode: &mut Inode, block: Pblk) -> Result<()> {
+    handle.free_metadata(block)?;
+    subtract_blocks(handle.sbi(), inode, 1);
+    Ok(())
+}
+
+/// Frees a run of what the map leads to.
+///
+/// # Errors
+/// As [`Handle::free_blocks`].
+pub(crate) fn free_data(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    start: Pblk,
+    len: u32,
+) -> Result<()> {
+    let journaled = inode.file_type != FileType::Regular
+        || inode
+            .flags
+            .intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA);
+    if journaled {
+        // The journal may know of every single one.
+        for block in start.0..start.0.saturating_add(len.into()) {
+            handle.free_metadata(Pblk(block))?;
+        }
+    } else {
+        handle.free_blocks(start, len.into())?;
+    }
+    subtract_blocks(handle.sbi(), inode, len.into());
+    Ok(())
+}

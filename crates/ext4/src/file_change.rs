@@ -1,0 +1,352 @@
+//! Reading, writing and resizing files that are in use.
+//!
+//! A write copies into pages and promises blocks for what is not mapped yet: running out of space is
+//! told here, never when the pages are written.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use uext4_extent_status::{Extent as Known, Status};
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::{Lblk, Pblk};
+
+use crate::attr;
+use crate::error::{Error, Result};
+use crate::evict::{has_map, unmap_from};
+use crate::file_pages::{as_known, forget_delayed};
+use crate::icache::Cell;
+use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
+use crate::inode_store::store;
+use crate::map::MapCursor;
+use crate::orphan_change::Orphans;
+use crate::sbi::Sbi;
+use crate::space::reserve;
+use crate::xattr_change;
+
+/// Largest size a file may have: what its map can hold, and the format's field.
+pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
+    let log = sbi.geometry().block_size.log2();
+    let blocks = if inode.has(InodeFlags::EXTENTS) {
+        u64::from(Lblk::LAST.0) + 1
+    } else {
+        // Direct, indirect, double and triple indirect; counted in 512-byte units of 32 bits unless
+        // `huge_file`, which no file of this map needs.
+        let per_block = 1u64 << (log - 2);
+        let map = 12 + per_block + per_block * per_block + per_block * per_block * per_block;
+        map.min(u64::from(u32::MAX) >> (log - 9))
+    };
+    blocks << log
+}
+
+/// # Errors
+/// What keeps an inode from being read or written as a file.
+fn check_file(inode: &Inode) -> Result<()> {
+    match inode.file_type {
+        FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid {
+            what: "not a regular file",
+        }),
+    }
+}
+
+/// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the end.
+///
+/// # Errors
+/// [`Error::IsDirectory`], [`Error::Invalid`], [`Error::Encrypted`], damage, device errors.
+pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let size = {
+        let inode = file.inode.read();
+        check_file(&inode)?;
+        inode.size
+    };
+    if buf.is_empty() {
+        return Ok(0);
+    }
+    let done = match offset < size {
+        true => file.pages()?.read(offset, buf, size)?,
+        false => 0,
+    };
+    accessed(file)?;
+    Ok(done)
+}
+
+/// Notes that an inode was read, if that is to be noted.
+///
+/// # Errors
+/// [`Error::ReadOnly`].
+pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
+    if wants_atime(file.sbi(), &file.inode.read()) {
+        let now = file.sbi().writable()?.now();
+        file.change_later(|inode| inode.atime = now);
+    }
+    Ok(())
+}
+
+/// Relative access times: noted if the file changed since, or a day has passed.
+fn wants_atime(sbi: &Sbi, inode: &Inode) -> bool {
+    const DAY: i64 = 24 * 60 * 60;
+    let Some(rw) = sbi.rw() else { return false };
+    if inode.has(InodeFlags::NOATIME) || !rw.relatime {
+        return false;
+    }
+    let now = rw.now();
+    inode.atime <= inode.mtime || inode.atime <= inode.ctime || now.sec - inode.atime.sec >= DAY
+}
+
+/// Writes at `offset`, or at the end with `append`, and tells where and how many bytes were taken in.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for an immutable file or one
+/// that may only grow, as [`read`] otherwise.
+pub(crate) fn write(
+    file: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    append: bool,
+) -> Result<(u64, usize)> {
+    let sbi = file.sbi();
+    let _contents = file.rw.write();
+    let (size, max) = {
+        let inode = file.inode.read();
+        check_file(&inode)?;
+        if inode.has(InodeFlags::IMMUTABLE) || inode.has(InodeFlags::APPEND) && !append {
+            return Err(attr::fixed());
+        }
+        (inode.size, size_max(sbi, &inode))
+    };
+    let offset = if append { size } else { offset };
+    if data.is_empty() {
+        return Ok((offset, 0));
+    }
+    if offset >= max {
+        return Err(Error::FileTooBig);
+    }
+    let room = usize::try_from(max - offset).unwrap_or(usize::MAX);
+    let data = &data[..data.len().min(room)];
+    leave_inode(file)?;
+    if offset > size {
+        zero_tail(file, size)?;
+    }
+    let end = offset + data.len() as u64;
+    promise(sbi, file, offset, end)?;
+    file.pending_end.store(end, Relaxed);
+    let taken = file.pages()?.write(offset, data, size);
+    let now = sbi.writable()?.now();
+    let reached = offset + *taken.as_ref().unwrap_or(&0) as u64;
+    file.change_later(|inode| {
+        if reached > inode.size {
+            inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
+            inode.size = reached;
+        }
+        (inode.mtime, inode.ctime) = (now, now);
+        attr::drop_set_id(inode);
+    });
+    file.pending_end.store(0, Relaxed);
+    Ok((offset, taken?))
+}
+
+/// Promises blocks to what is not mapped of a range, and makes it delayed.
+fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<()> {
+    let rw = sbi.writable()?;
+    let size = sbi.geometry().block_size;
+    let mut next = (from >> size.log2()) as u32;
+    // Fits: no file is larger than its map.
+    let end = size.blocks_for(to) as u32;
+    while next < end {
+        let (status, len) = known(sbi, cell, Lblk(next), end - next)?;
+        if status == Status::Hole {
+            reserve(sbi, rw, len.into())?;
+            let replaced = cell.extents.insert(Known {
+                lblk: Lblk(next),
+                len,
+                pblk: Pblk(0),
+                status: Status::Delayed,
+            });
+            rw.release(replaced.into());
+        }
+        next += len;
+    }
+    Ok(())
+}
+
+/// What a block is, delayed ones included, and how many after it are the same.
+pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<(Status, u32)> {
+    if let Some(known) = cell.extents.lookup(lblk) {
+        let left = known.len - (lblk.0 - known.lblk.0);
+        return Ok((known.status, left.min(len)));
+    }
+    let inode = cell.inode.read();
+    let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
+    let all = as_known(&found);
+    cell.extents.cache(all);
+    drop(inode);
+    // A part of it may have been known as something else, delayed above all.
+    match cell.extents.lookup(lblk) {
+        Some(known) => {
+            let left = known.len - (lblk.0 - known.lblk.0);
+            Ok((known.status, left.min(len)))
+        }
+        None => Ok((all.status, 1)),
+    }
+}
+
+/// Moves what is stored within the inode to blocks, if anything is.
+pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
+    let sbi = file.sbi();
+    if !file.inode.read().has(InodeFlags::INLINE_DATA) {
+        return Ok(());
+    }
+    let mut data = vec![0; file.inode.read().size as usize];
+    crate::inline::read_inline(sbi, &file.inode.read(), 0, &mut data)?;
+    let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
+    {
+        let inode = &mut *file.inode.write();
+        let result = xattr_change::drop_inline_data(&handle, inode).and_then(|()| {
+            inode.flags.remove(InodeFlags::INLINE_DATA);
+            inode.i_block = [0; I_BLOCK_LEN];
+            if sbi.has_extents() {
+                inode.flags |= InodeFlags::EXTENTS;
+                inode.i_block = uext4_ondisk::extent::empty_extent_root();
+            }
+            inode.disk_size = Some(0);
+            store(&handle, sbi, inode)
+        });
+        handle.failed(result)?;
+        file.changed_in(handle.tid(), true);
+    }
+    drop(handle);
+    if !data.is_empty() {
+        promise(sbi, file, 0, data.len() as u64)?;
+        file.pages()?.write(0, &data, 0)?;
+        // The transaction above must not become durable without the data.
+        file.pages()?.flush(0..data.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// Before a file grows past its old end: what the device holds behind that end, in its last block,
+/// must be zero before the new size is on disk.
+pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
+    let sbi = file.sbi();
+    let block = u64::from(sbi.geometry().block_size.bytes());
+    let end = size.next_multiple_of(block);
+    if end == size {
+        return Ok(());
+    }
+    let lblk = Lblk((size >> sbi.geometry().block_size.log2()) as u32);
+    if known(sbi, file, lblk, 1)?.0 == Status::Written {
+        file.pages()?.discard(size..end)?;
+        file.pages()?.flush(size..end)?;
+    }
+    Ok(())
+}
+
+/// Sets the size of a file; the caller holds its contents.
+///
+/// # Errors
+/// [`Error::FileTooBig`], [`Error::NotPermitted`], as [`read`] otherwise.
+pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
+    let sbi = file.sbi();
+    let old = {
+        let inode = file.inode.read();
+        check_file(&inode)?;
+        if inode.flags.intersects(attr::IMMUTABILITY) {
+            return Err(attr::fixed());
+        }
+        if size > size_max(sbi, &inode) {
+            return Err(Error::FileTooBig);
+        }
+        inode.size
+    };
+    leave_inode(file)?;
+    if size > old {
+        zero_tail(file, old)?;
+        // What waits below the old end goes first: the new size is on disk at once.
+        file.pages()?.flush(0..old)?;
+        return set_size(file, size, false);
+    }
+    let log = sbi.geometry().block_size;
+    let block = u64::from(log.bytes());
+    let end = size.next_multiple_of(block);
+    let first = Lblk(log.blocks_for(size).min(u64::from(u32::MAX)) as u32);
+    if end != size {
+        let last = Lblk(first.0 - 1);
+        if known(sbi, file, last, 1)?.0 != Status::Hole {
+            file.pages()?.discard(size..end)?;
+        }
+    }
+    // From here on nobody reads past the new end, and nothing behind it is written.
+    file.inode.write().size = size;
+    file.pages()?.truncate(size);
+    forget_delayed(sbi, file, first, u32::MAX);
+    let has_blocks = has_map(sbi, &file.inode.read());
+    set_size(file, size, has_blocks)?;
+    if !has_blocks {
+        return Ok(());
+    }
+    finish_truncate(file)
+}
+
+/// Unmaps what lies past the end of a file that is an orphan for that, and makes it none.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn finish_truncate(file: &InodeRef) -> Result<()> {
+    let sbi = file.sbi();
+    let size = file.inode.read().size;
+    let blocks = sbi.geometry().block_size.blocks_for(size);
+    if let Ok(first) = u32::try_from(blocks) {
+        unmap_from(sbi, file, Lblk(first))?;
+    }
+    let handle = sbi.start(Orphans::CREDITS)?;
+    let inode = file.inode.read();
+    if inode.links > 0 {
+        handle.failed(handle.remove_orphan(inode.ino, inode.generation))?;
+    }
+    Ok(())
+}
+
+/// Stores a new size and the time; with `orphan` the inode is finished at the next mount if the power
+/// goes before it is.
+fn set_size(file: &InodeRef, size: u64, orphan: bool) -> Result<()> {
+    let handle = file.sbi().start(1 + Orphans::CREDITS)?;
+    let now = handle.rw().now();
+    let inode = &mut *file.inode.write();
+    inode.size = size;
+    inode.disk_size = None;
+    (inode.mtime, inode.ctime) = (now, now);
+    file.changed_in(handle.tid(), true);
+    let stored = store(&handle, file.sbi(), inode).and_then(|()| {
+        if orphan {
+            handle.add_orphan(inode.ino, inode.generation)?;
+        }
+        Ok(())
+    });
+    handle.failed(stored)
+}
+
+/// Makes a file durable: its data, and what is needed to find them; with `all`, everything else of the
+/// inode too.
+///
+/// # Errors
+/// What writing its data said since the last call, errors of the commit, device errors.
+pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
+    let sbi = file.sbi();
+    let rw = sbi.writable()?;
+    if let Some(pages) = file.pages_if_any() {
+        pages.flush(0..uext4_writeback::OFFSET_MAX)?;
+    }
+    let ticket = rw.journal.barrier().ticket();
+    let tid = if all && file.is_changed_later() {
+        rw.journal.running()
+    } else if all {
+        file.sync_tid.load(Relaxed)
+    } else {
+        file.datasync_tid.load(Relaxed)
+    };
+    rw.journal.commit(tid, &**sbi)?;
+    rw.journal.barrier().wait(ticket)?;
+    Ok(())
+}

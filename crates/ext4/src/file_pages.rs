@@ -1,0 +1,327 @@
+//! Between a file's pages and the device: reading what is mapped, mapping what is written.
+//!
+//! Data reaches the device before the transaction that exposes it: a flusher takes blocks from the
+//! allocator in memory, writes the data there, and only then starts a handle that marks them used and
+//! maps them. A power cut in between leaves nothing that refers to them. The size on disk follows what
+//! has been written, never what was only taken in.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use uext4_blockdev::WriteRequest;
+use uext4_extent_status::{Extent as Known, Status};
+use uext4_mballoc::{Request, Run};
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::{Lblk, Pblk};
+use uext4_writeback::Mapping as Pages;
+
+use crate::edit::Direct;
+use crate::error::{Error, Result};
+use crate::icache::{Cell, MapsPages};
+use crate::inode_store::store;
+use crate::map::MapCursor;
+use crate::map_change::{self, Progress};
+use crate::mapping::{MapState, Mapping};
+use crate::readpage::read_range;
+use crate::sbi::Sbi;
+
+/// Credits beside those of the map: bitmaps of two groups, the inode.
+const CREDITS: u32 = 4;
+/// Longest extent of data, in blocks.
+const EXTENT_MAX: u32 = 32_768;
+
+/// The cell's side of its pages.
+#[derive(Debug)]
+pub(crate) struct FilePages {
+    sbi: Weak<Sbi>,
+    cell: Weak<Cell>,
+}
+
+impl FilePages {
+    pub(crate) fn new(sbi: &Arc<Sbi>, cell: &Weak<Cell>) -> Self {
+        Self {
+            sbi: Arc::downgrade(sbi),
+            cell: Weak::clone(cell),
+        }
+    }
+
+    fn parts(&self) -> Result<(Arc<Sbi>, Arc<Cell>)> {
+        let gone = Error::Invalid {
+            what: "the file is no longer in use",
+        };
+        self.sbi.upgrade().zip(self.cell.upgrade()).ok_or(gone)
+    }
+}
+
+impl Pages for FilePages {
+    type Error = Error;
+
+    fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (sbi, cell) = self.parts()?;
+        let inode = cell.inode.read();
+        if inode.has(InodeFlags::INLINE_DATA) {
+            buf.fill(0);
+            let left = inode.size.saturating_sub(offset);
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+            return crate::inline::read_inline(&sbi, &inode, offset, &mut buf[..len]);
+        }
+        read_range(&sbi, &inode, offset, buf)?;
+        // What lies past the end is not the file's, whatever was there before.
+        let left = inode
+            .size
+            .max(cell.pending_end.load(Relaxed))
+            .saturating_sub(offset);
+        let keep = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        buf[keep..].fill(0);
+        Ok(())
+    }
+
+    fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<()> {
+        let (sbi, cell) = self.parts()?;
+        let size = sbi.geometry().block_size;
+        let total: usize = run.iter().map(|part| part.len()).sum();
+        let mut pieces = Pieces { run, at: 0 };
+        let mut next = (offset >> size.log2()) as u32;
+        let end = next + (total >> size.log2()) as u32;
+        while next < end {
+            let here = what_is(&sbi, &cell, Lblk(next), end - next)?;
+            let bytes = (here.len as usize) << size.log2();
+            let done = match here.state {
+                MapState::Written => {
+                    pieces.write(&sbi, here.pblk, bytes)?;
+                    here.len
+                }
+                MapState::Unwritten => {
+                    pieces.write(&sbi, here.pblk, bytes)?;
+                    make_written(&sbi, &cell, &here)?;
+                    here.len
+                }
+                MapState::Hole => write_new(&sbi, &cell, &here, &mut pieces)?,
+            };
+            next += done;
+        }
+        let end = offset + total as u64;
+        grow_on_disk(&sbi, &cell, end)
+    }
+
+    fn lost(&self, range: Range<u64>) {
+        if let Ok((sbi, cell)) = self.parts() {
+            let log = sbi.geometry().block_size.log2();
+            let (from, to) = ((range.start >> log) as u32, (range.end >> log) as u32);
+            forget_delayed(&sbi, &cell, Lblk(from), to.saturating_sub(from));
+        }
+    }
+}
+
+impl MapsPages for FilePages {}
+
+/// Gives back what was promised to delayed blocks of a range that will not be written.
+pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
+    let delayed = cell.extents.remove(from, len);
+    if let Some(rw) = sbi.rw() {
+        rw.release(delayed.into());
+    }
+}
+
+/// What is on the device for a part of the file; delayed blocks are a hole.
+fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
+    if let Some(known) = cell.extents.lookup(lblk) {
+        let skip = lblk.0 - known.lblk.0;
+        let len = (known.len - skip).min(len);
+        let state = match known.status {
+            Status::Written => MapState::Written,
+            Status::Unwritten => MapState::Unwritten,
+            Status::Delayed | Status::Hole => return Ok(Mapping::hole(lblk, len)),
+        };
+        let pblk = Pblk(known.pblk.0 + u64::from(skip));
+        return Ok(Mapping {
+            lblk,
+            len,
+            pblk,
+            state,
+        });
+    }
+    let inode = cell.inode.read();
+    let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
+    cell.extents.cache(as_known(&found));
+    Ok(found)
+}
+
+/// What the extent status room calls it.
+pub(crate) fn as_known(mapping: &Mapping) -> Known {
+    Known {
+        lblk: mapping.lblk,
+        len: mapping.len,
+        pblk: mapping.pblk,
+        status: match mapping.state {
+            MapState::Written => Status::Written,
+            MapState::Unwritten => Status::Unwritten,
+            MapState::Hole => Status::Hole,
+        },
+    }
+}
+
+/// The run as it is written piece by piece.
+struct Pieces<'a> {
+    run: &'a [&'a [u8]],
+    /// Bytes of the first slice that are written.
+    at: usize,
+}
+
+impl Pieces<'_> {
+    /// Writes the next `len` bytes to adjacent blocks.
+    fn write(&mut self, sbi: &Sbi, to: Pblk, len: usize) -> Result<()> {
+        let mut requests = Vec::new();
+        let (mut offset, mut left) = (sbi.byte_offset(to), len);
+        while left > 0
+            && let Some((first, rest)) = self.run.split_first()
+        {
+            let part = &first[self.at..];
+            let take = part.len().min(left);
+            requests.push(WriteRequest {
+                offset,
+                buf: &part[..take],
+            });
+            offset += take as u64;
+            left -= take;
+            self.at += take;
+            if self.at == first.len() {
+                (self.run, self.at) = (rest, 0);
+            }
+        }
+        Ok(sbi.device().write_many(&requests)?)
+    }
+}
+
+/// Takes blocks for the start of a hole, writes the data, and maps them. Tells how many.
+fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
+    let rw = sbi.writable()?;
+    let goal = goal(sbi, cell, hole.lblk)?;
+    let request = Request {
+        goal,
+        len: hole.len.min(EXTENT_MAX),
+        min_len: 1,
+        next_fit: false,
+    };
+    let edit = Direct(sbi);
+    let bitmaps = rw.groups.bitmaps(sbi, &edit);
+    let taken = rw.allocator.take(&bitmaps, &request)?;
+    let bytes = (taken.len as usize) << sbi.geometry().block_size.log2();
+    if let Err(error) = pieces.write(sbi, taken.start, bytes) {
+        rw.allocator.untake(taken);
+        return Err(error);
+    }
+    map_taken(sbi, cell, hole.lblk, taken, false)?;
+    Ok(taken.len)
+}
+
+/// Marks blocks used that were taken, and maps them.
+pub(crate) fn map_taken(
+    sbi: &Sbi,
+    cell: &Cell,
+    lblk: Lblk,
+    taken: Run,
+    unwritten: bool,
+) -> Result<()> {
+    let rw = sbi.writable()?;
+    let credits = map_change::credits_insert(sbi, &cell.inode.read(), taken.len) + CREDITS;
+    let handle = match sbi.start(credits) {
+        Ok(handle) => handle,
+        Err(error) => {
+            rw.allocator.untake(taken);
+            return Err(error);
+        }
+    };
+    let inode = &mut *cell.inode.write();
+    handle.mark(taken)?;
+    let extent = Extent {
+        lblk,
+        // OK to truncate: at most 32,768.
+        len: taken.len as u16,
+        pblk: taken.start,
+        unwritten,
+    };
+    let result =
+        map_change::insert(&handle, inode, extent).and_then(|()| store(&handle, sbi, inode));
+    handle.failed(result)?;
+    cell.changed_in(handle.tid(), true);
+    let status = if unwritten {
+        Status::Unwritten
+    } else {
+        Status::Written
+    };
+    let delayed = cell.extents.insert(Known {
+        lblk,
+        len: taken.len,
+        pblk: taken.start,
+        status,
+    });
+    rw.release(delayed.into());
+    Ok(())
+}
+
+/// Blocks that were allocated before hold data now.
+fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
+    let (mut lblk, mut len) = (part.lblk, part.len);
+    loop {
+        let credits = 2 * map_change::credits_step(sbi, &cell.inode.read()) + CREDITS;
+        let handle = sbi.start(credits)?;
+        let inode = &mut *cell.inode.write();
+        let result = map_change::mark_written(&handle, inode, lblk, len).and_then(|progress| {
+            store(&handle, sbi, inode)?;
+            Ok(progress)
+        });
+        cell.changed_in(handle.tid(), true);
+        match handle.failed(result)? {
+            Progress::Done => break,
+            Progress::Rest {
+                lblk: from,
+                len: left,
+            } => (lblk, len) = (from, left),
+        }
+    }
+    cell.extents.insert(Known {
+        lblk: part.lblk,
+        len: part.len,
+        pblk: part.pblk,
+        status: Status::Written,
+    });
+    Ok(())
+}
+
+/// Where a part of a file should lie: behind what comes before it, else near the inode.
+pub(crate) fn goal(sbi: &Sbi, cell: &Cell, lblk: Lblk) -> Result<Pblk> {
+    if let Some(before) = lblk.0.checked_sub(1) {
+        let found = what_is(sbi, cell, Lblk(before), 1)?;
+        if found.state != MapState::Hole {
+            return Ok(Pblk(found.pblk.0 + 1));
+        }
+    }
+    let group = sbi.geometry().inode_group(cell.ino).map(|(group, _)| group);
+    let start = group.map_or(Pblk(0), |group| sbi.geometry().group_start(group));
+    // Files of one group begin at different places, so that each can grow.
+    let spread = u64::from(cell.ino.0 % 16) * u64::from(sbi.geometry().blocks_per_group.get() / 16);
+    Ok(Pblk(start.0 + spread))
+}
+
+/// Moves the size on disk to the end of what has been written, as far as the file has got.
+fn grow_on_disk(sbi: &Sbi, cell: &Cell, end: u64) -> Result<()> {
+    let grown = |inode: &crate::inode::Inode| {
+        let size = inode.size.max(cell.pending_end.load(Relaxed));
+        let on_disk = inode.disk_size.unwrap_or(inode.size);
+        (end.min(size) > on_disk).then_some((end.min(size), size))
+    };
+    if grown(&cell.inode.read()).is_none() {
+        return Ok(());
+    }
+    let handle = sbi.start(1)?;
+    let inode = &mut *cell.inode.write();
+    if let Some((on_disk, size)) = grown(inode) {
+        inode.disk_size = (on_disk < size || inode.size < on_disk).then_some(on_disk);
+        handle.failed(store(&handle, sbi, inode))?;
+        cell.changed_in(handle.tid(), true);
+    }
+    Ok(())
+}

@@ -1,0 +1,588 @@
+//! Descriptors and bitmaps of a file system that is written: counts in memory, bitmaps in the cache.
+//!
+//! One lock a group guards its descriptor and the bits of its bitmaps; the counts are also kept as
+//! atomics, so that choosing a group takes no lock. What the descriptors call uninitialised is made up
+//! on first use, as the kernel does. Descriptors reach their blocks only once a commit
+//! ([`Groups::seal`]), or at the end of filling a new file system ([`Groups::store`]).
+//!
+//! Lock: a group's is a leaf but for the buffers it changes; never two at once.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use uext4_buffer_cache::Buffer;
+use uext4_mballoc::GroupBitmaps;
+use uext4_ondisk::group_desc::{
+    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
+};
+use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
+
+use crate::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
+use crate::bits::{all_are, get, next_zero, pad, set_range};
+use crate::edit::Edit;
+use crate::error::{Error, Result};
+use crate::ialloc::{Counts, FlexStats, GroupCounts, Parent};
+use crate::owner::Kind;
+use crate::owner::Owner;
+use crate::sbi::Sbi;
+
+/// An inode just taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewIno {
+    pub(crate) ino: Ino,
+    pub(crate) group: GroupNr,
+    /// Its block of the inode table.
+    pub(crate) block: Pblk,
+}
+
+/// What a group's lock guards.
+#[derive(Debug)]
+struct Slot {
+    desc: GroupDesc,
+    /// All inodes of the group before this index are in use.
+    next_inode: u32,
+    /// The checksum in `desc` is not that of the bitmap any more.
+    blocks_changed: bool,
+    inodes_changed: bool,
+    /// In the list of groups whose descriptor must be stored.
+    listed: bool,
+}
+
+/// A group's counts, or a flex group's, for reading without a lock.
+#[derive(Debug, Default)]
+struct Tally {
+    free_inodes: AtomicU64,
+    free_blocks: AtomicU64,
+    used_dirs: AtomicU64,
+}
+
+impl Tally {
+    fn stats(&self) -> FlexStats {
+        FlexStats {
+            free_inodes: self.free_inodes.load(Relaxed),
+            free_blocks: self.free_blocks.load(Relaxed),
+            used_dirs: self.used_dirs.load(Relaxed),
+        }
+    }
+
+    fn add(&self, desc: &GroupDesc) {
+        self.free_inodes.fetch_add(desc.free_inodes.into(), Relaxed);
+        self.free_blocks
+            .fetch_add(desc.free_clusters.into(), Relaxed);
+        self.used_dirs.fetch_add(desc.used_dirs.into(), Relaxed);
+    }
+}
+
+/// All groups of the file system.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    slots: Box<[Mutex<Slot>]>,
+    tallies: Box<[Tally]>,
+    flex: Box<[Tally]>,
+    total: Tally,
+    changed: Mutex<Vec<GroupNr>>,
+    /// Group that the last new directory of a directory got, by a hash of the parent's number: only
+    /// a hint.
+    log_groups_per_flex: u8,
+    geometry_groups: u32,
+    last_dirs: Box<[AtomicU32]>,
+}
+
+/// Hints kept where new directories went.
+const LAST_DIRS: usize = 64;
+
+impl Groups {
+    /// Reads all descriptors.
+    ///
+    /// # Errors
+    /// Damage of the descriptors, device errors.
+    pub(crate) fn open(sbi: &Sbi) -> Result<Self> {
+        let geometry = sbi.geometry();
+        let count = geometry.groups_count.get();
+        let per_flex = 1usize
+            .checked_shl(geometry.log_groups_per_flex.into())
+            .unwrap_or(usize::MAX);
+        let mut slots = Vec::with_capacity(count as usize);
+        let tallies: Box<[Tally]> = (0..count).map(|_| Tally::default()).collect();
+        let flex: Box<[Tally]> = (0..(count as usize).div_ceil(per_flex))
+            .map(|_| Tally::default())
+            .collect();
+        let total = Tally::default();
+        for (group, tally) in (0..count).map(GroupNr).zip(&tallies) {
+            let desc = sbi.group_desc(group)?;
+            check_places(geometry, group, &desc)?;
+            for to in [tally, &flex[group.0 as usize / per_flex], &total] {
+                to.add(&desc);
+            }
+            slots.push(Mutex::new(Slot {
+                desc,
+                next_inode: 0,
+                blocks_changed: false,
+                inodes_changed: false,
+                listed: false,
+            }));
+        }
+        Ok(Self {
+            slots: slots.into_boxed_slice(),
+            tallies,
+            flex,
+            total,
+            changed: Mutex::default(),
+            log_groups_per_flex: geometry.log_groups_per_flex,
+            geometry_groups: count,
+            last_dirs: (0..LAST_DIRS).map(|_| AtomicU32::new(u32::MAX)).collect(),
+        })
+    }
+
+    /// Free inodes, free blocks and directories of all groups.
+    pub(crate) fn total(&self) -> FlexStats {
+        self.total.stats()
+    }
+
+    /// A group's descriptor as it is now. `None` past the last group.
+    pub(crate) fn desc(&self, group: GroupNr) -> Option<GroupDesc> {
+        Some(self.slots.get(group.0 as usize)?.lock().desc)
+    }
+
+    fn flex_of(&self, group: GroupNr) -> &Tally {
+        let flex = group
+            .0
+            .checked_shr(self.log_groups_per_flex.into())
+            .unwrap_or(0);
+        &self.flex[flex as usize]
+    }
+
+    /// The group's tallies on all levels.
+    fn tallies(&self, group: GroupNr) -> [&Tally; 3] {
+        [
+            &self.tallies[group.0 as usize],
+            self.flex_of(group),
+            &self.total,
+        ]
+    }
+
+    /// Notes that a descriptor must be stored.
+    fn list(&self, group: GroupNr, slot: &mut Slot) {
+        if !slot.listed {
+            slot.listed = true;
+            self.changed.lock().push(group);
+        }
+    }
+
+    /// Takes an inode for a directory (with a hash of its name) or for anything else.
+    ///
+    /// # Errors
+    /// [`Error::NoInodes`], damage of the bitmap, device errors.
+    pub(crate) fn take_inode(
+        &self,
+        sbi: &Sbi,
+        edit: &impl Edit,
+        parent: Parent,
+        directory: Option<u32>,
+    ) -> Result<NewIno> {
+        let geometry = sbi.geometry();
+        let count = geometry.inodes_count;
+        // Somebody may take the last inode of a group between the choice and its lock.
+        for _ in 0..=self.geometry_groups {
+            let counts: &dyn Counts = self;
+            let group = match directory {
+                Some(hash) => counts.for_directory(geometry, parent, hash),
+                None => counts.for_other(geometry, parent),
+            };
+            let group = group.ok_or(Error::NoInodes { count })?;
+            if let Some(new) = self.take_inode_in(sbi, edit, group, directory.is_some())? {
+                return Ok(new);
+            }
+        }
+        Err(Error::NoInodes { count })
+    }
+
+    /// Takes the first free inode of a group; `None` if there is none any more.
+    fn take_inode_in(
+        &self,
+        sbi: &Sbi,
+        edit: &impl Edit,
+        group: GroupNr,
+        directory: bool,
+    ) -> Result<Option<NewIno>> {
+        let geometry = sbi.geometry();
+        let per_group = geometry.inodes_per_group.get();
+        let per_block = (geometry.block_size.bytes() / u32::from(geometry.inode_size)).max(1);
+        let slot = &mut *self.slots[group.0 as usize].lock();
+        if slot.desc.free_inodes == 0 {
+            return Ok(None);
+        }
+        let bitmap = inode_bitmap(sbi, edit, group, slot)?;
+        let reserved = if group.0 == 0 {
+            geometry.first_ino - 1
+        } else {
+            0
+        };
+        let from = slot.next_inode.max(reserved);
+        let taken = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
+            let index = next_zero(bytes, from, per_group)?;
+            let first = index - index % per_block;
+            let fresh = (first..(first + per_block).min(per_group)).all(|i| !get(bytes, i));
+            set_range(bytes, index, 1, true);
+            Some((index, fresh))
+        });
+        slot.inodes_changed = true;
+        self.list(group, slot);
+        let desc = &mut slot.desc;
+        let Some((index, fresh_block)) = taken else {
+            return Err(Error::Corrupt(Damage::BitmapCount {
+                group,
+                what: "inode bitmap",
+                bitmap: 0,
+                descriptor: desc.free_inodes,
+            }));
+        };
+        slot.next_inode = index + 1;
+        desc.free_inodes -= 1;
+        desc.used_dirs += u32::from(directory);
+        for tally in self.tallies(group) {
+            tally.free_inodes.fetch_sub(1, Relaxed);
+            tally.used_dirs.fetch_add(directory.into(), Relaxed);
+        }
+        if geometry.desc_checksum != DescChecksum::None {
+            desc.itable_unused = desc.itable_unused.min(per_group - (index + 1));
+        }
+        let offset = u64::from(index) * u64::from(geometry.inode_size);
+        let block = Pblk(desc.inode_table.0 + (offset >> geometry.block_size.log2()));
+        if fresh_block {
+            // Under the lock: the next inode of this block may be taken, and written, at once.
+            let buffer = edit.fresh(block);
+            edit.change(&buffer, Owner::of(Kind::InodeTable), |_| ());
+        }
+        Ok(Some(NewIno {
+            ino: Ino(group.0 * per_group + index + 1),
+            group,
+            block,
+        }))
+    }
+
+    /// Gives an inode back.
+    ///
+    /// # Errors
+    /// [`Damage::InodeNumber`], [`Damage::InodeField`] if it is free already; damage of the bitmap,
+    /// device errors.
+    pub(crate) fn free_inode(
+        &self,
+        sbi: &Sbi,
+        edit: &impl Edit,
+        ino: Ino,
+        directory: bool,
+    ) -> Result<()> {
+        let geometry = sbi.geometry();
+        let (group, index) = geometry.inode_group(ino).ok_or(Damage::InodeNumber {
+            what: "inode to be freed",
+            ino,
+            inodes_count: geometry.inodes_count,
+        })?;
+        let slot = &mut *self.slots[group.0 as usize].lock();
+        let bitmap = inode_bitmap(sbi, edit, group, slot)?;
+        let was_used = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
+            let used = get(bytes, index);
+            set_range(bytes, index, 1, false);
+            used
+        });
+        if !was_used {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino,
+                field: "bitmap",
+                value: 0,
+                why: "the inode is free already",
+            }));
+        }
+        slot.inodes_changed = true;
+        self.list(group, slot);
+        slot.next_inode = slot.next_inode.min(index);
+        slot.desc.free_inodes += 1;
+        slot.desc.used_dirs = slot.desc.used_dirs.saturating_sub(directory.into());
+        for tally in self.tallies(group) {
+            tally.free_inodes.fetch_add(1, Relaxed);
+            tally.used_dirs.fetch_sub(directory.into(), Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The groups as the allocator sees them, changed through `edit`.
+    pub(crate) fn bitmaps<'a, E: Edit>(&'a self, sbi: &'a Sbi, edit: &'a E) -> Bitmaps<'a, E> {
+        Bitmaps {
+            groups: self,
+            sbi,
+            edit,
+        }
+    }
+
+    fn mark(
+        &self,
+        sbi: &Sbi,
+        edit: &impl Edit,
+        group: GroupNr,
+        (start, len): (u32, u32),
+        used: bool,
+    ) -> Result<()> {
+        let slot = &mut *self.slots[group.0 as usize].lock();
+        let desc = &mut slot.desc;
+        let owner = Owner::of(Kind::Bitmap);
+        let buffer = if is_uninit(sbi, desc, BG_BLOCK_UNINIT) {
+            let fresh = fresh_block_bitmap(sbi, group, desc);
+            let buffer = edit.fresh(desc.block_bitmap);
+            edit.change(&buffer, owner, |bytes| bytes.copy_from_slice(&fresh));
+            desc.flags &= !BG_BLOCK_UNINIT;
+            buffer
+        } else {
+            block_bitmap(sbi, group, desc, slot.blocks_changed)?
+        };
+        let agrees = edit.change(&buffer, owner, |bytes| {
+            let agrees = all_are(bytes, start, len, !used);
+            if agrees {
+                set_range(bytes, start, len, used);
+            }
+            agrees
+        });
+        let room = if used { desc.free_clusters } else { u32::MAX };
+        if !agrees || len > room {
+            return Err(Error::Corrupt(Damage::BitmapCount {
+                group,
+                what: "block bitmap",
+                bitmap: len,
+                descriptor: desc.free_clusters,
+            }));
+        }
+        if used {
+            desc.free_clusters -= len;
+        } else {
+            desc.free_clusters += len;
+        }
+        for tally in self.tallies(group) {
+            if used {
+                tally.free_blocks.fetch_sub(len.into(), Relaxed);
+            } else {
+                tally.free_blocks.fetch_add(len.into(), Relaxed);
+            }
+        }
+        slot.blocks_changed = true;
+        self.list(group, slot);
+        Ok(())
+    }
+
+    /// Sums the bitmaps of the groups that changed, and stores their descriptors through `edit`.
+    /// Tells whether there were any.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(crate) fn seal(&self, sbi: &Sbi, edit: &impl Edit) -> Result<bool> {
+        let geometry = sbi.geometry();
+        let mut changed = std::mem::take(&mut *self.changed.lock());
+        changed.sort_unstable();
+        let (len, per_block) = (usize::from(geometry.desc_size), geometry.descs_per_block());
+        for groups in changed.chunk_by(|a, b| a.0 / per_block == b.0 / per_block) {
+            let block = geometry.gdt_block(groups[0].0 / per_block);
+            let owner = Owner::of(Kind::GroupDesc);
+            let buffer = sbi.bread("group descriptors", block, owner.tag(), |_| Ok(()))?;
+            for &group in groups {
+                let slot = &mut *self.slots[group.0 as usize].lock();
+                slot.listed = false;
+                sum_bitmaps(sbi, slot)?;
+                edit.change(&buffer, owner, |bytes| {
+                    let at = (group.0 % per_block) as usize * len;
+                    if let Some(bytes) = bytes.get_mut(at..at + len) {
+                        slot.desc.store(bytes, group, geometry.desc_checksum);
+                    }
+                });
+            }
+        }
+        Ok(!changed.is_empty())
+    }
+
+    /// Stores all descriptors through `edit`, backups included.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(crate) fn store(&self, sbi: &Sbi, edit: &impl Edit) -> Result<()> {
+        self.seal(sbi, edit)?;
+        let geometry = sbi.geometry();
+        let owner = Owner::of(Kind::GroupDesc);
+        let blocks = geometry
+            .groups_count
+            .get()
+            .div_ceil(geometry.descs_per_block());
+        for index in 0..blocks {
+            let primary = geometry.gdt_block(index);
+            let buffer = sbi.bread("group descriptors", primary, owner.tag(), |_| Ok(()))?;
+            // Written even if no group of it changed: it is as new as the rest.
+            edit.change(&buffer, owner, |_| ());
+            let content = buffer.data();
+            for backup in geometry.gdt_backups(index) {
+                let buffer = edit.fresh(backup);
+                edit.change(&buffer, owner, |bytes| bytes.copy_from_slice(&content));
+            }
+        }
+        Ok(())
+    }
+
+    /// Group that the last directory made in `parent` got, as far as it is known.
+    pub(crate) fn last_dir(&self, parent: Ino) -> Option<GroupNr> {
+        let group = self.last_dirs[parent.0 as usize % LAST_DIRS].load(Relaxed);
+        (group < self.geometry_groups).then_some(GroupNr(group))
+    }
+
+    /// Remembers where a directory made in `parent` went.
+    pub(crate) fn set_last_dir(&self, parent: Ino, group: GroupNr) {
+        self.last_dirs[parent.0 as usize % LAST_DIRS].store(group.0, Relaxed);
+    }
+}
+
+impl Counts for Groups {
+    fn groups(&self) -> u32 {
+        self.geometry_groups
+    }
+
+    fn group(&self, group: GroupNr) -> GroupCounts {
+        let stats = self.tallies[group.0 as usize].stats();
+        GroupCounts {
+            free_inodes: stats.free_inodes as u32,
+            free_blocks: stats.free_blocks as u32,
+        }
+    }
+
+    fn flexes(&self) -> usize {
+        self.flex.len()
+    }
+
+    fn flex(&self, flex: usize) -> FlexStats {
+        self.flex[flex].stats()
+    }
+
+    fn total(&self) -> FlexStats {
+        self.total.stats()
+    }
+}
+
+/// The group's inode bitmap, made if there is none yet.
+fn inode_bitmap(sbi: &Sbi, edit: &impl Edit, group: GroupNr, slot: &mut Slot) -> Result<Buffer> {
+    let inodes = sbi.geometry().inodes_per_group.get();
+    let desc = &mut slot.desc;
+    if is_uninit(sbi, desc, BG_INODE_UNINIT) {
+        desc.flags &= !BG_INODE_UNINIT;
+        slot.inodes_changed = true;
+        let buffer = edit.fresh(desc.inode_bitmap);
+        edit.change(&buffer, Owner::of(Kind::Bitmap), |bytes| pad(bytes, inodes));
+        return Ok(buffer);
+    }
+    let stored = (!slot.inodes_changed).then_some(desc.inode_bitmap_csum);
+    read_bitmap(
+        sbi,
+        ("inode bitmap", group),
+        desc.inode_bitmap,
+        (inodes, stored),
+    )
+}
+
+/// The group's block bitmap, which must be initialised; `changed`: not as it was read.
+fn block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc, changed: bool) -> Result<Buffer> {
+    let blocks = sbi.geometry().clusters_per_group.get();
+    let stored = (!changed).then_some(desc.block_bitmap_csum);
+    read_bitmap(
+        sbi,
+        ("block bitmap", group),
+        desc.block_bitmap,
+        (blocks, stored),
+    )
+}
+
+/// Puts the checksums of changed bitmaps into the descriptor.
+fn sum_bitmaps(sbi: &Sbi, slot: &mut Slot) -> Result<()> {
+    let geometry = sbi.geometry();
+    let desc_size = usize::from(geometry.desc_size);
+    let sum = |block: Pblk, bits: u32| -> Result<u32> {
+        let Some(seed) = geometry.csum_seed else {
+            return Ok(0);
+        };
+        let buffer = sbi.bread("bitmap", block, Owner::of(Kind::Bitmap).tag(), |_| Ok(()))?;
+        let data = buffer.data();
+        let summed = data.get(..(bits / 8) as usize).unwrap_or(&data);
+        Ok(bitmap_checksum(seed, summed, desc_size))
+    };
+    let desc = &mut slot.desc;
+    if slot.blocks_changed {
+        desc.block_bitmap_csum = sum(desc.block_bitmap, geometry.clusters_per_group.get())?;
+    }
+    if slot.inodes_changed {
+        desc.inode_bitmap_csum = sum(desc.inode_bitmap, geometry.inodes_per_group.get())?;
+    }
+    (slot.blocks_changed, slot.inodes_changed) = (false, false);
+    Ok(())
+}
+
+/// The groups as the block allocator sees them.
+pub(crate) struct Bitmaps<'a, E> {
+    groups: &'a Groups,
+    sbi: &'a Sbi,
+    edit: &'a E,
+}
+
+impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
+    type Error = Error;
+
+    fn free_blocks(&self, group: GroupNr) -> Result<u32> {
+        Ok(self.groups.slots[group.0 as usize]
+            .lock()
+            .desc
+            .free_clusters)
+    }
+
+    fn read_bitmap(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<()> {
+        let (desc, changed) = {
+            let slot = self.groups.slots[group.0 as usize].lock();
+            (slot.desc, slot.blocks_changed)
+        };
+        let mut copy = |data: &[u8]| {
+            let len = bitmap.len().min(data.len());
+            bitmap[..len].copy_from_slice(&data[..len]);
+        };
+        if is_uninit(self.sbi, &desc, BG_BLOCK_UNINIT) {
+            copy(&fresh_block_bitmap(self.sbi, group, &desc));
+        } else {
+            copy(&block_bitmap(self.sbi, group, &desc, changed)?.data());
+        }
+        Ok(())
+    }
+
+    fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
+        self.groups
+            .mark(self.sbi, self.edit, group, (start, len), true)
+    }
+
+    fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
+        self.groups
+            .mark(self.sbi, self.edit, group, (start, len), false)
+    }
+}
+
+/// Everything a descriptor points to must lie in the file system.
+fn check_places(geometry: &Geometry, group: GroupNr, desc: &GroupDesc) -> Result<()> {
+    let table_blocks = u64::from(geometry.itable_blocks());
+    for (what, block, len) in [
+        ("block bitmap", desc.block_bitmap, 1),
+        ("inode bitmap", desc.inode_bitmap, 1),
+        ("inode table", desc.inode_table, table_blocks),
+    ] {
+        if !geometry.contains(block, len) {
+            return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
+        }
+    }
+    if desc.free_inodes > geometry.inodes_per_group.get()
+        || desc.free_clusters > geometry.blocks_in_group(group)
+    {
+        return Err(Error::Corrupt(Damage::BitmapCount {
+            group,
+            what: "group descriptor",
+            bitmap: geometry.blocks_in_group(group),
+            descriptor: desc.free_clusters.max(desc.free_inodes),
+        }));
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! An operation's right to change metadata, and what it may do with it.
+//!
+//! An operation first finds out whether it will succeed, starts a handle with as many credits as it
+//! may change blocks, and then changes. An error half-way, other than a lack of space that left
+//! nothing changed, must go through [`Handle::failed`]: it ends all writing, so that the half-done
+//! transaction never becomes durable.
+
+use uext4_buffer_cache::Buffer;
+use uext4_jbd2::Tid;
+use uext4_mballoc::{Request, Run};
+use uext4_ondisk::{Ino, Pblk};
+
+use crate::edit::Edit;
+use crate::error::Result;
+use crate::groups::NewIno;
+use crate::ialloc::Parent;
+use crate::lock_order::{Held, Rank};
+use crate::owner::Owner;
+use crate::rw::Rw;
+use crate::sbi::Sbi;
+
+/// A journal handle of a mounted file system. Locks below it only: see `docs/locking.md`.
+#[derive(Debug)]
+pub(crate) struct Handle<'a> {
+    sbi: &'a Sbi,
+    rw: &'a Rw,
+    journal: uext4_jbd2::Handle<'a>,
+    _held: Held,
+}
+
+impl Sbi {
+    /// Starts a handle for changing up to `credits` blocks. The thread must hold no other.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the file system was opened for reading or an error ended all writing,
+    /// errors of a commit that had to make room.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        let rw = self.writable()?;
+        let _held = Held::new(Rank::Handle);
+        let journal = rw.journal.start(credits, self)?;
+        Ok(Handle {
+            sbi: self,
+            rw,
+            journal,
+            _held,
+        })
+    }
+}
+
+impl<'a> Handle<'a> {
+    /// The file system.
+    pub(crate) fn sbi(&self) -> &'a Sbi {
+        self.sbi
+    }
+
+    /// Its state for writing.
+    pub(crate) fn rw(&self) -> &'a Rw {
+        self.rw
+    }
+
+    /// The transaction: commit it to make the changes durable.
+    pub(crate) fn tid(&self) -> Tid {
+        self.journal.tid()
+    }
+
+    /// Asks for more credits; false if the transaction has none left.
+    pub(crate) fn extend(&self, more: u32) -> bool {
+        self.journal.extend(more)
+    }
+
+    /// Credits not used yet.
+    pub(crate) fn credits(&self) -> u32 {
+        self.journal.credits()
+    }
+
+    /// Ends all writing if `result` is an error: the transaction is half-done.
+    ///
+    /// # Errors
+    /// That of `result`.
+    pub(crate) fn failed<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.rw.journal.abort(error))
+    }
+
+    /// Takes one block for metadata, near `goal`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], damage of a bitmap, device errors.
+    pub(crate) fn take_block(&self, goal: Pblk) -> Result<Pblk> {
+        let request = Request {
+            goal,
+            len: 1,
+            min_len: 1,
+            next_fit: false,
+        };
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        Ok(self.rw.allocator.allocate(&bitmaps, &request)?.start)
+    }
+
+    /// Marks a run used that was taken from the allocator before.
+    ///
+    /// # Errors
+    /// Damage of a bitmap, device errors; the run is given back then.
+    pub(crate) fn mark(&self, run: Run) -> Result<()> {
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        Ok(self.rw.allocator.mark(&bitmaps, run)?)
+    }
+
+    /// Frees blocks of data, wherever they lie. They are used again only after the commit.
+    ///
+    /// # Errors
+    /// Damage if they are not in use, device errors.
+    pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
+        let geometry = self.sbi.geometry();
+        self.sbi.check_range("blocks to be freed", start, len)?;
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        let (mut at, end) = (start.0, start.0 + len);
+        while at < end {
+            let Some((group, offset)) = geometry.group_of(Pblk(at)) else {
+                // Before the first group: `check_range` has refused that.
+                break;
+            };
+            let room = geometry
+                .blocks_in_group(group)
+                .saturating_sub(offset)
+                .max(1);
+            let run = Run {
+                start: Pblk(at),
+                // OK to truncate: at most `room`.
+                len: (end - at).min(room.into()) as u32,
+            };
+            self.rw.allocator.clear(&bitmaps, run)?;
+            self.rw.hold_freed(self.tid(), run);
+            at += u64::from(run.len);
+        }
+        Ok(())
+    }
+
+    /// Frees a block of metadata: what the journal knows of it is revoked.
+    ///
+    /// # Errors
+    /// As [`Handle::free_blocks`].
+    pub(crate) fn free_metadata(&self, block: Pblk) -> Result<()> {
+        self.free_blocks(block, 1)?;
+        self.journal.revoke(block);
+        Ok(())
+    }
+
+    /// Takes an inode, for a directory (with a hash of its name) or anything else.
+    ///
+    /// # Errors
+    /// [`Error::NoInodes`], damage of a bitmap, device errors.
+    pub(crate) fn take_inode(&self, parent: Parent, directory: Option<u32>) -> Result<NewIno> {
+        self.rw.groups.take_inode(self.sbi, self, parent, directory)
+    }
+
+    /// Makes an inode an orphan, unless it is one.
+    ///
+    /// # Errors
+    /// Damage, device errors.
+    pub(crate) fn add_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
+        self.rw.orphans.add(self.sbi, self, ino, generation)
+    }
+
+    /// Makes an inode no orphan, if it is one.
+    ///
+    /// # Errors
+    /// Damage, device errors.
+    pub(crate) fn remove_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
+        self.rw.orphans.remove(self.sbi, self, ino, generation)
+    }
+
+    /// Gives an inode back.
+    ///
+    /// # Errors
+    /// Damage of the bitmap, device errors.
+    pub(crate) fn free_inode(&self, ino: Ino, directory: bool) -> Result<()> {
+        self.rw.groups.free_inode(self.sbi, self, ino, directory)
+    }
+}
+
+impl Edit for Handle<'_> {
+    fn change<R>(&self, buffer: &Buffer, owner: Owner, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.journal.modify(buffer, owner.tag(), owner.seal(), f)
+    }
+
+    fn fresh(&self, block: Pblk) -> Buffer {
+        self.sbi.cache().getblk_new(block)
+    }
+
+    fn set_last_orphan(&self, ino: Ino) {
+        self.rw
+            .change_superblock(|superblock| superblock.s_last_orphan = ino.0.into());
+    }
+}

@@ -1,0 +1,463 @@
+//! Changes of direct, indirect, double and triple indirect blocks: mapping and unmapping.
+//!
+//! What is mapped goes into one table after another, each changed once. Unmapping goes through the
+//! tables backwards, looks only at those that exist, and frees those that become empty.
+
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::inode::NDIR_BLOCKS;
+use uext4_ondisk::{Lblk, Pblk};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+use crate::edit::Edit;
+use crate::error::{Error, Result};
+use crate::file_blocks::{
+    Progress, add_blocks, afford, check_countable, credits_anywhere, free_data, free_map_block,
+    groups_of_run, range_end, take_map_blocks,
+};
+use crate::handle::Handle;
+use crate::indirect::{numbers, read_table};
+use crate::inode::Inode;
+use crate::owner::{Kind, Owner, tag};
+use crate::sbi::Sbi;
+
+/// Levels of the deepest tree.
+const LEVELS: usize = 3;
+
+/// How far the trees of one block size reach.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// Binary logarithm of the numbers in a block.
+    log: u32,
+}
+
+/// Part of a run of logical blocks that stands in one block of numbers, or in the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    /// Levels of the tree that it is in; 0 for the numbers in the inode.
+    tree: usize,
+    /// Data block of the tree that it begins with.
+    place: u64,
+    len: u64,
+}
+
+impl Reach {
+    fn new(sbi: &Sbi) -> Self {
+        Self {
+            log: sbi.geometry().block_size.log2() - 2,
+        }
+    }
+
+    /// Data blocks below one number in a block of `level`, which is 1 if they are data themselves.
+    fn below(self, level: usize) -> u64 {
+        1 << (self.log * (level as u32 - 1))
+    }
+
+    /// First logical block of the tree of `levels` levels.
+    fn first(self, levels: usize) -> u64 {
+        let direct = NDIR_BLOCKS as u64;
+        match levels {
+            0 => 0,
+            _ => direct + (1..levels).map(|l| self.below(l + 1)).sum::<u64>(),
+        }
+    }
+
+    /// Data blocks of the tree of `levels` levels.
+    fn size(self, levels: usize) -> u64 {
+        match levels {
+            0 => NDIR_BLOCKS as u64,
+            _ => self.below(levels + 1),
+        }
+    }
+
+    /// Where a block stands, and as many of the `len` from it on as stand there too. None if it is
+    /// out of reach.
+    fn segment(self, lblk: u64, len: u64) -> Option<Segment> {
+        let tree = (0..=LEVELS).find(|&t| lblk < self.first(t) + self.size(t))?;
+        let place = lblk - self.first(tree);
+        let table = self.size(tree.min(1));
+        let room = table - place % table;
+        Some(Segment {
+            tree,
+            place,
+            len: len.min(room),
+        })
+    }
+
+    /// Which number of a table of `level` leads to a place.
+    fn index(self, place: u64, level: usize) -> usize {
+        // OK to truncate: less than the numbers in a block.
+        ((place >> (self.log * (level as u32 - 1))) & ((1 << self.log) - 1)) as usize
+    }
+}
+
+fn owner() -> Owner {
+    Owner::of(Kind::Indirect)
+}
+
+fn number_at(bytes: &[u8], index: usize) -> u32 {
+    numbers(bytes).get(index).map_or(0, |n| n.get())
+}
+
+/// Sets numbers to what `number` gives for 0, 1 and so on.
+fn put(bytes: &mut [u8], first: usize, count: usize, number: impl Fn(u64) -> u32) {
+    let Ok(all) = <[U32]>::mut_from_bytes(bytes) else {
+        return;
+    };
+    let places = all.iter_mut().skip(first).take(count);
+    for (i, place) in places.enumerate() {
+        *place = number(i as u64).into();
+    }
+}
+
+fn change_table(
+    handle: &Handle<'_>,
+    table: u32,
+    (first, count): (usize, usize),
+    number: impl Fn(u64) -> u32,
+) -> Result<()> {
+    let what = "indirect block";
+    let block = Pblk(table.into());
+    let buffer = handle
+        .sbi()
+        .bread(what, block, tag(Kind::Indirect), |_| Ok(()))?;
+    handle.change(&buffer, owner(), |bytes| put(bytes, first, count, number));
+    Ok(())
+}
+
+/// Blocks of numbers that `len` data blocks in a row may need.
+fn tables_max(sbi: &Sbi, len: u32) -> u32 {
+    let log = Reach::new(sbi).log;
+    // Of each level those that are full, and two at the ends; and one more at each seam of trees.
+    (1..=LEVELS as u32)
+        .map(|level| (len >> (log * level).min(31)).saturating_add(2))
+        .fold(LEVELS as u32, u32::saturating_add)
+        .min(len.saturating_mul(LEVELS as u32))
+}
+
+/// Most credits of mapping `len` blocks.
+pub(crate) fn credits_insert(sbi: &Sbi, len: u32) -> u32 {
+    let tables = tables_max(sbi, len);
+    tables.saturating_add(credits_anywhere(sbi, tables))
+}
+
+/// Credits that let [`remove`] make some progress: tables of each level changed or freed, and data in
+/// two groups.
+pub(crate) fn credits_step(sbi: &Sbi) -> u32 {
+    credits_unwind(sbi, 2)
+}
+
+fn credits_unwind(sbi: &Sbi, groups: u32) -> u32 {
+    let levels = LEVELS as u32;
+    levels + credits_anywhere(sbi, groups.saturating_add(levels))
+}
+
+/// Maps blocks that are not mapped yet.
+///
+/// # Errors
+/// As `map_change::insert`.
+pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> Result<()> {
+    let sbi = handle.sbi();
+    let len = u64::from(extent.len);
+    sbi.check_range("extent", extent.pblk, len)?;
+    if len == 0 {
+        return Err(Error::Invalid {
+            what: "length of an extent",
+        });
+    }
+    if extent.pblk.0 + len > 1 << 32 {
+        return Err(Error::FileTooBig);
+    }
+    check_countable(sbi, inode, len)?;
+    let reach = Reach::new(sbi);
+    let missing = plan(sbi, inode, reach, extent)?;
+    let mut spare = take_map_blocks(handle, inode, extent.pblk, missing)?;
+    if let Some(far) = spare.iter().find(|block| block.0 > u32::MAX.into()) {
+        let free = handle.rw().allocator.free_blocks();
+        let error = Error::NoSpace {
+            needed: far.0,
+            free,
+        };
+        for block in spare {
+            free_map_block(handle, inode, block)?;
+        }
+        return Err(error);
+    }
+    spare.reverse();
+    let mut done = 0;
+    while done < len {
+        let lblk = u64::from(extent.lblk.0) + done;
+        let segment = reach.segment(lblk, len - done).ok_or(Error::FileTooBig)?;
+        let pblk = extent.pblk.0 + done;
+        // OK to truncate: 32 bits, as was checked.
+        put_segment(handle, inode, reach, segment, pblk as u32, &mut spare)?;
+        done += segment.len;
+    }
+    add_blocks(sbi, inode, len);
+    Ok(())
+}
+
+/// Makes sure that nothing is mapped where the extent goes, and counts the tables that it lacks.
+fn plan(sbi: &Sbi, inode: &Inode, reach: Reach, extent: Extent) -> Result<usize> {
+    let mapped = |numbers: &[U32], first: usize, count: usize| {
+        let mut places = numbers.iter().skip(first).take(count);
+        places.any(|n| n.get() != 0)
+    };
+    let taken = Error::Invalid {
+        what: "blocks to be mapped are mapped already",
+    };
+    let len = u64::from(extent.len);
+    let mut missing = 0;
+    // The last one counted on each level.
+    let mut last = [None; LEVELS];
+    let mut done = 0;
+    while done < len {
+        let lblk = u64::from(extent.lblk.0) + done;
+        let segment = reach.segment(lblk, len - done).ok_or(Error::FileTooBig)?;
+        done += segment.len;
+        let count = segment.len as usize;
+        if segment.tree == 0 {
+            if mapped(numbers(&inode.i_block), segment.place as usize, count) {
+                return Err(taken);
+            }
+            continue;
+        }
+        let mut table = number_at(&inode.i_block, NDIR_BLOCKS + segment.tree - 1);
+        for level in (1..=segment.tree).rev() {
+            if table == 0 {
+                let is = Some((segment.tree, segment.place / reach.below(level + 1)));
+                missing += usize::from(last[level - 1] != is);
+                last[level - 1] = is;
+                continue;
+            }
+            let data = read_table(sbi, Pblk(table.into()))?;
+            let index = reach.index(segment.place, level);
+            if level == 1 && mapped(numbers(&data), index, count) {
+                return Err(taken);
+            }
+            table = number_at(&data, index);
+        }
+    }
+    Ok(missing)
+}
+
+/// Writes the numbers of one segment, with the tables on the way to it.
+fn put_segment(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    reach: Reach,
+    segment: Segment,
+    pblk: u32,
+    spare: &mut Vec<Pblk>,
+) -> Result<()> {
+    let count = segment.len as usize;
+    let number = |i: u64| pblk.saturating_add(i as u32);
+    if segment.tree == 0 {
+        put(&mut inode.i_block, segment.place as usize, count, number);
+        return Ok(());
+    }
+    // None: the number stands in the inode.
+    let mut parent = None;
+    let mut index = NDIR_BLOCKS + segment.tree - 1;
+    let mut table = number_at(&inode.i_block, index);
+    for level in (1..=segment.tree).rev() {
+        if table == 0 {
+            let block = spare.pop().ok_or(Error::FileTooBig)?;
+            handle.change(&handle.fresh(block), owner(), |_| ());
+            // OK to truncate: `insert` has made sure that they fit.
+            table = block.0 as u32;
+            match parent {
+                None => put(&mut inode.i_block, index, 1, |_| table),
+                Some(parent) => change_table(handle, parent, (index, 1), |_| table)?,
+            }
+        }
+        (parent, index) = (Some(table), reach.index(segment.place, level));
+        if level > 1 {
+            let data = read_table(handle.sbi(), Pblk(table.into()))?;
+            table = number_at(&data, index);
+        }
+    }
+    change_table(handle, table, (index, count), number)
+}
+
+/// Unmaps and frees `len` blocks from `lblk` on, the last ones first.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn remove(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    lblk: Lblk,
+    len: u32,
+) -> Result<Progress> {
+    let from = u64::from(lblk.0);
+    let until = range_end(lblk, len);
+    let mut clear = Clear {
+        handle,
+        reach: Reach::new(handle.sbi()),
+        stopped: None,
+    };
+    for tree in (0..=LEVELS).rev() {
+        let first = clear.reach.first(tree);
+        let size = clear.reach.size(tree);
+        let range = (
+            from.saturating_sub(first).min(size),
+            until.saturating_sub(first).min(size),
+        );
+        if range.0 < range.1 {
+            clear.tree(inode, tree, range)?;
+        }
+        if let Some(at) = clear.stopped {
+            return Ok(Progress::rest(from, first + at));
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// Unmapping of part of one tree.
+struct Clear<'a, 'h> {
+    handle: &'a Handle<'h>,
+    reach: Reach,
+    /// Place in the tree where the credits ran out: everything from there on is unmapped.
+    stopped: Option<u64>,
+}
+
+impl Clear<'_, '_> {
+    /// Unmaps places of one tree, and drops the tree if it is empty then.
+    fn tree(&mut self, inode: &mut Inode, tree: usize, range: (u64, u64)) -> Result<()> {
+        if tree == 0 {
+            let root = inode.i_block;
+            let kept = self.data(inode, &numbers(&root)[..NDIR_BLOCKS], 0, range)?;
+            let (first, past) = (kept as usize, range.1 as usize);
+            put(&mut inode.i_block, first, past.saturating_sub(first), |_| 0);
+            return Ok(());
+        }
+        let index = NDIR_BLOCKS + tree - 1;
+        let table = number_at(&inode.i_block, index);
+        if table != 0 && self.table(inode, table, (tree, 0), range)? {
+            free_map_block(self.handle, inode, Pblk(table.into()))?;
+            put(&mut inode.i_block, index, 1, |_| 0);
+        }
+        Ok(())
+    }
+
+    /// Unmaps places below a table whose first place is `base`; tells whether it is empty then. The
+    /// table of an empty one is not changed.
+    fn table(
+        &mut self,
+        inode: &mut Inode,
+        table: u32,
+        (level, base): (usize, u64),
+        range: (u64, u64),
+    ) -> Result<bool> {
+        let data = read_table(self.handle.sbi(), Pblk(table.into()))?;
+        let numbers = numbers(&data);
+        let below = self.reach.below(level);
+        let from = range.0.saturating_sub(base);
+        let until = range.1.saturating_sub(base).min(below << self.reach.log);
+        // Numbers that are cleared, and those of them that are not 0.
+        let (first, past, cleared) = if level == 1 {
+            let kept = self.data(inode, numbers, base, (base + from, base + until))?;
+            let (first, past) = ((kept - base) as usize, until as usize);
+            (first, past, numbers.get(first..past).is_some_and(has_any))
+        } else {
+            let indices = (from / below) as usize..until.div_ceil(below) as usize;
+            self.children(inode, numbers, (level, base), indices, range)?
+        };
+        let rest = [numbers.get(..first), numbers.get(past..)];
+        let is_empty = !rest.into_iter().flatten().any(has_any);
+        drop(data);
+        if is_empty || !cleared {
+            return Ok(is_empty);
+        }
+        change_table(
+            self.handle,
+            table,
+            (first, past.saturating_sub(first)),
+            |_| 0,
+        )?;
+        Ok(false)
+    }
+
+    /// Unmaps what lies below the tables at `indices`; tells which of these numbers are to be cleared,
+    /// and whether any is set.
+    fn children(
+        &mut self,
+        inode: &mut Inode,
+        numbers: &[U32],
+        (level, base): (usize, u64),
+        indices: std::ops::Range<usize>,
+        range: (u64, u64),
+    ) -> Result<(usize, usize, bool)> {
+        // Only the first and the last child may keep something, so what goes stands together.
+        let (mut first, mut past) = (indices.end, indices.end);
+        let mut cleared = false;
+        for index in indices.rev() {
+            let child = numbers.get(index).map_or(0, |n| n.get());
+            if child == 0 {
+                first = if first > index { index } else { first };
+                continue;
+            }
+            let child_base = base + self.reach.below(level) * index as u64;
+            let is_empty = self.table(inode, child, (level - 1, child_base), range)?;
+            if is_empty && self.stopped.is_none() {
+                free_map_block(self.handle, inode, Pblk(child.into()))?;
+                (first, cleared) = (index, true);
+            } else if !cleared {
+                (first, past) = (index, index);
+            }
+            if self.stopped.is_some() {
+                break;
+            }
+        }
+        Ok((first, past, cleared))
+    }
+
+    /// Frees the data that numbers at `range` lead to, the last ones first; `numbers` begins with
+    /// place `base`. Tells from which place on they were freed.
+    fn data(
+        &mut self,
+        inode: &mut Inode,
+        numbers: &[U32],
+        base: u64,
+        range: (u64, u64),
+    ) -> Result<u64> {
+        let sbi = self.handle.sbi();
+        let number = |place: u64| {
+            let n = numbers.get((place - base) as usize);
+            n.map_or(0, |n| n.get())
+        };
+        let len_max = sbi.geometry().blocks_per_group.get().into();
+        let mut past = range.1;
+        while past > range.0 {
+            let last = number(past - 1);
+            if last == 0 {
+                past -= 1;
+                continue;
+            }
+            let mut first = past - 1;
+            while first > range.0
+                && past - first < len_max
+                && number(first - 1) != 0
+                && u64::from(number(first - 1)) + (past - first) == u64::from(last)
+            {
+                first -= 1;
+            }
+            // OK to truncate: at most the numbers of a block.
+            let len = (past - first) as u32;
+            if !afford(self.handle, credits_unwind(sbi, groups_of_run(sbi, len))) {
+                self.stopped = Some(past);
+                return Ok(past);
+            }
+            let start = Pblk(number(first).into());
+            sbi.check_range("block map", start, len.into())?;
+            free_data(self.handle, inode, start, len)?;
+            past = first;
+        }
+        Ok(range.0)
+    }
+}
+
+fn has_any(numbers: &[U32]) -> bool {
+    numbers.iter().any(|n| n.get() != 0)
+}

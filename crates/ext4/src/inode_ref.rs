@@ -1,0 +1,96 @@
+//! An inode that somebody uses: it stays what it is, even without a name, until the last user is gone.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use uext4_ondisk::Ino;
+
+use crate::error::Result;
+use crate::evict;
+use crate::file_pages::FilePages;
+use crate::icache::{Cell, PagesOf, WithPages};
+use crate::sbi::Sbi;
+
+/// An inode of a file system mounted for writing, in use. Clones are users of their own. An inode
+/// without a name is deleted when its last user lets go.
+#[derive(Debug)]
+pub(crate) struct InodeRef {
+    sbi: Arc<Sbi>,
+    cell: Arc<Cell>,
+}
+
+impl InodeRef {
+    /// Of a cell that has been got from the cache, with its count of users.
+    pub(crate) fn new(sbi: &Arc<Sbi>, cell: Arc<Cell>) -> Self {
+        Self {
+            sbi: Arc::clone(sbi),
+            cell,
+        }
+    }
+
+    /// One more user of an inode.
+    ///
+    /// # Errors
+    /// `Error::NotFound` if it is being deleted, `Error::ReadOnly`, damage, device
+    /// errors.
+    pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
+        let cell = sbi.writable()?.inodes.get(sbi, ino)?;
+        Ok(Self::new(sbi, cell))
+    }
+
+    /// Its number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.cell.ino
+    }
+
+    /// Its pages.
+    ///
+    /// # Errors
+    /// `Error::ReadOnly`.
+    pub(crate) fn pages(&self) -> Result<&PagesOf> {
+        let rw = self.sbi.writable()?;
+        Ok(self.cell.pages_or(|cell| {
+            let mapping = Arc::new(FilePages::new(&self.sbi, &cell));
+            let weak = Arc::downgrade(&mapping);
+            let pages = rw.pages.file(weak);
+            WithPages {
+                pages,
+                _mapping: mapping,
+            }
+        }))
+    }
+
+    /// The file system.
+    pub(crate) fn sbi(&self) -> &Arc<Sbi> {
+        &self.sbi
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> Self {
+        self.cell.add_user();
+        Self {
+            sbi: Arc::clone(&self.sbi),
+            cell: Arc::clone(&self.cell),
+        }
+    }
+}
+
+impl Deref for InodeRef {
+    type Target = Cell;
+
+    fn deref(&self) -> &Cell {
+        &self.cell
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        if let Some(rw) = self.sbi.rw()
+            && rw.inodes.put(&self.cell)
+        {
+            // What fails stays an orphan, and is deleted at the next mount.
+            _ = evict::evict(&self.sbi, &self.cell);
+        }
+    }
+}

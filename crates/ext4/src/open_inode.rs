@@ -1,0 +1,238 @@
+//! What users of a file system mounted for writing hold: an inode in use, and what can be done with
+//! it. Every method is one call into the module that does the work.
+
+use uext4_ondisk::Ino;
+
+use crate::bulk::NewInode;
+use crate::create::{self, Creation};
+use crate::error::Result;
+use crate::fallocate::{self, Fallocate, Seek};
+use crate::file_change;
+use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
+use crate::namei;
+use crate::readdir;
+use crate::rename::{self, RenameMode};
+use crate::setattr::{self, SetAttributes};
+use crate::symlink;
+use crate::unlink;
+use crate::xattr::{self, Xattr};
+use crate::xattr_change::SetMode;
+
+/// An inode of a file system mounted for writing, in use: it stays what it is, even without a name,
+/// until the last of its users is dropped. Clones are users of their own. May be used by many threads.
+///
+/// # Locking
+/// Changes of one directory's names, and of one file's contents and size, are made one after the
+/// other; different inodes do not wait for one another. Reading waits for nothing but the copy of
+/// what is being written.
+#[derive(Clone, Debug)]
+pub struct OpenInode(pub(crate) InodeRef);
+
+impl OpenInode {
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.0.ino()
+    }
+
+    /// Its fields as they are now.
+    pub fn inode(&self) -> Inode {
+        self.0.inode.read().clone()
+    }
+
+    /// The inode of a name in this directory.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
+    /// damage, device errors.
+    pub fn lookup(&self, name: &[u8]) -> Result<Self> {
+        let _names = self.0.rw.read();
+        let ino = namei::lookup(self.0.sbi(), &self.0.inode.read(), name)?;
+        Ok(Self(InodeRef::get(self.0.sbi(), ino)?))
+    }
+
+    /// Tells the names of this directory after `cookie` (0: all) to `each`, with the cookie to go on
+    /// after each, until it says false. Names that are there all the time are told once, whatever
+    /// happens to others meanwhile.
+    ///
+    /// # Locking
+    /// `each` runs with the directory locked: it must not use this directory, nor change anything.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotDirectory`], damage, device errors.
+    pub fn read_dir(
+        &self,
+        cookie: u64,
+        each: &mut dyn FnMut(&[u8], Ino, u64) -> bool,
+    ) -> Result<()> {
+        {
+            let _names = self.0.rw.read();
+            let dir = self.0.inode.read();
+            readdir::read_from(self.0.sbi(), &dir, cookie, &mut |entry, next| {
+                each(entry.name, entry.ino, next)
+            })?;
+        }
+        file_change::accessed(&self.0)
+    }
+
+    /// Makes an inode under a name in this directory.
+    ///
+    /// # Errors
+    /// [`crate::Error::Exists`], [`crate::Error::NotDirectory`], [`crate::Error::NotFound`] for a
+    /// directory that was removed, [`crate::Error::NameTooLong`], [`crate::Error::Invalid`],
+    /// [`crate::Error::NoSpace`], [`crate::Error::NoInodes`], [`crate::Error::TooManyLinks`],
+    /// [`crate::Error::ReadOnly`], damage, device errors.
+    pub fn create(&self, name: &[u8], kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
+        create::create(&self.0, name, kind, creation).map(Self)
+    }
+
+    /// Makes a file without a name, in the place and with the attributes it would have in this
+    /// directory. [`OpenInode::link`] may give it one.
+    ///
+    /// # Errors
+    /// As [`OpenInode::create`].
+    pub fn create_unnamed(&self, creation: &Creation) -> Result<Self> {
+        create::create_unnamed(&self.0, NewInode::File, creation).map(Self)
+    }
+
+    /// Gives this inode a name in `parent`.
+    ///
+    /// # Errors
+    /// As [`OpenInode::create`]; [`crate::Error::NotPermitted`] for directories and what is immutable
+    /// or append-only, [`crate::Error::NotFound`] for what has lost its last name.
+    pub fn link(&self, parent: &Self, name: &[u8]) -> Result<()> {
+        create::link(&self.0, &parent.0, name)
+    }
+
+    /// Takes a name in this directory that is no directory's.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`], [`crate::Error::IsDirectory`], [`crate::Error::NotPermitted`],
+    /// [`crate::Error::ReadOnly`], damage, device errors.
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        unlink::unlink(&self.0, name)
+    }
+
+    /// Takes the name of an empty directory in this one.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotEmpty`], [`crate::Error::NotDirectory`]; as [`OpenInode::unlink`].
+    pub fn rmdir(&self, name: &[u8]) -> Result<()> {
+        unlink::rmdir(&self.0, name)
+    }
+
+    /// Moves a name of this directory to `to`, in one step that is seen whole or not at all.
+    ///
+    /// # Errors
+    /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] for a
+    /// directory that would come to lie in itself.
+    pub fn rename(&self, old: &[u8], to: &Self, new: &[u8], mode: RenameMode) -> Result<()> {
+        rename::rename(&self.0, old, &to.0, new, mode)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if it is none, damage, device errors.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        let target = symlink::read_link(self.0.sbi(), &self.0.inode.read())?;
+        file_change::accessed(&self.0)?;
+        Ok(target)
+    }
+
+    /// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the
+    /// end.
+    ///
+    /// # Errors
+    /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`], [`crate::Error::Encrypted`], damage,
+    /// device errors.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        file_change::read(&self.0, offset, buf)
+    }
+
+    /// Writes at `offset` and tells how many bytes were taken in.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`]; as
+    /// [`OpenInode::read`].
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        Ok(file_change::write(&self.0, offset, data, false)?.1)
+    }
+
+    /// Writes at the end, wherever that is, and tells where that was and how many bytes were taken in.
+    ///
+    /// # Errors
+    /// As [`OpenInode::write`].
+    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        file_change::write(&self.0, 0, data, true)
+    }
+
+    /// Allocates, gives back or moves a range.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], [`crate::Error::Unsupported`] for files without extents, as
+    /// [`OpenInode::write`].
+    pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        fallocate::fallocate(&self.0, how, offset, len)
+    }
+
+    /// The first byte at or after `offset` of data or of a hole; `None` past the end, or if only a
+    /// hole follows.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if it is no regular file, damage, device errors.
+    pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        fallocate::seek(&self.0, offset, what)
+    }
+
+    /// Makes data and attributes durable.
+    ///
+    /// # Errors
+    /// What writing the data said, errors of the commit, device errors.
+    pub fn fsync(&self) -> Result<()> {
+        file_change::fsync(&self.0, true)
+    }
+
+    /// Makes the data durable, and what is needed to find them.
+    ///
+    /// # Errors
+    /// As [`OpenInode::fsync`].
+    pub fn fdatasync(&self) -> Result<()> {
+        file_change::fsync(&self.0, false)
+    }
+
+    /// Changes attributes: those that are given.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotPermitted`] for an immutable inode, [`crate::Error::FileTooBig`],
+    /// [`crate::Error::NoSpace`], [`crate::Error::ReadOnly`], damage, device errors.
+    pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
+        setattr::set(&self.0, attributes)
+    }
+
+    /// The extended attributes as listxattr and getxattr show them to root.
+    ///
+    /// # Errors
+    /// Damage, device errors.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>> {
+        xattr::list(self.0.sbi(), &self.0.inode.read())
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoAttribute`], damage, device errors.
+    pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        crate::xattr_change::get(self.0.sbi(), &self.0.inode.read(), name)
+    }
+
+    /// Sets an extended attribute, or with `None` removes it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Exists`] and [`crate::Error::NoAttribute`] as `mode` wants,
+    /// [`crate::Error::XattrsTooBig`], [`crate::Error::NoSpace`], [`crate::Error::Unsupported`] for a
+    /// name of no known kind, damage, device errors.
+    pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: SetMode) -> Result<()> {
+        setattr::set_xattr(&self.0, name, value, mode)
+    }
+}

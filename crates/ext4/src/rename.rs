@@ -1,0 +1,354 @@
+//! Names that move.
+
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::{DeviceNumber, FileType};
+
+use crate::attr;
+use crate::bulk::NewInode;
+use crate::create::{self, Creation};
+use crate::dir_change;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::icache::Cell;
+use crate::inode::LINKS_MAX;
+use crate::inode_ref::InodeRef;
+use crate::inode_store::store;
+use crate::lock_order::{Alone, Held, Rank};
+use crate::namei::{check_name, lookup};
+use crate::sbi::Sbi;
+use crate::space::ensure_blocks;
+use crate::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};
+
+/// What `renameat2` takes beside the names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// What has the new name loses it.
+    #[default]
+    Replace,
+    /// The new name must not be there.
+    NoReplace,
+    /// Both names are there and change places.
+    Exchange,
+    /// As [`RenameMode::Replace`], and a whiteout (a character device 0:0) takes the old name.
+    Whiteout,
+}
+
+/// Blocks that a move may take: of a directory and its htree, a whiteout.
+const BLOCKS_MAX: u64 = 32;
+
+/// The directories of a move, their names standing still.
+struct Directories<'a> {
+    from: &'a InodeRef,
+    to: &'a InodeRef,
+    _locks: (Alone<'a, ()>, Option<Alone<'a, ()>>),
+}
+
+/// Moves a name, in one step that is seen whole or not at all.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`],
+/// [`Error::NotDirectory`], [`Error::Invalid`] for a directory that would become its own ancestor,
+/// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::TooManyLinks`], damage, device errors.
+pub(crate) fn rename(
+    from: &InodeRef,
+    old: &[u8],
+    to: &InodeRef,
+    new: &[u8],
+    mode: RenameMode,
+) -> Result<()> {
+    let sbi = from.sbi();
+    let across = from.ino() != to.ino();
+    let _shape = across.then(|| {
+        sbi.rw()
+            .map(|rw| (Held::new(Rank::Rename), rw.rename.lock()))
+    });
+    let dirs = lock_directories(sbi, from, to)?;
+    check_name(old)?;
+    let source = find(from, old)?;
+    check_name(new)?;
+    let target = match lookup(sbi, &to.inode.read(), new) {
+        Ok(ino) => Some(InodeRef::get(sbi, ino)?),
+        Err(Error::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    match (&target, mode) {
+        (Some(_), RenameMode::NoReplace) => return Err(Error::Exists),
+        (None, RenameMode::Exchange) => return Err(Error::NotFound),
+        (Some(target), _) if target.ino() == source.ino() => return Ok(()),
+        _ => {}
+    }
+    check_shape(sbi, &dirs, &source, target.as_ref(), mode)?;
+    let _contents = lock_contents(&dirs, &source, target.as_ref(), mode);
+    check_kinds(&dirs, &source, target.as_ref(), mode)?;
+    // Before the handle of the move: a handle of its own. Nobody sees it without its name.
+    let whiteout = match mode {
+        RenameMode::Whiteout => Some(make_whiteout(from)?),
+        _ => None,
+    };
+    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let doomed = match (&target, mode) {
+        (Some(target), RenameMode::Replace | RenameMode::Whiteout) => Some(Doomed::new(target)),
+        _ => None,
+    };
+    let (a, b) = (from.inode.read().clone(), to.inode.read().clone());
+    let names = dir_change::credits_add(sbi, &b) + 2 * dir_change::credits_replace(sbi, &b);
+    let credits = 2 * unlink::credits(sbi, &a) + names + 8;
+    let handle = sbi.start(credits.min(sbi.writable()?.journal.credits_max()))?;
+    let result = match (&target, mode) {
+        (Some(target), RenameMode::Exchange) => {
+            exchange(&handle, &dirs, (old, &source), (new, target))
+        }
+        _ => {
+            let target = target.as_ref().zip(doomed);
+            let moved = (old, &source);
+            move_name(&handle, &dirs, moved, (new, target), whiteout.as_ref())
+        }
+    };
+    for changed in [from, to, &source] {
+        changed.changed_in(handle.tid(), true);
+    }
+    result
+}
+
+/// Locks the names of both directories, an ancestor before its descendants.
+fn lock_directories<'a>(
+    sbi: &Sbi,
+    from: &'a InodeRef,
+    to: &'a InodeRef,
+) -> Result<Directories<'a>> {
+    let locks = if from.ino() == to.ino() {
+        (from.rw.write(), None)
+    } else if is_ancestor(sbi, to.ino(), from)?
+        || (to.ino() < from.ino() && !is_ancestor(sbi, from.ino(), to)?)
+    {
+        (to.rw.write(), Some(from.rw.write()))
+    } else {
+        (from.rw.write(), Some(to.rw.write()))
+    };
+    Ok(Directories {
+        from,
+        to,
+        _locks: locks,
+    })
+}
+
+/// Whether `ancestor` lies on the way from `dir` to the root. Only while directories do not move.
+fn is_ancestor(sbi: &Sbi, ancestor: Ino, dir: &Cell) -> Result<bool> {
+    let mut at = dir.inode.read().clone();
+    // No path is longer than there are inodes.
+    for _ in 0..sbi.geometry().inodes_count {
+        let parent = lookup(sbi, &at, b"..")?;
+        if parent == ancestor {
+            return Ok(true);
+        }
+        if parent == at.ino {
+            return Ok(false);
+        }
+        at = crate::inode::iget(sbi, parent)?;
+    }
+    Ok(false)
+}
+
+/// # Errors
+/// [`Error::Invalid`] if a directory would come to lie in itself.
+fn check_shape(
+    sbi: &Sbi,
+    dirs: &Directories<'_>,
+    source: &InodeRef,
+    target: Option<&InodeRef>,
+    mode: RenameMode,
+) -> Result<()> {
+    let what = "a directory cannot be moved into itself";
+    let is_dir = |inode: &InodeRef| inode.inode.read().file_type == FileType::Directory;
+    let inside = |outer: &InodeRef, dir: &InodeRef| -> Result<bool> {
+        Ok(is_dir(outer)
+            && dirs.from.ino() != dirs.to.ino()
+            && (outer.ino() == dir.ino() || is_ancestor(sbi, outer.ino(), dir)?))
+    };
+    if inside(source, dirs.to)? {
+        return Err(Error::Invalid { what });
+    }
+    match target {
+        Some(target) if inside(target, dirs.from)? => match mode {
+            RenameMode::Exchange => Err(Error::Invalid { what }),
+            // It holds the directory that the source is in.
+            _ => Err(Error::NotEmpty),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Locks what is moved and what is replaced, where they are directories. What stays in its directory
+/// keeps its parent and its names, and need not be locked: who would lock it here waits, with this
+/// directory locked, for who works below, and may in turn be waited for.
+fn lock_contents<'a>(
+    dirs: &Directories<'_>,
+    source: &'a InodeRef,
+    target: Option<&'a InodeRef>,
+    mode: RenameMode,
+) -> Vec<Alone<'a, ()>> {
+    let across = dirs.from.ino() != dirs.to.ino();
+    let source = Some(source).filter(|_| across);
+    let target = target.filter(|_| across || mode != RenameMode::Exchange);
+    let mut inodes: Vec<&InodeRef> = [source, target].into_iter().flatten().collect();
+    inodes.retain(|inode| {
+        let locked = [dirs.from.ino(), dirs.to.ino()].contains(&inode.ino());
+        !locked && inode.inode.read().file_type == FileType::Directory
+    });
+    inodes.sort_unstable_by_key(|inode| inode.ino());
+    inodes.into_iter().map(|inode| inode.rw.write()).collect()
+}
+
+/// Whether flags and kinds allow it.
+fn check_kinds(
+    dirs: &Directories<'_>,
+    source: &InodeRef,
+    target: Option<&InodeRef>,
+    mode: RenameMode,
+) -> Result<()> {
+    check_deletable(&dirs.from.inode.read(), &source.inode.read())?;
+    let Some(target) = target else {
+        return Ok(());
+    };
+    check_deletable(&dirs.to.inode.read(), &target.inode.read())?;
+    if mode == RenameMode::Exchange {
+        return Ok(());
+    }
+    let old = source.inode.read().file_type == FileType::Directory;
+    let new = target.inode.read().clone();
+    match (old, new.file_type == FileType::Directory) {
+        (true, false) => Err(Error::NotDirectory),
+        (false, true) => Err(Error::IsDirectory),
+        (true, true) if !dir_change::is_empty(dirs.from.sbi(), &new)? => Err(Error::NotEmpty),
+        _ => Ok(()),
+    }
+}
+
+fn make_whiteout(dir: &InodeRef) -> Result<InodeRef> {
+    let kind = NewInode::CharDevice(DeviceNumber { major: 0, minor: 0 });
+    create::create_unnamed(dir, kind, &Creation::default())
+}
+
+/// Counts a subdirectory in or out of its parent.
+fn count_subdir(dir: &mut crate::inode::Inode, more: bool) {
+    // One link means: more than can be counted.
+    dir.links = match (dir.links, more) {
+        (1, _) | (LINKS_MAX.., true) => 1,
+        (links, true) => links + 1,
+        (links, false) => links.saturating_sub(1).max(2),
+    };
+}
+
+fn move_name(
+    handle: &Handle<'_>,
+    dirs: &Directories<'_>,
+    (old, source): (&[u8], &InodeRef),
+    (new, target): (&[u8], Option<(&InodeRef, Doomed<'_>)>),
+    whiteout: Option<&InodeRef>,
+) -> Result<()> {
+    let sbi = handle.sbi();
+    let across = dirs.from.ino() != dirs.to.ino();
+    let (ino, file_type) = {
+        let inode = source.inode.read();
+        (inode.ino, inode.file_type)
+    };
+    let is_dir = file_type == FileType::Directory;
+    if across && !attr::takes_in(&dirs.to.inode.read(), &source.inode.read()) {
+        return Err(Error::OtherProject);
+    }
+    {
+        let to = &mut *dirs.to.inode.write();
+        if to.links == 0 {
+            return Err(Error::NotFound);
+        }
+        if target.is_some() {
+            handle.failed(dir_change::replace(handle, to, new, ino, file_type))?;
+        } else if let Err(error) = dir_change::add(handle, to, new, ino, file_type) {
+            return match error {
+                Error::DirectoryFull { .. } => Err(error),
+                error => handle.failed(Err(error)),
+            };
+        }
+        if is_dir && target.is_some() {
+            count_subdir(to, false);
+        }
+        if is_dir && across {
+            count_subdir(to, true);
+        }
+        touch(handle, to);
+        handle.failed(store(handle, sbi, to))?;
+    }
+    let rest = || -> Result<()> {
+        let from = &mut *dirs.from.inode.write();
+        if let Some(whiteout) = whiteout {
+            let inode = &mut *whiteout.inode.write();
+            inode.links = 1;
+            dir_change::replace(handle, from, old, inode.ino, inode.file_type)?;
+            store(handle, sbi, inode)?;
+            handle.remove_orphan(inode.ino, inode.generation)?;
+        } else {
+            dir_change::delete(handle, from, old)?;
+        }
+        if is_dir && across {
+            count_subdir(from, false);
+        }
+        touch(handle, from);
+        store(handle, sbi, from)?;
+        Ok(())
+    };
+    handle.failed(rest())?;
+    handle.failed(arrived(handle, source, across.then_some(dirs.to.ino())))?;
+    match target {
+        Some((target, doomed)) if is_dir => handle.failed(drop_directory(handle, target, doomed)),
+        Some((target, doomed)) => handle.failed(drop_link(handle, target, doomed)),
+        None => Ok(()),
+    }
+}
+
+fn touch(handle: &Handle<'_>, dir: &mut crate::inode::Inode) {
+    let now = handle.rw().now();
+    (dir.mtime, dir.ctime) = (now, now);
+}
+
+/// What was moved notes the time, and its new parent if it is a directory that has one.
+fn arrived(handle: &Handle<'_>, moved: &InodeRef, parent: Option<Ino>) -> Result<()> {
+    let inode = &mut *moved.inode.write();
+    inode.ctime = handle.rw().now();
+    if let Some(parent) = parent.filter(|_| inode.file_type == FileType::Directory) {
+        dir_change::replace(handle, inode, b"..", parent, FileType::Directory)?;
+    }
+    store(handle, handle.sbi(), inode)
+}
+
+fn exchange(
+    handle: &Handle<'_>,
+    dirs: &Directories<'_>,
+    (old, source): (&[u8], &InodeRef),
+    (new, target): (&[u8], &InodeRef),
+) -> Result<()> {
+    let sbi = handle.sbi();
+    let across = dirs.from.ino() != dirs.to.ino();
+    let kind = |inode: &InodeRef| inode.inode.read().file_type;
+    let (source_kind, target_kind) = (kind(source), kind(target));
+    let swap = || -> Result<()> {
+        for (dir, name, gets, kind, loses) in [
+            (dirs.to, new, source.ino(), source_kind, target_kind),
+            (dirs.from, old, target.ino(), target_kind, source_kind),
+        ] {
+            let dir = &mut *dir.inode.write();
+            dir_change::replace(handle, dir, name, gets, kind)?;
+            if across && kind != loses {
+                let directory = FileType::Directory;
+                if kind == directory || loses == directory {
+                    count_subdir(dir, kind == directory);
+                }
+            }
+            touch(handle, dir);
+            store(handle, sbi, dir)?;
+        }
+        arrived(handle, source, across.then_some(dirs.to.ino()))?;
+        arrived(handle, target, across.then_some(dirs.from.ino()))
+    };
+    target.changed_in(handle.tid(), true);
+    handle.failed(swap())
+}

@@ -1,0 +1,229 @@
+//! What a file system has beyond reading when it is mounted for writing: its journal, the groups and
+//! the block allocator, the superblock as it will be written, the inodes in use, the clock.
+//!
+//! Everything that changes metadata goes through a handle.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use uext4_blockdev::Clock;
+use uext4_extent_status::Room;
+use uext4_jbd2::{Journal, Tid};
+use uext4_mballoc::{Allocator, Run};
+use uext4_ondisk::GroupNr;
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_writeback::{Options as PageOptions, PageCache};
+
+use crate::background::Background;
+use crate::edit::Direct;
+use crate::error::{Error, Result};
+use crate::groups::Groups;
+use crate::icache::InodeCache;
+use crate::orphan_change::Orphans;
+use crate::sbi::{Sbi, Writing};
+use crate::xattr_shared::XattrSharing;
+
+/// Blocks that only metadata may take once data has used up the rest, so that what was promised to a
+/// writer can be mapped: at most this many, and at most 2 % of the file system.
+const METADATA_RESERVE_MAX: u64 = 4096;
+
+impl Sbi {
+    /// The state for writing of a file system mounted for that.
+    pub(crate) fn rw(&self) -> Option<&Rw> {
+        let state: &dyn Any = self.writing()?;
+        state.downcast_ref()
+    }
+
+    /// The state for writing.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the file system was opened for reading.
+    pub(crate) fn writable(&self) -> Result<&Rw> {
+        self.rw().ok_or(Error::ReadOnly)
+    }
+}
+
+impl Writing for Rw {
+    fn group_desc(&self, group: GroupNr) -> Option<GroupDesc> {
+        self.groups.desc(group)
+    }
+}
+
+/// The state of a file system mounted for writing.
+#[derive(Debug)]
+pub(crate) struct Rw {
+    pub(crate) journal: Journal,
+    pub(crate) groups: Groups,
+    pub(crate) allocator: Allocator,
+    pub(crate) inodes: InodeCache,
+    pub(crate) orphans: Orphans,
+    /// Blocks of attributes, and inodes of values, that more inodes may come to use.
+    pub(crate) xattrs: XattrSharing,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The data of files.
+    pub(crate) pages: PageCache<Error>,
+    /// Held while a name moves from one directory to another: no directory moves otherwise.
+    pub(crate) rename: Mutex<()>,
+    /// Access times are noted, relative to changes.
+    pub(crate) relatime: bool,
+    /// Inodes have room for nanoseconds and times after 2038.
+    extra_times: bool,
+    /// The superblock but for its counts, which [`Rw::superblock`] puts in.
+    superblock: Mutex<SuperBlock>,
+    superblock_changed: AtomicBool,
+    /// Blocks freed by transactions that have not committed.
+    freed: Mutex<Vec<(Tid, Run)>>,
+    freed_blocks: AtomicU64,
+    /// Blocks promised to data that waits to be written.
+    reserved: AtomicU64,
+    metadata_reserve: u64,
+    next_generation: AtomicU32,
+    /// The thread that does what is due, if one was started.
+    pub(crate) background: Mutex<Option<Background>>,
+}
+
+impl Rw {
+    /// Of a file system whose journal has been replayed and opened, with room for `pages_max` bytes of
+    /// files' data.
+    ///
+    /// # Errors
+    /// Damage of the descriptors, device errors.
+    pub(crate) fn new(
+        sbi: &Sbi,
+        journal: Journal,
+        clock: Arc<dyn Clock>,
+        pages_max: u64,
+    ) -> Result<Self> {
+        let groups = Groups::open(sbi)?;
+        let allocator = Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?;
+        let (sec, nsec) = clock.now();
+        let for_room = Arc::clone(&clock);
+        let extent_status = Room::new(move || for_room.monotonic());
+        Ok(Self {
+            journal,
+            groups,
+            allocator,
+            inodes: InodeCache::new(&extent_status),
+            orphans: Orphans::open(sbi)?,
+            xattrs: XattrSharing::default(),
+            superblock: Mutex::new(*sbi.superblock()),
+            superblock_changed: AtomicBool::new(true),
+            freed: Mutex::default(),
+            freed_blocks: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            metadata_reserve: (sbi.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
+            // Any number will do; the same clock gives the same numbers.
+            next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
+            pages: PageCache::new(
+                PageOptions::with_memory(sbi.geometry().block_size, pages_max),
+                Arc::clone(&clock),
+            ),
+            rename: Mutex::default(),
+            relatime: true,
+            extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
+            clock,
+            background: Mutex::default(),
+        })
+    }
+
+    /// Now, as inodes store it.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (sec, nsec) = self.clock.now();
+        self.kept(Timestamp { sec, nsec })
+    }
+
+    /// What inodes of this file system keep of a time.
+    pub(crate) fn kept(&self, time: Timestamp) -> Timestamp {
+        time.kept(self.extra_times)
+    }
+
+    /// A generation for a new inode.
+    pub(crate) fn next_generation(&self) -> u32 {
+        self.next_generation.fetch_add(0x9E37_79B1, Relaxed)
+    }
+
+    /// Changes the superblock; it is written with the transaction that runs now, so a handle must
+    /// be held.
+    pub(crate) fn change_superblock<R>(&self, f: impl FnOnce(&mut SuperBlock) -> R) -> R {
+        let result = f(&mut self.superblock.lock());
+        self.superblock_changed.store(true, Relaxed);
+        result
+    }
+
+    /// The superblock as it is now, counts and checksum included.
+    pub(crate) fn superblock(&self) -> SuperBlock {
+        let mut superblock = *self.superblock.lock();
+        let total = self.groups.total();
+        superblock.set_free_blocks_count(total.free_blocks);
+        superblock.s_free_inodes_count = (total.free_inodes as u32).into();
+        superblock.update_checksum();
+        superblock
+    }
+
+    /// The superblock if it has to be written.
+    pub(crate) fn take_superblock(&self) -> Option<SuperBlock> {
+        self.superblock_changed
+            .swap(false, Relaxed)
+            .then(|| self.superblock())
+    }
+
+    /// Its counts have changed.
+    pub(crate) fn superblock_is_stale(&self) {
+        self.superblock_changed.store(true, Relaxed);
+    }
+
+    /// Blocks that data may still be promised.
+    pub(crate) fn available_blocks(&self) -> u64 {
+        self.allocator
+            .free_blocks()
+            .saturating_sub(self.reserved.load(Relaxed))
+            .saturating_sub(self.metadata_reserve)
+    }
+
+    /// Promises `blocks` blocks to data; false if there are not so many.
+    pub(crate) fn reserve(&self, blocks: u64) -> bool {
+        let before = self.reserved.fetch_add(blocks, Relaxed);
+        let room = self
+            .allocator
+            .free_blocks()
+            .saturating_sub(self.metadata_reserve);
+        if before.saturating_add(blocks) <= room {
+            return true;
+        }
+        self.reserved.fetch_sub(blocks, Relaxed);
+        false
+    }
+
+    /// Takes a promise back, or says that it was kept.
+    pub(crate) fn release(&self, blocks: u64) {
+        self.reserved.fetch_sub(blocks, Relaxed);
+    }
+
+    /// Whether a commit would make blocks free.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.freed_blocks.load(Relaxed) > 0
+    }
+
+    /// Remembers blocks until the transaction that freed them has committed.
+    pub(crate) fn hold_freed(&self, tid: Tid, run: Run) {
+        self.freed.lock().push((tid, run));
+        self.freed_blocks.fetch_add(run.len.into(), Relaxed);
+    }
+
+    /// Lets others have what was freed up to and with transaction `tid`.
+    pub(crate) fn give_freed(&self, tid: Tid) {
+        let mut freed = self.freed.lock();
+        freed.retain(|(by, run)| {
+            let held = *by > tid;
+            if !held {
+                self.allocator.give(*run);
+                self.freed_blocks.fetch_sub(run.len.into(), Relaxed);
+            }
+            held
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! Changing what stat shows, and extended attributes.
+
+use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
+
+use crate::attr;
+use crate::error::Result;
+use crate::file_change::truncate_locked;
+use crate::inode_ref::InodeRef;
+use crate::inode_store::store;
+use crate::space::ensure_blocks;
+use crate::xattr_change::{self, SetMode};
+
+/// Blocks that an extended attribute may take: one for attributes, those of a value in an inode of its
+/// own, and its map.
+const XATTR_BLOCKS_MAX: u64 = 72;
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time it is.
+    Now,
+    /// This time, clamped to what the inode can hold.
+    To(Timestamp),
+}
+
+/// What is to be changed; the rest stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permissions, 0 to 0o7777.
+    pub mode: Option<u16>,
+    /// Owner. Setting owner or group drops set-user-id, and set-group-id of what its group may
+    /// execute, of all but directories.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes, of regular files.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the data.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode; by default the time it is.
+    pub ctime: Option<SetTime>,
+    /// Flags as chattr sets them; others stay.
+    pub flags: Option<InodeFlags>,
+    /// Project.
+    pub projid: Option<u32>,
+}
+
+/// Changes attributes.
+///
+/// # Errors
+/// As [`crate::OpenInode::set_attributes`] says.
+pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
+    let sbi = file.sbi();
+    let _contents = file.rw.write();
+    let only_flags = SetAttributes {
+        flags: attributes.flags,
+        ..SetAttributes::default()
+    };
+    let forbid = attr::IMMUTABILITY;
+    if *attributes != only_flags && file.inode.read().flags.intersects(forbid) {
+        return Err(attr::fixed());
+    }
+    if let Some(size) = attributes.size {
+        truncate_locked(file, size)?;
+    }
+    let _blocks = ensure_blocks(sbi, XATTR_BLOCKS_MAX)?;
+    let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
+    let now = handle.rw().now();
+    let inode = &mut *file.inode.write();
+    if let Some(project) = attributes.projid {
+        attr::check_project(sbi.geometry(), project)?;
+    }
+    let flags = match attributes.flags {
+        Some(flags) => attr::change(inode, flags | inode.flags & InodeFlags::EXTENTS)?,
+        None => inode.flags,
+    };
+    inode.flags = flags;
+    let new_owner = attributes.uid.is_some() || attributes.gid.is_some();
+    inode.uid = attributes.uid.unwrap_or(inode.uid);
+    inode.gid = attributes.gid.unwrap_or(inode.gid);
+    inode.projid = attributes.projid.unwrap_or(inode.projid);
+    if new_owner && inode.file_type != FileType::Directory {
+        attr::drop_set_id(inode);
+    }
+    let time = |wanted: Option<SetTime>, old| match wanted {
+        None => old,
+        Some(SetTime::Now) => now,
+        Some(SetTime::To(time)) => handle.rw().kept(time),
+    };
+    inode.atime = time(attributes.atime, inode.atime);
+    inode.mtime = time(attributes.mtime, inode.mtime);
+    inode.ctime = time(Some(attributes.ctime.unwrap_or(SetTime::Now)), inode.ctime);
+    file.changed_in(handle.tid(), false);
+    let result = match attributes.mode {
+        Some(mode) => xattr_change::chmod(&handle, inode, mode),
+        None => Ok(()),
+    };
+    handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
+}
+
+/// Sets or removes an extended attribute.
+///
+/// # Errors
+/// As [`crate::OpenInode::set_xattr`] says.
+pub(crate) fn set_xattr(
+    file: &InodeRef,
+    name: &[u8],
+    value: Option<&[u8]>,
+    mode: SetMode,
+) -> Result<()> {
+    let sbi = file.sbi();
+    let _contents = file.rw.write();
+    if file.inode.read().flags.intersects(attr::IMMUTABILITY) {
+        return Err(attr::fixed());
+    }
+    let _blocks = ensure_blocks(sbi, XATTR_BLOCKS_MAX)?;
+    let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
+    let inode = &mut *file.inode.write();
+    xattr_change::set(&handle, inode, name, value, mode)?;
+    inode.ctime = handle.rw().now();
+    file.changed_in(handle.tid(), false);
+    handle.failed(store(&handle, sbi, inode))
+}

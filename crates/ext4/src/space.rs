@@ -1,0 +1,49 @@
+//! Promises of blocks: what was promised will be there when it is taken, so that nothing runs out of
+//! space half-way.
+
+use crate::error::{Error, Result};
+use crate::rw::Rw;
+use crate::sbi::Sbi;
+
+/// Blocks promised to an operation, for as long as it runs.
+#[derive(Debug)]
+pub(crate) struct Promise<'a> {
+    rw: &'a Rw,
+    blocks: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.rw.release(self.blocks);
+    }
+}
+
+/// Promises blocks to an operation that holds no handle yet. Commits if that is what makes blocks free.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::ReadOnly`], errors of a commit.
+pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve(sbi, rw, blocks)?;
+    Ok(Promise { rw, blocks })
+}
+
+/// Promises blocks until [`Rw::release`]; as [`ensure_blocks`] otherwise.
+///
+/// # Errors
+/// As [`ensure_blocks`].
+pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
+    if rw.reserve(blocks) {
+        return Ok(());
+    }
+    if rw.has_freed() {
+        rw.journal.commit_now(sbi)?;
+        if rw.reserve(blocks) {
+            return Ok(());
+        }
+    }
+    Err(Error::NoSpace {
+        needed: blocks,
+        free: rw.available_blocks(),
+    })
+}

@@ -1,0 +1,185 @@
+//! Names that go, and what goes with the last of them.
+
+use uext4_ondisk::Lblk;
+use uext4_ondisk::inode::FileType;
+
+use crate::attr;
+use crate::dir_change;
+use crate::error::{Error, Result};
+use crate::evict::{delete, has_map, unmap_step};
+use crate::file_pages::forget_delayed;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
+use crate::inode_store::store;
+use crate::map_change::Progress;
+use crate::namei::{check_name, lookup};
+use crate::orphan_change::Orphans;
+use crate::sbi::Sbi;
+use crate::xattr_change;
+
+/// Credits for unmapping the few blocks of a small file in the handle that takes its name.
+const SMALL_CREDITS: u32 = 12;
+
+/// Takes a name that is not a directory's.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::NotPermitted`] for
+/// an immutable or append-only inode, [`Error::ReadOnly`], damage, device errors.
+pub(crate) fn unlink(parent: &InodeRef, name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    let sbi = parent.sbi();
+    let _names = parent.rw.write();
+    let child = find(parent, name)?;
+    if child.inode.read().file_type == FileType::Directory {
+        return Err(Error::IsDirectory);
+    }
+    check_deletable(&parent.inode.read(), &child.inode.read())?;
+    let doomed = Doomed::new(&child);
+    let credits = credits(sbi, &parent.inode.read());
+    let handle = sbi.start(credits)?;
+    let dir = &mut *parent.inode.write();
+    handle.failed(dir_change::delete(&handle, dir, name))?;
+    let result = name_gone(&handle, dir, false).and_then(|()| drop_link(&handle, &child, doomed));
+    parent.changed_in(handle.tid(), true);
+    handle.failed(result)
+}
+
+/// Takes the name of an empty directory, and the directory.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`], as [`unlink`] otherwise.
+pub(crate) fn rmdir(parent: &InodeRef, name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    let sbi = parent.sbi();
+    let _names = parent.rw.write();
+    let child = find(parent, name)?;
+    if child.inode.read().file_type != FileType::Directory {
+        return Err(Error::NotDirectory);
+    }
+    let _child_names = child.rw.write();
+    check_deletable(&parent.inode.read(), &child.inode.read())?;
+    if !dir_change::is_empty(sbi, &child.inode.read())? {
+        return Err(Error::NotEmpty);
+    }
+    let doomed = Doomed::new(&child);
+    let credits = credits(sbi, &parent.inode.read());
+    let handle = sbi.start(credits)?;
+    let dir = &mut *parent.inode.write();
+    handle.failed(dir_change::delete(&handle, dir, name))?;
+    let result =
+        name_gone(&handle, dir, true).and_then(|()| drop_directory(&handle, &child, doomed));
+    parent.changed_in(handle.tid(), true);
+    handle.failed(result)
+}
+
+/// The inode of a name in a directory whose names stand still.
+pub(crate) fn find(parent: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+    let sbi = parent.sbi();
+    let ino = lookup(sbi, &parent.inode.read(), name)?;
+    InodeRef::get(sbi, ino)
+}
+
+/// # Errors
+/// [`Error::NotPermitted`] if flags keep a name from being taken.
+pub(crate) fn check_deletable(dir: &Inode, child: &Inode) -> Result<()> {
+    let forbid = attr::IMMUTABILITY;
+    if dir.flags.intersects(forbid) || child.flags.intersects(forbid) {
+        return Err(attr::fixed());
+    }
+    Ok(())
+}
+
+/// Blocks that taking a name may change.
+pub(crate) fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
+    dir_change::credits_delete(sbi, dir)
+        + 2 * Orphans::CREDITS
+        + 6
+        + SMALL_CREDITS
+        + xattr_change::credits_delete(sbi)
+}
+
+/// A directory has one name less.
+pub(crate) fn name_gone(handle: &Handle<'_>, dir: &mut Inode, is_dir: bool) -> Result<()> {
+    let now = handle.rw().now();
+    (dir.mtime, dir.ctime) = (now, now);
+    // One link means: more than can be counted.
+    if is_dir && dir.links > 2 {
+        dir.links -= 1;
+    }
+    store(handle, handle.sbi(), dir)
+}
+
+/// An inode that is about to lose its last name, has no user but who takes it, and maps so little that
+/// it can be deleted in the handle that takes the name. Nobody is given it any more, and its pages are
+/// gone: that must happen before the handle, for they may be under writeback, which needs handles.
+pub(crate) struct Doomed<'a>(Option<&'a InodeRef>);
+
+impl<'a> Doomed<'a> {
+    /// Dooms an inode if it may be.
+    pub(crate) fn new(child: &'a InodeRef) -> Self {
+        let sbi = child.sbi();
+        let small = {
+            let inode = child.inode.read();
+            let last = match inode.file_type {
+                FileType::Directory => true,
+                _ => inode.links == 1,
+            };
+            let bytes = 4 << sbi.geometry().block_size.log2();
+            last && (!has_map(sbi, &inode) || inode.blocks << 9 <= bytes)
+        };
+        let killed = small && sbi.rw().is_some_and(|rw| rw.inodes.kill(child));
+        if killed {
+            child.drop_pages();
+            forget_delayed(sbi, child, Lblk(0), u32::MAX);
+        }
+        Self(killed.then_some(child))
+    }
+}
+
+impl Drop for Doomed<'_> {
+    fn drop(&mut self) {
+        if let Some((child, rw)) = self.0.zip(self.0.and_then(|child| child.sbi().rw())) {
+            rw.inodes.revive(child);
+        }
+    }
+}
+
+/// An inode that is no directory has one name less. With the last one it is deleted at once if it is
+/// doomed, else it becomes an orphan.
+pub(crate) fn drop_link(handle: &Handle<'_>, child: &InodeRef, doomed: Doomed<'_>) -> Result<()> {
+    let inode = &mut *child.inode.write();
+    inode.links = inode.links.saturating_sub(1);
+    inode.ctime = handle.rw().now();
+    child.changed_in(handle.tid(), false);
+    if inode.links > 0 {
+        return store(handle, handle.sbi(), inode);
+    }
+    end(handle, inode, doomed)
+}
+
+/// A directory, empty and locked, has lost its name.
+pub(crate) fn drop_directory(
+    handle: &Handle<'_>,
+    child: &InodeRef,
+    doomed: Doomed<'_>,
+) -> Result<()> {
+    let inode = &mut *child.inode.write();
+    inode.links = 0;
+    inode.ctime = handle.rw().now();
+    child.changed_in(handle.tid(), true);
+    end(handle, inode, doomed)
+}
+
+fn end(handle: &Handle<'_>, inode: &mut Inode, mut doomed: Doomed<'_>) -> Result<()> {
+    let sbi = handle.sbi();
+    let unmapped = doomed.0.is_some()
+        && (!has_map(sbi, inode)
+            || unmap_step(handle, inode, Lblk(0), u32::MAX)? == Progress::Done);
+    if unmapped {
+        doomed.0 = None;
+        return delete(handle, inode);
+    }
+    store(handle, sbi, inode)?;
+    handle.add_orphan(inode.ino, inode.generation)
+}

@@ -1,0 +1,96 @@
+//! Recovers what a power cut left, and compares it with what may be there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uext4::{FileType, Filesystem, Inode, OpenOptions};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+
+use super::model::{Facts, Id, Kind, Node, Oracle, name_fact, node_fact};
+
+/// Names, attributes and data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    pub facts: Facts,
+    pub files: BTreeMap<Id, Vec<u8>>,
+}
+
+/// Mounts for writing, which replays the journal and finishes what was begun, and unmounts.
+pub fn recover(device: Arc<dyn BlockDevice>) -> Result<(), String> {
+    let clock = Arc::new(VirtualClock::new(1_800_000_000));
+    let options = OpenOptions::default();
+    let fs = Filesystem::open_rw(device, clock, &options).map_err(|e| format!("mount: {e}"))?;
+    fs.close().map_err(|error| format!("unmount: {error}"))
+}
+
+/// Reads everything, and lets our own check look for what is not as it should be.
+pub fn read(image: &Arc<MemoryDevice>) -> Result<Found, String> {
+    let device: Arc<dyn BlockDevice> = Arc::clone(image) as _;
+    let fs = Filesystem::open(device, &OpenOptions::default()).map_err(|e| e.to_string())?;
+    let mut issues = Vec::new();
+    fs.check(&mut |issue| issues.push(issue.to_string()))
+        .map_err(|error| format!("check: {error}"))?;
+    if !issues.is_empty() {
+        return Err(format!("check: {issues:#?}"));
+    }
+    let mut found = Found::default();
+    let root = fs.inode(uext4::Ino::ROOT).map_err(|e| e.to_string())?;
+    read_directory(&fs, &root, 0, &mut found).map_err(|e| e.to_string())?;
+    Ok(found)
+}
+
+fn read_directory(fs: &Filesystem, dir: &Inode, id: Id, found: &mut Found) -> uext4::Result<()> {
+    for entry in fs.read_dir(dir)? {
+        let entry = entry?;
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if [".", "..", "lost+found"].contains(&&name[..]) {
+            continue;
+        }
+        let inode = fs.inode(entry.ino)?;
+        let child = inode.uid;
+        found.facts.insert(name_fact(id, &name, child));
+        let node = node_of(fs, &inode)?;
+        found
+            .facts
+            .insert(node_fact(child, &node, inode.links.into()));
+        match node.kind {
+            Kind::Dir => read_directory(fs, &inode, child, found)?,
+            Kind::File if !found.files.contains_key(&child) => {
+                let mut bytes = vec![0; inode.size as usize];
+                let len = fs.read_at(&inode, 0, &mut bytes)?;
+                bytes.truncate(len);
+                found.files.insert(child, bytes);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn node_of(fs: &Filesystem, inode: &Inode) -> uext4::Result<Node> {
+    let kind = match inode.file_type {
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink(fs.read_link(inode)?),
+        _ => Kind::File,
+    };
+    let xattrs = fs.xattrs(inode)?.into_iter().map(|xattr| {
+        let name = String::from_utf8_lossy(&xattr.name).into_owned();
+        let byte = xattr.value.first().copied().unwrap_or(0);
+        let even = xattr.value.iter().all(|&other| other == byte);
+        (name, (xattr.value.len(), if even { byte } else { 0 }))
+    });
+    Ok(Node {
+        kind,
+        mode: inode.mode & 0o7777,
+        xattrs: xattrs.collect(),
+    })
+}
+
+/// Asserts that what was found may be there.
+pub fn judge(found: &Found, oracle: &Oracle<'_>) -> Result<(), String> {
+    oracle.judge_names(&found.facts)?;
+    found
+        .files
+        .iter()
+        .try_for_each(|(id, bytes)| oracle.judge_file(*id, bytes))
+}

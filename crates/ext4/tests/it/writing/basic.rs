@@ -1,0 +1,194 @@
+//! One of everything, on every kind of file system.
+
+use uext4::{
+    Creation, Error, Fallocate, NewInode, RenameMode, Seek, SetAttributes, SetMode, SetTime,
+};
+
+use super::device::{judge, made, mount};
+
+const FLAGS: [&str; 6] = [
+    "-t ext4",
+    "-t ext4 -b 1024",
+    "-t ext4 -O ^has_journal",
+    "-t ext4 -O orphan_file,ea_inode,large_dir",
+    "-t ext3 -b 1024",
+    "-t ext2 -I 128",
+];
+
+const FILE: Creation = Creation {
+    mode: 0o644,
+    umask: 0,
+    uid: 1000,
+    gid: 1000,
+};
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 509 + seed) as u8).collect()
+}
+
+#[test]
+fn names_are_made_moved_and_taken() {
+    for flags in FLAGS {
+        println!("{flags}");
+        let device = made(flags, 65_536);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let a = root.create(b"a", NewInode::Directory, &FILE).unwrap();
+        let b = a.create(b"b", NewInode::Directory, &FILE).unwrap();
+        for i in 0..700 {
+            let name = format!("a name of some length, number {i}");
+            b.create(name.as_bytes(), NewInode::File, &FILE).unwrap();
+        }
+        let first = b"a name of some length, number 0";
+        assert!(matches!(
+            b.create(first, NewInode::File, &FILE),
+            Err(Error::Exists)
+        ));
+        let file = b.lookup(first).unwrap();
+        file.link(&a, b"link").unwrap();
+        assert_eq!(file.inode().links, 2);
+        a.create(b"short", NewInode::Symlink(b"target"), &FILE)
+            .unwrap();
+        let long = vec![b'x'; 500];
+        let link = a.create(b"long", NewInode::Symlink(&long), &FILE).unwrap();
+        assert_eq!(link.read_link().unwrap(), long);
+        assert!(matches!(a.rmdir(b"b"), Err(Error::NotEmpty)));
+        assert!(matches!(
+            root.rename(b"a", &b, b"c", RenameMode::Replace),
+            Err(Error::Invalid { .. })
+        ));
+        b.rename(first, &root, b"moved", RenameMode::NoReplace)
+            .unwrap();
+        root.rename(
+            b"moved",
+            &b,
+            b"a name of some length, number 1",
+            RenameMode::Replace,
+        )
+        .unwrap();
+        a.rename(b"b", &root, b"b2", RenameMode::Replace).unwrap();
+        root.rename(b"a", &root, b"b2", RenameMode::Exchange)
+            .unwrap();
+        assert_eq!(root.lookup(b"a").unwrap().ino(), b.ino());
+        b.rename(
+            b"a name of some length, number 2",
+            &root,
+            b"w",
+            RenameMode::Whiteout,
+        )
+        .unwrap();
+        for i in 3..700 {
+            let name = format!("a name of some length, number {i}");
+            b.unlink(name.as_bytes()).unwrap();
+        }
+        drop((a, b, file, link));
+        fs.close().unwrap();
+        judge(&device, flags);
+    }
+}
+
+#[test]
+fn contents_are_written_cut_and_read_back() {
+    for flags in FLAGS {
+        let device = made(flags, 65_536);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let data = pattern(3_000_001, 1);
+        let file = root.create(b"f", NewInode::File, &FILE).unwrap();
+        for (i, part) in data.chunks(70_001).enumerate() {
+            assert_eq!(file.write(i as u64 * 70_001, part).unwrap(), part.len());
+        }
+        let sparse = root.create(b"sparse", NewInode::File, &FILE).unwrap();
+        sparse.write(10_000_000, b"end").unwrap();
+        sparse.write(5_000_000, &data[..10_000]).unwrap();
+        file.fsync().unwrap();
+        let mut read = vec![0; data.len() + 10];
+        assert_eq!(file.read(0, &mut read).unwrap(), data.len());
+        assert!(read[..data.len()] == data, "{flags}");
+        let gone = root.create(b"gone", NewInode::File, &FILE).unwrap();
+        gone.write(0, &data).unwrap();
+        root.unlink(b"gone").unwrap();
+        assert_eq!(gone.read(100, &mut read[..10]).unwrap(), 10);
+        drop(gone);
+        let size = SetAttributes {
+            size: Some(1_000_003),
+            ..SetAttributes::default()
+        };
+        file.set_attributes(&size).unwrap();
+        file.append(b"tail").unwrap();
+        fs.close().unwrap();
+        drop((file, sparse, root));
+        judge(&device, flags);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let file = root.lookup(b"f").unwrap();
+        assert_eq!(file.read(0, &mut read).unwrap(), 1_000_007);
+        assert!(read[..1_000_003] == data[..1_000_003] && &read[1_000_003..1_000_007] == b"tail");
+        let sparse = root.lookup(b"sparse").unwrap();
+        assert_eq!(sparse.read(4_999_999, &mut read[..10_003]).unwrap(), 10_003);
+        assert!(read[0] == 0 && read[1..10_001] == data[..10_000] && read[10_002] == 0);
+        assert_eq!(
+            sparse.seek(0, Seek::Data).unwrap(),
+            Some(5_000_000 / 1024 * 1024)
+        );
+        drop((file, sparse, root));
+        fs.close().unwrap();
+        judge(&device, flags);
+    }
+}
+
+#[test]
+fn ranges_and_attributes() {
+    for flags in &FLAGS[..4] {
+        let device = made(flags, 65_536);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let mut data = pattern(1 << 20, 2);
+        let file = root.create(b"f", NewInode::File, &FILE).unwrap();
+        file.write(0, &data).unwrap();
+        file.fallocate(Fallocate::PunchHole, 100_001, 300_000)
+            .unwrap();
+        data[100_001..400_001].fill(0);
+        file.fallocate(Fallocate::ZeroRange { keep_size: true }, 500_000, 100_000)
+            .unwrap();
+        data[500_000..600_000].fill(0);
+        file.fallocate(Fallocate::CollapseRange, 65_536, 131_072)
+            .unwrap();
+        data.drain(65_536..65_536 + 131_072);
+        file.fallocate(Fallocate::InsertRange, 8192, 65_536)
+            .unwrap();
+        data.splice(8192..8192, std::iter::repeat_n(0, 65_536));
+        file.fallocate(Fallocate::Allocate { keep_size: false }, 2_000_000, 100_000)
+            .unwrap();
+        data.resize(2_100_000, 0);
+        file.write(2_050_000, b"in unwritten blocks").unwrap();
+        data[2_050_000..2_050_019].copy_from_slice(b"in unwritten blocks");
+        let mut read = vec![1; data.len() + 1];
+        assert_eq!(file.read(0, &mut read).unwrap(), data.len());
+        assert!(read[..data.len()] == data, "{flags}");
+        for (name, len) in [("user.a", 3), ("user.b", 500), ("trusted.c", 0)] {
+            let value = pattern(len, 9);
+            file.set_xattr(name.as_bytes(), Some(&value), SetMode::Create)
+                .unwrap();
+            assert_eq!(file.xattr(name.as_bytes()).unwrap(), value);
+        }
+        file.set_xattr(b"user.a", None, SetMode::Replace).unwrap();
+        let change = SetAttributes {
+            mode: Some(0o4711),
+            uid: Some(70_000),
+            mtime: Some(SetTime::Now),
+            ..SetAttributes::default()
+        };
+        file.set_attributes(&change).unwrap();
+        assert_eq!(file.inode().uid, 70_000);
+        fs.sync().unwrap();
+        drop((file, root));
+        fs.close().unwrap();
+        judge(&device, flags);
+        let fs = mount(device.clone());
+        let file = fs.root().unwrap().lookup(b"f").unwrap();
+        assert_eq!(file.read(0, &mut read).unwrap(), data.len());
+        assert!(read[..data.len()] == data, "{flags}");
+        assert_eq!(file.xattrs().unwrap().len(), 2);
+    }
+}

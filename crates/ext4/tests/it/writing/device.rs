@@ -1,0 +1,54 @@
+//! File systems in memory, made by mke2fs, mounted for writing, judged by e2fsck.
+
+use std::sync::Arc;
+
+use uext4::{Filesystem, OpenOptions};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+
+use crate::creator::maker::e2fsck;
+use crate::mke2fs::mke2fs;
+
+/// What `mke2fs FLAGS` makes of so many KiB.
+pub fn made(flags: &str, kib: u64) -> Arc<MemoryDevice> {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("x.img");
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    mke2fs(&image, &flags, None, &format!("{kib}k"));
+    Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()))
+}
+
+/// Mounts a device for writing, on a clock that stands at 2023.
+pub fn mount(device: Arc<dyn BlockDevice>) -> Filesystem {
+    let clock = VirtualClock::new(1_700_000_000);
+    Filesystem::open_rw(device, Arc::new(clock), &OpenOptions::default()).unwrap()
+}
+
+/// Asserts that e2fsck finds nothing wrong.
+pub fn judge(device: &MemoryDevice, what: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), device.to_bytes()).unwrap();
+    e2fsck(file.path(), what);
+}
+
+/// The same with so much memory for metadata and for data, on a clock of the caller's.
+pub fn mount_small(
+    device: Arc<dyn BlockDevice>,
+    clock: &Arc<VirtualClock>,
+    memory_max: usize,
+) -> Filesystem {
+    let options = OpenOptions {
+        memory_max,
+        pages_max: memory_max as u64,
+        ..OpenOptions::default()
+    };
+    let clock: Arc<VirtualClock> = Arc::clone(clock);
+    Filesystem::open_rw(device, clock, &options).unwrap()
+}
+
+/// How many steps a random test makes: `few`, or in the long mode (`UEXT4_LONG=1`) `many`.
+pub fn steps(few: u64, many: u64) -> u64 {
+    match std::env::var_os("UEXT4_LONG") {
+        Some(_) => many,
+        None => few,
+    }
+}

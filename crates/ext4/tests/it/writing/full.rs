@@ -1,0 +1,277 @@
+//! Full file systems: every error is clean, nothing that was taken in is lost, and what is deleted can
+//! be had again.
+
+use std::sync::Arc;
+
+use uext4::{
+    Creation, Error, Fallocate, FileType, Filesystem, NewInode, OpenInode, SetAttributes, SetMode,
+};
+use uext4_blockdev::{MemoryDevice, VirtualClock};
+
+use super::device::{judge, made, mount_small};
+
+const FLAGS: [&str; 5] = [
+    "-t ext4 -N 256",
+    "-t ext4 -b 1024 -N 256 -O orphan_file",
+    "-t ext4 -N 256 -O ^has_journal",
+    "-t ext3 -b 1024 -N 256",
+    "-t ext2 -N 256",
+];
+
+const CREATION: Creation = Creation {
+    mode: 0o700,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+};
+
+fn open(flags: &str) -> (Arc<MemoryDevice>, Filesystem) {
+    let device = made(flags, 8192);
+    let clock = Arc::new(VirtualClock::new(1_700_000_000));
+    let fs = mount_small(device.clone(), &clock, 512 << 10);
+    (device, fs)
+}
+
+fn close(fs: Filesystem, device: &MemoryDevice, flags: &str) {
+    fs.close().unwrap();
+    drop(fs);
+    judge(device, flags);
+}
+
+fn no_space(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoSpace { .. } | Error::NoInodes { .. } | Error::XattrsTooBig { .. }
+    )
+}
+
+/// The value, or `None` for want of space; nothing else may go wrong.
+fn fits<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) if no_space(&error) => None,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (i * 13 + seed * 7 + i / 300) as u8)
+        .collect()
+}
+
+/// Writes file after file until nothing fits; how many bytes each took.
+fn fill(dir: &OpenInode) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    loop {
+        let number = sizes.len() as u64;
+        let name = format!("file {number}");
+        let Some(file) = fits(dir.create(name.as_bytes(), NewInode::File, &CREATION)) else {
+            return sizes;
+        };
+        let data = bytes(number, 200_000);
+        let mut at = 0;
+        // Ever smaller pieces, down to a byte.
+        let mut len = 50_000;
+        while at < data.len() && len > 0 {
+            let end = data.len().min(at + len);
+            match fits(file.write(at as u64, &data[at..end])) {
+                Some(taken) => at += taken,
+                None => len /= 4,
+            }
+        }
+        sizes.push(at);
+        if at == 0 {
+            return sizes;
+        }
+    }
+}
+
+fn check(dir: &OpenInode, sizes: &[usize]) {
+    for (number, size) in sizes.iter().enumerate() {
+        let file = dir.lookup(format!("file {number}").as_bytes()).unwrap();
+        let mut found = vec![0; size + 1];
+        assert_eq!(file.read(0, &mut found).unwrap(), *size);
+        assert!(found[..*size] == bytes(number as u64, *size), "{number}");
+    }
+}
+
+fn names(dir: &OpenInode) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    dir.read_dir(0, &mut |name, _, _| {
+        names.push(name.to_vec());
+        true
+    })
+    .unwrap();
+    names.retain(|name| name != b"." && name != b"..");
+    names
+}
+
+/// Deletes all that is in a directory.
+fn empty(dir: &OpenInode) {
+    for name in names(dir) {
+        let child = dir.lookup(&name).unwrap();
+        if child.inode().file_type == FileType::Directory {
+            empty(&child);
+            dir.rmdir(&name).unwrap();
+        } else {
+            dir.unlink(&name).unwrap();
+        }
+    }
+}
+
+#[test]
+fn data_fill_it_again_and_again() {
+    for flags in FLAGS {
+        let (device, fs) = open(flags);
+        let root = fs.root().unwrap();
+        let mut first = None;
+        for round in 0..3 {
+            let sizes = fill(&root);
+            let total: usize = sizes.iter().sum();
+            assert!(total > 4_000_000, "{flags}: {total}");
+            assert!(
+                (*first.get_or_insert(total)).abs_diff(total) < 20_000,
+                "{flags}: {total}"
+            );
+            // What is there can be overwritten.
+            let file = root.lookup(b"file 0").unwrap();
+            assert_eq!(file.write(0, &bytes(0, 100_000)).unwrap(), 100_000);
+            if round == 1 {
+                fs.sync().unwrap();
+            }
+            check(&root, &sizes);
+            drop(file);
+            empty(&root);
+        }
+        drop(root);
+        close(fs, &device, flags);
+    }
+}
+
+#[test]
+fn what_was_taken_in_is_there_after_a_remount() {
+    for flags in FLAGS {
+        let (device, fs) = open(flags);
+        let root = fs.root().unwrap();
+        let sizes = fill(&root);
+        drop(root);
+        close(fs, &device, flags);
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let fs = mount_small(device.clone(), &clock, 512 << 10);
+        let root = fs.root().unwrap();
+        check(&root, &sizes);
+        empty(&root);
+        drop(root);
+        close(fs, &device, flags);
+    }
+}
+
+#[test]
+fn inodes_run_out() {
+    for flags in FLAGS {
+        let (device, fs) = open(flags);
+        let root = fs.root().unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            let mut count = 0;
+            let error = loop {
+                let name = format!("{count}");
+                match root.create(name.as_bytes(), NewInode::File, &CREATION) {
+                    Ok(_) => count += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(
+                matches!(error, Error::NoInodes { .. }),
+                "{flags}: {error:?}"
+            );
+            let taken = root.create(b"1", NewInode::File, &CREATION);
+            assert!(matches!(taken, Err(Error::Exists)), "{flags}: {taken:?}");
+            assert!(matches!(
+                root.create_unnamed(&CREATION),
+                Err(Error::NoInodes { .. })
+            ));
+            // Names need no inodes.
+            let file = root.lookup(b"0").unwrap();
+            file.link(&root, b"link").unwrap();
+            root.unlink(b"link").unwrap();
+            counts.push(count);
+            for number in 0..count {
+                root.unlink(format!("{number}").as_bytes()).unwrap();
+            }
+        }
+        assert!(counts[0] > 200 && counts.iter().all(|c| *c == counts[0]));
+        drop(root);
+        close(fs, &device, flags);
+    }
+}
+
+/// Directories with names, links and attributes until nothing of it fits any more.
+fn grow(root: &OpenInode) -> u32 {
+    let mut made = 0;
+    let name = |number: u32| format!("{number:0200}").into_bytes();
+    let target = vec![b't'; 900];
+    let value = bytes(1, 600);
+    let file = root.create(b"linked", NewInode::File, &CREATION).unwrap();
+    loop {
+        let Some(dir) = fits(root.create(&name(made), NewInode::Directory, &CREATION)) else {
+            return made;
+        };
+        made += 1;
+        fits(dir.set_xattr(b"user.a", Some(&value), SetMode::Any));
+        fits(dir.create(b"link", NewInode::Symlink(&target), &CREATION));
+        for number in 0..200 {
+            if fits(file.link(&dir, &name(number))).is_none() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn directories_links_and_attributes_fill_it() {
+    for flags in FLAGS {
+        let flags = flags.replace("-N 256", "-N 2048");
+        let (device, fs) = open(&flags);
+        let root = fs.root().unwrap();
+        let first = grow(&root);
+        assert!(first > 30, "{flags}: {first}");
+        empty(&root);
+        let second = grow(&root);
+        assert!(first.abs_diff(second) < 10, "{flags}: {first}, {second}");
+        fs.sync().unwrap();
+        drop(root);
+        close(fs, &device, &flags);
+    }
+}
+
+#[test]
+fn ranges_that_do_not_fit() {
+    for flags in &FLAGS[..3] {
+        let (device, fs) = open(flags);
+        let root = fs.root().unwrap();
+        let file = root.create(b"f", NewInode::File, &CREATION).unwrap();
+        let allocate = Fallocate::Allocate { keep_size: false };
+        let result = file.fallocate(allocate, 0, 20 << 20);
+        assert!(matches!(result, Err(Error::NoSpace { .. })), "{result:?}");
+        let change = SetAttributes {
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        file.set_attributes(&change).unwrap();
+        file.fallocate(allocate, 0, 4 << 20).unwrap();
+        let sizes = fill(&root);
+        // What was allocated can be written although nothing is free.
+        file.write(1 << 20, &bytes(9, 1 << 20)).unwrap();
+        file.fsync().unwrap();
+        // Cutting an extent in two, and in many.
+        for block in 0..200 {
+            let result = file.fallocate(Fallocate::PunchHole, block * 16_384, 4096);
+            fits(result);
+        }
+        check(&root, &sizes);
+        drop((root, file));
+        close(fs, &device, flags);
+    }
+}

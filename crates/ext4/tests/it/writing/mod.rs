@@ -1,0 +1,13 @@
+//! File systems changed through the journal: names, contents and attributes, judged by e2fsck.
+
+mod basic;
+pub mod device;
+mod faults;
+mod fsx;
+mod full;
+mod kernel;
+mod limits;
+mod model;
+mod posix;
+mod sequence;
+mod threads;
