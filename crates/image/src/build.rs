@@ -178,7 +178,7 @@ fn plan(
     Ok((layout, time))
 }
 
-fn total(tree: &Tree) -> Amount {
+pub(crate) fn total(tree: &Tree) -> Amount {
     let mut total = Amount::default();
     let mut seen = vec![false; tree.nodes_len()];
     for entry in tree.entries() {
@@ -326,7 +326,8 @@ impl Filler<'_> {
     }
 }
 
-fn new_inode(tree: &Tree, entry: EntryId) -> NewInode<'_> {
+/// What makes a node.
+pub(crate) fn new_inode(tree: &Tree, entry: EntryId) -> NewInode<'_> {
     let node = tree.node_of(entry);
     let device = node.device().unwrap_or_default();
     match node.file_type() {

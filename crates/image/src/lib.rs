@@ -24,6 +24,7 @@ mod need;
 mod output;
 mod path;
 mod progress;
+mod put;
 mod size;
 mod source;
 #[cfg(test)]
@@ -34,5 +35,6 @@ mod xattrs;
 pub use build::{BuildOptions, Report, build};
 pub use error::{Error, TarDamage};
 pub use progress::{Amount, Phase, Progress};
+pub use put::{PutOptions, PutReport, put, put_stream};
 pub use size::Size;
 pub use source::{Excludes, Source, SourceOptions, Warnings};

@@ -10,6 +10,7 @@ mod exclude;
 mod spool;
 mod tar;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
@@ -154,6 +155,14 @@ pub fn list(source: &Source, context: &Context<'_>) -> Result<Listing, Error> {
     };
     let input = archive_input(file, path, context.spool_dir)?;
     tar::list(input, path, context)
+}
+
+/// Lists one name of a directory and all below it: the only entry of the tree's root.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_one(dir: &Path, name: &OsStr, context: &Context<'_>) -> Result<Listing, Error> {
+    directory::list_one(dir, name, context)
 }
 
 /// An archive in a plain file is read where it is, any other through a spool.

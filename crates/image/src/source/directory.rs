@@ -29,32 +29,53 @@ use crate::tree::{
 /// # Errors
 /// [`Error::Source`] for what cannot be read, [`Error::TooMany`].
 pub fn list(path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(path, flags, Mode::empty());
-    let root = root.map_err(|e| failed(path, "open", e.into()))?;
+    let (root, mut walk) = start(path, context)?;
     let stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
-    let mut walk = Walk {
+    let attributes = walk.attributes(&stat, root.as_fd(), None)?;
+    walk.tree.insert(b".", NewNode::Directory, attributes)?;
+    let again = open_directory(root.as_fd(), b".").map_err(|e| failed(path, "open", e.into()))?;
+    let level = walk.level(again, EntryId::ROOT, 0)?;
+    walk.run(level)?;
+    Ok(walk.listing(root, path))
+}
+
+/// Lists one name of a directory, whatever it is, and all below it: the only entry of the tree's
+/// root. A symbolic link is not followed.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_one(dir: &Path, name: &OsStr, context: &Context<'_>) -> Result<Listing, Error> {
+    let (root, mut walk) = start(dir, context)?;
+    let fd = open_directory(root.as_fd(), b".").map_err(|e| failed(dir, "open", e.into()))?;
+    let name = CString::new(name.as_bytes())
+        .map_err(|_| failed(&dir.join(name), "open", io::ErrorKind::InvalidInput.into()))?;
+    let level = Level {
+        fd,
+        entry: EntryId::ROOT,
+        names: vec![name],
+        outside: 0,
+    };
+    walk.run(level)?;
+    Ok(walk.listing(root, dir))
+}
+
+/// Opens the directory where a walk begins.
+fn start<'a>(dir: &Path, context: &'a Context<'a>) -> Result<(OwnedFd, Walk<'a>), Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(dir, flags, Mode::empty());
+    let root = root.map_err(|e| failed(dir, "open", e.into()))?;
+    let stat = rustix::fs::fstat(&root).map_err(|e| failed(dir, "stat", e.into()))?;
+    let walk = Walk {
         context,
         tree: Tree::new(),
         warnings: Warnings::default(),
-        path: path.to_path_buf(),
+        path: dir.to_path_buf(),
         inside: Vec::new(),
         linked: HashMap::new(),
         device: stat.st_dev,
         ids: HostIds::default(),
     };
-    let attributes = walk.attributes(&stat, root.as_fd(), None)?;
-    walk.tree.insert(b".", NewNode::Directory, attributes)?;
-    let again = open_directory(root.as_fd(), b".").map_err(|e| failed(path, "open", e.into()))?;
-    walk.run(again)?;
-    Ok(Listing {
-        tree: walk.tree,
-        warnings: walk.warnings,
-        store: Store::Directory {
-            root,
-            path: path.to_path_buf(),
-        },
-    })
+    Ok((root, walk))
 }
 
 /// Opens a directory that may not be a link.
@@ -99,8 +120,19 @@ struct Level {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, root: OwnedFd) -> Result<(), Error> {
-        let mut levels = vec![self.level(root, EntryId::ROOT, 0)?];
+    fn listing(self, root: OwnedFd, path: &Path) -> Listing {
+        Listing {
+            tree: self.tree,
+            warnings: self.warnings,
+            store: Store::Directory {
+                root,
+                path: path.to_path_buf(),
+            },
+        }
+    }
+
+    fn run(&mut self, top: Level) -> Result<(), Error> {
+        let mut levels = vec![top];
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.names.pop() else {
                 let outside = level.outside;

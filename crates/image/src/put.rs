@@ -1,0 +1,494 @@
+//! Files and directories of this machine put into a file system that is in use: [`Tree`]s carried out
+//! through the journaled engine.
+//!
+//! What is put is listed first, as for a new image, then made name by name. An entry that cannot be
+//! had or made is told, and the rest goes on; errors of the file system itself (no space, damage, the
+//! device) end it. Directories that are there stay as they are and get more names.
+
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use uext4::{
+    Creation, Filesystem, Ino, NewInode, OpenInode, RenameMode, SetAttributes, SetMode, SetTime,
+};
+use uext4_ondisk::inode::FileType;
+
+use crate::build::{new_inode, total};
+use crate::error::{Error, path_buf};
+use crate::need::ranges;
+use crate::progress::{Counter, Phase, Progress};
+use crate::source::{Contents, Context, Listing, Source, SourceOptions, Warnings, list, list_one};
+use crate::tree::EntryId;
+
+/// Bytes copied at once.
+const PIECE: usize = 1 << 20;
+/// What a file is called while it is written that will take the place of another.
+const UNFINISHED: &[u8] = b".uext4-put";
+
+/// How to put.
+#[derive(Clone, Debug, Default)]
+pub struct PutOptions {
+    /// How to read the source.
+    pub source: SourceOptions,
+    /// Files that are there are replaced, each in one step; else they stay and are told.
+    pub overwrite: bool,
+    /// Extended attributes are left out.
+    pub no_xattrs: bool,
+    /// Device and inode of a file to leave out: the image itself.
+    pub leave_out: Option<(u64, u64)>,
+}
+
+/// What was put.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutReport {
+    /// Names that were made.
+    pub entries: u64,
+    /// What was left out without being asked to.
+    pub warnings: Warnings,
+}
+
+/// Puts `source` into the directory `into` under the name `name`; with `None` all that is in `source`,
+/// which is a directory then. A symbolic link is put itself, unless a slash follows it. `told` is
+/// shown what could not be put.
+///
+/// # Errors
+/// [`Error::Source`] if the source cannot be listed, [`Error::Entry`] for errors of the file system.
+pub fn put(
+    fs: &Filesystem,
+    source: &Path,
+    (into, name): (&OpenInode, Option<&[u8]>),
+    options: &PutOptions,
+    progress: &dyn Progress,
+    told: &mut dyn FnMut(&Error),
+) -> Result<PutReport, Error> {
+    let counter = Counter::begin(progress, Phase::Listing, None);
+    let context = Context {
+        options: &options.source,
+        spool_dir: Path::new("."),
+        leave_out: options.leave_out,
+        counter: &counter,
+    };
+    let own_name = match source.as_os_str().as_bytes().ends_with(b"/") {
+        true => None,
+        false => source.file_name(),
+    };
+    let (listing, top) = match (name, own_name) {
+        (Some(name), Some(own)) => {
+            let dir = source.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = dir.unwrap_or(Path::new("."));
+            (list_one(dir, own, &context)?, Top::Child(name))
+        }
+        (Some(name), None) => (list(&directory(source), &context)?, Top::Root(name)),
+        (None, _) => (list(&directory(source), &context)?, Top::Contents),
+    };
+    let counter = Counter::begin(progress, Phase::Writing, Some(total(&listing.tree)));
+    let mut filler = Filler {
+        fs,
+        listing: &listing,
+        top,
+        options,
+        counter: &counter,
+        told,
+        inos: vec![None; listing.tree.nodes_len()],
+        dirs: Vec::new(),
+        ranges: Vec::new(),
+        piece: Vec::new(),
+        entries: 0,
+    };
+    filler.run(into)?;
+    let entries = filler.entries;
+    counter.tell();
+    Ok(PutReport {
+        entries,
+        warnings: listing.warnings,
+    })
+}
+
+fn directory(path: &Path) -> Source {
+    Source::Directory(path.to_path_buf())
+}
+
+/// Where the tree goes.
+#[derive(Clone, Copy)]
+enum Top<'a> {
+    /// The tree's root has one child, which gets this name.
+    Child(&'a [u8]),
+    /// The tree's root gets this name.
+    Root(&'a [u8]),
+    /// The tree's root is there.
+    Contents,
+}
+
+/// A directory on the way.
+struct Dir {
+    entry: EntryId,
+    /// `None` if it could not be made: nothing below it can be.
+    inode: Option<OpenInode>,
+    /// It is new: it gets its attributes when all below it is there.
+    made: bool,
+}
+
+/// Carries out a tree.
+struct Filler<'a> {
+    fs: &'a Filesystem,
+    listing: &'a Listing,
+    top: Top<'a>,
+    options: &'a PutOptions,
+    counter: &'a Counter<'a>,
+    told: &'a mut dyn FnMut(&Error),
+    /// Inodes of the nodes that have been made.
+    inos: Vec<Option<Ino>>,
+    dirs: Vec<Dir>,
+    ranges: Vec<Range<u64>>,
+    piece: Vec<u8>,
+    entries: u64,
+}
+
+impl<'a> Filler<'a> {
+    fn run(&mut self, into: &OpenInode) -> Result<(), Error> {
+        let listing = self.listing;
+        let tree = &listing.tree;
+        let mut contents = Contents::new(tree, &listing.store);
+        for entry in tree.entries() {
+            if entry == EntryId::ROOT {
+                match self.top {
+                    Top::Root(name) => self.entry(entry, into, name, &mut contents)?,
+                    _ => self.dirs.push(Dir {
+                        entry,
+                        inode: Some(into.clone()),
+                        made: false,
+                    }),
+                }
+                continue;
+            }
+            let parent = tree.parent(entry);
+            while self.dirs.last().is_some_and(|dir| dir.entry != parent) {
+                self.leave()?;
+            }
+            let name = match self.top {
+                Top::Child(name) if parent == EntryId::ROOT => name,
+                _ => tree.name(entry),
+            };
+            match self.dirs.last().and_then(|dir| dir.inode.clone()) {
+                Some(dir) => self.entry(entry, &dir, name, &mut contents)?,
+                None => self.enter(entry, None, false),
+            }
+        }
+        while !self.dirs.is_empty() {
+            self.leave()?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, entry: EntryId, inode: Option<OpenInode>, made: bool) {
+        if self.listing.tree.node_of(entry).file_type() == FileType::Directory {
+            self.dirs.push(Dir { entry, inode, made });
+        }
+    }
+
+    /// All below a directory is there.
+    fn leave(&mut self) -> Result<(), Error> {
+        if let Some(dir) = self.dirs.pop()
+            && let (Some(inode), true) = (&dir.inode, dir.made)
+        {
+            self.attributes(dir.entry, inode)?;
+        }
+        Ok(())
+    }
+
+    /// Makes one name, and tells it if that cannot be.
+    fn entry(
+        &mut self,
+        entry: EntryId,
+        dir: &OpenInode,
+        name: &[u8],
+        contents: &mut Contents<'a>,
+    ) -> Result<(), Error> {
+        self.counter.entry();
+        let made = match self.make(entry, dir, name, contents) {
+            Err(Error::Entry {
+                source: uext4::Error::Exists,
+                ..
+            }) => self.instead(entry, dir, name, contents),
+            made => made.map(|inode| (inode, true)),
+        };
+        match made {
+            Ok((inode, made)) => {
+                self.entries += u64::from(made);
+                self.enter(entry, Some(inode), made);
+            }
+            Err(error) if is_of_one_entry(&error) => {
+                (self.told)(&error);
+                self.enter(entry, None, false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The name is there: a directory is used, a file may be replaced.
+    fn instead(
+        &mut self,
+        entry: EntryId,
+        dir: &OpenInode,
+        name: &[u8],
+        contents: &mut Contents<'a>,
+    ) -> Result<(OpenInode, bool), Error> {
+        let node = self.listing.tree.node_of(entry);
+        let existing = dir.lookup(name).map_err(|e| self.failed(entry, e))?;
+        let is_dir = existing.inode().file_type == FileType::Directory;
+        if is_dir && node.file_type() == FileType::Directory {
+            return Ok((existing, false));
+        }
+        if is_dir || node.file_type() == FileType::Directory || !self.options.overwrite {
+            return Err(self.failed(entry, uext4::Error::Exists));
+        }
+        let made = match self.inos[self.listing.tree.node_id(entry).index()] {
+            Some(ino) if ino == existing.ino() => return Ok((existing, false)),
+            _ => {
+                clear(dir).map_err(|e| self.failed(entry, e))?;
+                self.make(entry, dir, UNFINISHED, contents)?
+            }
+        };
+        replace(dir, &made, name).map_err(|e| self.failed(entry, e))?;
+        Ok((made, true))
+    }
+
+    fn make(
+        &mut self,
+        entry: EntryId,
+        dir: &OpenInode,
+        name: &[u8],
+        contents: &mut Contents<'a>,
+    ) -> Result<OpenInode, Error> {
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        let index = tree.node_id(entry).index();
+        if let Some(ino) = self.inos[index] {
+            let inode = self.fs.open_inode(ino);
+            let linked = inode.and_then(|inode| inode.link(dir, name).map(|()| inode));
+            return linked.map_err(|e| self.failed(entry, e));
+        }
+        let (uid, gid) = node.owner();
+        let how = Creation {
+            mode: node.mode(),
+            umask: 0,
+            uid,
+            gid,
+        };
+        let made = dir.create(name, new_inode(tree, entry), &how);
+        let made = made.map_err(|e| self.failed(entry, e))?;
+        if node.file_type() == FileType::Regular
+            && let Err(error) = self.write(entry, &made, contents)
+        {
+            // What went wrong first counts.
+            _ = dir.unlink(name);
+            return Err(error);
+        }
+        if node.file_type() != FileType::Directory {
+            self.attributes(entry, &made)?;
+            self.inos[index] = Some(made.ino());
+        }
+        Ok(made)
+    }
+
+    fn write(
+        &mut self,
+        entry: EntryId,
+        file: &OpenInode,
+        contents: &mut Contents<'a>,
+    ) -> Result<(), Error> {
+        let node = self.listing.tree.node_of(entry);
+        if node.size() == 0 {
+            return Ok(());
+        }
+        let mut content = contents.open(entry)?;
+        self.ranges.clear();
+        ranges(self.listing.tree.data(node), node.size(), &mut self.ranges);
+        self.piece.resize(PIECE, 0);
+        for range in &self.ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let len = (range.end - at).min(PIECE as u64) as usize;
+                let piece = &mut self.piece[..len];
+                if let Err(error) = content.read_exact_at(at, piece) {
+                    let path = path_buf(&self.listing.tree.path(entry));
+                    return Err(content.take_error().unwrap_or(Error::Source {
+                        path,
+                        op: "read",
+                        source: error,
+                    }));
+                }
+                write_all(file, at, piece).map_err(|e| self.failed(entry, e))?;
+                self.counter.bytes(len as u64);
+                at += len as u64;
+            }
+        }
+        if self.ranges.last().is_none_or(|last| last.end < node.size()) {
+            let size = SetAttributes {
+                size: Some(node.size()),
+                ..SetAttributes::default()
+            };
+            let set = file.set_attributes(&size);
+            set.map_err(|e| self.failed(entry, e))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a new inode what the source has, and nothing the directory gave it beyond that.
+    fn attributes(&mut self, entry: EntryId, inode: &OpenInode) -> Result<(), Error> {
+        let tree = &self.listing.tree;
+        let node = tree.node_of(entry);
+        let (uid, gid) = node.owner();
+        let [atime, mtime, _] = node.times();
+        for xattr in inode.xattrs().map_err(|e| self.failed(entry, e))? {
+            if xattr.name.starts_with(b"system.posix_acl_") {
+                let removed = inode.set_xattr(&xattr.name, None, SetMode::Any);
+                removed.map_err(|e| self.failed(entry, e))?;
+            }
+        }
+        let attributes = SetAttributes {
+            // A link has no mode of its own.
+            mode: (node.file_type() != FileType::Symlink).then(|| node.mode()),
+            uid: Some(uid),
+            gid: Some(gid),
+            atime: Some(SetTime::To(atime)),
+            mtime: Some(SetTime::To(mtime)),
+            ..SetAttributes::default()
+        };
+        let set = inode.set_attributes(&attributes);
+        set.map_err(|e| self.failed(entry, e))?;
+        if self.options.no_xattrs {
+            return Ok(());
+        }
+        for (name, value) in tree.xattrs(node) {
+            match inode.set_xattr(name, Some(value), SetMode::Any) {
+                Ok(()) => {}
+                Err(error) => {
+                    let error = self.failed(entry, error);
+                    if !is_of_one_entry(&error) {
+                        return Err(error);
+                    }
+                    (self.told)(&error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, entry: EntryId, source: uext4::Error) -> Error {
+        let mut path = path_buf(&self.listing.tree.path(entry));
+        if let (Top::Contents | Top::Root(_), crate::source::Store::Directory { path: top, .. }) =
+            (self.top, &self.listing.store)
+        {
+            path = top.join(path);
+        }
+        Error::Entry { path, source }
+    }
+}
+
+/// Puts what `content` gives until its end into a file: whole, or not at all. It gets the name when all
+/// of it is durable.
+///
+/// # Errors
+/// [`Error::Source`] for the content, [`Error::Entry`] for the file system:
+/// [`uext4::Error::Exists`] unless it may be replaced.
+pub fn put_stream(
+    content: &mut dyn std::io::Read,
+    (into, name): (&OpenInode, &[u8]),
+    how: &Creation,
+    overwrite: bool,
+) -> Result<u64, Error> {
+    let failed = |source| Error::Entry {
+        path: path_buf(name),
+        source,
+    };
+    match into.lookup(name) {
+        Ok(old) if !overwrite || old.inode().file_type == FileType::Directory => {
+            return Err(failed(uext4::Error::Exists));
+        }
+        Ok(_) | Err(uext4::Error::NotFound) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    clear(into).map_err(failed)?;
+    let file = into.create(UNFINISHED, NewInode::File, how);
+    let file = file.map_err(failed)?;
+    let written = copy_stream(content, &file, failed)
+        .and_then(|len| replace(into, &file, name).map_err(failed).map(|()| len));
+    if written.is_err() {
+        // What went wrong first counts.
+        _ = into.unlink(UNFINISHED);
+    }
+    written
+}
+
+fn copy_stream(
+    content: &mut dyn std::io::Read,
+    file: &OpenInode,
+    failed: impl Fn(uext4::Error) -> Error,
+) -> Result<u64, Error> {
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    loop {
+        let len = match content.read(&mut piece) {
+            Ok(0) => return Ok(at),
+            Ok(len) => len,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(source) => {
+                let path = path_buf(b"-");
+                let op = "read";
+                return Err(Error::Source { path, op, source });
+            }
+        };
+        write_all(file, at, &piece[..len]).map_err(&failed)?;
+        at += len as u64;
+    }
+}
+
+/// Takes away what an interrupted call left.
+fn clear(dir: &OpenInode) -> uext4::Result<()> {
+    match dir.unlink(UNFINISHED) {
+        Err(uext4::Error::NotFound) => Ok(()),
+        done => done,
+    }
+}
+
+/// Gives the unfinished file its name, with all its data in place.
+fn replace(dir: &OpenInode, file: &OpenInode, name: &[u8]) -> uext4::Result<()> {
+    if file.inode().file_type == FileType::Regular {
+        file.fdatasync()?;
+    }
+    dir.rename(UNFINISHED, dir, name, RenameMode::Replace)
+}
+
+fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> uext4::Result<()> {
+    while !data.is_empty() {
+        let taken = file.write(at, data)?;
+        at += taken as u64;
+        data = data.get(taken..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Whether others may still be put.
+fn is_of_one_entry(error: &Error) -> bool {
+    use uext4::Error as Engine;
+    match error {
+        Error::Source { .. } | Error::Changed { .. } => true,
+        Error::Entry { source, .. } => matches!(
+            source,
+            Engine::Exists
+                | Engine::NameTooLong
+                | Engine::TooManyLinks
+                | Engine::FileTooBig
+                | Engine::XattrsTooBig { .. }
+                | Engine::AttributeName { .. }
+                | Engine::AttributeValue { .. }
+                | Engine::NotPermitted { .. }
+                | Engine::Unsupported { .. }
+                | Engine::Invalid { .. }
+        ),
+        _ => false,
+    }
+}
