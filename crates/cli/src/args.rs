@@ -16,6 +16,9 @@ Examples:
   uext4 build ./rootfs -o disk.img      an image from a directory or a tar
   uext4 mkfs disk.img 1G                an empty file system, as mke2fs would make it
   uext4 check disk.img                  is it sound?
+  uext4 put disk.img ./site /srv        copy files and directories in
+  uext4 rm -r disk.img /var/cache       mkdir, mv, ln, chmod, chown, touch, truncate: as always
+  uext4 script disk.img < commands      many changes at once
 
 Exit codes:
   0  done; for check: clean
@@ -24,11 +27,11 @@ Exit codes:
   4  the image is damaged, or the archive it should be made of
   8  could not: no such image, no permission, no space, I/O error, unsupported feature";
 
-/// Ext2, ext3 and ext4 images: make, list, read, export, describe and check them, without root
+/// Ext2, ext3 and ext4 images: make, read, change, export, describe and check them, without root
 ///
-/// Images are raw files, partitioned disks or block devices. They are opened for reading only
-/// except by mkfs and build; a journal that needs recovery is replayed in memory, and the image
-/// stays as it is.
+/// Images are raw files, partitioned disks or block devices. Commands that only read never write:
+/// a journal that needs recovery is replayed in memory, and the image stays as it is. Commands that
+/// change go through the journal: interrupted at any point, the image is consistent.
 #[derive(Debug, Parser)]
 #[command(name = "uext4", version, max_term_width = 100, after_help = EXAMPLES)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
@@ -44,20 +47,54 @@ pub enum Command {
     Build(Box<commands::build::BuildArgs>),
     Mkfs(Box<commands::mkfs::MkfsArgs>),
     Info(commands::info::InfoArgs),
-    Ls(commands::ls::LsArgs),
+    Ls(View<commands::ls::LsArgs>),
     Tree(commands::tree::TreeArgs),
-    Cat(commands::cat::CatArgs),
-    Stat(commands::stat::StatArgs),
+    Cat(View<commands::cat::CatArgs>),
+    Stat(View<commands::stat::StatArgs>),
     Get(commands::get::GetArgs),
     Tar(commands::tar::TarArgs),
     Manifest(commands::manifest::ManifestArgs),
     Frag(commands::frag::FragArgs),
     Check(commands::check::CheckArgs),
+    Put(Change<commands::put::PutArgs>),
+    Mkdir(Change<commands::mkdir::MkdirArgs>),
+    Rm(Change<commands::rm::RmArgs>),
+    Mv(Change<commands::mv::MvArgs>),
+    Ln(Change<commands::ln::LnArgs>),
+    Chmod(Change<commands::chmod::ChmodArgs>),
+    Chown(Change<commands::chown::ChownArgs>),
+    Setfattr(Change<commands::setfattr::SetfattrArgs>),
+    Getfattr(View<commands::getfattr::GetfattrArgs>),
+    Truncate(Change<commands::truncate::TruncateArgs>),
+    Fallocate(Change<commands::fallocate::FallocateArgs>),
+    Touch(Change<commands::touch::TouchArgs>),
+    Sync(commands::sync::SyncArgs),
+    Script(commands::script::ScriptArgs),
+}
+
+// No doc comments on the two: they would be taken for the subcommands' own.
+
+// A command that reads an image.
+#[derive(Args, Debug)]
+pub struct View<A: Args> {
+    #[command(flatten)]
+    pub image: ImageArgs,
+    #[command(flatten)]
+    pub what: A,
+}
+
+// A command that changes an image.
+#[derive(Args, Debug)]
+pub struct Change<A: Args> {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub what: A,
 }
 
 /// The image, and where in it the file system lies.
-#[derive(Args, Debug)]
-pub struct ImageArgs {
+#[derive(Args, Clone, Debug)]
+pub struct PlaceArgs {
     /// Image file, disk image or block device
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
@@ -68,6 +105,13 @@ pub struct ImageArgs {
     /// Number of the partition to use; found by itself where only one holds such a file system
     #[arg(long, value_name = "N", help_heading = "Image options")]
     pub partition: Option<u32>,
+}
+
+/// What is read, and how.
+#[derive(Args, Debug)]
+pub struct ImageArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// Read the backup superblock in this block (32768 on most file systems)
     #[arg(long, value_name = "BLOCK", help_heading = "Image options")]
     pub superblock: Option<u64>,

@@ -2,16 +2,31 @@
 
 pub mod build;
 pub mod cat;
+pub mod change;
 pub mod check;
+pub mod chmod;
+pub mod chown;
+pub mod fallocate;
 pub mod frag;
 pub mod get;
+pub mod getfattr;
 pub mod info;
+pub mod ln;
 pub mod ls;
 pub mod manifest;
+pub mod mkdir;
 pub mod mkfs;
+pub mod mv;
+pub mod put;
+pub mod rm;
+pub mod script;
+pub mod setfattr;
 pub mod stat;
+pub mod sync;
 pub mod tar;
+pub mod touch;
 pub mod tree;
+pub mod truncate;
 
 use std::ffi::OsStr;
 use std::io::{BufWriter, StdoutLock, Write};
@@ -19,6 +34,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
+use crate::open;
 
 /// Standard output, buffered.
 pub type Output = BufWriter<StdoutLock<'static>>;
@@ -36,15 +52,29 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Build(args) => build::run(args, &mut out),
         Command::Mkfs(args) => mkfs::run(args, &mut out),
         Command::Info(args) => info::run(args, &mut out),
-        Command::Ls(args) => ls::run(args, &mut out),
+        Command::Ls(args) => ls::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Tree(args) => tree::run(args, &mut out),
-        Command::Cat(args) => cat::run(args, &mut out),
-        Command::Stat(args) => stat::run(args, &mut out),
+        Command::Cat(args) => cat::run(&args.what, &open::open(&args.image)?, &mut out),
+        Command::Stat(args) => stat::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Get(args) => get::run(args),
         Command::Tar(args) => tar::run(args, &mut out),
         Command::Manifest(args) => manifest::run(args, &mut out),
         Command::Frag(args) => frag::run(args, &mut out),
         Command::Check(args) => check::run(args, &mut out),
+        Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
+        Command::Put(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Mkdir(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Rm(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Mv(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Ln(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Chmod(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Chown(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Setfattr(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Truncate(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Fallocate(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Touch(args) => change::run(&args.place, &args.what, &mut out),
+        Command::Sync(args) => sync::run(args, &mut out),
+        Command::Script(args) => script::run(args, &mut out),
     };
     // What came before a failure is still worth reading.
     out.flush()?;

@@ -91,6 +91,10 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
         | uext4::Error::TooManySymlinks
         | uext4::Error::NameTooLong
         | uext4::Error::Encrypted
+        | uext4::Error::Exists
+        | uext4::Error::NotEmpty
+        | uext4::Error::NoAttribute
+        | uext4::Error::NotPermitted { .. }
         | uext4::Error::Invalid { .. } => Exit::Incomplete,
         _ => Exit::CouldNot,
     }
@@ -101,6 +105,8 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
 pub struct Complaints {
     worst: Exit,
     count: u64,
+    /// Stands before all of them.
+    place: String,
 }
 
 /// Complaints printed one by one; the rest is only counted.
@@ -112,7 +118,33 @@ impl Complaints {
         Self {
             worst: Exit::Success,
             count: 0,
+            place: String::new(),
         }
+    }
+
+    /// None yet, about line `number` of a script.
+    pub fn of_line(number: u64) -> Self {
+        Self {
+            place: format!("line {number}: "),
+            ..Self::new()
+        }
+    }
+
+    /// Tells a failure of a part of the work and goes on.
+    ///
+    /// # Errors
+    /// A broken pipe is passed on.
+    pub fn failure(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure::BrokenPipe => return Err(Failure::BrokenPipe),
+            Failure::Told { exit, what, hint } => {
+                self.tell(exit.max(Exit::Incomplete), what);
+                if let Some(hint) = hint {
+                    eprintln!("  {hint}");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Tells standard error and goes on.
@@ -120,7 +152,7 @@ impl Complaints {
         self.worst = self.worst.max(exit);
         self.count += 1;
         if self.count <= PRINTED_MAX {
-            eprintln!("uext4: {what}");
+            eprintln!("uext4: {}{what}", self.place);
         }
     }
 

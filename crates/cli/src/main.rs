@@ -5,6 +5,7 @@
 //! Nothing here knows the format: the engine and the crates below it do.
 
 mod args;
+mod below;
 mod budget;
 mod commands;
 mod extents;
@@ -13,11 +14,14 @@ mod format;
 mod free;
 mod json;
 mod links;
+mod mode;
 mod open;
 mod progress;
 mod record;
 mod show;
 mod walk;
+mod when;
+mod words;
 
 use std::process::ExitCode;
 

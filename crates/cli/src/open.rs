@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::{Filesystem, FollowLast, Inode, OpenOptions};
+use uext4::{Filesystem, FollowLast, Inode, OpenInode, OpenOptions};
 use uext4_blockdev::partition::{self, Found};
-use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
+use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice, SystemClock};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Ino};
 
-use crate::args::ImageArgs;
+use crate::args::{ImageArgs, PlaceArgs};
 use crate::failure::{Exit, Failure};
 use crate::show::{escaped, size_text};
 
@@ -21,7 +21,14 @@ const MEMORY_MAX: usize = 96 << 20;
 /// # Errors
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
 pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
-    let device = device(args)?;
+    let image = &args.place.image;
+    let whole = FileDevice::open(image, Access::ReadOnly);
+    let whole: Arc<dyn BlockDevice> = Arc::new(whole.map_err(|e| device_failure(image, &e))?);
+    let device = if args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
+        whole
+    } else {
+        part(whole, &args.place)?
+    };
     let options = OpenOptions {
         memory_max: MEMORY_MAX,
         replay_journal: !args.no_replay,
@@ -34,11 +41,11 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
     {
         eprintln!(
             "uext4: {}: the journal's transaction {sequence} is damaged: shown is the state before it",
-            args.image.display()
+            image.display()
         );
     }
     opened.map_err(|error| {
-        let failure = Failure::engine(args.image.display(), &error);
+        let failure = Failure::engine(image.display(), &error);
         match error {
             uext4::Error::Corrupt(_) if args.superblock.is_none() => {
                 failure.hint("try a backup: `--superblock 32768` (8193 with 1 KiB blocks)")
@@ -48,20 +55,44 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
     })
 }
 
+/// Opens the file system for reading and writing, for nobody else: its journal is replayed. The
+/// caller closes it.
+///
+/// # Errors
+/// Exit 8 if the image cannot be opened or is in use, 4 if the file system in it is damaged.
+pub fn open_rw(place: &PlaceArgs) -> Result<Filesystem, Failure> {
+    let image = &place.image;
+    let failed = |error| device_failure(image, &error);
+    let whole = FileDevice::open(image, Access::ReadWrite).map_err(failed)?;
+    whole.lock(true).map_err(failed)?;
+    let device = part(Arc::new(whole), place)?;
+    let options = OpenOptions {
+        memory_max: MEMORY_MAX,
+        ..OpenOptions::default()
+    };
+    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), &options).and_then(|fs| {
+        fs.start_background()?;
+        Ok(fs)
+    });
+    opened.map_err(|error| Failure::engine(image.display(), &error))
+}
+
+impl PlaceArgs {
+    /// Nobody said where the file system is.
+    fn is_found(&self) -> bool {
+        self.offset.is_none() && self.partition.is_none()
+    }
+}
+
 /// The device, or the part of it that holds the file system.
-fn device(args: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
     let failed = |error| device_failure(&args.image, &error);
-    let whole = FileDevice::open(&args.image, Access::ReadOnly).map_err(failed)?;
-    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     if let Some(offset) = args.offset {
         let part = SubDevice::from_offset(whole, offset).map_err(failed)?;
         return Ok(Arc::new(part));
     }
     if let Some(number) = args.partition {
         return Ok(Arc::new(partition::open(whole, number).map_err(failed)?));
-    }
-    if args.superblock.is_some() && holds_ext(&*whole) {
-        return Ok(whole);
     }
     let mut found = partition::find_file_systems(Arc::clone(&whole), holds_ext).map_err(failed)?;
     match found.len() {
@@ -80,8 +111,10 @@ fn device(args: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
 
 fn device_failure(image: &Path, error: &uext4_blockdev::Error) -> Failure {
     match error {
-        // It tells the path itself.
-        uext4_blockdev::Error::Open { .. } => Failure::new(Exit::CouldNot, error),
+        // They tell the path themselves.
+        uext4_blockdev::Error::Open { .. } | uext4_blockdev::Error::Locked { .. } => {
+            Failure::new(Exit::CouldNot, error)
+        }
         uext4_blockdev::Error::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
                 .hint("say where the file system begins with --offset BYTES")
@@ -125,14 +158,29 @@ pub fn holds_ext(device: &dyn BlockDevice) -> bool {
 /// # Errors
 /// Exit 1 if there is no such path, 4 if damage is in the way.
 pub fn resolve(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<Inode, Failure> {
-    let number = path
-        .strip_prefix(b"<")
-        .and_then(|p| p.strip_suffix(b">"))
-        .and_then(|p| std::str::from_utf8(p).ok())
-        .and_then(|p| p.parse().ok());
-    let found = match number {
-        Some(ino) => fs.inode(Ino(ino)),
+    let found = match number(path) {
+        Some(ino) => fs.inode(ino),
         None => fs.resolve(path, last),
     };
     found.map_err(|error| Failure::engine(escaped(path), &error))
+}
+
+/// The same in a file system opened for writing.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
+    let found = match number(path) {
+        Some(ino) if fs.is_hidden(ino) => Err(uext4::Error::NotPermitted {
+            what: "the inode is the file system's own",
+        }),
+        Some(ino) => fs.open_inode(ino),
+        None => fs.open_path(path, last),
+    };
+    found.map_err(|error| Failure::engine(escaped(path), &error))
+}
+
+fn number(path: &[u8]) -> Option<Ino> {
+    let digits = path.strip_prefix(b"<")?.strip_suffix(b">")?;
+    std::str::from_utf8(digits).ok()?.parse().ok().map(Ino)
 }

@@ -8,7 +8,6 @@ use uext4::{Filesystem, FollowLast};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
-use crate::args::ImageArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
 use crate::show::escaped;
@@ -23,20 +22,17 @@ const PIECE: usize = 1 << 20;
   uext4 cat disk.img /var/log/syslog /var/log/syslog.1 | grep error
   uext4 cat disk.img '<12>'             the file with inode number 12")]
 pub struct CatArgs {
-    #[command(flatten)]
-    image: ImageArgs,
     /// Files in the image; symbolic links are followed
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 }
 
 /// Prints the files; one that cannot be read does not keep the others back.
-pub fn run(args: &CatArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let fs = open::open(&args.image)?;
+pub fn run(args: &CatArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut piece = vec![0; PIECE];
     for path in &args.paths {
-        match print(&fs, bytes(path.as_os_str()), &mut piece, out) {
+        match print(fs, bytes(path.as_os_str()), &mut piece, out) {
             Ok(()) => {}
             Err(Failure::BrokenPipe) => return Err(Failure::BrokenPipe),
             Err(Failure::Told { exit, what, .. }) => complaints.tell(exit, what),

@@ -61,7 +61,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     };
     let result = fs.check(&mut |issue: Issue| report.line(issue.kind(), &issue.to_string()));
     let summary = result.map_err(|error| {
-        let failure = Failure::engine(args.image.image.display(), &error);
+        let failure = Failure::engine(args.image.place.image.display(), &error);
         match failure {
             // What could not be checked to its end is no verdict.
             Failure::Told { what, hint, .. } => Failure::Told {

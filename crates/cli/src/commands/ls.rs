@@ -8,7 +8,6 @@ use uext4::{Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
-use crate::args::ImageArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
@@ -27,8 +26,6 @@ use crate::walk::{Entry, Order, Step, Walk};
   uext4 ls -lR disk.img / | grep rws
   uext4 ls --json disk.img /etc | jq -r '.[].path'")]
 pub struct LsArgs {
-    #[command(flatten)]
-    image: ImageArgs,
     /// Directory or file in the image
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: PathBuf,
@@ -47,13 +44,12 @@ pub struct LsArgs {
 }
 
 /// Prints the list.
-pub fn run(args: &LsArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let fs = open::open(&args.image)?;
+pub fn run(args: &LsArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
     let path = bytes(args.path.as_os_str());
-    let top = open::resolve(&fs, path, FollowLast::Yes)?;
+    let top = open::resolve(fs, path, FollowLast::Yes)?;
     let is_dir = top.file_type == FileType::Directory;
     let mut list = List {
-        fs: &fs,
+        fs,
         args,
         out,
         json: Json::new(),
@@ -62,7 +58,7 @@ pub fn run(args: &LsArgs, out: &mut Output) -> Result<Exit, Failure> {
     if args.json {
         list.json.open_array();
     }
-    let mut walk = Walk::new(&fs, top, Order::Listing);
+    let mut walk = Walk::new(fs, top, Order::Listing);
     while let Some(step) = walk.step() {
         match step {
             Step::Entry(entry) => {

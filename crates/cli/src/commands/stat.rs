@@ -8,7 +8,6 @@ use uext4::{Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
-use crate::args::ImageArgs;
 use crate::extents::{Run, Runs};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::{Json, push_hex};
@@ -26,8 +25,6 @@ const EXTENTS_SHOWN: u64 = 16;
   uext4 stat --extents disk.img /var/lib/db
   uext4 stat disk.img '<8>'             the inode with number 8, here the journal")]
 pub struct StatArgs {
-    #[command(flatten)]
-    image: ImageArgs,
     /// Files in the image, or inode numbers as <N>; a symbolic link is shown itself
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -40,15 +37,14 @@ pub struct StatArgs {
 }
 
 /// Prints what is known.
-pub fn run(args: &StatArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let fs = open::open(&args.image)?;
+pub fn run(args: &StatArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut json = Json::new();
     json.open_array();
     let mut first = true;
     for path in &args.paths {
         let path = bytes(path.as_os_str());
-        let inode = match open::resolve(&fs, path, FollowLast::No) {
+        let inode = match open::resolve(fs, path, FollowLast::No) {
             Ok(inode) => inode,
             Err(Failure::Told { exit, what, .. }) => {
                 complaints.tell(exit, what);
@@ -57,7 +53,7 @@ pub fn run(args: &StatArgs, out: &mut Output) -> Result<Exit, Failure> {
             Err(failure) => return Err(failure),
         };
         let mut stat = Stat {
-            fs: &fs,
+            fs,
             path,
             inode: &inode,
             shown: if args.extents {

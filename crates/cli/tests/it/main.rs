@@ -7,15 +7,19 @@
 //! | [`copies`] | do `get` and `tar` give back what the kernel shows? |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
+//! | [`changing`] | do the commands that change leave what their namesakes leave? |
+//! | [`interrupted`] | is the image sound when `put` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
 
+mod changing;
 mod commands;
 mod copies;
 mod host;
 mod hostile;
+mod interrupted;
 mod making;
 mod matrix;
 mod memory;

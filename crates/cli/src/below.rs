@@ -1,0 +1,48 @@
+//! Everything below a directory of a file system opened for writing.
+
+use uext4::{FileType, OpenInode};
+
+use crate::commands::ls::joined;
+
+/// Shows `f` an inode, and if it is a directory everything below it, parents first, each with its
+/// path. Names that go away meanwhile are left out. `failed` is told what cannot be read.
+pub fn each_below(
+    top: &OpenInode,
+    path: &[u8],
+    f: &mut dyn FnMut(&OpenInode, &[u8]),
+    failed: &mut dyn FnMut(&[u8], &uext4::Error),
+) {
+    f(top, path);
+    let mut dirs = vec![(top.clone(), path.to_vec())];
+    while let Some((dir, path)) = dirs.pop() {
+        if dir.inode().file_type != FileType::Directory {
+            continue;
+        }
+        let mut names = Vec::new();
+        let listed = dir.read_dir(0, &mut |name, _, _| {
+            if !matches!(name, b"." | b"..") {
+                names.push(name.to_vec());
+            }
+            true
+        });
+        if let Err(error) = listed {
+            failed(&path, &error);
+        }
+        names.sort_unstable();
+        let mut inner = Vec::new();
+        for name in names {
+            let path = joined(&path, &name);
+            match dir.lookup(&name) {
+                Ok(inode) => {
+                    f(&inode, &path);
+                    if inode.inode().file_type == FileType::Directory {
+                        inner.push((inode, path));
+                    }
+                }
+                Err(uext4::Error::NotFound) => {}
+                Err(error) => failed(&path, &error),
+            }
+        }
+        dirs.extend(inner.into_iter().rev());
+    }
+}

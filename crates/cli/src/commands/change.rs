@@ -1,0 +1,119 @@
+//! What all commands share that change an image: one opening, which is closed whatever happened.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use uext4::{Creation, FileType, Filesystem, FollowLast, OpenInode};
+
+use super::{Output, bytes};
+use crate::args::PlaceArgs;
+use crate::failure::{Complaints, Exit, Failure};
+use crate::open;
+use crate::show::escaped;
+
+/// The file system that is changed, and where to tell of it.
+pub struct Target<'a> {
+    /// Opened for writing.
+    pub fs: &'a Filesystem,
+    /// The image it is in.
+    pub image: &'a Path,
+    /// Standard output.
+    pub out: &'a mut Output,
+    /// What could not be done while the rest went on.
+    pub complaints: &'a mut Complaints,
+}
+
+/// One change.
+pub trait Operation {
+    /// Makes it. What cannot be done of several is told, and the rest goes on.
+    ///
+    /// # Errors
+    /// What ends it early.
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure>;
+}
+
+/// Opens the image, makes the change, closes it.
+///
+/// # Errors
+/// What ends the change early, or keeps it from becoming durable.
+pub fn run(place: &PlaceArgs, change: &dyn Operation, out: &mut Output) -> Result<Exit, Failure> {
+    let fs = open::open_rw(place)?;
+    let mut complaints = Complaints::new();
+    let done = change.apply(&mut Target {
+        fs: &fs,
+        image: &place.image,
+        out,
+        complaints: &mut complaints,
+    });
+    close(&fs, &place.image, done)?;
+    Ok(complaints.exit())
+}
+
+/// Makes all durable, also what was done before an error. That error is told first.
+///
+/// # Errors
+/// What was done so far says, else what closing says.
+pub fn close<T>(fs: &Filesystem, image: &Path, done: Result<T, Failure>) -> Result<T, Failure> {
+    let closed = fs.close();
+    let done = done?;
+    closed.map_err(|error| Failure::engine(image.display(), &error))?;
+    Ok(done)
+}
+
+impl Target<'_> {
+    /// Does something for each of several paths; what fails is told.
+    ///
+    /// # Errors
+    /// A broken pipe.
+    pub fn each<P: AsRef<OsStr>>(
+        &mut self,
+        paths: &[P],
+        mut f: impl FnMut(&mut Self, &[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        for path in paths {
+            if let Err(failure) = f(self, bytes(path.as_ref())) {
+                self.complaints.failure(failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The inode of a path, or of `<N>`.
+    ///
+    /// # Errors
+    /// Exit 1 if there is none.
+    pub fn inode(&self, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
+        open::resolve_rw(self.fs, path, last)
+    }
+
+    /// `path`, or if that is a directory the path of `name` in it.
+    pub fn into_directory(&self, path: &[u8], name: &[u8]) -> Vec<u8> {
+        let found = self.fs.open_path(path, FollowLast::Yes);
+        match found {
+            Ok(inode) if inode.inode().file_type == FileType::Directory => {
+                super::ls::joined(path, name)
+            }
+            _ => path.to_vec(),
+        }
+    }
+}
+
+/// The last name of a path.
+pub fn last_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let start = path[..end].iter().rposition(|&b| b == b'/');
+    &path[start.map_or(0, |at| at + 1)..end]
+}
+
+/// What is new belongs to root, whoever runs the command.
+pub fn by_root(mode: u16) -> Creation {
+    Creation {
+        mode,
+        ..Creation::default()
+    }
+}
+
+/// An error of the engine about a path.
+pub fn about(path: &[u8]) -> impl Fn(uext4::Error) -> Failure {
+    move |error| Failure::engine(escaped(path), &error)
+}

@@ -1,0 +1,115 @@
+//! `getfattr`: extended attributes shown.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Error, Filesystem, FollowLast, Xattr};
+
+use super::{Output, bytes};
+use crate::failure::{Complaints, Exit, Failure};
+use crate::json::{Json, push_hex};
+use crate::open;
+use crate::show::escaped;
+
+/// Show extended attributes
+///
+/// Names, and with -d or -n values: text between quotes, other bytes as 0x and hexadecimal digits,
+/// which setfattr takes. Symbolic links are followed.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 getfattr disk.img /bin/ping
+  uext4 getfattr -d disk.img /bin/ping
+  uext4 getfattr -n security.capability --json disk.img /bin/ping | jq")]
+pub struct GetfattrArgs {
+    /// What to show
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Values too
+    #[arg(short)]
+    dump: bool,
+    /// Only this attribute, with its value
+    #[arg(short, value_name = "NAME")]
+    name: Option<OsString>,
+    /// A symbolic link itself
+    #[arg(long)]
+    no_dereference: bool,
+    /// One JSON array of objects; values in hexadecimal
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints them.
+pub fn run(args: &GetfattrArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
+    let mut complaints = Complaints::new();
+    let mut json = Json::new();
+    json.open_array();
+    for path in &args.paths {
+        let path = bytes(path.as_os_str());
+        match args.xattrs(fs, path) {
+            Err(failure) => complaints.failure(failure)?,
+            Ok(xattrs) if args.json => {
+                json.open_object();
+                json.key("path").text(path);
+                json.key("xattrs").open_object();
+                for xattr in &xattrs {
+                    json.key_text(&xattr.name).hex(&xattr.value);
+                }
+                json.close_object();
+                json.close_object();
+            }
+            Ok(xattrs) if xattrs.is_empty() => {}
+            Ok(xattrs) => args.print(path, &xattrs, out)?,
+        }
+    }
+    if args.json {
+        json.close_array();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+    }
+    Ok(complaints.exit())
+}
+
+impl GetfattrArgs {
+    fn xattrs(&self, fs: &Filesystem, path: &[u8]) -> Result<Vec<Xattr>, Failure> {
+        let last = match self.no_dereference {
+            true => FollowLast::No,
+            false => FollowLast::Yes,
+        };
+        let about = |error| Failure::engine(escaped(path), &error);
+        let inode = open::resolve(fs, path, last)?;
+        let mut xattrs = fs.xattrs(&inode).map_err(about)?;
+        if let Some(name) = &self.name {
+            xattrs.retain(|xattr| xattr.name == bytes(name));
+            if xattrs.is_empty() {
+                return Err(about(Error::NoAttribute));
+            }
+        }
+        Ok(xattrs)
+    }
+
+    fn print(&self, path: &[u8], xattrs: &[Xattr], out: &mut Output) -> Result<(), Failure> {
+        writeln!(out, "# file: {}", escaped(path))?;
+        for xattr in xattrs {
+            write!(out, "{}", escaped(&xattr.name))?;
+            if self.dump || self.name.is_some() {
+                write!(out, "={}", shown(&xattr.value))?;
+            }
+            writeln!(out)?;
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+}
+
+/// A value that setfattr takes.
+fn shown(value: &[u8]) -> String {
+    let plain = |b: &u8| (0x20..0x7f).contains(b) && !matches!(b, b'"' | b'\\');
+    if value.iter().all(plain) {
+        return format!("\"{}\"", String::from_utf8_lossy(value));
+    }
+    let mut hex = b"0x".to_vec();
+    push_hex(&mut hex, value);
+    String::from_utf8_lossy(&hex).into_owned()
+}

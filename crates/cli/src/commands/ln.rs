@@ -1,0 +1,82 @@
+//! `ln`: hard and symbolic links.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Error, RenameMode};
+
+use super::bytes;
+use super::change::{Operation, Target, about, by_root, last_name};
+use crate::failure::Failure;
+
+/// Make links
+///
+/// Without -s, one more name for the file TARGET; a symbolic link is linked itself. With -s, a
+/// symbolic link that holds TARGET as it is given. If PATH is a directory, the link is made in it.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 ln -s disk.img ../usr/lib/os-release /etc/os-release
+  uext4 ln disk.img /bin/busybox /bin/sh")]
+pub struct LnArgs {
+    /// What the link leads to
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+    /// The link, or the directory to make it in
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// A symbolic link
+    #[arg(short)]
+    symbolic: bool,
+    /// Replace what has the name, unless that is a directory
+    #[arg(short)]
+    force: bool,
+}
+
+/// What a link is called until it takes the place of another.
+const UNFINISHED: &[u8] = b".uext4-ln";
+
+impl Operation for LnArgs {
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        let to = bytes(self.target.as_os_str());
+        let path = target.into_directory(bytes(self.path.as_os_str()), last_name(to));
+        let made = match self.make(target, to, &path) {
+            Err(Error::Exists) if self.force => self.replace(target, to, &path),
+            made => made,
+        };
+        made.map_err(|error| match error {
+            Error::NotFound | Error::IsDirectory if !self.symbolic => about(to)(error),
+            error => about(&path)(error),
+        })
+    }
+}
+
+impl LnArgs {
+    fn make(&self, target: &Target<'_>, to: &[u8], path: &[u8]) -> uext4::Result<()> {
+        match self.symbolic {
+            true => target.fs.symlink(to, path, &by_root(0o777)).map(|_| ()),
+            false => target.fs.link(to, path),
+        }
+    }
+
+    fn replace(&self, target: &Target<'_>, to: &[u8], path: &[u8]) -> uext4::Result<()> {
+        let (dir, name) = target.fs.open_parent(path)?;
+        if !self.symbolic {
+            let linked = target.fs.open_path(to, uext4::FollowLast::No)?;
+            if linked.ino() == dir.lookup(name)?.ino() {
+                return Ok(());
+            }
+        }
+        let aside = [&path[..path.len() - last_name(path).len()], UNFINISHED].concat();
+        match target.fs.remove(&aside) {
+            Err(Error::NotFound) => {}
+            removed => removed?,
+        }
+        self.make(target, to, &aside)?;
+        let replaced = target.fs.rename(&aside, path, RenameMode::Replace);
+        if replaced.is_err() {
+            // What went wrong first counts.
+            _ = target.fs.remove(&aside);
+        }
+        replaced
+    }
+}

@@ -1,0 +1,57 @@
+//! `mkdir`: new directories.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::change::{Operation, Target, about, by_root};
+use crate::failure::Failure;
+use crate::mode::{self, ModeChange};
+
+/// Make directories
+///
+/// They belong to root, whoever runs the command.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 mkdir disk.img /srv
+  uext4 mkdir -p disk.img /srv/www/html
+  uext4 mkdir -m 1777 disk.img /tmp")]
+pub struct MkdirArgs {
+    /// Directories to make
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Those on the way too; what is there already is no error
+    #[arg(short)]
+    parents: bool,
+    /// Permissions, as chmod takes them
+    #[arg(short, value_name = "MODE", default_value = "755", value_parser = mode::parse)]
+    mode: ModeChange,
+}
+
+impl Operation for MkdirArgs {
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        let mode = self.mode.apply(0o755, true);
+        target.each(&self.paths, |target, path| {
+            let fs = target.fs;
+            let made = match self.parents {
+                false => fs.mkdir(path, &by_root(mode)),
+                true => match fs.open_parent(path) {
+                    // Those on the way get the usual permissions.
+                    Err(uext4::Error::NotFound) => {
+                        let end = path.len() - trailing(path);
+                        let above = path[..end].iter().rposition(|&b| b == b'/').unwrap_or(0);
+                        fs.mkdir_all(&path[..above], &by_root(0o755))
+                            .and_then(|_| fs.mkdir_all(path, &by_root(mode)))
+                    }
+                    _ => fs.mkdir_all(path, &by_root(mode)),
+                },
+            };
+            made.map(|_| ()).map_err(about(path))
+        })
+    }
+}
+
+/// Slashes at the end.
+fn trailing(path: &[u8]) -> usize {
+    path.iter().rev().take_while(|&&b| b == b'/').count()
+}

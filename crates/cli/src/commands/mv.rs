@@ -1,0 +1,57 @@
+//! `mv`: names moved.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::RenameMode;
+
+use super::bytes;
+use super::change::{Operation, Target, about, last_name};
+use crate::failure::Failure;
+
+/// Move or rename
+///
+/// In one step: at every moment there is the old name or the new one. If NEW is a directory, OLD
+/// is moved into it; a file that has the new name is replaced.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 mv disk.img /etc/motd.new /etc/motd
+  uext4 mv disk.img /etc/motd /srv
+  uext4 mv --exchange disk.img /system-a /system-b")]
+pub struct MvArgs {
+    /// What to move
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// Its new name, or the directory to move it to
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Both are there and change places; NEW is no directory to move into
+    #[arg(long, conflicts_with = "no_clobber")]
+    exchange: bool,
+    /// Replace nothing
+    #[arg(short, long)]
+    no_clobber: bool,
+}
+
+impl Operation for MvArgs {
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        let old = bytes(self.old.as_os_str());
+        let new = bytes(self.new.as_os_str());
+        let (new, mode) = match (self.exchange, self.no_clobber) {
+            (true, _) => (new.to_vec(), RenameMode::Exchange),
+            (_, true) => (
+                target.into_directory(new, last_name(old)),
+                RenameMode::NoReplace,
+            ),
+            _ => (
+                target.into_directory(new, last_name(old)),
+                RenameMode::Replace,
+            ),
+        };
+        let moved = target.fs.rename(old, &new, mode);
+        moved.map_err(|error| match error {
+            uext4::Error::NotFound => about(old)(error),
+            error => about(&new)(error),
+        })
+    }
+}

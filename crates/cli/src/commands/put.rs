@@ -1,0 +1,138 @@
+//! `put`: files and directories of this machine copied into the image.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{FileType, FollowLast};
+use uext4_image::{Error as PutError, PutOptions, SourceOptions};
+
+use super::bytes;
+use super::change::{Operation, Target, about, by_root, last_name};
+use crate::failure::{Exit, Failure, exit_of};
+use crate::mode::{self, ModeChange};
+use crate::show::escaped;
+
+/// Copy files and directories into the image
+///
+/// Modes, owners, times to the nanosecond, xattrs, ACLs, hard links, holes, symbolic links,
+/// devices, fifos and sockets come along. If PATH is a directory, the copy is made inside it under
+/// its own name (the contents of "DIR/." directly in it); else PATH is the copy's name.
+/// Directories that exist get more names, files that exist are kept unless --overwrite. SRC "-" is
+/// standard input: the file appears when all of it is written.
+///
+/// Interrupted at any point the image is consistent: the journal is replayed by whoever opens it
+/// next. What was put in the last seconds may be missing, and files may be short. An image without
+/// a journal (ext2, or made with -O ^has_journal) has no such safety, here as anywhere:
+/// interrupted, it needs e2fsck.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 put disk.img ./app /opt
+  uext4 put --owner 0:0 disk.img ./rootfs/. /
+  date | uext4 put --overwrite disk.img - /etc/built-at")]
+pub struct PutArgs {
+    /// File or directory, or - for standard input
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// Where to put it in the image
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Replace files that exist, each in one step
+    #[arg(long)]
+    overwrite: bool,
+    /// Owner and group of everything, in place of what SRC has
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
+    /// Leave extended attributes and ACLs out
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Permissions of what comes from standard input
+    #[arg(short, value_name = "MODE", default_value = "644", value_parser = mode::parse)]
+    mode: ModeChange,
+}
+
+fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let ids = text.split_once(':').and_then(|(uid, gid)| {
+        let number = |id: &str| id.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+        Some((number(uid)?, number(gid)?))
+    });
+    ids.ok_or_else(|| format!("{text:?} is not two numbers with a colon between"))
+}
+
+impl Operation for PutArgs {
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        let path = bytes(self.path.as_os_str());
+        let source = bytes(self.source.as_os_str());
+        if source == b"-" {
+            return self.stream(target, path);
+        }
+        let exists = target.fs.open_path(path, FollowLast::Yes).ok();
+        let exists = exists.filter(|inode| inode.inode().file_type == FileType::Directory);
+        let contents = source.ends_with(b"/.") || matches!(source, b"." | b"/");
+        let own_name = last_name(source);
+        let (into, name) = match exists {
+            Some(dir) if contents => (dir, None),
+            Some(dir) => (dir, Some(own_name)),
+            None => {
+                let (dir, name) = target.fs.open_parent(path).map_err(about(path))?;
+                (dir, Some(name))
+            }
+        };
+        let image = fs::metadata(target.image).ok();
+        let options = PutOptions {
+            source: SourceOptions {
+                uid: self.owner.map(|(uid, _)| uid),
+                gid: self.owner.map(|(_, gid)| gid),
+                ..SourceOptions::default()
+            },
+            overwrite: self.overwrite,
+            no_xattrs: self.no_xattrs,
+            leave_out: image.map(|image| (image.dev(), image.ino())),
+        };
+        let complaints = &mut *target.complaints;
+        let report = uext4_image::put(
+            target.fs,
+            &self.source,
+            (&into, name),
+            &options,
+            &(),
+            &mut |error| complaints.tell(exit(error), shown(error)),
+        );
+        let report = report.map_err(|error| Failure::new(exit(&error), shown(&error)))?;
+        for warning in &report.warnings.shown {
+            eprintln!("uext4: {}", escaped(warning.as_bytes()));
+        }
+        if report.warnings.more > 0 {
+            eprintln!("uext4: {} more like these", report.warnings.more);
+        }
+        Ok(())
+    }
+}
+
+impl PutArgs {
+    fn stream(&self, target: &Target<'_>, path: &[u8]) -> Result<(), Failure> {
+        let (into, name) = target.fs.open_parent(path).map_err(about(path))?;
+        let mut how = by_root(self.mode.apply(0o644, false));
+        (how.uid, how.gid) = self.owner.unwrap_or_default();
+        let mut input = std::io::stdin().lock();
+        uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite)
+            .map(|_| ())
+            .map_err(|error| Failure::new(exit(&error), shown(&error)))
+    }
+}
+
+fn exit(error: &PutError) -> Exit {
+    match error {
+        PutError::Entry { source, .. } => exit_of(source).max(Exit::Incomplete),
+        PutError::Source { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Exit::Incomplete
+        }
+        PutError::Changed { .. } => Exit::Incomplete,
+        _ => Exit::CouldNot,
+    }
+}
+
+fn shown(error: &PutError) -> String {
+    escaped(error.to_string().as_bytes())
+}

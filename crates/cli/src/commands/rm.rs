@@ -1,0 +1,54 @@
+//! `rm`: names taken away.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Error, FileType, FollowLast};
+
+use super::change::{Operation, Target, about};
+use crate::failure::Failure;
+
+/// Remove files, and directories with all that is in them
+///
+/// Symbolic links are removed themselves. Nothing is asked.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 rm disk.img /etc/motd
+  uext4 rm -r disk.img /var/cache /var/tmp")]
+pub struct RmArgs {
+    /// What to remove
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Directories too, with everything below
+    #[arg(short, visible_short_alias = 'R')]
+    recursive: bool,
+    /// What is not there is no error
+    #[arg(short)]
+    force: bool,
+}
+
+impl Operation for RmArgs {
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        target.each(&self.paths, |target, path| {
+            let fs = target.fs;
+            let removed = match self.recursive {
+                true => fs.remove_all(path),
+                false => fs.open_path(path, FollowLast::No).and_then(|inode| {
+                    let is_dir = inode.inode().file_type == FileType::Directory;
+                    drop(inode);
+                    match is_dir {
+                        true => Err(Error::IsDirectory),
+                        false => fs.remove(path),
+                    }
+                }),
+            };
+            match removed {
+                Err(Error::NotFound) if self.force => Ok(()),
+                Err(error @ Error::IsDirectory) => {
+                    Err(about(path)(error).hint("-r removes directories"))
+                }
+                removed => removed.map_err(about(path)),
+            }
+        })
+    }
+}

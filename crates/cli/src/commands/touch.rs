@@ -1,0 +1,66 @@
+//! `touch`: times of files.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use uext4::{Error, FollowLast, NewInode, SetAttributes, SetTime};
+use uext4_ondisk::inode::Timestamp;
+
+use super::change::{Operation, Target, about, by_root};
+use crate::failure::Failure;
+use crate::when;
+
+/// Set times, make empty files
+///
+/// Both times are set, to now if no time is given. A file that is not there is made. Symbolic
+/// links are followed.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 touch disk.img /etc/.updated
+  uext4 touch -d '2024-02-29 12:00:00' disk.img /etc/motd
+  uext4 touch -m -d @0 disk.img /etc/motd")]
+pub struct TouchArgs {
+    /// What to change or make
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// @SECONDS since 1970, or YYYY-MM-DD HH:MM:SS in UTC; fractions allowed
+    #[arg(short, value_name = "TIME", value_parser = when::parse)]
+    date: Option<Timestamp>,
+    /// Only the time of last access
+    #[arg(short)]
+    access: bool,
+    /// Only the time of last modification
+    #[arg(short)]
+    modification: bool,
+    /// Make no file
+    #[arg(short = 'c')]
+    no_create: bool,
+    /// Change a symbolic link itself
+    #[arg(long)]
+    no_dereference: bool,
+}
+
+impl Operation for TouchArgs {
+    fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        let last = match self.no_dereference {
+            true => FollowLast::No,
+            false => FollowLast::Yes,
+        };
+        let time = self.date.map_or(SetTime::Now, SetTime::To);
+        let both = self.access == self.modification;
+        let times = SetAttributes {
+            atime: (both || self.access).then_some(time),
+            mtime: (both || self.modification).then_some(time),
+            ..SetAttributes::default()
+        };
+        target.each(&self.paths, |target, path| {
+            let file = match target.fs.open_path(path, last) {
+                Err(Error::NotFound) if self.no_create => return Ok(()),
+                Err(Error::NotFound) => target.fs.create(path, NewInode::File, &by_root(0o644)),
+                found => found,
+            };
+            file.and_then(|file| file.set_attributes(&times))
+                .map_err(about(path))
+        })
+    }
+}
