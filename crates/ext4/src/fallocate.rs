@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use uext4_extent_status::Status;
+use uext4_extent_status::{Extent as Known, Status};
 use uext4_mballoc::Request;
 use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::{FileType, InodeFlags};
@@ -11,8 +11,9 @@ use crate::attr;
 use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::evict::unmap_step;
-use crate::file_change::{known, leave_inode, size_max, zero_tail};
+use crate::file_change::{known, size_max, zero_tail};
 use crate::file_pages::{forget_delayed, goal, map_taken};
+use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
@@ -195,7 +196,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
     file.pages()?.flush(span.from..span.to)?;
     let (mut next, end) = span.outer;
     while next < end {
-        let (status, len) = known(sbi, file, Lblk(next), end - next)?;
+        let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
         if status != Status::Hole {
             next += len;
             continue;
@@ -370,7 +371,7 @@ pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u6
     let pages = file.pages()?;
     while next < end {
         let at = offset.max(u64::from(next) << log);
-        let (status, len) = known(sbi, file, Lblk(next), end - next)?;
+        let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
         let mut until = u64::from(next + len) << log;
         let is_data = match status {
             Status::Written | Status::Delayed => true,

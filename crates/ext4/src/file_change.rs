@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_extent_status::{Extent as Known, Status};
-use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::attr;
@@ -14,14 +14,15 @@ use crate::error::{Error, Result};
 use crate::evict::{has_map, unmap_from};
 use crate::file_pages::{as_known, forget_delayed};
 use crate::icache::Cell;
+use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map::MapCursor;
 use crate::orphan_change::Orphans;
+use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::space::reserve;
-use crate::xattr_change;
 
 /// Largest size a file may have: what its map can hold, and the format's field.
 pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
@@ -129,8 +130,9 @@ pub(crate) fn write(
     if offset > size {
         zero_tail(file, size)?;
     }
-    let end = offset + data.len() as u64;
-    promise(sbi, file, offset, end)?;
+    let end = promise(sbi, file, offset, offset + data.len() as u64)?;
+    // OK to truncate: no more than `data`.
+    let data = &data[..(end - offset) as usize];
     file.pending_end.store(end, Relaxed);
     let taken = file.pages()?.write(offset, data, size);
     let now = sbi.writable()?.now();
@@ -147,17 +149,23 @@ pub(crate) fn write(
     Ok((offset, taken?))
 }
 
-/// Promises blocks to what is not mapped of a range, and makes it delayed.
-fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<()> {
+/// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
+/// `to` where space ran out.
+fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let size = sbi.geometry().block_size;
     let mut next = (from >> size.log2()) as u32;
     // Fits: no file is larger than its map.
     let end = size.blocks_for(to) as u32;
     while next < end {
-        let (status, len) = known(sbi, cell, Lblk(next), end - next)?;
+        let Known { status, len, .. } = known(sbi, cell, Lblk(next), end - next)?;
+        let mut len = len;
         if status == Status::Hole {
-            reserve(sbi, rw, len.into())?;
+            len = match reserve_some(sbi, rw, len) {
+                Ok(len) => len,
+                Err(_) if u64::from(next) << size.log2() > from => break,
+                Err(error) => return Err(error),
+            };
             let replaced = cell.extents.insert(Known {
                 lblk: Lblk(next),
                 len,
@@ -168,14 +176,34 @@ fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<()> {
         }
         next += len;
     }
-    Ok(())
+    Ok(to.min(u64::from(next) << size.log2()))
 }
 
-/// What a block is, delayed ones included, and how many after it are the same.
-pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<(Status, u32)> {
+/// Promises up to `len` blocks: fewer where there are no more.
+fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32) -> Result<u32> {
+    match reserve(sbi, rw, len.into()) {
+        Ok(()) => Ok(len),
+        Err(error) => {
+            let left = u32::try_from(rw.available_blocks()).unwrap_or(u32::MAX);
+            let some = left.min(len);
+            if some > 0 && rw.reserve(some.into()) {
+                return Ok(some);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What a block is, delayed ones included, and at most `len` blocks from it on that are the same.
+pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Known> {
+    let part = |known: Known| Known {
+        lblk,
+        len: (known.len - (lblk.0 - known.lblk.0)).min(len),
+        pblk: known.pblk_at(lblk).unwrap_or(Pblk(0)),
+        status: known.status,
+    };
     if let Some(known) = cell.extents.lookup(lblk) {
-        let left = known.len - (lblk.0 - known.lblk.0);
-        return Ok((known.status, left.min(len)));
+        return Ok(part(known));
     }
     let inode = cell.inode.read();
     let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
@@ -183,47 +211,10 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<(Sta
     cell.extents.cache(all);
     drop(inode);
     // A part of it may have been known as something else, delayed above all.
-    match cell.extents.lookup(lblk) {
-        Some(known) => {
-            let left = known.len - (lblk.0 - known.lblk.0);
-            Ok((known.status, left.min(len)))
-        }
-        None => Ok((all.status, 1)),
-    }
-}
-
-/// Moves what is stored within the inode to blocks, if anything is.
-pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
-    let sbi = file.sbi();
-    if !file.inode.read().has(InodeFlags::INLINE_DATA) {
-        return Ok(());
-    }
-    let mut data = vec![0; file.inode.read().size as usize];
-    crate::inline::read_inline(sbi, &file.inode.read(), 0, &mut data)?;
-    let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
-    {
-        let inode = &mut *file.inode.write();
-        let result = xattr_change::drop_inline_data(&handle, inode).and_then(|()| {
-            inode.flags.remove(InodeFlags::INLINE_DATA);
-            inode.i_block = [0; I_BLOCK_LEN];
-            if sbi.has_extents() {
-                inode.flags |= InodeFlags::EXTENTS;
-                inode.i_block = uext4_ondisk::extent::empty_extent_root();
-            }
-            inode.disk_size = Some(0);
-            store(&handle, sbi, inode)
-        });
-        handle.failed(result)?;
-        file.changed_in(handle.tid(), true);
-    }
-    drop(handle);
-    if !data.is_empty() {
-        promise(sbi, file, 0, data.len() as u64)?;
-        file.pages()?.write(0, &data, 0)?;
-        // The transaction above must not become durable without the data.
-        file.pages()?.flush(0..data.len() as u64)?;
-    }
-    Ok(())
+    Ok(match cell.extents.lookup(lblk) {
+        Some(known) => part(known),
+        None => Known { len: 1, ..all },
+    })
 }
 
 /// Before a file grows past its old end: what the device holds behind that end, in its last block,
@@ -236,7 +227,7 @@ pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
         return Ok(());
     }
     let lblk = Lblk((size >> sbi.geometry().block_size.log2()) as u32);
-    if known(sbi, file, lblk, 1)?.0 == Status::Written {
+    if known(sbi, file, lblk, 1)?.status == Status::Written {
         file.pages()?.discard(size..end)?;
         file.pages()?.flush(size..end)?;
     }
@@ -273,7 +264,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     let first = Lblk(log.blocks_for(size).min(u64::from(u32::MAX)) as u32);
     if end != size {
         let last = Lblk(first.0 - 1);
-        if known(sbi, file, last, 1)?.0 != Status::Hole {
+        if known(sbi, file, last, 1)?.status != Status::Hole {
             file.pages()?.discard(size..end)?;
         }
     }

@@ -27,20 +27,48 @@
 //! metadata goes through a cache of bounded size and has its checksum verified once, when it comes
 //! in. A journal that was not replayed is replayed in memory; the image stays as it is.
 //!
+//! # Writing
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use uext4::{Creation, Filesystem, NewInode, OpenOptions};
+//! use uext4_blockdev::{Access, FileDevice, SystemClock};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(FileDevice::open("disk.img", Access::ReadWrite)?);
+//! let clock = Arc::new(SystemClock::default());
+//! let fs = Filesystem::open_rw(device, clock, &OpenOptions::default())?;
+//! let etc = fs.root()?.lookup(b"etc")?;
+//! let file = etc.create(b"motd", NewInode::File, &Creation::default())?;
+//! file.write(0, b"hello\n")?;
+//! file.fsync()?;
+//! fs.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//! An [`OpenInode`] is in use as long as it lives: unlinked, it keeps its contents until then. Every
+//! call is atomic in memory, seen whole by other threads, and durable once an `fsync` or
+//! [`Filesystem::sync`] after it returned, or a commit passed (every 5 s). The same operations by
+//! path are methods of [`Filesystem`]. Permissions are the caller's business, as in a file server;
+//! flags, limits and kinds are checked here, in the kernel's order.
+//!
 //! # Layers
 //!
-//! Files carry the kernel's names and import only downwards:
+//! Files carry the kernel's names where it has one and import only downwards:
 //!
 //! ```text
-//! filesystem                                    the handle
-//! super  journal                                opening, and what an unreplayed journal changes
-//! namei  file  symlink  xattr  crypto  orphan   paths, contents, targets, attributes, names
+//! paths  filesystem  open_inode                 the two layers of the API
+//! super  rename  setattr  fallocate             opening and closing; operations ...
+//! create  unlink  file_change  readdir          ... on names, contents and attributes
+//! inode_ref  evict                              inodes in use, and their end
+//! dir_change  htree_change  inline_dir          names of a directory
+//! xattr_change  acl  ea_inode                   attributes
+//! file_pages  map_change  extents_change  ...   where data is, changed
+//! handle  space  groups  orphan_change  sealer  changing a block; blocks, inodes, orphans; commits
+//! namei  file  symlink  xattr  crypto  orphan   reading: paths, contents, targets, attributes, names
 //! check                                         is it what it says it is?
-//! htree  dir                                    directories
-//! map_change  extents_change  indirect_change   changing where data is
-//! extent_path  file_blocks                      one way down a tree; what a file takes
-//! inline  readpage  map  extents  indirect      where data is
-//! bitmap  inode  sbi                            bitmaps, inodes, the mounted state
+//! htree  dir  map  extents  indirect  inline    reading: directories, where data is
+//! icache  bitmap  inode  sbi  lock_order        inodes in memory, the mounted state, order of locks
 //! fast_commit  mapping  error                   changes laid over the rest; small types
 //! ```
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
@@ -53,6 +81,7 @@ mod bitmap;
 mod bits;
 mod bulk;
 mod check;
+mod copy_range;
 mod create;
 mod crypto;
 mod dir;
@@ -68,6 +97,7 @@ mod extents;
 mod extents_change;
 mod fallocate;
 mod fast_commit;
+mod fiemap;
 mod file;
 mod file_blocks;
 mod file_change;
@@ -83,6 +113,7 @@ mod indirect;
 mod indirect_change;
 mod inline;
 mod inline_dir;
+mod inline_file;
 mod inode;
 mod inode_ref;
 mod inode_store;
@@ -128,6 +159,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};
 pub use fallocate::{Fallocate, Seek};
 pub use fast_commit::ReplaySummary;
+pub use fiemap::{ExtentState, FileExtent};
 pub use file::DataRanges;
 pub use filesystem::Filesystem;
 pub use inode::Inode;

@@ -4,9 +4,11 @@
 use uext4_ondisk::Ino;
 
 use crate::bulk::NewInode;
+use crate::copy_range;
 use crate::create::{self, Creation};
 use crate::error::Result;
 use crate::fallocate::{self, Fallocate, Seek};
+use crate::fiemap::{self, FileExtent};
 use crate::file_change;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
@@ -183,6 +185,30 @@ impl OpenInode {
     /// [`crate::Error::Invalid`] if it is no regular file, damage, device errors.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
         fallocate::seek(&self.0, offset, what)
+    }
+
+    /// Copies up to `len` bytes to another place and tells how many: fewer at this file's end, or where
+    /// space runs out.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as [`OpenInode::read`] and
+    /// [`OpenInode::write`] if nothing was copied.
+    pub fn copy_to(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
+        copy_range::copy_range((&self.0, offset), (&to.0, to_offset), len)
+    }
+
+    /// Tells where the parts of a range of bytes lie, in order, as long as `each` returns true; holes
+    /// are left out. Call [`OpenInode::fsync`] before, and nothing is delayed any more.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for what has no blocks (a short symbolic link, a device), damage,
+    /// device errors.
+    pub fn fiemap(
+        &self,
+        range: std::ops::Range<u64>,
+        mut each: impl FnMut(FileExtent) -> bool,
+    ) -> Result<()> {
+        fiemap::fiemap(&self.0, range, &mut each)
     }
 
     /// Makes data and attributes durable.

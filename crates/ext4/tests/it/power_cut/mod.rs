@@ -5,6 +5,7 @@
 //! images are built of what was durable and of a part of what was written since the last flush, torn
 //! at sectors. Each is recovered and judged. `UEXT4_LONG=1` makes many more of them.
 
+mod inline;
 mod judge;
 mod log;
 mod model;

@@ -1,0 +1,45 @@
+//! Copying part of a file to a file.
+
+use crate::error::{Error, Result};
+use crate::file_change::{read, write};
+use crate::inode_ref::InodeRef;
+
+/// Bytes that are copied at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// Copies up to `len` bytes and tells how many: fewer at the end of the source, or where space runs
+/// out. Each chunk is read and written atomically, not all of them together.
+///
+/// # Errors
+/// [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last byte a file
+/// can have; what reading and writing says if nothing was copied.
+pub(crate) fn copy_range(from: (&InodeRef, u64), to: (&InodeRef, u64), len: u64) -> Result<u64> {
+    let ((source, from), (target, to)) = (from, to);
+    let past_all = |what| Error::Invalid { what };
+    let (from_end, to_end) = from
+        .checked_add(len)
+        .zip(to.checked_add(len))
+        .ok_or(past_all("the range ends beyond all files"))?;
+    if source.ino() == target.ino() && from < to_end && to < from_end {
+        return Err(past_all("the ranges overlap"));
+    }
+    // OK to truncate: at most a chunk.
+    let mut buf = vec![0; len.min(CHUNK) as usize];
+    let mut done = 0;
+    while done < len {
+        let want = (len - done).min(CHUNK) as usize;
+        let step = read(source, from + done, &mut buf[..want])
+            .and_then(|got| Ok((got, write(target, to + done, &buf[..got], false)?.1)));
+        match step {
+            Ok((got, put)) => {
+                done += put as u64;
+                if got < want || put < got {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}

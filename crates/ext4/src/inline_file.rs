@@ -1,0 +1,127 @@
+//! Files whose contents are within their inode move out when they are written to.
+
+use uext4_extent_status::{Extent as Known, Status};
+use uext4_mballoc::{Request, Run};
+use uext4_ondisk::extent::{Extent, empty_extent_root};
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::{Damage, Lblk};
+
+use crate::edit::Direct;
+use crate::error::{Error, Result};
+use crate::file_pages::goal;
+use crate::handle::Handle;
+use crate::inline::read_inline;
+use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
+use crate::inode_store::store;
+use crate::map_change;
+use crate::space::ensure_blocks;
+use crate::xattr_change;
+
+/// Moves what is stored within the inode to a block, if anything is, in one transaction: the block has
+/// its data before that begins. The file's names must be locked by the caller.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], damage, device errors; nothing is changed then, or all writing ends.
+pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
+    let sbi = file.sbi();
+    let data = {
+        let inode = file.inode.read();
+        if !inode.has(InodeFlags::INLINE_DATA) {
+            return Ok(());
+        }
+        if inode.size == 0 {
+            drop(inode);
+            return move_out(file, None);
+        }
+        // One block of zeroes, and the data at its start.
+        let mut data = vec![0; sbi.block_len()];
+        let len = usize::try_from(inode.size).ok();
+        let part = len.and_then(|len| data.get_mut(..len));
+        read_inline(sbi, &inode, 0, part.ok_or_else(|| too_long(&inode))?)?;
+        data
+    };
+    let promise = ensure_blocks(sbi, 1)?;
+    let taken = take_block(file)?;
+    let allocator = &sbi.writable()?.allocator;
+    if let Err(error) = sbi.device().write_at(sbi.byte_offset(taken.start), &data) {
+        allocator.untake(taken);
+        return Err(error.into());
+    }
+    drop(promise);
+    move_out(file, Some(taken))
+}
+
+fn too_long(inode: &Inode) -> Error {
+    Error::Corrupt(Damage::InodeField {
+        ino: inode.ino,
+        field: "i_size",
+        value: inode.size,
+        why: "inline data of more than a block",
+    })
+}
+
+fn take_block(file: &InodeRef) -> Result<Run> {
+    let sbi = file.sbi();
+    let rw = sbi.writable()?;
+    let request = Request {
+        goal: goal(sbi, file, Lblk(0))?,
+        len: 1,
+        min_len: 1,
+        next_fit: false,
+    };
+    let edit = Direct(sbi);
+    Ok(rw
+        .allocator
+        .take(&rw.groups.bitmaps(sbi, &edit), &request)?)
+}
+
+fn move_out(file: &InodeRef, block: Option<Run>) -> Result<()> {
+    let sbi = file.sbi();
+    // One block fits into the root of any map: bitmap, inode, attributes.
+    let handle = match sbi.start(4 + xattr_change::credits_set(sbi)) {
+        Ok(handle) => handle,
+        Err(error) => {
+            if let (Some(rw), Some(run)) = (sbi.rw(), block) {
+                rw.allocator.untake(run);
+            }
+            return Err(error);
+        }
+    };
+    if let Some(run) = block {
+        handle.mark(run)?;
+    }
+    let inode = &mut *file.inode.write();
+    handle.failed(change_map(&handle, inode, block))?;
+    file.changed_in(handle.tid(), true);
+    if let Some(run) = block {
+        file.extents.insert(Known {
+            lblk: Lblk(0),
+            len: 1,
+            pblk: run.start,
+            status: Status::Written,
+        });
+    }
+    Ok(())
+}
+
+fn change_map(handle: &Handle<'_>, inode: &mut Inode, block: Option<Run>) -> Result<()> {
+    let sbi = handle.sbi();
+    xattr_change::drop_inline_data(handle, inode)?;
+    inode.flags.remove(InodeFlags::INLINE_DATA);
+    inode.i_block = [0; I_BLOCK_LEN];
+    if sbi.has_extents() {
+        inode.flags |= InodeFlags::EXTENTS;
+        inode.i_block = empty_extent_root();
+    }
+    if let Some(run) = block {
+        let extent = Extent {
+            lblk: Lblk(0),
+            len: 1,
+            pblk: run.start,
+            unwritten: false,
+        };
+        map_change::insert(handle, inode, extent)?;
+    }
+    store(handle, sbi, inode)
+}
