@@ -5,13 +5,13 @@ use std::sync::Arc;
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Geometry, GroupNr, Ino, Lblk};
+use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk};
 
 use crate::bitmap;
 use crate::check::{self, Issue, Summary as CheckSummary};
 use crate::crypto::NameForm;
 use crate::dir::{self, DirEntry, ReadDir};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
 use crate::inode::{self, Inode};
@@ -65,10 +65,21 @@ impl Filesystem {
     /// One more user of an inode of a file system opened for writing.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`] if it is being deleted, [`crate::Error::ReadOnly`], damage, device
-    /// errors.
+    /// [`crate::Error::NotFound`] if there is none, or it is being deleted or was;
+    /// [`crate::Error::ReadOnly`], damage, device errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
-        Ok(OpenInode(InodeRef::get(&self.sbi, ino)?))
+        match InodeRef::get(&self.sbi, ino) {
+            // The number is the caller's, so nothing on the disk is wrong.
+            Err(Error::Corrupt(
+                Damage::InodeNumber { .. }
+                | Damage::InodeField {
+                    field: "i_mode" | "i_links_count",
+                    value: 0,
+                    ..
+                },
+            )) => Err(Error::NotFound),
+            inode => Ok(OpenInode(inode?)),
+        }
     }
 
     /// The root directory of a file system opened for writing.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use uext4_extent_status::{Room, Tree};
 use uext4_jbd2::Tid;
-use uext4_ondisk::Ino;
+use uext4_ondisk::{Damage, Ino};
 use uext4_writeback::{FilePages, Mapping};
 
 use crate::edit::Edit;
@@ -180,7 +180,8 @@ impl InodeCache {
     /// follow.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if it is being deleted, damage, device errors.
+    /// [`Error::NotFound`] if it is being deleted, [`Damage::InodeField`] if it was, damage, device
+    /// errors.
     pub(crate) fn get(&self, sbi: &Sbi, ino: Ino) -> Result<Arc<Cell>> {
         let mut shard = self.shard(ino).lock();
         if let Some(cell) = shard.get(&ino) {
@@ -190,7 +191,17 @@ impl InodeCache {
             cell.users.fetch_add(1, Relaxed);
             return Ok(Arc::clone(cell));
         }
-        let cell = Cell::new(&self.room, &self.later, iget(sbi, ino)?);
+        let inode = iget(sbi, ino)?;
+        // Its last user would free a second time what may be somebody else's by then.
+        if inode.links == 0 && !sbi.writable()?.orphans.contains(ino) {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino,
+                field: "i_links_count",
+                value: 0,
+                why: "the inode was deleted",
+            }));
+        }
+        let cell = Cell::new(&self.room, &self.later, inode);
         cell.users.store(1, Relaxed);
         shard.insert(ino, Arc::clone(&cell));
         Ok(cell)

@@ -78,6 +78,11 @@ impl Orphans {
         Ok(Self(Mutex::new(state)))
     }
 
+    /// Whether this is one.
+    pub(crate) fn contains(&self, ino: Ino) -> bool {
+        self.0.lock().places.contains_key(&ino)
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Ino> {
         let mut all: Vec<Ino> = self.0.lock().places.keys().copied().collect();

@@ -3,6 +3,7 @@
 use uext4::{
     Creation, Error, Fallocate, NewInode, RenameMode, Seek, SetAttributes, SetMode, SetTime,
 };
+use uext4_ondisk::Ino;
 
 use super::device::{judge, made, mount};
 
@@ -190,5 +191,31 @@ fn ranges_and_attributes() {
         assert_eq!(file.read(0, &mut read).unwrap(), data.len());
         assert!(read[..data.len()] == data, "{flags}");
         assert_eq!(file.xattrs().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn deleted_inodes_are_not_opened_again() {
+    for flags in ["-t ext4", "-t ext4 -O orphan_file", "-t ext2"] {
+        let device = made(flags, 65_536);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let file = root.create(b"file", NewInode::File, &FILE).unwrap();
+        let ino = file.ino();
+        root.unlink(b"file").unwrap();
+        // It is there as long as somebody has it.
+        fs.sync().unwrap();
+        fs.open_inode(ino).unwrap().write(0, b"more").unwrap();
+        drop(file);
+        for number in [ino, Ino(ino.0 + 1), Ino(0), Ino(u32::MAX)] {
+            let opened = fs.open_inode(number);
+            assert!(matches!(opened, Err(Error::NotFound)), "{flags}: {number}");
+        }
+        fs.sync().unwrap();
+        assert!(matches!(fs.open_inode(ino), Err(Error::NotFound)));
+        root.create(b"other", NewInode::File, &FILE).unwrap();
+        drop(root);
+        fs.close().unwrap();
+        judge(&device, flags);
     }
 }
