@@ -188,12 +188,11 @@ impl Json {
 }
 
 /// Appends two lower-case digits a byte.
-pub fn push_hex(to: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for &byte in bytes {
-        to.push(DIGITS[usize::from(byte >> 4)]);
-        to.push(DIGITS[usize::from(byte & 15)]);
-    }
+fn push_hex(to: &mut Vec<u8>, bytes: &[u8]) {
+    let start = to.len();
+    to.resize(start + 2 * bytes.len(), 0);
+    // OK to unwrap: there is room for exactly two digits a byte.
+    hex::encode_to_slice(bytes, &mut to[start..]).unwrap();
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use uext4::{Error, Filesystem, FollowLast, Xattr};
 
 use super::{Output, bytes};
 use crate::failure::{Complaints, Exit, Failure};
-use crate::json::{Json, push_hex};
+use crate::json::Json;
 use crate::open;
 use crate::show::escaped;
 
@@ -27,10 +27,10 @@ pub struct GetfattrArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Values too
-    #[arg(short)]
+    #[arg(short, long)]
     dump: bool,
     /// Only this attribute, with its value
-    #[arg(short, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
     /// A symbolic link itself
     #[arg(long)]
@@ -109,7 +109,5 @@ fn shown(value: &[u8]) -> String {
     if value.iter().all(plain) {
         return format!("\"{}\"", String::from_utf8_lossy(value));
     }
-    let mut hex = b"0x".to_vec();
-    push_hex(&mut hex, value);
-    String::from_utf8_lossy(&hex).into_owned()
+    format!("0x{}", hex::encode(value))
 }

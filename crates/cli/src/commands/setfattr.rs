@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use clap::Args;
 use uext4::{FollowLast, SetMode};
 
@@ -25,13 +27,13 @@ pub struct SetfattrArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Attribute to set, with its prefix (user., security., trusted., system.)
-    #[arg(short, value_name = "NAME", required_unless_present = "remove")]
+    #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
     /// Its value; empty if not given
-    #[arg(short, value_name = "VALUE", requires = "name")]
+    #[arg(short, long, value_name = "VALUE", requires = "name")]
     value: Option<OsString>,
     /// Attribute to remove
-    #[arg(short = 'x', value_name = "NAME", conflicts_with = "name")]
+    #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
     /// Change a symbolic link itself
     #[arg(long)]
@@ -41,8 +43,9 @@ pub struct SetfattrArgs {
 impl Operation for SetfattrArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         let value = self.value.as_deref().map_or(&b""[..], bytes);
-        let value = decode(value).ok_or_else(|| {
-            Failure::new(Exit::Usage, "the value is no hexadecimal or base64 number")
+        let value = decode(value).map_err(|what| {
+            Failure::new(Exit::Usage, what)
+                .hint("if it is text, put it between double quotes: -v '\"0x is text\"'")
         })?;
         let last = match self.no_dereference {
             true => FollowLast::No,
@@ -55,58 +58,27 @@ impl Operation for SetfattrArgs {
                 (_, Some(name)) => inode.set_xattr(bytes(name), None, SetMode::Replace),
                 (None, None) => Ok(()),
             };
-            done.map_err(about(path))
+            done.map_err(|error| match error {
+                uext4::Error::Unsupported { .. } => about(path)(error)
+                    .hint("names begin with user., security., trusted. or system."),
+                error => about(path)(error),
+            })
         })
     }
 }
 
 /// The bytes of a value as given.
-fn decode(text: &[u8]) -> Option<Vec<u8>> {
+fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
     match text {
-        [b'0', b'x' | b'X', digits @ ..] => decode_hex(digits),
-        [b'0', b's' | b'S', letters @ ..] => decode_base64(letters),
-        [b'"', inner @ .., b'"'] => Some(inner.to_vec()),
-        text => Some(text.to_vec()),
-    }
-}
-
-fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
-    let pairs = digits.chunks(2).map(|pair| match pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    });
-    pairs.collect()
-}
-
-fn decode_base64(letters: &[u8]) -> Option<Vec<u8>> {
-    let end = letters
-        .iter()
-        .rposition(|&b| b != b'=')
-        .map_or(0, |at| at + 1);
-    if letters.len() % 4 != 0 || letters.len() - end > 2 {
-        return None;
-    }
-    let mut decoded = Vec::with_capacity(letters.len() / 4 * 3);
-    let (mut bits, mut count) = (0u32, 0);
-    for &letter in &letters[..end] {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            decoded.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
+        [b'0', b'x' | b'X', digits @ ..] => {
+            hex::decode(digits).map_err(|e| format!("the value is not hexadecimal: {e}"))
         }
+        [b'0', b's' | b'S', letters @ ..] => BASE64_STANDARD
+            .decode(letters)
+            .map_err(|e| format!("the value is not base64: {e}")),
+        [b'"', inner @ .., b'"'] => Ok(inner.to_vec()),
+        text => Ok(text.to_vec()),
     }
-    Some(decoded)
 }
 
 #[cfg(test)]
@@ -122,7 +94,7 @@ mod tests {
         assert_eq!(decode(b"0saGVsbG8h").unwrap(), b"hello!");
         assert_eq!(decode(b"0s").unwrap(), b"");
         for bad in [&b"0x0"[..], b"0xzz", b"0sa", b"0s!!!!"] {
-            assert!(decode(bad).is_none(), "{bad:?}");
+            assert!(decode(bad).is_err(), "{bad:?}");
         }
     }
 }

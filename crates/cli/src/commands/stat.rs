@@ -10,7 +10,7 @@ use uext4_ondisk::inode::FileType;
 use super::{Output, bytes};
 use crate::extents::{Run, Runs};
 use crate::failure::{Complaints, Exit, Failure};
-use crate::json::{Json, push_hex};
+use crate::json::Json;
 use crate::open;
 use crate::record;
 use crate::show::{escaped, mode_text, time_long, type_word};
@@ -147,9 +147,7 @@ impl Stat<'_> {
                     let value = if printable {
                         format!("{:?}", String::from_utf8_lossy(&xattr.value))
                     } else {
-                        let mut hex = b"0x".to_vec();
-                        push_hex(&mut hex, &xattr.value);
-                        String::from_utf8_lossy(&hex).into_owned()
+                        format!("0x{}", hex::encode(&xattr.value))
                     };
                     writeln!(out, "xattr     {} = {value}", escaped(&xattr.name))?;
                 }

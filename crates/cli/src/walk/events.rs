@@ -172,11 +172,6 @@ fn key_of(order: Order, name: &[u8], subtree: bool, key: &mut Vec<u8>) {
 pub fn text_name(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
         Ok(text) if name.is_empty() || !is_unusable(name) => text.into(),
-        _ => {
-            let mut hex = b"hex:".to_vec();
-            crate::json::push_hex(&mut hex, name);
-            // OK to unwrap: only ASCII was pushed.
-            String::from_utf8(hex).unwrap().into()
-        }
+        _ => format!("hex:{}", hex::encode(name)).into(),
     }
 }
