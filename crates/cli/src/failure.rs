@@ -57,11 +57,9 @@ impl Failure {
     /// An error of the engine about `subject` (the image, or a path in it).
     pub fn engine(subject: impl Display, error: &uext4::Error) -> Self {
         let failure = Self::new(exit_of(error), format_args!("{subject}: {error}"));
-        match error {
-            uext4::Error::Corrupt(_) => {
-                failure.hint("`uext4 check IMAGE` lists all that is damaged")
-            }
-            _ => failure,
+        match next_step(error) {
+            Some(step) => failure.hint(step),
+            None => failure,
         }
     }
 
@@ -99,6 +97,29 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
         _ => Exit::CouldNot,
     }
 }
+
+/// What to do about an error of the engine, where that is the same whatever was asked.
+fn next_step(error: &uext4::Error) -> Option<&'static str> {
+    use uext4_blockdev::Error as Device;
+    match error {
+        uext4::Error::Corrupt(_) => Some("`uext4 check IMAGE` lists all that is damaged"),
+        uext4::Error::NoSpace { .. } | uext4::Error::NoInodes { .. } => Some(
+            "remove something with `uext4 rm`, or enlarge the image: \
+             `truncate -s +1G IMAGE && resize2fs IMAGE`",
+        ),
+        uext4::Error::NameTooLong => Some("a name has 255 bytes at most, a path 4095"),
+        uext4::Error::Device(Device::Io { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            Some(MAKE_WRITABLE)
+        }
+        _ => None,
+    }
+}
+
+/// What to do where an image takes no writes.
+pub const MAKE_WRITABLE: &str = "make it writable first: `chmod u+w IMAGE` (a file), \
+     `blockdev --setrw IMAGE` (a block device)";
 
 /// Collects what went wrong with parts of the work while the rest goes on.
 #[derive(Debug)]

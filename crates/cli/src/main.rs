@@ -5,6 +5,7 @@
 //! Nothing here knows the format: the engine and the crates below it do.
 
 mod args;
+mod attached;
 mod below;
 mod budget;
 mod commands;

@@ -1,16 +1,20 @@
 //! Opening the file system that the image options point at.
 
+use std::io::ErrorKind::PermissionDenied;
 use std::path::Path;
 use std::sync::Arc;
 
 use uext4::{Filesystem, FollowLast, Inode, OpenInode, OpenOptions};
 use uext4_blockdev::partition::{self, Found};
-use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice, SystemClock};
+use uext4_blockdev::{
+    Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock,
+};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs};
-use crate::failure::{Exit, Failure};
+use crate::attached;
+use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::show::{escaped, size_text};
 
 /// Bytes the engine may use for caches: with everything else the command stays below 256 MiB.
@@ -62,9 +66,22 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
 /// Exit 8 if the image cannot be opened or is in use, 4 if the file system in it is damaged.
 pub fn open_rw(place: &PlaceArgs) -> Result<Filesystem, Failure> {
     let image = &place.image;
-    let failed = |error| device_failure(image, &error);
+    let failed = |error| match error {
+        BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
+            device_failure(image, &error).hint(MAKE_WRITABLE)
+        }
+        BlockError::Locked { .. } => device_failure(image, &error)
+            .hint("wait until that has ended, or end it, and try again"),
+        _ => device_failure(image, &error),
+    };
     let whole = FileDevice::open(image, Access::ReadWrite).map_err(failed)?;
     whole.lock(true).map_err(failed)?;
+    if let Some(device) = attached::loop_device(image) {
+        let what = format_args!("{} is in use as {device}", image.display());
+        return Err(Failure::new(Exit::CouldNot, what).hint(format!(
+            "unmount it and run `losetup -d {device}`, or change {device} itself"
+        )));
+    }
     let device = part(Arc::new(whole), place)?;
     let options = OpenOptions {
         memory_max: MEMORY_MAX,
@@ -74,7 +91,16 @@ pub fn open_rw(place: &PlaceArgs) -> Result<Filesystem, Failure> {
         fs.start_background()?;
         Ok(fs)
     });
-    opened.map_err(|error| Failure::engine(image.display(), &error))
+    opened.map_err(|error| {
+        let failure = Failure::engine(image.display(), &error);
+        match error {
+            uext4::Error::Unsupported { .. } => failure.hint(
+                "such file systems are only read: copy what you need out with `uext4 get`, and \
+                 `uext4 build` a new image of it",
+            ),
+            _ => failure,
+        }
+    })
 }
 
 impl PlaceArgs {
@@ -109,13 +135,11 @@ fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDe
     }
 }
 
-fn device_failure(image: &Path, error: &uext4_blockdev::Error) -> Failure {
+fn device_failure(image: &Path, error: &BlockError) -> Failure {
     match error {
         // They tell the path themselves.
-        uext4_blockdev::Error::Open { .. } | uext4_blockdev::Error::Locked { .. } => {
-            Failure::new(Exit::CouldNot, error)
-        }
-        uext4_blockdev::Error::Partition(_) => {
+        BlockError::Open { .. } | BlockError::Locked { .. } => Failure::new(Exit::CouldNot, error),
+        BlockError::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
                 .hint("say where the file system begins with --offset BYTES")
         }
@@ -159,7 +183,18 @@ pub fn holds_ext(device: &dyn BlockDevice) -> bool {
 /// Exit 1 if there is no such path, 4 if damage is in the way.
 pub fn resolve(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<Inode, Failure> {
     let found = match number(path) {
-        Some(ino) => fs.inode(ino),
+        Some(ino) => match fs.inode(ino) {
+            // The number is the user's, so nothing in the image is wrong.
+            Err(uext4::Error::Corrupt(
+                Damage::InodeNumber { .. }
+                | Damage::InodeField {
+                    field: "i_mode",
+                    value: 0,
+                    ..
+                },
+            )) => Err(uext4::Error::NotFound),
+            found => found,
+        },
         None => fs.resolve(path, last),
     };
     found.map_err(|error| Failure::engine(escaped(path), &error))
@@ -170,17 +205,25 @@ pub fn resolve(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<Inode, 
 /// # Errors
 /// As [`resolve`].
 pub fn resolve_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
-    let found = match number(path) {
+    find_rw(fs, path, last).map_err(|error| Failure::engine(escaped(path), &error))
+}
+
+/// The same with the engine's own error.
+///
+/// # Errors
+/// As [`Filesystem::open_path`]; [`uext4::Error::NotPermitted`] for what is never reached by name.
+pub fn find_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> uext4::Result<OpenInode> {
+    match number(path) {
         Some(ino) if fs.is_hidden(ino) => Err(uext4::Error::NotPermitted {
             what: "the inode is the file system's own",
         }),
         Some(ino) => fs.open_inode(ino),
         None => fs.open_path(path, last),
-    };
-    found.map_err(|error| Failure::engine(escaped(path), &error))
+    }
 }
 
-fn number(path: &[u8]) -> Option<Ino> {
+/// The number in `<N>`.
+pub fn number(path: &[u8]) -> Option<Ino> {
     let digits = path.strip_prefix(b"<")?.strip_suffix(b">")?;
     std::str::from_utf8(digits).ok()?.parse().ok().map(Ino)
 }

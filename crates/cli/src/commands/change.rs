@@ -3,24 +3,35 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use uext4::{Creation, FileType, Filesystem, FollowLast, OpenInode};
+use uext4::{Creation, Error, FileType, Filesystem, FollowLast, NewInode, OpenInode};
 
-use super::{Output, bytes};
+use super::bytes;
 use crate::args::PlaceArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
 use crate::show::escaped;
 
-/// The file system that is changed, and where to tell of it.
+/// The file system that is changed, and where to tell what cannot be.
 pub struct Target<'a> {
     /// Opened for writing.
     pub fs: &'a Filesystem,
     /// The image it is in.
     pub image: &'a Path,
-    /// Standard output.
-    pub out: &'a mut Output,
     /// What could not be done while the rest went on.
     pub complaints: &'a mut Complaints,
+    /// Standard input is being read already.
+    pub is_script_on_stdin: bool,
+}
+
+/// What to do about a file that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Make it.
+    Make,
+    /// Leave it at that.
+    Skip,
+    /// It is an error.
+    Tell,
 }
 
 /// One change.
@@ -36,14 +47,14 @@ pub trait Operation {
 ///
 /// # Errors
 /// What ends the change early, or keeps it from becoming durable.
-pub fn run(place: &PlaceArgs, change: &dyn Operation, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(place: &PlaceArgs, change: &dyn Operation) -> Result<Exit, Failure> {
     let fs = open::open_rw(place)?;
     let mut complaints = Complaints::new();
     let done = change.apply(&mut Target {
         fs: &fs,
         image: &place.image,
-        out,
         complaints: &mut complaints,
+        is_script_on_stdin: false,
     });
     close(&fs, &place.image, done)?;
     Ok(complaints.exit())
@@ -86,8 +97,33 @@ impl Target<'_> {
         open::resolve_rw(self.fs, path, last)
     }
 
+    /// Does something with the file of a path. One that was made for it goes away again if `f` fails.
+    ///
+    /// # Errors
+    /// Exit 1 if there is none, and what `f` says.
+    pub fn file(
+        &self,
+        path: &[u8],
+        (last, missing): (FollowLast, Missing),
+        f: impl FnOnce(&OpenInode) -> uext4::Result<()>,
+    ) -> Result<(), Failure> {
+        match open::find_rw(self.fs, path, last) {
+            Err(Error::NotFound) if missing == Missing::Skip => Ok(()),
+            Err(Error::NotFound) if missing == Missing::Make && open::number(path).is_none() => {
+                let made = self.fs.create(path, NewInode::File, &by_root(0o644));
+                let done = f(&made.map_err(about_new(path))?);
+                if done.is_err() {
+                    // What went wrong first counts.
+                    _ = self.fs.remove(path);
+                }
+                done.map_err(about(path))
+            }
+            found => found.and_then(|file| f(&file)).map_err(about(path)),
+        }
+    }
+
     /// `path`, or if that is a directory the path of `name` in it.
-    pub fn into_directory(&self, path: &[u8], name: &[u8]) -> Vec<u8> {
+    pub fn inside(&self, path: &[u8], name: &[u8]) -> Vec<u8> {
         let found = self.fs.open_path(path, FollowLast::Yes);
         match found {
             Ok(inode) if inode.inode().file_type == FileType::Directory => {
@@ -113,7 +149,17 @@ pub fn by_root(mode: u16) -> Creation {
     }
 }
 
+/// An error of the engine about a path that is to be made.
+pub fn about_new(path: &[u8]) -> impl Fn(Error) -> Failure {
+    move |error| match error {
+        Error::NotFound => {
+            about(path)(error).hint("`uext4 mkdir -p` makes the directories it is in")
+        }
+        error => about(path)(error),
+    }
+}
+
 /// An error of the engine about a path.
-pub fn about(path: &[u8]) -> impl Fn(uext4::Error) -> Failure {
+pub fn about(path: &[u8]) -> impl Fn(Error) -> Failure {
     move |error| Failure::engine(escaped(path), &error)
 }

@@ -27,7 +27,7 @@ pub struct ChmodArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// And everything below
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     recursive: bool,
 }
 

@@ -28,7 +28,7 @@ pub struct ChownArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// And everything below
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     recursive: bool,
     /// Change a symbolic link itself
     #[arg(long)]

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, Fallocate, FollowLast, NewInode};
+use uext4::{Fallocate, FollowLast};
 
 use super::bytes;
-use super::change::{Operation, Target, about, by_root};
+use super::change::{Missing, Operation, Target};
 use crate::args::parse_size;
 use crate::failure::Failure;
 
@@ -25,7 +25,7 @@ pub struct FallocateArgs {
     path: PathBuf,
     /// Where the range begins, in bytes (K, M, G)
     // The image's own offset has the long name.
-    #[arg(short, value_name = "OFFSET", default_value = "0", value_parser = parse_size)]
+    #[arg(short = 'o', value_name = "OFFSET", default_value = "0", value_parser = parse_size)]
     #[arg(id = "range_offset")]
     from: u64,
     /// How long it is, in bytes (K, M, G)
@@ -68,13 +68,12 @@ impl Operation for FallocateArgs {
             } => Fallocate::InsertRange,
             _ => Fallocate::Allocate { keep_size },
         };
-        let file = match target.fs.open_path(path, FollowLast::Yes) {
-            Err(Error::NotFound) if matches!(how, Fallocate::Allocate { .. }) => {
-                target.fs.create(path, NewInode::File, &by_root(0o644))
-            }
-            found => found,
+        let missing = match how {
+            Fallocate::Allocate { .. } => Missing::Make,
+            _ => Missing::Tell,
         };
-        file.and_then(|file| file.fallocate(how, self.from, self.length))
-            .map_err(about(path))
+        target.file(path, (FollowLast::Yes, missing), |file| {
+            file.fallocate(how, self.from, self.length)
+        })
     }
 }

@@ -25,10 +25,10 @@ pub struct LnArgs {
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// A symbolic link
-    #[arg(short)]
+    #[arg(short, long)]
     symbolic: bool,
     /// Replace what has the name, unless that is a directory
-    #[arg(short)]
+    #[arg(short, long)]
     force: bool,
 }
 
@@ -38,7 +38,7 @@ const UNFINISHED: &[u8] = b".uext4-ln";
 impl Operation for LnArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         let to = bytes(self.target.as_os_str());
-        let path = target.into_directory(bytes(self.path.as_os_str()), last_name(to));
+        let path = target.inside(bytes(self.path.as_os_str()), last_name(to));
         let made = match self.make(target, to, &path) {
             Err(Error::Exists) if self.force => self.replace(target, to, &path),
             made => made,

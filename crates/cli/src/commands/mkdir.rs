@@ -21,10 +21,10 @@ pub struct MkdirArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Those on the way too; what is there already is no error
-    #[arg(short)]
+    #[arg(short, long)]
     parents: bool,
     /// Permissions, as chmod takes them
-    #[arg(short, value_name = "MODE", default_value = "755", value_parser = mode::parse)]
+    #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = mode::parse)]
     mode: ModeChange,
 }
 
@@ -46,7 +46,12 @@ impl Operation for MkdirArgs {
                     _ => fs.mkdir_all(path, &by_root(mode)),
                 },
             };
-            made.map(|_| ()).map_err(about(path))
+            made.map(|_| ()).map_err(|error| match error {
+                uext4::Error::NotFound => {
+                    about(path)(error).hint("-p makes the directories on the way too")
+                }
+                error => about(path)(error),
+            })
         })
     }
 }

@@ -39,14 +39,8 @@ impl Operation for MvArgs {
         let new = bytes(self.new.as_os_str());
         let (new, mode) = match (self.exchange, self.no_clobber) {
             (true, _) => (new.to_vec(), RenameMode::Exchange),
-            (_, true) => (
-                target.into_directory(new, last_name(old)),
-                RenameMode::NoReplace,
-            ),
-            _ => (
-                target.into_directory(new, last_name(old)),
-                RenameMode::Replace,
-            ),
+            (_, true) => (target.inside(new, last_name(old)), RenameMode::NoReplace),
+            _ => (target.inside(new, last_name(old)), RenameMode::Replace),
         };
         let moved = target.fs.rename(old, &new, mode);
         moved.map_err(|error| match error {

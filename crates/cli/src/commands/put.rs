@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{FileType, FollowLast};
+use uext4::{FileType, FollowLast, OpenInode};
 use uext4_image::{Error as PutError, PutOptions, SourceOptions};
 
 use super::bytes;
-use super::change::{Operation, Target, about, by_root, last_name};
+use super::change::{Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
 use crate::mode::{self, ModeChange};
 use crate::show::escaped;
@@ -48,7 +48,7 @@ pub struct PutArgs {
     #[arg(long)]
     no_xattrs: bool,
     /// Permissions of what comes from standard input
-    #[arg(short, value_name = "MODE", default_value = "644", value_parser = mode::parse)]
+    #[arg(short, long, value_name = "MODE", default_value = "644", value_parser = mode::parse)]
     mode: ModeChange,
 }
 
@@ -67,6 +67,10 @@ impl Operation for PutArgs {
         if source == b"-" {
             return self.stream(target, path);
         }
+        // Named as it was given, before the listing of what is around it.
+        if let Err(error) = fs::symlink_metadata(&self.source) {
+            return Err(Failure::io(escaped(source), &error));
+        }
         let exists = target.fs.open_path(path, FollowLast::Yes).ok();
         let exists = exists.filter(|inode| inode.inode().file_type == FileType::Directory);
         let contents = source.ends_with(b"/.") || matches!(source, b"." | b"/");
@@ -75,7 +79,7 @@ impl Operation for PutArgs {
             Some(dir) if contents => (dir, None),
             Some(dir) => (dir, Some(own_name)),
             None => {
-                let (dir, name) = target.fs.open_parent(path).map_err(about(path))?;
+                let (dir, name) = target.fs.open_parent(path).map_err(about_new(path))?;
                 (dir, Some(name))
             }
         };
@@ -91,15 +95,22 @@ impl Operation for PutArgs {
             leave_out: image.map(|image| (image.dev(), image.ino())),
         };
         let complaints = &mut *target.complaints;
+        let mut kept = false;
         let report = uext4_image::put(
             target.fs,
             &self.source,
             (&into, name),
             &options,
             &(),
-            &mut |error| complaints.tell(exit(error), shown(error)),
+            &mut |error| {
+                kept |= is_exists(error);
+                complaints.tell(exit(error), shown(error));
+            },
         );
-        let report = report.map_err(|error| Failure::new(exit(&error), shown(&error)))?;
+        let report = report.map_err(failure)?;
+        if kept && !self.overwrite {
+            eprintln!("  --overwrite replaces files that exist");
+        }
         for warning in &report.warnings.shown {
             eprintln!("uext4: {}", escaped(warning.as_bytes()));
         }
@@ -112,14 +123,55 @@ impl Operation for PutArgs {
 
 impl PutArgs {
     fn stream(&self, target: &Target<'_>, path: &[u8]) -> Result<(), Failure> {
-        let (into, name) = target.fs.open_parent(path).map_err(about(path))?;
+        if target.is_script_on_stdin {
+            let what = "put - would read the script itself";
+            return Err(Failure::new(Exit::Usage, what).hint("give the script with -f FILE"));
+        }
+        let is_dir = |inode: &OpenInode| inode.inode().file_type == FileType::Directory;
+        if target
+            .fs
+            .open_path(path, FollowLast::Yes)
+            .is_ok_and(|inode| is_dir(&inode))
+        {
+            let failure = about(path)(uext4::Error::IsDirectory);
+            let named = super::ls::joined(path, b"NAME");
+            return Err(failure.hint(format!(
+                "standard input has no name: give one, as in {}",
+                escaped(&named)
+            )));
+        }
+        let (into, name) = target.fs.open_parent(path).map_err(about_new(path))?;
         let mut how = by_root(self.mode.apply(0o644, false));
         (how.uid, how.gid) = self.owner.unwrap_or_default();
         let mut input = std::io::stdin().lock();
         uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite)
             .map(|_| ())
-            .map_err(|error| Failure::new(exit(&error), shown(&error)))
+            .map_err(|error| match error {
+                PutError::Entry { source, .. } if matches!(source, uext4::Error::Exists) => {
+                    about(path)(source).hint("--overwrite replaces it")
+                }
+                PutError::Entry { source, .. } => about(path)(source),
+                error => failure(error),
+            })
     }
+}
+
+/// What ended it all.
+fn failure(error: PutError) -> Failure {
+    match error {
+        PutError::Entry { path, source } => about(bytes(path.as_os_str()))(source),
+        error => Failure::new(exit(&error), shown(&error)),
+    }
+}
+
+fn is_exists(error: &PutError) -> bool {
+    matches!(
+        error,
+        PutError::Entry {
+            source: uext4::Error::Exists,
+            ..
+        }
+    )
 }
 
 fn exit(error: &PutError) -> Exit {

@@ -20,10 +20,10 @@ pub struct RmArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Directories too, with everything below
-    #[arg(short, visible_short_alias = 'R')]
+    #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// What is not there is no error
-    #[arg(short)]
+    #[arg(short, long)]
     force: bool,
 }
 

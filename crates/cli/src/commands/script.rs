@@ -25,7 +25,7 @@ const LINE_MAX: u64 = 1 << 20;
 /// One command a line, as on the command line but without the program and the image: "mkdir -p
 /// /srv". Words are quoted as in a shell; # begins a comment. put, mkdir, rm, mv, ln, chmod, chown,
 /// setfattr, getfattr, truncate, fallocate, touch, ls, cat, stat, and sync, which makes durable what
-/// was done so far. The first error ends it, with the number of its line; what was done before
+/// was done so far. "put -" wants the script in a file. The first error ends it, with the number of its line; what was done before
 /// stays.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -36,7 +36,7 @@ pub struct ScriptArgs {
     #[command(flatten)]
     place: PlaceArgs,
     /// Commands from this file in place of standard input
-    #[arg(short, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Go on after errors
     #[arg(long)]
@@ -163,8 +163,8 @@ fn run_line(
     operation.apply(&mut Target {
         fs,
         image: &args.place.image,
-        out,
         complaints,
+        is_script_on_stdin: args.file.is_none(),
     })?;
     Ok(Exit::Success)
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, FollowLast, NewInode, SetAttributes, SetTime};
+use uext4::{FollowLast, SetAttributes, SetTime};
 use uext4_ondisk::inode::Timestamp;
 
-use super::change::{Operation, Target, about, by_root};
+use super::change::{Missing, Operation, Target};
 use crate::failure::Failure;
 use crate::when;
 
@@ -24,7 +24,7 @@ pub struct TouchArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// @SECONDS since 1970, or YYYY-MM-DD HH:MM:SS in UTC; fractions allowed
-    #[arg(short, value_name = "TIME", value_parser = when::parse)]
+    #[arg(short, long, value_name = "TIME", value_parser = when::parse)]
     date: Option<Timestamp>,
     /// Only the time of last access
     #[arg(short)]
@@ -33,7 +33,7 @@ pub struct TouchArgs {
     #[arg(short)]
     modification: bool,
     /// Make no file
-    #[arg(short = 'c')]
+    #[arg(short = 'c', long)]
     no_create: bool,
     /// Change a symbolic link itself
     #[arg(long)]
@@ -53,14 +53,12 @@ impl Operation for TouchArgs {
             mtime: (both || self.modification).then_some(time),
             ..SetAttributes::default()
         };
+        let missing = match self.no_create {
+            true => Missing::Skip,
+            false => Missing::Make,
+        };
         target.each(&self.paths, |target, path| {
-            let file = match target.fs.open_path(path, last) {
-                Err(Error::NotFound) if self.no_create => return Ok(()),
-                Err(Error::NotFound) => target.fs.create(path, NewInode::File, &by_root(0o644)),
-                found => found,
-            };
-            file.and_then(|file| file.set_attributes(&times))
-                .map_err(about(path))
+            target.file(path, (last, missing), |file| file.set_attributes(&times))
         })
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, FileType, FollowLast, NewInode, SetAttributes};
+use uext4::{Error, FileType, FollowLast, SetAttributes};
 
-use super::change::{Operation, Target, about, by_root};
+use super::change::{Missing, Operation, Target};
 use crate::args::parse_size;
 use crate::failure::Failure;
 
@@ -23,10 +23,10 @@ pub struct TruncateArgs {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Bytes (K, M, G, T): the size, or with + - < > a change of it
-    #[arg(short, value_name = "SIZE", value_parser = parse_change, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_change, allow_hyphen_values = true)]
     size: SizeChange,
     /// Make no file
-    #[arg(short = 'c')]
+    #[arg(short = 'c', long)]
     no_create: bool,
 }
 
@@ -66,27 +66,24 @@ impl SizeChange {
 
 impl Operation for TruncateArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
+        let missing = match self.no_create {
+            true => Missing::Skip,
+            false => Missing::Make,
+        };
         target.each(&self.paths, |target, path| {
-            let file = match target.fs.open_path(path, FollowLast::Yes) {
-                Err(Error::NotFound) if self.no_create => return Ok(()),
-                Err(Error::NotFound) => target
-                    .fs
-                    .create(path, NewInode::File, &by_root(0o644))
-                    .map_err(about(path))?,
-                found => found.map_err(about(path))?,
-            };
-            let inode = file.inode();
-            let changed = match inode.file_type {
-                FileType::Regular => file.set_attributes(&SetAttributes {
-                    size: Some(self.size.apply(inode.size)),
-                    ..SetAttributes::default()
-                }),
-                FileType::Directory => Err(Error::IsDirectory),
-                _ => Err(Error::Invalid {
-                    what: "not a regular file",
-                }),
-            };
-            changed.map_err(about(path))
+            target.file(path, (FollowLast::Yes, missing), |file| {
+                let inode = file.inode();
+                match inode.file_type {
+                    FileType::Regular => file.set_attributes(&SetAttributes {
+                        size: Some(self.size.apply(inode.size)),
+                        ..SetAttributes::default()
+                    }),
+                    FileType::Directory => Err(Error::IsDirectory),
+                    _ => Err(Error::Invalid {
+                        what: "not a regular file",
+                    }),
+                }
+            })
         })
     }
 }

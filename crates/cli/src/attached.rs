@@ -1,0 +1,22 @@
+//! Images that the kernel has as a loop device, perhaps mounted: it takes no lock on them, and would
+//! never see what somebody else writes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The loop device this file is attached to. `None` also where the system does not say.
+pub fn loop_device(image: &Path) -> Option<String> {
+    let image = fs::metadata(image).ok()?;
+    for device in fs::read_dir("/sys/block").ok()?.flatten() {
+        let Ok(path) = fs::read_to_string(device.path().join("loop/backing_file")) else {
+            continue;
+        };
+        let same = fs::metadata(path.trim_end_matches('\n'))
+            .is_ok_and(|file| (file.dev(), file.ino()) == (image.dev(), image.ino()));
+        if same {
+            return Some(format!("/dev/{}", device.file_name().to_string_lossy()));
+        }
+    }
+    None
+}
