@@ -1,6 +1,8 @@
-//! `put` killed at any moment: the image is consistent, and whole files stay whole.
+//! `put` and `script` killed at any moment: the image is consistent, and whole files stay whole; of a
+//! script a beginning was done, and at least what it answered to.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -80,4 +82,76 @@ fn put_may_be_killed_at_any_moment() {
     uext4_ok(&["get", text(&image), "/copy", text(&kept)]);
     run("diff", &["-r", text(&source_dir), text(&kept)]);
     judge(&image);
+}
+
+/// What is there after the first `count` lines of the script below, sorted as `ls` does.
+fn after(count: usize) -> Vec<String> {
+    let mut names = vec!["lost+found".to_owned()];
+    for number in 0..count.div_ceil(2) {
+        let moved = 2 * number + 1 < count;
+        names.push(format!("{}{number}", if moved { "m" } else { "n" }));
+    }
+    names.sort();
+    names
+}
+
+/// Lines done together before the script answers.
+const ANSWER: usize = 100;
+/// Lines that change something.
+const CHANGES: usize = 4000;
+
+/// Every two lines make a name and move it; in between lines that are answered, which makes all
+/// before them durable.
+fn lines() -> String {
+    let mut lines = String::new();
+    for line in 0..CHANGES {
+        let number = line / 2;
+        lines += &match line % 2 {
+            0 => format!("touch /n{number}\n"),
+            _ => format!("mv /n{number} /m{number}\n"),
+        };
+        if (line + 1) % ANSWER == 0 {
+            lines += "stat --json /lost+found\n";
+        }
+    }
+    lines
+}
+
+#[test]
+fn of_a_killed_script_a_beginning_is_done() {
+    if !has_tool("mke2fs") || !has_tool("e2fsck") {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let file = scratch.path().join("script");
+    fs::write(&file, lines()).unwrap();
+    let mut unfinished = 0;
+    for round in 0..12 {
+        mke2fs(&image, &["-t", "ext4", "-J", "size=4"], 64);
+        let mut script = Command::new(env!("CARGO_BIN_EXE_uext4"))
+            .args(["script", "-f", text(&file), text(&image)])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut answers = BufReader::new(script.stdout.take().unwrap()).lines();
+        let mut answered = answers.by_ref().take(round * 3).count();
+        std::thread::sleep(Duration::from_millis(round as u64 % 4));
+        let _ = script.kill();
+        script.wait().unwrap();
+        // Those that were on their way.
+        answered += answers.count();
+        uext4_ok(&["check", text(&image)]);
+        uext4_ok(&["sync", text(&image)]);
+        judge(&image);
+        let list = String::from_utf8(uext4_ok(&["ls", text(&image)])).unwrap();
+        let names: Vec<_> = list.lines().map(str::to_owned).collect();
+        let begin = |letter| names.iter().filter(|name| name.starts_with(letter)).count();
+        let done = 2 * begin('m') + begin('n');
+        assert_eq!(names, after(done), "round {round}");
+        let durable = answered * ANSWER;
+        assert!(done >= durable, "round {round}: {done} of {durable}");
+        unfinished += u32::from(done < CHANGES);
+    }
+    assert!(unfinished >= 6, "only {unfinished} were killed in time");
 }

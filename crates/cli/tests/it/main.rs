@@ -8,7 +8,9 @@
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
-//! | [`interrupted`] | is the image sound when `put` is killed? |
+//! | [`refused`] | what do they refuse, and what do they say to do next? |
+//! | [`scripts`] | does `script` do the same, and stop where it should? |
+//! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
@@ -24,4 +26,6 @@ mod making;
 mod matrix;
 mod memory;
 mod oracle;
+mod refused;
+mod scripts;
 mod tree;

@@ -1,0 +1,95 @@
+//! `script`: many changes in one opening, with the numbers of lines where they fail.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::changing::{done, image, judge};
+use crate::host::{text, uext4_ok};
+
+/// Runs a script on the image.
+fn script(image: &Path, options: &[&str], lines: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uext4"))
+        .arg("script")
+        .args(options)
+        .arg(image)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may stop before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(lines.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn scripts_do_many_things_in_one_opening() {
+    let Some((_scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    let output = script(
+        &image,
+        &[],
+        "# a comment\n\nmkdir --parents '/a b/c'   # and one more\n\
+         touch -d @0 /a\\ b/file\nls -l '/a b'\ntruncate -s 3 '/a b/file'\ncat '/a b/file'\n\
+         setfattr -n user.x -v y /a\\ b/file\ngetfattr -d '/a b/file'\nsync\nstat '/a b'",
+    );
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    for told in [
+        "1970-01-01 00:00:00 file\n\0\0\0# file",
+        "user.x=\"y\"",
+        "file      /a b\n",
+    ] {
+        assert!(shown.contains(told), "{told:?}: {shown}");
+    }
+    judge(&image);
+}
+
+#[test]
+fn standard_input_is_the_script_or_a_file_of_it() {
+    let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    let lines = "mkdir /a\nput --mode 600 - /a/file\n";
+    let output = script(&image, &[], lines);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        told.contains("line 2: put - would read the script"),
+        "{told}"
+    );
+    assert!(told.contains("-f FILE"), "{told}");
+    let file = scratch.path().join("script");
+    fs::write(&file, "put --mode 600 - /a/file\n").unwrap();
+    let output = script(&image, &["-f", text(&file)], "contents");
+    assert!(output.status.success());
+    assert_eq!(uext4_ok(&["cat", text(&image), "/a/file"]), b"contents");
+    let list = done(&image, &["ls", "-l", "/a"]);
+    assert!(list.starts_with("-rw------- "), "{list}");
+    judge(&image);
+}
+
+#[test]
+fn a_script_stops_at_the_first_error_or_goes_on() {
+    let Some((_scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    let lines = "mkdir /a\nrm /none\nmkdir /b\nnonsense\nmkdir '/c\nmkdir /d\n";
+    let output = script(&image, &[], lines);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("line 2: /none: no such file"), "{stderr}");
+    assert_eq!(done(&image, &["ls", "/"]), "a\nlost+found\n");
+    let output = script(&image, &["--keep-going"], lines);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for told in ["line 1: /a", "line 2:", "line 4:", "line 5: a single quote"] {
+        assert!(stderr.contains(told), "{told}: {stderr}");
+    }
+    assert_eq!(done(&image, &["ls", "/"]), "a\nb\nd\nlost+found\n");
+    judge(&image);
+}
