@@ -26,8 +26,12 @@ const MEMORY_MAX: usize = 96 << 20;
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
 pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
     let image = &args.place.image;
-    let whole = FileDevice::open(image, Access::ReadOnly);
-    let whole: Arc<dyn BlockDevice> = Arc::new(whole.map_err(|e| device_failure(image, &e))?);
+    let whole = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
+    // Nobody may change it meanwhile. Where there are no locks, reading is still worth it.
+    if let Err(error @ BlockError::Locked { .. }) = whole.lock(false) {
+        return Err(device_failure(image, &error));
+    }
+    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     let device = if args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
         whole
     } else {
@@ -59,6 +63,27 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
     })
 }
 
+/// The image to be written, for nobody else.
+///
+/// # Errors
+/// Exit 8 if it cannot be opened or is in use.
+pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
+    let whole = FileDevice::open(image, Access::ReadWrite).map_err(|error| match error {
+        BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
+            device_failure(image, &error).hint(MAKE_WRITABLE)
+        }
+        _ => device_failure(image, &error),
+    })?;
+    whole.lock(true).map_err(|e| device_failure(image, &e))?;
+    if let Some(device) = attached::loop_device(image) {
+        let what = format_args!("{} is in use as {device}", image.display());
+        return Err(Failure::new(Exit::CouldNot, what).hint(format!(
+            "unmount it and run `losetup -d {device}`, or change {device} itself"
+        )));
+    }
+    Ok(whole)
+}
+
 /// Opens the file system for reading and writing, for nobody else: its journal is replayed. The
 /// caller closes it.
 ///
@@ -66,22 +91,7 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
 /// Exit 8 if the image cannot be opened or is in use, 4 if the file system in it is damaged.
 pub fn open_rw(place: &PlaceArgs) -> Result<Filesystem, Failure> {
     let image = &place.image;
-    let failed = |error| match error {
-        BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
-            device_failure(image, &error).hint(MAKE_WRITABLE)
-        }
-        BlockError::Locked { .. } => device_failure(image, &error)
-            .hint("wait until that has ended, or end it, and try again"),
-        _ => device_failure(image, &error),
-    };
-    let whole = FileDevice::open(image, Access::ReadWrite).map_err(failed)?;
-    whole.lock(true).map_err(failed)?;
-    if let Some(device) = attached::loop_device(image) {
-        let what = format_args!("{} is in use as {device}", image.display());
-        return Err(Failure::new(Exit::CouldNot, what).hint(format!(
-            "unmount it and run `losetup -d {device}`, or change {device} itself"
-        )));
-    }
+    let whole = writable(image)?;
     let device = part(Arc::new(whole), place)?;
     let options = OpenOptions {
         memory_max: MEMORY_MAX,
@@ -138,7 +148,9 @@ fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDe
 fn device_failure(image: &Path, error: &BlockError) -> Failure {
     match error {
         // They tell the path themselves.
-        BlockError::Open { .. } | BlockError::Locked { .. } => Failure::new(Exit::CouldNot, error),
+        BlockError::Open { .. } => Failure::new(Exit::CouldNot, error),
+        BlockError::Locked { .. } => Failure::new(Exit::CouldNot, error)
+            .hint("wait until that has ended, or end it, and try again"),
         BlockError::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
                 .hint("say where the file system begins with --offset BYTES")

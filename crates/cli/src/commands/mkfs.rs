@@ -17,7 +17,7 @@ use super::build::{self, FillArgs, fill};
 use crate::failure::{Exit, Failure};
 use crate::format::{FormatArgs, mkfs_failure, size_argument};
 use crate::json::Json;
-use crate::open::holds_ext;
+use crate::open::{self, holds_ext};
 use crate::show::{size_text, uuid_text};
 
 /// Make an empty file system, with the flags and the choices of mke2fs 1.47
@@ -161,12 +161,10 @@ fn aside(image: &Path) -> PathBuf {
 /// user does not want it.
 fn over(args: &MkfsArgs, options: &Options) -> Result<Option<Layout>, Failure> {
     let failed = |error: uext4_blockdev::Error| mkfs_failure(&error.into());
-    let access = if args.dry_run {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
+    let device = match args.dry_run {
+        true => FileDevice::open(&args.image, Access::ReadOnly).map_err(failed)?,
+        false => open::writable(&args.image)?,
     };
-    let device = FileDevice::open(&args.image, access).map_err(failed)?;
     let offset = options.extended.offset;
     let kind = fs::metadata(&args.image).map_err(|e| Failure::io(args.image.display(), &e))?;
     let available = device.len().saturating_sub(offset);

@@ -121,6 +121,8 @@ fn an_image_has_one_writer() {
     for told in ["is in use by another program", "try again"] {
         failed(&image, &["mkdir", "/second"], 8, told);
         failed(&image, &["sync"], 8, told);
+        failed(&image, &["ls"], 8, told);
+        failed(&image, &["mkfs"], 8, told);
     }
     drop(input);
     assert!(first.wait().unwrap().success());
