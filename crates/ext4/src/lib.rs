@@ -36,7 +36,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Arc::new(FileDevice::open("disk.img", Access::ReadWrite)?);
-//! let clock = Arc::new(SystemClock::default());
+//! let clock = Arc::new(SystemClock);
 //! let fs = Filesystem::open_rw(device, clock, &OpenOptions::default())?;
 //! let etc = fs.root()?.lookup(b"etc")?;
 //! let file = etc.create(b"motd", NewInode::File, &Creation::default())?;

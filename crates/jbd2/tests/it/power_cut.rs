@@ -112,7 +112,7 @@ fn many_threads_share_commits() {
         },
         ..SimOptions::default()
     };
-    let clock = Arc::new(SystemClock::default());
+    let clock = Arc::new(SystemClock);
     let device = Arc::new(SimDevice::with_clock(&place.device, options, clock));
     let toy = Toy::open(&place, Arc::clone(&device) as _).unwrap();
     let version = AtomicU64::new(1);
