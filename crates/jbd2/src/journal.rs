@@ -12,6 +12,7 @@ use uext4_ondisk::Pblk;
 
 use crate::barrier::Barrier;
 use crate::checkpoint::Checkpoint;
+use crate::commit::Turns;
 use crate::log::Log;
 use crate::ring::Ring;
 use crate::transaction::{Handle, Tid, Transaction};
@@ -95,7 +96,8 @@ pub struct Journal {
     pub(crate) clock: Arc<dyn Clock>,
     /// Handles share it; commit takes it alone for the moment between two transactions.
     pub(crate) gate: RwLock<Transaction>,
-    /// One commit at a time; `None` without a log.
+    pub(crate) turns: Turns,
+    /// One commit or checkpoint at a time; `None` without a log.
     pub(crate) log: Mutex<Option<Ring>>,
     /// The last transaction that is durable.
     pub(crate) committed: AtomicU64,
@@ -167,6 +169,7 @@ impl Journal {
             clock,
             gate: RwLock::new(Transaction::new(1)),
             has_log: ring.is_some(),
+            turns: Turns::default(),
             log: Mutex::new(ring),
             committed: AtomicU64::new(0),
             checkpoint: Checkpoint::default(),

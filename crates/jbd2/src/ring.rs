@@ -41,6 +41,8 @@ pub(crate) struct Ring {
 pub(crate) struct LogImage<'a> {
     /// In log order: blocks made for the log, and blocks of the file system as they are.
     pub(crate) blocks: Vec<LogBlock<'a>>,
+    /// How many of them a v1 checksum covers: all before the revokes.
+    pub(crate) summed: usize,
 }
 
 /// A block of a [`LogImage`].
@@ -89,10 +91,11 @@ impl<'a> LogImage<'a> {
             }
             blocks[place] = LogBlock::Made(descriptor.finish());
         }
+        let summed = blocks.len();
         for chunk in revoked.chunks(revoke_capacity(sb, block_len).max(1)) {
             blocks.push(LogBlock::Made(revoke_block(sb, sequence, block_len, chunk)));
         }
-        Self { blocks }
+        Self { blocks, summed }
     }
 }
 

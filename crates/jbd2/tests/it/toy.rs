@@ -105,7 +105,11 @@ impl Toy {
         );
         let block = self.home(index);
         let buffer = match was {
-            Cell::Meta(_) => self.cache.bread(block, TAG, |_| Ok(())).unwrap(),
+            Cell::Meta(_) => match self.cache.bread(block, TAG, |_| Ok(())) {
+                Ok(buffer) => buffer,
+                Err(uext4_buffer_cache::Error::Device(error)) => return Err(error.into()),
+                Err(error) => panic!("{error}"),
+            },
             Cell::Data(_) | Cell::Free => self.cache.getblk_new(block),
         };
         handle.modify(&buffer, TAG, seal_of(index), |bytes| {
