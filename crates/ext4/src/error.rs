@@ -96,6 +96,18 @@ pub enum Error {
     /// The file system or device takes no writes (EROFS).
     #[error("the file system is read-only")]
     ReadOnly,
+    /// An error ended all writing, so that it does not get worse; reading goes on (EROFS).
+    #[error("the file system takes no more writes after an error: {reason}")]
+    Aborted {
+        /// The first error.
+        reason: String,
+    },
+    /// Somebody else writes to it: multiple mount protection (EBUSY).
+    #[error("the file system is in use by {by}")]
+    InUse {
+        /// Who has it.
+        by: String,
+    },
     /// The directory takes in only inodes of its own project (EXDEV).
     #[error("the directory takes in only what belongs to its project")]
     OtherProject,
@@ -182,6 +194,7 @@ impl From<uext4_jbd2::Error> for Error {
         match error {
             Journal::Device(error) => Self::Device(error),
             Journal::Damage(damage) => Self::Corrupt(damage),
+            Journal::Aborted { reason } => Self::Aborted { reason },
             other => Self::Unsupported {
                 what: other.to_string(),
             },

@@ -122,6 +122,7 @@ mod lock_order;
 mod map;
 mod map_change;
 mod mapping;
+mod mmp;
 mod namei;
 mod open_inode;
 mod orphan;

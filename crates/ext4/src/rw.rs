@@ -4,8 +4,8 @@
 //! Everything that changes metadata goes through a handle.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use uext4_blockdev::Clock;
@@ -23,6 +23,7 @@ use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
 use crate::icache::InodeCache;
+use crate::mmp::Mmp;
 use crate::orphan_change::Orphans;
 use crate::sbi::{Sbi, Writing};
 use crate::xattr_shared::XattrSharing;
@@ -82,6 +83,8 @@ pub(crate) struct Rw {
     reserved: AtomicU64,
     metadata_reserve: u64,
     next_generation: AtomicU32,
+    /// What keeps other hosts from writing, where the file system has it.
+    mmp: OnceLock<Mmp>,
     /// The thread that does what is due, if one was started.
     pub(crate) background: Mutex<Option<Background>>,
 }
@@ -126,8 +129,19 @@ impl Rw {
             relatime: true,
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock,
+            mmp: OnceLock::new(),
             background: Mutex::default(),
         })
+    }
+
+    /// What keeps other hosts from writing, if anything does.
+    pub(crate) fn mmp(&self) -> Option<&Mmp> {
+        self.mmp.get()
+    }
+
+    /// Sets it, once.
+    pub(crate) fn set_mmp(&self, mmp: Mmp) {
+        _ = self.mmp.set(mmp);
     }
 
     /// Now, as inodes store it.

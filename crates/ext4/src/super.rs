@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::file_change;
 use crate::inode_ref::InodeRef;
 use crate::journal;
+use crate::mmp::Mmp;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 
@@ -110,31 +111,41 @@ pub(crate) fn open_rw(
             what: "the file system has errors: run e2fsck",
         });
     }
-    let (journal, sbi) = open_journal(device, &clock, superblock, options)?;
-    let rw = Rw::new(&sbi, journal, clock, options.pages_max)?;
-    sbi.set_writing(rw);
-    set_in_use(&sbi, true)?;
-    Ok(sbi)
+    let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
+    let mmp = Mmp::claim(&first, &*clock)?;
+    let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi)| {
+        let rw = Rw::new(&sbi, journal, Arc::clone(&clock), options.pages_max)?;
+        sbi.set_writing(rw);
+        set_in_use(&sbi, true)?;
+        Ok(sbi)
+    });
+    match (mounted, mmp) {
+        (Ok(sbi), Some(mmp)) => {
+            sbi.writable()?.set_mmp(mmp);
+            Ok(sbi)
+        }
+        (Err(error), Some(mmp)) => {
+            // The error before this one is what matters.
+            _ = mmp.release(&*clock);
+            Err(error)
+        }
+        (mounted, None) => mounted,
+    }
 }
 
 /// Replays the journal, if there is one, and mounts what that leaves.
-fn open_journal(
-    device: Arc<dyn BlockDevice>,
-    clock: &Arc<dyn Clock>,
-    superblock: SuperBlock,
-    options: &OpenOptions,
-) -> Result<(Journal, Sbi)> {
-    let sbi = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
+fn open_journal(sbi: Sbi, clock: &Arc<dyn Clock>, options: &OpenOptions) -> Result<(Journal, Sbi)> {
+    let device = Arc::clone(sbi.device());
     if !sbi.geometry().features.compat.contains(Compat::HAS_JOURNAL) {
         let journal = Journal::without_log(Arc::clone(sbi.cache()), Arc::clone(clock));
         return Ok((journal, sbi));
     }
     let runs = journal::runs(&sbi)?;
     journal::refuse_fast_commits(&sbi)?;
-    let blocks = sbi.geometry().blocks_count;
+    let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);
     // What was read to find the journal may be older than what the replay wrote.
     drop(sbi);
-    let cache = new_cache(&device, superblock_block_size(&superblock)?, options);
+    let cache = new_cache(&device, block_size, options);
     let cache = Arc::new(cache);
     let (journal, _) = Journal::open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
     let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
@@ -205,6 +216,12 @@ pub(crate) fn sync(sbi: &Sbi) -> Result<()> {
 /// As [`sync`].
 pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
+    if let Some(mmp) = rw.mmp()
+        && let Err(error) = mmp.update(&*rw.clock)
+    {
+        rw.journal.abort(&error);
+        return Err(error);
+    }
     rw.pages.flush_expired();
     let due = rw.clock.monotonic().checked_sub(COMMIT_INTERVAL);
     let began = rw.journal.began();
@@ -248,11 +265,11 @@ pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     rw.pages.stop_flushers();
     rw.pages.sync_all()?;
     rw.journal.flush(sbi)?;
-    set_in_use(sbi, false)
-}
-
-fn superblock_block_size(superblock: &SuperBlock) -> Result<BlockSize> {
-    Ok(Geometry::new(superblock)?.block_size)
+    set_in_use(sbi, false)?;
+    match rw.mmp() {
+        Some(mmp) => mmp.release(&*rw.clock),
+        None => Ok(()),
+    }
 }
 
 fn new_cache(

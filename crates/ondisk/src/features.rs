@@ -205,7 +205,7 @@ pub static FEATURES: &[Feature] = features! {
     Incompat META_BG         "meta_bg"           Y Y Y "";
     Incompat EXTENTS         "extent"            Y Y Y "";
     Incompat BIT64           "64bit"             Y Y Y "";
-    Incompat MMP             "mmp"               Y N Y "";
+    Incompat MMP             "mmp"               Y Y Y "";
     Incompat FLEX_BG         "flex_bg"           Y Y Y "";
     Incompat EA_INODE        "ea_inode"          Y Y Y "";
     Incompat DIRDATA         "dirdata"           N N N "Lustre only";

@@ -366,9 +366,15 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = SuperBlock::parse(&bytes)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
-    // Inodes that hold their data are changed through the journal only.
-    if features.incompat.contains(Incompat::INLINE_DATA) {
-        unwritable.push("inline_data".to_owned());
+    // Inodes that hold their data are changed through the journal only, and nobody shares a device
+    // that is being filled.
+    for (feature, name) in [
+        (Incompat::INLINE_DATA, "inline_data"),
+        (Incompat::MMP, "mmp"),
+    ] {
+        if features.incompat.contains(feature) {
+            unwritable.push(name.to_owned());
+        }
     }
     if !unwritable.is_empty() {
         return Err(Error::Unsupported {

@@ -34,7 +34,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::AttributeValue { .. } => Errno::TOOBIG,
         Error::NotPermitted { .. } => Errno::PERM,
         Error::AccessDenied { .. } => Errno::ACCESS,
-        Error::ReadOnly => Errno::ROFS,
+        Error::ReadOnly | Error::Aborted { .. } => Errno::ROFS,
         Error::TooManyLinks => Errno::MLINK,
         Error::TooManySymlinks => Errno::LOOP,
         Error::FileTooBig => Errno::FBIG,
