@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashSet;
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::Pblk;
@@ -16,40 +15,6 @@ use crate::Error;
 use crate::journal::{Journal, Sealer};
 use crate::ring::{LogImage, Ring};
 use crate::transaction::{Tid, Transaction};
-
-/// Whose turn it is to commit. Those who wait for somebody's commit all learn at once that it is
-/// done: in a queue for a lock they would wait for the commits of those before them too.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    taken: Mutex<bool>,
-    ended: Condvar,
-}
-
-/// The turn of this thread; dropping it ends it.
-struct Turn<'a>(&'a Turns);
-
-impl Turns {
-    /// The next turn, once nobody has it; `None` after somebody else's, or if nothing is left to do.
-    fn take(&self, is_done: impl Fn() -> bool) -> Option<Turn<'_>> {
-        let mut taken = self.taken.lock();
-        if *taken {
-            self.ended.wait(&mut taken);
-            return None;
-        }
-        if is_done() {
-            return None;
-        }
-        *taken = true;
-        Some(Turn(self))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        *self.0.taken.lock() = false;
-        self.0.ended.notify_all();
-    }
-}
 
 /// A transaction that no handle can change any more.
 struct Closed {
@@ -70,7 +35,9 @@ impl Journal {
     /// [`Error::Aborted`], also if this very commit failed; device errors.
     pub fn commit(&self, tid: Tid, sealer: &dyn Sealer) -> Result<(), Error> {
         while self.committed() < tid {
-            let Some(_turn) = self.turns.take(|| self.committed() >= tid) else {
+            self.check()?;
+            let needless = || self.committed() >= tid || self.is_aborted();
+            let Some(_turn) = self.turn.take_or_wait(needless) else {
                 continue;
             };
             let mut log = self.log.lock();

@@ -12,10 +12,10 @@ use uext4_ondisk::Pblk;
 
 use crate::barrier::Barrier;
 use crate::checkpoint::Checkpoint;
-use crate::commit::Turns;
 use crate::log::Log;
 use crate::ring::Ring;
 use crate::transaction::{Handle, Tid, Transaction};
+use crate::turn::Turn;
 use crate::{Error, LogRun, Recovery, recover};
 
 /// Most buffers of one transaction, whatever the log's size: bounds the memory a commit pins.
@@ -96,7 +96,8 @@ pub struct Journal {
     pub(crate) clock: Arc<dyn Clock>,
     /// Handles share it; commit takes it alone for the moment between two transactions.
     pub(crate) gate: RwLock<Transaction>,
-    pub(crate) turns: Turns,
+    /// Who commits; the others wait for that.
+    pub(crate) turn: Turn,
     /// One commit or checkpoint at a time; `None` without a log.
     pub(crate) log: Mutex<Option<Ring>>,
     /// The last transaction that is durable.
@@ -169,7 +170,7 @@ impl Journal {
             clock,
             gate: RwLock::new(Transaction::new(1)),
             has_log: ring.is_some(),
-            turns: Turns::default(),
+            turn: Turn::default(),
             log: Mutex::new(ring),
             committed: AtomicU64::new(0),
             checkpoint: Checkpoint::default(),

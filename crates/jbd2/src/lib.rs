@@ -27,10 +27,10 @@
 //! The first error of a commit or checkpoint aborts the journal: nothing is written any more.
 //! Without a log the same order of events holds, and a commit writes home.
 //!
-//! Locks, outer first: gate (shared by handles) or log (one commit or checkpoint) → gate alone, while
-//! closing → checkpoint's writing → its map, a transaction's lists, a buffer. [`Sealer`] is called
-//! under log and gate. Cost of a handle: two atomic additions each for start and end, one lock of
-//! the transaction's list at the end; of a change: the buffer's lock.
+//! Locks, outer first: turn (one commit) → gate (shared by handles) or log (one commit or checkpoint)
+//! → gate alone, while closing → checkpoint's writing → its map, a transaction's lists, a buffer.
+//! [`Sealer`] is called under log and gate. Cost of a handle: two atomic additions each for start and
+//! end, one lock of the transaction's list at the end; of a change: the buffer's lock.
 //!
 //! # Reading
 //!
@@ -105,6 +105,7 @@ mod replay;
 mod ring;
 mod scan;
 mod transaction;
+mod turn;
 
 use uext4_ondisk::{Damage, Pblk};
 
