@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::groups::NewIno;
 use crate::handle::Handle;
 use crate::ialloc::Parent;
+use crate::icache::Cell;
 use crate::inode::{Inode, LINKS_MAX};
 use crate::inode_ref::InodeRef;
 use crate::inode_store::{store, store_new};
@@ -101,6 +102,7 @@ fn make(
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
+    let before = dir.clone();
     check_parent(sbi, dir, kind.file_type())?;
     let new = take_inode(&handle, dir, name, kind.file_type())?;
     if let Err(error) = dir_change::add(&handle, dir, name, new.ino, kind.file_type()) {
@@ -113,7 +115,8 @@ fn make(
     }
     let made = fill(&handle, dir, new, kind, creation);
     let inode = handle.failed(made.and_then(|inode| {
-        name_added(&handle, dir, kind.file_type() == FileType::Directory)?;
+        let is_dir = kind.file_type() == FileType::Directory;
+        name_added(&handle, parent, (dir, &before), is_dir)?;
         Ok(inode)
     }))?;
     parent.changed_in(handle.tid(), true);
@@ -167,6 +170,7 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
+    let before = dir.clone();
     check_parent(sbi, dir, FileType::Regular)?;
     if inode.ino() == parent.ino() {
         return Err(directory_link());
@@ -192,13 +196,13 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
         result => handle.failed(result)?,
     }
     target.links += 1;
-    target.ctime = handle.rw().now();
+    target.ctime = handle.now();
     let result = store(&handle, sbi, target)
         .and_then(|()| match target.links {
             1 => handle.remove_orphan(target.ino, target.generation),
             _ => Ok(()),
         })
-        .and_then(|()| name_added(&handle, dir, false));
+        .and_then(|()| name_added(&handle, parent, (dir, &before), false));
     inode.may_get_name.store(false, Relaxed);
     inode.changed_in(handle.tid(), false);
     parent.changed_in(handle.tid(), true);
@@ -276,7 +280,7 @@ fn fill(
     creation: &Creation,
 ) -> Result<Inode> {
     let sbi = handle.sbi();
-    let now = handle.rw().now();
+    let now = handle.now();
     let file_type = kind.file_type();
     let asked = file_type.mode_bits() | creation.mode & 0o7777;
     let inherited = acl::inherit(sbi, dir, asked, creation.umask)?;
@@ -310,6 +314,7 @@ fn fill(
     give_contents(sbi, &mut inode, kind);
     let extra = if large { extra_isize(sbi) } else { 0 };
     store_new(handle, sbi, &inode, extra)?;
+    let stored = inode.clone();
     xattr_change::store_inherited(handle, &mut inode, &inherited)?;
     match kind {
         NewInode::Directory => dir_change::init(handle, &mut inode, dir.ino)?,
@@ -318,7 +323,9 @@ fn fill(
         }
         _ => {}
     }
-    store(handle, sbi, &inode)?;
+    if inode != stored {
+        store(handle, sbi, &inode)?;
+    }
     Ok(inode)
 }
 
@@ -372,9 +379,14 @@ fn write_target(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result
     Ok(())
 }
 
-/// A directory has one name more.
-fn name_added(handle: &Handle<'_>, dir: &mut Inode, is_dir: bool) -> Result<()> {
-    let now = handle.rw().now();
+/// A directory has one name more; it was as `before`.
+fn name_added(
+    handle: &Handle<'_>,
+    cell: &Cell,
+    (dir, before): (&mut Inode, &Inode),
+    is_dir: bool,
+) -> Result<()> {
+    let now = handle.now();
     (dir.mtime, dir.ctime) = (now, now);
     if is_dir {
         // One link means: more than can be counted.
@@ -383,5 +395,5 @@ fn name_added(handle: &Handle<'_>, dir: &mut Inode, is_dir: bool) -> Result<()> 
             links => links + 1,
         };
     }
-    store(handle, handle.sbi(), dir)
+    cell.store_times((handle, handle.tid()), handle.sbi(), dir, before)
 }

@@ -380,7 +380,7 @@ fn new_inode(
     (ino, generation): (Ino, u32),
     (size, hash): (u64, u32),
 ) -> Inode {
-    let now = handle.rw().now();
+    let now = handle.now();
     let extents = match has_extents(handle.sbi()) {
         true => InodeFlags::EXTENTS,
         false => InodeFlags::default(),
@@ -443,7 +443,7 @@ fn destroy(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     }
     store(handle, sbi, &inode)?;
     // Such an inode is on no orphan list: its users and it go in one transaction.
-    let deleted_at = handle.rw().now().sec as u32;
+    let deleted_at = handle.now().sec as u32;
     set_next(handle.sbi(), handle, (ino, inode.generation), deleted_at)?;
     handle.free_inode(ino, false)
 }

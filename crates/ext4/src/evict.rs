@@ -1,16 +1,17 @@
 //! The end of inodes, and of what lies past their new size.
 
 use uext4_ondisk::Lblk;
-use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::extent::empty_extent_root;
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
 
 use crate::error::Result;
 use crate::file_pages::forget_delayed;
 use crate::handle::Handle;
 use crate::icache::Cell;
 use crate::inode::Inode;
-use crate::inode_store::store;
+use crate::inode_store::{store, store_deleted};
 use crate::map_change::{self, Progress};
-use crate::orphan_change::{Orphans, set_next};
+use crate::orphan_change::Orphans;
 use crate::sbi::Sbi;
 use crate::xattr_change;
 
@@ -43,11 +44,10 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     handle.remove_orphan(id.0, id.1)?;
     inode.links = 0;
     inode.size = 0;
-    store(handle, sbi, inode)?;
     // A number that no inode has: it cannot be taken for the next of a list.
-    let (sec, _) = handle.rw().clock.now();
-    let dtime = (sec as u32).max(sbi.geometry().inodes_count.saturating_add(1));
-    set_next(sbi, handle, id, dtime)?;
+    let now = handle.now().sec as u32;
+    let dtime = now.max(sbi.geometry().inodes_count.saturating_add(1));
+    store_deleted(handle, sbi, inode, dtime)?;
     // Nobody may be given the number while an old one stands for it in memory.
     handle.rw().inodes.remove(inode.ino);
     handle.free_inode(inode.ino, inode.file_type == FileType::Directory)
@@ -55,6 +55,13 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
 
 /// Whether an inode maps blocks that can be unmapped.
 pub(crate) fn has_map(sbi: &Sbi, inode: &Inode) -> bool {
+    let is_empty = match inode.has(InodeFlags::EXTENTS) {
+        true => inode.i_block == empty_extent_root(),
+        false => inode.i_block == [0; I_BLOCK_LEN],
+    };
+    if is_empty {
+        return false;
+    }
     match inode.file_type {
         FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
         FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !inode.is_fast_symlink(sbi),

@@ -77,6 +77,8 @@ impl Tally {
 #[derive(Debug)]
 pub(crate) struct Groups {
     slots: Box<[Mutex<Slot>]>,
+    /// Where the inode tables begin.
+    inode_tables: Box<[Pblk]>,
     tallies: Box<[Tally]>,
     flex: Box<[Tally]>,
     total: Tally,
@@ -103,6 +105,7 @@ impl Groups {
             .checked_shl(geometry.log_groups_per_flex.into())
             .unwrap_or(usize::MAX);
         let mut slots = Vec::with_capacity(count as usize);
+        let mut inode_tables = Vec::with_capacity(count as usize);
         let tallies: Box<[Tally]> = (0..count).map(|_| Tally::default()).collect();
         let flex: Box<[Tally]> = (0..(count as usize).div_ceil(per_flex))
             .map(|_| Tally::default())
@@ -114,6 +117,7 @@ impl Groups {
             for to in [tally, &flex[group.0 as usize / per_flex], &total] {
                 to.add(&desc);
             }
+            inode_tables.push(desc.inode_table);
             slots.push(Mutex::new(Slot {
                 desc,
                 next_inode: 0,
@@ -124,6 +128,7 @@ impl Groups {
         }
         Ok(Self {
             slots: slots.into_boxed_slice(),
+            inode_tables: inode_tables.into_boxed_slice(),
             tallies,
             flex,
             total,
@@ -142,6 +147,11 @@ impl Groups {
     /// A group's descriptor as it is now. `None` past the last group.
     pub(crate) fn desc(&self, group: GroupNr) -> Option<GroupDesc> {
         Some(self.slots.get(group.0 as usize)?.lock().desc)
+    }
+
+    /// Where a group's inode table begins. `None` past the last group.
+    pub(crate) fn inode_table(&self, group: GroupNr) -> Option<Pblk> {
+        self.inode_tables.get(group.0 as usize).copied()
     }
 
     fn flex_of(&self, group: GroupNr) -> &Tally {

@@ -5,9 +5,12 @@
 //! nothing changed, must go through [`Handle::failed`]: it ends all writing, so that the half-done
 //! transaction never becomes durable.
 
+use std::cell::OnceCell;
+
 use uext4_buffer_cache::Buffer;
 use uext4_jbd2::Tid;
 use uext4_mballoc::{Request, Run};
+use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::{Ino, Pblk};
 
 use crate::edit::Edit;
@@ -25,6 +28,7 @@ pub(crate) struct Handle<'a> {
     sbi: &'a Sbi,
     rw: &'a Rw,
     journal: uext4_jbd2::Handle<'a>,
+    now: OnceCell<Timestamp>,
     _held: Held,
 }
 
@@ -42,6 +46,7 @@ impl Sbi {
             sbi: self,
             rw,
             journal,
+            now: OnceCell::new(),
             _held,
         })
     }
@@ -61,6 +66,11 @@ impl<'a> Handle<'a> {
     /// The transaction: commit it to make the changes durable.
     pub(crate) fn tid(&self) -> Tid {
         self.journal.tid()
+    }
+
+    /// The time that the operation leaves in inodes, the same in all of them.
+    pub(crate) fn now(&self) -> Timestamp {
+        *self.now.get_or_init(|| self.rw.now())
     }
 
     /// Asks for more credits; false if the transaction has none left.

@@ -52,6 +52,8 @@ pub(crate) struct Cell {
     pages: OnceLock<WithPages>,
     /// Fields have changed that are stored with the next commit.
     later: AtomicBool,
+    /// The last transaction that [`Cell::store_times`] stored the fields in.
+    stored_in: AtomicU64,
     me: Weak<Self>,
     later_list: Arc<Later>,
     /// Users that hold it; changed under the lock of the table's part.
@@ -90,6 +92,7 @@ impl Cell {
             may_get_name: AtomicBool::new(false),
             pages: OnceLock::new(),
             later: AtomicBool::new(false),
+            stored_in: AtomicU64::new(0),
             me: Weak::clone(me),
             ino: inode.ino,
             rw: RankedLock::new(Rank::Names, ()),
@@ -124,11 +127,36 @@ impl Cell {
     /// Changes fields that may wait for the next commit to be stored.
     pub(crate) fn change_later(&self, f: impl FnOnce(&mut Inode)) {
         f(&mut self.inode.write());
+        self.store_with_commit();
+    }
+
+    fn store_with_commit(&self) {
         if !self.later.swap(true, Relaxed)
             && let Some(me) = self.me.upgrade()
         {
             self.later_list.lock().push(me);
         }
+    }
+
+    /// Stores the fields, which the caller has locked. Where only times differ from what was stored
+    /// `before`, one transaction does so twice at most: at the first change, which makes the block
+    /// part of it, and for all others when it is closed.
+    ///
+    /// # Errors
+    /// Those of [`store`].
+    pub(crate) fn store_times(
+        &self,
+        (edit, tid): (&impl Edit, Tid),
+        sbi: &Sbi,
+        inode: &Inode,
+        before: &Inode,
+    ) -> Result<()> {
+        let first = self.stored_in.swap(tid, Relaxed) != tid;
+        if first || !inode.differs_in_times_only(before) {
+            return store(edit, sbi, inode);
+        }
+        self.store_with_commit();
+        Ok(())
     }
 
     /// Whether fields wait for the next commit.

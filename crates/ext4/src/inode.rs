@@ -23,7 +23,7 @@ use crate::sbi::Sbi;
 pub(crate) const LINKS_MAX: u16 = 65_000;
 
 /// An inode as it was when it was read. Cheap to clone; pins nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Its number.
     pub ino: Ino,
@@ -74,6 +74,17 @@ impl Inode {
         self.flags.contains(flags)
     }
 
+    /// Whether nothing but times of access and change is not as in `other`.
+    pub(crate) fn differs_in_times_only(&self, other: &Self) -> bool {
+        let timed = Self {
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            ..other.clone()
+        };
+        timed == *self
+    }
+
     /// Whether the target of this symlink lies in `i_block`.
     pub(crate) fn is_fast_symlink(&self, sbi: &Sbi) -> bool {
         let cluster = sbi.geometry().block_size.bytes() << sbi.geometry().cluster_bits;
@@ -115,7 +126,7 @@ pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
             ino,
             inodes_count: geometry.inodes_count,
         }))?;
-    let table = sbi.group_desc(group)?.inode_table;
+    let table = sbi.inode_table(group)?;
     let table_blocks = u64::from(geometry.itable_blocks());
     if !geometry.contains(table, table_blocks) {
         return Err(Error::Corrupt(Damage::DescLocation {

@@ -48,6 +48,20 @@ pub(crate) fn store(edit: &impl Edit, sbi: &Sbi, inode: &Inode) -> Result<()> {
     })
 }
 
+/// As [`store`], and with it the time of deletion.
+///
+/// # Errors
+/// As [`store`].
+pub(crate) fn store_deleted(edit: &impl Edit, sbi: &Sbi, inode: &Inode, dtime: u32) -> Result<()> {
+    change_bytes(sbi, edit, (inode.ino, inode.generation), |bytes| {
+        let mut raw = RawInode::parse(bytes, inode.ino)?;
+        encode(sbi, inode, &mut raw)?;
+        raw.i_dtime = dtime.into();
+        raw.store(bytes);
+        Ok(())
+    })
+}
+
 /// Writes a new inode over whatever stands in its place. `extra_isize`: how much it has beyond 128
 /// bytes, where inodes are larger.
 ///

@@ -10,7 +10,7 @@ use crate::dir_change;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::icache::Cell;
-use crate::inode::LINKS_MAX;
+use crate::inode::{Inode, LINKS_MAX};
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::lock_order::{Alone, Held, Rank};
@@ -90,9 +90,7 @@ pub(crate) fn rename(
         (Some(target), RenameMode::Replace | RenameMode::Whiteout) => Some(Doomed::new(target)),
         _ => None,
     };
-    let (a, b) = (from.inode.read().clone(), to.inode.read().clone());
-    let names = dir_change::credits_add(sbi, &b) + 2 * dir_change::credits_replace(sbi, &b);
-    let credits = 2 * unlink::credits(sbi, &a) + names + 8;
+    let credits = credits(sbi, from, to);
     let handle = sbi.start(credits.min(sbi.writable()?.journal.credits_max()))?;
     let result = match (&target, mode) {
         (Some(target), RenameMode::Exchange) => {
@@ -108,6 +106,13 @@ pub(crate) fn rename(
         changed.changed_in(handle.tid(), true);
     }
     result
+}
+
+/// Blocks that a move may change.
+fn credits(sbi: &Sbi, from: &Cell, to: &Cell) -> u32 {
+    let taken = 2 * unlink::credits(sbi, &from.inode.read());
+    let to = to.inode.read();
+    taken + dir_change::credits_add(sbi, &to) + 2 * dir_change::credits_replace(sbi, &to) + 8
 }
 
 /// Locks the names of both directories, an ancestor before its descendants.
@@ -230,7 +235,7 @@ fn make_whiteout(dir: &InodeRef) -> Result<InodeRef> {
 }
 
 /// Counts a subdirectory in or out of its parent.
-fn count_subdir(dir: &mut crate::inode::Inode, more: bool) {
+fn count_subdir(dir: &mut Inode, more: bool) {
     // One link means: more than can be counted.
     dir.links = match (dir.links, more) {
         (1, _) | (LINKS_MAX.., true) => 1,
@@ -261,6 +266,7 @@ fn move_name(
         if to.links == 0 {
             return Err(Error::NotFound);
         }
+        let before = to.clone();
         if target.is_some() {
             handle.failed(dir_change::replace(handle, to, new, ino, file_type))?;
         } else if let Err(error) = dir_change::add(handle, to, new, ino, file_type) {
@@ -275,11 +281,11 @@ fn move_name(
         if is_dir && across {
             count_subdir(to, true);
         }
-        touch(handle, to);
-        handle.failed(store(handle, sbi, to))?;
+        handle.failed(touch(handle, dirs.to, to, &before))?;
     }
     let rest = || -> Result<()> {
         let from = &mut *dirs.from.inode.write();
+        let before = from.clone();
         if let Some(whiteout) = whiteout {
             let inode = &mut *whiteout.inode.write();
             inode.links = 1;
@@ -292,9 +298,7 @@ fn move_name(
         if is_dir && across {
             count_subdir(from, false);
         }
-        touch(handle, from);
-        store(handle, sbi, from)?;
-        Ok(())
+        touch(handle, dirs.from, from, &before)
     };
     handle.failed(rest())?;
     handle.failed(arrived(handle, source, across.then_some(dirs.to.ino())))?;
@@ -305,15 +309,17 @@ fn move_name(
     }
 }
 
-fn touch(handle: &Handle<'_>, dir: &mut crate::inode::Inode) {
-    let now = handle.rw().now();
+/// A directory that was as `before` has changed.
+fn touch(handle: &Handle<'_>, cell: &Cell, dir: &mut Inode, before: &Inode) -> Result<()> {
+    let now = handle.now();
     (dir.mtime, dir.ctime) = (now, now);
+    cell.store_times((handle, handle.tid()), handle.sbi(), dir, before)
 }
 
 /// What was moved notes the time, and its new parent if it is a directory that has one.
 fn arrived(handle: &Handle<'_>, moved: &InodeRef, parent: Option<Ino>) -> Result<()> {
     let inode = &mut *moved.inode.write();
-    inode.ctime = handle.rw().now();
+    inode.ctime = handle.now();
     if let Some(parent) = parent.filter(|_| inode.file_type == FileType::Directory) {
         dir_change::replace(handle, inode, b"..", parent, FileType::Directory)?;
     }
@@ -326,16 +332,16 @@ fn exchange(
     (old, source): (&[u8], &InodeRef),
     (new, target): (&[u8], &InodeRef),
 ) -> Result<()> {
-    let sbi = handle.sbi();
     let across = dirs.from.ino() != dirs.to.ino();
     let kind = |inode: &InodeRef| inode.inode.read().file_type;
     let (source_kind, target_kind) = (kind(source), kind(target));
     let swap = || -> Result<()> {
-        for (dir, name, gets, kind, loses) in [
+        for (cell, name, gets, kind, loses) in [
             (dirs.to, new, source.ino(), source_kind, target_kind),
             (dirs.from, old, target.ino(), target_kind, source_kind),
         ] {
-            let dir = &mut *dir.inode.write();
+            let dir = &mut *cell.inode.write();
+            let before = dir.clone();
             dir_change::replace(handle, dir, name, gets, kind)?;
             if across && kind != loses {
                 let directory = FileType::Directory;
@@ -343,8 +349,7 @@ fn exchange(
                     count_subdir(dir, kind == directory);
                 }
             }
-            touch(handle, dir);
-            store(handle, sbi, dir)?;
+            touch(handle, cell, dir, &before)?;
         }
         arrived(handle, source, across.then_some(dirs.to.ino()))?;
         arrived(handle, target, across.then_some(dirs.from.ino()))

@@ -12,10 +12,10 @@ use uext4_blockdev::Clock;
 use uext4_extent_status::Room;
 use uext4_jbd2::{Journal, Tid};
 use uext4_mballoc::{Allocator, Run};
-use uext4_ondisk::GroupNr;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
 use uext4_ondisk::superblock::SuperBlock;
+use uext4_ondisk::{GroupNr, Pblk};
 use uext4_writeback::{Options as PageOptions, PageCache};
 
 use crate::background::Background;
@@ -51,6 +51,10 @@ impl Sbi {
 impl Writing for Rw {
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc> {
         self.groups.desc(group)
+    }
+
+    fn inode_table(&self, group: GroupNr) -> Option<Pblk> {
+        self.groups.inode_table(group)
     }
 }
 

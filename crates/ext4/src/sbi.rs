@@ -28,6 +28,8 @@ pub(crate) trait Writing: Any + Debug + Send + Sync {
     /// A group's descriptor as it is now, which its block shows only after the next commit. `None` past
     /// the last group.
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc>;
+    /// Where a group's inode table begins, which never changes. `None` past the last group.
+    fn inode_table(&self, group: GroupNr) -> Option<Pblk>;
 }
 
 /// A mounted file system.
@@ -201,6 +203,17 @@ impl Sbi {
         Ok(desc)
     }
 
+    /// Where a group's inode table begins; not verified to lie in the file system.
+    ///
+    /// # Errors
+    /// As [`Sbi::group_desc`].
+    pub(crate) fn inode_table(&self, group: GroupNr) -> Result<Pblk> {
+        match self.writing().and_then(|state| state.inode_table(group)) {
+            Some(table) => Ok(table),
+            None => Ok(self.group_desc(group)?.inode_table),
+        }
+    }
+
     /// Block of descriptor block `index`, in the copy that belongs to the superblock in use.
     fn gdt_block(&self, index: u32) -> Pblk {
         let primary = self.geometry.gdt_block(index);
@@ -215,7 +228,9 @@ impl Sbi {
     pub(crate) fn read_itable_ahead(&self, block: Pblk, start: Pblk, end: Pblk) {
         let window = block.0 / ITABLE_READAHEAD;
         let slot = &self.itable_windows[(window % WINDOWS as u64) as usize];
-        if slot.swap(window, Ordering::Relaxed) != window {
+        // Asked for every inode, changed for few.
+        if slot.load(Ordering::Relaxed) != window && slot.swap(window, Ordering::Relaxed) != window
+        {
             let from = (window * ITABLE_READAHEAD).max(start.0);
             let to = ((window + 1) * ITABLE_READAHEAD).min(end.0);
             self.cache

@@ -67,7 +67,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     }
     let _blocks = ensure_blocks(sbi, XATTR_BLOCKS_MAX)?;
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
-    let now = handle.rw().now();
+    let now = handle.now();
     let inode = &mut *file.inode.write();
     if let Some(project) = attributes.projid {
         attr::check_project(sbi.geometry(), project)?;
@@ -119,7 +119,7 @@ pub(crate) fn set_xattr(
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
     let inode = &mut *file.inode.write();
     xattr_change::set(&handle, inode, name, value, mode)?;
-    inode.ctime = handle.rw().now();
+    inode.ctime = handle.now();
     file.changed_in(handle.tid(), false);
     handle.failed(store(&handle, sbi, inode))
 }

@@ -224,8 +224,12 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     }
     rw.pages.flush_expired();
     let due = rw.clock.monotonic().checked_sub(COMMIT_INTERVAL);
-    let began = rw.journal.began();
-    if began.is_some_and(|began| due.is_some_and(|due| began <= due)) || rw.inodes.has_later() {
+    let is_due = match rw.journal.began() {
+        Some(began) => due.is_some_and(|due| began <= due),
+        // Nothing else will take them along.
+        None => rw.inodes.has_later(),
+    };
+    if is_due {
         rw.journal.commit_now(sbi)?;
     }
     if rw.journal.wants_checkpoint() {

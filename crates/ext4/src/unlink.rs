@@ -6,13 +6,14 @@ use uext4_ondisk::inode::FileType;
 use crate::attr;
 use crate::dir_change;
 use crate::error::{Error, Result};
-use crate::evict::{delete, has_map, unmap_step};
+use crate::evict::{delete, has_map};
 use crate::file_pages::forget_delayed;
 use crate::handle::Handle;
+use crate::icache::Cell;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
-use crate::map_change::Progress;
+use crate::map_change::{self, Progress};
 use crate::namei::{check_name, lookup};
 use crate::orphan_change::Orphans;
 use crate::sbi::Sbi;
@@ -39,8 +40,10 @@ pub(crate) fn unlink(parent: &InodeRef, name: &[u8]) -> Result<()> {
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
+    let before = dir.clone();
     handle.failed(dir_change::delete(&handle, dir, name))?;
-    let result = name_gone(&handle, dir, false).and_then(|()| drop_link(&handle, &child, doomed));
+    let gone = name_gone(&handle, parent, (dir, &before), false);
+    let result = gone.and_then(|()| drop_link(&handle, &child, doomed));
     parent.changed_in(handle.tid(), true);
     handle.failed(result)
 }
@@ -66,9 +69,10 @@ pub(crate) fn rmdir(parent: &InodeRef, name: &[u8]) -> Result<()> {
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
+    let before = dir.clone();
     handle.failed(dir_change::delete(&handle, dir, name))?;
-    let result =
-        name_gone(&handle, dir, true).and_then(|()| drop_directory(&handle, &child, doomed));
+    let gone = name_gone(&handle, parent, (dir, &before), true);
+    let result = gone.and_then(|()| drop_directory(&handle, &child, doomed));
     parent.changed_in(handle.tid(), true);
     handle.failed(result)
 }
@@ -99,15 +103,20 @@ pub(crate) fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
         + xattr_change::credits_delete(sbi)
 }
 
-/// A directory has one name less.
-pub(crate) fn name_gone(handle: &Handle<'_>, dir: &mut Inode, is_dir: bool) -> Result<()> {
-    let now = handle.rw().now();
+/// A directory has one name less; it was as `before`.
+fn name_gone(
+    handle: &Handle<'_>,
+    cell: &Cell,
+    (dir, before): (&mut Inode, &Inode),
+    is_dir: bool,
+) -> Result<()> {
+    let now = handle.now();
     (dir.mtime, dir.ctime) = (now, now);
     // One link means: more than can be counted.
     if is_dir && dir.links > 2 {
         dir.links -= 1;
     }
-    store(handle, handle.sbi(), dir)
+    cell.store_times((handle, handle.tid()), handle.sbi(), dir, before)
 }
 
 /// An inode that is about to lose its last name, has no user but who takes it, and maps so little that
@@ -150,7 +159,7 @@ impl Drop for Doomed<'_> {
 pub(crate) fn drop_link(handle: &Handle<'_>, child: &InodeRef, doomed: Doomed<'_>) -> Result<()> {
     let inode = &mut *child.inode.write();
     inode.links = inode.links.saturating_sub(1);
-    inode.ctime = handle.rw().now();
+    inode.ctime = handle.now();
     child.changed_in(handle.tid(), false);
     if inode.links > 0 {
         return store(handle, handle.sbi(), inode);
@@ -166,7 +175,7 @@ pub(crate) fn drop_directory(
 ) -> Result<()> {
     let inode = &mut *child.inode.write();
     inode.links = 0;
-    inode.ctime = handle.rw().now();
+    inode.ctime = handle.now();
     child.changed_in(handle.tid(), true);
     end(handle, inode, doomed)
 }
@@ -175,7 +184,7 @@ fn end(handle: &Handle<'_>, inode: &mut Inode, mut doomed: Doomed<'_>) -> Result
     let sbi = handle.sbi();
     let unmapped = doomed.0.is_some()
         && (!has_map(sbi, inode)
-            || unmap_step(handle, inode, Lblk(0), u32::MAX)? == Progress::Done);
+            || map_change::remove(handle, inode, Lblk(0), u32::MAX)? == Progress::Done);
     if unmapped {
         doomed.0 = None;
         return delete(handle, inode);

@@ -322,7 +322,7 @@ fn put(
         let after = charge(sbi, &lists.body, &lists.block);
         inode.blocks = (inode.blocks.saturating_sub(before)).saturating_add(after);
     }
-    inode.ctime = handle.rw().now();
+    inode.ctime = handle.now();
     Ok(())
 }
 
