@@ -125,17 +125,23 @@ pub(crate) fn add(
         ino,
         file_type: dir_block::file_type(handle.sbi(), file_type),
     };
+    add_entry(handle, dir, &new)?;
+    handle.rw().names.put(dir.ino, name, ino);
+    Ok(())
+}
+
+fn add_entry(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<()> {
     if dir.has(InodeFlags::INLINE_DATA) {
-        if inline_dir::add(handle, dir, &new)? {
+        if inline_dir::add(handle, dir, new)? {
             return Ok(());
         }
         inline_dir::convert(handle, dir)?;
-        return handle.failed(add_linear(handle, dir, &new));
+        return handle.failed(add_linear(handle, dir, new));
     }
     if is_dx(handle.sbi(), dir) {
-        return htree_change::add(handle, dir, &new);
+        return htree_change::add(handle, dir, new);
     }
-    add_linear(handle, dir, &new)
+    add_linear(handle, dir, new)
 }
 
 fn add_linear(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<()> {
@@ -201,6 +207,7 @@ fn locate(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Lblk, Buffer, Found)> 
 pub(crate) fn delete(handle: &Handle<'_>, dir: &mut Inode, name: &[u8]) -> Result<Ino> {
     check_name(name)?;
     check_changeable(dir)?;
+    handle.rw().names.remove(dir.ino, name);
     if dir.has(InodeFlags::INLINE_DATA) {
         return inline_dir::change(handle, dir, name, dir_block::remove);
     }
@@ -223,6 +230,7 @@ pub(crate) fn replace(
     file_type: FileType,
 ) -> Result<Ino> {
     check_changeable(dir)?;
+    handle.rw().names.remove(dir.ino, name);
     let sbi = handle.sbi();
     let file_type = dir_block::file_type(sbi, file_type);
     if dir.has(InodeFlags::INLINE_DATA) {

@@ -84,6 +84,7 @@ mod check;
 mod copy_range;
 mod create;
 mod crypto;
+mod dentry;
 mod dir;
 mod dir_block;
 mod dir_change;

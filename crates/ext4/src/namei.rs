@@ -44,6 +44,30 @@ pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     find(sbi, dir, name)?.ok_or(Error::NotFound)
 }
 
+/// Looks a name up in a directory whose names the caller holds, shared or alone.
+///
+/// # Errors
+/// As [`lookup`].
+pub(crate) fn lookup_held(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
+    let plain = dir.file_type == FileType::Directory
+        && !dir
+            .flags
+            .intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+    let Some(rw) = sbi.rw().filter(|_| plain && !is_dot(name)) else {
+        return lookup(sbi, dir, name);
+    };
+    if let Some(ino) = rw.names.get(dir.ino, name) {
+        return Ok(ino);
+    }
+    let ino = lookup(sbi, dir, name)?;
+    rw.names.put(dir.ino, name, ino);
+    Ok(ino)
+}
+
+fn is_dot(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
 fn find(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     if dir.has(InodeFlags::ENCRYPT) {
         let form = NameForm::of(sbi, dir);
@@ -51,9 +75,8 @@ fn find(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
             entry.name == name || form.show(sbi, entry.name, entry.hash) == name
         });
     }
-    let dots = name == b"." || name == b"..";
     // The hashes of case-insensitive directories are not those of the names as stored.
-    if is_dx(sbi, dir) && !dots && !dir.has(InodeFlags::CASEFOLD) {
+    if is_dx(sbi, dir) && !is_dot(name) && !dir.has(InodeFlags::CASEFOLD) {
         match htree::lookup(sbi, dir, name) {
             Err(Error::Unsupported { .. }) => {}
             found => return found,

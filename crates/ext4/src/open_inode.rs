@@ -49,7 +49,7 @@ impl OpenInode {
     /// damage, device errors.
     pub fn lookup(&self, name: &[u8]) -> Result<Self> {
         let _names = self.0.rw.read();
-        let ino = namei::lookup(self.0.sbi(), &self.0.inode.read(), name)?;
+        let ino = namei::lookup_held(self.0.sbi(), &self.0.inode.read(), name)?;
         Ok(Self(InodeRef::get(self.0.sbi(), ino)?))
     }
 

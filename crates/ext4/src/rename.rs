@@ -14,7 +14,7 @@ use crate::inode::{Inode, LINKS_MAX};
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::lock_order::{Alone, Held, Rank};
-use crate::namei::{check_name, lookup};
+use crate::namei::{check_name, lookup, lookup_held};
 use crate::sbi::Sbi;
 use crate::space::ensure_blocks;
 use crate::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};
@@ -66,7 +66,7 @@ pub(crate) fn rename(
     check_name(old)?;
     let source = find(from, old)?;
     check_name(new)?;
-    let target = match lookup(sbi, &to.inode.read(), new) {
+    let target = match lookup_held(sbi, &to.inode.read(), new) {
         Ok(ino) => Some(InodeRef::get(sbi, ino)?),
         Err(Error::NotFound) => None,
         Err(error) => return Err(error),

@@ -19,6 +19,7 @@ use uext4_ondisk::{GroupNr, Pblk};
 use uext4_writeback::{Options as PageOptions, PageCache};
 
 use crate::background::Background;
+use crate::dentry::NameCache;
 use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
@@ -65,6 +66,8 @@ pub(crate) struct Rw {
     pub(crate) groups: Groups,
     pub(crate) allocator: Allocator,
     pub(crate) inodes: InodeCache,
+    /// Names looked up of late.
+    pub(crate) names: NameCache,
     pub(crate) orphans: Orphans,
     /// Blocks of attributes, and inodes of values, that more inodes may come to use.
     pub(crate) xattrs: XattrSharing,
@@ -95,7 +98,7 @@ pub(crate) struct Rw {
 
 impl Rw {
     /// Of a file system whose journal has been replayed and opened, with room for `pages_max` bytes of
-    /// files' data.
+    /// files' data and `names_max` bytes of names.
     ///
     /// # Errors
     /// Damage of the descriptors, device errors.
@@ -104,6 +107,7 @@ impl Rw {
         journal: Journal,
         clock: Arc<dyn Clock>,
         pages_max: u64,
+        names_max: usize,
     ) -> Result<Self> {
         let groups = Groups::open(sbi)?;
         let allocator = Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?;
@@ -115,6 +119,7 @@ impl Rw {
             groups,
             allocator,
             inodes: InodeCache::new(&extent_status),
+            names: NameCache::new(names_max),
             orphans: Orphans::open(sbi)?,
             xattrs: XattrSharing::default(),
             superblock: Mutex::new(*sbi.superblock()),

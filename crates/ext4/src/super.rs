@@ -23,6 +23,9 @@ use crate::sbi::Sbi;
 /// Inodes that are kept although nobody uses them.
 const INODES_MAX: usize = 65_536;
 
+/// One part in so many of the memory for metadata is for names.
+const NAMES_SHARE: usize = 8;
+
 /// How long changes may wait before they are committed.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -114,7 +117,9 @@ pub(crate) fn open_rw(
     let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     let mmp = Mmp::claim(&first, &*clock)?;
     let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi)| {
-        let rw = Rw::new(&sbi, journal, Arc::clone(&clock), options.pages_max)?;
+        let names_max = options.memory_max / NAMES_SHARE;
+        let clock = Arc::clone(&clock);
+        let rw = Rw::new(&sbi, journal, clock, options.pages_max, names_max)?;
         sbi.set_writing(rw);
         set_in_use(&sbi, true)?;
         Ok(sbi)

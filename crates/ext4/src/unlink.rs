@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map_change::{self, Progress};
-use crate::namei::{check_name, lookup};
+use crate::namei::{check_name, lookup_held};
 use crate::orphan_change::Orphans;
 use crate::sbi::Sbi;
 use crate::xattr_change;
@@ -80,7 +80,7 @@ pub(crate) fn rmdir(parent: &InodeRef, name: &[u8]) -> Result<()> {
 /// The inode of a name in a directory whose names stand still.
 pub(crate) fn find(parent: &InodeRef, name: &[u8]) -> Result<InodeRef> {
     let sbi = parent.sbi();
-    let ino = lookup(sbi, &parent.inode.read(), name)?;
+    let ino = lookup_held(sbi, &parent.inode.read(), name)?;
     InodeRef::get(sbi, ino)
 }
 

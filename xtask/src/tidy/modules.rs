@@ -54,6 +54,7 @@ const LEVELS: &[&[&str]] = &[
     &[
         "acl_kind",
         "background",
+        "dentry",
         "bits",
         "error",
         "ialloc",
