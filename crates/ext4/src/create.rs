@@ -395,5 +395,5 @@ fn name_added(
             links => links + 1,
         };
     }
-    cell.store_times((handle, handle.tid()), handle.sbi(), dir, before)
+    handle.store_times(cell, dir, before)
 }

@@ -79,8 +79,9 @@ pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize
 /// [`Error::ReadOnly`].
 pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
     if wants_atime(file.sbi(), &file.inode.read()) {
-        let now = file.sbi().writable()?.now();
-        file.change_later(|inode| inode.atime = now);
+        let rw = file.sbi().writable()?;
+        let now = rw.now();
+        rw.inodes.change_later(file, |inode| inode.atime = now);
     }
     Ok(())
 }
@@ -135,9 +136,10 @@ pub(crate) fn write(
     let data = &data[..(end - offset) as usize];
     file.pending_end.store(end, Relaxed);
     let taken = file.pages()?.write(offset, data, size);
-    let now = sbi.writable()?.now();
+    let rw = sbi.writable()?;
+    let now = rw.now();
     let reached = offset + *taken.as_ref().unwrap_or(&0) as u64;
-    file.change_later(|inode| {
+    rw.inodes.change_later(file, |inode| {
         if reached > inode.size {
             inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
             inode.size = reached;
@@ -166,7 +168,7 @@ fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<u64> {
                 Err(_) if u64::from(next) << size.log2() > from => break,
                 Err(error) => return Err(error),
             };
-            let replaced = cell.extents.insert(Known {
+            let replaced = rw.inodes.known_blocks(cell).insert(Known {
                 lblk: Lblk(next),
                 len,
                 pblk: Pblk(0),
@@ -202,16 +204,17 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
         pblk: known.pblk_at(lblk).unwrap_or(Pblk(0)),
         status: known.status,
     };
-    if let Some(known) = cell.extents.lookup(lblk) {
+    let blocks = sbi.writable()?.inodes.known_blocks(cell);
+    if let Some(known) = blocks.lookup(lblk) {
         return Ok(part(known));
     }
     let inode = cell.inode.read();
     let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
     let all = as_known(&found);
-    cell.extents.cache(all);
+    blocks.cache(all);
     drop(inode);
     // A part of it may have been known as something else, delayed above all.
-    Ok(match cell.extents.lookup(lblk) {
+    Ok(match blocks.lookup(lblk) {
         Some(known) => part(known),
         None => Known { len: 1, ..all },
     })

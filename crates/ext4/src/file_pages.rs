@@ -119,15 +119,15 @@ impl MapsPages for FilePages {}
 
 /// Gives back what was promised to delayed blocks of a range that will not be written.
 pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
-    let delayed = cell.extents.remove(from, len);
-    if let Some(rw) = sbi.rw() {
-        rw.release(delayed.into());
+    if let Some((rw, known)) = sbi.rw().zip(cell.known_blocks_if_any()) {
+        rw.release(known.remove(from, len).into());
     }
 }
 
 /// What is on the device for a part of the file; delayed blocks are a hole.
 fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
-    if let Some(known) = cell.extents.lookup(lblk) {
+    let blocks = sbi.writable()?.inodes.known_blocks(cell);
+    if let Some(known) = blocks.lookup(lblk) {
         let skip = lblk.0 - known.lblk.0;
         let len = (known.len - skip).min(len);
         let state = match known.status {
@@ -145,7 +145,7 @@ fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
     }
     let inode = cell.inode.read();
     let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
-    cell.extents.cache(as_known(&found));
+    blocks.cache(as_known(&found));
     Ok(found)
 }
 
@@ -252,7 +252,7 @@ pub(crate) fn map_taken(
     } else {
         Status::Written
     };
-    let delayed = cell.extents.insert(Known {
+    let delayed = rw.inodes.known_blocks(cell).insert(Known {
         lblk,
         len: taken.len,
         pblk: taken.start,
@@ -282,7 +282,7 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
             } => (lblk, len) = (from, left),
         }
     }
-    cell.extents.insert(Known {
+    sbi.writable()?.inodes.known_blocks(cell).insert(Known {
         lblk: part.lblk,
         len: part.len,
         pblk: part.pblk,

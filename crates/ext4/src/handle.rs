@@ -17,6 +17,8 @@ use crate::edit::Edit;
 use crate::error::Result;
 use crate::groups::NewIno;
 use crate::ialloc::Parent;
+use crate::icache::Cell;
+use crate::inode::Inode;
 use crate::lock_order::{Held, Rank};
 use crate::owner::Owner;
 use crate::rw::Rw;
@@ -71,6 +73,15 @@ impl<'a> Handle<'a> {
     /// The time that the operation leaves in inodes, the same in all of them.
     pub(crate) fn now(&self) -> Timestamp {
         *self.now.get_or_init(|| self.rw.now())
+    }
+
+    /// Stores an inode that was as `before` when the operation began, or lets the commit do it.
+    ///
+    /// # Errors
+    /// As [`crate::inode_store::store`].
+    pub(crate) fn store_times(&self, cell: &Cell, inode: &Inode, before: &Inode) -> Result<()> {
+        let through = (self.sbi, self, self.tid());
+        self.rw.inodes.store_times(through, cell, inode, before)
     }
 
     /// Asks for more credits; false if the transaction has none left.

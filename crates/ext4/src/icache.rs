@@ -38,8 +38,8 @@ pub(crate) struct Cell {
     /// The fields, and with `i_block` the map of its blocks. Taken inside a handle; held while the
     /// extent tree is read or changed.
     pub(crate) inode: RankedLock<Inode>,
-    /// What is known of its blocks.
-    pub(crate) extents: Tree,
+    /// What is known of its blocks, once anybody asked: see [`InodeCache::known_blocks`].
+    extents: OnceLock<Tree>,
     /// The last transaction that changed anything of it.
     pub(crate) sync_tid: AtomicU64,
     /// The last one that changed what is needed to read its data.
@@ -55,7 +55,6 @@ pub(crate) struct Cell {
     /// The last transaction that [`Cell::store_times`] stored the fields in.
     stored_in: AtomicU64,
     me: Weak<Self>,
-    later_list: Arc<Later>,
     /// Users that hold it; changed under the lock of the table's part.
     users: AtomicU32,
     /// Nobody may have it any more: it is being deleted.
@@ -81,12 +80,12 @@ pub(crate) trait MapsPages: Mapping<Error = Error> + Debug {}
 pub(crate) struct InodeCache {
     shards: [Mutex<FxHashMap<Ino, Arc<Cell>>>; SHARDS],
     /// Those whose fields are stored with the next commit.
-    later: Arc<Later>,
+    later: Later,
     room: Arc<Room>,
 }
 
 impl Cell {
-    fn new(room: &Arc<Room>, later: &Arc<Later>, inode: Inode) -> Arc<Self> {
+    fn new(inode: Inode) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             pending_end: AtomicU64::new(0),
             may_get_name: AtomicBool::new(false),
@@ -97,12 +96,11 @@ impl Cell {
             ino: inode.ino,
             rw: RankedLock::new(Rank::Names, ()),
             inode: RankedLock::new(Rank::Inode, inode),
-            extents: Tree::new(room),
+            extents: OnceLock::new(),
             sync_tid: AtomicU64::new(0),
             datasync_tid: AtomicU64::new(0),
             users: AtomicU32::new(0),
             dead: AtomicBool::new(false),
-            later_list: Arc::clone(later),
         })
     }
 
@@ -124,39 +122,9 @@ impl Cell {
         }
     }
 
-    /// Changes fields that may wait for the next commit to be stored.
-    pub(crate) fn change_later(&self, f: impl FnOnce(&mut Inode)) {
-        f(&mut self.inode.write());
-        self.store_with_commit();
-    }
-
-    fn store_with_commit(&self) {
-        if !self.later.swap(true, Relaxed)
-            && let Some(me) = self.me.upgrade()
-        {
-            self.later_list.lock().push(me);
-        }
-    }
-
-    /// Stores the fields, which the caller has locked. Where only times differ from what was stored
-    /// `before`, one transaction does so twice at most: at the first change, which makes the block
-    /// part of it, and for all others when it is closed.
-    ///
-    /// # Errors
-    /// Those of [`store`].
-    pub(crate) fn store_times(
-        &self,
-        (edit, tid): (&impl Edit, Tid),
-        sbi: &Sbi,
-        inode: &Inode,
-        before: &Inode,
-    ) -> Result<()> {
-        let first = self.stored_in.swap(tid, Relaxed) != tid;
-        if first || !inode.differs_in_times_only(before) {
-            return store(edit, sbi, inode);
-        }
-        self.store_with_commit();
-        Ok(())
+    /// What is known of its blocks, if anybody asked for them.
+    pub(crate) fn known_blocks_if_any(&self) -> Option<&Tree> {
+        self.extents.get()
     }
 
     /// Whether fields wait for the next commit.
@@ -167,7 +135,8 @@ impl Cell {
     /// Nothing of it is only in memory.
     fn is_idle(&self) -> bool {
         let clean = self.pages_if_any().is_none_or(|pages| !pages.is_dirty());
-        self.users() == 0 && clean && !self.is_changed_later() && self.extents.delayed_blocks() == 0
+        let promised = self.extents.get().map_or(0, Tree::delayed_blocks);
+        self.users() == 0 && clean && !self.is_changed_later() && promised == 0
     }
 
     /// One more user, beside one there is.
@@ -195,7 +164,7 @@ impl InodeCache {
     pub(crate) fn new(room: &Arc<Room>) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            later: Arc::default(),
+            later: Later::default(),
             room: Arc::clone(room),
         }
     }
@@ -229,7 +198,7 @@ impl InodeCache {
                 why: "the inode was deleted",
             }));
         }
-        let cell = Cell::new(&self.room, &self.later, inode);
+        let cell = Cell::new(inode);
         cell.users.store(1, Relaxed);
         shard.insert(ino, Arc::clone(&cell));
         Ok(cell)
@@ -237,7 +206,7 @@ impl InodeCache {
 
     /// Takes in an inode that was just made, for its first user.
     pub(crate) fn insert(&self, inode: Inode) -> Arc<Cell> {
-        let cell = Cell::new(&self.room, &self.later, inode);
+        let cell = Cell::new(inode);
         cell.users.store(1, Relaxed);
         let mut shard = self.shard(cell.ino).lock();
         shard.insert(cell.ino, Arc::clone(&cell));
@@ -294,6 +263,46 @@ impl InodeCache {
                 !goes
             });
         }
+    }
+
+    /// What is known of an inode's blocks: nothing at first.
+    pub(crate) fn known_blocks<'a>(&self, cell: &'a Cell) -> &'a Tree {
+        cell.extents.get_or_init(|| Tree::new(&self.room))
+    }
+
+    /// Changes fields that may wait for the next commit to be stored.
+    pub(crate) fn change_later(&self, cell: &Cell, f: impl FnOnce(&mut Inode)) {
+        f(&mut cell.inode.write());
+        self.store_with_commit(cell);
+    }
+
+    fn store_with_commit(&self, cell: &Cell) {
+        if !cell.later.swap(true, Relaxed)
+            && let Some(cell) = cell.me.upgrade()
+        {
+            self.later.lock().push(cell);
+        }
+    }
+
+    /// Stores the fields, which the caller has locked. Where only times differ from what was stored
+    /// `before`, one transaction does so twice at most: at the first change, which makes the block
+    /// part of it, and for all others when it is closed.
+    ///
+    /// # Errors
+    /// Those of [`store`].
+    pub(crate) fn store_times(
+        &self,
+        (sbi, edit, tid): (&Sbi, &impl Edit, Tid),
+        cell: &Cell,
+        inode: &Inode,
+        before: &Inode,
+    ) -> Result<()> {
+        let first = cell.stored_in.swap(tid, Relaxed) != tid;
+        if first || !inode.differs_in_times_only(before) {
+            return store(edit, sbi, inode);
+        }
+        self.store_with_commit(cell);
+        Ok(())
     }
 
     /// Stores the fields of inodes that wait for a commit, through what closes the transaction.

@@ -95,7 +95,7 @@ fn move_out(file: &InodeRef, block: Option<Run>) -> Result<()> {
     handle.failed(change_map(&handle, inode, block))?;
     file.changed_in(handle.tid(), true);
     if let Some(run) = block {
-        file.extents.insert(Known {
+        sbi.writable()?.inodes.known_blocks(file).insert(Known {
             lblk: Lblk(0),
             len: 1,
             pblk: run.start,

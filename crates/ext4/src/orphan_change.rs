@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -55,7 +56,12 @@ struct State {
 
 /// The orphans of a mounted file system.
 #[derive(Debug, Default)]
-pub(crate) struct Orphans(Mutex<State>);
+pub(crate) struct Orphans {
+    state: Mutex<State>,
+    /// How many there are: most inodes that are deleted never were among them, and where there are none
+    /// that is found out without the lock.
+    count: AtomicUsize,
+}
 
 impl Orphans {
     /// Of a file system as it was left.
@@ -75,17 +81,20 @@ impl Orphans {
             state.list.insert(number, (ino, iget(sbi, ino)?.generation));
             state.places.insert(ino, Place::List(number));
         }
-        Ok(Self(Mutex::new(state)))
+        Ok(Self {
+            count: AtomicUsize::new(state.places.len()),
+            state: Mutex::new(state),
+        })
     }
 
     /// Whether this is one.
     pub(crate) fn contains(&self, ino: Ino) -> bool {
-        self.0.lock().places.contains_key(&ino)
+        self.state.lock().places.contains_key(&ino)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Ino> {
-        let mut all: Vec<Ino> = self.0.lock().places.keys().copied().collect();
+        let mut all: Vec<Ino> = self.state.lock().places.keys().copied().collect();
         all.sort_unstable();
         all
     }
@@ -98,7 +107,7 @@ impl Orphans {
     /// # Errors
     /// Damage, device errors.
     pub(crate) fn add(&self, sbi: &Sbi, edit: &impl Edit, ino: Ino, generation: u32) -> Result<()> {
-        let state = &mut *self.0.lock();
+        let state = &mut *self.state.lock();
         if state.places.contains_key(&ino) {
             return Ok(());
         }
@@ -106,6 +115,7 @@ impl Orphans {
             && let Some((block, slot)) = file.take_slot(sbi, edit, ino)?
         {
             state.places.insert(ino, Place::Slot(block, slot));
+            self.count.store(state.places.len(), Relaxed);
             return Ok(());
         }
         let head = state.list.last_key_value().map_or(0, |(_, (ino, _))| ino.0);
@@ -115,6 +125,7 @@ impl Orphans {
         state.next += 1;
         state.list.insert(number, (ino, generation));
         state.places.insert(ino, Place::List(number));
+        self.count.store(state.places.len(), Relaxed);
         Ok(())
     }
 
@@ -129,8 +140,14 @@ impl Orphans {
         ino: Ino,
         generation: u32,
     ) -> Result<()> {
-        let state = &mut *self.0.lock();
-        match state.places.remove(&ino) {
+        // Whoever may remove one has seen it added: the inode's lock lies between the two.
+        if self.count.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        let state = &mut *self.state.lock();
+        let place = state.places.remove(&ino);
+        self.count.store(state.places.len(), Relaxed);
+        match place {
             None => Ok(()),
             Some(Place::Slot(block, slot)) => match &mut state.file {
                 Some(file) => {

@@ -313,7 +313,7 @@ fn move_name(
 fn touch(handle: &Handle<'_>, cell: &Cell, dir: &mut Inode, before: &Inode) -> Result<()> {
     let now = handle.now();
     (dir.mtime, dir.ctime) = (now, now);
-    cell.store_times((handle, handle.tid()), handle.sbi(), dir, before)
+    handle.store_times(cell, dir, before)
 }
 
 /// What was moved notes the time, and its new parent if it is a directory that has one.

@@ -116,7 +116,7 @@ fn name_gone(
     if is_dir && dir.links > 2 {
         dir.links -= 1;
     }
-    cell.store_times((handle, handle.tid()), handle.sbi(), dir, before)
+    handle.store_times(cell, dir, before)
 }
 
 /// An inode that is about to lose its last name, has no user but who takes it, and maps so little that
