@@ -1,5 +1,5 @@
 # Everything a developer or continuous integration runs, by one word each.
-.PHONY: help setup demo build test test-long bench clean
+.PHONY: help setup demo build test test-long interleavings bench clean
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
@@ -24,9 +24,15 @@ test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --locked --workspace
+	$(MAKE) --no-print-directory interleavings
 
 test-long:
 	PROPTEST_CASES=20000 UEXT4_LONG=1 $(CARGO) test --locked --workspace --release --no-fail-fast
+	UEXT4_LONG=1 $(MAKE) --no-print-directory interleavings
+
+# Threads in many orders, as a model checker chooses them.
+interleavings:
+	$(CARGO) test --locked --package uext4-jbd2 --features shuttle --test interleavings
 
 bench:
 	$(CARGO) bench --locked --workspace

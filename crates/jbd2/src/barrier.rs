@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use uext4_blockdev::BlockDevice;
 
 use crate::Error;
+use crate::turn::Turn;
 
 /// Shares flushes: whoever needs one that *starts* after a certain moment takes a [`Ticket`] then,
 /// and later either finds that somebody's flush did, joins the next one, or does it.
@@ -13,7 +14,8 @@ use crate::Error;
 pub struct Barrier {
     device: Arc<dyn BlockDevice>,
     state: Mutex<State>,
-    finished: Condvar,
+    /// Who flushes; the others wait for that.
+    turn: Turn,
 }
 
 #[derive(Debug, Default)]
@@ -22,7 +24,6 @@ struct State {
     begun: u64,
     /// The last of them that succeeded.
     done: u64,
-    running: bool,
     failed: bool,
 }
 
@@ -36,7 +37,7 @@ impl Barrier {
         Self {
             device,
             state: Mutex::default(),
-            finished: Condvar::new(),
+            turn: Turn::default(),
         }
     }
 
@@ -59,31 +60,39 @@ impl Barrier {
     /// The device's error for who met it, [`Error::FlushFailed`] for everybody after that: what was
     /// written before a failed flush may be lost, and no later flush tells.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Error> {
-        let mut state = self.state.lock();
         loop {
-            if state.failed {
-                return Err(Error::FlushFailed);
+            if let Some(answer) = self.answer(ticket) {
+                return answer;
             }
-            if state.done > ticket.0 {
-                return Ok(());
+            let needless = || self.answer(ticket).is_some();
+            let Some(_turn) = self.turn.take_or_wait(needless) else {
+                continue;
+            };
+            // Somebody's turn may have ended since.
+            if let Some(answer) = self.answer(ticket) {
+                return answer;
             }
-            if !state.running {
-                break;
+            let number = {
+                let mut state = self.state.lock();
+                state.begun += 1;
+                state.begun
+            };
+            let result = self.device.flush();
+            let mut state = self.state.lock();
+            match &result {
+                Ok(()) => state.done = number,
+                Err(_) => state.failed = true,
             }
-            self.finished.wait(&mut state);
+            return Ok(result?);
         }
-        state.running = true;
-        state.begun += 1;
-        let number = state.begun;
-        drop(state);
-        let result = self.device.flush();
-        let mut state = self.state.lock();
-        state.running = false;
-        match &result {
-            Ok(()) => state.done = number,
-            Err(_) => state.failed = true,
+    }
+
+    /// What is known already.
+    fn answer(&self, ticket: Ticket) -> Option<Result<(), Error>> {
+        let state = self.state.lock();
+        if state.failed {
+            return Some(Err(Error::FlushFailed));
         }
-        self.finished.notify_all();
-        Ok(result?)
+        (state.done > ticket.0).then_some(Ok(()))
     }
 }

@@ -3,9 +3,12 @@
 //! All who wait are woken at once when a turn ends, and take no lock to find out that theirs is done:
 //! a queue for a lock would let them through one by one, each after the one before has run.
 
+#[cfg(not(feature = "shuttle"))]
 use std::thread::{self, Thread};
 
 use parking_lot::Mutex;
+#[cfg(feature = "shuttle")]
+use shuttle::thread::{self, Thread};
 
 #[derive(Debug, Default)]
 struct State {
@@ -51,7 +54,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 

@@ -36,7 +36,7 @@ fn cut_everywhere(kind: Kind, seed: u64) -> usize {
             Err(_) => continue,
         };
         _ = toy.work(seed, OPERATIONS);
-        let model = toy.model.lock().unwrap();
+        let model = toy.model.lock();
         for image_seed in 0..SEEDS {
             let what = format!("{kind:?}, run {seed}, cut {cut}, image {image_seed}");
             let image = device.power_cut(image_seed);
@@ -87,7 +87,7 @@ fn the_first_error_of_a_write_or_flush_ends_all_writing() {
                 assert!(toy.journal.flush(&toy).is_err(), "{what}");
                 assert_eq!(device.stats(), before, "{what}");
             }
-            let model = toy.model.lock().unwrap();
+            let model = toy.model.lock();
             for seed in 0..SEEDS {
                 judge(
                     &place,
@@ -138,7 +138,7 @@ fn many_threads_share_commits() {
     assert!(commits * 3 < wanted, "{commits} commits for {wanted}");
     let checkpoints = toy.journal.stats().checkpoints;
     assert_eq!(flushes, 2 * commits + 2 * checkpoints);
-    let model = toy.model.lock().unwrap();
+    let model = toy.model.lock();
     assert_eq!(model.durable, model.closed.len() - 1);
     let number = judge(
         &place,

@@ -1,8 +1,8 @@
 //! A toy of a file system: blocks that carry a version, a checksum, and nothing else.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, MemoryDevice, SimDevice, SplitMix64, VirtualClock};
 use uext4_buffer_cache::{BufferCache, Options, Seal, VerifyTag};
 use uext4_jbd2::{Error, Handle, Journal, Sealer, Sealing, Tid};
@@ -44,7 +44,7 @@ pub struct Toy {
     pub journal: Journal,
     pub model: Mutex<Model>,
     cache: Arc<BufferCache>,
-    place: Place,
+    pub place: Place,
 }
 
 /// A bare place with an empty journal of this kind.
@@ -99,10 +99,7 @@ impl Toy {
 
     /// Writes a version of a block through the journal; block 0 is the transaction's own.
     pub fn write(&self, handle: &Handle<'_>, index: usize, version: u64) -> Result<(), Error> {
-        let was = std::mem::replace(
-            &mut self.model.lock().unwrap().now[index],
-            Cell::Meta(version),
-        );
+        let was = std::mem::replace(&mut self.model.lock().now[index], Cell::Meta(version));
         let block = self.home(index);
         let buffer = match was {
             Cell::Meta(_) => match self.cache.bread(block, TAG, |_| Ok(())) {
@@ -121,7 +118,7 @@ impl Toy {
     /// One operation: some blocks get a version, one may be freed, one that was freed may be used for
     /// data or again.
     pub fn operate(&self, random: &mut SplitMix64, version: u64) -> Result<(), Error> {
-        let reused = self.model.lock().unwrap().freed[2].pop();
+        let reused = self.model.lock().freed[2].pop();
         if let Some(index) = reused
             && random.below(2) == 0
         {
@@ -129,24 +126,24 @@ impl Toy {
             fill(&mut bytes, Cell::Data(version));
             let offset = self.place.size.byte_offset(self.home(index)).unwrap();
             self.cache.device().write_at(offset, &bytes)?;
-            self.model.lock().unwrap().now[index] = Cell::Data(version);
+            self.model.lock().now[index] = Cell::Data(version);
         }
         let handle = self.journal.start(CREDITS, self)?;
         for _ in 0..1 + random.below(u64::from(CREDITS) - 1) {
             let index = 1 + random.below(self.place.homes.len() as u64 - 1) as usize;
-            let cell = self.model.lock().unwrap().now[index];
+            let cell = self.model.lock().now[index];
             // What is free may not be used before its transaction is durable.
             if cell != Cell::Free {
                 self.write(&handle, index, version)?;
             }
         }
         if let Some(index) = reused
-            && self.model.lock().unwrap().now[index] == Cell::Free
+            && self.model.lock().now[index] == Cell::Free
         {
             self.write(&handle, index, version)?;
         }
         let index = 1 + random.below(self.place.homes.len() as u64 - 1) as usize;
-        let mut model = self.model.lock().unwrap();
+        let mut model = self.model.lock();
         if random.below(3) == 0 && matches!(model.now[index], Cell::Meta(_)) {
             model.now[index] = Cell::Free;
             model.freed[0].push(index);
@@ -182,7 +179,7 @@ fn seal_of(index: usize) -> Seal {
 
 impl Sealer for Toy {
     fn before_commit(&self, sealing: &Sealing<'_>) -> Result<(), Box<dyn std::error::Error>> {
-        let mut model = self.model.lock().unwrap();
+        let mut model = self.model.lock();
         let number = model.closed.len() as u64;
         let buffer = self.cache.bread(self.home(0), TAG, |_| Ok(()))?;
         sealing.modify(&buffer, TAG, seal_of(0), |bytes| {
@@ -202,7 +199,7 @@ impl Sealer for Toy {
     }
 
     fn after_commit(&self, _: Tid) {
-        let mut model = self.model.lock().unwrap();
+        let mut model = self.model.lock();
         model.durable = model.closed.len() - 1;
         let freed = std::mem::take(&mut model.freed[1]);
         model.freed[2].extend(freed);
