@@ -14,7 +14,7 @@
 //!   thread             cache (shared)                                 buffer
 //!  ┌───────────┐ miss ┌────────────────────────────────┐ pin (Arc)   ┌────────────────────────┐
 //!  │ BH LRU    │─────▶│ 64 shards, each                │────────────▶│ block                  │
-//!  │ 1…64 weak │      │   lock { block → slot, slots,  │             │ io lock (one reader)   │
+//!  │ 1…64 weak │      │   lock { block → buffer,       │             │ io lock (one reader)   │
 //!  │ handles   │──┐   │          clock hand }          │             │ lock { data: Arc<[u8]>,│
 //!  └───────────┘  │   │   lock { dirty block numbers } │             │   uptodate, dirty,     │
 //!                 └───┼────────────────────────────────┼── upgrade ─▶│   verified tag }       │
