@@ -53,20 +53,22 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     handle.free_inode(inode.ino, inode.file_type == FileType::Directory)
 }
 
-/// Whether an inode maps blocks that can be unmapped.
+/// Whether an inode may map blocks that can be unmapped.
 pub(crate) fn has_map(sbi: &Sbi, inode: &Inode) -> bool {
-    let is_empty = match inode.has(InodeFlags::EXTENTS) {
-        true => inode.i_block == empty_extent_root(),
-        false => inode.i_block == [0; I_BLOCK_LEN],
-    };
-    if is_empty {
-        return false;
-    }
     match inode.file_type {
         FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
         FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !inode.is_fast_symlink(sbi),
         _ => false,
     }
+}
+
+/// Whether an inode maps anything that can be unmapped, as far as its root tells.
+pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
+    let is_empty = match inode.has(InodeFlags::EXTENTS) {
+        true => inode.i_block == empty_extent_root(),
+        false => inode.i_block == [0; I_BLOCK_LEN],
+    };
+    !is_empty && has_map(sbi, inode)
 }
 
 /// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan, or
@@ -79,7 +81,7 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     loop {
         let handle = sbi.start(STEP_CREDITS.min(sbi.writable()?.journal.credits_max()))?;
         let inode = &mut *cell.inode.write();
-        if !has_map(sbi, inode) {
+        if !maps_any(sbi, inode) {
             return Ok(());
         }
         let result = unmap_step(&handle, inode, from, u32::MAX);

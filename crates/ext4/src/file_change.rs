@@ -11,7 +11,7 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use crate::attr;
 use crate::error::{Error, Result};
-use crate::evict::{has_map, unmap_from};
+use crate::evict::{maps_any, unmap_from};
 use crate::file_pages::{as_known, forget_delayed};
 use crate::icache::Cell;
 use crate::inline_file::leave_inode;
@@ -275,7 +275,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     file.inode.write().size = size;
     file.pages()?.truncate(size);
     forget_delayed(sbi, file, first, u32::MAX);
-    let has_blocks = has_map(sbi, &file.inode.read());
+    let has_blocks = maps_any(sbi, &file.inode.read());
     set_size(file, size, has_blocks)?;
     if !has_blocks {
         return Ok(());

@@ -6,7 +6,7 @@ use uext4_ondisk::inode::FileType;
 use crate::attr;
 use crate::dir_change;
 use crate::error::{Error, Result};
-use crate::evict::{delete, has_map};
+use crate::evict::{delete, maps_any};
 use crate::file_pages::forget_delayed;
 use crate::handle::Handle;
 use crate::icache::Cell;
@@ -135,7 +135,7 @@ impl<'a> Doomed<'a> {
                 _ => inode.links == 1,
             };
             let bytes = 4 << sbi.geometry().block_size.log2();
-            last && (!has_map(sbi, &inode) || inode.blocks << 9 <= bytes)
+            last && (!maps_any(sbi, &inode) || inode.blocks << 9 <= bytes)
         };
         let killed = small && sbi.rw().is_some_and(|rw| rw.inodes.kill(child));
         if killed {
@@ -183,7 +183,7 @@ pub(crate) fn drop_directory(
 fn end(handle: &Handle<'_>, inode: &mut Inode, mut doomed: Doomed<'_>) -> Result<()> {
     let sbi = handle.sbi();
     let unmapped = doomed.0.is_some()
-        && (!has_map(sbi, inode)
+        && (!maps_any(sbi, inode)
             || map_change::remove(handle, inode, Lblk(0), u32::MAX)? == Progress::Done);
     if unmapped {
         doomed.0 = None;
