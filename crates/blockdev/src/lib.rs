@@ -64,6 +64,7 @@
 //! Caches and readahead (the page cache of the machine is below, `buffer-cache` above), direct I/O,
 //! `io_uring`, network devices, container formats such as qcow2, and encryption.
 
+pub mod host;
 pub mod partition;
 
 mod clock;

@@ -1,0 +1,37 @@
+//! What the machine says of its memory: the texts as the kernel gives them. What they mean is for the
+//! reader.
+
+use std::fs::File;
+use std::io::Read;
+
+/// More than any of these texts has.
+const LEN_MAX: u64 = 64 << 10;
+
+/// `/proc/meminfo`: how much memory there is. `None` where there is no such text.
+pub fn meminfo() -> Option<String> {
+    text("/proc/meminfo")
+}
+
+/// `/proc/pressure/memory`: how much time was lost waiting for memory. `None` where the kernel does
+/// not tell.
+pub fn memory_pressure() -> Option<String> {
+    text("/proc/pressure/memory")
+}
+
+fn text(path: &str) -> Option<String> {
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(LEN_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_none() {
+        assert_eq!(text("/proc/no such text"), None);
+        assert!(meminfo().is_none_or(|text| text.contains("MemTotal:")));
+    }
+}
