@@ -33,8 +33,10 @@ pub struct BufferCache {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) block_size: BlockSize,
     lru_size: usize,
-    /// Blocks that fit the memory limit.
+    /// Blocks that fit the memory limit as it was given.
     blocks_max: usize,
+    /// Blocks it may hold now, never more than that.
+    blocks_limit: AtomicUsize,
     /// Blocks in the table.
     blocks: AtomicUsize,
     /// Shard the clock visits next.
@@ -49,12 +51,14 @@ pub struct BufferCache {
 impl BufferCache {
     /// An empty cache. Nothing is read yet.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: BlockSize, options: Options) -> Self {
+        let blocks_max = (options.memory_max / (block_size.len() + OVERHEAD)).max(BLOCKS_MIN);
         Self {
             id: NEXT_ID.fetch_add(1, Relaxed),
             device,
             block_size,
             lru_size: options.bh_lru_size.clamp(1, BH_LRU_SIZE_MAX),
-            blocks_max: (options.memory_max / (block_size.len() + OVERHEAD)).max(BLOCKS_MIN),
+            blocks_max,
+            blocks_limit: AtomicUsize::new(blocks_max),
             blocks: AtomicUsize::new(0),
             clock_shard: AtomicUsize::new(0),
             clock_rest: AtomicUsize::new(0),
@@ -148,7 +152,7 @@ impl BufferCache {
     pub fn readahead(&self, start: Pblk, count: u32) {
         let device_blocks = self.device.len() >> self.block_size.log2();
         let end = start.0.saturating_add(u64::from(count)).min(device_blocks);
-        let most = (self.blocks_max / 4).max(1) as u64;
+        let most = (self.blocks_limit() / 4).max(1) as u64;
         let end = end.min(start.0.saturating_add(most));
         let step = (READAHEAD_BYTES / self.block_size.len()) as u64;
         let mut at = start.0;
@@ -190,6 +194,34 @@ impl BufferCache {
             idle = if went > 0 { 0 } else { idle + 1 };
         }
         gone
+    }
+
+    /// Bytes of memory one block takes, bookkeeping included.
+    pub fn block_memory(&self) -> usize {
+        self.block_size.len() + OVERHEAD
+    }
+
+    /// Bytes of memory that all blocks take now.
+    pub fn memory(&self) -> usize {
+        self.blocks.load(Relaxed) * self.block_memory()
+    }
+
+    /// Bytes of memory it may hold now.
+    pub fn limit(&self) -> usize {
+        self.blocks_limit() * self.block_memory()
+    }
+
+    /// Sets how many bytes of memory it may hold from now on, at least 16 blocks and at most what
+    /// it was made with. What is over that goes when the next block comes; [`BufferCache::scan`]
+    /// drops it at once.
+    pub fn set_limit(&self, bytes: usize) {
+        let blocks = bytes / self.block_memory();
+        self.blocks_limit
+            .store(blocks.clamp(BLOCKS_MIN, self.blocks_max), Relaxed);
+    }
+
+    fn blocks_limit(&self) -> usize {
+        self.blocks_limit.load(Relaxed)
     }
 
     /// Dirty blocks.
@@ -246,8 +278,9 @@ impl BufferCache {
         table.insert(Arc::clone(&inner));
         drop(table);
         let blocks = self.blocks.fetch_add(1, Relaxed) + 1;
-        if blocks > self.blocks_max {
-            self.make_room(blocks - self.blocks_max);
+        let limit = self.blocks_limit();
+        if blocks > limit {
+            self.make_room(blocks - limit);
         }
         (inner, true)
     }
@@ -266,7 +299,10 @@ impl BufferCache {
     /// Gets below the memory limit after blocks became clean.
     pub(crate) fn shrink_to_limit(&self) {
         self.clock_rest.store(0, Relaxed);
-        let over = self.blocks.load(Relaxed).saturating_sub(self.blocks_max);
+        let over = self
+            .blocks
+            .load(Relaxed)
+            .saturating_sub(self.blocks_limit());
         if over > 0 {
             self.scan(over);
         }

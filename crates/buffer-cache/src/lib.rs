@@ -42,7 +42,7 @@
 //! # Units and bounds
 //!
 //! Memory is counted in blocks; one costs the block size and [`OVERHEAD`] bytes. The bound is
-//! `memory_max` bytes. When a new block passes it, a clock hand goes round the shards and takes
+//! `memory_max` bytes, or less where [`BufferCache::set_limit`] says so. When a new block passes it, a clock hand goes round the shards and takes
 //! clean, unpinned blocks that were not used since the hand last came by. Only pinned and dirty
 //! blocks may exceed the bound; while nothing else is left the hand rests for a while (an eighth
 //! of the cache's length in new blocks), so that a cache full of dirty blocks is not searched on
