@@ -72,6 +72,6 @@ mod stats;
 mod tree;
 
 pub use extent::{Extent, Status};
-pub use room::{BATCH, Room};
+pub use room::{BATCH, EXTENT_BYTES, Room};
 pub use stats::Stats;
 pub use tree::Tree;

@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 
 use crate::mainline;
 use crate::stats::{Counters, Stats};
-use crate::tree::{self, Shared};
+use crate::tree::{Shared, Tree};
 
 /// The batch in which callers ask [`Room::scan`]: the kernel's, in extents. A tree is locked for at
 /// most one batch.
 pub const BATCH: usize = 128;
 
 /// What one extent takes in a B-tree filled in ascending order, in bytes.
-const EXTENT_BYTES: u64 = 40;
+pub const EXTENT_BYTES: u64 = 40;
 
 /// Trees that hold something to drop, in the order in which they began to.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Room {
     /// About how many bytes all trees take, delayed extents included. Overstated rather than not.
     pub fn memory(&self) -> usize {
         let extents = self.counters.all().saturating_mul(EXTENT_BYTES);
-        let trees = self.counters.all_trees().saturating_mul(tree::BYTES);
+        let trees = self.counters.all_trees().saturating_mul(Tree::MEMORY);
         usize::try_from(extents.saturating_add(trees)).unwrap_or(usize::MAX)
     }
 

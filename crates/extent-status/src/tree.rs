@@ -10,9 +10,6 @@ use crate::extent::{self, Extent, Status};
 use crate::map::{self, Map, Pass};
 use crate::room::Room;
 
-/// What a tree takes beside its extents, in bytes: itself, and what its first node has spare.
-pub(crate) const BYTES: u64 = size_of::<Shared>() as u64 + 200;
-
 /// What is known of the blocks of one inode.
 ///
 /// `Send + Sync`. It has a leaf lock of its own: look-ups share it, changes exclude them. Dropping
@@ -43,6 +40,9 @@ struct State {
 }
 
 impl Tree {
+    /// What a tree takes beside its extents, in bytes: itself, and what its first node has spare.
+    pub const MEMORY: u64 = size_of::<Shared>() as u64 + 200;
+
     /// A tree that knows nothing.
     pub fn new(room: &Arc<Room>) -> Self {
         room.counters().trees(1);
