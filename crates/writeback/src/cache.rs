@@ -107,6 +107,14 @@ impl<E: MappingError> PageCache<E> {
         self.shared.pool.resident() + self.shared.pool.free_bytes()
     }
 
+    /// Sets how many bytes of memory it may hold from now on, at least 64 blocks and at most what it
+    /// was made with. What may be dirty shrinks in proportion, and flushers are woken if that is
+    /// less than there is. What is over goes when the next folio comes, or with
+    /// [`PageCache::scan`].
+    pub fn set_limit(&self, bytes: u64) {
+        self.shared.set_limit(bytes);
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -110,7 +110,7 @@ impl<E: MappingError> File<E> {
         drop(pages);
         if is_new {
             // Not under the lock: reclaim takes them the other way round.
-            self.shared.reclaim.lock().push_back(self.me.clone());
+            self.shared.register(self.me.clone());
         }
     }
 
@@ -302,6 +302,10 @@ impl<E: MappingError> Drop for File<E> {
         if let Some(ticket) = pages.ticket {
             self.shared.dirty.remove(ticket);
         }
+        if pages.registered {
+            // The clock's handle keeps the memory of this very struct.
+            self.shared.dead.fetch_add(1, Relaxed);
+        }
         sub(&self.shared.counters.dirty, pages.dirty);
         add(&self.shared.counters.lost, pages.dirty);
     }
@@ -319,6 +323,18 @@ impl<E: MappingError> fmt::Debug for FilePages<E> {
 }
 
 impl<E: MappingError> FilePages<E> {
+    /// Bytes of memory the file's own bookkeeping takes, which [`PageCache::resident`] leaves out.
+    ///
+    /// [`PageCache::resident`]: crate::PageCache::resident
+    pub const MEMORY: u64 = size_of::<File<E>>() as u64 + 32;
+
+    /// True if there is certainly no folio. False also while somebody changes the file. Takes no lock.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let pages = self.0.state.try_read();
+        pages.is_some_and(|pages| pages.folios.is_empty())
+    }
+
     /// Reads from byte `offset` on into `buf`, of a file that has `size` bytes now; returns how
     /// many bytes, 0 at and past the end. What is missing is read through the mapping, with
     /// readahead.

@@ -108,7 +108,7 @@ impl<E: MappingError> Shared<E> {
     }
 
     fn is_over_limit(&self) -> bool {
-        self.counters.unwritten() > self.options.dirty_max
+        self.counters.unwritten() > self.dirty_max()
     }
 
     /// What a flusher thread does.

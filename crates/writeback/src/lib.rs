@@ -45,7 +45,8 @@
 //!
 //! # Units and bounds
 //!
-//! Offsets and sizes are bytes. Memory is bounded by `memory_max`: folios, their bookkeeping and
+//! Offsets and sizes are bytes. Memory is bounded by `memory_max`, or less where
+//! [`PageCache::set_limit`] says so: folios, their bookkeeping and
 //! snapshots take fifteen sixteenths of it at most, then a clock with a second chance evicts clean
 //! ones; free buffers take a quarter, and no more than folios leave. Dirty and under writeback
 //! together are bounded by `dirty_max` and one chunk (at most 1 MiB) a writer.

@@ -22,22 +22,25 @@ pub(crate) const BUFFER_MAX: usize = 1 << SHIFT_MAX;
 pub(crate) struct Pool {
     free: [Mutex<Vec<Vec<u8>>>; CLASSES],
     free_bytes: AtomicU64,
-    free_max: u64,
-    total_max: u64,
+    total_max: AtomicU64,
     resident: AtomicU64,
 }
 
 impl Pool {
-    /// A pool that keeps at most `free_max` bytes nobody uses, and none past `total_max` bytes
-    /// together with those in use.
-    pub(crate) fn new(free_max: u64, total_max: u64) -> Arc<Self> {
+    /// A pool that keeps no bytes nobody uses past `total_max` bytes together with those in use,
+    /// and at most a quarter of that.
+    pub(crate) fn new(total_max: u64) -> Arc<Self> {
         Arc::new(Self {
             free: Default::default(),
             free_bytes: AtomicU64::new(0),
-            free_max,
-            total_max,
+            total_max: AtomicU64::new(total_max),
             resident: AtomicU64::new(0),
         })
+    }
+
+    /// Sets the total from now on.
+    pub(crate) fn set_total_max(&self, bytes: u64) {
+        self.total_max.store(bytes, Relaxed);
     }
 
     /// Counts bytes of bookkeeping as in use.
@@ -77,7 +80,7 @@ impl Pool {
     /// Frees what lies in the free lists past the total; to be called now and then.
     pub(crate) fn balance(&self) {
         let (resident, free) = (self.resident(), self.free_bytes());
-        let excess = (resident + free).saturating_sub(self.total_max);
+        let excess = (resident + free).saturating_sub(self.total_max.load(Relaxed));
         if excess > 0 && free > 0 {
             self.trim(free.saturating_sub(excess));
         }
@@ -120,7 +123,8 @@ impl Pool {
         let size = 1u64 << shift;
         let resident = self.resident.fetch_sub(size, Relaxed) - size;
         let free = self.free_bytes.fetch_add(size, Relaxed) + size;
-        if free > self.free_max || resident + free > self.total_max {
+        let total_max = self.total_max.load(Relaxed);
+        if free > total_max / 4 || resident + free > total_max {
             self.free_bytes.fetch_sub(size, Relaxed);
             return;
         }
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn gives_memory_out_again_within_its_bound() {
-        let pool = Pool::new(12 << 10, 20 << 10);
+        let pool = Pool::new(48 << 10);
         let many: Vec<Buffer> = (0..4).map(|_| pool.take_filled(4096)).collect();
         assert_eq!((pool.resident(), pool.free_bytes()), (16 << 10, 0));
         drop(many);
@@ -200,6 +204,7 @@ mod tests {
         // Other sizes do not help: they count until the next balance.
         let large = pool.take(16 << 10);
         assert_eq!((pool.resident(), pool.free_bytes()), (16 << 10, 12 << 10));
+        pool.set_total_max(20 << 10);
         pool.balance();
         assert_eq!(pool.free_bytes(), 4 << 10);
         drop(large);
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn puts_and_zeroes_anywhere() {
-        let pool = Pool::new(1 << 20, 1 << 20);
+        let pool = Pool::new(4 << 20);
         let mut buffer = pool.take(16);
         buffer.put(2, b"abcd");
         buffer.put(4, b"xyz");

@@ -14,6 +14,8 @@ use crate::stats::add;
 
 /// Folios looked at before the file's lock is let go.
 const STEP: usize = 512;
+/// Files that are gone and may stand under the clock, beside an eighth of all.
+const DEAD_MIN: usize = 64;
 /// Rounds of evicting and writing before memory may grow past its bound.
 const ROUNDS: usize = 4;
 
@@ -60,6 +62,16 @@ impl Pages {
 }
 
 impl<E: MappingError> Shared<E> {
+    /// Puts a file under the clock. Those that are gone leave it when they are an eighth of it.
+    pub(crate) fn register(&self, file: Weak<File<E>>) {
+        let mut files = self.reclaim.lock();
+        files.push_back(file);
+        if self.dead.load(Relaxed) > DEAD_MIN + files.len() / 8 {
+            self.dead.store(0, Relaxed);
+            files.retain(|file| file.strong_count() > 0);
+        }
+    }
+
     /// Evicts about `goal` bytes of clean folios; gives up after two rounds of the clock.
     fn shrink(&self, files: &mut Files<E>, goal: u64) -> u64 {
         let mut freed = 0;
@@ -70,6 +82,9 @@ impl<E: MappingError> Shared<E> {
             };
             let Some(file) = weak.upgrade() else {
                 turns -= 1;
+                // It may have been counted before the others were last swept out.
+                let one_less = |dead: usize| dead.checked_sub(1);
+                _ = self.dead.fetch_update(Relaxed, Relaxed, one_less);
                 continue;
             };
             let (bytes, hand) = file.state.write().shrink(goal - freed);
@@ -98,7 +113,7 @@ impl<E: MappingError> Shared<E> {
     /// the bound with a device that does not take anything, memory grows by what is asked for, and
     /// [`Shared::balance`] tells the writers.
     pub(crate) fn make_room(&self, need: u64) {
-        let limit = self.memory_limit;
+        let limit = self.memory_limit();
         self.pool.balance();
         let wanted = |slack: u64| (self.pool.resident() + need).saturating_sub(limit + slack);
         if wanted(0) == 0 {
@@ -142,7 +157,6 @@ impl<E: MappingError> Shared<E> {
 
     /// True while more is unwritten than flushers should leave.
     pub(crate) fn is_over_background(&self) -> bool {
-        self.counters.unwritten() > self.options.dirty_background
-            && self.counters.dirty.load(Relaxed) > 0
+        self.counters.unwritten() > self.dirty_background() && self.counters.dirty.load(Relaxed) > 0
     }
 }
