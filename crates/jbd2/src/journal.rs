@@ -280,6 +280,13 @@ impl Journal {
         Sealing { transaction }
     }
 
+    /// Blocks that are kept in the cache until they are home: those of the running transaction whose
+    /// handles have ended, and those that are committed. Waits while a transaction is being closed.
+    pub fn pinned(&self) -> usize {
+        let running = self.gate.read().buffers.lock().len();
+        running + self.checkpoint.len()
+    }
+
     /// Whether so much waits to be written home that it should happen now.
     pub fn wants_checkpoint(&self) -> bool {
         match self.log.try_lock().as_deref() {
