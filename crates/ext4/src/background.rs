@@ -1,50 +1,82 @@
-//! The thread that does what is due: commits after five seconds, checkpoints, and shrinking what is
-//! over the budget. Flushing pages has threads of its own in the room of pages.
+//! A thread that does what is due, now and then and when it is woken: one commits after five seconds
+//! and checkpoints, one shrinks what is over the budget. Flushing pages has threads of its own in the
+//! room of pages.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How often the thread looks.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// What the thread and the others share.
+#[derive(Debug, Default)]
+struct Control {
+    stop: Mutex<bool>,
+    wake: Condvar,
+    woken: AtomicBool,
+}
 
 /// A running thread; dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Wakes a thread before its time.
+#[derive(Clone, Debug)]
+pub(crate) struct Waker(Arc<Control>);
+
 impl Background {
-    /// Starts it. It calls `work` every second until that says false.
+    /// Starts it. It calls `work` every `interval` of real time, and when it is woken, until that says
+    /// false.
     ///
     /// # Errors
     /// The system has no thread for us.
-    pub(crate) fn start(work: impl Fn() -> bool + Send + 'static) -> std::io::Result<Self> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let stopped = Arc::clone(&stop);
+    pub(crate) fn start(
+        name: &str,
+        interval: Duration,
+        work: impl Fn() -> bool + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let control = Arc::new(Control::default());
+        let shared = Arc::clone(&control);
         let thread = std::thread::Builder::new()
-            .name("uext4-journal".to_owned())
-            .spawn(move || run(&work, &stopped))?;
+            .name(name.to_owned())
+            .spawn(move || run(&work, interval, &shared))?;
         Ok(Self {
-            stop,
+            control,
             thread: Some(thread),
         })
     }
+
+    /// What wakes it.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.control))
+    }
 }
 
-fn run(work: &dyn Fn() -> bool, (stopped, wake): &(Mutex<bool>, Condvar)) {
+impl Waker {
+    /// Wakes the thread; costs one load if that was done already.
+    pub(crate) fn wake(&self) {
+        if !self.0.woken.load(Ordering::Relaxed) && !self.0.woken.swap(true, Ordering::AcqRel) {
+            let _stop = self.0.stop.lock();
+            self.0.wake.notify_all();
+        }
+    }
+}
+
+fn run(work: &dyn Fn() -> bool, interval: Duration, control: &Control) {
     loop {
-        let mut stop = stopped.lock();
-        if !*stop {
-            wake.wait_for(&mut stop, INTERVAL);
+        let mut stop = control.stop.lock();
+        if !*stop && !control.woken.load(Ordering::Acquire) {
+            control.wake.wait_for(&mut stop, interval);
         }
         if *stop {
             return;
         }
         drop(stop);
+        control.woken.store(false, Ordering::Release);
         if !work() {
             return;
         }
@@ -53,8 +85,8 @@ fn run(work: &dyn Fn() -> bool, (stopped, wake): &(Mutex<bool>, Condvar)) {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        *self.control.stop.lock() = true;
+        self.control.wake.notify_all();
         let own = std::thread::current().id();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != own

@@ -12,14 +12,19 @@
 //! what the directory says. Forgetting anything at any moment changes no answer. Dropping a directory
 //! needs no word: it is empty.
 //!
+//! Where memory is short the old names go first ([`Shrinker`]).
+//!
 //! Lock: one a part, a leaf. Cost: one hash of the name and one probe or two.
 
 use std::hash::Hasher;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 use uext4_ondisk::Ino;
+
+use crate::memory::Shrinker;
 
 /// Longest name that is kept, in bytes: an entry fills 48 with it.
 const NAME_MAX: usize = 39;
@@ -60,6 +65,10 @@ pub(crate) struct NameCache {
     parts: [Mutex<Part>; PARTS],
     /// Young names a part has room for.
     most: usize,
+    /// Bytes of all tables.
+    bytes: AtomicUsize,
+    /// The part that reclaim visits next.
+    hand: AtomicUsize,
 }
 
 fn hash_of(dir: Ino, name: &[u8]) -> u64 {
@@ -78,6 +87,8 @@ impl NameCache {
         Self {
             parts: std::array::from_fn(|_| Mutex::default()),
             most: room / 8 * 7,
+            bytes: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
         }
     }
 
@@ -127,7 +138,12 @@ impl NameCache {
         }
         if self.most > 0 {
             let again = |entry: &Entry| hash_of(entry.dir, entry.name());
+            let before = part.young.allocation_size();
             part.young.insert_unique(hash, entry, again);
+            let grown = part.young.allocation_size() - before;
+            if grown > 0 {
+                self.bytes.fetch_add(grown, Relaxed);
+            }
         }
     }
 
@@ -145,6 +161,39 @@ impl NameCache {
                 return;
             }
         }
+    }
+}
+
+impl Shrinker for NameCache {
+    fn memory(&self) -> u64 {
+        self.bytes.load(Relaxed) as u64
+    }
+
+    fn count(&self) -> u64 {
+        Shrinker::memory(self)
+    }
+
+    fn scan(&self, bytes: u64) -> u64 {
+        let mut freed = 0;
+        // The old names of all parts first.
+        for young in [false, true] {
+            for _ in 0..PARTS {
+                if freed >= bytes {
+                    return freed;
+                }
+                let at = self.hand.fetch_add(1, Relaxed) % PARTS;
+                let part = &mut *self.parts[at].lock();
+                let table = if young {
+                    &mut part.young
+                } else {
+                    &mut part.old
+                };
+                let gone = std::mem::take(table).allocation_size();
+                self.bytes.fetch_sub(gone, Relaxed);
+                freed += gone as u64;
+            }
+        }
+        freed
     }
 }
 
@@ -209,6 +258,25 @@ mod tests {
         for i in 0..100_000 {
             assert!(names.get(DIR, &name(i)).is_none_or(|ino| ino.0 == i + 1));
         }
+    }
+
+    #[test]
+    fn the_old_go_first_when_memory_is_short() {
+        let names = NameCache::new(1 << 20);
+        for i in 0..100_000 {
+            names.put(DIR, &name(i), Ino(i + 1));
+        }
+        let all = Shrinker::memory(&names);
+        assert!((1 << 19..=1 << 20).contains(&all), "{all}");
+        let freed = names.scan(all / 2);
+        assert_eq!(Shrinker::memory(&names), all - freed);
+        assert!((all / 2..all / 4 * 3).contains(&freed), "{freed} of {all}");
+        assert!((99_000..100_000).all(|i| names.get(DIR, &name(i)).is_some()));
+        names.scan(u64::MAX);
+        assert_eq!(Shrinker::memory(&names), 0);
+        names.put(DIR, b"a", Ino(20));
+        assert_eq!(names.get(DIR, b"a"), Some(Ino(20)));
+        assert!(Shrinker::memory(&names) > 0);
     }
 
     #[test]

@@ -82,6 +82,7 @@ pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
         let rw = file.sbi().writable()?;
         let now = rw.now();
         rw.inodes.change_later(file, |inode| inode.atime = now);
+        file.sbi().bound_later();
     }
     Ok(())
 }
@@ -148,6 +149,7 @@ pub(crate) fn write(
         attr::drop_set_id(inode);
     });
     file.pending_end.store(0, Relaxed);
+    sbi.bound_later();
     Ok((offset, taken?))
 }
 

@@ -60,6 +60,7 @@ impl Pages for FilePages {
 
     fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (sbi, cell) = self.parts()?;
+        sbi.relieve();
         let inode = cell.inode.read();
         if inode.has(InodeFlags::INLINE_DATA) {
             buf.fill(0);
@@ -80,6 +81,7 @@ impl Pages for FilePages {
 
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<()> {
         let (sbi, cell) = self.parts()?;
+        sbi.relieve();
         let size = sbi.geometry().block_size;
         let total: usize = run.iter().map(|part| part.len()).sum();
         let mut pieces = Pieces { run, at: 0 };

@@ -18,6 +18,7 @@ use crate::inode::{self, Inode};
 use crate::inode_ref::InodeRef;
 use crate::map;
 use crate::mapping::Mapping;
+use crate::memory::MemoryUse;
 use crate::namei::{self, FollowLast};
 use crate::open_inode::OpenInode;
 use crate::orphan;
@@ -122,6 +123,11 @@ impl Filesystem {
     /// As [`Filesystem::sync`].
     pub fn tick(&self) -> Result<()> {
         super_::tick(&self.sbi)
+    }
+
+    /// What is taken of the memory budget now ([`OpenOptions::memory`]).
+    pub fn memory(&self) -> MemoryUse {
+        self.sbi.memory_use()
     }
 
     /// The validated shape.

@@ -43,6 +43,7 @@ impl Sbi {
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
         let rw = self.writable()?;
         let _held = Held::new(Rank::Handle);
+        self.make_room();
         let journal = rw.journal.start(credits, self)?;
         Ok(Handle {
             sbi: self,

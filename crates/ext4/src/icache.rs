@@ -4,7 +4,7 @@
 //! locks. It lives as long as somebody holds it, and for a while after.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, iget};
 use crate::inode_store::store;
 use crate::lock_order::{Rank, RankedLock};
+use crate::memory::Shrinker;
 use crate::sbi::Sbi;
 
 /// Inodes whose fields are stored with the next commit.
@@ -55,6 +56,8 @@ pub(crate) struct Cell {
     /// The last transaction that [`Cell::store_times`] stored the fields in.
     stored_in: AtomicU64,
     me: Weak<Self>,
+    /// Somebody wanted it since reclaim came by last.
+    referenced: AtomicBool,
     /// Users that hold it; changed under the lock of the table's part.
     users: AtomicU32,
     /// Nobody may have it any more: it is being deleted.
@@ -81,10 +84,22 @@ pub(crate) struct InodeCache {
     shards: [Mutex<FxHashMap<Ino, Arc<Cell>>>; SHARDS],
     /// Those whose fields are stored with the next commit.
     later: Later,
+    /// How many those are.
+    later_count: AtomicUsize,
     room: Arc<Room>,
+    /// Inodes in the table, and how many of them have pages.
+    count: AtomicU64,
+    with_pages: AtomicU64,
+    /// The part of the table that reclaim visits next.
+    hand: AtomicUsize,
 }
 
 impl Cell {
+    /// Bytes that one takes, its place in the table included.
+    const MEMORY: u64 = size_of::<Self>() as u64 + 64;
+    /// Bytes that its pages take beyond that, without any folio.
+    const PAGES_MEMORY: u64 = PagesOf::MEMORY + 48;
+
     fn new(inode: Inode) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             pending_end: AtomicU64::new(0),
@@ -101,6 +116,7 @@ impl Cell {
             datasync_tid: AtomicU64::new(0),
             users: AtomicU32::new(0),
             dead: AtomicBool::new(false),
+            referenced: AtomicBool::new(false),
         })
     }
 
@@ -139,6 +155,14 @@ impl Cell {
         self.users() == 0 && clean && !self.is_changed_later() && promised == 0
     }
 
+    /// Whether it may leave the table, which holds it only once. With `all`, also one that somebody
+    /// wanted lately, or that has clean pages.
+    fn may_go(&self, all: bool) -> bool {
+        let referenced = self.referenced.swap(false, Relaxed);
+        let has_pages = self.pages_if_any().is_some_and(|pages| !pages.is_empty());
+        self.is_idle() && (all || !referenced && !has_pages)
+    }
+
     /// One more user, beside one there is.
     pub(crate) fn add_user(&self) {
         self.users.fetch_add(1, Relaxed);
@@ -165,7 +189,11 @@ impl InodeCache {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             later: Later::default(),
+            later_count: AtomicUsize::new(0),
             room: Arc::clone(room),
+            count: AtomicU64::new(0),
+            with_pages: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
         }
     }
 
@@ -173,20 +201,29 @@ impl InodeCache {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
-    /// The inode for one more user, read from its table if nobody has it. [`InodeCache::put`] must
-    /// follow.
+    /// What all its inodes know of their blocks.
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// The inode for one more user, read from its table if nobody has it, and whether it was.
+    /// [`InodeCache::put`] must follow.
     ///
     /// # Errors
     /// [`Error::NotFound`] if it is being deleted, [`Damage::InodeField`] if it was, damage, device
     /// errors.
-    pub(crate) fn get(&self, sbi: &Sbi, ino: Ino) -> Result<Arc<Cell>> {
+    pub(crate) fn get(&self, sbi: &Sbi, ino: Ino) -> Result<(Arc<Cell>, bool)> {
         let mut shard = self.shard(ino).lock();
         if let Some(cell) = shard.get(&ino) {
             if cell.dead.load(Relaxed) {
                 return Err(Error::NotFound);
             }
             cell.users.fetch_add(1, Relaxed);
-            return Ok(Arc::clone(cell));
+            // Read first, so that a thread that only looks leaves the line to the others.
+            if !cell.referenced.load(Relaxed) {
+                cell.referenced.store(true, Relaxed);
+            }
+            return Ok((Arc::clone(cell), false));
         }
         let inode = iget(sbi, ino)?;
         // Its last user would free a second time what may be somebody else's by then.
@@ -201,7 +238,8 @@ impl InodeCache {
         let cell = Cell::new(inode);
         cell.users.store(1, Relaxed);
         shard.insert(ino, Arc::clone(&cell));
-        Ok(cell)
+        self.count.fetch_add(1, Relaxed);
+        Ok((cell, true))
     }
 
     /// Takes in an inode that was just made, for its first user.
@@ -209,8 +247,27 @@ impl InodeCache {
         let cell = Cell::new(inode);
         cell.users.store(1, Relaxed);
         let mut shard = self.shard(cell.ino).lock();
-        shard.insert(cell.ino, Arc::clone(&cell));
+        if let Some(old) = shard.insert(cell.ino, Arc::clone(&cell)) {
+            self.left(&old);
+        }
+        self.count.fetch_add(1, Relaxed);
         cell
+    }
+
+    /// A file got its pages; to be called once for each, while somebody uses it.
+    pub(crate) fn made_pages(&self) {
+        self.with_pages.fetch_add(1, Relaxed);
+    }
+
+    /// An inode has left the table; tells the bytes it took, what is known of its blocks included.
+    fn left(&self, cell: &Cell) -> u64 {
+        self.count.fetch_sub(1, Relaxed);
+        let mut bytes = Cell::MEMORY + cell.extents.get().map_or(0, |_| Tree::MEMORY);
+        if cell.pages.get().is_some() {
+            self.with_pages.fetch_sub(1, Relaxed);
+            bytes += Cell::PAGES_MEMORY;
+        }
+        bytes
     }
 
     /// A user is done with the inode. True if it was the last, and no name is left: the inode is dead
@@ -247,22 +304,37 @@ impl InodeCache {
 
     /// Lets go of an inode that was deleted.
     pub(crate) fn remove(&self, ino: Ino) {
-        self.shard(ino).lock().remove(&ino);
+        let removed = self.shard(ino).lock().remove(&ino);
+        if let Some(cell) = removed {
+            self.left(&cell);
+        }
     }
 
-    /// Lets go of inodes that nobody uses and nothing waits for, until at most `most` are left.
-    pub(crate) fn shrink(&self, most: usize) {
-        let mut over = self.count().saturating_sub(most);
-        for shard in &self.shards {
-            if over == 0 {
-                return;
+    /// Lets go of inodes of one part of the table that nobody uses and nothing waits for, until
+    /// `bytes` are free. With `all` as in [`Cell::may_go`]. Tells how many went.
+    fn shrink_part(&self, bytes: u64, all: bool) -> u64 {
+        let part = self.hand.fetch_add(1, Relaxed) % SHARDS;
+        // Who holds it may be reading an inode from the device.
+        let Some(mut shard) = self.shards[part].try_lock() else {
+            return 0;
+        };
+        let (mut freed, mut gone) = (0, Vec::new());
+        shard.retain(|_, cell| {
+            let goes = freed < bytes && Arc::strong_count(cell) == 1 && cell.may_go(all);
+            if goes {
+                freed += self.left(cell);
+                gone.push(Arc::clone(cell));
             }
-            shard.lock().retain(|_, cell| {
-                let goes = over > 0 && Arc::strong_count(cell) == 1 && cell.is_idle();
-                over -= usize::from(goes);
-                !goes
-            });
+            !goes
+        });
+        if shard.len() < shard.capacity() / 4 {
+            let keep = shard.len() * 2;
+            shard.shrink_to(keep);
         }
+        drop(shard);
+        // They take their pages with them, which need not be done under the lock.
+        drop(gone);
+        freed
     }
 
     /// What is known of an inode's blocks: nothing at first.
@@ -280,7 +352,9 @@ impl InodeCache {
         if !cell.later.swap(true, Relaxed)
             && let Some(cell) = cell.me.upgrade()
         {
-            self.later.lock().push(cell);
+            let mut later = self.later.lock();
+            later.push(cell);
+            self.later_count.store(later.len(), Relaxed);
         }
     }
 
@@ -310,7 +384,11 @@ impl InodeCache {
     /// # Errors
     /// Damage, device errors.
     pub(crate) fn store_later(&self, sbi: &Sbi, edit: &impl Edit, tid: Tid) -> Result<()> {
-        let later = std::mem::take(&mut *self.later.lock());
+        let later = {
+            let mut later = self.later.lock();
+            self.later_count.store(0, Relaxed);
+            std::mem::take(&mut *later)
+        };
         for cell in later {
             let inode = cell.inode.read();
             cell.later.store(false, Relaxed);
@@ -322,13 +400,37 @@ impl InodeCache {
         Ok(())
     }
 
-    /// Whether any inode waits for a commit.
-    pub(crate) fn has_later(&self) -> bool {
-        !self.later.lock().is_empty()
+    /// Inodes that wait for a commit.
+    pub(crate) fn later_count(&self) -> usize {
+        self.later_count.load(Relaxed)
     }
 
-    /// Inodes in memory.
-    pub(crate) fn count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    /// Bytes that they take.
+    pub(crate) fn later_memory(&self) -> u64 {
+        self.later_count() as u64 * (Cell::MEMORY + Cell::PAGES_MEMORY)
+    }
+}
+
+impl Shrinker for InodeCache {
+    fn memory(&self) -> u64 {
+        let pages = self.with_pages.load(Relaxed) * Cell::PAGES_MEMORY;
+        self.count.load(Relaxed) * Cell::MEMORY + pages
+    }
+
+    fn count(&self) -> u64 {
+        Shrinker::memory(self)
+    }
+
+    fn scan(&self, bytes: u64) -> u64 {
+        let mut freed = 0;
+        for all in [false, true] {
+            for _ in 0..SHARDS {
+                if freed >= bytes {
+                    return freed;
+                }
+                freed += self.shrink_part(bytes - freed, all);
+            }
+        }
+        freed
     }
 }

@@ -34,8 +34,12 @@ impl InodeRef {
     /// `Error::NotFound` if it is being deleted, `Error::ReadOnly`, damage, device
     /// errors.
     pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
-        let cell = sbi.writable()?.inodes.get(sbi, ino)?;
-        Ok(Self::new(sbi, cell))
+        let (cell, is_new) = sbi.writable()?.inodes.get(sbi, ino)?;
+        let inode = Self::new(sbi, cell);
+        if is_new {
+            sbi.relieve();
+        }
+        Ok(inode)
     }
 
     /// Its number.
@@ -50,6 +54,7 @@ impl InodeRef {
     pub(crate) fn pages(&self) -> Result<&PagesOf> {
         let rw = self.sbi.writable()?;
         Ok(self.cell.pages_or(|cell| {
+            rw.inodes.made_pages();
             let mapping = Arc::new(FilePages::new(&self.sbi, &cell));
             let weak = Arc::downgrade(&mapping);
             let pages = rw.pages.file(weak);

@@ -65,11 +65,12 @@
 //! xattr_change  acl  ea_inode                   attributes
 //! file_pages  map_change  extents_change  ...   where data is, changed
 //! handle  space  groups  orphan_change  sealer  changing a block; blocks, inodes, orphans; commits
+//! rw  reclaim                                   what writing adds; its memory
 //! namei  file  symlink  xattr  crypto  orphan   reading: paths, contents, targets, attributes, names
 //! check                                         is it what it says it is?
 //! htree  dir  map  extents  indirect  inline    reading: directories, where data is
 //! icache  bitmap  inode  sbi  lock_order        inodes in memory, the mounted state, order of locks
-//! fast_commit  mapping  error                   changes laid over the rest; small types
+//! fast_commit  memory  mapping  error           changes laid over the rest; the budget; small types
 //! ```
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
@@ -123,6 +124,7 @@ mod lock_order;
 mod map;
 mod map_change;
 mod mapping;
+mod memory;
 mod mmp;
 mod namei;
 mod open_inode;
@@ -133,6 +135,7 @@ mod owner;
 mod paths;
 mod readdir;
 mod readpage;
+mod reclaim;
 mod rename;
 mod rw;
 mod sbi;
@@ -166,6 +169,7 @@ pub use file::DataRanges;
 pub use filesystem::Filesystem;
 pub use inode::Inode;
 pub use mapping::{MapState, Mapping};
+pub use memory::MemoryUse;
 pub use namei::FollowLast;
 pub use open_inode::OpenInode;
 pub use rename::RenameMode;

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_blockdev::Clock;
@@ -24,6 +25,7 @@ use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
 use crate::icache::InodeCache;
+use crate::memory::Memory;
 use crate::mmp::Mmp;
 use crate::orphan_change::Orphans;
 use crate::sbi::{Sbi, Writing};
@@ -92,13 +94,19 @@ pub(crate) struct Rw {
     next_generation: AtomicU32,
     /// What keeps other hosts from writing, where the file system has it.
     mmp: OnceLock<Mmp>,
-    /// The thread that does what is due, if one was started.
-    pub(crate) background: Mutex<Option<Background>>,
+    /// One limit for pages, metadata, extents, inodes and names.
+    pub(crate) memory: Memory,
+    /// Held while all that waits for the journal is written because memory is short.
+    pub(crate) draining: Mutex<()>,
+    /// When the machine was asked last how short of memory it is, on the monotonic clock.
+    pub(crate) pressure_asked: Mutex<Duration>,
+    /// The threads that do what is due, if they were started.
+    pub(crate) background: Mutex<Vec<Background>>,
 }
 
 impl Rw {
-    /// Of a file system whose journal has been replayed and opened, with room for `pages_max` bytes of
-    /// files' data and `names_max` bytes of names.
+    /// Of a file system whose journal has been replayed and opened, with a budget of `memory` bytes, of
+    /// which `pages_max` at most are for files' data and `names_max` for names.
     ///
     /// # Errors
     /// Damage of the descriptors, device errors.
@@ -106,9 +114,10 @@ impl Rw {
         sbi: &Sbi,
         journal: Journal,
         clock: Arc<dyn Clock>,
-        pages_max: u64,
-        names_max: usize,
+        (memory, pages_max, names_max): (u64, u64, usize),
     ) -> Result<Self> {
+        let memory = Memory::new(memory);
+        let pages_max = pages_max.min(memory.limit());
         let groups = Groups::open(sbi)?;
         let allocator = Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?;
         let (sec, nsec) = clock.now();
@@ -139,6 +148,9 @@ impl Rw {
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock,
             mmp: OnceLock::new(),
+            memory,
+            draining: Mutex::default(),
+            pressure_asked: Mutex::default(),
             background: Mutex::default(),
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_blockdev::{BlockDevice, Clock};
+use uext4_blockdev::{BlockDevice, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_jbd2::Journal;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
@@ -16,25 +16,33 @@ use crate::error::{Error, Result};
 use crate::file_change;
 use crate::inode_ref::InodeRef;
 use crate::journal;
+use crate::memory::default_budget;
 use crate::mmp::Mmp;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
-
-/// Inodes that are kept although nobody uses them.
-const INODES_MAX: usize = 65_536;
 
 /// One part in so many of the memory for metadata is for names.
 const NAMES_SHARE: usize = 8;
 
 /// How long changes may wait before they are committed.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the thread looks that commits.
+const TICK: Duration = Duration::from_secs(1);
+/// How often the thread looks that reclaims memory, unless it is woken.
+const RECLAIM_INTERVAL: Duration = Duration::from_secs(2);
+/// Budget of a file system opened for reading, in bytes.
+const READING_MEMORY: u64 = 64 << 20;
 
 /// How to open a file system. `OpenOptions::default()` is right unless there is a reason.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Bytes of metadata kept in memory, at most.
+    /// Bytes of memory for all that is kept: data of files, metadata, extents, inodes, names. `None`:
+    /// an eighth of the machine's memory, at most 1 GiB; for reading, 64 MiB. At least 1 MiB.
+    pub memory: Option<u64>,
+    /// Bytes of metadata kept in memory, at most, within `memory`.
     pub memory_max: usize,
-    /// Bytes of file data kept in memory, at most; at least 64 blocks. Only for writing.
+    /// Bytes of file data kept in memory, at most, within `memory`; at least 64 blocks. Only for
+    /// writing.
     pub pages_max: u64,
     /// Blocks each thread keeps at hand without asking the shared table, 1 to 64.
     pub bh_lru_size: usize,
@@ -51,13 +59,27 @@ pub struct OpenOptions {
 impl Default for OpenOptions {
     fn default() -> Self {
         Self {
-            memory_max: 64 << 20,
-            pages_max: 256 << 20,
+            memory: None,
+            memory_max: usize::MAX,
+            pages_max: u64::MAX,
             bh_lru_size: 16,
             replay_journal: true,
             superblock: None,
             block_size: None,
         }
+    }
+}
+
+impl OpenOptions {
+    /// The same with the budget as a number: `memory`, or what `default` says.
+    fn with_budget(&self, default: impl FnOnce() -> u64) -> (Self, u64) {
+        let memory = self.memory.unwrap_or_else(default);
+        let most = usize::try_from(memory).unwrap_or(usize::MAX);
+        let options = Self {
+            memory_max: self.memory_max.min(most),
+            ..self.clone()
+        };
+        (options, memory)
     }
 }
 
@@ -67,6 +89,7 @@ impl Default for OpenOptions {
 /// Damage of the superblock, [`Damage::DeviceTooSmall`], [`Error::Unsupported`] naming the
 /// features that cannot be read or an external journal, damage of the journal, device errors.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Sbi> {
+    let (options, _) = &options.with_budget(|| READING_MEMORY);
     let (superblock, at) = read_superblock(&*device, options)?;
     let mut sbi = mount(device, superblock, at, options)?;
     let from_backup = options.superblock.is_some();
@@ -114,12 +137,14 @@ pub(crate) fn open_rw(
             what: "the file system has errors: run e2fsck",
         });
     }
+    let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     let mmp = Mmp::claim(&first, &*clock)?;
     let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi)| {
         let names_max = options.memory_max / NAMES_SHARE;
         let clock = Arc::clone(&clock);
-        let rw = Rw::new(&sbi, journal, clock, options.pages_max, names_max)?;
+        let memory = (*memory, options.pages_max, names_max);
+        let rw = Rw::new(&sbi, journal, clock, memory)?;
         sbi.set_writing(rw);
         set_in_use(&sbi, true)?;
         Ok(sbi)
@@ -232,7 +257,7 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     let is_due = match rw.journal.began() {
         Some(began) => due.is_some_and(|due| began <= due),
         // Nothing else will take them along.
-        None => rw.inodes.has_later(),
+        None => rw.inodes.later_count() > 0,
     };
     if is_due {
         rw.journal.commit_now(sbi)?;
@@ -240,7 +265,7 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     if rw.journal.wants_checkpoint() {
         rw.journal.checkpoint()?;
     }
-    rw.inodes.shrink(INODES_MAX);
+    sbi.reclaim();
     Ok(())
 }
 
@@ -255,12 +280,26 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
     };
     rw.pages.start_flushers(1).map_err(no_thread)?;
     let weak = Arc::downgrade(sbi);
-    let work = move || {
+    let commit = move || {
         let sbi = weak.upgrade();
         // What fails has aborted the journal: whoever asks next is told.
         sbi.map(|sbi| _ = tick(&sbi)).is_some()
     };
-    *rw.background.lock() = Some(Background::start(work).map_err(no_thread)?);
+    let weak = Arc::downgrade(sbi);
+    let reclaim = move || {
+        let sbi = weak.upgrade();
+        sbi.map(|sbi| {
+            sbi.watch_pressure();
+            sbi.reclaim();
+        })
+        .is_some()
+    };
+    let mut threads = rw.background.lock();
+    threads.push(Background::start("uext4-journal", TICK, commit).map_err(no_thread)?);
+    let reclaimer = Background::start("uext4-reclaim", RECLAIM_INTERVAL, reclaim);
+    let reclaimer = reclaimer.map_err(no_thread)?;
+    rw.memory.set_waker(reclaimer.waker());
+    threads.push(reclaimer);
     Ok(())
 }
 
@@ -270,7 +309,8 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
 /// As a commit; device errors.
 pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
-    drop(rw.background.lock().take());
+    let threads = std::mem::take(&mut *rw.background.lock());
+    drop(threads);
     rw.pages.stop_flushers();
     rw.pages.sync_all()?;
     rw.journal.flush(sbi)?;

@@ -8,6 +8,7 @@ mod fsx;
 mod full;
 mod kernel;
 mod limits;
+mod memory;
 mod mmp;
 mod model;
 mod posix;

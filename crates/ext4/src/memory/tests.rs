@@ -1,0 +1,160 @@
+//! The budget over rooms that are numbers.
+
+use super::*;
+use proptest::prelude::*;
+
+/// So many bytes, of which some cannot go.
+#[derive(Default)]
+struct Toy {
+    memory: AtomicU64,
+    pinned: AtomicU64,
+    limit: AtomicU64,
+    scanned: AtomicU64,
+}
+
+impl Shrinker for Toy {
+    fn memory(&self) -> u64 {
+        self.memory.load(Relaxed)
+    }
+
+    fn count(&self) -> u64 {
+        self.memory() - self.pinned.load(Relaxed)
+    }
+
+    fn scan(&self, bytes: u64) -> u64 {
+        self.scanned.fetch_add(1, Relaxed);
+        let freed = bytes.min(self.count());
+        self.memory.fetch_sub(freed, Relaxed);
+        freed
+    }
+
+    fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Relaxed);
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A budget of 64 MiB and rooms that take so many MiB.
+fn toys(taken: [u64; ROOMS]) -> (Memory, [Toy; ROOMS]) {
+    let toys = taken.map(|taken| Toy {
+        memory: AtomicU64::new(taken * MIB),
+        ..Toy::default()
+    });
+    (Memory::new(64 * MIB), toys)
+}
+
+fn rooms(toys: &[Toy; ROOMS]) -> Rooms<'_> {
+    toys.each_ref().map(|toy| toy as &dyn Shrinker)
+}
+
+fn taken(toys: &[Toy; ROOMS]) -> [u64; ROOMS] {
+    toys.each_ref().map(|toy| toy.memory() / MIB)
+}
+
+/// Whether all take so many MiB together; each room's share is rounded up.
+fn is_about(memory: &Memory, toys: &[Toy; ROOMS], mib: u64) -> bool {
+    let total = memory.usage(&rooms(toys)).total();
+    (mib * MIB - 8..=mib * MIB).contains(&total)
+}
+
+proptest! {
+    #[test]
+    fn shares_are_in_proportion(want: u64, counts in prop::array::uniform4(prop_oneof![
+        Just(0u64), 1..1000u64, any::<u64>(),
+    ])) {
+        let got = shares(want, counts);
+        let all: u128 = counts.iter().copied().map(u128::from).sum();
+        let sum: u128 = got.iter().copied().map(u128::from).sum();
+        let least = u128::from(want).min(all);
+        prop_assert!((least..least + 4).contains(&sum));
+        for (share, count) in got.into_iter().zip(counts) {
+            prop_assert!(share <= count);
+            let exact = least * u128::from(count);
+            prop_assert!(u128::from(share) * all >= exact);
+            prop_assert!(u128::from(share).saturating_sub(1) * all <= exact);
+        }
+    }
+}
+
+#[test]
+fn a_sixteenth_is_left_free_and_the_large_give_most() {
+    let (memory, toys) = toys([0, 2, 2, 20, 40]);
+    assert!(!memory.look(&rooms(&toys)));
+    // From 64 to 56, an eighth of each.
+    let left = toys.each_ref().map(Toy::memory);
+    assert_eq!(left.map(|left| left * 4 / MIB), [0, 7, 7, 70, 140]);
+    assert_eq!(left.iter().sum::<u64>(), 56 * MIB);
+    // Between the marks nothing is done.
+    toys[1].memory.fetch_add(3 * MIB, Relaxed);
+    assert!(!memory.look(&rooms(&toys)));
+    assert_eq!(toys[4].scanned.load(Relaxed), 1);
+    let usage = memory.usage(&rooms(&toys));
+    assert_eq!((usage.direct_reclaims, usage.reclaimed), (1, 8 * MIB));
+    assert_eq!(usage.total(), 59 * MIB);
+    // The thread goes on to the low mark.
+    assert!(!memory.background(&rooms(&toys)));
+    assert!(is_about(&memory, &toys, 52));
+}
+
+#[test]
+fn what_is_pinned_is_told_and_not_scanned_in_vain() {
+    let (memory, toys) = toys([0, 1, 1, 61, 1]);
+    toys[3].pinned.store(61 * MIB, Relaxed);
+    assert!(memory.look(&rooms(&toys)));
+    assert_eq!(taken(&toys), [0, 0, 0, 61, 0]);
+    let scans = || toys.each_ref().map(|toy| toy.scanned.load(Relaxed));
+    let before = scans();
+    for _ in 0..10 {
+        assert!(memory.look(&rooms(&toys)));
+    }
+    assert_eq!(scans(), before);
+    // It grows: worth another try, which gets what is new.
+    toys[1].memory.fetch_add(2 * MIB, Relaxed);
+    assert!(memory.look(&rooms(&toys)));
+    assert_eq!(taken(&toys), [0, 0, 0, 61, 0]);
+    // Something was written: it can go now.
+    toys[3].pinned.store(0, Relaxed);
+    assert!(memory.look(&rooms(&toys)));
+    memory.drained();
+    assert!(!memory.look(&rooms(&toys)));
+    assert_eq!(taken(&toys), [0, 0, 0, 56, 0]);
+}
+
+#[test]
+fn rooms_grow_into_what_is_free() {
+    let (memory, toys) = toys([0, 1, 1, 10, 8]);
+    memory.look(&rooms(&toys));
+    let limits = || toys.each_ref().map(|toy| toy.limit.load(Relaxed) / MIB);
+    assert_eq!(limits(), [40, 41, 41, 50, 48]);
+    toys[4].memory.store(48 * MIB, Relaxed);
+    memory.look(&rooms(&toys));
+    // Full; but a sixteenth of the limit is everybody's.
+    assert_eq!(limits(), [4, 4, 4, 10, 48]);
+}
+
+#[test]
+fn pressure_lowers_what_may_be_taken() {
+    let (memory, toys) = toys([0, 0, 0, 20, 30]);
+    let text = |avg10: &str| format!("some avg10={avg10} avg60=0.00 avg300=0.00 total=1\n");
+    assert!(!memory.look(&rooms(&toys)));
+    assert_eq!(taken(&toys), [0, 0, 0, 20, 30]);
+    for _ in 0..20 {
+        memory.pressed(Some(&text("25.00")));
+    }
+    assert_eq!(memory.limit(), 16 * MIB);
+    assert!(!memory.look(&rooms(&toys)));
+    assert!(is_about(&memory, &toys, 14));
+    // Where the kernel does not tell, it rises again.
+    memory.pressed(None);
+    assert_eq!(memory.limit(), 17 * MIB);
+    for _ in 0..100 {
+        memory.pressed(Some(&text("0.00")));
+    }
+    assert_eq!(memory.limit(), 64 * MIB);
+}
+
+#[test]
+fn a_budget_is_never_too_small_for_one_operation() {
+    assert_eq!(Memory::new(0).limit(), MIB);
+}
