@@ -17,8 +17,10 @@ use crate::attached;
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::show::{escaped, size_text};
 
-/// Bytes the engine may use for caches: with everything else the command stays below 256 MiB.
-const MEMORY_MAX: usize = 96 << 20;
+/// Bytes the engine may keep when it only reads: with everything else the command stays below 256 MiB.
+const READING_MEMORY: u64 = 96 << 20;
+/// The same when it writes too, data of files included.
+const WRITING_MEMORY: u64 = 192 << 20;
 
 /// Opens the file system for reading.
 ///
@@ -38,7 +40,7 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
         part(whole, &args.place)?
     };
     let options = OpenOptions {
-        memory_max: MEMORY_MAX,
+        memory: Some(READING_MEMORY),
         replay_journal: !args.no_replay,
         superblock: args.superblock,
         ..OpenOptions::default()
@@ -94,7 +96,7 @@ pub fn open_rw(place: &PlaceArgs) -> Result<Filesystem, Failure> {
     let whole = writable(image)?;
     let device = part(Arc::new(whole), place)?;
     let options = OpenOptions {
-        memory_max: MEMORY_MAX,
+        memory: Some(WRITING_MEMORY),
         ..OpenOptions::default()
     };
     let opened = Filesystem::open_rw(device, Arc::new(SystemClock), &options).and_then(|fs| {
