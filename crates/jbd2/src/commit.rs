@@ -90,6 +90,8 @@ impl Journal {
     /// the next transaction.
     fn close(&self, sealer: &dyn Sealer) -> Result<Closed, Error> {
         let mut gate = self.gate.write();
+        // One of the handles that were waited for may have left its change half-done.
+        self.check()?;
         let finished = sealer.before_commit(&self.sealing(&gate));
         finished.map_err(|reason| Error::Aborted {
             reason: reason.to_string(),

@@ -148,3 +148,24 @@ fn many_threads_share_commits() {
     );
     assert_eq!(number, model.durable);
 }
+
+#[test]
+fn what_is_aborted_while_a_commit_waits_for_it_is_not_committed() {
+    let place = place(V3);
+    let device = Arc::new(place.device.snapshot());
+    let toy = Toy::open(&place, Arc::clone(&device) as _).unwrap();
+    let handle = toy.journal.start(4, &toy).unwrap();
+    toy.write(&handle, 3, 1).unwrap();
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| toy.journal.commit_now(&toy));
+        // Long enough for the commit to have begun to wait for the handle.
+        std::thread::sleep(Duration::from_millis(200));
+        toy.journal.abort(&"half-done");
+        drop(handle);
+        let committed = commit.join().unwrap();
+        assert!(matches!(committed, Err(Error::Aborted { .. })));
+    });
+    assert_eq!(toy.model.lock().unwrap().durable, 0);
+    let found = place.read(&recovered(&place, &device), place.homes[3]);
+    assert_eq!(found, place.read(&*place.device, place.homes[3]));
+}
