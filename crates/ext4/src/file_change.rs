@@ -145,12 +145,36 @@ pub(crate) fn write(
             inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
             inode.size = reached;
         }
+        // Where less was taken in than was to be, a part of a block may count as on disk already.
+        inode.disk_size = inode.disk_size.filter(|on_disk| *on_disk < inode.size);
         (inode.mtime, inode.ctime) = (now, now);
         attr::drop_set_id(inode);
     });
     file.pending_end.store(0, Relaxed);
+    if reached < end {
+        forget_untaken(file, reached, end)?;
+    }
     sbi.bound_later();
     Ok((offset, taken?))
+}
+
+/// Gives back what was promised to a range where no page waits to be written.
+fn forget_untaken(file: &InodeRef, from: u64, to: u64) -> Result<()> {
+    let sbi = file.sbi();
+    let size = sbi.geometry().block_size;
+    // Fits: no file is larger than its map.
+    let block = |byte: u64| size.blocks_for(byte) as u32;
+    let (mut next, end) = (block(from), block(to));
+    while next < end {
+        let dirty = file.pages()?.next_dirty(u64::from(next) << size.log2());
+        let (until, after) = match dirty {
+            Some(dirty) => (block(dirty.start).min(end), block(dirty.end)),
+            None => (end, end),
+        };
+        forget_delayed(sbi, file, Lblk(next), until.saturating_sub(next));
+        next = after;
+    }
+    Ok(())
 }
 
 /// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
@@ -223,7 +247,8 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
 }
 
 /// Before a file grows past its old end: what the device holds behind that end, in its last block,
-/// must be zero before the new size is on disk.
+/// must be zero before the new size is on disk. It is looked at there, for pages show nothing of it:
+/// a cut may have been lost half-way, and others may have left anything.
 pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
     let sbi = file.sbi();
     let block = u64::from(sbi.geometry().block_size.bytes());
@@ -232,9 +257,17 @@ pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
         return Ok(());
     }
     let lblk = Lblk((size >> sbi.geometry().block_size.log2()) as u32);
-    if known(sbi, file, lblk, 1)?.status == Status::Written {
-        file.pages()?.discard(size..end)?;
-        file.pages()?.flush(size..end)?;
+    let Known { status, pblk, .. } = known(sbi, file, lblk, 1)?;
+    if status != Status::Written {
+        return Ok(());
+    }
+    let at = sbi.byte_offset(pblk) + (size & (block - 1));
+    // OK to truncate: less than a block.
+    let mut tail = vec![0; (end - size) as usize];
+    sbi.device().read_at(at, &mut tail)?;
+    if tail.iter().any(|byte| *byte != 0) {
+        tail.fill(0);
+        sbi.device().write_at(at, &tail)?;
     }
     Ok(())
 }
@@ -331,9 +364,7 @@ fn set_size(file: &InodeRef, size: u64, orphan: bool) -> Result<()> {
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     let sbi = file.sbi();
     let rw = sbi.writable()?;
-    if let Some(pages) = file.pages_if_any() {
-        pages.flush(0..uext4_writeback::OFFSET_MAX)?;
-    }
+    file.write_pages()?;
     let ticket = rw.journal.barrier().ticket();
     let tid = if all && file.is_changed_later() {
         rw.journal.running()
@@ -343,6 +374,5 @@ pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
         file.datasync_tid.load(Relaxed)
     };
     rw.journal.commit(tid, &**sbi)?;
-    rw.journal.barrier().wait(ticket)?;
-    Ok(())
+    Ok(rw.journal.wait_durable(ticket)?)
 }

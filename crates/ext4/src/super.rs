@@ -173,11 +173,14 @@ fn open_journal(sbi: Sbi, clock: &Arc<dyn Clock>, options: &OpenOptions) -> Resu
     let runs = journal::runs(&sbi)?;
     journal::refuse_fast_commits(&sbi)?;
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);
+    let features = sbi.geometry().features;
     // What was read to find the journal may be older than what the replay wrote.
     drop(sbi);
     let cache = new_cache(&device, block_size, options);
     let cache = Arc::new(cache);
     let (journal, _) = Journal::open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
+    let wide = features.incompat.contains(Incompat::BIT64);
+    journal.set_features(wide, features.ro_compat.contains(RoCompat::METADATA_CSUM))?;
     let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
     let geometry = Geometry::new(&superblock)?;
     Ok((journal, Sbi::new(device, cache, superblock, geometry, at)))
@@ -234,10 +237,12 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 /// What writing data said, errors of the commit, device errors.
 pub(crate) fn sync(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
-    rw.pages.sync_all()?;
+    // What cannot be written of one file keeps nothing else from being durable.
+    let written = rw.pages.sync_all();
     let ticket = rw.journal.barrier().ticket();
     rw.journal.commit_now(sbi)?;
-    Ok(rw.journal.barrier().wait(ticket)?)
+    rw.journal.wait_durable(ticket)?;
+    Ok(written?)
 }
 
 /// Does what is due.
@@ -312,13 +317,13 @@ pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     let threads = std::mem::take(&mut *rw.background.lock());
     drop(threads);
     rw.pages.stop_flushers();
-    rw.pages.sync_all()?;
+    let written = rw.pages.sync_all();
     rw.journal.flush(sbi)?;
     set_in_use(sbi, false)?;
-    match rw.mmp() {
-        Some(mmp) => mmp.release(&*rw.clock),
-        None => Ok(()),
+    if let Some(mmp) = rw.mmp() {
+        mmp.release(&*rw.clock)?;
     }
+    Ok(written?)
 }
 
 fn new_cache(

@@ -10,7 +10,7 @@ use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::{Buffer, BufferCache, Seal, VerifyTag};
 use uext4_ondisk::Pblk;
 
-use crate::barrier::Barrier;
+use crate::barrier::{Barrier, Ticket};
 use crate::checkpoint::Checkpoint;
 use crate::log::Log;
 use crate::ring::Ring;
@@ -183,6 +183,28 @@ impl Journal {
         }
     }
 
+    /// Lets the log use what the file system needs or what makes it safer: 64-bit block numbers, and
+    /// checksums (CRC-32C, of every block by itself). To be called before the first handle is started.
+    ///
+    /// # Errors
+    /// [`Error::Version`] for a journal too old to say so, of a file system that needs it; device
+    /// errors.
+    pub fn set_features(&self, wide: bool, checksums: bool) -> Result<(), Error> {
+        let mut log = self.log.lock();
+        let Some(ring) = log.as_mut() else {
+            return Ok(());
+        };
+        if !ring.sb.set_features(wide, checksums) {
+            return match wide {
+                true => Err(Error::Version),
+                false => Ok(()),
+            };
+        }
+        let sequence = ring.sequence();
+        ring.write_superblock(&*self.device, 0, sequence)?;
+        self.barrier.flush()
+    }
+
     /// Starts a handle that may change up to `credits` different blocks. Waits while a transaction
     /// is being closed, and commits first if there is no room for so many.
     ///
@@ -240,6 +262,20 @@ impl Journal {
     /// Flushes of the device that all waiters share.
     pub fn barrier(&self) -> &Barrier {
         &self.barrier
+    }
+
+    /// Returns when what was written before `ticket`, and what was committed since, is durable.
+    ///
+    /// # Errors
+    /// As [`Barrier::wait`].
+    pub fn wait_durable(&self, ticket: Ticket) -> Result<(), Error> {
+        // A commit ends with a flush, but without a log with what it wrote home.
+        let since = if self.has_log {
+            ticket
+        } else {
+            self.barrier.ticket()
+        };
+        self.barrier.wait(since)
     }
 
     /// Counters since the journal was opened.

@@ -148,6 +148,9 @@ pub enum Error {
         /// The transaction's sequence.
         sequence: u32,
     },
+    /// The journal is of the first version, which has no features.
+    #[error("the journal is too old for 64-bit block numbers")]
+    Version,
     /// An earlier error ended all writing.
     #[error("the journal was aborted: {reason}")]
     Aborted {

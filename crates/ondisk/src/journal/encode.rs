@@ -195,6 +195,30 @@ pub fn commit_block(
 }
 
 impl JournalSuperblock {
+    /// Turns on what an empty journal of a file system may come to need: revokes, and 64-bit block
+    /// numbers (`wide`) and v3 checksums where these are wanted. The superblock's own checksum is for
+    /// the caller to bring up to date. False, and nothing is changed, for a journal before there were
+    /// features.
+    pub fn set_features(&mut self, wide: bool, checksums: bool) -> bool {
+        if !self.has_features() {
+            return false;
+        }
+        let mut incompat = self.incompat() | JournalIncompat::REVOKE;
+        incompat.set(
+            JournalIncompat::BIT64,
+            wide || incompat.contains(JournalIncompat::BIT64),
+        );
+        if checksums {
+            incompat.remove(JournalIncompat::CSUM_V2);
+            incompat |= JournalIncompat::CSUM_V3;
+            let compat = self.compat().difference(JournalCompat::CHECKSUM);
+            self.s_feature_compat = compat.bits().into();
+            self.s_checksum_type = JBD2_CRC32C_CHKSUM;
+        }
+        self.s_feature_incompat = incompat.bits().into();
+        true
+    }
+
     /// Puts the checksum in, where the journal has one.
     pub fn update_checksum(&mut self) {
         if self.checksum_version() >= 2 {
