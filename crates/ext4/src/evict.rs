@@ -5,7 +5,7 @@ use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
 
 use crate::error::Result;
-use crate::file_pages::forget_delayed;
+use crate::file_pages::{forget_delayed, forget_mapped};
 use crate::handle::Handle;
 use crate::icache::Cell;
 use crate::inode::Inode;
@@ -84,6 +84,7 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
         if !maps_any(sbi, inode) {
             return Ok(());
         }
+        forget_mapped(cell, from, u32::MAX);
         let result = unmap_step(&handle, inode, from, u32::MAX);
         cell.changed_in(handle.tid(), true);
         if handle.failed(result)? == Progress::Done {

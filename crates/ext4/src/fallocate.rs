@@ -12,7 +12,7 @@ use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::evict::unmap_step;
 use crate::file_change::{known, size_max, zero_tail};
-use crate::file_pages::{forget_delayed, goal, map_taken};
+use crate::file_pages::{forget_delayed, forget_mapped, goal, map_taken};
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
@@ -161,6 +161,9 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
         });
     }
     let max = size_max(sbi, &inode);
+    if inode.size > max {
+        return Err(Error::FileTooBig);
+    }
     let grown = match how {
         Fallocate::InsertRange => inode.size.checked_add(len).ok_or(Error::FileTooBig)?,
         _ => to,
@@ -227,7 +230,7 @@ fn make_unwritten(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     while len > 0 {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
-        forget_delayed(sbi, file, lblk, len);
+        forget_mapped(file, lblk, len);
         let result = map_change::mark_unwritten(&handle, inode, lblk, len).and_then(|progress| {
             store(&handle, sbi, inode)?;
             Ok(progress)
@@ -269,6 +272,7 @@ fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
+        forget_mapped(file, lblk, len);
         let result = unmap_step(&handle, inode, lblk, len);
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
@@ -301,6 +305,7 @@ fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
+        forget_mapped(file, lblk, len);
         let moved = map_change::shift(&handle, inode, (lblk, len), by);
         let result = moved.and_then(|progress| {
             store(&handle, sbi, inode)?;

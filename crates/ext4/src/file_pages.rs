@@ -20,6 +20,7 @@ use uext4_writeback::Mapping as Pages;
 use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::icache::{Cell, MapsPages};
+use crate::inode::Inode;
 use crate::inode_store::store;
 use crate::map::MapCursor;
 use crate::map_change::{self, Progress};
@@ -123,6 +124,14 @@ impl MapsPages for FilePages {}
 pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     if let Some((rw, known)) = sbi.rw().zip(cell.known_blocks_if_any()) {
         rw.release(known.remove(from, len).into());
+    }
+}
+
+/// Forgets where blocks of a range lie, under the lock that changes it: others may have come to know
+/// of them since [`forget_delayed`], after which nothing in the range is delayed.
+pub(crate) fn forget_mapped(cell: &Cell, from: Lblk, len: u32) {
+    if let Some(known) = cell.known_blocks_if_any() {
+        known.remove(from, len);
     }
 }
 
@@ -237,7 +246,7 @@ pub(crate) fn map_taken(
         }
     };
     let inode = &mut *cell.inode.write();
-    handle.mark(taken)?;
+    handle.failed(handle.mark(taken))?;
     let extent = Extent {
         lblk,
         // OK to truncate: at most 32,768.
@@ -245,9 +254,18 @@ pub(crate) fn map_taken(
         pblk: taken.start,
         unwritten,
     };
-    let result =
-        map_change::insert(&handle, inode, extent).and_then(|()| store(&handle, sbi, inode));
-    handle.failed(result)?;
+    match map_change::insert(&handle, inode, extent) {
+        // Nothing was changed but for the blocks that were marked.
+        Err(error @ (Error::NoSpace { .. } | Error::FileTooBig)) => {
+            handle.failed(handle.free_blocks(taken.start, taken.len.into()))?;
+            return Err(error);
+        }
+        result => handle.failed(result)?,
+    }
+    if !unwritten {
+        grow(cell, inode, end_of(sbi, lblk, taken.len));
+    }
+    handle.failed(store(&handle, sbi, inode))?;
     cell.changed_in(handle.tid(), true);
     let status = if unwritten {
         Status::Unwritten
@@ -271,12 +289,15 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
         let credits = 2 * map_change::credits_step(sbi, &cell.inode.read()) + CREDITS;
         let handle = sbi.start(credits)?;
         let inode = &mut *cell.inode.write();
-        let result = map_change::mark_written(&handle, inode, lblk, len).and_then(|progress| {
-            store(&handle, sbi, inode)?;
-            Ok(progress)
-        });
+        let progress = match map_change::mark_written(&handle, inode, lblk, len) {
+            Err(error @ Error::NoSpace { .. }) => Err(error),
+            progress => Ok(handle.failed(progress)?),
+        };
+        grow(cell, inode, end_of(sbi, part.lblk, part.len));
+        handle.failed(store(&handle, sbi, inode))?;
         cell.changed_in(handle.tid(), true);
-        match handle.failed(result)? {
+        // What was marked before there was no space is: the map is valid.
+        match progress? {
             Progress::Done => break,
             Progress::Rest {
                 lblk: from,
@@ -308,22 +329,40 @@ pub(crate) fn goal(sbi: &Sbi, cell: &Cell, lblk: Lblk) -> Result<Pblk> {
     Ok(Pblk(start.0 + spread))
 }
 
-/// Moves the size on disk to the end of what has been written, as far as the file has got.
+/// End of a range of blocks in bytes.
+fn end_of(sbi: &Sbi, lblk: Lblk, len: u32) -> u64 {
+    (u64::from(lblk.0) + u64::from(len)) << sbi.geometry().block_size.log2()
+}
+
+/// The size on disk once what ends at `end` is written, if that is more: as far as the file has got.
+fn grown(cell: &Cell, inode: &Inode, end: u64) -> Option<u64> {
+    let size = inode.size.max(cell.pending_end.load(Relaxed));
+    Some(end.min(size)).filter(|end| *end > inode.disk_size.unwrap_or(inode.size))
+}
+
+/// Moves the size on disk to the end of what has been written, in the transaction that maps it: no
+/// file has written blocks past its end, whenever the power goes. Tells whether it changed.
+fn grow(cell: &Cell, inode: &mut Inode, end: u64) -> bool {
+    let on_disk = grown(cell, inode, end);
+    if let Some(on_disk) = on_disk {
+        inode.disk_size = Some(on_disk).filter(|on_disk| *on_disk != inode.size);
+    }
+    on_disk.is_some()
+}
+
+/// The same, where nothing had to be mapped.
 fn grow_on_disk(sbi: &Sbi, cell: &Cell, end: u64) -> Result<()> {
-    let grown = |inode: &crate::inode::Inode| {
-        let size = inode.size.max(cell.pending_end.load(Relaxed));
-        let on_disk = inode.disk_size.unwrap_or(inode.size);
-        (end.min(size) > on_disk).then_some((end.min(size), size))
-    };
-    if grown(&cell.inode.read()).is_none() {
+    if grown(cell, &cell.inode.read(), end).is_none() {
         return Ok(());
     }
     let handle = sbi.start(1)?;
     let inode = &mut *cell.inode.write();
-    if let Some((on_disk, size)) = grown(inode) {
-        inode.disk_size = (on_disk < size || inode.size < on_disk).then_some(on_disk);
+    if grow(cell, inode, end) {
         handle.failed(store(&handle, sbi, inode))?;
         cell.changed_in(handle.tid(), true);
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -308,10 +308,12 @@ impl Groups {
         self.list(group, slot);
         slot.next_inode = slot.next_inode.min(index);
         slot.desc.free_inodes += 1;
-        slot.desc.used_dirs = slot.desc.used_dirs.saturating_sub(directory.into());
+        // A damaged count may say that there was none.
+        let dirs = slot.desc.used_dirs.min(directory.into());
+        slot.desc.used_dirs -= dirs;
         for tally in self.tallies(group) {
             tally.free_inodes.fetch_add(1, Relaxed);
-            tally.used_dirs.fetch_sub(directory.into(), Relaxed);
+            tally.used_dirs.fetch_sub(dirs.into(), Relaxed);
         }
         Ok(())
     }

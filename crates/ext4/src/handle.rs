@@ -5,7 +5,7 @@
 //! nothing changed, must go through [`Handle::failed`]: it ends all writing, so that the half-done
 //! transaction never becomes durable.
 
-use std::cell::OnceCell;
+use std::cell::{self, OnceCell};
 
 use uext4_buffer_cache::Buffer;
 use uext4_jbd2::Tid;
@@ -31,6 +31,7 @@ pub(crate) struct Handle<'a> {
     rw: &'a Rw,
     journal: uext4_jbd2::Handle<'a>,
     now: OnceCell<Timestamp>,
+    changed: cell::Cell<bool>,
     _held: Held,
 }
 
@@ -50,6 +51,7 @@ impl Sbi {
             rw,
             journal,
             now: OnceCell::new(),
+            changed: cell::Cell::new(false),
             _held,
         })
     }
@@ -93,6 +95,11 @@ impl<'a> Handle<'a> {
     /// Credits not used yet.
     pub(crate) fn credits(&self) -> u32 {
         self.journal.credits()
+    }
+
+    /// Whether a block was changed through this handle.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.get()
     }
 
     /// Ends all writing if `result` is an error: the transaction is half-done.
@@ -202,6 +209,7 @@ impl<'a> Handle<'a> {
 
 impl Edit for Handle<'_> {
     fn change<R>(&self, buffer: &Buffer, owner: Owner, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.changed.set(true);
         self.journal.modify(buffer, owner.tag(), owner.seal(), f)
     }
 

@@ -4,7 +4,8 @@
 //! locks. It lives as long as somebody holds it, and for a while after.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -92,6 +93,9 @@ pub(crate) struct InodeCache {
     with_pages: AtomicU64,
     /// The part of the table that reclaim visits next.
     hand: AtomicUsize,
+    /// The last transaction that changed any of those that were let go of: who reads one again must
+    /// take it for the last that changed that.
+    gone_tid: AtomicU64,
 }
 
 impl Cell {
@@ -145,7 +149,7 @@ impl Cell {
 
     /// Whether fields wait for the next commit.
     pub(crate) fn is_changed_later(&self) -> bool {
-        self.later.load(Relaxed)
+        self.later.load(Acquire)
     }
 
     /// Nothing of it is only in memory.
@@ -194,6 +198,7 @@ impl InodeCache {
             count: AtomicU64::new(0),
             with_pages: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
+            gone_tid: AtomicU64::new(0),
         }
     }
 
@@ -236,6 +241,7 @@ impl InodeCache {
             }));
         }
         let cell = Cell::new(inode);
+        cell.changed_in(self.gone_tid.load(Relaxed), true);
         cell.users.store(1, Relaxed);
         shard.insert(ino, Arc::clone(&cell));
         self.count.fetch_add(1, Relaxed);
@@ -244,9 +250,19 @@ impl InodeCache {
 
     /// Takes in an inode that was just made, for its first user.
     pub(crate) fn insert(&self, inode: Inode) -> Arc<Cell> {
+        let mut shard = self.shard(inode.ino).lock();
+        // Who guessed the number may have read it from its table while it was made.
+        if let Some(cell) = shard.get(&inode.ino)
+            && !cell.dead.load(Relaxed)
+        {
+            let cell = Arc::clone(cell);
+            cell.users.fetch_add(1, Relaxed);
+            drop(shard);
+            *cell.inode.write() = inode;
+            return cell;
+        }
         let cell = Cell::new(inode);
         cell.users.store(1, Relaxed);
-        let mut shard = self.shard(cell.ino).lock();
         if let Some(old) = shard.insert(cell.ino, Arc::clone(&cell)) {
             self.left(&old);
         }
@@ -322,6 +338,8 @@ impl InodeCache {
         shard.retain(|_, cell| {
             let goes = freed < bytes && Arc::strong_count(cell) == 1 && cell.may_go(all);
             if goes {
+                let tid = cell.sync_tid.load(Relaxed);
+                self.gone_tid.fetch_max(tid, Relaxed);
                 freed += self.left(cell);
                 gone.push(Arc::clone(cell));
             }
@@ -391,11 +409,12 @@ impl InodeCache {
         };
         for cell in later {
             let inode = cell.inode.read();
-            cell.later.store(false, Relaxed);
             if !cell.dead.load(Relaxed) {
                 store(edit, sbi, &inode)?;
                 cell.changed_in(tid, false);
             }
+            // Last: who finds it false must find the transaction.
+            cell.later.store(false, Release);
         }
         Ok(())
     }

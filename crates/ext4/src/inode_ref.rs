@@ -2,13 +2,15 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use uext4_ondisk::Ino;
+use uext4_ondisk::{Damage, Ino};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evict;
 use crate::file_pages::FilePages;
 use crate::icache::{Cell, PagesOf, WithPages};
+use crate::namei::is_hidden;
 use crate::sbi::Sbi;
 
 /// An inode of a file system mounted for writing, in use. Clones are users of their own. An inode
@@ -17,14 +19,18 @@ use crate::sbi::Sbi;
 pub(crate) struct InodeRef {
     sbi: Arc<Sbi>,
     cell: Arc<Cell>,
+    /// Errors of writing its data that this user has been told.
+    seen: AtomicU64,
 }
 
 impl InodeRef {
     /// Of a cell that has been got from the cache, with its count of users.
     pub(crate) fn new(sbi: &Arc<Sbi>, cell: Arc<Cell>) -> Self {
+        let seen = cell.pages_if_any().map_or(0, PagesOf::error_token);
         Self {
             sbi: Arc::clone(sbi),
             cell,
+            seen: AtomicU64::new(seen),
         }
     }
 
@@ -34,6 +40,14 @@ impl InodeRef {
     /// `Error::NotFound` if it is being deleted, `Error::ReadOnly`, damage, device
     /// errors.
     pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
+        // Whoever could change the journal's file, for one, would write over its blocks.
+        if is_hidden(sbi, ino) {
+            return Err(Error::Corrupt(Damage::InodeNumber {
+                what: "name or orphan",
+                ino,
+                inodes_count: sbi.geometry().inodes_count,
+            }));
+        }
         let (cell, is_new) = sbi.writable()?.inodes.get(sbi, ino)?;
         let inode = Self::new(sbi, cell);
         if is_new {
@@ -65,6 +79,20 @@ impl InodeRef {
         }))
     }
 
+    /// Writes all its dirty pages.
+    ///
+    /// # Errors
+    /// What that says; else what writing them said, whoever did it, since this user was told last.
+    pub(crate) fn write_pages(&self) -> Result<()> {
+        let Some(pages) = self.cell.pages_if_any() else {
+            return Ok(());
+        };
+        let mut seen = self.seen.load(Relaxed);
+        let written = pages.sync(0..uext4_writeback::OFFSET_MAX, &mut seen);
+        self.seen.store(seen, Relaxed);
+        Ok(written?)
+    }
+
     /// The file system.
     pub(crate) fn sbi(&self) -> &Arc<Sbi> {
         &self.sbi
@@ -77,6 +105,7 @@ impl Clone for InodeRef {
         Self {
             sbi: Arc::clone(&self.sbi),
             cell: Arc::clone(&self.cell),
+            seen: AtomicU64::new(self.seen.load(Relaxed)),
         }
     }
 }

@@ -212,12 +212,19 @@ fn check_kinds(
     mode: RenameMode,
 ) -> Result<()> {
     check_deletable(&dirs.from.inode.read(), &source.inode.read())?;
+    let across = dirs.from.ino() != dirs.to.ino();
+    if across && !attr::takes_in(&dirs.to.inode.read(), &source.inode.read()) {
+        return Err(Error::OtherProject);
+    }
     let Some(target) = target else {
         return Ok(());
     };
     check_deletable(&dirs.to.inode.read(), &target.inode.read())?;
     if mode == RenameMode::Exchange {
-        return Ok(());
+        return match across && !attr::takes_in(&dirs.from.inode.read(), &target.inode.read()) {
+            true => Err(Error::OtherProject),
+            false => Ok(()),
+        };
     }
     let old = source.inode.read().file_type == FileType::Directory;
     let new = target.inode.read().clone();
@@ -258,9 +265,6 @@ fn move_name(
         (inode.ino, inode.file_type)
     };
     let is_dir = file_type == FileType::Directory;
-    if across && !attr::takes_in(&dirs.to.inode.read(), &source.inode.read()) {
-        return Err(Error::OtherProject);
-    }
     {
         let to = &mut *dirs.to.inode.write();
         if to.links == 0 {

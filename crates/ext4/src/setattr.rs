@@ -3,8 +3,9 @@
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::attr;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_change::truncate_locked;
+use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::space::ensure_blocks;
@@ -65,7 +66,11 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     if let Some(size) = attributes.size {
         truncate_locked(file, size)?;
     }
-    let _blocks = ensure_blocks(sbi, XATTR_BLOCKS_MAX)?;
+    // Only an ACL takes blocks, where there is one that follows the mode.
+    let may_take = attributes.mode.is_some() && has_attributes(&file.inode.read());
+    let _blocks = may_take
+        .then(|| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
+        .transpose()?;
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
     let now = handle.now();
     let inode = &mut *file.inode.write();
@@ -100,6 +105,10 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
 }
 
+fn has_attributes(inode: &Inode) -> bool {
+    inode.xattr_block.is_some() || inode.xattr_offset.is_some()
+}
+
 /// Sets or removes an extended attribute.
 ///
 /// # Errors
@@ -115,10 +124,17 @@ pub(crate) fn set_xattr(
     if file.inode.read().flags.intersects(attr::IMMUTABILITY) {
         return Err(attr::fixed());
     }
-    let _blocks = ensure_blocks(sbi, XATTR_BLOCKS_MAX)?;
+    let _blocks = value
+        .map(|_| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
+        .transpose()?;
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
     let inode = &mut *file.inode.write();
-    xattr_change::set(&handle, inode, name, value, mode)?;
+    match xattr_change::set(&handle, inode, name, value, mode) {
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) if handle.has_changed() => {
+            return handle.failed(Err(error));
+        }
+        result => result?,
+    }
     inode.ctime = handle.now();
     file.changed_in(handle.tid(), false);
     handle.failed(store(&handle, sbi, inode))

@@ -165,7 +165,7 @@ fn what_is_aborted_while_a_commit_waits_for_it_is_not_committed() {
         let committed = commit.join().unwrap();
         assert!(matches!(committed, Err(Error::Aborted { .. })));
     });
-    assert_eq!(toy.model.lock().unwrap().durable, 0);
+    assert_eq!(toy.model.lock().durable, 0);
     let found = place.read(&recovered(&place, &device), place.homes[3]);
     assert_eq!(found, place.read(&*place.device, place.homes[3]));
 }

@@ -2,6 +2,7 @@
 
 mod basic;
 pub mod device;
+mod durable;
 mod extents;
 mod faults;
 mod fsx;
