@@ -271,7 +271,9 @@ mod tests {
         let freed = names.scan(all / 2);
         assert_eq!(Shrinker::memory(&names), all - freed);
         assert!((all / 2..all / 4 * 3).contains(&freed), "{freed} of {all}");
-        assert!((99_000..100_000).all(|i| names.get(DIR, &name(i)).is_some()));
+        // Some part's young ones may just have become old.
+        let known = |i: &u32| names.get(DIR, &name(*i)).is_some();
+        assert!((99_900..100_000).filter(known).count() > 80);
         names.scan(u64::MAX);
         assert_eq!(Shrinker::memory(&names), 0);
         names.put(DIR, b"a", Ino(20));
