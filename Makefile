@@ -32,7 +32,8 @@ test-long:
 
 # Threads in many orders, as a model checker chooses them.
 interleavings:
-	$(CARGO) test --locked --package uext4-jbd2 --features shuttle --test interleavings
+	$(CARGO) test --locked --package uext4-jbd2 --package uext4-extent-status \
+		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle --test interleavings
 
 bench:
 	$(CARGO) bench --locked --workspace
