@@ -119,13 +119,36 @@ impl Journal {
     /// Opens the log on `runs` for writing and replays it: afterwards nothing is left to replay, and
     /// the device is flushed. `cache` must not hold blocks of before the replay.
     ///
-    /// The second result is what was found, its [`Recovery::fast_commit`] included: who has any to
-    /// apply must do so, and until then must not have called this ([`recover`] tells beforehand).
+    /// Whatever waits in the fast-commit area is lost by that: [`recover`] tells beforehand whether
+    /// anything does, and [`Journal::open_behind`] keeps it. The second result is what was found.
     ///
     /// # Errors
     /// Those of [`recover`]; [`Error::FailedCommit`] for a log that ends in a transaction whose
     /// commit block is damaged; device errors.
     pub fn open(
+        cache: Arc<BufferCache>,
+        clock: Arc<dyn Clock>,
+        blocks_count: u64,
+        runs: &[LogRun],
+    ) -> Result<(Self, Recovery), Error> {
+        let (journal, recovery) = Self::open_behind(cache, clock, blocks_count, runs)?;
+        if let Some(ring) = journal.log.lock().as_mut()
+            && !ring.is_idle()
+        {
+            ring.restart(&*journal.device)?;
+            journal.barrier.flush()?;
+        }
+        Ok((journal, recovery))
+    }
+
+    /// The same, but what the log holds stays there, home though it is, until the first commit's
+    /// blocks go home or need the room. So fast commits that wait stay valid up to that commit, and
+    /// are no longer with it: they carry the sequence that it takes. Who puts all that they say into
+    /// one transaction and commits it replays them, and may be cut short at any time.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_behind(
         cache: Arc<BufferCache>,
         clock: Arc<dyn Clock>,
         blocks_count: u64,
@@ -141,11 +164,7 @@ impl Journal {
         recovery.replay.write_home(&*device, block_size)?;
         barrier.flush()?;
         let log = Log::open(&*device, block_size, blocks_count, runs)?;
-        let mut ring = Ring::new(&log, recovery.next_sequence);
-        if log.sb.s_start.get() != 0 {
-            ring.write_superblock(&*device, 0, recovery.next_sequence)?;
-            barrier.flush()?;
-        }
+        let ring = Ring::behind(&log, &recovery);
         let credits_max = (ring.len() / 4).clamp(1, BUFFERS_MAX);
         let journal = Self::new(cache, clock, barrier, credits_max, Some(ring));
         Ok((journal, recovery))

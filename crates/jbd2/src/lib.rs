@@ -32,6 +32,8 @@
 //! [`Sealer`] is called under log and gate. Cost of a handle: two atomic additions each for start and
 //! end, one lock of the transaction's list at the end; of a change: the buffer's lock.
 //!
+//! Behind a log that was left with fast commits waiting, see [`Journal::open_behind`].
+//!
 //! # Reading
 //!
 //! An image taken from a running or crashed system has its newest metadata only in the journal.

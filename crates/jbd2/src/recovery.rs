@@ -24,6 +24,8 @@ pub struct Recovery {
     /// The sequence behind the last committed transaction. Fast commits count only if they carry
     /// it.
     pub next_sequence: u32,
+    /// Blocks of the log that they take, from its start on.
+    pub log_blocks: u32,
     /// Blocks of the fast-commit area in order; none without the feature, and none if the log is
     /// empty or ended at a failed commit.
     pub fast_commit: Vec<Pblk>,
@@ -59,6 +61,7 @@ pub fn recover(
         replay: Replay::default(),
         transactions: 0,
         next_sequence: log.sb.s_sequence.get(),
+        log_blocks: 0,
         fast_commit: Vec::new(),
         failed_commit: None,
     };
@@ -85,6 +88,9 @@ pub fn recover(
     recovery.replay = replay(&log, &live)?;
     recovery.transactions = found.transactions;
     recovery.next_sequence = recovery.next_sequence.wrapping_add(found.transactions);
+    let last = found.transactions.checked_sub(1);
+    let end = last.and_then(|last| found.ends.get(last as usize));
+    recovery.log_blocks = end.copied().unwrap_or(0);
     recovery.failed_commit = found.failed_commit;
     if found.failed_commit.is_none() {
         recovery.fast_commit = log.fast_commit_area()?;

@@ -9,7 +9,7 @@ use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::log::{Log, block_of};
-use crate::{Error, LogRun, Tid};
+use crate::{Error, LogRun, Recovery, Tid};
 
 /// A transaction that may have to be replayed.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +118,27 @@ impl Ring {
         }
     }
 
+    /// The write side of a log that is left as it is, to be gone on with behind what it holds. The
+    /// transactions in it count as one with number 0, which is home already.
+    pub(crate) fn behind(log: &Log<'_>, recovery: &Recovery) -> Self {
+        let start = log.sb.s_start.get();
+        let mut ring = Self::new(log, recovery.next_sequence);
+        if start == 0 {
+            return ring;
+        }
+        ring.tail = start;
+        ring.head = log.at(recovery.log_blocks);
+        ring.used = recovery.log_blocks;
+        if recovery.transactions > 0 {
+            ring.live.push_back(Live {
+                tid: 0,
+                start,
+                sequence: log.sb.s_sequence.get(),
+            });
+        }
+        ring
+    }
+
     /// Blocks of the ring.
     pub(crate) fn len(&self) -> u32 {
         self.end - self.first
@@ -126,7 +147,7 @@ impl Ring {
     /// Blocks that may be written before anything is checkpointed.
     pub(crate) fn free(&self) -> u32 {
         // One stays free, so that a full ring is not taken for an empty one.
-        self.len() - 1 - self.used
+        (self.len() - 1).saturating_sub(self.used)
     }
 
     /// Sequence of the next transaction.
@@ -212,6 +233,14 @@ impl Ring {
         let block = block_of(&self.runs, 0)?;
         device.write_at(block.0 << self.block_size.log2(), self.sb.as_bytes())?;
         self.tail = start;
+        Ok(())
+    }
+
+    /// Leaves a log that says there is nothing to replay, and begins it anew.
+    pub(crate) fn restart(&mut self, device: &dyn BlockDevice) -> Result<(), Error> {
+        self.write_superblock(device, 0, self.sequence)?;
+        self.live.clear();
+        (self.head, self.used) = (self.first, 0);
         Ok(())
     }
 

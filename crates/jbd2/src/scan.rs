@@ -34,6 +34,8 @@ pub(crate) struct Scan {
     pub(crate) revokes: Vec<(u32, u32)>,
     /// Whole transactions.
     pub(crate) transactions: u32,
+    /// Distance of the block behind each of them.
+    pub(crate) ends: Vec<u32>,
     /// The sequence of a transaction whose commit block does not match.
     pub(crate) failed_commit: Option<u32>,
 }
@@ -190,6 +192,7 @@ impl Scanner<'_> {
         self.crc = !0;
         self.found.transactions += 1;
         self.distance += 1;
+        self.found.ends.push(self.distance);
         Ok(true)
     }
 

@@ -1,6 +1,7 @@
 //! Recovery: hand-made logs of every kind, and journals that the kernel left behind; both judged
 //! by the kernel too where this may mount.
 
+mod behind;
 mod cases;
 mod damaged;
 mod hostile;

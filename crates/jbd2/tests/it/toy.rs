@@ -29,7 +29,7 @@ pub enum Cell {
 }
 
 /// The state of all blocks after each transaction that was closed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     pub now: Vec<Cell>,
     pub closed: Vec<Vec<Cell>>,
@@ -85,6 +85,24 @@ impl Toy {
             now,
             ..Model::default()
         };
+        Ok(Self {
+            journal,
+            model: Mutex::new(model),
+            cache,
+            place: place.clone(),
+        })
+    }
+
+    /// With what the log holds left there; `model` says what that is.
+    pub fn open_behind(
+        place: &Place,
+        device: Arc<dyn BlockDevice>,
+        model: Model,
+    ) -> Result<Self, Error> {
+        let cache = Arc::new(BufferCache::new(device, place.size, Options::default()));
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let (blocks, runs) = (place.blocks_count, &place.runs);
+        let (journal, _) = Journal::open_behind(Arc::clone(&cache), clock, blocks, runs)?;
         Ok(Self {
             journal,
             model: Mutex::new(model),
