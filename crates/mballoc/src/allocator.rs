@@ -179,6 +179,38 @@ impl Allocator {
         marked.map_err(Error::Bitmaps)
     }
 
+    /// Takes exactly this run, which must be in one group, and marks it used; false if any of it is in
+    /// use, and nothing was changed.
+    ///
+    /// # Errors
+    /// As [`Allocator::clear`]; nothing is taken then.
+    pub fn take_at<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<bool, B> {
+        let (group, offset) = self.locate_run(run)?;
+        let taken = self.with_group(bitmaps, group, |buddy| {
+            (buddy.run_at(offset, run.len) == run.len).then(|| buddy.take(offset, run.len))
+        })?;
+        if taken.is_some() {
+            self.free.fetch_sub(run.len.into(), Relaxed);
+            add(&self.counters.allocated, run.len.into());
+            self.mark(bitmaps, run)?;
+        }
+        Ok(taken.is_some())
+    }
+
+    /// Whether all of a run, which must be in one group, is in use.
+    ///
+    /// # Errors
+    /// As [`Allocator::clear`].
+    pub fn is_used<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<bool, B> {
+        let (group, offset) = self.locate_run(run)?;
+        let mut used = false;
+        self.with_group(bitmaps, group, |buddy| {
+            used = buddy.all_used(offset, run.len);
+            None::<()>
+        })?;
+        Ok(used)
+    }
+
     /// Gives a run back that was taken and not marked, as a whole.
     pub fn untake(&self, run: Run) {
         self.give(run);
@@ -201,21 +233,15 @@ impl Allocator {
     /// [`Error::NotUsed`] for a run that is not, or is past the end; and as for
     /// [`Allocator::take`]. Nothing is freed then.
     pub fn clear<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
-        let refuse = |why| Error::NotUsed {
-            start: run.start,
-            len: run.len,
-            why,
-        };
-        let (group, offset) = self
-            .locate(run.start)
-            .ok_or_else(|| refuse("outside the file system"))?;
-        if run.len == 0 || run.len > self.blocks_in_group(group).saturating_sub(offset) {
-            return Err(refuse("not within one group"));
-        }
+        let (group, offset) = self.locate_run(run)?;
         self.with_group(bitmaps, group, |buddy| {
             buddy.all_used(offset, run.len).then_some(())
         })?
-        .ok_or_else(|| refuse("already free"))?;
+        .ok_or(Error::NotUsed {
+            start: run.start,
+            len: run.len,
+            why: "already free",
+        })?;
         let marked = bitmaps.mark_free(GroupNr(group), offset, run.len);
         if marked.is_err() {
             self.marked(group, |_| ());
@@ -253,6 +279,22 @@ impl Allocator {
             (from_first / per_group) as u32,
             (from_first % per_group) as u32,
         ))
+    }
+
+    /// Group of a run and its offset there.
+    fn locate_run<E: std::error::Error>(&self, run: Run) -> Result<(u32, u32), Error<E>> {
+        let refuse = |why| Error::NotUsed {
+            start: run.start,
+            len: run.len,
+            why,
+        };
+        let (group, offset) = self
+            .locate(run.start)
+            .ok_or_else(|| refuse("outside the file system"))?;
+        if run.len == 0 || run.len > self.blocks_in_group(group).saturating_sub(offset) {
+            return Err(refuse("not within one group"));
+        }
+        Ok((group, offset))
     }
 
     /// True if something is free in the group, as far as is known.

@@ -229,3 +229,27 @@ fn descriptor_that_lies_is_named() {
         })
     ));
 }
+
+#[test]
+fn a_run_is_taken_where_it_is_wanted_or_not_at_all() {
+    let bitmaps = Bitmaps::new(1 + 8192 * 2, 8192);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    let run = |start, len| Run {
+        start: Pblk(start),
+        len,
+    };
+    let free = allocator.free_blocks();
+    assert!(allocator.take_at(&bitmaps, run(100, 50)).unwrap());
+    assert!(!allocator.take_at(&bitmaps, run(149, 2)).unwrap());
+    assert!(!allocator.take_at(&bitmaps, run(60, 41)).unwrap());
+    assert!(allocator.take_at(&bitmaps, run(150, 1)).unwrap());
+    assert_eq!(allocator.free_blocks(), free - 51);
+    assert!(allocator.is_used(&bitmaps, run(100, 51)).unwrap());
+    assert!(!allocator.is_used(&bitmaps, run(150, 2)).unwrap());
+    for wrong in [run(8190, 10), run(0, 1), run(16_384, 2), run(1, 0)] {
+        let refused = allocator.take_at(&bitmaps, wrong);
+        assert!(matches!(refused, Err(Error::NotUsed { .. })), "{wrong:?}");
+    }
+    allocator.free(&bitmaps, run(100, 51)).unwrap();
+    assert_eq!(allocator.free_blocks(), free);
+}
