@@ -101,6 +101,18 @@ impl FastCommit {
         self.names.get(&dir)
     }
 
+    /// All inodes that something became of, in the order of their numbers.
+    pub(crate) fn all_inodes(&self) -> BTreeMap<Ino, &ChangedInode> {
+        let inodes = self.inodes.iter();
+        inodes.map(|(ino, changed)| (*ino, changed)).collect()
+    }
+
+    /// All directories whose names changed, in the order of their numbers.
+    pub(crate) fn all_names(&self) -> BTreeMap<Ino, &ChangedNames> {
+        let dirs = self.names.iter();
+        dirs.map(|(dir, names)| (*dir, names)).collect()
+    }
+
     fn inode(&mut self, ino: Ino) -> &mut ChangedInode {
         self.inodes.entry(ino).or_default()
     }
@@ -131,6 +143,11 @@ fn births(records: &[Record<'_>]) -> HashSet<usize> {
 }
 
 impl ChangedInode {
+    /// What is mapped now, and where a hole is now: none overlap, ascending.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Mapping> {
+        self.ranges.values().copied()
+    }
+
     /// Puts a mapping over what was told before.
     fn set_range(&mut self, new: Mapping) {
         let (from, to) = (new.lblk.0, new.end());

@@ -45,14 +45,16 @@ impl Filesystem {
         Ok(Self { sbi })
     }
 
-    /// Opens a file system for reading and writing. Its journal is replayed on the device, what was
-    /// left half-deleted is deleted, and the file system is marked as in use until
+    /// Opens a file system for reading and writing. Its journal is replayed on the device, fast commits
+    /// included, what was left half-deleted is deleted, and the file system is marked as in use until
     /// [`Filesystem::close`]. Nobody else may use the device meanwhile.
     ///
     /// # Errors
     /// As [`Filesystem::open`]; [`crate::Error::Unsupported`] naming the features that cannot be
-    /// written, [`crate::Error::ReadOnly`] for a device that takes no writes,
-    /// [`crate::Error::Invalid`] for a file system that has errors recorded.
+    /// written, or for fast commits that take more than one transaction; [`crate::Error::NoSpace`] if
+    /// there is none for the maps and directories that these need; [`crate::Error::ReadOnly`] for a
+    /// device that takes no writes, [`crate::Error::Invalid`] for a file system that has errors
+    /// recorded.
     pub fn open_rw(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,

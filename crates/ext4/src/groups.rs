@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use uext4_buffer_cache::Buffer;
 use uext4_mballoc::GroupBitmaps;
-use uext4_ondisk::group_desc::{
-    BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
-};
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum};
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
@@ -25,6 +23,11 @@ use crate::ialloc::{Counts, FlexStats, GroupCounts, Parent};
 use crate::owner::Kind;
 use crate::owner::Owner;
 use crate::sbi::Sbi;
+
+mod numbered;
+
+use numbered::block_mates;
+pub(crate) use numbered::is_inode_used;
 
 /// An inode just taken.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +220,6 @@ impl Groups {
     ) -> Result<Option<NewIno>> {
         let geometry = sbi.geometry();
         let per_group = geometry.inodes_per_group.get();
-        let per_block = (geometry.block_size.bytes() / u32::from(geometry.inode_size)).max(1);
         let slot = &mut *self.slots[group.0 as usize].lock();
         if slot.desc.free_inodes == 0 {
             return Ok(None);
@@ -231,43 +233,26 @@ impl Groups {
         let from = slot.next_inode.max(reserved);
         let taken = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
             let index = next_zero(bytes, from, per_group)?;
-            let first = index - index % per_block;
-            let fresh = (first..(first + per_block).min(per_group)).all(|i| !get(bytes, i));
+            let (first, count) = block_mates(sbi, index);
+            let fresh = all_are(bytes, first, count.min(per_group - first), false);
             set_range(bytes, index, 1, true);
             Some((index, fresh))
         });
         slot.inodes_changed = true;
         self.list(group, slot);
-        let desc = &mut slot.desc;
-        let Some((index, fresh_block)) = taken else {
+        let Some(taken) = taken else {
             return Err(Error::Corrupt(Damage::BitmapCount {
                 group,
                 what: "inode bitmap",
                 bitmap: 0,
-                descriptor: desc.free_inodes,
+                descriptor: slot.desc.free_inodes,
             }));
         };
-        slot.next_inode = index + 1;
-        desc.free_inodes -= 1;
-        desc.used_dirs += u32::from(directory);
-        for tally in self.tallies(group) {
-            tally.free_inodes.fetch_sub(1, Relaxed);
-            tally.used_dirs.fetch_add(directory.into(), Relaxed);
-        }
-        if geometry.desc_checksum != DescChecksum::None {
-            desc.itable_unused = desc.itable_unused.min(per_group - (index + 1));
-        }
-        let offset = u64::from(index) * u64::from(geometry.inode_size);
-        let block = Pblk(desc.inode_table.0 + (offset >> geometry.block_size.log2()));
-        if fresh_block {
-            // Under the lock: the next inode of this block may be taken, and written, at once.
-            let buffer = edit.fresh(block);
-            edit.change(&buffer, Owner::of(Kind::InodeTable), |_| ());
-        }
+        slot.next_inode = taken.0 + 1;
         Ok(Some(NewIno {
-            ino: Ino(group.0 * per_group + index + 1),
+            ino: Ino(group.0 * per_group + taken.0 + 1),
             group,
-            block,
+            block: self.inode_taken(sbi, edit, (group, slot), taken, directory),
         }))
     }
 

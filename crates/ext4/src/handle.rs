@@ -11,7 +11,7 @@ use uext4_buffer_cache::Buffer;
 use uext4_jbd2::Tid;
 use uext4_mballoc::{Request, Run};
 use uext4_ondisk::inode::Timestamp;
-use uext4_ondisk::{Ino, Pblk};
+use uext4_ondisk::{Geometry, Ino, Pblk};
 
 use crate::edit::Edit;
 use crate::error::Result;
@@ -139,29 +139,44 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// Damage if they are not in use, device errors.
     pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
-        let geometry = self.sbi.geometry();
         self.sbi.check_range("blocks to be freed", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
-        let (mut at, end) = (start.0, start.0 + len);
-        while at < end {
-            let Some((group, offset)) = geometry.group_of(Pblk(at)) else {
-                // Before the first group: `check_range` has refused that.
-                break;
-            };
-            let room = geometry
-                .blocks_in_group(group)
-                .saturating_sub(offset)
-                .max(1);
-            let run = Run {
-                start: Pblk(at),
-                // OK to truncate: at most `room`.
-                len: (end - at).min(room.into()) as u32,
-            };
+        for run in runs(self.sbi.geometry(), start, len) {
             self.rw.allocator.clear(&bitmaps, run)?;
             self.rw.hold_freed(self.tid(), run);
-            at += u64::from(run.len);
         }
         Ok(())
+    }
+
+    /// Takes just these blocks and marks them used; false, with any part of them taken, if one is in
+    /// use.
+    ///
+    /// # Errors
+    /// Damage if they do not exist or a bitmap is damaged, device errors.
+    pub(crate) fn take_blocks_at(&self, start: Pblk, len: u64) -> Result<bool> {
+        self.sbi.check_range("blocks to be taken", start, len)?;
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        for run in runs(self.sbi.geometry(), start, len) {
+            if !self.rw.allocator.take_at(&bitmaps, run)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all these blocks are in use.
+    ///
+    /// # Errors
+    /// As [`Handle::take_blocks_at`].
+    pub(crate) fn are_used(&self, start: Pblk, len: u64) -> Result<bool> {
+        self.sbi.check_range("blocks of a file", start, len)?;
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        for run in runs(self.sbi.geometry(), start, len) {
+            if !self.rw.allocator.is_used(&bitmaps, run)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Frees a block of metadata: what the journal knows of it is revoked.
@@ -180,6 +195,15 @@ impl<'a> Handle<'a> {
     /// [`Error::NoInodes`], damage of a bitmap, device errors.
     pub(crate) fn take_inode(&self, parent: Parent, directory: Option<u32>) -> Result<NewIno> {
         self.rw.groups.take_inode(self.sbi, self, parent, directory)
+    }
+
+    /// Takes the inode of this number, which must be free.
+    ///
+    /// # Errors
+    /// As [`crate::groups::Groups::take_inode_at`].
+    pub(crate) fn take_inode_at(&self, ino: Ino, directory: bool) -> Result<()> {
+        let groups = &self.rw.groups;
+        groups.take_inode_at(self.sbi, self, ino, directory)
     }
 
     /// Makes an inode an orphan, unless it is one.
@@ -205,6 +229,26 @@ impl<'a> Handle<'a> {
     pub(crate) fn free_inode(&self, ino: Ino, directory: bool) -> Result<()> {
         self.rw.groups.free_inode(self.sbi, self, ino, directory)
     }
+}
+
+/// Blocks that lie in the file system, cut at the borders of groups.
+fn runs(geometry: &Geometry, start: Pblk, len: u64) -> impl Iterator<Item = Run> {
+    let (mut at, end) = (start.0, start.0.saturating_add(len));
+    std::iter::from_fn(move || {
+        // There is none for what lies before the first group: that is in use by the boot sector.
+        let (group, offset) = geometry.group_of(Pblk(at)).filter(|_| at < end)?;
+        let room = geometry
+            .blocks_in_group(group)
+            .saturating_sub(offset)
+            .max(1);
+        let run = Run {
+            start: Pblk(at),
+            // OK to truncate: at most `room`.
+            len: (end - at).min(room.into()) as u32,
+        };
+        at += u64::from(run.len);
+        Some(run)
+    })
 }
 
 impl Edit for Handle<'_> {

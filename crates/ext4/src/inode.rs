@@ -172,7 +172,7 @@ pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
 
 /// The bytes of an inode after a fast commit that recorded its first bytes as `raw`.
 ///
-/// `i_block` stays as it was for extent trees, of which the commit tells the changes one by one; a
+/// `i_block` stays as it was where it is a map, of which the commit tells the changes one by one; a
 /// new inode starts with an empty one.
 fn fast_committed(sbi: &Sbi, ino: Ino, before: &[u8], raw: &[u8], is_new: bool) -> Result<Vec<u8>> {
     let head = RawInode::parse(raw.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
@@ -181,13 +181,23 @@ fn fast_committed(sbi: &Sbi, ino: Ino, before: &[u8], raw: &[u8], is_new: bool) 
     } else {
         before.to_vec()
     };
+    let flags = InodeFlags::from_bits_retain(head.i_flags.get());
+    let is_file = FileType::from_mode(head.i_mode.get()) == Some(FileType::Regular);
     let mut i_block = head.i_block;
-    if head.i_flags.get() & InodeFlags::EXTENTS.bits() != 0 {
+    if flags.contains(InodeFlags::EXTENTS) {
         let old = RawInode::parse(before.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
         i_block = old.i_block;
         if is_new || ExtentNode::parse(&i_block, None, None).is_err() {
             i_block = empty_extent_root();
         }
+    } else if is_file && !flags.contains(InodeFlags::INLINE_DATA) {
+        let old = RawInode::parse(before.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
+        // The blocks of block numbers that were recorded are not told of, and may not be there.
+        i_block = if is_new {
+            [0; I_BLOCK_LEN]
+        } else {
+            old.i_block
+        };
     }
     let len = raw.len().min(bytes.len());
     bytes[..len].copy_from_slice(&raw[..len]);

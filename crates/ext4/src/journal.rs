@@ -1,8 +1,8 @@
 //! The journal of a file system that was not unmounted: where it lies, and what it changes.
 //!
-//! The log itself is read by `uext4_jbd2`, which knows no inodes. Nothing is written: whole
-//! transactions become a device that reads as if they had been replayed, fast commits become an
-//! overlay in [`Sbi`].
+//! The log itself is read by `uext4_jbd2`, which knows no inodes. Nothing is written: for a reader
+//! whole transactions become a device that reads as if they had been replayed, and fast commits an
+//! overlay in [`Sbi`]. A writer's journal replays the log on the device, and `redo` the fast commits.
 
 use std::sync::Arc;
 
@@ -73,24 +73,21 @@ pub(crate) fn runs(sbi: &Sbi) -> Result<Vec<LogRun>> {
     }
 }
 
-/// Fast commits are applied in memory only; a file system that has some waiting is not written.
+/// The outcome of the fast commits that wait in the journal of a file system mounted without it, if
+/// any do: they must be redone before the log is begun anew.
 ///
 /// # Errors
-/// [`Error::Unsupported`], damage of the journal, device errors.
-pub(crate) fn refuse_fast_commits(sbi: &Sbi) -> Result<()> {
+/// [`Error::Unsupported`] if there are more than anybody writes, damage of the journal, device errors.
+pub(crate) fn waiting_fast_commits(sbi: &Sbi) -> Result<Option<FastCommit>> {
     if !needs_recovery(sbi, false) {
-        return Ok(());
+        return Ok(None);
     }
     let Some(recovery) = recover(sbi)? else {
-        return Ok(());
+        return Ok(None);
     };
     let area = fast_commit_area(sbi, &recovery)?;
-    if records_in(sbi, &recovery, &area)?.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Unsupported {
-        what: "writing while fast commits wait in the journal: run e2fsck first".to_owned(),
-    })
+    let records = records_in(sbi, &recovery, &area)?;
+    Ok((!records.is_empty()).then(|| FastCommit::new(&records)))
 }
 
 /// Where the blocks of the journal file lie, in order.

@@ -60,6 +60,7 @@
 //! paths  filesystem  open_inode                 the two layers of the API
 //! super  rename  setattr  fallocate             opening and closing; operations ...
 //! create  unlink  file_change  readdir          ... on names, contents and attributes
+//! redo                                          fast commits that wait, when it is opened for writing
 //! inode_ref  evict                              inodes in use, and their end
 //! dir_change  htree_change  inline_dir          names of a directory
 //! xattr_change  acl  ea_inode                   attributes
@@ -136,6 +137,7 @@ mod paths;
 mod readdir;
 mod readpage;
 mod reclaim;
+mod redo;
 mod rename;
 mod rw;
 mod sbi;

@@ -13,11 +13,13 @@ use zerocopy::IntoBytes;
 
 use crate::background::Background;
 use crate::error::{Error, Result};
+use crate::fast_commit::FastCommit;
 use crate::file_change;
 use crate::inode_ref::InodeRef;
 use crate::journal;
 use crate::memory::default_budget;
 use crate::mmp::Mmp;
+use crate::redo::redo;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 
@@ -140,12 +142,17 @@ pub(crate) fn open_rw(
     let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     let mmp = Mmp::claim(&first, &*clock)?;
-    let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi)| {
+    let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi, waiting)| {
         let names_max = options.memory_max / NAMES_SHARE;
         let clock = Arc::clone(&clock);
         let memory = (*memory, options.pages_max, names_max);
         let rw = Rw::new(&sbi, journal, clock, memory)?;
         sbi.set_writing(rw);
+        if let Some(fast_commits) = waiting {
+            redo(&sbi, &fast_commits)?;
+            sbi.writable()?.journal.flush(&sbi)?;
+        }
+        set_log_features(&sbi)?;
         set_in_use(&sbi, true)?;
         Ok(sbi)
     });
@@ -163,27 +170,42 @@ pub(crate) fn open_rw(
     }
 }
 
-/// Replays the journal, if there is one, and mounts what that leaves.
-fn open_journal(sbi: Sbi, clock: &Arc<dyn Clock>, options: &OpenOptions) -> Result<(Journal, Sbi)> {
+/// Replays the log, if there is one, and mounts what that leaves. With fast commits that wait, which
+/// it answers, the log stays as it was until they are redone.
+fn open_journal(
+    sbi: Sbi,
+    clock: &Arc<dyn Clock>,
+    options: &OpenOptions,
+) -> Result<(Journal, Sbi, Option<FastCommit>)> {
     let device = Arc::clone(sbi.device());
     if !sbi.geometry().features.compat.contains(Compat::HAS_JOURNAL) {
         let journal = Journal::without_log(Arc::clone(sbi.cache()), Arc::clone(clock));
-        return Ok((journal, sbi));
+        return Ok((journal, sbi, None));
     }
     let runs = journal::runs(&sbi)?;
-    journal::refuse_fast_commits(&sbi)?;
+    let waiting = journal::waiting_fast_commits(&sbi)?;
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);
-    let features = sbi.geometry().features;
     // What was read to find the journal may be older than what the replay wrote.
     drop(sbi);
     let cache = new_cache(&device, block_size, options);
     let cache = Arc::new(cache);
-    let (journal, _) = Journal::open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
-    let wide = features.incompat.contains(Incompat::BIT64);
-    journal.set_features(wide, features.ro_compat.contains(RoCompat::METADATA_CSUM))?;
+    let open = match waiting {
+        Some(_) => Journal::open_behind,
+        None => Journal::open,
+    };
+    let (journal, _) = open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
     let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
     let geometry = Geometry::new(&superblock)?;
-    Ok((journal, Sbi::new(device, cache, superblock, geometry, at)))
+    let sbi = Sbi::new(device, cache, superblock, geometry, at);
+    Ok((journal, sbi, waiting))
+}
+
+/// Lets the log, which is empty, have block numbers and checksums like the rest.
+fn set_log_features(sbi: &Sbi) -> Result<()> {
+    let features = sbi.geometry().features;
+    let wide = features.incompat.contains(Incompat::BIT64);
+    let checksums = features.ro_compat.contains(RoCompat::METADATA_CSUM);
+    Ok(sbi.writable()?.journal.set_features(wide, checksums)?)
 }
 
 /// Writes the superblock in place: while in use it is neither valid nor without need of recovery.

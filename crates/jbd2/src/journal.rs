@@ -203,7 +203,8 @@ impl Journal {
     }
 
     /// Lets the log use what the file system needs or what makes it safer: 64-bit block numbers, and
-    /// checksums (CRC-32C, of every block by itself). To be called before the first handle is started.
+    /// checksums (CRC-32C, of every block by itself). To be called while the log is empty, and before a
+    /// handle is started.
     ///
     /// # Errors
     /// [`Error::Version`] for a journal too old to say so, of a file system that needs it; device

@@ -195,7 +195,7 @@ pub static FEATURES: &[Feature] = features! {
     Compat EXCLUDE_INODE     "exclude_inode"     Y N N "snapshots were never merged";
     Compat EXCLUDE_BITMAP    "snapshot_bitmap"   Y N N "snapshots were never merged";
     Compat SPARSE_SUPER2     "sparse_super2"     Y Y Y "";
-    Compat FAST_COMMIT       "fast_commit"       Y Y Y "the fast-commit area is replayed in memory; none is written";
+    Compat FAST_COMMIT       "fast_commit"       Y Y Y "waiting ones are laid over for reading, redone for writing; none is written";
     Compat STABLE_INODES     "stable_inodes"     Y N Y "";
     Compat ORPHAN_FILE       "orphan_file"       Y Y Y "";
     Incompat COMPRESSION     "compression"       N N N "never in mainline";

@@ -26,7 +26,7 @@ const LEVELS: &[&[&str]] = &[
         "fallocate",
         "fiemap",
     ],
-    &["create", "unlink", "file_change", "readdir"],
+    &["create", "unlink", "file_change", "readdir", "redo"],
     &["dir_change", "inode_ref", "inline_file"],
     &["evict", "htree_change", "inline_dir"],
     &["bulk", "dir_grow", "file_pages", "xattr_change"],

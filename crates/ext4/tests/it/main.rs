@@ -3,6 +3,7 @@
 mod check;
 mod creator;
 mod exercise;
+mod fast_commit;
 mod hostile;
 mod kernel;
 mod mke2fs;

@@ -15,7 +15,7 @@ const OPERATIONS: usize = 900;
 const SUPERBLOCK_LEN: usize = 1024;
 
 /// The bytes of the journal, piece by piece; the first begins with its superblock.
-fn places(image: &MemoryDevice) -> Vec<Range<u64>> {
+pub fn places(image: &MemoryDevice) -> Vec<Range<u64>> {
     let device = Arc::new(image.snapshot());
     let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
     let inode = fs.inode(Ino(8)).unwrap();
@@ -34,11 +34,16 @@ fn places(image: &MemoryDevice) -> Vec<Range<u64>> {
 
 /// Lets the journal have checksums, as the kernel does when it mounts.
 pub fn give_checksums(image: &MemoryDevice) {
+    let more = JournalIncompat::CSUM_V3 | JournalIncompat::BIT64 | JournalIncompat::REVOKE;
+    add_features(image, more);
+}
+
+/// Lets the journal have features.
+pub fn add_features(image: &MemoryDevice, more: JournalIncompat) {
     let at = places(image)[0].start;
     let mut bytes = vec![0; SUPERBLOCK_LEN];
     image.read_at(at, &mut bytes).unwrap();
     let mut sb = JournalSuperblock::read_from_bytes(&bytes).unwrap();
-    let more = JournalIncompat::CSUM_V3 | JournalIncompat::BIT64 | JournalIncompat::REVOKE;
     sb.s_feature_incompat = (sb.s_feature_incompat.get() | more.bits()).into();
     sb.update_checksum();
     image.write_at(at, sb.as_bytes()).unwrap();

@@ -7,10 +7,10 @@
 
 mod inline;
 mod judge;
-mod log;
+pub mod log;
 mod model;
 mod others;
-mod recorder;
+pub mod recorder;
 mod workload;
 
 use std::sync::Arc;

@@ -1,0 +1,45 @@
+//! Journals with fast commits waiting, opened for writing: they are redone on the device, by one
+//! transaction, whatever stops it.
+
+mod cuts;
+mod damaged;
+mod kernel;
+mod maker;
+mod workload;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use uext4::{Filesystem, OpenOptions};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+
+use crate::tree::{Oracle, Tree, of_image};
+
+/// Opens for writing and closes.
+fn open_and_close(device: Arc<dyn BlockDevice>) -> uext4::Result<()> {
+    let clock = Arc::new(VirtualClock::new(1_800_000_000));
+    Filesystem::open_rw(device, clock, &OpenOptions::default())?.close()
+}
+
+fn load(path: &Path) -> MemoryDevice {
+    MemoryDevice::from_bytes(std::fs::read(path).unwrap())
+}
+
+fn reader(image: &MemoryDevice) -> Filesystem {
+    let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
+    Filesystem::open(device, &OpenOptions::default()).unwrap()
+}
+
+/// Everything in an image, as a reader sees it.
+fn tree(image: &MemoryDevice) -> Tree {
+    of_image(&reader(image), Oracle::FastCommit)
+}
+
+/// Our own check's complaints.
+fn complaints(image: &MemoryDevice) -> Vec<String> {
+    let mut issues = Vec::new();
+    let fs = reader(image);
+    fs.check(&mut |issue| issues.push(issue.to_string()))
+        .unwrap();
+    issues
+}
