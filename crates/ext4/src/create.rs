@@ -12,6 +12,7 @@ use uext4_ondisk::{Ino, Lblk};
 
 use crate::bulk::NewInode;
 use crate::dir_change;
+use crate::dquot::Owners;
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::groups::NewIno;
@@ -25,9 +26,10 @@ use crate::map_change;
 use crate::namei::{check_name, check_target, lookup};
 use crate::orphan_change::Orphans;
 use crate::owner::{Kind, Owner};
+use crate::quota_change::Payers;
 use crate::sbi::Sbi;
 use crate::space::ensure_blocks;
-use crate::{acl, attr, xattr_change};
+use crate::{acl, attr, quota_change, xattr_change};
 
 /// `S_ISGID`: what is made in the directory gets its group.
 const S_ISGID: u16 = 0o2000;
@@ -53,7 +55,7 @@ pub struct Creation {
 /// # Errors
 /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NotFound`] for a directory that was removed,
 /// [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`], [`Error::NoInodes`],
-/// [`Error::TooManyLinks`], [`Error::ReadOnly`], damage, device errors.
+/// [`Error::TooManyLinks`], [`Error::QuotaExceeded`], [`Error::ReadOnly`], damage, device errors.
 pub(crate) fn create(
     parent: &InodeRef,
     name: &[u8],
@@ -72,6 +74,7 @@ fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
         error,
         Error::NoSpace { .. }
             | Error::NoInodes { .. }
+            | Error::QuotaExceeded { .. }
             | Error::NotFound
             | Error::NameTooLong
             | Error::NotPermitted { .. }
@@ -99,21 +102,24 @@ fn make(
     }
     let _names = parent.rw.write();
     let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let payers = payers(sbi, &parent.inode.read(), creation);
+    let owners = quota_change::owners(sbi, payers)?;
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
     let before = dir.clone();
     check_parent(sbi, dir, kind.file_type())?;
+    let paid = Paid::new(&handle, owners, kind)?;
     let new = take_inode(&handle, dir, name, kind.file_type())?;
     if let Err(error) = dir_change::add(&handle, dir, name, new.ino, kind.file_type()) {
         let is_dir = kind.file_type() == FileType::Directory;
         handle.failed(handle.free_inode(new.ino, is_dir))?;
         return match error {
-            Error::Exists | Error::DirectoryFull { .. } => Err(error),
+            Error::Exists | Error::DirectoryFull { .. } | Error::QuotaExceeded { .. } => Err(error),
             error => handle.failed(Err(error)),
         };
     }
-    let made = fill(&handle, dir, new, kind, creation);
+    let made = fill(&handle, dir, new, kind, creation, paid);
     let inode = handle.failed(made.and_then(|inode| {
         let is_dir = kind.file_type() == FileType::Directory;
         name_added(&handle, parent, (dir, &before), is_dir)?;
@@ -137,10 +143,12 @@ pub(crate) fn create_unnamed(
     let sbi = parent.sbi();
     let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
     let dir = parent.inode.read().clone();
+    let owners = quota_change::owners(sbi, payers(sbi, &dir, creation))?;
     let handle = sbi.start(credits(sbi, &dir))?;
     check_parent(sbi, &dir, kind.file_type())?;
+    let paid = Paid::new(&handle, owners, kind)?;
     let new = take_inode(&handle, &dir, b"", kind.file_type())?;
-    let made = fill(&handle, &dir, new, kind, creation).and_then(|mut inode| {
+    let made = fill(&handle, &dir, new, kind, creation, paid).and_then(|mut inode| {
         inode.links = 0;
         store(&handle, sbi, &inode)?;
         handle.add_orphan(inode.ino, inode.generation)?;
@@ -192,7 +200,9 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
         _ => {}
     }
     match dir_change::add(&handle, dir, name, target.ino, target.file_type) {
-        Err(error @ (Error::Exists | Error::DirectoryFull { .. })) => return Err(error),
+        Err(
+            error @ (Error::Exists | Error::DirectoryFull { .. } | Error::QuotaExceeded { .. }),
+        ) => return Err(error),
         result => handle.failed(result)?,
     }
     target.links += 1;
@@ -271,6 +281,62 @@ fn take_inode(
     Ok(new)
 }
 
+/// Whom an inode made in a directory will belong to: user, group and project.
+fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> [u32; 3] {
+    let set_group = dir.mode & S_ISGID != 0;
+    let gid = if set_group { dir.gid } else { creation.gid };
+    let project = attr::inherited_project(sbi.geometry().features, dir);
+    [creation.uid, gid, project]
+}
+
+/// Who will pay for an inode made in a directory.
+fn payers(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Payers {
+    Payers::beside(dir, ids_of_new(sbi, dir, creation))
+}
+
+/// A new inode and its first block, charged to their owners unless they are not made after all.
+struct Paid<'a> {
+    handle: &'a Handle<'a>,
+    owners: Option<Box<Owners>>,
+}
+
+impl<'a> Paid<'a> {
+    /// # Errors
+    /// [`Error::QuotaExceeded`].
+    fn new(
+        handle: &'a Handle<'a>,
+        mut owners: Option<Box<Owners>>,
+        kind: NewInode<'_>,
+    ) -> Result<Self> {
+        if let Some(owners) = &mut owners {
+            let has_block = match kind {
+                NewInode::Directory => true,
+                NewInode::Symlink(target) => target.len() >= I_BLOCK_LEN,
+                _ => false,
+            };
+            let bytes = u64::from(has_block) * handle.sbi().block_len() as u64;
+            owners.promise(bytes)?;
+            owners.draw(bytes);
+            if let Err(error) = owners.charge_inodes(handle, 1) {
+                owners.give_back();
+                return Err(error);
+            }
+            // From here on it must be made.
+            owners.free = true;
+        }
+        Ok(Self { handle, owners })
+    }
+}
+
+impl Drop for Paid<'_> {
+    fn drop(&mut self) {
+        if let Some(owners) = &mut self.owners {
+            owners.give_back();
+            owners.uncharge_inodes(self.handle, 1);
+        }
+    }
+}
+
 /// Gives a new inode its fields, attributes and contents, and stores it.
 fn fill(
     handle: &Handle<'_>,
@@ -278,12 +344,14 @@ fn fill(
     new: NewIno,
     kind: NewInode<'_>,
     creation: &Creation,
+    mut paid: Paid<'_>,
 ) -> Result<Inode> {
     let sbi = handle.sbi();
     let now = handle.now();
     let file_type = kind.file_type();
     let asked = file_type.mode_bits() | creation.mode & 0o7777;
     let inherited = acl::inherit(sbi, dir, asked, creation.umask)?;
+    let [uid, gid, projid] = ids_of_new(sbi, dir, creation);
     let set_group = dir.mode & S_ISGID != 0;
     let is_dir = file_type == FileType::Directory;
     let mode = inherited.mode | if set_group && is_dir { S_ISGID } else { 0 };
@@ -292,8 +360,8 @@ fn fill(
         ino: new.ino,
         mode,
         file_type,
-        uid: creation.uid,
-        gid: if set_group { dir.gid } else { creation.gid },
+        uid,
+        gid,
         size: 0,
         links: if is_dir { 2 } else { 1 },
         blocks: 0,
@@ -304,12 +372,13 @@ fn fill(
         ctime: now,
         crtime: large.then_some(now),
         dtime: 0,
-        projid: attr::inherited_project(sbi.geometry().features, dir),
+        projid,
         rdev: None,
         xattr_block: None,
         i_block: [0; I_BLOCK_LEN],
         disk_size: None,
         xattr_offset: None,
+        owners: paid.owners.take(),
     };
     give_contents(sbi, &mut inode, kind);
     let extra = if large { extra_isize(sbi) } else { 0 };
@@ -322,6 +391,10 @@ fn fill(
             write_target(handle, &mut inode, target)?;
         }
         _ => {}
+    }
+    if let Some(owners) = &mut inode.owners {
+        owners.give_back();
+        owners.free = false;
     }
     if inode != stored {
         store(handle, sbi, &inode)?;

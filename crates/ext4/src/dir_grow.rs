@@ -64,7 +64,8 @@ fn goal(sbi: &Sbi, dir: &Inode, blocks: u64) -> Result<Pblk> {
 /// fills them. Nothing was changed if there is no room.
 ///
 /// # Errors
-/// [`Error::DirectoryFull`] if that makes it too large, [`Error::NoSpace`], damage, device errors.
+/// [`Error::DirectoryFull`] if that makes it too large, [`Error::NoSpace`],
+/// [`Error::QuotaExceeded`], damage, device errors.
 pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result<Grown> {
     let sbi = handle.sbi();
     let block_size = sbi.geometry().block_size;
@@ -88,7 +89,23 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
         count: 0,
         next: 0,
     };
-    let mut goal = goal(sbi, dir, before)?;
+    let goal = goal(sbi, dir, before)?;
+    if let Some(owners) = &mut dir.owners {
+        let bytes = (count as u64) << block_size.log2();
+        owners.promise(bytes)?;
+        owners.draw(bytes);
+    }
+    let taken = take(handle, &mut grown, count, goal).and_then(|()| map(handle, dir, &grown));
+    if let Some(owners) = &mut dir.owners {
+        owners.give_back();
+    }
+    taken?;
+    dir.size = after << block_size.log2();
+    Ok(grown)
+}
+
+/// Takes blocks one after the other, all or none.
+fn take(handle: &Handle<'_>, grown: &mut Grown, count: usize, mut goal: Pblk) -> Result<()> {
     while grown.count < count {
         match handle.take_block(goal) {
             Ok(block) => {
@@ -99,9 +116,7 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
             Err(error) => return give_back(handle, &grown.blocks[..grown.count], error),
         }
     }
-    map(handle, dir, &grown)?;
-    dir.size = after << block_size.log2();
-    Ok(grown)
+    Ok(())
 }
 
 fn give_back<T>(handle: &Handle<'_>, blocks: &[Pblk], error: Error) -> Result<T> {

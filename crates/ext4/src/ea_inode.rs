@@ -410,6 +410,7 @@ fn new_inode(
         i_block: [0; I_BLOCK_LEN],
         disk_size: None,
         xattr_offset: None,
+        owners: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::{Damage, Ino};
 
 /// Why the engine did not do what it was asked.
@@ -33,6 +34,14 @@ pub enum Error {
         needed: u64,
         /// Blocks that are free.
         free: u64,
+    },
+    /// A user, group or project would get more than its limits allow (EDQUOT).
+    #[error("quota exceeded: {kind:?} {id}")]
+    QuotaExceeded {
+        /// Which of them.
+        kind: QuotaKind,
+        /// Its id.
+        id: u32,
     },
     /// The directory can take no more names of this kind, however many blocks are free (ENOSPC).
     #[error("directory inode {ino} is full: {why}")]

@@ -41,6 +41,9 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     let sbi = handle.sbi();
     let id = (inode.ino, inode.generation);
     xattr_change::delete_all(handle, inode)?;
+    if let Some(owners) = &inode.owners {
+        owners.uncharge_inodes(handle, 1);
+    }
     handle.remove_orphan(id.0, id.1)?;
     inode.links = 0;
     inode.size = 0;

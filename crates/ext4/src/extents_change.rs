@@ -153,7 +153,7 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
         });
     }
     rewrite(handle, inode, path, (at, 0), [extent])?;
-    add_blocks(sbi, inode, extent.len.into());
+    add_blocks(handle, inode, extent.len.into());
     Ok(())
 }
 

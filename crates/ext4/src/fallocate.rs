@@ -68,8 +68,8 @@ impl Span {
 /// Does it.
 ///
 /// # Errors
-/// [`Error::Invalid`], [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::NotPermitted`],
-/// [`Error::Unsupported`] for files without extents, damage, device errors.
+/// [`Error::Invalid`], [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
+/// [`Error::NotPermitted`], [`Error::Unsupported`] for files without extents, damage, device errors.
 pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<()> {
     let sbi = file.sbi();
     let _contents = file.rw.write();
@@ -206,6 +206,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
         }
         let len = len.min(PROMISE_MAX - 1);
         let _blocks = ensure_blocks(sbi, len.into())?;
+        promise_quota(file, len, false)?;
         let edit = Direct(sbi);
         let request = Request {
             goal: goal(sbi, file, Lblk(next))?,
@@ -213,11 +214,28 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
             min_len: 1,
             next_fit: false,
         };
-        let taken = rw
-            .allocator
-            .take(&rw.groups.bitmaps(sbi, &edit), &request)?;
-        map_taken(sbi, file, Lblk(next), taken, true)?;
+        let taken = rw.allocator.take(&rw.groups.bitmaps(sbi, &edit), &request);
+        // What is taken stays promised until it is charged.
+        let kept = taken.as_ref().map_or(0, |taken| taken.len);
+        promise_quota(file, len - kept, true)?;
+        let taken = taken?;
+        if let Err(error) = map_taken(sbi, file, Lblk(next), taken, true) {
+            promise_quota(file, taken.len, true)?;
+            return Err(error);
+        }
         next += taken.len;
+    }
+    Ok(())
+}
+
+/// Promises blocks to who pays for a file, or takes that back.
+fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
+    let inode = file.inode.read();
+    let bytes = u64::from(blocks) * file.sbi().block_len() as u64;
+    match &inode.owners {
+        Some(owners) if back => owners.unpromise(bytes),
+        Some(owners) => owners.promise(bytes)?,
+        None => {}
     }
     Ok(())
 }

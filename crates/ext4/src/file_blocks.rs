@@ -65,17 +65,21 @@ fn unit(sbi: &Sbi) -> u64 {
     sbi.block_len() as u64 / 512
 }
 
-/// Counts blocks that the file has got.
-pub(crate) fn add_blocks(sbi: &Sbi, inode: &mut Inode, blocks: u64) {
-    inode.blocks = inode
-        .blocks
-        .saturating_add(blocks.saturating_mul(unit(sbi)));
+/// Counts blocks that the file has got, and charges them.
+pub(crate) fn add_blocks(handle: &Handle<'_>, inode: &mut Inode, blocks: u64) {
+    let units = blocks.saturating_mul(unit(handle.sbi()));
+    inode.blocks = inode.blocks.saturating_add(units);
+    if let Some(owners) = &mut inode.owners {
+        owners.charge(handle, units << 9);
+    }
 }
 
-fn subtract_blocks(sbi: &Sbi, inode: &mut Inode, blocks: u64) {
-    inode.blocks = inode
-        .blocks
-        .saturating_sub(blocks.saturating_mul(unit(sbi)));
+fn subtract_blocks(handle: &Handle<'_>, inode: &mut Inode, blocks: u64) {
+    let units = blocks.saturating_mul(unit(handle.sbi()));
+    inode.blocks = inode.blocks.saturating_sub(units);
+    if let Some(owners) = &inode.owners {
+        owners.uncharge(handle, units << 9);
+    }
 }
 
 /// Whether the file's blocks can still be counted when `more` are added.
@@ -123,7 +127,7 @@ pub(crate) fn take_map_blocks(
             }
         }
     }
-    add_blocks(handle.sbi(), inode, count as u64);
+    add_blocks(handle, inode, count as u64);
     Ok(taken)
 }
 
@@ -133,7 +137,7 @@ pub(crate) fn take_map_blocks(
 /// As [`Handle::free_metadata`].
 pub(crate) fn free_map_block(handle: &Handle<'_>, inode: &mut Inode, block: Pblk) -> Result<()> {
     handle.free_metadata(block)?;
-    subtract_blocks(handle.sbi(), inode, 1);
+    subtract_blocks(handle, inode, 1);
     Ok(())
 }
 
@@ -159,6 +163,6 @@ pub(crate) fn free_data(
     } else {
         handle.free_blocks(start, len.into())?;
     }
-    subtract_blocks(handle.sbi(), inode, len.into());
+    subtract_blocks(handle, inode, len.into());
     Ok(())
 }

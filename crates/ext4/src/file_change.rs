@@ -10,6 +10,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::attr;
+use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::evict::{maps_any, unmap_from};
 use crate::file_pages::{as_known, forget_delayed};
@@ -101,8 +102,9 @@ fn wants_atime(sbi: &Sbi, inode: &Inode) -> bool {
 /// Writes at `offset`, or at the end with `append`, and tells where and how many bytes were taken in.
 ///
 /// # Errors
-/// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for an immutable file or one
-/// that may only grow, as [`read`] otherwise.
+/// [`Error::NoSpace`] and [`Error::QuotaExceeded`] if not a byte of it can be had,
+/// [`Error::FileTooBig`], [`Error::NotPermitted`] for an immutable file or one that may only grow, as
+/// [`read`] otherwise.
 pub(crate) fn write(
     file: &InodeRef,
     offset: u64,
@@ -178,7 +180,7 @@ fn forget_untaken(file: &InodeRef, from: u64, to: u64) -> Result<()> {
 }
 
 /// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
-/// `to` where space ran out.
+/// `to` where space or a quota ran out.
 fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let size = sbi.geometry().block_size;
@@ -189,7 +191,15 @@ fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<u64> {
         let Known { status, len, .. } = known(sbi, cell, Lblk(next), end - next)?;
         let mut len = len;
         if status == Status::Hole {
-            len = match reserve_some(sbi, rw, len) {
+            let some = reserve_some(sbi, rw, len);
+            // Who pays must not change meanwhile.
+            let inode = rw.quotas.is_some().then(|| cell.inode.read());
+            let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
+            let some = match (some, owners) {
+                (Ok(len), Some(owners)) => promise_some(rw, owners, len, size.bytes()),
+                (some, _) => some,
+            };
+            len = match some {
                 Ok(len) => len,
                 Err(_) if u64::from(next) << size.log2() > from => break,
                 Err(error) => return Err(error),
@@ -201,6 +211,9 @@ fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<u64> {
                 status: Status::Delayed,
             });
             rw.release(replaced.into());
+            if let Some(owners) = owners {
+                owners.unpromise(u64::from(replaced) << size.log2());
+            }
         }
         next += len;
     }
@@ -218,6 +231,24 @@ fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32) -> Result<u32> {
                 return Ok(some);
             }
             Err(error)
+        }
+    }
+}
+
+/// Of blocks that are promised to a file, lets who pays for it have as many as limits allow; the others
+/// are given back.
+fn promise_some(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u32> {
+    let mut len = reserved;
+    loop {
+        let promised = owners.promise(u64::from(len) * u64::from(block));
+        let more = if promised.is_ok() { len } else { len / 2 };
+        match promised {
+            // Rarely more than a few rounds: this is where a limit is reached.
+            Err(_) if more > 0 => len = more,
+            promised => {
+                rw.release((reserved - more).into());
+                return promised.map(|()| len);
+            }
         }
     }
 }

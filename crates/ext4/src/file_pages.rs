@@ -120,10 +120,18 @@ impl Pages for FilePages {
 
 impl MapsPages for FilePages {}
 
-/// Gives back what was promised to delayed blocks of a range that will not be written.
+/// Gives back what was promised to delayed blocks of a range that will not be written. The inode's
+/// fields must not be locked.
 pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
-    if let Some((rw, known)) = sbi.rw().zip(cell.known_blocks_if_any()) {
-        rw.release(known.remove(from, len).into());
+    let Some((rw, known)) = sbi.rw().zip(cell.known_blocks_if_any()) else {
+        return;
+    };
+    // Who pays must not change meanwhile.
+    let inode = rw.quotas.is_some().then(|| cell.inode.read());
+    let delayed = known.remove(from, len);
+    rw.release(delayed.into());
+    if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
+        owners.unpromise(u64::from(delayed) * sbi.block_len() as u64);
     }
 }
 
@@ -228,7 +236,8 @@ fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) ->
     Ok(taken.len)
 }
 
-/// Marks blocks used that were taken, and maps them.
+/// Marks blocks used that were taken, and maps them. They are charged as delayed blocks that were
+/// promised; with `unwritten`, as others that were promised beside those.
 pub(crate) fn map_taken(
     sbi: &Sbi,
     cell: &Cell,
@@ -254,10 +263,17 @@ pub(crate) fn map_taken(
         pblk: taken.start,
         unwritten,
     };
+    let bytes = |blocks: u32| u64::from(blocks) * sbi.block_len() as u64;
+    if let Some(owners) = &mut inode.owners {
+        owners.draw(bytes(taken.len));
+    }
     match map_change::insert(&handle, inode, extent) {
         // Nothing was changed but for the blocks that were marked.
         Err(error @ (Error::NoSpace { .. } | Error::FileTooBig)) => {
             handle.failed(handle.free_blocks(taken.start, taken.len.into()))?;
+            if let Some(owners) = &mut inode.owners {
+                owners.undraw(bytes(taken.len));
+            }
             return Err(error);
         }
         result => handle.failed(result)?,
@@ -279,6 +295,10 @@ pub(crate) fn map_taken(
         status,
     });
     rw.release(delayed.into());
+    if let Some(owners) = &mut inode.owners {
+        let others = if unwritten { taken.len } else { 0 };
+        owners.settle(bytes(taken.len), bytes(delayed) + bytes(others));
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk};
 
@@ -11,6 +12,7 @@ use crate::bitmap;
 use crate::check::{self, Issue, Summary as CheckSummary};
 use crate::crypto::NameForm;
 use crate::dir::{self, DirEntry, ReadDir};
+use crate::dquot::{Quota, QuotaLimits};
 use crate::error::{Error, Result};
 use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
@@ -22,6 +24,8 @@ use crate::memory::MemoryUse;
 use crate::namei::{self, FollowLast};
 use crate::open_inode::OpenInode;
 use crate::orphan;
+use crate::quota;
+use crate::quota_change;
 use crate::sbi::Sbi;
 use crate::super_::{self, OpenOptions};
 use crate::symlink;
@@ -130,6 +134,32 @@ impl Filesystem {
     /// What is taken of the memory budget now ([`OpenOptions::memory`]).
     pub fn memory(&self) -> MemoryUse {
         self.sbi.memory_use()
+    }
+
+    /// What a user, group or project has and may have; nothing, if it was never counted. Of a file
+    /// system opened for writing as it is now.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] if its kind is not counted, damage, device errors.
+    pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Quota> {
+        quota::quota(&self.sbi, kind, id)
+    }
+
+    /// What all users, groups or projects have and may have, by id.
+    ///
+    /// # Errors
+    /// As [`Filesystem::quota`].
+    pub fn quotas(&self, kind: QuotaKind) -> Result<Vec<Quota>> {
+        quota::quotas(&self.sbi, kind)
+    }
+
+    /// Sets the limits of a user, group or project, durable with the next commit. The grace of soft
+    /// limits that are exceeded already begins now. Those of id 0 are kept and refuse nothing.
+    ///
+    /// # Errors
+    /// As [`Filesystem::quota`], [`crate::Error::ReadOnly`], [`crate::Error::NoSpace`].
+    pub fn set_quota(&self, kind: QuotaKind, id: u32, limits: QuotaLimits) -> Result<()> {
+        quota_change::set_limits(&self.sbi, kind, id, limits)
     }
 
     /// The validated shape.

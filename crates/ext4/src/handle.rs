@@ -24,6 +24,10 @@ use crate::owner::Owner;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 
+/// Blocks of quota files that one operation may be the first to change: of user, group and project of
+/// three inodes.
+const QUOTA_CREDITS: u32 = 9;
+
 /// A journal handle of a mounted file system. Locks below it only: see `docs/locking.md`.
 #[derive(Debug)]
 pub(crate) struct Handle<'a> {
@@ -45,6 +49,9 @@ impl Sbi {
         let rw = self.writable()?;
         let _held = Held::new(Rank::Handle);
         self.make_room();
+        let quota = rw.quotas.as_ref().map_or(0, |_| QUOTA_CREDITS);
+        let most = rw.journal.credits_max().max(credits);
+        let credits = credits.saturating_add(quota).min(most);
         let journal = rw.journal.start(credits, self)?;
         Ok(Handle {
             sbi: self,

@@ -211,13 +211,18 @@ impl InodeCache {
         &self.room
     }
 
-    /// The inode for one more user, read from its table if nobody has it, and whether it was.
-    /// [`InodeCache::put`] must follow.
+    /// The inode for one more user, read from its table if nobody has it, and whether it was; then
+    /// `complete` adds what does not stand there. [`InodeCache::put`] must follow.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if it is being deleted, [`Damage::InodeField`] if it was, damage, device
-    /// errors.
-    pub(crate) fn get(&self, sbi: &Sbi, ino: Ino) -> Result<(Arc<Cell>, bool)> {
+    /// [`Error::NotFound`] if it is being deleted, [`Damage::InodeField`] if it was, errors of
+    /// `complete`, damage, device errors.
+    pub(crate) fn get(
+        &self,
+        sbi: &Sbi,
+        ino: Ino,
+        complete: impl FnOnce(&mut Inode) -> Result<()>,
+    ) -> Result<(Arc<Cell>, bool)> {
         let mut shard = self.shard(ino).lock();
         if let Some(cell) = shard.get(&ino) {
             if cell.dead.load(Relaxed) {
@@ -230,7 +235,7 @@ impl InodeCache {
             }
             return Ok((Arc::clone(cell), false));
         }
-        let inode = iget(sbi, ino)?;
+        let mut inode = iget(sbi, ino)?;
         // Its last user would free a second time what may be somebody else's by then.
         if inode.links == 0 && !sbi.writable()?.orphans.contains(ino) {
             return Err(Error::Corrupt(Damage::InodeField {
@@ -240,6 +245,7 @@ impl InodeCache {
                 why: "the inode was deleted",
             }));
         }
+        complete(&mut inode)?;
         let cell = Cell::new(inode);
         cell.changed_in(self.gone_tid.load(Relaxed), true);
         cell.users.store(1, Relaxed);

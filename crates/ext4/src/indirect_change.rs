@@ -193,7 +193,7 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
         put_segment(handle, inode, reach, segment, pblk as u32, &mut spare)?;
         done += segment.len;
     }
-    add_blocks(sbi, inode, len);
+    add_blocks(handle, inode, len);
     Ok(())
 }
 

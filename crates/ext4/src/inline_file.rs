@@ -22,7 +22,7 @@ use crate::xattr_change;
 /// its data before that begins. The file's names must be locked by the caller.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], damage, device errors; nothing is changed then, or all writing ends.
+/// [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage, device errors; nothing is changed then, or all writing ends.
 pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
     let sbi = file.sbi();
     let data = {
@@ -49,6 +49,15 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
         return Err(error.into());
     }
     drop(promise);
+    let bytes = sbi.block_len() as u64;
+    let paid = match &file.inode.read().owners {
+        Some(owners) => owners.promise(bytes),
+        None => Ok(()),
+    };
+    if let Err(error) = paid {
+        allocator.untake(taken);
+        return Err(error);
+    }
     move_out(file, Some(taken))
 }
 
@@ -121,6 +130,9 @@ fn change_map(handle: &Handle<'_>, inode: &mut Inode, block: Option<Run>) -> Res
             pblk: run.start,
             unwritten: false,
         };
+        if let Some(owners) = &mut inode.owners {
+            owners.draw(sbi.block_len() as u64);
+        }
         map_change::insert(handle, inode, extent)?;
     }
     store(handle, sbi, inode)

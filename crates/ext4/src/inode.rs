@@ -15,6 +15,7 @@ use uext4_ondisk::inode::{
 use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{Damage, Ino, Pblk};
 
+use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::owner::{Kind, tag};
 use crate::sbi::Sbi;
@@ -66,6 +67,8 @@ pub struct Inode {
     pub(crate) disk_size: Option<u64>,
     /// Byte offset of the attributes' magic in the inode, where it stands there.
     pub(crate) xattr_offset: Option<u16>,
+    /// Who pays for it, where that is counted.
+    pub(crate) owners: Option<Box<Owners>>,
 }
 
 impl Inode {
@@ -83,6 +86,12 @@ impl Inode {
             ..other.clone()
         };
         timed == *self
+    }
+
+    /// Lets limits not count for what it gets from now on, or lets them; says what was before.
+    pub(crate) fn set_quota_free(&mut self, free: bool) -> bool {
+        let owners = self.owners.as_deref_mut();
+        owners.is_some_and(|owners| std::mem::replace(&mut owners.free, free))
     }
 
     /// Whether the target of this symlink lies in `i_block`.
@@ -305,6 +314,7 @@ fn from_raw(sbi: &Sbi, ino: Ino, raw: &RawInode) -> Result<Inode> {
         i_block: raw.i_block,
         disk_size: None,
         xattr_offset: None,
+        owners: None,
     })
 }
 

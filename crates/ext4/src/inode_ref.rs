@@ -11,6 +11,7 @@ use crate::evict;
 use crate::file_pages::FilePages;
 use crate::icache::{Cell, PagesOf, WithPages};
 use crate::namei::is_hidden;
+use crate::quota_change;
 use crate::sbi::Sbi;
 
 /// An inode of a file system mounted for writing, in use. Clones are users of their own. An inode
@@ -48,10 +49,20 @@ impl InodeRef {
                 inodes_count: sbi.geometry().inodes_count,
             }));
         }
-        let (cell, is_new) = sbi.writable()?.inodes.get(sbi, ino)?;
+        let mut unknown = None;
+        let (cell, is_new) = sbi.writable()?.inodes.get(sbi, ino, |inode| {
+            quota_change::attach(sbi, inode)?;
+            unknown = inode.owners.clone().filter(|owners| !owners.is_placed());
+            Ok(())
+        })?;
         let inode = Self::new(sbi, cell);
         if is_new {
             sbi.relieve();
+        }
+        if let Some(owners) = unknown {
+            // Who had no entry although an inode is his: what is counted will be wrong until e2fsck
+            // counts anew, with an entry or without.
+            _ = quota_change::place(sbi, &owners);
         }
         Ok(inode)
     }

@@ -70,6 +70,7 @@
 //! namei  file  symlink  xattr  crypto  orphan   reading: paths, contents, targets, attributes, names
 //! check                                         is it what it says it is?
 //! htree  dir  map  extents  indirect  inline    reading: directories, where data is
+//! quota_change  quota  quota_file  dquot        who has how much, and may have
 //! icache  bitmap  inode  sbi  lock_order        inodes in memory, the mounted state, order of locks
 //! fast_commit  memory  mapping  error           changes laid over the rest; the budget; small types
 //! ```
@@ -91,6 +92,7 @@ mod dir;
 mod dir_block;
 mod dir_change;
 mod dir_grow;
+mod dquot;
 mod ea_inode;
 mod edit;
 mod error;
@@ -134,6 +136,9 @@ mod orphan_change;
 mod owned;
 mod owner;
 mod paths;
+mod quota;
+mod quota_change;
+mod quota_file;
 mod readdir;
 mod readpage;
 mod reclaim;
@@ -163,6 +168,7 @@ pub use bulk::{
 pub use check::{Issue, Summary as CheckSummary};
 pub use create::Creation;
 pub use dir::{DirEntry, ReadDir};
+pub use dquot::{Quota, QuotaLimits};
 pub use error::{Error, Result};
 pub use fallocate::{Fallocate, Seek};
 pub use fast_commit::ReplaySummary;
@@ -178,6 +184,7 @@ pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
 pub use super_::OpenOptions;
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
+pub use uext4_ondisk::quota::QuotaKind;
 pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};
 pub use xattr::Xattr;
 pub use xattr_change::SetMode;

@@ -39,7 +39,9 @@ impl OpenInode {
 
     /// Its fields as they are now.
     pub fn inode(&self) -> Inode {
-        self.0.inode.read().clone()
+        let mut inode = self.0.inode.read().clone();
+        inode.owners = None;
+        inode
     }
 
     /// The inode of a name in this directory.

@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Superblock,
     /// Bytes of a file or a symbolic link that go through the journal.
     Data,
+    /// Quota file; it carries no checksum.
+    Quota,
     /// An extent node of depth 0; deeper ones follow.
     Extent,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Owner {
 impl Kind {
     /// Of what [`Owner::seal`] made.
     pub(crate) fn of_seal(kind: u32) -> Self {
-        const KINDS: [Kind; 11] = [
+        const KINDS: [Kind; 12] = [
             Kind::GroupDesc,
             Kind::InodeTable,
             Kind::Indirect,
@@ -64,6 +66,7 @@ impl Kind {
             Kind::Orphan,
             Kind::Superblock,
             Kind::Data,
+            Kind::Quota,
             Kind::Extent,
         ];
         let index = (kind as usize).saturating_sub(1);

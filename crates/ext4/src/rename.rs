@@ -66,7 +66,8 @@ pub(crate) fn rename(
     check_name(old)?;
     let source = find(from, old)?;
     check_name(new)?;
-    let target = match lookup_held(sbi, &to.inode.read(), new) {
+    let found = lookup_held(sbi, &to.inode.read(), new);
+    let target = match found {
         Ok(ino) => Some(InodeRef::get(sbi, ino)?),
         Err(Error::NotFound) => None,
         Err(error) => return Err(error),
@@ -275,7 +276,7 @@ fn move_name(
             handle.failed(dir_change::replace(handle, to, new, ino, file_type))?;
         } else if let Err(error) = dir_change::add(handle, to, new, ino, file_type) {
             return match error {
-                Error::DirectoryFull { .. } => Err(error),
+                Error::DirectoryFull { .. } | Error::QuotaExceeded { .. } => Err(error),
                 error => handle.failed(Err(error)),
             };
         }

@@ -28,6 +28,7 @@ use crate::icache::InodeCache;
 use crate::memory::Memory;
 use crate::mmp::Mmp;
 use crate::orphan_change::Orphans;
+use crate::quota::Quotas;
 use crate::sbi::{Sbi, Writing};
 use crate::xattr_shared::XattrSharing;
 
@@ -73,6 +74,8 @@ pub(crate) struct Rw {
     pub(crate) orphans: Orphans,
     /// Blocks of attributes, and inodes of values, that more inodes may come to use.
     pub(crate) xattrs: XattrSharing,
+    /// Who has how much, where that is counted.
+    pub(crate) quotas: Option<Quotas>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The data of files.
     pub(crate) pages: PageCache<Error>,
@@ -115,6 +118,7 @@ impl Rw {
         journal: Journal,
         clock: Arc<dyn Clock>,
         (memory, pages_max, names_max): (u64, u64, usize),
+        quotas: Option<Quotas>,
     ) -> Result<Self> {
         let memory = Memory::new(memory);
         let pages_max = pages_max.min(memory.limit());
@@ -131,6 +135,7 @@ impl Rw {
             names: NameCache::new(names_max),
             orphans: Orphans::open(sbi)?,
             xattrs: XattrSharing::default(),
+            quotas,
             superblock: Mutex::new(*sbi.superblock()),
             superblock_changed: AtomicBool::new(true),
             freed: Mutex::default(),

@@ -52,6 +52,9 @@ impl Sealer for Sbi {
         let closing = Closing(self, sealing);
         if let Some(rw) = self.rw() {
             rw.inodes.store_later(self, &closing, sealing.tid())?;
+            if let Some(quotas) = &rw.quotas {
+                quotas.seal(&closing);
+            }
             if rw.groups.seal(self, &closing)? {
                 rw.superblock_is_stale();
             }
@@ -78,6 +81,7 @@ impl Sealer for Sbi {
             | Kind::InodeTable
             | Kind::Indirect
             | Kind::Bitmap
+            | Kind::Quota
             | Kind::Data => {}
         }
     }

@@ -1,13 +1,17 @@
 //! Changing what stat shows, and extended attributes.
 
+use uext4_extent_status::Tree;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::attr;
+use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::file_change::truncate_locked;
+use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
+use crate::quota_change::{self, Payers};
 use crate::space::ensure_blocks;
 use crate::xattr_change::{self, SetMode};
 
@@ -71,6 +75,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     let _blocks = may_take
         .then(|| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
         .transpose()?;
+    let payers = new_payers(file, attributes)?;
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
     let now = handle.now();
     let inode = &mut *file.inode.write();
@@ -81,6 +86,9 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         Some(flags) => attr::change(inode, flags | inode.flags & InodeFlags::EXTENTS)?,
         None => inode.flags,
     };
+    if let Some(payers) = &payers {
+        hand_over(&handle, file, inode, payers)?;
+    }
     inode.flags = flags;
     let new_owner = attributes.uid.is_some() || attributes.gid.is_some();
     inode.uid = attributes.uid.unwrap_or(inode.uid);
@@ -98,15 +106,56 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     inode.mtime = time(attributes.mtime, inode.mtime);
     inode.ctime = time(Some(attributes.ctime.unwrap_or(SetTime::Now)), inode.ctime);
     file.changed_in(handle.tid(), false);
+    // Nothing may be refused any more.
+    inode.set_quota_free(true);
     let result = match attributes.mode {
         Some(mode) => xattr_change::chmod(&handle, inode, mode),
         None => Ok(()),
     };
+    inode.set_quota_free(false);
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
 }
 
 fn has_attributes(inode: &Inode) -> bool {
     inode.xattr_block.is_some() || inode.xattr_offset.is_some()
+}
+
+/// Who will pay for an inode, if that changes and is counted.
+fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<Owners>>> {
+    let (old, counted) = {
+        let inode = file.inode.read();
+        (quota_change::ids_of(&inode), inode.owners.is_some())
+    };
+    let new = [
+        attributes.uid.unwrap_or(old[0]),
+        attributes.gid.unwrap_or(old[1]),
+        attributes.projid.unwrap_or(old[2]),
+    ];
+    if !counted || new == old {
+        return Ok(None);
+    }
+    attr::check_project(file.sbi().geometry(), new[2])?;
+    quota_change::owners(file.sbi(), Payers::Ids(new))
+}
+
+/// Lets others pay for an inode.
+///
+/// # Errors
+/// [`crate::Error::QuotaExceeded`]; nothing has changed then.
+fn hand_over(
+    handle: &Handle<'_>,
+    file: &InodeRef,
+    inode: &mut Inode,
+    payers: &Owners,
+) -> Result<()> {
+    let sbi = file.sbi();
+    let inodes = 1 + xattr_change::inodes_apart(sbi, inode)?;
+    let delayed = file.known_blocks_if_any().map_or(0, Tree::delayed_blocks);
+    let delayed = delayed * sbi.block_len() as u64;
+    match &mut inode.owners {
+        Some(owners) => owners.transfer(handle, payers, (inode.blocks << 9, delayed, inodes)),
+        None => Ok(()),
+    }
 }
 
 /// Sets or removes an extended attribute.

@@ -19,6 +19,7 @@ use crate::inode_ref::InodeRef;
 use crate::journal;
 use crate::memory::default_budget;
 use crate::mmp::Mmp;
+use crate::quota::Quotas;
 use crate::redo::redo;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
@@ -56,6 +57,12 @@ pub struct OpenOptions {
     /// Block size, needed to find a backup if the primary superblock is unreadable; `None` tries
     /// all of them.
     pub block_size: Option<BlockSize>,
+    /// Refuse what exceeds the limits of a user, group or project. Without it they are counted, and
+    /// nothing is refused. Only for writing, and only where there is the feature `quota`.
+    ///
+    /// Limits are those of who owns what is made or grows, whoever asks for it; what belongs to id 0
+    /// is not limited.
+    pub quota_limits: bool,
 }
 
 impl Default for OpenOptions {
@@ -68,6 +75,7 @@ impl Default for OpenOptions {
             replay_journal: true,
             superblock: None,
             block_size: None,
+            quota_limits: true,
         }
     }
 }
@@ -145,8 +153,9 @@ pub(crate) fn open_rw(
     let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi, waiting)| {
         let names_max = options.memory_max / NAMES_SHARE;
         let clock = Arc::clone(&clock);
+        let quotas = Quotas::open(&sbi, Arc::clone(&clock), options.quota_limits)?;
         let memory = (*memory, options.pages_max, names_max);
-        let rw = Rw::new(&sbi, journal, clock, memory)?;
+        let rw = Rw::new(&sbi, journal, clock, memory, quotas)?;
         sbi.set_writing(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;

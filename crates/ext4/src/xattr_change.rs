@@ -188,7 +188,8 @@ pub(crate) fn delete_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     for ino in removed {
         ea_inode::release(handle, ino)?;
     }
-    inode.blocks = inode.blocks.saturating_sub(before);
+    pay(handle, inode, before, Charge::default())?;
+    inode.blocks = inode.blocks.saturating_sub(before.units);
     Ok(())
 }
 
@@ -309,18 +310,31 @@ fn put(
             removed: old.and_then(ino_of),
             added: None,
         };
+        let mut after = charge(sbi, &lists.body, &lists.block);
+        let mut wanted = None;
         if let Some(value) = value {
             let shape = XattrShape::new(sbi.geometry());
             let body = (inode.file_type, body_room(sbi, inode)?);
             let (place, apart) = lists.place(&shape, body, key.1, value)?;
-            let entry = new_entry(handle, inode, key, value, apart)?;
-            change.added = ino_of(entry.value);
-            change.now = Some(place);
-            lists.insert(place, entry, was);
+            let opens_block = place == Place::Block && lists.block.is_empty();
+            after.add(sbi, opens_block, apart.then_some(value.len() as u64));
+            wanted = Some((value, place, apart));
         }
-        change.store(handle, inode, &lists)?;
-        let after = charge(sbi, &lists.body, &lists.block);
-        inode.blocks = (inode.blocks.saturating_sub(before)).saturating_add(after);
+        pay(handle, inode, before, after)?;
+        let result = (|| {
+            if let Some((value, place, apart)) = wanted {
+                let entry = new_entry(handle, inode, key, value, apart)?;
+                change.added = ino_of(entry.value);
+                change.now = Some(place);
+                lists.insert(place, entry, was);
+            }
+            change.store(handle, inode, &lists)
+        })();
+        if let Err(error) = result {
+            pay_back(handle, inode, before, after)?;
+            return Err(error);
+        }
+        inode.blocks = (inode.blocks.saturating_sub(before.units)).saturating_add(after.units);
     }
     inode.ctime = handle.now();
     Ok(())
@@ -405,16 +419,76 @@ fn new_entry<'a>(
     Ok(entry(XattrValue::Inode { ino, size }, &le32(hash)))
 }
 
-/// What attributes add to the inode's `blocks`: their block, and all of every value apart, however
-/// many share it.
-fn charge(sbi: &Sbi, body: &[XattrEntry<'_>], block: &[XattrEntry<'_>]) -> u64 {
-    let block_size = sbi.geometry().block_size;
-    let apart = |entry: &XattrEntry<'_>| match entry.value {
-        XattrValue::Inode { size, .. } => block_size.blocks_for(size.into()),
-        XattrValue::Here(_) => 0,
+/// What attributes add to what their inode takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Charge {
+    /// To its `blocks`: the block of attributes, and all of every value apart, however many share it.
+    units: u64,
+    /// To the inodes that its owners pay for: one for each value apart.
+    inodes: u64,
+}
+
+impl Charge {
+    /// A block more, and a value apart of this length.
+    fn add(&mut self, sbi: &Sbi, block: bool, apart: Option<u64>) {
+        let block_size = sbi.geometry().block_size;
+        let blocks = u64::from(block) + apart.map_or(0, |len| block_size.blocks_for(len));
+        self.units += blocks << (block_size.log2() - 9);
+        self.inodes += u64::from(apart.is_some());
+    }
+}
+
+fn charge(sbi: &Sbi, body: &[XattrEntry<'_>], block: &[XattrEntry<'_>]) -> Charge {
+    let mut charge = Charge::default();
+    charge.add(sbi, !block.is_empty(), None);
+    for entry in body.iter().chain(block) {
+        if let XattrValue::Inode { size, .. } = entry.value {
+            charge.add(sbi, false, Some(size.into()));
+        }
+    }
+    charge
+}
+
+/// Inodes that an inode's owners pay for beside itself.
+///
+/// # Errors
+/// Damage of the attributes, device errors.
+pub(crate) fn inodes_apart(sbi: &Sbi, inode: &Inode) -> Result<u64> {
+    if !XattrShape::new(sbi.geometry()).has_apart() {
+        return Ok(0);
+    }
+    let sources = Sources::read(sbi, inode)?;
+    Ok(charge(sbi, &sources.body_entries()?, &sources.block_entries()?).inodes)
+}
+
+/// Lets the owners pay for what attributes are going to take.
+///
+/// # Errors
+/// [`Error::QuotaExceeded`]; nothing has changed then.
+fn pay(handle: &Handle<'_>, inode: &mut Inode, before: Charge, after: Charge) -> Result<()> {
+    let Some(owners) = &mut inode.owners else {
+        return Ok(());
     };
-    let values: u64 = body.iter().chain(block).map(apart).sum();
-    (u64::from(!block.is_empty()) + values) << (block_size.log2() - 9)
+    let more = |before: u64, after: u64| after.saturating_sub(before);
+    let bytes = more(before.units, after.units) << 9;
+    owners.promise(bytes)?;
+    if let Err(error) = owners.charge_inodes(handle, more(before.inodes, after.inodes)) {
+        owners.unpromise(bytes);
+        return Err(error);
+    }
+    owners.draw(bytes);
+    owners.charge(handle, bytes);
+    owners.uncharge(handle, more(after.units, before.units) << 9);
+    owners.uncharge_inodes(handle, more(after.inodes, before.inodes));
+    Ok(())
+}
+
+/// Takes [`pay`] back.
+fn pay_back(handle: &Handle<'_>, inode: &mut Inode, before: Charge, after: Charge) -> Result<()> {
+    let was = inode.set_quota_free(true);
+    let result = pay(handle, inode, after, before);
+    inode.set_quota_free(was);
+    result
 }
 
 /// Where the attributes' magic stands in the bytes of an inode, if there is room for any.

@@ -222,12 +222,12 @@ pub static FEATURES: &[Feature] = features! {
     RoCompat DIR_NLINK       "dir_nlink"         Y Y Y "";
     RoCompat EXTRA_ISIZE     "extra_isize"       Y Y Y "";
     RoCompat HAS_SNAPSHOT    "snapshot"          Y N N "snapshots were never merged";
-    RoCompat QUOTA           "quota"             Y N Y "quota files are hidden";
+    RoCompat QUOTA           "quota"             Y Y Y "users, groups and projects are counted through the journal, their limits enforced; not while an image is filled";
     RoCompat BIGALLOC        "bigalloc"          Y N Y "";
     RoCompat METADATA_CSUM   "metadata_csum"     Y Y Y "";
     RoCompat REPLICA         "replica"           Y N N "never used";
     RoCompat READONLY        "read-only"         Y N Y "";
-    RoCompat PROJECT         "project"           Y Y Y "project ids are read and kept; no limits";
+    RoCompat PROJECT         "project"           Y Y Y "project ids are read and kept";
     RoCompat SHARED_BLOCKS   "shared_blocks"     Y N N "blocks may have several owners";
     RoCompat VERITY          "verity"            Y N Y "data as stored; the tree is not verified";
     RoCompat ORPHAN_PRESENT  "orphan_present"    Y N Y "set by a writer while it is mounted";

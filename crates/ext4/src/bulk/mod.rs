@@ -36,7 +36,7 @@ use std::sync::Arc;
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_ondisk::extent::put_leaf;
-use uext4_ondisk::features::Incompat;
+use uext4_ondisk::features::{Incompat, RoCompat};
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
@@ -375,6 +375,10 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
         if features.incompat.contains(feature) {
             unwritable.push(name.to_owned());
         }
+    }
+    // And so are the files that count who has how much.
+    if features.ro_compat.contains(RoCompat::QUOTA) {
+        unwritable.push("quota".to_owned());
     }
     if !unwritable.is_empty() {
         return Err(Error::Unsupported {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use uext4::{FileType, Filesystem, Inode, OpenOptions};
+use uext4::{FileType, Filesystem, Ino, Inode, OpenOptions, QuotaKind};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use super::model::{Facts, Id, Kind, Node, Oracle, name_fact, node_fact};
@@ -34,9 +34,42 @@ pub fn read(image: &Arc<MemoryDevice>) -> Result<Found, String> {
         return Err(format!("check: {issues:#?}"));
     }
     let mut found = Found::default();
-    let root = fs.inode(uext4::Ino::ROOT).map_err(|e| e.to_string())?;
+    let root = fs.inode(Ino::ROOT).map_err(|e| e.to_string())?;
     read_directory(&fs, &root, 0, &mut found).map_err(|e| e.to_string())?;
+    count(&fs)?;
     Ok(found)
+}
+
+/// Asserts that quotas count what there is, where anything is counted.
+fn count(fs: &Filesystem) -> Result<(), String> {
+    for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
+        let Ok(told) = fs.quotas(kind) else { continue };
+        let mut counted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for ino in (1..=fs.geometry().inodes_count).map(Ino) {
+            if fs.is_hidden(ino) {
+                continue;
+            }
+            let Ok(inode) = fs.inode(ino) else { continue };
+            if inode.links == 0 {
+                continue;
+            }
+            let id = match kind {
+                QuotaKind::User => inode.uid,
+                QuotaKind::Group => inode.gid,
+                QuotaKind::Project => inode.projid,
+            };
+            let used = counted.entry(id).or_default();
+            *used = (used.0 + inode.blocks * 512, used.1 + 1);
+        }
+        let told = told
+            .iter()
+            .map(|quota| (quota.id, (quota.space, quota.inodes)));
+        let told: BTreeMap<_, _> = told.filter(|(_, used)| *used != (0, 0)).collect();
+        if told != counted {
+            return Err(format!("{kind:?}: told {told:?}, counted {counted:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn read_directory(fs: &Filesystem, dir: &Inode, id: Id, found: &mut Found) -> uext4::Result<()> {

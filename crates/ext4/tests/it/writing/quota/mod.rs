@@ -1,0 +1,99 @@
+//! Quotas: what is counted is what e2fsck counts, whatever was done, and limits refuse what exceeds
+//! them.
+
+mod counted;
+mod damaged;
+mod limited;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+
+use uext4::{Creation, Filesystem, QuotaKind};
+use uext4_blockdev::MemoryDevice;
+
+/// All kinds, by the names debugfs has for them.
+const KINDS: [(QuotaKind, &str); 3] = [
+    (QuotaKind::User, "user"),
+    (QuotaKind::Group, "group"),
+    (QuotaKind::Project, "project"),
+];
+
+fn creation(uid: u32, gid: u32) -> Creation {
+    Creation {
+        mode: 0o755,
+        umask: 0,
+        uid,
+        gid,
+    }
+}
+
+fn run(program: &str, arguments: &[&str], image: &std::path::Path) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(image)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program}: {text} {output:?}");
+    text
+}
+
+/// What debugfs finds in a quota file: bytes and inodes by id, those without any left out.
+fn listed(image: &std::path::Path, kind: &str) -> BTreeMap<u32, (u64, u64)> {
+    let text = run("debugfs", &["-R", &format!("list_quota {kind}")], image);
+    let rows = text.lines().skip(1).map(|line| {
+        let words: Vec<u64> = line
+            .split_whitespace()
+            .map(|word| word.parse().unwrap())
+            .collect();
+        (words[0] as u32, (words[1], words[4]))
+    });
+    rows.filter(|(_, used)| *used != (0, 0)).collect()
+}
+
+/// What we say of the same.
+fn told(fs: &Filesystem, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
+    let all = fs.quotas(kind).unwrap().into_iter();
+    let used = all.map(|quota| (quota.id, (quota.space, quota.inodes)));
+    used.filter(|(_, used)| *used != (0, 0)).collect()
+}
+
+/// Unmounts; then e2fsck finds nothing wrong, debugfs reads what we told, and tune2fs counts anew
+/// just the same (but for values in inodes of their own, which tune2fs charges to themselves).
+fn close_and_judge(fs: Filesystem, device: &Arc<MemoryDevice>, what: &str) {
+    fs.sync().unwrap();
+    let ours: Vec<_> = KINDS
+        .map(|(kind, _)| fs.quotas(kind).is_ok().then(|| told(&fs, kind)))
+        .into();
+    fs.close().unwrap();
+    drop(fs);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), device.to_bytes()).unwrap();
+    let text = run("e2fsck", &["-fn"], file.path());
+    assert!(!text.contains("quota"), "{what}: {text}");
+    let theirs = || {
+        KINDS
+            .iter()
+            .zip(&ours)
+            .map(|((_, name), ours)| ours.as_ref().map(|_| listed(file.path(), name)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(theirs(), ours, "{what}");
+    if what.contains("ea_inode") {
+        return;
+    }
+    let types = ["usrquota", "grpquota", "prjquota"];
+    let counted: Vec<&str> = types
+        .into_iter()
+        .zip(&ours)
+        .filter_map(|(name, ours)| ours.as_ref().map(|_| name))
+        .collect();
+    run("tune2fs", &["-O", "^quota"], file.path());
+    run(
+        "tune2fs",
+        &["-O", "quota", "-Q", &counted.join(",")],
+        file.path(),
+    );
+    assert_eq!(theirs(), ours, "{what}: counted anew");
+}
