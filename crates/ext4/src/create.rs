@@ -248,6 +248,12 @@ fn check_parent(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
     if dir.has(InodeFlags::IMMUTABLE) {
         return Err(attr::fixed());
     }
+    check_subdirs(sbi, dir, file_type)
+}
+
+/// # Errors
+/// [`Error::TooManyLinks`] if one more directory in `dir` could not be counted.
+pub(crate) fn check_subdirs(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
     let features = sbi.geometry().features;
     let counts_all = features.ro_compat.contains(RoCompat::DIR_NLINK);
     if file_type == FileType::Directory && dir.links >= LINKS_MAX && !counts_all {

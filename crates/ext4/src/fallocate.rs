@@ -19,7 +19,7 @@ use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map_change::{self, Progress};
 use crate::sbi::Sbi;
-use crate::space::ensure_blocks;
+use crate::space::{ensure_blocks, ensure_data_blocks};
 
 /// Credits of one step of unmapping or moving a range.
 const STEP_CREDITS: u32 = 64;
@@ -205,7 +205,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
             continue;
         }
         let len = len.min(PROMISE_MAX - 1);
-        let _blocks = ensure_blocks(sbi, len.into())?;
+        let _blocks = ensure_data_blocks(sbi, len.into())?;
         promise_quota(file, len, false)?;
         let edit = Direct(sbi);
         let request = Request {

@@ -112,6 +112,7 @@ pub(crate) fn write(
     append: bool,
 ) -> Result<(u64, usize)> {
     let sbi = file.sbi();
+    sbi.writable()?.journal.check()?;
     let _contents = file.rw.write();
     let (size, max) = {
         let inode = file.inode.read();

@@ -15,7 +15,7 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map_change;
-use crate::space::ensure_blocks;
+use crate::space::ensure_data_blocks;
 use crate::xattr_change;
 
 /// Moves what is stored within the inode to a block, if anything is, in one transaction: the block has
@@ -41,7 +41,7 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
         read_inline(sbi, &inode, 0, part.ok_or_else(|| too_long(&inode))?)?;
         data
     };
-    let promise = ensure_blocks(sbi, 1)?;
+    let promise = ensure_data_blocks(sbi, 1)?;
     let taken = take_block(file)?;
     let allocator = &sbi.writable()?.allocator;
     if let Err(error) = sbi.device().write_at(sbi.byte_offset(taken.start), &data) {

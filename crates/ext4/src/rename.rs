@@ -1,5 +1,7 @@
 //! Names that move.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{DeviceNumber, FileType};
 
@@ -218,7 +220,11 @@ fn check_kinds(
         return Err(Error::OtherProject);
     }
     let Some(target) = target else {
-        return Ok(());
+        let kind = source.inode.read().file_type;
+        return match across {
+            true => create::check_subdirs(dirs.to.sbi(), &dirs.to.inode.read(), kind),
+            false => Ok(()),
+        };
     };
     check_deletable(&dirs.to.inode.read(), &target.inode.read())?;
     if mode == RenameMode::Exchange {
@@ -294,6 +300,7 @@ fn move_name(
         if let Some(whiteout) = whiteout {
             let inode = &mut *whiteout.inode.write();
             inode.links = 1;
+            whiteout.may_get_name.store(false, Relaxed);
             dir_change::replace(handle, from, old, inode.ino, inode.file_type)?;
             store(handle, sbi, inode)?;
             handle.remove_orphan(inode.ino, inode.generation)?;

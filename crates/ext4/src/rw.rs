@@ -226,11 +226,18 @@ impl Rw {
 
     /// Promises `blocks` blocks to data; false if there are not so many.
     pub(crate) fn reserve(&self, blocks: u64) -> bool {
+        self.reserve_beside(blocks, self.metadata_reserve)
+    }
+
+    /// Promises `blocks` blocks to names and attributes, which may use half of what data must leave:
+    /// the other half is for mapping what was promised to data.
+    pub(crate) fn reserve_metadata(&self, blocks: u64) -> bool {
+        self.reserve_beside(blocks, self.metadata_reserve / 2)
+    }
+
+    fn reserve_beside(&self, blocks: u64, kept: u64) -> bool {
         let before = self.reserved.fetch_add(blocks, Relaxed);
-        let room = self
-            .allocator
-            .free_blocks()
-            .saturating_sub(self.metadata_reserve);
+        let room = self.allocator.free_blocks().saturating_sub(kept);
         if before.saturating_add(blocks) <= room {
             return true;
         }

@@ -18,27 +18,42 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// Promises blocks to an operation that holds no handle yet. Commits if that is what makes blocks free.
+/// Promises blocks of data to an operation that holds no handle yet. Commits if that is what makes
+/// blocks free.
 ///
 /// # Errors
 /// [`Error::NoSpace`], [`Error::ReadOnly`], errors of a commit.
-pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+pub(crate) fn ensure_data_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     let rw = sbi.writable()?;
     reserve(sbi, rw, blocks)?;
     Ok(Promise { rw, blocks })
 }
 
-/// Promises blocks until [`Rw::release`]; as [`ensure_blocks`] otherwise.
+/// The same for blocks of names, attributes and maps, which are given more of what is left.
 ///
 /// # Errors
-/// As [`ensure_blocks`].
+/// As [`ensure_data_blocks`].
+pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve_with(sbi, rw, blocks, Rw::reserve_metadata)?;
+    Ok(Promise { rw, blocks })
+}
+
+/// Promises blocks until [`Rw::release`]; as [`ensure_data_blocks`] otherwise.
+///
+/// # Errors
+/// As [`ensure_data_blocks`].
 pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
-    if rw.reserve(blocks) {
+    reserve_with(sbi, rw, blocks, Rw::reserve)
+}
+
+fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, u64) -> bool) -> Result<()> {
+    if take(rw, blocks) {
         return Ok(());
     }
     if rw.has_freed() {
         rw.journal.commit_now(sbi)?;
-        if rw.reserve(blocks) {
+        if take(rw, blocks) {
             return Ok(());
         }
     }

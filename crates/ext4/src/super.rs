@@ -193,6 +193,12 @@ fn open_journal(
     }
     let runs = journal::runs(&sbi)?;
     let waiting = journal::waiting_fast_commits(&sbi)?;
+    let counts = sbi.geometry().features.ro_compat;
+    if waiting.is_some() && counts.contains(RoCompat::QUOTA) {
+        return Err(Error::Unsupported {
+            what: "redoing fast commits where quotas are counted: run e2fsck first".to_owned(),
+        });
+    }
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);
     // What was read to find the journal may be older than what the replay wrote.
     drop(sbi);
@@ -354,6 +360,8 @@ pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     if let Some(mmp) = rw.mmp() {
         mmp.release(&*rw.clock)?;
     }
+    // Whoever still has an inode open must not write to what is marked as clean.
+    rw.journal.abort(&"the file system was closed");
     Ok(written?)
 }
 

@@ -313,9 +313,11 @@ impl Journal {
         self.aborted.load(Relaxed)
     }
 
+    /// Whether anything may still be written.
+    ///
     /// # Errors
     /// [`Error::Aborted`].
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         if !self.is_aborted() {
             return Ok(());
         }

@@ -46,7 +46,7 @@ impl Workload {
                 Some(value)
             }
             Err(error) => {
-                self.is_read_only |= matches!(error, Error::ReadOnly);
+                self.is_read_only |= matches!(error, Error::ReadOnly | Error::Aborted { .. });
                 None
             }
         }
