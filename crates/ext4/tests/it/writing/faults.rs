@@ -93,7 +93,10 @@ impl Workload {
                 let other = format!("f{}", self.below(6));
                 self.durable.remove(&other);
                 let moved = root.rename(raw, &root, other.as_bytes(), RenameMode::Replace);
-                self.did(moved);
+                // To itself is no change.
+                if other != name {
+                    self.did(moved);
+                }
             }
             5 => {
                 let size = self.below(40_000);
