@@ -206,7 +206,6 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
         }
         let len = len.min(PROMISE_MAX - 1);
         let _blocks = ensure_data_blocks(sbi, len.into())?;
-        promise_quota(file, len, false)?;
         let edit = Direct(sbi);
         let request = Request {
             goal: goal(sbi, file, Lblk(next))?,
@@ -214,6 +213,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
             min_len: 1,
             next_fit: false,
         };
+        promise_quota(file, len, false)?;
         let taken = rw.allocator.take(&rw.groups.bitmaps(sbi, &edit), &request);
         // What is taken stays promised until it is charged.
         let kept = taken.as_ref().map_or(0, |taken| taken.len);
