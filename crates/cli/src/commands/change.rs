@@ -7,6 +7,7 @@ use uext4::{Creation, Error, FileType, Filesystem, FollowLast, NewInode, OpenIno
 
 use super::bytes;
 use crate::args::PlaceArgs;
+use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
 use crate::show::escaped;
@@ -87,6 +88,41 @@ impl Target<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Changes the inodes of several paths, and with `recursive` everything below them; what fails is
+    /// told.
+    ///
+    /// # Errors
+    /// A broken pipe.
+    pub fn each_inode<P: AsRef<OsStr>>(
+        &mut self,
+        paths: &[P],
+        last: FollowLast,
+        recursive: bool,
+        change: impl Fn(&OpenInode) -> uext4::Result<()>,
+    ) -> Result<(), Failure> {
+        self.each(paths, |target, path| {
+            let top = target.inode(path, last)?;
+            if !recursive {
+                return change(&top).map_err(about(path));
+            }
+            let mut unread = Vec::new();
+            each_below(
+                &top,
+                path,
+                &mut |inode, path| {
+                    if let Err(error) = change(inode) {
+                        target.complaints.engine(escaped(path), &error);
+                    }
+                },
+                &mut |path, error| unread.push(Failure::engine(escaped(path), error)),
+            );
+            for failure in unread {
+                target.complaints.failure(failure)?;
+            }
+            Ok(())
+        })
     }
 
     /// The inode of a path, or of `<N>`.

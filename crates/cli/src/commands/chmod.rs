@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FileType, FollowLast, OpenInode, SetAttributes};
 
-use super::change::{Operation, Target, about};
-use crate::below::each_below;
+use super::change::{Operation, Target};
 use crate::failure::Failure;
 use crate::mode::{self, ModeChange};
-use crate::show::escaped;
 
 /// Change permissions
 ///
@@ -33,23 +31,8 @@ pub struct ChmodArgs {
 
 impl Operation for ChmodArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        target.each(&self.paths, |target, path| {
-            let top = target.inode(path, FollowLast::Yes)?;
-            if !self.recursive {
-                return self.change(&top).map_err(about(path));
-            }
-            let mut failures = Vec::new();
-            each_below(
-                &top,
-                path,
-                &mut |inode, path| {
-                    if let Err(error) = self.change(inode) {
-                        target.complaints.engine(escaped(path), &error);
-                    }
-                },
-                &mut |path, error| failures.push(about_ref(path, error)),
-            );
-            tell_all(target, failures)
+        target.each_inode(&self.paths, FollowLast::Yes, self.recursive, |inode| {
+            self.change(inode)
         })
     }
 }
@@ -66,20 +49,4 @@ impl ChmodArgs {
             ..SetAttributes::default()
         })
     }
-}
-
-/// An error about a path below.
-pub fn about_ref(path: &[u8], error: &uext4::Error) -> Failure {
-    Failure::engine(escaped(path), error)
-}
-
-/// Tells what could not be read below a directory.
-///
-/// # Errors
-/// A broken pipe.
-pub fn tell_all(target: &mut Target<'_>, failures: Vec<Failure>) -> Result<(), Failure> {
-    for failure in failures {
-        target.complaints.failure(failure)?;
-    }
-    Ok(())
 }

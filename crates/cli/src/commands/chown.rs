@@ -5,11 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FollowLast, OpenInode, SetAttributes};
 
-use super::change::{Operation, Target, about};
-use super::chmod::{about_ref, tell_all};
-use crate::below::each_below;
+use super::change::{Operation, Target};
 use crate::failure::Failure;
-use crate::show::escaped;
 
 /// Change owner and group
 ///
@@ -72,23 +69,8 @@ impl Operation for ChownArgs {
             true => FollowLast::No,
             false => FollowLast::Yes,
         };
-        target.each(&self.paths, |target, path| {
-            let top = target.inode(path, last)?;
-            if !self.recursive {
-                return self.change(&top).map_err(about(path));
-            }
-            let mut failures = Vec::new();
-            each_below(
-                &top,
-                path,
-                &mut |inode, path| {
-                    if let Err(error) = self.change(inode) {
-                        target.complaints.engine(escaped(path), &error);
-                    }
-                },
-                &mut |path, error| failures.push(about_ref(path, error)),
-            );
-            tell_all(target, failures)
+        target.each_inode(&self.paths, last, self.recursive, |inode| {
+            self.change(inode)
         })
     }
 }
