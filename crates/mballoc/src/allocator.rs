@@ -8,7 +8,7 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use crate::buddy::{Buddy, Piece, Shape};
 use crate::index::OrderIndex;
 use crate::stats::{Counters, add};
-use crate::{Error, GroupBitmaps, GroupInfo, Request, Run, Stats};
+use crate::{Error, GroupBitmaps, GroupInfo, Options, Request, Run, Stats};
 
 /// Groups looked into for a run that is longer than any chunk.
 const GROUPS_TO_SCAN: u32 = 32;
@@ -33,6 +33,7 @@ struct Slot {
 /// Hands out and takes back blocks of one file system. See the crate's head for the search.
 #[derive(Debug)]
 pub struct Allocator {
+    options: Options,
     shape: Shape,
     first_data_block: u64,
     blocks_count: u64,
@@ -66,6 +67,18 @@ impl Allocator {
     /// [`Error::Bitmaps`] if a descriptor cannot be read, [`Error::FreeCount`] if one has more free
     /// blocks than the group has blocks.
     pub fn new<B: GroupBitmaps>(geometry: &Geometry, bitmaps: &B) -> Answer<Self, B> {
+        Self::with_options(geometry, bitmaps, Options::default())
+    }
+
+    /// The same with these policies.
+    ///
+    /// # Errors
+    /// As [`Allocator::new`].
+    pub fn with_options<B: GroupBitmaps>(
+        geometry: &Geometry,
+        bitmaps: &B,
+        options: Options,
+    ) -> Answer<Self, B> {
         let blocks_per_group = geometry.blocks_per_group.get();
         let shape = Shape::new(blocks_per_group, geometry.block_size.log2());
         let groups = geometry.groups_count.get();
@@ -91,6 +104,7 @@ impl Allocator {
             }));
         }
         Ok(Self {
+            options,
             shape,
             first_data_block: geometry.first_data_block.into(),
             blocks_count: geometry.blocks_count,
@@ -99,6 +113,11 @@ impl Allocator {
             free: AtomicU64::new(all_free),
             counters: Counters::default(),
         })
+    }
+
+    /// Its policies and tunables.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Free blocks in all groups.

@@ -66,12 +66,20 @@
 mod allocator;
 mod bits;
 mod buddy;
+mod file_space;
 mod index;
+mod normalize;
+mod options;
+mod search;
 mod stats;
 
 use uext4_ondisk::{GroupNr, Pblk};
 
 pub use allocator::Allocator;
+pub use file_space::{DataRequest, FileSpace};
+pub use normalize::{Cap, Normalize, Rule, StripeRule};
+pub use options::Options;
+pub use search::Search;
 pub use stats::Stats;
 
 /// Block bitmaps and the free counts in the descriptors, as the file system keeps them.
