@@ -1,5 +1,5 @@
 # Everything a developer or continuous integration runs, by one word each.
-.PHONY: help setup demo build test test-long interleavings bench clean
+.PHONY: help setup demo build test test-long interleavings gate bench clean
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
@@ -8,6 +8,7 @@ help:
 	@echo 'make demo       an image of real files of this machine: built, listed, read back, judged by e2fsck'
 	@echo 'make test       everything that continuous integration runs'
 	@echo 'make test-long  the same tests with many more random cases, optimised'
+	@echo 'make gate       the experiments of the lab, quickly, held against their gates'
 	@echo 'make bench      the benchmarks'
 	@echo 'make setup      installs the tools that tests and demo use (apt, when root), or says what is missing'
 
@@ -34,6 +35,10 @@ test-long:
 interleavings:
 	$(CARGO) test --locked --package uext4-jbd2 --package uext4-extent-status \
 		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle --test interleavings
+
+# One line a gate; fails if any falls short.
+gate:
+	$(CARGO) run --locked --release --quiet --package uext4-lab -- gate
 
 bench:
 	$(CARGO) bench --locked --workspace
