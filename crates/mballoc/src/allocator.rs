@@ -8,7 +8,8 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use crate::buddy::{Buddy, Piece, Shape};
 use crate::index::OrderIndex;
 use crate::stats::{Counters, add};
-use crate::{Error, GroupBitmaps, GroupInfo, Options, Request, Run, Stats};
+use crate::streams::Streams;
+use crate::{Error, GroupBitmaps, GroupInfo, Hints, Options, Request, Run, Stats};
 
 /// Groups looked into for a run that is longer than any chunk.
 const GROUPS_TO_SCAN: u32 = 32;
@@ -39,6 +40,7 @@ pub struct Allocator {
     blocks_count: u64,
     slots: Box<[Mutex<Slot>]>,
     index: OrderIndex,
+    streams: Streams,
     free: AtomicU64,
     counters: Counters,
 }
@@ -104,6 +106,7 @@ impl Allocator {
             }));
         }
         Ok(Self {
+            streams: Streams::new(options.search, options.stream_goals, groups),
             options,
             shape,
             first_data_block: geometry.first_data_block.into(),
@@ -118,6 +121,10 @@ impl Allocator {
     /// Its policies and tunables.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// Free blocks in all groups.
@@ -158,6 +165,19 @@ impl Allocator {
     /// [`Error::NoSpace`], [`Error::FreeCount`] for a bitmap that contradicts its descriptor, and
     /// [`Error::Bitmaps`]; nothing is taken then.
     pub fn take<B: GroupBitmaps>(&self, bitmaps: &B, request: &Request) -> Answer<Run, B> {
+        self.take_with(bitmaps, request, &Hints::default())
+    }
+
+    /// The same, with what else is known of the request.
+    ///
+    /// # Errors
+    /// As [`Allocator::take`].
+    pub fn take_with<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        request: &Request,
+        hints: &Hints,
+    ) -> Answer<Run, B> {
         add(&self.counters.reqs, 1);
         let want = request.len.clamp(1, self.shape.blocks_per_group);
         let min = request.min_len.clamp(1, want);
@@ -165,19 +185,28 @@ impl Allocator {
         let (group, piece) = if request.next_fit {
             self.next_fit(bitmaps, (want, min), goal)?
         } else {
-            match self.at_goal(bitmaps, want, goal)? {
+            let least = if hints.merge { min } else { want };
+            match self.at_goal(bitmaps, (want, least), goal)? {
                 Some(piece) => (goal.0, piece),
-                None => self.search(bitmaps, want, min, goal)?,
+                None => {
+                    let stream = hints.stream.and_then(|file| self.stream_goal(file));
+                    let from = stream.and_then(|goal| self.locate(goal)).unwrap_or(goal);
+                    self.search(bitmaps, want, min, from)?
+                }
             }
         };
         self.free.fetch_sub(piece.len.into(), Relaxed);
         add(&self.counters.success, 1);
         add(&self.counters.allocated, piece.len.into());
         add(&self.counters.shortened, u64::from(piece.len < request.len));
-        Ok(Run {
+        let run = Run {
             start: Pblk(self.group_start(group) + u64::from(piece.start)),
             len: piece.len,
-        })
+        };
+        if let Some(file) = hints.stream {
+            self.set_stream_goal(file, run);
+        }
+        Ok(run)
     }
 
     /// Marks a run used that was taken, as a whole.
@@ -321,11 +350,11 @@ impl Allocator {
         self.slots[group as usize].lock().indexed.is_some()
     }
 
-    /// Step 1: the run that starts at the goal, if it is long enough.
+    /// Step 1: the run that starts at the goal, if it has `least` blocks.
     fn at_goal<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
-        want: u32,
+        (want, least): (u32, u32),
         (group, offset): (u32, u32),
     ) -> Answer<Option<Piece>, B> {
         if !self.has_free(group) {
@@ -333,7 +362,7 @@ impl Allocator {
         }
         self.with_group(bitmaps, group, |buddy| {
             let len = buddy.run_at(offset, want);
-            if len < want {
+            if len < least {
                 return None;
             }
             add(&self.counters.goal_hits, 1);

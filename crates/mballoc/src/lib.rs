@@ -72,6 +72,7 @@ mod normalize;
 mod options;
 mod search;
 mod stats;
+mod streams;
 
 use uext4_ondisk::{GroupNr, Pblk};
 
@@ -79,7 +80,7 @@ pub use allocator::Allocator;
 pub use file_space::{DataRequest, FileSpace};
 pub use normalize::{Cap, Normalize, Rule, StripeRule};
 pub use options::Options;
-pub use search::Search;
+pub use search::{Hints, Search, UnknownSearch};
 pub use stats::Stats;
 
 /// Block bitmaps and the free counts in the descriptors, as the file system keeps them.

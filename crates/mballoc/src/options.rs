@@ -37,6 +37,8 @@ pub struct Options {
     pub prefetch: u32,
     /// `mb_prefetch_limit`: bitmaps read ahead for one request. Default: 128.
     pub prefetch_limit: u32,
+    /// Goals of streams kept at most; the kernel has as many as there are processors. Default: 16.
+    pub stream_goals: u32,
 }
 
 impl Default for Options {
@@ -57,6 +59,7 @@ impl Default for Options {
             best_avail_max_trim_order: 3,
             prefetch: 32,
             prefetch_limit: 128,
+            stream_goals: 16,
         }
     }
 }

@@ -2,4 +2,5 @@
 
 mod model;
 mod search;
+mod streams;
 mod threads;
