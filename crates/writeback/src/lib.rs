@@ -93,6 +93,7 @@ mod readahead;
 mod reclaim;
 mod shared;
 mod stats;
+pub mod throttle;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,0 +1,193 @@
+//! Dirty throttling: how long a writer waits, so that no more is dirty than memory bears.
+//!
+//! # How it is called
+//!
+//! ```text
+//! writer                                       flusher
+//!   loop while admit(task, n) != Go             writeback_started(n)
+//!     Pause, Await: sleep; Failed: error        ... the device ...
+//!   n pages become dirty                        completed(n, ok)
+//!   verdict = dirtied(task, n)
+//!   loop while verdict != Go                    over_background(), chunk(): how much
+//!     Pause, Await: sleep; Write: write; Failed: error
+//!     verdict = resumed(task, written)
+//! ```
+//!
+//! A writer that is cancelled, or ends, calls [`Bdi::exited`] and nothing else.
+
+#![allow(dead_code, reason = "two more policies use it")]
+
+mod bdi;
+mod credits;
+mod domain;
+mod ioless;
+mod proportion;
+mod stats;
+mod task;
+mod tunables;
+mod vanilla;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+pub use bdi::Bdi;
+pub use domain::Domain;
+pub use stats::BdiStats;
+pub use task::{Class, Task};
+pub use tunables::{TunableError, Tunables};
+
+/// Bytes of a page, in which all counts are here.
+pub const PAGE_SIZE: u64 = 4096;
+/// What the kernel counts time in; HZ is 1000 here.
+const JIFFY: Duration = Duration::from_millis(1);
+
+/// What a writer does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Go,
+    /// It sleeps so long and asks again; a front end may answer its client that much later instead.
+    Pause(Duration),
+    /// It writes so many pages of the device itself, and then says so.
+    Write {
+        /// Pages, at least 1.
+        pages: u64,
+    },
+    /// It sleeps so long, or less if something is completed before, and asks again.
+    Await {
+        /// The longest.
+        at_most: Duration,
+    },
+    /// The device gets nowhere: the write fails with an I/O error.
+    Failed,
+}
+
+/// How much a flusher takes at once, in pages, both at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Of one file, before the next has its turn.
+    pub file: u64,
+    /// Of all files, before it looks again whether there is still too much.
+    pub round: u64,
+}
+
+/// What a policy decides by.
+#[derive(Clone, Copy, Debug)]
+struct View<'a> {
+    domain: &'a Domain,
+    bdi: &'a Bdi,
+    now: Duration,
+}
+
+/// When writers wait, and for how long. No policy sleeps, reads a clock or draws lots: it is told
+/// the time and answers, so that threads and a simulation run the same code.
+trait Policy: fmt::Debug + Send + Sync {
+    /// Before `pages` become dirty.
+    fn admit(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
+        let _ = (view, task, pages);
+        Verdict::Go
+    }
+
+    /// After `pages` became dirty, which are counted already.
+    fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict;
+
+    /// After what the last verdict ordered is done.
+    fn resumed(&self, view: &View<'_>, task: &mut Task, written: u64) -> Verdict;
+
+    /// Writeback of `pages` ended, which are counted already.
+    fn completed(&self, view: &View<'_>, pages: u64, ok: bool) {
+        let _ = (view, pages, ok);
+    }
+
+    /// `pages` were dirty and are gone.
+    fn cleaned(&self, view: &View<'_>, pages: u64) {
+        let _ = (view, pages);
+    }
+
+    /// Now and then.
+    fn tick(&self, view: &View<'_>) {
+        let _ = view;
+    }
+
+    /// The task ends.
+    fn exited(&self, view: &View<'_>, task: &mut Task) {
+        let _ = (view, task);
+    }
+
+    /// Whether flushers should write.
+    fn over_background(&self, view: &View<'_>) -> bool {
+        view.domain.nr_dirty() > view.domain.background()
+    }
+
+    /// How much a flusher takes at once.
+    fn chunk(&self, view: &View<'_>) -> Chunk;
+
+    /// Pages a second that each writer may dirty, if the policy knows.
+    fn ratelimit(&self, view: &View<'_>) -> u64 {
+        let _ = view;
+        0
+    }
+}
+
+/// `wb_mode=`: the policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The writer does the I/O itself: Linux 2.6.36.
+    Vanilla,
+    /// Pauses as proposed in November 2010.
+    Ioless,
+    /// The same with the author's correction of the same evening.
+    #[default]
+    IolessFixed,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Vanilla, Self::Ioless, Self::IolessFixed];
+
+    fn policy(self, tunables: &Tunables) -> Box<dyn Policy> {
+        match self {
+            Self::Vanilla => Box::new(vanilla::Vanilla::new(tunables)),
+            Self::Ioless => Box::new(ioless::Ioless::new(tunables, false)),
+            Self::IolessFixed => Box::new(ioless::Ioless::new(tunables, true)),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vanilla => "vanilla",
+            Self::Ioless => "ioless",
+            Self::IolessFixed => "ioless-fixed",
+        })
+    }
+}
+
+/// A word that is none of those it could be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not one of the names there are")]
+pub struct UnknownName {
+    /// As it was given.
+    pub name: String,
+}
+
+impl UnknownName {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Self::ALL
+            .into_iter()
+            .find(|mode| mode.to_string() == text)
+            .ok_or_else(|| UnknownName::new(text))
+    }
+}

@@ -1,0 +1,298 @@
+//! One device: its counters, its policy, and whether it still gets anywhere.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::proportion::SharedLocal;
+use super::{BdiStats, Chunk, Domain, Policy, Task, TunableError, Tunables, Verdict, View};
+
+/// Pages a second a device is taken to write before anything is known: 100 MiB/s, as in the kernel.
+pub(super) const BANDWIDTH_START: u64 = 25_600;
+
+/// A device that pages are written to, as throttling sees it.
+///
+/// The cache tells it what becomes of pages; it tells writers what to do. Every page goes the same
+/// way: [`Bdi::dirtied`] → [`Bdi::writeback_started`] → [`Bdi::completed`], or from dirty to
+/// [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses, no panic. May be
+/// called from any thread, with any lock held: what it locks itself are leaves, held for a few
+/// instructions.
+#[derive(Debug)]
+pub struct Bdi {
+    domain: Arc<Domain>,
+    policy: Box<dyn Policy>,
+    tunables: Tunables,
+    pub(super) dirty: AtomicU64,
+    pub(super) writeback: AtomicU64,
+    pub(super) dirtied: AtomicU64,
+    pub(super) written: AtomicU64,
+    pub(super) share: SharedLocal,
+    /// Some writer found it over its limit.
+    pub(super) exceeded: AtomicBool,
+    /// Pages a second it writes, as the policy estimates; at least 1.
+    pub(super) bandwidth: AtomicU64,
+    /// Nanoseconds when something was last written well, and when writeback last began from idle.
+    last_progress: AtomicU64,
+    busy_since: AtomicU64,
+    dead: AtomicBool,
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn subtract(counter: &AtomicU64, count: u64) {
+    let less = |value: u64| Some(value.saturating_sub(count));
+    let _ = counter.fetch_update(Relaxed, Relaxed, less);
+}
+
+impl Bdi {
+    /// A device of this domain, with nothing dirty. Of the tunables those of a device count:
+    /// `min_ratio`, `max_ratio`, `strict_limit`, `wb_*`.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range, or the devices' `min_ratio` are above 100 together.
+    pub fn new(domain: &Arc<Domain>, tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
+        tunables.check()?;
+        let min = u64::from(tunables.min_ratio);
+        let sum = |others: u64| Some(others + min).filter(|sum| *sum <= 100);
+        let added = domain.min_ratios.fetch_update(Relaxed, Relaxed, sum);
+        if let Err(others) = added {
+            return Err(TunableError::OutOfRange {
+                name: "min_ratio",
+                value: min,
+                min: 0,
+                max: 100 - others.min(100),
+            });
+        }
+        Ok(Arc::new(Self {
+            domain: Arc::clone(domain),
+            policy: domain.mode().policy(tunables),
+            tunables: *tunables,
+            dirty: AtomicU64::new(0),
+            writeback: AtomicU64::new(0),
+            dirtied: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            share: SharedLocal::default(),
+            exceeded: AtomicBool::new(false),
+            bandwidth: AtomicU64::new(BANDWIDTH_START),
+            last_progress: AtomicU64::new(0),
+            busy_since: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
+        }))
+    }
+
+    /// What it shares with other devices.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// What was set for it.
+    #[must_use]
+    pub fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn view(&self, now: Duration) -> View<'_> {
+        View {
+            domain: &self.domain,
+            bdi: self,
+            now,
+        }
+    }
+
+    /// Asks before at most `pages` clean pages become dirty. After [`Verdict::Go`] the caller
+    /// makes them dirty and says with [`Bdi::dirtied`] how many it were (0, if it came to nothing).
+    /// Any other verdict is followed by asking again when it is over.
+    pub fn admit(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
+        let verdict = self.policy.admit(&self.view(now), task, pages);
+        self.judge(task, verdict, now)
+    }
+
+    /// Counts `pages` clean pages that became dirty, of those admitted, and says whether the
+    /// writer should wait. Pages that were dirty already are no matter of it.
+    pub fn dirtied(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
+        self.dirty.fetch_add(pages, Relaxed);
+        self.domain.dirty.fetch_add(pages, Relaxed);
+        self.dirtied.fetch_add(pages, Relaxed);
+        let verdict = self.policy.dirtied(&self.view(now), task, pages);
+        self.judge(task, verdict, now)
+    }
+
+    /// To be called after every verdict of [`Bdi::dirtied`] or of itself other than
+    /// [`Verdict::Go`], when it is over; `written` pages the writer wrote itself
+    /// ([`Verdict::Write`]).
+    pub fn resumed(&self, task: &mut Task, written: u64, now: Duration) -> Verdict {
+        let verdict = self.policy.resumed(&self.view(now), task, written);
+        self.judge(task, verdict, now)
+    }
+
+    /// The writer will not be heard of again, or was cancelled while it was throttled.
+    pub fn exited(&self, task: &mut Task, now: Duration) {
+        self.policy.exited(&self.view(now), task);
+        task.throttled_since = None;
+        task.seen = None;
+    }
+
+    /// Dirty pages are being written from now on.
+    pub fn writeback_started(&self, pages: u64, now: Duration) {
+        // Added before it is taken away, so that the sum is never too small meanwhile.
+        if self.writeback.fetch_add(pages, Relaxed) == 0 {
+            self.busy_since.store(nanos(now), Relaxed);
+        }
+        self.domain.writeback.fetch_add(pages, Relaxed);
+        subtract(&self.dirty, pages);
+        subtract(&self.domain.dirty, pages);
+    }
+
+    /// Pages under writeback are on the device, or, if not `ok`, could not be written and are dirty
+    /// again.
+    pub fn completed(&self, pages: u64, ok: bool, now: Duration) {
+        if ok {
+            self.written.fetch_add(pages, Relaxed);
+            self.last_progress.fetch_max(nanos(now), Relaxed);
+            let completions = &self.domain.completions;
+            self.share.with(|share| completions.add(share, pages, now));
+        } else {
+            self.dirty.fetch_add(pages, Relaxed);
+            self.domain.dirty.fetch_add(pages, Relaxed);
+        }
+        subtract(&self.writeback, pages);
+        subtract(&self.domain.writeback, pages);
+        self.policy.completed(&self.view(now), pages, ok);
+    }
+
+    /// Dirty pages are gone without having been written: truncated, or given up.
+    pub fn cleaned(&self, pages: u64, now: Duration) {
+        subtract(&self.dirty, pages);
+        subtract(&self.domain.dirty, pages);
+        self.policy.cleaned(&self.view(now), pages);
+    }
+
+    /// To be called now and then while something is dirty; what is to be done every so often is
+    /// also done by the other calls, so nothing depends on when.
+    pub fn tick(&self, now: Duration) {
+        self.policy.tick(&self.view(now));
+    }
+
+    /// Whether its flushers should write now whatever the age of what is dirty.
+    #[must_use]
+    pub fn over_background(&self, now: Duration) -> bool {
+        self.dirty.load(Relaxed) > 0 && self.policy.over_background(&self.view(now))
+    }
+
+    /// How much a flusher takes at once.
+    #[must_use]
+    pub fn chunk(&self, now: Duration) -> Chunk {
+        self.policy.chunk(&self.view(now))
+    }
+
+    /// The device is no more: every writer that would be throttled fails from now on.
+    pub fn mark_dead(&self) {
+        self.dead.store(true, Relaxed);
+    }
+
+    /// Whether [`Bdi::mark_dead`] was called.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Relaxed)
+    }
+
+    /// Pages dirty or under writeback.
+    #[must_use]
+    pub fn unwritten(&self) -> u64 {
+        let writeback = self.writeback.load(Relaxed);
+        self.dirty.load(Relaxed).saturating_add(writeback)
+    }
+
+    /// Pages dirty and not under writeback.
+    #[must_use]
+    pub fn reclaimable(&self) -> u64 {
+        self.dirty.load(Relaxed)
+    }
+
+    /// Its part of `limit` pages, by what it completed of all that was completed lately.
+    pub(super) fn part_of(&self, limit: u64, now: Duration) -> u64 {
+        let completions = &self.domain.completions;
+        let (part, all) = self.share.with(|share| completions.share(share, now));
+        let others = self.domain.min_ratios.load(Relaxed).min(100);
+        let wide = |pages: u128| u64::try_from(pages).unwrap_or(u64::MAX);
+        let percent = |percent: u64| wide(u128::from(limit) * u128::from(percent) / 100);
+        let shared = u128::from(percent(100 - others));
+        let part = wide(shared * u128::from(part) / u128::from(all));
+        part.saturating_add(percent(self.tunables.min_ratio.into()))
+            .min(percent(self.tunables.max_ratio.into()))
+    }
+
+    /// What the policies have in common: the state of the task, and a device that gets nowhere.
+    fn judge(&self, task: &mut Task, verdict: Verdict, now: Duration) -> Verdict {
+        if verdict == Verdict::Go {
+            task.throttled_since = None;
+            return verdict;
+        }
+        let since = *task.throttled_since.get_or_insert(now);
+        let failed = verdict == Verdict::Failed || self.is_dead();
+        let left = self.until_stalled(since, now);
+        if failed || left == Some(Duration::ZERO) {
+            task.throttled_since = None;
+            task.seen = None;
+            return Verdict::Failed;
+        }
+        // Nobody sleeps past the moment at which it would be told to give up.
+        let left = left.unwrap_or(Duration::MAX);
+        match verdict {
+            Verdict::Pause(pause) => Verdict::Pause(pause.min(left)),
+            Verdict::Await { at_most } => Verdict::Await {
+                at_most: at_most.min(left),
+            },
+            other => other,
+        }
+    }
+
+    /// How long until the device counts as stalled for a writer throttled since then.
+    fn until_stalled(&self, throttled_since: Duration, now: Duration) -> Option<Duration> {
+        let limit = Duration::from_millis(u64::from(self.tunables.wb_stall_ms));
+        if limit.is_zero() {
+            return None;
+        }
+        let mut began = nanos(throttled_since);
+        if self.writeback.load(Relaxed) > 0 {
+            began = began.min(self.busy_since.load(Relaxed));
+        }
+        let progress = began.max(self.last_progress.load(Relaxed));
+        let ends = Duration::from_nanos(progress).saturating_add(limit);
+        Some(ends.saturating_sub(now))
+    }
+
+    /// The statistics, in the form of the kernel's `bdi` stats file.
+    #[must_use]
+    pub fn stats(&self, now: Duration) -> BdiStats {
+        let domain = &self.domain;
+        BdiStats {
+            writeback: self.writeback.load(Relaxed),
+            reclaimable: self.dirty.load(Relaxed),
+            thresh: self.part_of(domain.thresh(), now),
+            dirty_thresh: domain.thresh(),
+            background_thresh: domain.background(),
+            dirtied: self.dirtied.load(Relaxed),
+            written: self.written.load(Relaxed),
+            write_bandwidth: self.bandwidth.load(Relaxed),
+            dirty_ratelimit: self.policy.ratelimit(&self.view(now)),
+        }
+    }
+}
+
+impl Drop for Bdi {
+    fn drop(&mut self) {
+        // What it still holds is no longer anybody's.
+        let dirty = self.dirty.load(Relaxed);
+        let writeback = self.writeback.load(Relaxed);
+        self.policy
+            .cleaned(&self.view(Duration::ZERO), dirty.saturating_add(writeback));
+        subtract(&self.domain.dirty, dirty);
+        subtract(&self.domain.writeback, writeback);
+        subtract(&self.domain.min_ratios, self.tunables.min_ratio.into());
+    }
+}

@@ -1,0 +1,47 @@
+//! What a device shows of its throttling.
+
+use std::fmt;
+
+/// The statistics of a device, in pages of 4096 bytes and pages a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BdiStats {
+    /// `BdiWriteback`: under writeback.
+    pub writeback: u64,
+    /// `BdiReclaimable`: dirty.
+    pub reclaimable: u64,
+    /// `BdiDirtyThresh`: its part of the limit.
+    pub thresh: u64,
+    /// `DirtyThresh`: the limit of all.
+    pub dirty_thresh: u64,
+    /// `BackgroundThresh`: above this flushers write.
+    pub background_thresh: u64,
+    /// `BdiDirtied`: ever made dirty.
+    pub dirtied: u64,
+    /// `BdiWritten`: ever written.
+    pub written: u64,
+    /// `BdiWriteBandwidth`: what it is taken to write, a second.
+    pub write_bandwidth: u64,
+    /// What each writer may dirty, a second; 0 where the policy knows no such number.
+    pub dirty_ratelimit: u64,
+}
+
+impl fmt::Display for BdiStats {
+    /// The lines of the kernel's stats file, in kB and kBps.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = [
+            ("BdiWriteback:", self.writeback, "kB"),
+            ("BdiReclaimable:", self.reclaimable, "kB"),
+            ("BdiDirtyThresh:", self.thresh, "kB"),
+            ("DirtyThresh:", self.dirty_thresh, "kB"),
+            ("BackgroundThresh:", self.background_thresh, "kB"),
+            ("BdiDirtied:", self.dirtied, "kB"),
+            ("BdiWritten:", self.written, "kB"),
+            ("BdiWriteBandwidth:", self.write_bandwidth, "kBps"),
+            ("BdiDirtyRatelimit:", self.dirty_ratelimit, "kBps"),
+        ];
+        for (name, pages, unit) in lines {
+            writeln!(f, "{name:<20}{:>12} {unit}", pages.saturating_mul(4))?;
+        }
+        Ok(())
+    }
+}
