@@ -1,17 +1,19 @@
 //! This engine, the kernel's ext4 and fuse2fs side by side, in one run.
 //!
 //! ```text
-//! cargo bench -p uext4 --bench beside -- [ours|kernel|fuse2fs]… [names|threads|fsync|bytes]…
+//! cargo bench -p uext4 --bench beside -- [ours|kernel|fuse2fs]… [names|threads|fsync|bytes|slow]…
 //!     [--rounds N] [--names N] [--processor-time] [--json]
 //! ```
 //! Without words all that can be measured here is. Ours works in this process on an image in memory;
 //! the others are called through the system, on a loop device or a file, both in `/dev/shm`, which
 //! takes root. Figures are medians of the rounds. `--processor-time` measures what one thread does by
 //! the processor time of the process (ours alone, all its threads) instead of the clock: so that a
-//! machine which has other things to do gives figures too.
+//! machine which has other things to do gives figures too. `slow` puts ours and the kernel's on the same
+//! throttled disk; it takes minutes, and is only measured when asked for.
 
 mod measure;
 mod ours;
+mod slow;
 mod system;
 mod table;
 
@@ -31,7 +33,7 @@ struct Asked {
 }
 
 const SUBJECTS: [&str; 3] = ["ours", "kernel", "fuse2fs"];
-const PARTS: [&str; 4] = ["names", "threads", "fsync", "bytes"];
+const PARTS: [&str; 5] = ["names", "threads", "fsync", "bytes", "slow"];
 
 impl Asked {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
@@ -146,6 +148,29 @@ fn system(asked: &Asked, subject: system::Kind, table: &mut Table) {
     }
 }
 
+/// Ours and the kernel's in turn on one slow disk.
+fn slow(asked: &Asked, table: &mut Table) {
+    for _ in 0..asked.rounds {
+        for subject in &SUBJECTS[..2] {
+            if !asked.subject(subject) {
+                continue;
+            }
+            let figures = slow::SlowDisk::new().and_then(|disk| match *subject {
+                "ours" => Ok(disk.ours()),
+                _ => disk.kernel(),
+            });
+            match figures {
+                Ok(figures) => {
+                    for (what, rate) in figures {
+                        table.add(what, subject, rate);
+                    }
+                }
+                Err(why) => eprintln!("{subject} on a slow disk: left out, {why}"),
+            }
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let asked = match Asked::parse(std::env::args().skip(1)) {
         Ok(asked) => asked,
@@ -155,6 +180,9 @@ fn main() -> ExitCode {
         }
     };
     let mut table = Table::new(&SUBJECTS);
+    if asked.words.iter().any(|word| word == "slow") {
+        slow(&asked, &mut table);
+    }
     if asked.subject("ours") {
         ours(&asked, &mut table);
     }

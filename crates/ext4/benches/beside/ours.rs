@@ -11,7 +11,7 @@ use uext4_blockdev::{Access, BlockDevice, Error, FileDevice, MemoryDevice, Syste
 
 use crate::measure::{BYTES, CALL, Clock, Names, rate};
 
-const FILE: Creation = Creation {
+pub const FILE: Creation = Creation {
     mode: 0o644,
     umask: 0,
     uid: 0,
@@ -46,7 +46,7 @@ fn image() -> MemoryDevice {
     device
 }
 
-fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
+pub fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
     let options = OpenOptions {
         memory_max: 512 << 20,
         pages_max: 1 << 30,

@@ -35,7 +35,7 @@ pub struct Mounted {
     _dir: TempDir,
 }
 
-fn run(program: &str, args: &[&str]) -> Result<String, String> {
+pub fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
