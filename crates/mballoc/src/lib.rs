@@ -67,6 +67,7 @@ mod allocator;
 mod bits;
 mod buddy;
 mod file_space;
+mod history;
 mod index;
 mod normalize;
 mod options;
@@ -78,7 +79,8 @@ use uext4_ondisk::{GroupNr, Pblk};
 
 pub use allocator::Allocator;
 pub use file_space::{DataRequest, FileSpace};
-pub use normalize::{Cap, Normalize, Rule, StripeRule};
+pub use history::History;
+pub use normalize::{Cap, Normalize, ParseNormalizeError, Rule, StripeRule, Surroundings, Window};
 pub use options::Options;
 pub use search::{Hints, Search, UnknownSearch};
 pub use stats::Stats;

@@ -1,0 +1,66 @@
+//! How a file grew: what its requests so far say of the next.
+
+use uext4_ondisk::Lblk;
+
+/// The mean of past runs moves by this part of what a run differs from it.
+const WEIGHT: u64 = 4;
+
+/// What the requests for one file's data were like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// End of the last request.
+    next: u64,
+    /// Blocks of the run that ends there, each request of which began where the one before ended.
+    run: u64,
+    /// Requests of that run.
+    requests: u32,
+    /// Exponentially weighted mean of the runs before, in blocks; 0 if there were none.
+    mean: u64,
+    /// The run began where the file did, or at its end.
+    appends: bool,
+    /// Blocks the last window got, if that was less than it wanted.
+    granted: Option<u64>,
+}
+
+impl History {
+    /// Notes a request for `len` blocks at `lblk`; `follows` if what is before it is mapped.
+    pub(crate) fn note(&mut self, lblk: Lblk, len: u32, follows: bool) {
+        let lblk = u64::from(lblk.0);
+        if lblk == self.next && self.requests > 0 {
+            self.run = self.run.saturating_add(len.into());
+            self.requests = self.requests.saturating_add(1);
+        } else {
+            if self.requests > 0 {
+                let (mean, run) = (self.mean, self.run);
+                self.mean = match mean {
+                    0 => run,
+                    mean => mean - mean / WEIGHT + run / WEIGHT,
+                };
+            }
+            // After a seek, only going on from there makes a run; the first request is believed.
+            self.appends = self.requests == 0 && (lblk == 0 || follows);
+            (self.run, self.requests) = (len.into(), 1);
+        }
+        self.next = lblk + u64::from(len);
+    }
+
+    /// Notes what a window got of what it wanted.
+    pub(crate) fn note_window(&mut self, wanted: u32, got: u32) {
+        self.granted = (got < wanted).then_some(got.into());
+    }
+
+    /// Whether more is to be expected behind the last request.
+    pub fn is_sequential(&self) -> bool {
+        self.appends || self.requests > 1
+    }
+
+    /// Blocks of a run like the last one: its length so far, or what runs had in the mean.
+    pub fn run(&self) -> u64 {
+        self.run.max(self.mean)
+    }
+
+    /// What the last window got, if the device had less than it wanted.
+    pub(crate) fn granted(&self) -> Option<u64> {
+        self.granted
+    }
+}
