@@ -24,7 +24,7 @@ pub struct History {
 
 impl History {
     /// Notes a request for `len` blocks at `lblk`; `follows` if what is before it is mapped.
-    pub(crate) fn note(&mut self, lblk: Lblk, len: u32, follows: bool) {
+    pub fn note(&mut self, lblk: Lblk, len: u32, follows: bool) {
         let lblk = u64::from(lblk.0);
         if lblk == self.next && self.requests > 0 {
             self.run = self.run.saturating_add(len.into());
@@ -45,7 +45,7 @@ impl History {
     }
 
     /// Notes what a window got of what it wanted.
-    pub(crate) fn note_window(&mut self, wanted: u32, got: u32) {
+    pub fn note_window(&mut self, wanted: u32, got: u32) {
         self.granted = (got < wanted).then_some(got.into());
     }
 

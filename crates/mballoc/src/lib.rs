@@ -81,7 +81,7 @@ pub use allocator::Allocator;
 pub use file_space::{DataRequest, FileSpace};
 pub use history::History;
 pub use normalize::{Cap, Normalize, ParseNormalizeError, Rule, StripeRule, Surroundings, Window};
-pub use options::Options;
+pub use options::{OptionError, Options};
 pub use search::{Hints, Search, UnknownSearch};
 pub use stats::Stats;
 

@@ -1,6 +1,8 @@
 //! How an allocator decides: its policies and the kernel's tunables.
 
-use crate::{Normalize, Search};
+use std::ops::RangeInclusive;
+
+use crate::{Normalize, ParseNormalizeError, Search, UnknownSearch};
 
 /// Policies and tunables of one [`crate::Allocator`]; the names of the kernel's `/sys/fs/ext4/*/mb_*`
 /// files, with the kernel's units and defaults.
@@ -61,5 +63,257 @@ impl Default for Options {
             prefetch_limit: 128,
             stream_goals: 16,
         }
+    }
+}
+
+/// Why an option was not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// There is none of this name.
+    #[error("no option of the allocator is called '{name}'")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// What it is to be is no whole number.
+    #[error("{name}: '{value}' is no number from {min} to {max}")]
+    NotNumber {
+        /// The option.
+        name: &'static str,
+        /// What it was to be.
+        value: String,
+        /// The least it may be.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// The number is out of its range.
+    #[error("{name}={value}: out of range, {min} to {max}")]
+    Range {
+        /// The option.
+        name: &'static str,
+        /// What it was to be.
+        value: u32,
+        /// The least it may be.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// A stripe must fit a group.
+    #[error("stripe={stripe}: a group has only {blocks_per_group} blocks")]
+    Stripe {
+        /// The stripe, in blocks.
+        stripe: u32,
+        /// Blocks of a group.
+        blocks_per_group: u32,
+    },
+    /// No request normalisation.
+    #[error("mb_normalize: {0}")]
+    Normalize(#[from] ParseNormalizeError),
+    /// No search policy.
+    #[error("mb_search: {0}")]
+    Search(#[from] UnknownSearch),
+}
+
+/// A number by name: its range, and where it is kept.
+struct Number {
+    name: &'static str,
+    range: RangeInclusive<u32>,
+    field: fn(&mut Options) -> &mut u32,
+}
+
+const NUMBERS: [Number; 12] = [
+    Number {
+        name: "stripe",
+        range: 0..=1 << 19,
+        field: |options| &mut options.stripe,
+    },
+    Number {
+        name: "mb_max_to_scan",
+        range: 1..=1 << 20,
+        field: |options| &mut options.max_to_scan,
+    },
+    Number {
+        name: "mb_min_to_scan",
+        range: 0..=1 << 20,
+        field: |options| &mut options.min_to_scan,
+    },
+    Number {
+        name: "mb_order2_req",
+        range: 0..=17,
+        field: |options| &mut options.order2_req,
+    },
+    Number {
+        name: "mb_stream_req",
+        range: 0..=1 << 20,
+        field: |options| &mut options.stream_req,
+    },
+    Number {
+        name: "mb_group_prealloc",
+        range: 0..=1 << 15,
+        field: |options| &mut options.group_prealloc,
+    },
+    Number {
+        name: "mb_max_linear_groups",
+        range: 0..=1 << 20,
+        field: |options| &mut options.max_linear_groups,
+    },
+    Number {
+        name: "mb_best_avail_max_trim_order",
+        range: 0..=17,
+        field: |options| &mut options.best_avail_max_trim_order,
+    },
+    Number {
+        name: "mb_prefetch",
+        range: 0..=1 << 16,
+        field: |options| &mut options.prefetch,
+    },
+    Number {
+        name: "mb_prefetch_limit",
+        range: 0..=1 << 20,
+        field: |options| &mut options.prefetch_limit,
+    },
+    Number {
+        name: "mb_stream_goals",
+        range: 1..=1 << 12,
+        field: |options| &mut options.stream_goals,
+    },
+    Number {
+        name: "flex_groups",
+        range: 1..=1 << 31,
+        field: |options| &mut options.flex_groups,
+    },
+];
+
+/// Where what is on or off is kept.
+type Switch = fn(&mut Options) -> &mut bool;
+
+/// Options that are on or off: `name` and `noname`.
+const SWITCHES: [(&str, Switch); 2] = [
+    ("mb_preallocate", |options| &mut options.preallocate),
+    ("mb_rotational", |options| &mut options.rotational),
+];
+
+impl Options {
+    /// The spellings that [`Options::set`] takes, in the order of their meaning; `name` alone is a
+    /// switch.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let policies = ["mb_normalize=", "mb_search="];
+        let numbers = NUMBERS.iter().map(|number| number.name);
+        policies
+            .into_iter()
+            .chain(numbers)
+            .chain(SWITCHES.iter().map(|(name, _)| *name))
+    }
+
+    /// Sets one option as it is written on a command line: `name=value`, or `name` and `noname` for
+    /// what is on or off.
+    ///
+    /// # Errors
+    /// [`OptionError::Unknown`], and what keeps a value from being taken; nothing is changed then.
+    pub fn set(&mut self, option: &str) -> Result<(), OptionError> {
+        let unknown = || OptionError::Unknown {
+            name: option.chars().take(64).collect(),
+        };
+        let Some((name, value)) = option.split_once('=') else {
+            let (name, on) = match option.strip_prefix("no") {
+                Some(name) => (name, false),
+                None => (option, true),
+            };
+            let switch = SWITCHES.iter().find(|switch| switch.0 == name);
+            let (_, field) = switch.ok_or_else(unknown)?;
+            *field(self) = on;
+            return Ok(());
+        };
+        match name {
+            "mb_normalize" => self.normalize = value.parse()?,
+            "mb_search" => self.search = value.parse()?,
+            _ => {
+                let number = NUMBERS.iter().find(|number| number.name == name);
+                number.ok_or_else(unknown)?.set(self, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether they can be kept on a file system of such groups.
+    ///
+    /// # Errors
+    /// [`OptionError::Stripe`] for a stripe that is longer than a group.
+    pub fn check(&self, blocks_per_group: u32) -> Result<(), OptionError> {
+        if self.stripe > blocks_per_group {
+            return Err(OptionError::Stripe {
+                stripe: self.stripe,
+                blocks_per_group,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Number {
+    fn set(&self, options: &mut Options, value: &str) -> Result<(), OptionError> {
+        let (name, min, max) = (self.name, *self.range.start(), *self.range.end());
+        let number: u32 = value.parse().map_err(|_| OptionError::NotNumber {
+            name,
+            value: value.chars().take(64).collect(),
+            min,
+            max,
+        })?;
+        if !self.range.contains(&number) {
+            return Err(OptionError::Range {
+                name,
+                value: number,
+                min,
+                max,
+            });
+        }
+        *(self.field)(options) = number;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_set_by_name_within_their_ranges() {
+        let mut options = Options::default();
+        for option in [
+            "mb_normalize=table+logical",
+            "mb_search=linear",
+            "stripe=128",
+            "mb_stream_req=0",
+            "nomb_preallocate",
+        ] {
+            options.set(option).unwrap();
+        }
+        assert_eq!(options.normalize.to_string(), "table+logical");
+        assert_eq!(options.search, Search::Linear);
+        assert_eq!((options.stripe, options.stream_req), (128, 0));
+        assert!(!options.preallocate);
+        options.check(128).unwrap();
+        let error = options.check(127).unwrap_err().to_string();
+        assert_eq!(error, "stripe=128: a group has only 127 blocks");
+    }
+
+    #[test]
+    fn what_cannot_be_set_changes_nothing() {
+        let mut options = Options::default();
+        for (option, says) in [
+            ("mb_max_to_scan=0", "1 to 1048576"),
+            ("mb_max_to_scan=", "1 to 1048576"),
+            ("mb_order2_req=18", "0 to 17"),
+            ("mb_order2_req=99999999999", "0 to 17"),
+            ("mb_normalize=large", "pow2-stripe"),
+            ("mb_search=all", "largest-run"),
+            ("mb_more=1", "mb_more"),
+            ("nodelalloc", "nodelalloc"),
+        ] {
+            let error = options.set(option).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        assert_eq!(options, Options::default());
     }
 }

@@ -76,7 +76,7 @@ fn the_test_that_is_always_true_takes_everything_from_its_row_on() {
 #[test]
 fn long_requests_pass_the_table_with_large_blocks_or_without_its_cap() {
     let long = |log: u32, policy: Normalize| {
-        let blocks = (40 * MIB >> log) as u32;
+        let blocks = ((40 * MIB) >> log) as u32;
         policy.window(&request(100, blocks), &around(log))
     };
     assert_eq!(long(12, Normalize::TABLE).len, 2048);
