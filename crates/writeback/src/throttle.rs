@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! writer                                       flusher
-//!   loop while admit(task, n) != Go             writeback_started(n)
+//!   n = allowance(task), or less                writeback_started(n)
+//!   loop while admit(task, n) != Go
 //!     Pause, Await: sleep; Failed: error        ... the device ...
 //!   n pages become dirty                        completed(n, ok)
 //!   verdict = dirtied(task, n)
@@ -15,12 +16,12 @@
 //!
 //! A writer that is cancelled, or ends, calls [`Bdi::exited`] and nothing else.
 
-#![allow(dead_code, reason = "two more policies use it")]
-
 mod bdi;
+mod cell_rate;
 mod credits;
 mod domain;
 mod ioless;
+mod mainline;
 mod proportion;
 mod stats;
 mod task;
@@ -39,6 +40,8 @@ pub use tunables::{TunableError, Tunables};
 
 /// Bytes of a page, in which all counts are here.
 pub const PAGE_SIZE: u64 = 4096;
+/// Most pages a writer dirties between two calls, where nothing asks for less: 4 MiB.
+pub const PAGES_MAX: u64 = 1024;
 /// What the kernel counts time in; HZ is 1000 here.
 const JIFFY: Duration = Duration::from_millis(1);
 
@@ -115,6 +118,9 @@ trait Policy: fmt::Debug + Send + Sync {
         let _ = (view, task);
     }
 
+    /// Pages the task may dirty until the policy wants to know.
+    fn allowance(&self, view: &View<'_>, task: &Task) -> u64;
+
     /// Whether flushers should write.
     fn over_background(&self, view: &View<'_>) -> bool {
         view.domain.nr_dirty() > view.domain.background()
@@ -130,6 +136,11 @@ trait Policy: fmt::Debug + Send + Sync {
     }
 }
 
+/// Most pages that credits are given for at once, under this limit.
+fn admit_max(limit: u64) -> u64 {
+    (limit / 16).clamp(1, PAGES_MAX)
+}
+
 /// `wb_mode=`: the policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -138,19 +149,31 @@ pub enum Mode {
     /// Pauses as proposed in November 2010.
     Ioless,
     /// The same with the author's correction of the same evening.
-    #[default]
     IolessFixed,
+    /// Position control and rates a task: Linux since 3.2.
+    Mainline,
+    /// A controller, a cell rate clock a task, and page credits.
+    #[default]
+    CellRate,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Vanilla, Self::Ioless, Self::IolessFixed];
+    pub const ALL: [Self; 5] = [
+        Self::Vanilla,
+        Self::Ioless,
+        Self::IolessFixed,
+        Self::Mainline,
+        Self::CellRate,
+    ];
 
     fn policy(self, tunables: &Tunables) -> Box<dyn Policy> {
         match self {
             Self::Vanilla => Box::new(vanilla::Vanilla::new(tunables)),
             Self::Ioless => Box::new(ioless::Ioless::new(tunables, false)),
             Self::IolessFixed => Box::new(ioless::Ioless::new(tunables, true)),
+            Self::Mainline => Box::new(mainline::Mainline::new(tunables)),
+            Self::CellRate => Box::new(cell_rate::CellRate::new(tunables)),
         }
     }
 }
@@ -161,6 +184,8 @@ impl fmt::Display for Mode {
             Self::Vanilla => "vanilla",
             Self::Ioless => "ioless",
             Self::IolessFixed => "ioless-fixed",
+            Self::Mainline => "mainline",
+            Self::CellRate => "cell-rate",
         })
     }
 }

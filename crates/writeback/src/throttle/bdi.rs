@@ -111,6 +111,15 @@ impl Bdi {
         self.judge(task, verdict, now)
     }
 
+    /// Pages the task may dirty now before the policy wants to know, 1 to [`super::PAGES_MAX`].
+    /// Who dirties more at once gets coarser pauses, and the limit is only kept exactly by those who
+    /// ask [`Bdi::admit`] for no more than this.
+    #[must_use]
+    pub fn allowance(&self, task: &Task, now: Duration) -> u64 {
+        let pages = self.policy.allowance(&self.view(now), task);
+        pages.clamp(1, super::PAGES_MAX)
+    }
+
     /// Counts `pages` clean pages that became dirty, of those admitted, and says whether the
     /// writer should wait. Pages that were dirty already are no matter of it.
     pub fn dirtied(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 
@@ -68,6 +69,7 @@ impl Domain {
         let completions = match mode {
             Mode::Vanilla => Aging::Events(2 << thresh.ilog2()),
             Mode::Ioless | Mode::IolessFixed => Aging::Events(((1 << thresh.ilog2()) / 4).max(1)),
+            Mode::Mainline | Mode::CellRate => Aging::Time(Duration::from_secs(3)),
         };
         Ok(Arc::new(Self {
             mode,

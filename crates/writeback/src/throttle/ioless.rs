@@ -202,6 +202,17 @@ impl Policy for Ioless {
         }
     }
 
+    fn allowance(&self, view: &View<'_>, task: &Task) -> u64 {
+        if view.bdi.exceeded.load(Relaxed) {
+            return 1;
+        }
+        let pages = match task.nr_dirtied_pause {
+            0 => Self::poll(view),
+            pages => pages,
+        };
+        pages.saturating_sub(task.nr_dirtied)
+    }
+
     fn chunk(&self, _: &View<'_>) -> Chunk {
         Chunk {
             file: CHUNK,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::cell_rate::Activity;
 use super::proportion::Local;
 
 /// How much a writer counts.
@@ -69,10 +70,10 @@ pub struct Task {
     pub(super) credits: u64,
     /// Theoretical arrival time of the cell rate clock.
     pub(super) arrival: Duration,
-    /// Its number among the active ones; 0: none yet.
+    /// Its number among all there ever were; 0: none yet.
     pub(super) number: u64,
-    /// When the last allowance began, for the policy that measures the rate of a task.
-    pub(super) rate: TaskRate,
+    /// When it last counted as a writer.
+    pub(super) activity: Activity,
 }
 
 /// How a throttling goes on after the verdict that was given last.
@@ -85,14 +86,6 @@ pub(super) enum Next {
     Wrote,
     /// It ends.
     Leave,
-}
-
-/// Pages a task dirtied in the window that goes on, and its rate in the one before.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TaskRate {
-    pub(super) since: Duration,
-    pub(super) pages: u64,
-    pub(super) before: f64,
 }
 
 impl Task {

@@ -56,6 +56,13 @@ impl Vanilla {
         (view.domain.dirtyable() / (32 * cpus)).clamp(16, 1024)
     }
 
+    fn look_every(view: &View<'_>) -> u64 {
+        match view.bdi.exceeded.load(Relaxed) {
+            true => RATELIMIT_EXCEEDED,
+            false => Self::ratelimit(view),
+        }
+    }
+
     fn look(view: &View<'_>, task: &mut Task) -> Look {
         let lift = |pages: u64| match task.class {
             Class::RealTime => pages.saturating_add(pages / 4),
@@ -107,10 +114,7 @@ impl Vanilla {
 impl Policy for Vanilla {
     fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
         view.domain.dirties.add(&mut task.share, pages, view.now);
-        let limit = match view.bdi.exceeded.load(Relaxed) {
-            true => RATELIMIT_EXCEEDED,
-            false => Self::ratelimit(view),
-        };
+        let limit = Self::look_every(view);
         let here = &view.domain.cpu(task.cpu).dirtied;
         if here.fetch_add(pages, Relaxed).saturating_add(pages) < limit {
             return Verdict::Go;
@@ -131,6 +135,11 @@ impl Policy for Vanilla {
             0 => Verdict::Go,
             _ => self.sleep(task),
         }
+    }
+
+    fn allowance(&self, view: &View<'_>, task: &Task) -> u64 {
+        let here = view.domain.cpu(task.cpu).dirtied.load(Relaxed);
+        Self::look_every(view).saturating_sub(here)
     }
 
     fn chunk(&self, _: &View<'_>) -> Chunk {

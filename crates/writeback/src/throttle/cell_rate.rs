@@ -1,0 +1,290 @@
+//! `cell-rate`: a controller for the device, a cell rate clock for each writer, credits for pages.
+//!
+//! Source: ours, from what the thread of November 2010 left open: pauses that grow with the number of
+//! writers, a bounded number of wake-ups, think time, real-time writers, small memory, dead devices.
+//!
+//! 1. *Controller* ([`controller`]): every 50 ms a proportional-integral step on the distance of the
+//!    device's dirty pages from its setpoint gives R, what all writers together may dirty a second.
+//! 2. *Fair share* ([`active`]): R less what light writers dirty anyway, divided by the weights of the
+//!    writers that were paused in the last half second. A writer that comes or ends changes it at once:
+//!    nothing has to be learnt from too many or too few dirty pages.
+//! 3. *Pacing*: each writer has a generic cell rate clock, as ATM networks police sources: the
+//!    arrival time of the next page moves on by 1/rate a page, and never lags more than a burst
+//!    behind. The writer sleeps when it is a whole target pause ahead, until it no longer is. Thinking
+//!    lets the clock fall behind, so it is paid for once, and by nobody else.
+//! 4. *Wake-up budget*: the target pause is writers / `wb_wake_budget`, 10 ms to `wb_max_pause_ms`:
+//!    200 wake-ups a second up to 40 writers, and one each 200 ms for each of more. New writers start
+//!    at different points of it, so that those that start together do not stay together.
+//! 5. *Credits* ([`super::credits`]): a page becomes dirty only with one, so dirty pages never exceed
+//!    the limit, however many writers start at once. Who gets none waits its turn on one more such
+//!    clock, which spreads those who wait over the time their pages take to be written.
+//! 6. A device may take credits up to its part of the limit, or an eighth of what is free: a slow one
+//!    cannot take the memory of a fast one.
+//!
+//! Real-time writers have four times the share and a second of burst, and a 64th of the limit is
+//! theirs alone; idle ones have a quarter of the share.
+//!
+//! Left out: the timer wheel that wakes those due within 4 ms with one timer is the caller's, who owns
+//! the timers.
+//!
+//! | tunable | unit | default |
+//! |---|---|---|
+//! | `wb_max_pause_ms` | ms | 200 |
+//! | `wb_wake_budget` | wake-ups a second | 200 |
+//! | `strict_limit` | | off: nobody is throttled below freerun |
+
+mod active;
+mod controller;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::bdi::nanos;
+use super::{Chunk, Class, JIFFY, Policy, Task, Tunables, Verdict, View};
+use active::Active;
+pub(super) use active::Activity;
+use controller::Controller;
+
+const MIN_TARGET: Duration = Duration::from_millis(10);
+/// How far a real-time writer's clock may lag.
+const REALTIME_BURST: Duration = Duration::from_secs(1);
+/// Fewest and most pages between two looks while nobody is throttled.
+const FREE_PAGES: (u64, u64) = (8, 1024);
+/// Flushers' chunks are multiples of so many pages.
+const CHUNK: u64 = 256;
+
+#[derive(Debug)]
+pub(super) struct CellRate {
+    max_pause: Duration,
+    wake_budget: f64,
+    controller: Controller,
+    active: Active,
+    /// Nanoseconds: when credits will be there for all who wait for some, about.
+    queue: AtomicU64,
+}
+
+/// What a writer may do now.
+struct Pace {
+    /// Pages a second, above 0.
+    rate: f64,
+    /// How far ahead of its clock it is when it sleeps.
+    target: Duration,
+}
+
+fn weight(class: Class) -> f64 {
+    match class {
+        Class::RealTime => 4.0,
+        Class::Normal => 1.0,
+        Class::Idle => 0.25,
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 3600.0))
+}
+
+impl CellRate {
+    pub(super) fn new(tunables: &Tunables) -> Self {
+        Self {
+            max_pause: Duration::from_millis(u64::from(tunables.wb_max_pause_ms)),
+            wake_budget: f64::from(tunables.wb_wake_budget),
+            controller: Controller::new(),
+            active: Active::default(),
+            queue: AtomicU64::new(0),
+        }
+    }
+
+    /// The pause to aim at for so many writers. Where memory is small beside the device, shorter: what
+    /// is written between two pauses must fit between setpoint and limit.
+    fn target(&self, writers: f64, memory: Duration) -> Duration {
+        let budget = seconds(writers / self.wake_budget);
+        let budget = budget.clamp(MIN_TARGET.min(self.max_pause), self.max_pause);
+        let memory = memory.as_secs_f64() * writers.max(1.0).sqrt() / 4.0;
+        budget.min(seconds(memory)).max(JIFFY)
+    }
+
+    fn pace(&self, class: Class) -> Pace {
+        let all = self.active.sum();
+        // What light writers take must leave something to the others.
+        let total = self.controller.rate();
+        let left = (total - all.light).max(total / 8.0);
+        Pace {
+            rate: (left / all.weight.max(0.25) * weight(class)).max(0.1),
+            target: self.target(all.writers, self.controller.room()),
+        }
+    }
+
+    fn is_free(view: &View<'_>) -> bool {
+        if view.domain.unwritten() > view.domain.freerun() {
+            return false;
+        }
+        !view.bdi.tunables().strict_limit
+            || view.bdi.unwritten() <= view.bdi.part_of(view.domain.freerun(), view.now)
+    }
+
+    fn settle_credits(view: &View<'_>, task: &mut Task, pages: u64) {
+        let credits = &view.domain.credits;
+        if pages > task.credits {
+            credits.force(pages - task.credits);
+        } else {
+            credits.put_back(task.cpu, task.credits - pages);
+        }
+        task.credits = 0;
+    }
+
+    fn update(&self, view: &View<'_>) {
+        if self.controller.is_due(view.now) {
+            self.active.roll(view.now);
+            let pause = self.target(self.active.sum().writers, self.controller.room());
+            self.controller.step(view, pause);
+        }
+    }
+
+    /// Sleeps if the clock is far enough ahead.
+    fn wait(&self, view: &View<'_>, task: &mut Task, target: Duration) -> Verdict {
+        let ahead = task.arrival.saturating_sub(view.now);
+        if ahead < target.max(JIFFY) {
+            return Verdict::Go;
+        }
+        self.active.paused(task, weight(task.class), view.now);
+        Verdict::Pause(ahead.min(self.max_pause))
+    }
+
+    /// The most a device may have unwritten.
+    fn cap(view: &View<'_>) -> u64 {
+        let (limit, unwritten) = (view.domain.thresh(), view.domain.unwritten());
+        let part = view.bdi.part_of(limit, view.now);
+        part.max(limit.saturating_sub(unwritten) / 8)
+    }
+
+    fn queue_for_credits(&self, view: &View<'_>, pages: u64) -> Duration {
+        let now = nanos(view.now);
+        let takes = nanos(seconds(pages as f64 / self.controller.bandwidth()));
+        let horizon = now.saturating_add(nanos(self.max_pause));
+        let place = self.queue.load(Relaxed).max(now).saturating_add(takes);
+        // Past the longest pause there is no order to keep.
+        self.queue.store(place.min(horizon), Relaxed);
+        let wait = Duration::from_nanos(place.min(horizon) - now);
+        wait.clamp(JIFFY, self.max_pause)
+    }
+}
+
+impl Policy for CellRate {
+    fn admit(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
+        let pages = pages.min(super::admit_max(view.domain.thresh()));
+        if pages <= task.credits {
+            return Verdict::Go;
+        }
+        let wanted = pages - task.credits;
+        let limit = view.domain.thresh();
+        let limit = match task.class {
+            Class::RealTime => limit,
+            Class::Normal | Class::Idle => limit - limit / 64,
+        };
+        // Below a few pages a device always gets on.
+        let fits = Self::is_free(view)
+            || task.class == Class::RealTime
+            || view.bdi.unwritten().saturating_add(wanted) <= Self::cap(view).max(pages);
+        if fits && view.domain.credits.take(task.cpu, wanted, limit) {
+            task.credits += wanted;
+            return Verdict::Go;
+        }
+        self.update(view);
+        Verdict::Await {
+            at_most: self.queue_for_credits(view, wanted),
+        }
+    }
+
+    fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
+        Self::settle_credits(view, task, pages);
+        let is_new = self.active.wrote(task, weight(task.class), pages, view.now);
+        self.update(view);
+        if Self::is_free(view) {
+            task.arrival = view.now;
+            return Verdict::Go;
+        }
+        let Pace { rate, target } = self.pace(task.class);
+        let (burst, mut start) = match task.class {
+            Class::RealTime => (REALTIME_BURST, REALTIME_BURST),
+            Class::Normal | Class::Idle => (self.max_pause, Duration::ZERO),
+        };
+        let mut target = target;
+        if is_new {
+            // The golden ratio spreads any number of writers evenly.
+            let phase = (task.number as f64 * 0.618_033_988_749_895).fract();
+            start = start.max(target.mul_f64(0.5 * phase));
+            task.arrival = view.now.saturating_sub(start);
+        }
+        if task.class == Class::RealTime {
+            target = target.max(MIN_TARGET);
+        }
+        let oldest = view.now.saturating_sub(burst);
+        task.arrival = task.arrival.max(oldest) + seconds(pages as f64 / rate);
+        self.wait(view, task, target)
+    }
+
+    fn resumed(&self, view: &View<'_>, task: &mut Task, _: u64) -> Verdict {
+        self.update(view);
+        if Self::is_free(view) {
+            task.arrival = task.arrival.min(view.now);
+            return Verdict::Go;
+        }
+        self.active.wrote(task, weight(task.class), 0, view.now);
+        let target = self.pace(task.class).target;
+        self.wait(view, task, target / 2)
+    }
+
+    fn completed(&self, view: &View<'_>, pages: u64, ok: bool) {
+        if ok {
+            view.domain.credits.put(pages);
+        }
+        self.update(view);
+    }
+
+    fn cleaned(&self, view: &View<'_>, pages: u64) {
+        view.domain.credits.put(pages);
+    }
+
+    fn tick(&self, view: &View<'_>) {
+        self.update(view);
+    }
+
+    fn exited(&self, view: &View<'_>, task: &mut Task) {
+        Self::settle_credits(view, task, 0);
+        self.active.exited(task, weight(task.class), view.now);
+    }
+
+    fn over_background(&self, view: &View<'_>) -> bool {
+        let background = view.domain.background();
+        view.domain.nr_dirty() > background
+            || view.bdi.reclaimable() > view.bdi.part_of(background, view.now)
+    }
+
+    fn allowance(&self, view: &View<'_>, task: &Task) -> u64 {
+        let most = super::admit_max(view.domain.thresh());
+        if Self::is_free(view) {
+            let room = view.domain.freerun() - view.domain.unwritten().min(view.domain.freerun());
+            let (few, many) = FREE_PAGES;
+            return (room / 16).clamp(few, many).min(most);
+        }
+        let Pace { rate, target } = self.pace(task.class);
+        let ahead = task.arrival.saturating_sub(view.now);
+        let pages = target.saturating_sub(ahead).as_secs_f64() * rate;
+        // One more, or rounding would leave it just short of its pause.
+        (pages as u64 + 1).min(most)
+    }
+
+    fn chunk(&self, view: &View<'_>) -> Chunk {
+        let pages = (self.controller.bandwidth() / 2.0) as u64;
+        let pages = pages.min(view.domain.thresh() / 8).max(1);
+        let file = pages.next_multiple_of(CHUNK);
+        Chunk {
+            file,
+            round: 16 * file,
+        }
+    }
+
+    fn ratelimit(&self, _: &View<'_>) -> u64 {
+        self.pace(Class::Normal).rate as u64
+    }
+}

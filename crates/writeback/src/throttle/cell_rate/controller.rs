@@ -1,0 +1,165 @@
+//! What all writers of a device together may dirty a second.
+//!
+//! ```text
+//! e = (setpoint − dirty) / (limit − setpoint)          of the device's part, −1 … 1 above freerun
+//! R = bandwidth · clamp(1 + kp·e + I, 0, 2)            I += ki·e·Δt, held where R is at an end
+//! ```
+//!
+//! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. With
+//! a = bandwidth / (limit − setpoint), kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
+//! swinging whatever device and memory are, and ki = a·kp²/4 is critical damping.
+//!
+//! Bandwidth is what was completed in the last eight steps in which the device was busy all the time,
+//! without the best and the worst of them. A step in which it was busy and completed nothing counts as
+//! nothing: a flusher that is stuck has no capacity.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::throttle::View;
+use crate::throttle::bdi::{BANDWIDTH_START, nanos};
+
+const STEP: Duration = Duration::from_millis(50);
+const STEPS: usize = 8;
+/// A step that took longer was no step: nobody was there to take it.
+const STEP_MAX: Duration = Duration::from_secs(1);
+const KP_MAX: f64 = 1.5;
+
+#[derive(Debug)]
+pub(super) struct Controller {
+    /// Nanoseconds of the last step.
+    stepped: AtomicU64,
+    /// Pages a second, as bits.
+    rate: AtomicU64,
+    bandwidth: AtomicU64,
+    /// Nanoseconds in which the device writes what lies between setpoint and limit.
+    room: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    at: Duration,
+    written: u64,
+    /// Something was under writeback at the end of the last step.
+    was_busy: bool,
+    /// Pages a second in the last busy steps.
+    steps: [f64; STEPS],
+    /// How many of these there were ever.
+    count: usize,
+    integral: f64,
+}
+
+impl State {
+    fn bandwidth(&self) -> f64 {
+        let known = &self.steps[..self.count.min(STEPS)];
+        match known.len() {
+            0 => BANDWIDTH_START as f64,
+            // Queues fill first: the best of the first few is the nearest.
+            1..STEPS => known.iter().copied().fold(0.0, f64::max),
+            _ => {
+                let low = known.iter().copied().fold(f64::MAX, f64::min);
+                let high = known.iter().copied().fold(0.0, f64::max);
+                let sum: f64 = known.iter().sum();
+                (sum - low - high) / (STEPS - 2) as f64
+            }
+        }
+        .max(1.0)
+    }
+}
+
+impl Controller {
+    pub(super) fn new() -> Self {
+        let start = (BANDWIDTH_START as f64).to_bits();
+        Self {
+            stepped: AtomicU64::new(0),
+            rate: AtomicU64::new(start),
+            bandwidth: AtomicU64::new(start),
+            room: AtomicU64::new(nanos(Duration::from_secs(1))),
+            state: Mutex::new(State {
+                at: Duration::ZERO,
+                written: 0,
+                was_busy: false,
+                steps: [0.0; STEPS],
+                count: 0,
+                integral: 0.0,
+            }),
+        }
+    }
+
+    /// Pages a second all writers may dirty, at least 1.
+    pub(super) fn rate(&self) -> f64 {
+        f64::from_bits(self.rate.load(Relaxed)).max(1.0)
+    }
+
+    /// Pages a second the device writes, at least 1.
+    pub(super) fn bandwidth(&self) -> f64 {
+        f64::from_bits(self.bandwidth.load(Relaxed)).max(1.0)
+    }
+
+    /// How long the device writes at what lies between its setpoint and its limit.
+    pub(super) fn room(&self) -> Duration {
+        Duration::from_nanos(self.room.load(Relaxed))
+    }
+
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        let last = Duration::from_nanos(self.stepped.load(Relaxed));
+        now.saturating_sub(last) >= STEP
+    }
+
+    /// One step, if nobody else takes it; `pause` is the writers' delay.
+    pub(super) fn step(&self, view: &View<'_>, pause: Duration) {
+        let Some(mut state) = self.state.try_lock() else {
+            return;
+        };
+        let elapsed = view.now.saturating_sub(state.at);
+        if elapsed < STEP {
+            return;
+        }
+        self.stepped.store(nanos(view.now), Relaxed);
+        let written = view.bdi.written.load(Relaxed);
+        let fresh = written.saturating_sub(state.written) as f64 / elapsed.as_secs_f64();
+        let is_busy = view.bdi.writeback.load(Relaxed) > 0;
+        if is_busy && state.was_busy && elapsed < STEP_MAX {
+            let slot = state.count % STEPS;
+            state.steps[slot] = fresh;
+            state.count += 1;
+        }
+        state.at = view.now;
+        state.written = written;
+        state.was_busy = is_busy;
+        let bandwidth = state.bandwidth();
+        let rate = bandwidth * self.factor(view, &mut state, elapsed.min(STEP_MAX), pause);
+        self.bandwidth.store(bandwidth.to_bits(), Relaxed);
+        view.bdi.bandwidth.store((bandwidth as u64).max(1), Relaxed);
+        self.rate.store(rate.to_bits(), Relaxed);
+    }
+
+    fn factor(&self, view: &View<'_>, state: &mut State, step: Duration, pause: Duration) -> f64 {
+        let domain = view.domain;
+        let (limit, freerun) = (domain.thresh(), domain.freerun());
+        let least = limit.saturating_sub(domain.unwritten()) / 8;
+        let part = view.bdi.part_of(limit, view.now).max(least).max(2) as f64;
+        let setpoint = part * (f64::midpoint(freerun as f64, limit as f64) / limit as f64);
+        let span = (part - setpoint).max(1.0);
+        let error = ((setpoint - view.bdi.unwritten() as f64) / span).clamp(-4.0, 4.0);
+        let bandwidth = state.bandwidth();
+        self.room
+            .store((span / bandwidth * 1e9).min(1e15) as u64, Relaxed);
+        let speed = bandwidth / span;
+        let delay = (pause + STEP).as_secs_f64();
+        let kp = (0.3 / (speed * delay)).min(KP_MAX);
+        let ki = speed * kp * kp / 4.0;
+        let free = kp.mul_add(error, 1.0) + state.integral;
+        let outward = (free >= 2.0 && error > 0.0) || (free <= 0.0 && error < 0.0);
+        if domain.unwritten() <= freerun {
+            state.integral *= 0.9;
+        } else if !outward {
+            state.integral += ki.min(1.0) * error.clamp(-1.0, 1.0) * step.as_secs_f64();
+            state.integral = state.integral.clamp(-0.5, 0.5);
+        }
+        (kp * error + 1.0 + state.integral).clamp(0.0, 2.0)
+    }
+}

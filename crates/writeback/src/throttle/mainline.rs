@@ -1,0 +1,444 @@
+//! `mainline`: position control, an estimated rate a task, and think time.
+//!
+//! Source: Linux 3.2 to 6.x (`balance_dirty_pages` as Wu Fengguang rewrote it, July to September
+//! 2011), described from its documentation and behaviour. Between freerun and limit lies the setpoint;
+//! a cubic of the distance from it, times a line for the device's own part, gives the *position
+//! ratio*. Every 200 ms the *base rate* of all tasks of a device moves towards what they would have to
+//! dirty for the device to keep up: `base · ratio · bandwidth / what was dirtied`. A task may dirty
+//! `base · ratio` pages a second; it sleeps when it is far enough ahead of that, and what it spent
+//! thinking since its last pause counts.
+//!
+//! Pauses are aimed at 10 ms, and 10 ms more for each doubling of bandwidth over base rate, which is
+//! the number of writers about; at most 200 ms, and an eighth of what is dirty at full bandwidth.
+//!
+//! Differences: floating point for the ratio; exact counts; no control groups and so no second
+//! domain; a restart of the stamps after an idle second looks at time alone.
+//!
+//! | constant | unit | value |
+//! |---|---|---|
+//! | estimation | ms | 200 |
+//! | bandwidth's memory | s | 4.096 |
+//! | longest pause | ms | `wb_max_pause_ms`: 200 |
+//! | look every | pages of a task | as of the last look; 8 once over |
+//! | force a look every | pages of a processor | limit / (32 · processors), at least 16 |
+//! | flusher's chunk | pages a file | half a second of bandwidth, at most limit / 8, up to 1024s |
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::bdi::{BANDWIDTH_START, nanos};
+use super::task::Next;
+use super::{Chunk, Class, JIFFY, Policy, Task, Tunables, Verdict, View};
+
+const INTERVAL: Duration = Duration::from_millis(200);
+const BANDWIDTH_PERIOD: Duration = Duration::from_millis(4096);
+/// Longer than that without an estimate, and there is nothing to estimate from.
+const IDLE: Duration = Duration::from_secs(1);
+const TARGET: Duration = Duration::from_millis(10);
+/// Pages below which looking often costs more than it brings.
+const POLL_PAGES: u64 = 32;
+const RATELIMIT_EXCEEDED: u64 = 8;
+const CHUNK: u64 = 1024;
+
+#[derive(Debug)]
+pub(super) struct Mainline {
+    max_pause: Duration,
+    /// Pages a second each task may dirty where all is balanced; at least 1.
+    base: AtomicU64,
+    average_bandwidth: AtomicU64,
+    /// Nanoseconds of the last estimate, to be looked at without the lock.
+    estimated: AtomicU64,
+    estimate: Mutex<Estimate>,
+}
+
+#[derive(Debug)]
+struct Estimate {
+    at: Duration,
+    written: u64,
+    dirtied: u64,
+    bandwidth: u64,
+    /// The balanced rate of the last time.
+    balanced: u64,
+}
+
+/// What one look sees, in pages.
+#[derive(Debug)]
+struct Look {
+    dirty: u64,
+    thresh: u64,
+    background: u64,
+    freerun: u64,
+    limit: u64,
+    bdi_dirty: u64,
+    bdi_thresh: u64,
+}
+
+/// How long and how often.
+struct Pace {
+    shortest: Duration,
+    pages: u64,
+}
+
+/// Pages in `time` at this rate.
+fn pages_in(rate: u64, time: Duration) -> u64 {
+    let pages = u128::from(rate) * time.as_nanos() / 1_000_000_000;
+    u64::try_from(pages).unwrap_or(u64::MAX)
+}
+
+/// How long `pages` take at this rate, at most an hour.
+fn time_of(pages: u64, rate: u64) -> Duration {
+    let nanos = u128::from(pages) * 1_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(nanos.min(3_600_000_000_000) as u64)
+}
+
+impl Mainline {
+    pub(super) fn new(tunables: &Tunables) -> Self {
+        Self {
+            max_pause: Duration::from_millis(u64::from(tunables.wb_max_pause_ms)),
+            base: AtomicU64::new(BANDWIDTH_START),
+            average_bandwidth: AtomicU64::new(BANDWIDTH_START),
+            estimated: AtomicU64::new(0),
+            estimate: Mutex::new(Estimate {
+                at: Duration::ZERO,
+                written: 0,
+                dirtied: 0,
+                bandwidth: BANDWIDTH_START,
+                balanced: BANDWIDTH_START,
+            }),
+        }
+    }
+
+    fn look(view: &View<'_>, class: Class) -> Look {
+        let domain = view.domain;
+        let (mut thresh, mut background) = (domain.thresh(), domain.background());
+        let limit = domain.dirty_limit.load(Relaxed);
+        if class == Class::RealTime {
+            thresh = thresh + thresh / 4 + limit / 32;
+            background = background + background / 4 + limit / 32;
+        }
+        let dirty = domain.unwritten();
+        // A device that completed nothing lately has a part of what is left, to begin with.
+        let part = view.bdi.part_of(thresh, view.now);
+        let least = thresh.saturating_sub(dirty) / 8;
+        Look {
+            dirty,
+            thresh,
+            background,
+            freerun: thresh.midpoint(background),
+            limit: thresh.max(limit),
+            bdi_dirty: view.bdi.unwritten(),
+            bdi_thresh: part.max(least).max(1),
+        }
+    }
+
+    /// The position ratio, 0 to 16: above 1 where there is room.
+    fn position(&self, view: &View<'_>, look: &Look) -> f64 {
+        if look.dirty >= look.limit {
+            return 0.0;
+        }
+        let (dirty, limit) = (look.dirty as f64, look.limit as f64);
+        let setpoint = f64::midpoint(look.freerun as f64, limit);
+        let cubic = |setpoint: f64, dirty: f64, limit: f64| {
+            let x = (setpoint - dirty) / (limit - setpoint).max(1.0);
+            (1.0 + x * x * x).clamp(0.0, 2.0)
+        };
+        let global = cubic(setpoint, dirty, limit);
+        let (bdi_dirty, bdi_thresh) = (look.bdi_dirty as f64, look.bdi_thresh as f64);
+        if view.bdi.tunables().strict_limit {
+            let part = look.background as f64 / look.thresh.max(1) as f64;
+            let setpoint = f64::midpoint(bdi_thresh, bdi_thresh * part);
+            return global.min(cubic(setpoint, bdi_dirty, bdi_thresh));
+        }
+        let thresh = look.thresh as f64;
+        let part = (bdi_thresh / thresh.max(1.0)).min(1.0);
+        let bandwidth = self.average_bandwidth.load(Relaxed) as f64;
+        let middle = setpoint * part;
+        let span = ((thresh - bdi_thresh).max(0.0) + 8.0 * bandwidth) * part;
+        let end = middle + span;
+        let mut position = global;
+        position *= match bdi_dirty < end - span / 4.0 {
+            true => (end - bdi_dirty) / span.max(1.0),
+            false => 0.25,
+        };
+        if bdi_dirty < bdi_thresh / 2.0 {
+            position *= (bdi_thresh / 2.0 / bdi_dirty.max(1.0)).min(8.0);
+        }
+        position
+    }
+
+    /// Moves limit, bandwidth and base rate, if it is time.
+    fn estimate(&self, view: &View<'_>) {
+        let last = Duration::from_nanos(self.estimated.load(Relaxed));
+        if view.now.saturating_sub(last) < INTERVAL {
+            return;
+        }
+        let Some(mut estimate) = self.estimate.try_lock() else {
+            return;
+        };
+        let elapsed = view.now.saturating_sub(estimate.at);
+        if elapsed < INTERVAL {
+            return;
+        }
+        self.estimated.store(nanos(view.now), Relaxed);
+        let written = view.bdi.written.load(Relaxed);
+        let dirtied = view.bdi.dirtied.load(Relaxed);
+        if elapsed <= IDLE {
+            let look = Self::look(view, Class::Normal);
+            Self::move_limit(view, &look);
+            let rate = dirtied.saturating_sub(estimate.dirtied) as f64 / elapsed.as_secs_f64();
+            self.move_base(view, &look, &mut estimate, rate);
+            self.move_bandwidth(view, &mut estimate, written, elapsed);
+        }
+        estimate.at = view.now;
+        estimate.written = written;
+        estimate.dirtied = dirtied;
+    }
+
+    fn move_limit(view: &View<'_>, look: &Look) {
+        let limit = view.domain.dirty_limit.load(Relaxed);
+        let since = Duration::from_nanos(view.domain.limit_moved.load(Relaxed));
+        if limit < look.thresh {
+            view.domain.dirty_limit.store(look.thresh, Relaxed);
+        } else if view.now.saturating_sub(since) >= INTERVAL {
+            let floor = look.thresh.max(look.dirty);
+            let less = limit.saturating_sub(floor) / 32;
+            view.domain.dirty_limit.store(limit - less, Relaxed);
+            view.domain.limit_moved.store(nanos(view.now), Relaxed);
+        }
+    }
+
+    fn move_base(&self, view: &View<'_>, look: &Look, estimate: &mut Estimate, dirtied: f64) {
+        let base = self.base.load(Relaxed);
+        let bandwidth = self.average_bandwidth.load(Relaxed);
+        let task_rate = (base as f64 * self.position(view, look)) as u64 + 1;
+        let balanced = task_rate as f64 * bandwidth as f64 / dirtied.max(1.0);
+        let balanced = (balanced as u64).clamp(1, bandwidth.max(1));
+        let setpoint = look.freerun.midpoint(look.limit);
+        let all = [estimate.balanced, balanced, task_rate];
+        // Only as far as all three agree about the direction.
+        let step = match look.dirty < setpoint {
+            true => all
+                .into_iter()
+                .fold(u64::MAX, u64::min)
+                .saturating_sub(base),
+            false => base.saturating_sub(all.into_iter().fold(0, u64::max)),
+        };
+        let shift = base / (2 * step + 1);
+        let step = match u32::try_from(shift) {
+            Ok(shift) if shift < u64::BITS => (step >> shift).div_ceil(8),
+            _ => 0,
+        };
+        let base = match base < balanced {
+            true => base + step,
+            false => base.saturating_sub(step),
+        };
+        self.base.store(base.max(1), Relaxed);
+        estimate.balanced = balanced;
+    }
+
+    fn move_bandwidth(
+        &self,
+        view: &View<'_>,
+        estimate: &mut Estimate,
+        written: u64,
+        elapsed: Duration,
+    ) {
+        let fresh = written.saturating_sub(estimate.written) as f64;
+        let (elapsed, period) = (elapsed.as_secs_f64(), BANDWIDTH_PERIOD.as_secs_f64());
+        let old = estimate.bandwidth;
+        let new = (fresh + old as f64 * (period - elapsed)) / period;
+        let new = (new as u64).max(1);
+        let mut average = self.average_bandwidth.load(Relaxed);
+        if average > old && old >= new {
+            average -= (average - old) / 8;
+        }
+        if average < old && old <= new {
+            average += (old - average) / 8;
+        }
+        self.average_bandwidth.store(average.max(1), Relaxed);
+        estimate.bandwidth = new;
+        view.bdi.bandwidth.store(new, Relaxed);
+    }
+
+    /// Longest pause: what is dirty must last for eight of them.
+    fn longest(&self, look: &Look) -> Duration {
+        let bandwidth = self.average_bandwidth.load(Relaxed);
+        let jiffies = look.bdi_dirty / (1 + bandwidth / 128);
+        let longest = Duration::from_millis(jiffies.saturating_add(1).min(1 << 20));
+        longest.min(self.max_pause)
+    }
+
+    fn pace(&self, rate: u64, longest: Duration) -> Pace {
+        let base = self.base.load(Relaxed).max(1);
+        let bandwidth = self.average_bandwidth.load(Relaxed).max(1);
+        let doublings = bandwidth.ilog2().saturating_sub(base.ilog2());
+        let mut time = TARGET * (1 + doublings);
+        time = time.min(JIFFY + longest / 2);
+        let mut pages = pages_in(base, time);
+        if pages < POLL_PAGES {
+            time = longest;
+            pages = pages_in(base, time);
+            if pages > POLL_PAGES {
+                pages = POLL_PAGES;
+                time = time_of(POLL_PAGES, base);
+            }
+        }
+        if time_of(pages, rate) > longest {
+            time = longest;
+            pages = pages_in(rate, time);
+        }
+        let shortest = match pages >= POLL_PAGES {
+            true => JIFFY + time / 2,
+            false => time,
+        };
+        Pace { shortest, pages }
+    }
+
+    /// One turn of the loop.
+    fn balance(&self, view: &View<'_>, task: &mut Task) -> Verdict {
+        let look = Self::look(view, task.class);
+        if look.dirty <= look.freerun {
+            let room = look.thresh.saturating_sub(look.dirty).max(1);
+            task.nr_dirtied_pause = 1 << (room.ilog2() / 2);
+            task.nr_dirtied = 0;
+            task.paused_when = view.now;
+            return Verdict::Go;
+        }
+        let exceeded = look.bdi_dirty > look.bdi_thresh || look.dirty > look.thresh;
+        if view.bdi.exceeded.load(Relaxed) != exceeded {
+            view.bdi.exceeded.store(exceeded, Relaxed);
+        }
+        self.estimate(view);
+        let rate = (self.base.load(Relaxed) as f64 * self.position(view, &look)) as u64;
+        let longest = self.longest(&look);
+        let pace = self.pace(rate, longest);
+        if rate == 0 {
+            return Self::sleep(view.now, task, longest, &pace, Next::Look);
+        }
+        let period = time_of(task.charged, rate);
+        let thought = match task.paused_when {
+            Duration::ZERO => Duration::ZERO,
+            when => view.now.saturating_sub(when),
+        };
+        let due = period.saturating_sub(thought);
+        if due < pace.shortest {
+            Self::go_without(view.now, task, period, thought);
+            return Verdict::Go;
+        }
+        let over = due.saturating_sub(longest).min(longest);
+        let pause = due.min(longest);
+        Self::sleep(view.now + over, task, pause, &pace, Next::Leave)
+    }
+
+    /// Too little to sleep for: what is owed stays owed.
+    fn go_without(now: Duration, task: &mut Task, period: Duration, thought: Duration) {
+        if thought > period + IDLE {
+            task.paused_when = now;
+            task.nr_dirtied = 0;
+        } else if !period.is_zero() {
+            task.paused_when += period;
+            task.nr_dirtied = 0;
+        } else if task.nr_dirtied_pause <= task.charged {
+            task.nr_dirtied_pause = task.nr_dirtied_pause.saturating_add(task.charged);
+        }
+    }
+
+    fn sleep(now: Duration, task: &mut Task, pause: Duration, pace: &Pace, next: Next) -> Verdict {
+        task.paused_when = now + pause;
+        task.nr_dirtied = 0;
+        task.nr_dirtied_pause = pace.pages.max(1);
+        task.next = next;
+        Verdict::Pause(pause.max(JIFFY))
+    }
+
+    fn ratelimit(view: &View<'_>) -> u64 {
+        let cpus = view.domain.cpus.len() as u64;
+        (view.domain.thresh() / (32 * cpus)).max(16)
+    }
+
+    fn task_limit(view: &View<'_>, task: &Task) -> u64 {
+        let limit = match task.nr_dirtied_pause {
+            0 => POLL_PAGES,
+            pages => pages,
+        };
+        match view.bdi.exceeded.load(Relaxed) {
+            true => limit.min(RATELIMIT_EXCEEDED),
+            false => limit,
+        }
+    }
+}
+
+impl Policy for Mainline {
+    fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
+        task.nr_dirtied = task.nr_dirtied.saturating_add(pages);
+        let mut limit = Self::task_limit(view, task);
+        let here = view.domain.cpu(task.cpu);
+        let count = here.dirtied.fetch_add(pages, Relaxed).saturating_add(pages);
+        if task.nr_dirtied >= limit {
+            here.dirtied.store(0, Relaxed);
+        } else if count >= Self::ratelimit(view) {
+            here.dirtied.store(0, Relaxed);
+            limit = 0;
+        }
+        let leaked = here.leaked.load(Relaxed);
+        if leaked > 0 && task.nr_dirtied < limit {
+            let taken = leaked.min(limit - task.nr_dirtied);
+            here.leaked.fetch_sub(taken, Relaxed);
+            task.nr_dirtied += taken;
+        }
+        if task.nr_dirtied < limit || task.nr_dirtied == 0 {
+            return Verdict::Go;
+        }
+        task.charged = task.nr_dirtied;
+        self.balance(view, task)
+    }
+
+    fn resumed(&self, view: &View<'_>, task: &mut Task, _: u64) -> Verdict {
+        match task.next {
+            Next::Leave | Next::Wrote => Verdict::Go,
+            Next::Look if view.bdi.unwritten() == 0 => Verdict::Go,
+            Next::Look => self.balance(view, task),
+        }
+    }
+
+    fn tick(&self, view: &View<'_>) {
+        self.estimate(view);
+    }
+
+    fn completed(&self, view: &View<'_>, _: u64, _: bool) {
+        self.estimate(view);
+    }
+
+    fn exited(&self, view: &View<'_>, task: &mut Task) {
+        let here = view.domain.cpu(task.cpu);
+        here.leaked.fetch_add(task.nr_dirtied, Relaxed);
+        task.nr_dirtied = 0;
+    }
+
+    fn over_background(&self, view: &View<'_>) -> bool {
+        let (background, thresh) = (view.domain.background(), view.domain.thresh());
+        view.domain.nr_dirty() > background
+            || view.bdi.reclaimable() > view.bdi.part_of(background.min(thresh), view.now)
+    }
+
+    fn allowance(&self, view: &View<'_>, task: &Task) -> u64 {
+        let limit = Self::task_limit(view, task);
+        limit.saturating_sub(task.nr_dirtied).max(1)
+    }
+
+    fn chunk(&self, view: &View<'_>) -> Chunk {
+        let bandwidth = self.average_bandwidth.load(Relaxed);
+        let limit = view.domain.dirty_limit.load(Relaxed);
+        let pages = (bandwidth / 2).min(limit / 8).max(1);
+        Chunk {
+            file: pages.next_multiple_of(CHUNK),
+            round: 16 * pages.next_multiple_of(CHUNK),
+        }
+    }
+
+    fn ratelimit(&self, _: &View<'_>) -> u64 {
+        self.base.load(Relaxed)
+    }
+}
