@@ -5,6 +5,8 @@
 //! largest aligned intervals within the free space, however it came about.
 
 use crate::bits;
+use crate::runs::RunTree;
+use crate::stripes::Stripes;
 
 /// Most orders any group has: 64 KiB blocks track chunks up to 2¹⁷ blocks.
 pub(crate) const ORDERS_MAX: usize = 18;
@@ -16,6 +18,10 @@ pub(crate) struct Shape {
     pub(crate) blocks_per_group: u32,
     /// Largest order tracked: a quarter of a full group of 8 × block size blocks, as the kernel has it.
     pub(crate) order_max: u32,
+    /// Whether the longest run of each group is kept exact.
+    pub(crate) longest: bool,
+    /// Blocks of a stripe if free ones are listed, else 0.
+    pub(crate) stripe: u32,
 }
 
 impl Shape {
@@ -26,6 +32,18 @@ impl Shape {
         Self {
             blocks_per_group,
             order_max,
+            longest: false,
+            stripe: 0,
+        }
+    }
+
+    /// The same, with the longest run of each group kept exact, and the free stripes of `stripe`
+    /// blocks listed (0: none).
+    pub(crate) fn with_longest(self, stripe: u32) -> Self {
+        Self {
+            longest: true,
+            stripe,
+            ..self
         }
     }
 
@@ -57,11 +75,14 @@ pub(crate) struct Buddy {
     free: u32,
     /// `bb_fragments`: free runs.
     fragments: u32,
+    runs: Option<RunTree>,
+    stripes: Option<Stripes>,
 }
 
 impl Buddy {
     /// Cuts the free runs of `bitmap` (bit set: used; bits past `blocks` do not count) into chunks.
-    pub(crate) fn generate(shape: Shape, bitmap: &[u8], blocks: u32) -> Self {
+    /// The group's first stripe starts at its block `first_stripe`.
+    pub(crate) fn generate(shape: Shape, bitmap: &[u8], blocks: u32, first_stripe: u32) -> Self {
         let mut used = vec![!0u64; shape.words()].into_boxed_slice();
         for (word, bytes) in used.iter_mut().zip(bitmap.chunks(8)) {
             let mut full = [0xFF; 8];
@@ -76,9 +97,12 @@ impl Buddy {
                 vec![0u64; bits.div_ceil(64)].into_boxed_slice()
             })
             .collect();
+        let listed = shape.stripe > 0;
         let mut buddy = Self {
             blocks,
             order_max: shape.order_max,
+            runs: shape.longest.then(|| RunTree::new(&used)),
+            stripes: listed.then(|| Stripes::new(&used, blocks, shape.stripe, first_stripe)),
             used,
             chunks,
             counters: [0; ORDERS_MAX],
@@ -94,6 +118,11 @@ impl Buddy {
             at = bits::next(&buddy.used, end, blocks, false);
         }
         buddy
+    }
+
+    /// Blocks of the group.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
     }
 
     /// Free blocks.
@@ -156,6 +185,7 @@ impl Buddy {
             self.insert(end.min(chunk_end), chunk_end, false);
             at = chunk_end;
         }
+        self.changed(start, end);
     }
 
     /// Gives back blocks that are used.
@@ -164,68 +194,107 @@ impl Buddy {
         self.free += len;
         bits::fill(&mut self.used, start, start + len, false);
         self.insert(start, start + len, true);
+        self.changed(start, start + len);
     }
 
-    /// The free run of at least `want` blocks that lies first at or after `from`, else first of all,
-    /// among those a large enough chunk betrays.
-    ///
-    /// Found by the chunk; the run is then returned from its true start, so that no crumbs are left
-    /// before it. A run that is long enough but holds no chunk of the order of `want` is not seen:
-    /// [`Buddy::longest`] looks for it.
-    pub(crate) fn find(&self, want: u32, from: u32) -> Option<Piece> {
-        let least = want.next_power_of_two().ilog2();
-        let from = from.min(self.blocks);
-        let start = self
-            .first_chunk(least, from)
-            .or_else(|| self.first_chunk(least, 0))?;
-        let start = bits::run_start(&self.used, start);
-        Some(Piece {
+    fn changed(&mut self, start: u32, end: u32) {
+        if let Some(runs) = &mut self.runs {
+            runs.update(&self.used, start, end);
+        }
+        if let Some(stripes) = &mut self.stripes {
+            stripes.update(&self.used, start, end);
+        }
+    }
+
+    /// First free block at or after `from`; the end of the group if there is none.
+    pub(crate) fn next_free(&self, from: u32) -> u32 {
+        bits::next(&self.used, from, self.blocks, false)
+    }
+
+    /// Free blocks from the free block `start` on as chunks tell: to the end of its chunk, and whole
+    /// chunks more until there are `need`.
+    pub(crate) fn extent(&self, start: u32, need: u32) -> Piece {
+        let (order, chunk) = self.chunk_with(start);
+        let mut end = chunk + (1 << order);
+        while end - start < need && end < self.blocks && !bits::get(&self.used, end) {
+            end += 1 << self.chunk_with(end).0;
+        }
+        Piece {
             start,
-            len: self.run_at(start, want),
+            len: end - start,
+        }
+    }
+
+    /// The first chunk of the lowest order there is from `least` up.
+    pub(crate) fn chunk_of_order(&self, least: u32) -> Option<Piece> {
+        let order = (least..=self.order_max).find(|&o| self.counters[o as usize] > 0)?;
+        let end = (self.blocks >> order) + 1;
+        let at = bits::next(&self.chunks[order as usize], 0, end, true);
+        (at < end).then_some(Piece {
+            start: at << order,
+            len: 1 << order,
         })
     }
 
-    /// The longest run (`want` suffices) among those that hold a chunk of order `least` or more;
-    /// looks at no more than `scan_max` chunks. `None` if there is no such chunk.
-    pub(crate) fn longest(&self, want: u32, least: u32, scan_max: u32) -> Option<Piece> {
-        let mut best: Option<Piece> = None;
-        let mut left = scan_max.max(1);
-        for order in (least..=self.order_max).rev() {
-            let chunks = &self.chunks[order as usize];
-            let end = (self.blocks >> order) + 1;
-            let mut at = bits::next(chunks, 0, end, true);
-            while at < end && left > 0 {
-                left -= 1;
-                let start = bits::run_start(&self.used, at << order);
-                let len = self.run_at(start, want);
-                if best.is_none_or(|b| len > b.len) {
-                    best = Some(Piece { start, len });
-                }
-                if len >= want {
-                    return best;
-                }
-                // The next chunk of this order past the run just measured.
-                at = bits::next(chunks, ((start + len) >> order).max(at + 1), end, true);
-            }
-        }
-        best
+    /// Blocks of the longest free run, if it is kept exact.
+    pub(crate) fn longest(&self) -> u32 {
+        self.runs.as_ref().map_or(0, RunTree::longest)
     }
 
-    /// First block of the first chunk of order `least` or more that starts at or after `from`.
-    fn first_chunk(&self, least: u32, from: u32) -> Option<u32> {
-        let mut first = None;
-        for order in least..=self.order_max {
-            if self.counters[order as usize] == 0 {
+    /// Free stripes, and how many lie in a row at most; 0 if they are not listed.
+    pub(crate) fn stripes(&self) -> (u32, u32) {
+        let stripes = self.stripes.as_ref();
+        stripes.map_or((0, 0), |s| (s.free_count(), s.longest()))
+    }
+
+    /// The shortest of the first few runs of at least `least` blocks, those that follow `from` first
+    /// and the one that `from` lies in whole; one that breaks fewer free stripes is better still.
+    /// Looks at `scan_max` runs at most, and also tells at how many.
+    pub(crate) fn fit(&self, least: u32, from: u32, scan_max: u32) -> (Option<Piece>, u32) {
+        let Some(runs) = &self.runs else {
+            return (None, 0);
+        };
+        let from = from.min(self.blocks);
+        let first = if from < self.blocks && !bits::get(&self.used, from) {
+            bits::run_start(&self.used, from)
+        } else {
+            from
+        };
+        let (mut best, mut looked) = (None, 0);
+        let (mut at, mut end, mut round) = (first, self.blocks, false);
+        while looked < scan_max {
+            let found = runs.next(&self.used, end, at, least);
+            let Some(piece) = found.filter(|piece| piece.start < end) else {
+                if round {
+                    break;
+                }
+                // No run from before `first` goes past it.
+                (at, end, round) = (0, first, true);
                 continue;
+            };
+            looked += 1;
+            let broken = match &self.stripes {
+                Some(stripes) => stripes.broken(piece.start, piece.start + least),
+                None => 0,
+            };
+            let merit = (broken, piece.len);
+            if best.is_none_or(|(known, _)| merit < known) {
+                best = Some((merit, piece));
             }
-            let end = (self.blocks >> order) + 1;
-            let start = from.div_ceil(1 << order);
-            let at = bits::next(&self.chunks[order as usize], start, end, true);
-            if at < end && first.is_none_or(|f| at << order < f) {
-                first = Some(at << order);
+            if merit == (0, least) {
+                break;
             }
+            at = piece.start + piece.len;
         }
-        first
+        (best.map(|(_, piece)| piece), looked)
+    }
+
+    /// As [`Stripes::find`]; none if stripes are not listed.
+    pub(crate) fn stripe_row(&self, least: u32, from: u32, scan_max: u32) -> (Option<u32>, u32) {
+        match &self.stripes {
+            Some(stripes) => stripes.find(least, from, scan_max),
+            None => (None, 0),
+        }
     }
 
     /// Order and first block of the chunk that contains the free block `at`.
@@ -308,9 +377,11 @@ mod tests {
         assert_eq!(buddy.free() as usize, used.iter().filter(|u| !**u).count());
         let starts = (0..used.len()).filter(|&b| !used[b] && (b == 0 || used[b - 1]));
         assert_eq!(buddy.fragments() as usize, starts.count());
-        let regenerated = Buddy::generate(shape, &to_bytes(used), used.len() as u32);
+        let regenerated = Buddy::generate(shape, &to_bytes(used), used.len() as u32, 5);
         assert_eq!(buddy.chunks, regenerated.chunks);
         assert_eq!(buddy.used, regenerated.used);
+        assert_eq!(buddy.runs, regenerated.runs);
+        assert_eq!(buddy.stripes, regenerated.stripes);
     }
 
     fn to_bytes(used: &[bool]) -> Vec<u8> {
@@ -329,9 +400,9 @@ mod tests {
             blocks in 1u32..700,
             ops in prop::collection::vec((any::<u32>(), 1u32..200, any::<bool>()), 1..60),
         ) {
-            let shape = Shape::new(700, 7);
+            let shape = Shape::new(700, 7).with_longest(24);
             let mut used = vec![false; blocks as usize];
-            let mut buddy = Buddy::generate(shape, &to_bytes(&used), blocks);
+            let mut buddy = Buddy::generate(shape, &to_bytes(&used), blocks, 5);
             for (at, len, take) in ops {
                 let start = at % blocks;
                 // The longest run from `start` that is all in the wrong state.
@@ -360,15 +431,34 @@ mod tests {
             want in 1u32..300,
             from in 0u32..700,
         ) {
-            let shape = Shape::new(700, 7);
-            let buddy = Buddy::generate(shape, &bytes, 700);
-            if let Some(piece) = buddy.find(want, from) {
-                prop_assert_eq!(piece.len, want);
-                prop_assert_eq!(buddy.run_at(piece.start, want), want);
+            let shape = Shape::new(700, 7).with_longest(24);
+            let buddy = Buddy::generate(shape, &bytes, 700, 5);
+            let runs: Vec<Piece> = (0..700)
+                .filter(|&b| b == 0 || buddy.run_at(b - 1, 1) == 0)
+                .map(|start| Piece { start, len: buddy.run_at(start, 700) })
+                .filter(|piece| piece.len > 0)
+                .collect();
+            let longest = runs.iter().map(|piece| piece.len).max().unwrap_or(0);
+            prop_assert_eq!(buddy.longest(), longest);
+            let (fit, looked) = buddy.fit(want, from, u32::MAX);
+            prop_assert_eq!(fit.is_some(), longest >= want);
+            prop_assert!(looked as usize <= runs.len());
+            if let Some(piece) = fit {
+                prop_assert!(runs.contains(&piece));
+                let best = |p: &&Piece| p.len >= want;
+                let broken = |p: &Piece| buddy.stripes.as_ref().unwrap().broken(p.start, p.start + want);
+                let merits = runs.iter().filter(best).map(|p| (broken(p), p.len));
+                prop_assert_eq!(merits.min(), Some((broken(&piece), piece.len)));
             }
-            let longest = buddy.longest(u32::MAX, 0, u32::MAX);
-            let runs = (0..700).map(|b| buddy.run_at(b, 700)).max().filter(|&n| n > 0);
-            prop_assert_eq!(longest.map(|p| p.len), runs);
+            for piece in &runs {
+                let extent = buddy.extent(piece.start, want);
+                prop_assert!(extent.len >= want.min(piece.len) && extent.len <= piece.len);
+            }
+            let (row, _) = buddy.stripe_row(1, from, 5);
+            prop_assert_eq!(row.is_some(), buddy.stripes().0 > 0);
+            if let Some(start) = row {
+                prop_assert_eq!((start % 24, buddy.run_at(start, 24)), (5, 24));
+            }
         }
     }
 
@@ -376,13 +466,10 @@ mod tests {
     fn whole_group_is_one_run() {
         let shape = Shape::new(32768, 12);
         assert_eq!(shape.order_max, 13);
-        let buddy = Buddy::generate(shape, &[0; 4096], 32768);
+        let buddy = Buddy::generate(shape.with_longest(0), &[0; 4096], 32768, 0);
         assert_eq!(buddy.counters()[13], 4);
         assert_eq!(buddy.largest_order(), Some(13));
-        let all = Piece {
-            start: 0,
-            len: 32768,
-        };
-        assert_eq!(buddy.longest(32768, 13, 100), Some(all));
+        assert_eq!(buddy.longest(), 32768);
+        assert_eq!(buddy.extent(100, 32000).len, 32668);
     }
 }

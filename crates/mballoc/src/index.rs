@@ -1,4 +1,4 @@
-//! Which groups hold a free chunk of which largest order.
+//! Which groups stand under which order: that of their largest free chunk, or of their average free run.
 //!
 //! One set of groups an order, each a bitmap with a summary bit for every 64 groups, so that finding
 //! the next group in a set reads a handful of words however many groups there are. Sets are changed
@@ -44,6 +44,12 @@ impl GroupSet {
         }
     }
 
+    /// Groups in the set.
+    fn count(&self) -> u32 {
+        let words = self.words.iter();
+        words.map(|word| word.load(Relaxed).count_ones()).sum()
+    }
+
     /// First group of the set at or after `from`.
     fn next(&self, from: u32) -> Option<u32> {
         let word = (from / 64) as usize;
@@ -82,6 +88,16 @@ impl OrderIndex {
             sets: (0..=order_max).map(|_| GroupSet::new(groups)).collect(),
             groups,
         }
+    }
+
+    /// Groups in the set of each order.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = u32> {
+        self.sets.iter().map(GroupSet::count)
+    }
+
+    /// The first group of this order at or after `from`.
+    pub(crate) fn next(&self, order: u32, from: u32) -> Option<u32> {
+        self.sets.get(order as usize)?.next(from)
     }
 
     /// The group's largest chunk was of order `old` and is of order `new` (`None`: nothing free).

@@ -67,13 +67,22 @@ mod allocator;
 mod bits;
 mod buddy;
 mod file_space;
+mod groups;
 mod history;
 mod index;
+mod leases;
+mod maxima;
 mod normalize;
 mod options;
+mod proc;
+mod runs;
 mod search;
 mod stats;
 mod streams;
+mod stripes;
+mod trim;
+
+use std::time::Duration;
 
 use uext4_ondisk::{GroupNr, Pblk};
 
@@ -83,7 +92,7 @@ pub use history::History;
 pub use normalize::{Cap, Normalize, ParseNormalizeError, Rule, StripeRule, Surroundings, Window};
 pub use options::{OptionError, Options};
 pub use search::{Hints, Search, UnknownSearch};
-pub use stats::Stats;
+pub use stats::{CriterionStats, Stats};
 
 /// Block bitmaps and the free counts in the descriptors, as the file system keeps them.
 ///
@@ -118,6 +127,18 @@ pub trait GroupBitmaps {
     /// # Errors
     /// Whatever keeps that from happening; then nothing has changed.
     fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Self::Error>;
+
+    /// The bitmaps of these groups may soon be read: one call for all that a scan will come to, so
+    /// that they can be read at once. Nothing need happen.
+    fn prefetch(&self, groups: &[GroupNr]) {
+        let _ = groups;
+    }
+
+    /// The time since some moment, by the caller's clock: only the cost of reading bitmaps is told by
+    /// it. A caller without a clock says 0.
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What is wanted of [`Allocator::allocate`].
@@ -150,8 +171,22 @@ pub struct GroupInfo {
     pub free: u32,
     /// `bb_fragments`: free runs.
     pub fragments: u32,
+    /// `bb_first_free`: the first free block, relative to the group; its length if it is full.
+    pub first: u32,
     /// `bb_counters`: free chunks of each order, from 0 up.
     pub counters: Vec<u32>,
+}
+
+/// A group that is left alone because its bitmap contradicts its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadGroup {
+    /// The group.
+    pub group: GroupNr,
+    /// Free blocks counted in the bitmap; the group's blocks if the descriptor says more than that,
+    /// and the bitmap was not read.
+    pub bitmap: u32,
+    /// Free blocks the descriptor says.
+    pub descriptor: u32,
 }
 
 /// Why nothing was allocated or freed.
@@ -165,7 +200,8 @@ pub enum Error<E: std::error::Error + 'static> {
         /// Free blocks in all groups.
         free: u64,
     },
-    /// A bitmap does not have as many free blocks as its descriptor says.
+    /// The group of the blocks named is bad: its bitmap does not have as many free blocks as its
+    /// descriptor says.
     #[error(
         "group {group}: {bitmap} blocks are free in the bitmap, {descriptor} in the descriptor"
     )]

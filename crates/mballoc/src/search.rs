@@ -3,6 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
+use uext4_ondisk::GroupNr;
+
+use crate::buddy::{Buddy, Piece};
+use crate::groups::{Answer, Visit};
+use crate::stats::Counters;
+use crate::{Allocator, GroupBitmaps, Options};
+
+mod criteria;
+mod largest_run;
+mod linear;
+mod scan;
+
 /// A policy of the search; see each one's file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Search {
@@ -64,4 +76,238 @@ pub struct Hints {
     /// Number of a file that grows as a stream: if the goal is taken, the search starts where
     /// streams go on ([`crate::Allocator::stream_goal`]), and that is moved on.
     pub stream: Option<u64>,
+}
+
+/// A request as the search sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Blocks wanted, at most a group.
+    pub(crate) want: u32,
+    /// Fewest that are of use.
+    pub(crate) min: u32,
+    /// Blocks that were wanted before the request was normalised.
+    pub(crate) need: u32,
+    /// Group and offset to start at.
+    pub(crate) goal: (u32, u32),
+    pub(crate) data: bool,
+    pub(crate) merge: bool,
+}
+
+/// A run that was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) group: u32,
+    pub(crate) piece: Piece,
+}
+
+/// What one request has cost so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    groups: u64,
+    extents: u64,
+}
+
+impl Work {
+    pub(crate) fn report(self, counters: &Counters) {
+        counters.add(&counters.groups_considered, self.groups);
+        counters.add(&counters.extents_scanned, self.extents);
+        counters.most_work(self.groups, self.extents);
+    }
+}
+
+/// One request on its way.
+pub(crate) struct Seek<'a, B> {
+    allocator: &'a Allocator,
+    bitmaps: &'a B,
+    ask: Ask,
+    pub(crate) work: Work,
+    /// The next group at which bitmaps are asked for ahead, and how many were.
+    ahead: (u32, u32),
+    /// Somebody else held the lock of a group that would have been looked into.
+    busy: bool,
+}
+
+impl<'a, B: GroupBitmaps> Seek<'a, B> {
+    pub(crate) fn new(allocator: &'a Allocator, bitmaps: &'a B, ask: Ask) -> Self {
+        Self {
+            allocator,
+            bitmaps,
+            ask,
+            work: Work::default(),
+            ahead: (ask.goal.0, 0),
+            busy: false,
+        }
+    }
+
+    /// A run for the request; `None` if there is none of [`Ask::min`] blocks. If the goal does not
+    /// do, the search starts where the `stream` goes on.
+    pub(crate) fn run(&mut self, stream: Option<(u32, u32)>) -> Answer<Option<Found>, B> {
+        if let Some(found) = self.at_goal()? {
+            return Ok(Some(found));
+        }
+        if let Some(goal) = stream {
+            self.ask.goal = goal;
+            self.ahead.0 = goal.0;
+        }
+        let found = match self.options().search {
+            Search::Linear => self.linear()?,
+            Search::Criteria => self.criteria()?,
+            Search::LargestRun => self.largest_run()?,
+        };
+        if let (Some((group, _)), Some(found)) = (stream, found) {
+            let counters = self.counters();
+            counters.add(&counters.stream_goal_hits, (group == found.group).into());
+        }
+        Ok(found)
+    }
+
+    fn options(&self) -> &'a Options {
+        self.allocator.options()
+    }
+
+    fn counters(&self) -> &'a Counters {
+        self.allocator.counters()
+    }
+
+    /// Looks into a group; see [`crate::groups::Groups::visit`].
+    fn visit<R>(
+        &self,
+        group: u32,
+        wait: bool,
+        f: impl FnOnce(&mut Buddy) -> Option<R>,
+    ) -> Answer<Visit<R>, B> {
+        let io = (self.bitmaps, self.counters());
+        self.allocator.groups().visit(io, group, wait, f)
+    }
+
+    /// A group is asked whether it may do.
+    fn consider(&mut self, criterion: usize) {
+        self.work.groups += 1;
+        let counters = self.counters();
+        counters.add(&counters.criteria[criterion].groups_considered, 1);
+    }
+
+    /// The free runs of a group were looked at, so many of them measured.
+    fn scanned(&mut self, criterion: usize, extents: u32) {
+        self.work.extents += u64::from(extents);
+        let counters = self.counters();
+        counters.add(&counters.groups_scanned, 1);
+        let criterion = &counters.criteria[criterion];
+        counters.add(&criterion.extents_scanned, extents.into());
+    }
+
+    /// The run that starts at the goal, if it is long enough: as long as wanted, or with
+    /// [`Ask::merge`] as little as will do. Requests of exactly a stripe, with the bounded search of a
+    /// stripe or more, are only answered here at the start of one, unless they continue something.
+    fn at_goal(&mut self) -> Answer<Option<Found>, B> {
+        let Ask {
+            want, min, merge, ..
+        } = self.ask;
+        let (group, offset) = self.ask.goal;
+        let groups = self.allocator.groups();
+        if groups.glance(group).free == 0 {
+            return Ok(None);
+        }
+        let bounded = self.options().search == Search::LargestRun;
+        let stripe = self.options().stripe;
+        let by_stripe = stripe > 1 && (want == stripe || bounded && want > stripe);
+        let block = groups.group_start(group) + u64::from(offset);
+        if by_stripe && !merge && !block.is_multiple_of(stripe.into()) {
+            return Ok(None);
+        }
+        let least = if merge { min } else { want };
+        let visit = self.visit(group, merge || !bounded, |buddy| {
+            let len = buddy.run_at(offset, want);
+            if len < least {
+                return None;
+            }
+            buddy.take(offset, len);
+            Some(Piece { start: offset, len })
+        })?;
+        self.busy |= matches!(visit, Visit::Busy);
+        let Visit::Done(piece) = visit else {
+            return Ok(None);
+        };
+        let counters = self.counters();
+        counters.add(&counters.goal_hits, 1);
+        Ok(Some(Found { group, piece }))
+    }
+
+    /// The next run of at least [`Ask::min`] blocks at or after the goal; then from the start.
+    pub(crate) fn next_fit(&mut self) -> Answer<Option<Found>, B> {
+        let (goal_group, offset) = self.ask.goal;
+        let groups = self.allocator.groups();
+        let has_free = groups.glance(goal_group).free > 0;
+        if has_free && let Some(found) = self.next_in(goal_group, offset)? {
+            let counters = self.counters();
+            let at_goal = found.piece.start == offset;
+            counters.add(&counters.goal_hits, at_goal.into());
+            return Ok(Some(found));
+        }
+        // Below that order no chunk can lie in a run of `min` blocks.
+        let orders = self.ask.min.ilog2().saturating_sub(1)..=groups.shape.order_max;
+        let index = &groups.largest_orders;
+        let mut skip = 1;
+        while let Some(group) = index.nearest(orders.clone(), goal_group, skip) {
+            self.work.groups += 1;
+            if let Some(found) = self.next_in(group, 0)? {
+                return Ok(Some(found));
+            }
+            skip = index.distance(goal_group, group) + 1;
+        }
+        if has_free {
+            return self.next_in(goal_group, 0);
+        }
+        Ok(None)
+    }
+
+    fn next_in(&mut self, group: u32, from: u32) -> Answer<Option<Found>, B> {
+        let Ask { want, min, .. } = self.ask;
+        let visit = self.visit(group, true, |buddy| {
+            let piece = buddy.next_run(from, want, min)?;
+            buddy.take(piece.start, piece.len);
+            Some(piece)
+        })?;
+        Ok(match visit {
+            Visit::Done(piece) => Some(Found { group, piece }),
+            _ => None,
+        })
+    }
+
+    /// Asks for the bitmaps of the groups from `group` on, if the scan has come to where the last ones
+    /// asked for end: the rest of its flex group, `mb_prefetch` at most; cheap criteria ask for
+    /// `mb_prefetch_limit` in all.
+    fn prefetch(&mut self, group: u32, cheap: bool) {
+        let options = self.options();
+        let (next, asked) = self.ahead;
+        if group != next || cheap && asked >= options.prefetch_limit {
+            return;
+        }
+        let groups = self.allocator.groups();
+        let in_flex = options.flex_groups - group % options.flex_groups;
+        let count = if options.flex_groups > 1 {
+            options.prefetch.min(in_flex)
+        } else {
+            options.prefetch
+        };
+        let end = group.saturating_add(count.max(1)).min(groups.count());
+        let wanted: Vec<GroupNr> = (group..end)
+            .filter(|&group| {
+                let glance = groups.glance(group);
+                glance.free > 0 && !glance.loaded
+            })
+            .map(GroupNr)
+            .collect();
+        self.ahead = (end % groups.count(), asked + wanted.len() as u32);
+        self.prefetch_these(&wanted);
+    }
+
+    fn prefetch_these(&self, wanted: &[GroupNr]) {
+        // One alone is read at once anyway.
+        if wanted.len() > 1 {
+            let counters = self.counters();
+            counters.add(&counters.prefetched, wanted.len() as u64);
+            self.bitmaps.prefetch(wanted);
+        }
+    }
 }

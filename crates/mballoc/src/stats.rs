@@ -1,55 +1,146 @@
 //! What the allocator has done, under the kernel's names where it has them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A snapshot of the counters since the allocator was made.
+/// Criteria at most; the kernel has five.
+const CRITERIA: usize = 5;
+
+/// What was done under one criterion of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// `reqs`: requests.
-    pub reqs: u64,
-    /// `success`: requests answered with a run.
-    pub success: u64,
-    /// Blocks handed out.
-    pub allocated: u64,
-    /// `goal_hits`: requests answered at their goal.
-    pub goal_hits: u64,
-    /// `groups_considered`: groups looked into beside the goal's.
+pub struct CriterionStats {
+    /// `hits`: requests answered.
+    pub hits: u64,
+    /// `groups_considered`: groups asked whether they may do.
     pub groups_considered: u64,
-    /// Requests answered with less than they asked for.
-    pub shortened: u64,
-    /// `buddies_generated`: times a bitmap was read and cut into chunks.
-    pub buddies_generated: u64,
-    /// Blocks given back.
-    pub freed: u64,
+    /// `extents_scanned`: free runs measured.
+    pub extents_scanned: u64,
+    /// `useless_loops`: times no group had anything.
+    pub useless_loops: u64,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) reqs: AtomicU64,
-    pub(crate) success: AtomicU64,
-    pub(crate) allocated: AtomicU64,
-    pub(crate) goal_hits: AtomicU64,
+pub(crate) struct CriterionCounters {
+    pub(crate) hits: AtomicU64,
     pub(crate) groups_considered: AtomicU64,
-    pub(crate) shortened: AtomicU64,
-    pub(crate) buddies_generated: AtomicU64,
-    pub(crate) freed: AtomicU64,
+    pub(crate) extents_scanned: AtomicU64,
+    pub(crate) useless_loops: AtomicU64,
 }
 
-impl Counters {
-    pub(crate) fn snapshot(&self) -> Stats {
-        Stats {
-            reqs: self.reqs.load(Relaxed),
-            success: self.success.load(Relaxed),
-            allocated: self.allocated.load(Relaxed),
-            goal_hits: self.goal_hits.load(Relaxed),
+impl CriterionCounters {
+    fn snapshot(&self) -> CriterionStats {
+        CriterionStats {
+            hits: self.hits.load(Relaxed),
             groups_considered: self.groups_considered.load(Relaxed),
-            shortened: self.shortened.load(Relaxed),
-            buddies_generated: self.buddies_generated.load(Relaxed),
-            freed: self.freed.load(Relaxed),
+            extents_scanned: self.extents_scanned.load(Relaxed),
+            useless_loops: self.useless_loops.load(Relaxed),
         }
     }
 }
 
-pub(crate) fn add(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Relaxed);
+/// Declares the counters once: as atomics, and as the snapshot with what each means.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A snapshot of the counters since the allocator was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// By criterion. `linear`: cr0 to cr3; `criteria`: the five of `mb_stats`; `largest-run`:
+            /// whole stripes, runs that are long enough, the longest there are, what is certain.
+            pub criteria: [CriterionStats; CRITERIA],
+        }
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            off: AtomicBool,
+            $(pub(crate) $name: AtomicU64,)*
+            pub(crate) criteria: [CriterionCounters; CRITERIA],
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> Stats {
+                Stats {
+                    $($name: self.$name.load(Relaxed),)*
+                    criteria: self.criteria.each_ref().map(CriterionCounters::snapshot),
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// `reqs`: requests.
+    reqs,
+    /// `success`: requests answered with a run.
+    success,
+    /// Blocks handed out.
+    allocated,
+    /// Requests answered with less than they asked for.
+    shortened,
+    /// Blocks given back.
+    freed,
+    /// `goal_hits`: requests answered at their goal.
+    goal_hits,
+    /// `len_goal_hits`: requests answered with exactly what they asked for.
+    len_goal_hits,
+    /// Requests answered where their stream goes on.
+    stream_goal_hits,
+    /// `2^n_hits`: requests answered by the order of a chunk.
+    pow2_hits,
+    /// `groups_considered`: groups asked whether they may do, beside the goal's.
+    groups_considered,
+    /// `groups_scanned`: groups whose free runs were looked at.
+    groups_scanned,
+    /// `extents_scanned`: free runs measured.
+    extents_scanned,
+    /// `breaks`: searches that had seen enough (`mb_max_to_scan`, or the bound of the work).
+    breaks,
+    /// `lost`: runs that somebody else took between their choice and their taking.
+    lost,
+    /// `buddies_generated`: times a bitmap was read and cut into chunks.
+    buddies_generated,
+    /// Nanoseconds this took, by [`crate::GroupBitmaps::now`].
+    generate_nanos,
+    /// `preallocated`: blocks taken beyond the need.
+    preallocated,
+    /// `discarded`: blocks preallocated and given back.
+    discarded,
+    /// Bitmaps asked for ahead of a scan.
+    prefetched,
+    /// Blocks told to the device as unused.
+    trimmed,
+    /// Locks of groups taken.
+    lock_acquired,
+    /// Those of them that had to be waited for.
+    lock_contended,
+    /// Groups left out because somebody else held their lock.
+    trylock_skipped,
+    /// Most groups considered for one request.
+    max_groups,
+    /// Most free runs measured for one request.
+    max_extents,
+}
+
+impl Counters {
+    /// Whether anything is counted.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.off.load(Relaxed)
+    }
+
+    pub(crate) fn switch(&self, on: bool) {
+        self.off.store(!on, Relaxed);
+    }
+
+    pub(crate) fn add(&self, counter: &AtomicU64, by: u64) {
+        if by > 0 && self.is_on() {
+            counter.fetch_add(by, Relaxed);
+        }
+    }
+
+    /// A request was answered after so much work.
+    pub(crate) fn most_work(&self, groups: u64, extents: u64) {
+        if self.is_on() {
+            self.max_groups.fetch_max(groups, Relaxed);
+            self.max_extents.fetch_max(extents, Relaxed);
+        }
+    }
 }

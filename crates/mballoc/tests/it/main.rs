@@ -1,6 +1,9 @@
 //! The allocator against block bitmaps in memory and a naive model of them.
 
+mod bad;
+mod conformance;
 mod model;
 mod search;
 mod streams;
 mod threads;
+mod trim;

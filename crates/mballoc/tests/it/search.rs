@@ -196,41 +196,6 @@ fn double_free_and_ranges_are_refused() {
 }
 
 #[test]
-fn descriptor_that_lies_is_named() {
-    let bitmaps = Bitmaps::new(1 + 512, 256);
-    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
-    let run = allocator.allocate(&bitmaps, &request(1, 1)).unwrap();
-    assert_eq!(run.len, 1);
-    struct Lying(Bitmaps);
-    impl uext4_mballoc::GroupBitmaps for Lying {
-        type Error = crate::model::Refused;
-        fn free_blocks(&self, _: uext4_ondisk::GroupNr) -> Result<u32, Self::Error> {
-            Ok(7)
-        }
-        fn read_bitmap(&self, g: uext4_ondisk::GroupNr, b: &mut [u8]) -> Result<(), Self::Error> {
-            self.0.read_bitmap(g, b)
-        }
-        fn mark_used(&self, _: uext4_ondisk::GroupNr, _: u32, _: u32) -> Result<(), Self::Error> {
-            Err(crate::model::Refused)
-        }
-        fn mark_free(&self, _: uext4_ondisk::GroupNr, _: u32, _: u32) -> Result<(), Self::Error> {
-            Err(crate::model::Refused)
-        }
-    }
-    let lying = Lying(bitmaps);
-    let allocator = Allocator::new(&lying.0.geometry, &lying).unwrap();
-    let err = allocator.allocate(&lying, &request(1, 1));
-    assert!(matches!(
-        err,
-        Err(Error::FreeCount {
-            bitmap: 255,
-            descriptor: 7,
-            ..
-        })
-    ));
-}
-
-#[test]
 fn a_run_is_taken_where_it_is_wanted_or_not_at_all() {
     let bitmaps = Bitmaps::new(1 + 8192 * 2, 8192);
     let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();

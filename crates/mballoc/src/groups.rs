@@ -1,0 +1,406 @@
+//! All groups: their locks, their buddies, and what is known of them without a lock.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use parking_lot::{Mutex, MutexGuard};
+use uext4_ondisk::{Geometry, GroupNr, Pblk};
+
+use crate::buddy::{Buddy, Shape};
+use crate::index::OrderIndex;
+use crate::maxima::Maxima;
+use crate::stats::Counters;
+use crate::{BadGroup, Error, GroupBitmaps, Run};
+
+pub(crate) type Answer<T, B> = Result<T, Error<<B as GroupBitmaps>::Error>>;
+
+/// What a group's lock guards.
+#[derive(Debug, Default)]
+struct Slot {
+    buddy: Option<Box<Buddy>>,
+    /// The indexes as they stand for this group.
+    places: Places,
+    /// Free blocks as far as they count in the total.
+    free: u32,
+    /// Times a buddy was put here: tells whether a bitmap read without the lock is still good.
+    loads: u32,
+    /// Its bitmap contradicts its descriptor: left alone.
+    bad: bool,
+}
+
+/// Where a group stands in the indexes by order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Places {
+    /// Order of the largest chunk.
+    largest: Option<u32>,
+    /// Order of the average free run.
+    average: Option<u32>,
+}
+
+/// A group as it looks without its lock: a hint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Glance {
+    /// Free blocks; 0 for a bad group.
+    pub(crate) free: u32,
+    /// Free runs; 1 if not loaded and anything is free.
+    pub(crate) fragments: u32,
+    /// Order of the largest chunk, or what it can be at most if not loaded.
+    pub(crate) largest_order: Option<u32>,
+    /// Its bitmap was read.
+    pub(crate) loaded: bool,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    slot: Mutex<Slot>,
+    /// Marks of this group's bitmap under way; its buddy is kept until they are done. Only raised
+    /// under the lock.
+    marks: AtomicU32,
+    free: AtomicU32,
+    fragments: AtomicU32,
+    /// Order of the largest chunk and one, 0 for none; the highest bit is set if it is loaded.
+    state: AtomicU8,
+}
+
+const LOADED: u8 = 0x80;
+
+/// What came of a look into a group.
+#[derive(Debug)]
+pub(crate) enum Visit<R> {
+    /// Somebody else holds its lock.
+    Busy,
+    /// It is marked bad.
+    Bad,
+    /// Nothing of use.
+    Nothing,
+    /// What the closure answered.
+    Done(R),
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    pub(crate) shape: Shape,
+    first_data_block: u64,
+    blocks_count: u64,
+    groups: Box<[Group]>,
+    /// By order of the largest chunk: `largest_free_orders`.
+    pub(crate) largest_orders: OrderIndex,
+    /// By order of the average free run: `avg_fragment_size`.
+    pub(crate) average_orders: OrderIndex,
+    /// Blocks of each group's longest free run, at most so many if it is not loaded; kept for the
+    /// policy that wants it.
+    pub(crate) longest: Maxima,
+    /// Free stripes in the longest row of each group, likewise.
+    pub(crate) stripe_rows: Maxima,
+    /// Free blocks in all groups but bad ones.
+    pub(crate) free: AtomicU64,
+    bad: Mutex<Vec<BadGroup>>,
+}
+
+impl Groups {
+    /// All groups with the free counts their descriptors say, none loaded.
+    pub(crate) fn new<B: GroupBitmaps>(
+        geometry: &Geometry,
+        shape: Shape,
+        bitmaps: &B,
+    ) -> Answer<Self, B> {
+        let count = geometry.groups_count.get();
+        let mut all = Self {
+            shape,
+            first_data_block: geometry.first_data_block.into(),
+            blocks_count: geometry.blocks_count,
+            groups: (0..count).map(|_| Group::default()).collect(),
+            largest_orders: OrderIndex::new(count, shape.order_max),
+            average_orders: OrderIndex::new(count, shape.order_max),
+            longest: Maxima::new(if shape.longest { count } else { 0 }),
+            stripe_rows: Maxima::new(if shape.stripe > 0 { count } else { 0 }),
+            free: AtomicU64::new(0),
+            bad: Mutex::default(),
+        };
+        let mut total = 0u64;
+        for group in 0..count {
+            let descriptor = bitmaps
+                .free_blocks(GroupNr(group))
+                .map_err(Error::Bitmaps)?;
+            let blocks = all.blocks_in_group(group);
+            let slot = &mut *all.groups[group as usize].slot.lock();
+            if descriptor > blocks {
+                slot.bad = true;
+                all.bad.get_mut().push(BadGroup {
+                    group: GroupNr(group),
+                    bitmap: blocks,
+                    descriptor,
+                });
+                continue;
+            }
+            slot.free = descriptor;
+            total += u64::from(descriptor);
+            all.reindex(group, slot);
+        }
+        *all.free.get_mut() = total;
+        Ok(all)
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.groups.len() as u32
+    }
+
+    pub(crate) fn group_start(&self, group: u32) -> u64 {
+        self.first_data_block + u64::from(group) * u64::from(self.shape.blocks_per_group)
+    }
+
+    pub(crate) fn blocks_in_group(&self, group: u32) -> u32 {
+        let left = self.blocks_count.saturating_sub(self.group_start(group));
+        left.min(self.shape.blocks_per_group.into()) as u32
+    }
+
+    /// First block of the group that begins a stripe.
+    fn first_stripe(&self, group: u32) -> u32 {
+        let stripe = u64::from(self.shape.stripe.max(1));
+        let past = self.group_start(group) % stripe;
+        ((stripe - past) % stripe) as u32
+    }
+
+    /// Group of a block and its offset there.
+    pub(crate) fn locate(&self, block: Pblk) -> Option<(u32, u32)> {
+        if block.0 >= self.blocks_count {
+            return None;
+        }
+        let from_first = block.0.checked_sub(self.first_data_block)?;
+        let per_group = u64::from(self.shape.blocks_per_group);
+        Some((
+            (from_first / per_group) as u32,
+            (from_first % per_group) as u32,
+        ))
+    }
+
+    /// Group of a run and its offset there.
+    pub(crate) fn locate_run<E: std::error::Error>(
+        &self,
+        run: Run,
+    ) -> Result<(u32, u32), Error<E>> {
+        let refuse = |why| Error::NotUsed {
+            start: run.start,
+            len: run.len,
+            why,
+        };
+        let (group, offset) = self
+            .locate(run.start)
+            .ok_or_else(|| refuse("outside the file system"))?;
+        if run.len == 0 || run.len > self.blocks_in_group(group).saturating_sub(offset) {
+            return Err(refuse("not within one group"));
+        }
+        Ok((group, offset))
+    }
+
+    pub(crate) fn glance(&self, group: u32) -> Glance {
+        let at = &self.groups[group as usize];
+        let state = at.state.load(Relaxed);
+        Glance {
+            free: at.free.load(Relaxed),
+            fragments: at.fragments.load(Relaxed),
+            largest_order: (state & !LOADED).checked_sub(1).map(u32::from),
+            loaded: state & LOADED != 0,
+        }
+    }
+
+    /// Looks at the buddy of a group under its lock; `None` if it does not exist or is not loaded.
+    pub(crate) fn peek<R>(&self, group: GroupNr, f: impl FnOnce(&Buddy) -> R) -> Option<R> {
+        let slot = self.groups.get(group.0 as usize)?.slot.lock();
+        slot.buddy.as_ref().map(|buddy| f(buddy))
+    }
+
+    /// The groups marked bad so far, in the order they were found.
+    pub(crate) fn bad(&self) -> Vec<BadGroup> {
+        self.bad.lock().clone()
+    }
+
+    /// The error that names a bad group.
+    pub(crate) fn bad_error<E: std::error::Error>(&self, group: u32) -> Error<E> {
+        let known = self.bad.lock().iter().find(|b| b.group.0 == group).copied();
+        let bad = known.unwrap_or(BadGroup {
+            group: GroupNr(group),
+            bitmap: 0,
+            descriptor: 0,
+        });
+        Error::FreeCount {
+            group: bad.group,
+            bitmap: bad.bitmap,
+            descriptor: bad.descriptor,
+        }
+    }
+
+    /// Locks a group; without `wait` only if nobody else holds it.
+    fn lock(&self, counters: &Counters, group: u32, wait: bool) -> Option<MutexGuard<'_, Slot>> {
+        let mutex = &self.groups[group as usize].slot;
+        if let Some(slot) = mutex.try_lock() {
+            counters.add(&counters.lock_acquired, 1);
+            return Some(slot);
+        }
+        if !wait {
+            counters.add(&counters.trylock_skipped, 1);
+            return None;
+        }
+        counters.add(&counters.lock_acquired, 1);
+        counters.add(&counters.lock_contended, 1);
+        Some(mutex.lock())
+    }
+
+    /// Runs `f` under the group's lock, with its buddy loaded, and brings the indexes up to date. If
+    /// it answers, a mark of the bitmap is under way until [`Groups::marked`].
+    pub(crate) fn visit<B: GroupBitmaps, R>(
+        &self,
+        (bitmaps, counters): (&B, &Counters),
+        group: u32,
+        wait: bool,
+        f: impl FnOnce(&mut Buddy) -> Option<R>,
+    ) -> Answer<Visit<R>, B> {
+        loop {
+            let loads = {
+                let Some(mut guard) = self.lock(counters, group, wait) else {
+                    return Ok(Visit::Busy);
+                };
+                let slot = &mut *guard;
+                if slot.bad {
+                    return Ok(Visit::Bad);
+                }
+                if let Some(buddy) = slot.buddy.as_mut() {
+                    let Some(result) = f(buddy) else {
+                        return Ok(Visit::Nothing);
+                    };
+                    self.groups[group as usize].marks.fetch_add(1, Relaxed);
+                    self.reindex(group, slot);
+                    return Ok(Visit::Done(result));
+                }
+                slot.loads
+            };
+            self.load((bitmaps, counters), group, loads)?;
+        }
+    }
+
+    /// Reads a group's bitmap and keeps its buddy, unless it was loaded `loads` times already; marks
+    /// the group bad if the two contradict each other.
+    fn load<B: GroupBitmaps>(
+        &self,
+        (bitmaps, counters): (&B, &Counters),
+        group: u32,
+        loads: u32,
+    ) -> Answer<(), B> {
+        let begun = bitmaps.now();
+        let nr = GroupNr(group);
+        let mut bitmap = vec![0; self.shape.blocks_per_group.div_ceil(8) as usize];
+        bitmaps
+            .read_bitmap(nr, &mut bitmap)
+            .map_err(Error::Bitmaps)?;
+        let descriptor = bitmaps.free_blocks(nr).map_err(Error::Bitmaps)?;
+        let blocks = self.blocks_in_group(group);
+        let buddy = Buddy::generate(self.shape, &bitmap, blocks, self.first_stripe(group));
+        counters.add(&counters.buddies_generated, 1);
+        let took = bitmaps.now().saturating_sub(begun).as_nanos();
+        counters.add(
+            &counters.generate_nanos,
+            took.try_into().unwrap_or(u64::MAX),
+        );
+        let mut guard = self.groups[group as usize].slot.lock();
+        let slot = &mut *guard;
+        // Loaded by somebody else meanwhile, and perhaps changed: then ours may be half old.
+        if slot.loads != loads || slot.bad {
+            return Ok(());
+        }
+        slot.loads = slot.loads.wrapping_add(1);
+        if buddy.free() == descriptor {
+            slot.buddy = Some(Box::new(buddy));
+            self.reindex(group, slot);
+            return Ok(());
+        }
+        slot.bad = true;
+        self.free.fetch_sub(slot.free.into(), Relaxed);
+        slot.free = 0;
+        self.reindex(group, slot);
+        drop(guard);
+        self.bad.lock().push(BadGroup {
+            group: nr,
+            bitmap: buddy.free(),
+            descriptor,
+        });
+        Ok(())
+    }
+
+    /// A mark of the group's bitmap is done; drops the buddy of a full group.
+    pub(crate) fn marked(&self, group: u32) {
+        let at = &self.groups[group as usize];
+        let before = at.marks.fetch_sub(1, Release);
+        if before == 1
+            && at.free.load(Relaxed) == 0
+            && let Some(mut slot) = at.slot.try_lock()
+            && at.marks.load(Acquire) == 0
+            && slot.buddy.as_ref().is_some_and(|b| b.free() == 0)
+        {
+            slot.buddy = None;
+            self.reindex(group, &mut slot);
+        }
+    }
+
+    /// Gives blocks of the group back to its buddy; ends their mark.
+    pub(crate) fn give(&self, counters: &Counters, group: u32, offset: u32, len: u32) {
+        if let Some(mut guard) = self.lock(counters, group, true) {
+            let slot = &mut *guard;
+            if let Some(buddy) = slot.buddy.as_mut() {
+                buddy.give(offset, len);
+                self.reindex(group, slot);
+            }
+        }
+        self.marked(group);
+    }
+
+    /// Brings what is known without the lock up to date, the total too.
+    fn reindex(&self, group: u32, slot: &mut Slot) {
+        let at = &self.groups[group as usize];
+        let order_max = self.shape.order_max;
+        let (free, fragments, largest, longest, rows) = match &slot.buddy {
+            Some(buddy) => (
+                buddy.free(),
+                buddy.fragments(),
+                buddy.largest_order(),
+                buddy.longest(),
+                buddy.stripes().1,
+            ),
+            // Not loaded: what the number of free blocks allows at best.
+            None => (
+                slot.free,
+                slot.free.min(1),
+                slot.free.checked_ilog2().map(|order| order.min(order_max)),
+                slot.free,
+                slot.free / self.shape.stripe.max(1),
+            ),
+        };
+        if free < slot.free {
+            self.free.fetch_sub(u64::from(slot.free - free), Relaxed);
+        } else {
+            self.free.fetch_add(u64::from(free - slot.free), Relaxed);
+        }
+        slot.free = free;
+        let average = (free > 0).then(|| average_order(free / fragments.max(1), order_max));
+        let old = std::mem::replace(&mut slot.places, Places { largest, average });
+        at.free.store(free, Relaxed);
+        at.fragments.store(fragments, Relaxed);
+        let loaded = if slot.buddy.is_some() { LOADED } else { 0 };
+        let state = largest.map_or(0, |order| order as u8 + 1) | loaded;
+        at.state.store(state, Relaxed);
+        self.largest_orders.change(group, old.largest, largest);
+        self.average_orders.change(group, old.average, average);
+        if self.shape.longest {
+            self.longest.set(group, longest);
+        }
+        if self.shape.stripe > 0 {
+            self.stripe_rows.set(group, rows);
+        }
+    }
+}
+
+/// Order under which a group with free runs of `average` blocks stands, as the kernel counts it: one
+/// less than the binary logarithm.
+pub(crate) fn average_order(average: u32, order_max: u32) -> u32 {
+    average.max(1).ilog2().saturating_sub(1).min(order_max)
+}

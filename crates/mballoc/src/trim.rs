@@ -1,0 +1,93 @@
+//! Free runs shown to the device (`FITRIM`), piece by piece.
+
+use std::ops::Range;
+
+use uext4_ondisk::Pblk;
+
+use crate::buddy::Piece;
+use crate::groups::{Answer, Visit};
+use crate::{Allocator, Error, GroupBitmaps, Run};
+
+/// Blocks taken out of use at once.
+const PIECE_MAX: u32 = 4096;
+
+impl Allocator {
+    /// Calls `f` for every free run of at least `min_len` blocks that lies in `range`, group by group
+    /// and in pieces of at most 4096 blocks. While `f` has a piece nobody else is given it, and no lock
+    /// is held; afterwards it is free again. Groups marked bad are passed by. Answers with the blocks
+    /// shown. On a device that is almost full a request may meanwhile find nothing.
+    ///
+    /// # Errors
+    /// What `f` answers, and [`Error::Bitmaps`]; what was shown before is counted.
+    pub fn trim<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        range: Range<Pblk>,
+        min_len: u32,
+        mut f: impl FnMut(Run) -> Result<(), B::Error>,
+    ) -> Answer<u64, B> {
+        let mut trimmed = 0;
+        for group in 0..self.groups().count() {
+            let start = self.groups().group_start(group);
+            let blocks = u64::from(self.groups().blocks_in_group(group));
+            let within = |block: Pblk| block.0.clamp(start, start + blocks) - start;
+            let part = within(range.start) as u32..within(range.end) as u32;
+            let free = self.groups().glance(group).free;
+            if free < min_len.max(1) || part.is_empty() {
+                continue;
+            }
+            trimmed += self.trim_group(bitmaps, (group, part), min_len.max(1), &mut f)?;
+        }
+        Ok(trimmed)
+    }
+
+    fn trim_group<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        (group, part): (u32, Range<u32>),
+        min_len: u32,
+        f: &mut impl FnMut(Run) -> Result<(), B::Error>,
+    ) -> Answer<u64, B> {
+        let counters = self.counters();
+        let (mut at, mut trimmed) = (part.start, 0);
+        // Where the run ends of which a piece was shown: the rest may be shorter.
+        let mut run_end = at;
+        while at < part.end {
+            let visit = self
+                .groups()
+                .visit((bitmaps, counters), group, true, |buddy| {
+                    let left = buddy.run_at(at, run_end.saturating_sub(at));
+                    let mut piece = if left > 0 {
+                        Piece {
+                            start: at,
+                            len: left,
+                        }
+                    } else {
+                        buddy.next_run(at, part.end - at, min_len)?
+                    };
+                    piece.len = piece.len.min(part.end.saturating_sub(piece.start));
+                    if left == 0 && piece.len < min_len {
+                        return None;
+                    }
+                    let end = piece.start + piece.len;
+                    piece.len = piece.len.min(PIECE_MAX);
+                    buddy.take(piece.start, piece.len);
+                    Some((piece, end))
+                })?;
+            let Visit::Done((piece, end)) = visit else {
+                break;
+            };
+            let run = Run {
+                start: Pblk(self.groups().group_start(group) + u64::from(piece.start)),
+                len: piece.len,
+            };
+            let shown = f(run);
+            self.untake(run);
+            shown.map_err(Error::Bitmaps)?;
+            trimmed += u64::from(piece.len);
+            counters.add(&counters.trimmed, piece.len.into());
+            (at, run_end) = (piece.start + piece.len, end);
+        }
+        Ok(trimmed)
+    }
+}

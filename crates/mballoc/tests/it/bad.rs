@@ -1,0 +1,146 @@
+//! Groups whose descriptors lie: left alone, and reported; others are used.
+
+use std::collections::BTreeMap;
+
+use uext4_mballoc::{Allocator, BadGroup, Error, GroupBitmaps, Options, Request, Run, Search};
+use uext4_ondisk::{GroupNr, Pblk};
+
+use crate::model::{Bitmaps, Refused};
+
+/// Bitmaps with descriptors that say something else for some groups.
+struct Lying {
+    bitmaps: Bitmaps,
+    lies: BTreeMap<u32, u32>,
+}
+
+impl GroupBitmaps for Lying {
+    type Error = Refused;
+    fn free_blocks(&self, group: GroupNr) -> Result<u32, Refused> {
+        match self.lies.get(&group.0) {
+            Some(&lie) => Ok(lie),
+            None => self.bitmaps.free_blocks(group),
+        }
+    }
+    fn read_bitmap(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), Refused> {
+        self.bitmaps.read_bitmap(group, bitmap)
+    }
+    fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Refused> {
+        assert!(!self.lies.contains_key(&group.0), "a bad group was used");
+        self.bitmaps.mark_used(group, start, len)
+    }
+    fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Refused> {
+        assert!(!self.lies.contains_key(&group.0), "a bad group was used");
+        self.bitmaps.mark_free(group, start, len)
+    }
+}
+
+fn request(goal: u64, len: u32) -> Request {
+    Request {
+        goal: Pblk(goal),
+        len,
+        min_len: 1,
+        next_fit: false,
+    }
+}
+
+fn lying(groups: u32, lies: &[(u32, u32)]) -> Lying {
+    Lying {
+        bitmaps: Bitmaps::new(1 + groups * 64, 64),
+        lies: lies.iter().copied().collect(),
+    }
+}
+
+fn allocators(lying: &Lying) -> impl Iterator<Item = Allocator> {
+    Search::ALL.into_iter().map(|search| {
+        let options = Options {
+            search,
+            ..Options::default()
+        };
+        Allocator::with_options(&lying.bitmaps.geometry, lying, options).unwrap()
+    })
+}
+
+#[test]
+fn other_groups_are_used_and_the_liars_reported() {
+    // Too few, too many, more than there are blocks, and none although there are some.
+    let lying = lying(20, &[(0, 7), (3, 63), (4, 65), (5, 0), (19, 64 * 64)]);
+    for allocator in allocators(&lying) {
+        let mut held = Vec::new();
+        while let Ok(run) = allocator.allocate(&lying, &request(1, 10)) {
+            held.push(run);
+        }
+        let taken: u32 = held.iter().map(|run| run.len).sum();
+        assert_eq!((taken, allocator.free_blocks()), (15 * 64, 0));
+        let full = allocator.allocate(&lying, &request(1, 1));
+        assert!(matches!(full, Err(Error::NoSpace { free: 0, .. })));
+        let mut bad = allocator.bad_groups();
+        bad.sort_by_key(|bad| bad.group.0);
+        let expected = [(0, 64, 7), (3, 64, 63), (4, 64, 65), (19, 64, 64 * 64)];
+        let expected = expected.map(|(group, bitmap, descriptor)| BadGroup {
+            group: GroupNr(group),
+            bitmap,
+            descriptor,
+        });
+        assert_eq!(bad, expected);
+        for run in held {
+            allocator.free(&lying, run).unwrap();
+        }
+        assert_eq!(allocator.free_blocks(), 15 * 64);
+    }
+}
+
+#[test]
+fn an_operation_on_a_bad_group_names_it() {
+    let lying = lying(4, &[(1, 7), (2, 0)]);
+    for allocator in allocators(&lying) {
+        for (group, descriptor) in [(1, 7), (2, 0)] {
+            let run = Run {
+                start: Pblk(1 + 64 * group + 3),
+                len: 2,
+            };
+            let named = |error| {
+                matches!(error, Error::FreeCount { group: GroupNr(g), bitmap: 64, descriptor: d }
+                    if u64::from(g) == group && d == descriptor)
+            };
+            assert!(allocator.free(&lying, run).is_err_and(named));
+            assert!(allocator.take_at(&lying, run).is_err_and(named));
+            assert!(allocator.is_used(&lying, run).is_err_and(named));
+        }
+        assert_eq!(allocator.bad_groups().len(), 2);
+        assert_eq!(allocator.free_blocks(), 2 * 64);
+    }
+}
+
+#[test]
+fn one_group_that_lies_leaves_no_space() {
+    let lying = lying(1, &[(0, 12)]);
+    for allocator in allocators(&lying) {
+        assert_eq!(allocator.free_blocks(), 12);
+        let none = allocator.allocate(&lying, &request(1, 3));
+        assert!(matches!(
+            none,
+            Err(Error::NoSpace {
+                min_len: 1,
+                free: 0
+            })
+        ));
+        assert_eq!(allocator.bad_groups().len(), 1);
+    }
+}
+
+#[test]
+fn one_tiny_group_gives_what_it_has() {
+    for blocks in [5u32, 9, 64] {
+        let lying = Lying {
+            bitmaps: Bitmaps::new(blocks, 64),
+            lies: BTreeMap::new(),
+        };
+        for allocator in allocators(&lying) {
+            let run = allocator.allocate(&lying, &request(0, 4000)).unwrap();
+            assert_eq!((run.start, run.len), (Pblk(1), blocks - 1));
+            let none = allocator.allocate(&lying, &request(1, 1));
+            assert!(matches!(none, Err(Error::NoSpace { .. })));
+            allocator.free(&lying, run).unwrap();
+        }
+    }
+}

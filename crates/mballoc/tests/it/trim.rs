@@ -1,0 +1,96 @@
+//! Free runs shown to the device.
+
+use uext4_mballoc::{Allocator, Error, Request, Run};
+use uext4_ondisk::Pblk;
+
+use crate::model::{Bitmaps, Refused};
+
+fn run(start: u64, len: u32) -> Run {
+    Run {
+        start: Pblk(start),
+        len,
+    }
+}
+
+fn request(goal: u64, len: u32) -> Request {
+    Request {
+        goal: Pblk(goal),
+        len,
+        min_len: 1,
+        next_fit: false,
+    }
+}
+
+/// Two groups of 256 blocks with a used block in the middle of the first.
+fn two_groups() -> (Bitmaps, Allocator) {
+    let bitmaps = Bitmaps::new(1 + 512, 256);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    assert!(allocator.take_at(&bitmaps, run(101, 1)).unwrap());
+    (bitmaps, allocator)
+}
+
+fn shown(allocator: &Allocator, bitmaps: &Bitmaps, range: (u64, u64), min_len: u32) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let range = Pblk(range.0)..Pblk(range.1);
+    let free = allocator.free_blocks();
+    let trimmed = allocator.trim(bitmaps, range, min_len, |run| {
+        runs.push(run);
+        Ok(())
+    });
+    let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    assert_eq!(trimmed.unwrap(), blocks);
+    assert_eq!(allocator.free_blocks(), free);
+    runs
+}
+
+#[test]
+fn free_runs_of_the_range_are_shown() {
+    let (bitmaps, allocator) = two_groups();
+    let all = [run(1, 100), run(102, 155), run(257, 256)];
+    assert_eq!(shown(&allocator, &bitmaps, (0, u64::MAX), 1), all);
+    assert_eq!(shown(&allocator, &bitmaps, (0, 513), 101), all[1..]);
+    assert_eq!(shown(&allocator, &bitmaps, (0, 513), 0), all);
+    let part = [run(50, 51), run(102, 155), run(257, 3)];
+    assert_eq!(shown(&allocator, &bitmaps, (50, 260), 1), part);
+    assert_eq!(shown(&allocator, &bitmaps, (50, 260), 4), part[..2]);
+    assert_eq!(shown(&allocator, &bitmaps, (260, 50), 1), []);
+    assert_eq!(allocator.stats().trimmed, 511 + 411 + 511 + 209 + 206);
+}
+
+#[test]
+fn long_runs_come_in_pieces() {
+    let bitmaps = Bitmaps::new(1 + 8192, 8192);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    assert!(allocator.take_at(&bitmaps, run(1, 10)).unwrap());
+    let pieces = [run(11, 4096), run(4107, 4086)];
+    assert_eq!(shown(&allocator, &bitmaps, (0, 40_000), 8000), pieces);
+}
+
+#[test]
+fn nobody_is_given_what_is_being_shown() {
+    let (bitmaps, allocator) = two_groups();
+    let trimmed = allocator.trim(&bitmaps, Pblk(1)..Pblk(513), 1, |shown| {
+        let other = allocator.take(&bitmaps, &request(shown.start.0, shown.len));
+        let other = other.unwrap();
+        let apart = other.start.0 >= shown.start.0 + u64::from(shown.len)
+            || shown.start.0 >= other.start.0 + u64::from(other.len);
+        assert!(apart, "{shown:?} {other:?}");
+        allocator.untake(other);
+        Ok(())
+    });
+    assert_eq!(trimmed.unwrap(), 511);
+}
+
+#[test]
+fn a_device_that_refuses_ends_it_and_loses_nothing() {
+    let (bitmaps, allocator) = two_groups();
+    let mut left = 2;
+    let refused = allocator.trim(&bitmaps, Pblk(1)..Pblk(513), 1, |_| {
+        left -= 1;
+        if left == 0 { Err(Refused) } else { Ok(()) }
+    });
+    assert!(matches!(refused, Err(Error::Bitmaps(Refused))));
+    assert_eq!(allocator.free_blocks(), 511);
+    assert_eq!(allocator.stats().trimmed, 100);
+    assert!(allocator.take_at(&bitmaps, run(102, 155)).unwrap());
+}
