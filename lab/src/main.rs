@@ -24,6 +24,7 @@ mod claim;
 mod judge;
 mod mballoc;
 mod ministat;
+mod random;
 mod record;
 mod registry;
 mod report;

@@ -1,0 +1,97 @@
+//! Whether a volume contradicts itself: extents and metadata = bitmaps = buddies.
+
+use uext4_ondisk::GroupNr;
+
+use crate::claim::Failure;
+use crate::mballoc::volume::Volume;
+
+impl Volume {
+    /// Checks the whole volume, which must have been synced.
+    ///
+    /// # Errors
+    /// [`Failure::Run`] with the first contradiction.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        let wrong = |what: String| {
+            Err(Failure::Run(format!(
+                "the volume contradicts itself: {what}"
+            )))
+        };
+        if self.refused > 0 {
+            return wrong(format!(
+                "{} runs could not be allocated or freed",
+                self.refused
+            ));
+        }
+        let mut owned: Vec<(u64, u64)> = Vec::new();
+        for file in self.files.values() {
+            let extents = file.extents.iter();
+            owned.extend(extents.map(|(_, extent)| (extent.pblk, extent.len.into())));
+            owned.extend(file.tree.iter().map(|run| (run.start.0, run.len.into())));
+        }
+        let directories = self.directories.iter();
+        owned.extend(directories.map(|run| (run.start.0, run.len.into())));
+        owned.sort_unstable();
+        for pair in owned.windows(2) {
+            if pair[0].0 + pair[0].1 > pair[1].0 {
+                return wrong(format!("block {} belongs to two", pair[1].0));
+            }
+        }
+        // Nothing is owned twice and every mark was checked: equal sums are equal sets.
+        let sum: u64 = owned.iter().map(|(_, len)| len).sum();
+        let used = self.geometry.blocks_count - self.bitmaps.free_blocks_in_all();
+        if sum + self.metadata_blocks != used {
+            return wrong(format!(
+                "{sum} blocks are mapped and {} are metadata, but {used} are used",
+                self.metadata_blocks
+            ));
+        }
+        let mut free_runs = self.bitmaps.free_runs().into_iter().peekable();
+        for (start, len) in owned {
+            while free_runs.next_if(|run| run.0 + run.1 <= start).is_some() {}
+            if free_runs.peek().is_some_and(|run| run.0 < start + len) {
+                return wrong(format!("a block of {len} from {start} is mapped and free"));
+            }
+        }
+        (0..self.geometry.groups_count.get())
+            .find_map(|group| self.check_buddy(group).err())
+            .map_or(Ok(()), wrong)
+    }
+
+    /// Whether the buddy of a group is its bitmap, as far as nothing of it is preallocated.
+    fn check_buddy(&self, group: u32) -> Result<(), String> {
+        let Some(info) = self.allocator.group_info(GroupNr(group)) else {
+            return Ok(());
+        };
+        let runs = self.bitmaps.free_runs_of(group);
+        let free: u32 = runs.iter().map(|(_, len)| len).sum();
+        if info.free > free {
+            return Err(format!(
+                "group {group}: {} blocks are free in the buddy, {free} in the bitmap",
+                info.free
+            ));
+        }
+        if info.free < free {
+            // The rest is preallocated.
+            return Ok(());
+        }
+        let mut counters = vec![0u32; info.counters.len()];
+        for &(start, len) in &runs {
+            let (mut at, end) = (start, start + len);
+            while at < end {
+                let largest = counters.len() as u32 - 1;
+                let order = at.trailing_zeros().min((end - at).ilog2()).min(largest);
+                counters[order as usize] += 1;
+                at += 1 << order;
+            }
+        }
+        if counters != info.counters || runs.len() as u32 != info.fragments {
+            return Err(format!(
+                "group {group}: the buddy has {} runs in {:?}, the bitmap {} in {counters:?}",
+                info.fragments,
+                info.counters,
+                runs.len()
+            ));
+        }
+        Ok(())
+    }
+}

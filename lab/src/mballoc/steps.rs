@@ -1,0 +1,278 @@
+//! The seven steps of the thread's script, and what each leaves behind.
+
+use serde_json::{Map, Value, json};
+
+use crate::claim::{
+    Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
+};
+use crate::mballoc::policy;
+use crate::mballoc::tree::Tree;
+use crate::mballoc::volume::{Setup, Volume};
+use crate::mballoc::workload::{STEPS, Session};
+
+/// The claim.
+pub const CLAIM: Claim = Claim {
+    name: "mballoc-steps",
+    title: "windows of a power of two make extents few, and free runs shorter",
+    source: "Czerner and Dilger, [RFC][PATCH 0/1] ext4: Fix ext4_mb_normalize_request, linux-ext4, June 2014",
+    analysis: "Layout is counted exactly: extents, trees, free runs. Time is a model of one disk and no \
+               processor; the thread's own times prove nothing (two runs a side), and neither do these.",
+    figures: FIGURES,
+    policies: &[
+        policy::VANILLA,
+        policy::POW2,
+        "pow2-stripe+linear",
+        "stripe+linear",
+        policy::MAINLINE,
+        policy::DEFAULT,
+    ],
+    accepts: policy::accepts,
+    parameters: &[
+        Parameter {
+            name: "tree",
+            what: "whose files are copied: Linux 6.1's, or a synthetic list",
+            values: &["linux", "lognormal"],
+        },
+        Parameter {
+            name: "block",
+            what: "bytes of a block",
+            values: &["4096", "1024"],
+        },
+        Parameter {
+            name: "chunk",
+            what: "MiB of one file the flusher writes before it turns to the next",
+            values: &["4", "8", "64"],
+        },
+    ],
+    gates: GATES,
+    measure: Measure::Counted,
+    run,
+};
+
+const FIGURES: &[Printed] = &[
+    Printed {
+        what: "avg. free extent on the image file after Fallocate, 3.15.0 / patched",
+        printed: "235700 KB / 228096 KB",
+    },
+    Printed {
+        what: "the same after Copy",
+        printed: "267724 KB / 209384 KB",
+    },
+    Printed {
+        what: "the same after Untar",
+        printed: "102936 KB / 72120 KB",
+    },
+    Printed {
+        what: "free blocks after Fallocate, Copy, Untar (3.15.0)",
+        printed: "3535514 (15.9%), 17536027 (78.7%), 8852805 (39.7%)",
+    },
+    Printed {
+        what: "max. free extent in all of them",
+        printed: "2064256 KB",
+    },
+    Printed {
+        what: "extents",
+        printed: "extent tree is much smaller (sometimes five times smaller) with the patch",
+    },
+    Printed {
+        what: "Untar on the device, Orig3 Patch5 Orig4 Patch6",
+        printed: "7m23.806s 7m6.787s 7m27.812s 7m11.225s",
+    },
+    Printed {
+        what: "Single_dd on the image file, Orig3 Patch5 Orig4 Patch6",
+        printed: "0m14.875s 0m16.735s 0m19.060s 0m16.500s",
+    },
+];
+
+const GATES: &[Gate] = &[
+    Gate {
+        what: "reproduced: extents of the file of one dd, pow2 to table, both linear",
+        figure: Figure::Ratio(
+            "/pow2+linear/single_dd/files/extents",
+            "/table+linear/single_dd/files/extents",
+        ),
+        bound: Bound::AtMost(0.5),
+    },
+    Gate {
+        what: "reproduced: extents of the files of ten dd at once, pow2 to table, both linear",
+        figure: Figure::Ratio(
+            "/pow2+linear/multiple_dd/files/extents",
+            "/table+linear/multiple_dd/files/extents",
+        ),
+        bound: Bound::AtMost(0.5),
+    },
+    Gate {
+        what: "reproduced: extents of fallocated files, pow2 to table, both linear",
+        figure: Figure::Ratio(
+            "/pow2+linear/fallocate/files/extents",
+            "/table+linear/fallocate/files/extents",
+        ),
+        bound: Bound::Within(1.5, 2.5),
+    },
+    Gate {
+        what: "reproduced: avg. free extent after the copy, pow2 to table, both linear",
+        figure: Figure::Ratio(
+            "/pow2+linear/copy/free/avg_kb",
+            "/table+linear/copy/free/avg_kb",
+        ),
+        bound: Bound::Within(0.5, 0.95),
+    },
+    Gate {
+        what: "reproduced: avg. free extent after untar, pow2 to table, both linear",
+        figure: Figure::Ratio(
+            "/pow2+linear/untar/free/avg_kb",
+            "/table+linear/untar/free/avg_kb",
+        ),
+        bound: Bound::Within(0.5, 0.95),
+    },
+    Gate {
+        what: "reproduced: share of free runs below 64 KiB after untar, pow2 to table, both linear",
+        figure: Figure::Ratio(
+            "/pow2+linear/untar/free/share_of_runs_below_64k",
+            "/table+linear/untar/free/share_of_runs_below_64k",
+        ),
+        bound: Bound::AtMost(1.0),
+    },
+    Gate {
+        what: "reproduced: largest time of steps 2 to 7, pow2 to table, both linear",
+        figure: Figure::LargestRatio(POW2_TIMES),
+        bound: Bound::AtMost(1.05),
+    },
+    Gate {
+        what: "reproduced: smallest time of steps 2 to 7, pow2 to table, both linear",
+        figure: Figure::SmallestRatio(POW2_TIMES),
+        bound: Bound::AtLeast(0.95),
+    },
+    Gate {
+        what: "beaten: extents of the file of one dd, the defaults to table+criteria",
+        figure: Figure::Ratio(
+            "/predict+largest-run/single_dd/files/extents",
+            "/table+criteria/single_dd/files/extents",
+        ),
+        bound: Bound::AtMost(0.5),
+    },
+    Gate {
+        what: "beaten: extents of the files of ten dd at once, the defaults to table+criteria",
+        figure: Figure::Ratio(
+            "/predict+largest-run/multiple_dd/files/extents",
+            "/table+criteria/multiple_dd/files/extents",
+        ),
+        bound: Bound::AtMost(0.5),
+    },
+    Gate {
+        what: "beaten: smallest avg. free extent after any step, the defaults to table+linear",
+        figure: Figure::SmallestRatio(DEFAULT_AVERAGES),
+        bound: Bound::AtLeast(0.95),
+    },
+];
+
+const POW2_TIMES: &[(&str, &str)] = &[
+    (
+        "/pow2+linear/copy/disk/time_ms",
+        "/table+linear/copy/disk/time_ms",
+    ),
+    (
+        "/pow2+linear/tar/disk/time_ms",
+        "/table+linear/tar/disk/time_ms",
+    ),
+    (
+        "/pow2+linear/untar/disk/time_ms",
+        "/table+linear/untar/disk/time_ms",
+    ),
+    (
+        "/pow2+linear/single_dd/disk/time_ms",
+        "/table+linear/single_dd/disk/time_ms",
+    ),
+    (
+        "/pow2+linear/multiple_dd/disk/time_ms",
+        "/table+linear/multiple_dd/disk/time_ms",
+    ),
+    (
+        "/pow2+linear/fsstress/disk/time_ms",
+        "/table+linear/fsstress/disk/time_ms",
+    ),
+];
+
+const DEFAULT_AVERAGES: &[(&str, &str)] = &[
+    (
+        "/predict+largest-run/fallocate/free/avg_kb",
+        "/table+linear/fallocate/free/avg_kb",
+    ),
+    (
+        "/predict+largest-run/copy/free/avg_kb",
+        "/table+linear/copy/free/avg_kb",
+    ),
+    (
+        "/predict+largest-run/tar/free/avg_kb",
+        "/table+linear/tar/free/avg_kb",
+    ),
+    (
+        "/predict+largest-run/untar/free/avg_kb",
+        "/table+linear/untar/free/avg_kb",
+    ),
+    (
+        "/predict+largest-run/single_dd/free/avg_kb",
+        "/table+linear/single_dd/free/avg_kb",
+    ),
+    (
+        "/predict+largest-run/multiple_dd/free/avg_kb",
+        "/table+linear/multiple_dd/free/avg_kb",
+    ),
+    (
+        "/predict+largest-run/fsstress/free/avg_kb",
+        "/table+linear/fsstress/free/avg_kb",
+    ),
+];
+
+/// Runs all policies.
+fn run(setting: &Setting) -> Result<Value, Failure> {
+    let mut results = Map::new();
+    for name in &setting.policies {
+        results.insert(name.clone(), run_policy(setting, name, 0)?);
+    }
+    Ok(Value::Object(results))
+}
+
+/// The steps under one policy, on a RAID with a stripe of so many blocks (0: one disk).
+///
+/// # Errors
+/// [`Failure`] for a policy that is none, and for a volume that contradicts itself.
+pub fn run_policy(setting: &Setting, name: &str, stripe: u32) -> Result<Value, Failure> {
+    let options = policy::parse(name).map_err(Failure::Usage)?;
+    let block_bytes = setting.value("block").parse().unwrap_or(4096);
+    let chunk: u64 = setting.value("chunk").parse().unwrap_or(4);
+    let (device, background) = match setting.scale {
+        Scale::Quick => (4u64 << 30, 64u64 << 20),
+        Scale::Full => (32 << 30, 512 << 20),
+    };
+    let setup = Setup {
+        device,
+        block_bytes,
+        stripe,
+        chunk: (chunk << 20) / block_bytes,
+        background: background / block_bytes,
+        seed: setting.seed,
+    };
+    let tree = Tree::named(setting.value("tree"), setting.seed)?;
+    // Eight copies and an archive beside the dd's files: as full after untar as the thread's image.
+    let tree = tree.at_scale(setting.scale, block_bytes, device, 0.05);
+    let mut session = Session::new(Volume::new(setup, options)?, &tree, setting);
+    let mut steps = Map::new();
+    for (name, step) in STEPS {
+        let before = session.volume.before();
+        let done = step(&mut session)?;
+        let volume = &mut session.volume;
+        volume.sync()?;
+        volume.evict();
+        volume.check()?;
+        let mut measured = volume.measure(&before, &done.made);
+        measured["left_out"] = json!(done.left_out);
+        steps.insert((*name).to_owned(), measured);
+        for nr in done.removed_after {
+            volume.unlink(nr);
+        }
+        volume.sync()?;
+        volume.check()?;
+    }
+    Ok(Value::Object(steps))
+}
