@@ -7,7 +7,7 @@ use uext4_blockdev::Clock;
 
 use crate::file::File;
 use crate::shared::Shared;
-use crate::{Error, FilePages, Mapping, MappingError, Options, Stats, flusher};
+use crate::{Error, FilePages, Mapping, MappingError, Options, Place, Stats, flusher};
 
 /// The page cache of one file system. Dropping it stops the flushers; what is dirty then stays in
 /// the files, whose owners may still flush them.
@@ -27,10 +27,17 @@ impl<E: MappingError> PageCache<E> {
         }
     }
 
-    /// The pages of a file, none yet. One a file: two of one file would not know each other.
+    /// The pages of a file, none yet, that lies anywhere. One a file: two of one file would not know
+    /// each other.
     #[must_use]
     pub fn file(&self, mapping: Weak<dyn Mapping<Error = E>>) -> FilePages<E> {
-        FilePages(File::new(Arc::clone(&self.shared), mapping))
+        self.file_at(mapping, Place::default())
+    }
+
+    /// The same of a file that lies there, about.
+    #[must_use]
+    pub fn file_at(&self, mapping: Weak<dyn Mapping<Error = E>>, place: Place) -> FilePages<E> {
+        FilePages(File::new(Arc::clone(&self.shared), mapping, place))
     }
 
     /// Starts `count` more flusher threads. They sleep in real time, whatever the clock.

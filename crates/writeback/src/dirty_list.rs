@@ -1,104 +1,230 @@
-//! The files with something to write, the one dirty for longest first.
+//! The files with something to write: in shards by where they lie, in each the one dirty for longest
+//! first.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::MappingError;
 use crate::file::File;
+use crate::{MappingError, Place};
 
-/// Ordered by ticket, which is also the order of time. A leaf lock, taken once when a file becomes
-/// dirty and once when it becomes clean.
-#[derive(Debug)]
-pub(crate) struct DirtyList<E: MappingError>(Mutex<Inner<E>>);
+/// Shards of a list; areas share them.
+pub(crate) const SHARDS: usize = 16;
+/// Most files chosen at once.
+pub(crate) const CHOSEN_MAX: usize = 1024;
 
-#[derive(Debug)]
-struct Inner<E: MappingError> {
-    next: u64,
-    entries: BTreeMap<u64, Entry<E>>,
+/// A place in the list: since when the file is dirty, and a ticket that no other place has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// On the monotonic clock.
+    since: Duration,
+    ticket: u64,
 }
+
+/// How many files are on which of the kernel's lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queues {
+    /// Nobody is at them.
+    pub(crate) b_dirty: u64,
+    /// Chosen, or being written.
+    pub(crate) b_io: u64,
+    /// Not finished when their turn was over.
+    pub(crate) b_more_io: u64,
+}
+
+/// Ordered by key, which is the order of age. Each shard has a leaf lock, taken once when a file
+/// becomes dirty and once when it becomes clean.
+#[derive(Debug)]
+pub(crate) struct DirtyList<E: MappingError> {
+    shards: [Mutex<Shard<E>>; SHARDS],
+    next: AtomicU64,
+    /// Files chosen whose turn has not come.
+    chosen: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Shard<E: MappingError>(BTreeMap<Key, Entry<E>>);
 
 #[derive(Debug)]
 struct Entry<E: MappingError> {
     file: Weak<File<E>>,
-    /// When it became dirty, on the monotonic clock.
-    since: Duration,
-    /// A flusher is at it.
-    busy: bool,
+    /// Where in its area it lies.
+    order: u64,
+    turn: Turn,
 }
 
-impl<E: MappingError> Inner<E> {
-    fn insert(&mut self, file: Weak<File<E>>, since: Duration) -> u64 {
-        let ticket = self.next;
-        self.next += 1;
-        let busy = false;
-        self.entries.insert(ticket, Entry { file, since, busy });
-        ticket
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Waiting,
+    /// Had its turn, which was too short.
+    More,
+    /// A flusher is at it.
+    Now,
+}
+
+/// Where files of a place are.
+pub(crate) fn shard_of(place: Place) -> usize {
+    // OK to truncate: less than the number of shards.
+    (place.area % SHARDS as u64) as usize
 }
 
 impl<E: MappingError> DirtyList<E> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Inner {
-            next: 0,
-            entries: BTreeMap::new(),
-        }))
+        Self {
+            shards: std::array::from_fn(|_| Mutex::new(Shard(BTreeMap::new()))),
+            next: AtomicU64::new(0),
+            chosen: AtomicUsize::new(0),
+        }
     }
 
-    /// Appends a file; returns its ticket.
-    pub(crate) fn insert(&self, file: Weak<File<E>>, since: Duration) -> u64 {
-        self.0.lock().insert(file, since)
+    fn shard(&self, place: Place) -> &Mutex<Shard<E>> {
+        // In range: `shard_of` tells less than their number.
+        &self.shards[shard_of(place)]
     }
 
-    /// Moves a file to the end in one step, so that it is on the list at every moment; returns its
-    /// new ticket.
-    pub(crate) fn requeue(&self, ticket: u64, file: Weak<File<E>>, since: Duration) -> u64 {
-        let mut inner = self.0.lock();
-        inner.entries.remove(&ticket);
-        inner.insert(file, since)
+    fn put(&self, shard: &mut Shard<E>, file: &File<E>, since: Duration, turn: Turn) -> Key {
+        let ticket = self.next.fetch_add(1, Relaxed);
+        let key = Key { since, ticket };
+        let entry = Entry {
+            file: file.me.clone(),
+            order: file.place.order,
+            turn,
+        };
+        shard.0.insert(key, entry);
+        key
     }
 
-    pub(crate) fn remove(&self, ticket: u64) {
-        self.0.lock().entries.remove(&ticket);
+    /// Puts a file on the list that became dirty just now.
+    pub(crate) fn insert(&self, file: &File<E>, since: Duration) -> Key {
+        let mut shard = self.shard(file.place).lock();
+        self.put(&mut shard, file, since, Turn::Waiting)
+    }
+
+    /// Gives a file another place in one step, so that it is on the list at every moment: as one
+    /// that is dirty since `since`, or, where that is none, as one that has more to write and is as
+    /// old as it was.
+    pub(crate) fn requeue(&self, file: &File<E>, key: Key, since: Option<Duration>) -> Key {
+        let mut shard = self.shard(file.place).lock();
+        shard.0.remove(&key);
+        match since {
+            Some(since) => self.put(&mut shard, file, since, Turn::Waiting),
+            None => self.put(&mut shard, file, key.since, Turn::More),
+        }
+    }
+
+    pub(crate) fn remove(&self, place: Place, key: Key) {
+        self.shard(place).lock().0.remove(&key);
     }
 
     /// Every file that joins from now on has this ticket or a higher one.
     pub(crate) fn next_ticket(&self) -> u64 {
-        self.0.lock().next
+        self.next.load(Relaxed)
     }
 
-    /// The first file that no flusher is at, dirty since `since` or longer, with a ticket below
-    /// `bound`. It is the caller's until it gets a new ticket or leaves.
-    pub(crate) fn pick(&self, since: Duration, bound: u64) -> Option<Arc<File<E>>> {
-        let mut inner = self.0.lock();
-        let mut dead = Vec::new();
-        let mut found = None;
-        for (ticket, entry) in inner.entries.range_mut(..bound) {
-            if entry.busy {
-                continue;
-            }
-            if entry.since > since {
+    /// Files of one shard (they go round) that no flusher is at, dirty since `since` or longer, with a ticket below
+    /// `bound`: the oldest, `max` at most, in the order in which they lie. They are to be claimed one
+    /// by one.
+    pub(crate) fn choose(
+        &self,
+        shard: usize,
+        (since, bound): (Duration, u64),
+        max: usize,
+    ) -> Chosen<'_, E> {
+        let shard = shard % SHARDS;
+        let mut keys = Vec::new();
+        for (key, entry) in &self.shards[shard].lock().0 {
+            if key.since > since || keys.len() == max {
                 break;
             }
-            entry.busy = true;
-            found = entry.file.upgrade();
-            if found.is_some() {
-                break;
+            if entry.turn != Turn::Now && key.ticket < bound {
+                keys.push((entry.order, *key));
             }
-            dead.push(*ticket);
         }
-        for ticket in dead {
-            inner.entries.remove(&ticket);
+        // The last first, for they are taken from the end.
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        self.chosen.fetch_add(keys.len(), Relaxed);
+        let list = self;
+        Chosen { list, shard, keys }
+    }
+
+    /// The file of a place, if it is still there and nobody is at it. It is the caller's until it
+    /// gets another place or leaves.
+    fn claim(&self, shard: usize, key: Key) -> Option<Arc<File<E>>> {
+        let mut shard = self.shards[shard].lock();
+        let entry = shard.0.get_mut(&key)?;
+        if entry.turn == Turn::Now {
+            return None;
         }
-        found
+        let file = entry.file.upgrade();
+        match file {
+            Some(_) => entry.turn = Turn::Now,
+            None => drop(shard.0.remove(&key)),
+        }
+        file
     }
 
     /// All files that are on the list now.
     pub(crate) fn files(&self) -> Vec<Arc<File<E>>> {
-        let inner = self.0.lock();
-        let files = inner.entries.values();
-        files.filter_map(|entry| entry.file.upgrade()).collect()
+        let mut files = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            files.extend(shard.0.values().filter_map(|entry| entry.file.upgrade()));
+        }
+        files
+    }
+
+    /// How many files are where: a look at each of them.
+    pub(crate) fn queues(&self) -> Queues {
+        let mut queues = Queues::default();
+        for shard in &self.shards {
+            for entry in shard.lock().0.values() {
+                match entry.turn {
+                    Turn::Waiting => queues.b_dirty += 1,
+                    Turn::More => queues.b_more_io += 1,
+                    Turn::Now => queues.b_io += 1,
+                }
+            }
+        }
+        // Those are counted as waiting, and may have left meanwhile.
+        let chosen = (self.chosen.load(Relaxed) as u64).min(queues.b_dirty);
+        queues.b_dirty -= chosen;
+        queues.b_io += chosen;
+        queues
+    }
+}
+
+/// Files that were chosen, whose turn comes one after the other.
+#[derive(Debug)]
+pub(crate) struct Chosen<'a, E: MappingError> {
+    list: &'a DirtyList<E>,
+    shard: usize,
+    keys: Vec<(u64, Key)>,
+}
+
+impl<E: MappingError> Chosen<'_, E> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The next that is still there and that nobody is at. It is the caller's until it gets another
+    /// place or leaves.
+    pub(crate) fn next(&mut self) -> Option<Arc<File<E>>> {
+        while let Some((_, key)) = self.keys.pop() {
+            self.list.chosen.fetch_sub(1, Relaxed);
+            let file = self.list.claim(self.shard, key);
+            if file.is_some() {
+                return file;
+            }
+        }
+        None
+    }
+}
+
+impl<E: MappingError> Drop for Chosen<'_, E> {
+    fn drop(&mut self) {
+        self.list.chosen.fetch_sub(self.keys.len(), Relaxed);
     }
 }

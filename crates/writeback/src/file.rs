@@ -8,11 +8,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::errors::Errors;
+use crate::flush::Progress;
 use crate::load::Plan;
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::stats::{add, sub};
-use crate::{Error, Mapping, MappingError, OFFSET_MAX};
+use crate::{Error, Mapping, MappingError, OFFSET_MAX, Place};
 
 /// Most bytes copied under the lock at once.
 pub(crate) const COPY_MAX: usize = 1 << 20;
@@ -25,8 +26,9 @@ pub(crate) struct File<E: MappingError> {
     pub(crate) shared: Arc<Shared<E>>,
     pub(crate) mapping: WeakMapping<E>,
     pub(crate) state: RwLock<Pages>,
-    /// Held while runs are written; counts the passes in a row that failed.
-    pub(crate) flush: Mutex<u32>,
+    pub(crate) place: Place,
+    /// Held while runs are written.
+    pub(crate) flush: Mutex<Progress>,
     pub(crate) errors: Errors<E>,
     /// How many loads have ended, for those who wait.
     loaded: Mutex<u64>,
@@ -61,14 +63,15 @@ impl<E: MappingError> Drop for LoadGuard<'_, E> {
 }
 
 impl<E: MappingError> File<E> {
-    pub(crate) fn new(shared: Arc<Shared<E>>, mapping: WeakMapping<E>) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<Shared<E>>, mapping: WeakMapping<E>, place: Place) -> Arc<Self> {
         let pages = Pages::new(shared.shape, Arc::clone(&shared.pool));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             shared,
             mapping,
             state: RwLock::new(pages),
-            flush: Mutex::new(0),
+            place,
+            flush: Mutex::default(),
             errors: Errors::new(),
             loaded: Mutex::new(0),
             load_ended: Condvar::new(),
@@ -89,14 +92,14 @@ impl<E: MappingError> File<E> {
             sub(global, before - after);
         }
         let busy = after > 0 || self.writeback.load(Relaxed) > 0;
-        match pages.ticket {
+        match pages.key {
             None if busy => {
                 let since = self.shared.clock.monotonic();
-                pages.ticket = Some(self.shared.dirty.insert(self.me.clone(), since));
+                pages.key = Some(self.shared.dirty.insert(self, since));
             }
-            Some(ticket) if !busy => {
-                self.shared.dirty.remove(ticket);
-                pages.ticket = None;
+            Some(key) if !busy => {
+                self.shared.dirty.remove(self.place, key);
+                pages.key = None;
             }
             _ => {}
         }
@@ -299,8 +302,8 @@ impl<E: MappingError> File<E> {
 impl<E: MappingError> Drop for File<E> {
     fn drop(&mut self) {
         let pages = self.state.get_mut();
-        if let Some(ticket) = pages.ticket {
-            self.shared.dirty.remove(ticket);
+        if let Some(key) = pages.key {
+            self.shared.dirty.remove(self.place, key);
         }
         if pages.registered {
             // The clock's handle keeps the memory of this very struct.

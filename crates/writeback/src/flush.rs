@@ -12,69 +12,136 @@ use crate::{Error, FAILURES_MAX, Mapping, MappingError};
 /// Bytes under writeback of one file at most, and so the longest run (but for one folio).
 const BATCH: u64 = 8 << 20;
 
+/// How far writing a file has come; under its flush lock.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Passes in a row that failed.
+    failures: u32,
+    /// Where the next turn begins.
+    cursor: u64,
+}
+
 /// What a pass over a file did.
-#[derive(Debug)]
-struct Pass<E> {
+struct Pass<E: MappingError> {
+    mapping: Arc<dyn Mapping<Error = E>>,
+    /// Bytes that were taken for writing.
+    taken: u64,
     written: u64,
     failed: Option<Arc<E>>,
     /// This file failed too often: what fails again is dropped.
     is_last: bool,
 }
 
+/// What a turn of a file came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Bytes.
+    pub(crate) written: u64,
+    /// There was more to write than the turn was long.
+    pub(crate) has_more: bool,
+}
+
 impl<E: MappingError> File<E> {
-    /// Writes what is dirty in the range now; returns how many bytes. The flush lock is let go
-    /// between batches, so that truncation waits for one batch only.
+    /// Writes what is dirty in the range now; returns how many bytes.
     pub(crate) fn flush_range(&self, range: Range<u64>) -> Result<u64, Error<E>> {
         // Under the lock, for what is under writeback may fail and be dirty again.
-        let (end, failures) = {
-            let failures = self.flush.lock();
-            (self.state.read().dirty_end(&range), *failures)
+        let is_clean = {
+            let _flush = self.flush.lock();
+            self.state.read().dirty_end(&range).is_none()
         };
-        let Some(end) = end else {
+        if is_clean {
             return Ok(0);
+        }
+        let mut pass = self.begin_pass()?;
+        self.write_dirty(range, u64::MAX, &mut pass);
+        self.end_pass(pass)
+    }
+
+    /// Writes some of what is dirty now, about `budget` bytes, and goes on next time where it stopped.
+    pub(crate) fn flush_turn(&self, budget: u64) -> (Turn, Result<(), Error<E>>) {
+        let mut turn = Turn {
+            written: 0,
+            has_more: false,
         };
+        let cursor = self.flush.lock().cursor;
+        let mut pass = match self.begin_pass() {
+            Ok(pass) => pass,
+            Err(error) => return (turn, Err(error)),
+        };
+        let mut stop = self.write_dirty(cursor..u64::MAX, budget, &mut pass);
+        if stop.is_none() && cursor > 0 {
+            stop = self.write_dirty(0..cursor, budget, &mut pass);
+        }
+        turn.has_more = stop.is_some();
+        turn.written = pass.written;
+        self.flush.lock().cursor = stop.unwrap_or(0);
+        (turn, self.end_pass(pass).map(drop))
+    }
+
+    fn begin_pass(&self) -> Result<Pass<E>, Error<E>> {
         let Some(mapping) = self.mapping.upgrade() else {
             self.lose_all();
             return Err(Error::Gone);
         };
-        let mut pass = Pass {
+        let failures = self.flush.lock().failures;
+        Ok(Pass {
+            mapping,
+            taken: 0,
             written: 0,
             failed: None,
             is_last: failures.saturating_add(1) >= FAILURES_MAX,
+        })
+    }
+
+    /// Writes what is dirty in the range now, until the pass has taken `budget` bytes; tells where it
+    /// stopped on account of that. The flush lock is let go between batches, so that truncation waits
+    /// for one batch only.
+    fn write_dirty(&self, range: Range<u64>, budget: u64, pass: &mut Pass<E>) -> Option<u64> {
+        let end = {
+            let _flush = self.flush.lock();
+            self.state.read().dirty_end(&range)?
         };
         let mut from = range.start;
         while from < end {
+            let left = budget.saturating_sub(pass.taken);
+            if left == 0 {
+                return Some(from);
+            }
             let _flush = self.flush.lock();
-            let pieces = self.take_dirty(from..end);
+            let pieces = self.take_dirty(from..end, left.min(BATCH));
             let Some(last) = pieces.last() else {
                 break;
             };
             from = last.end();
-            self.write_batch(&*mapping, pieces, &mut pass);
+            self.write_batch(pieces, pass);
         }
-        let mut failures = self.flush.lock();
+        None
+    }
+
+    fn end_pass(&self, pass: Pass<E>) -> Result<u64, Error<E>> {
+        let mut progress = self.flush.lock();
         match pass.failed {
             Some(error) => {
-                *failures = if pass.is_last {
+                progress.failures = if pass.is_last {
                     0
                 } else {
-                    failures.saturating_add(1)
+                    progress.failures.saturating_add(1)
                 };
                 Err(Error::Mapping(error))
             }
             None => {
                 if self.dirty.load(Relaxed) == 0 {
-                    *failures = 0;
+                    progress.failures = 0;
                 }
                 Ok(pass.written)
             }
         }
     }
 
-    fn take_dirty(&self, range: Range<u64>) -> Vec<Piece> {
+    fn take_dirty(&self, range: Range<u64>, max: u64) -> Vec<Piece> {
         let mut pages = self.state.write();
         let before = pages.dirty;
-        let pieces = pages.take_dirty(range.start, range.end, BATCH);
+        let pieces = pages.take_dirty(range.start, range.end, max);
         // First, so that what is dirty or under writeback never looks clean.
         let taken = before - pages.dirty;
         add(&self.writeback, taken);
@@ -84,12 +151,9 @@ impl<E: MappingError> File<E> {
     }
 
     /// Writes the runs of a batch. No lock but the flush lock is held while the mapping works.
-    fn write_batch(
-        &self,
-        mapping: &dyn Mapping<Error = E>,
-        pieces: Vec<Piece>,
-        pass: &mut Pass<E>,
-    ) {
+    fn write_batch(&self, pieces: Vec<Piece>, pass: &mut Pass<E>) {
+        pass.taken += pieces.iter().map(Piece::len).sum::<u64>();
+        let mapping = Arc::clone(&pass.mapping);
         let mut slices = Vec::with_capacity(pieces.len());
         for run in pieces.chunk_by(|a, b| a.end() == b.offset()) {
             let start = run.first().map_or(0, Piece::offset);
@@ -149,14 +213,13 @@ impl<E: MappingError> File<E> {
         add(&self.shared.counters.lost, before);
     }
 
-    /// Gives the file its new place in the list of dirty files after a pass over all of it, if it
-    /// is still dirty: what is dirty now became so since, or failed.
-    pub(crate) fn requeue(&self) {
+    /// Gives the file its new place in the list of dirty files after its turn, if it is still dirty.
+    /// Unless it has more that it had no time for, what is dirty now became so since, or failed.
+    pub(crate) fn requeue(&self, has_more: bool) {
         let mut pages = self.state.write();
-        if let Some(ticket) = pages.ticket {
-            let now = self.shared.clock.monotonic();
-            let list = &self.shared.dirty;
-            pages.ticket = Some(list.requeue(ticket, self.me.clone(), now));
+        if let Some(key) = pages.key {
+            let now = (!has_more).then(|| self.shared.clock.monotonic());
+            pages.key = Some(self.shared.dirty.requeue(self, key, now));
         }
     }
 }

@@ -152,6 +152,16 @@ impl Options {
     }
 }
 
+/// Where a file lies on the device, about. It decides who writes it when, nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// A part of the device in which one allocates without disturbing others. Flushers share areas
+    /// among them.
+    pub area: u64,
+    /// Of the files of an area that are written together, those with lower numbers are first.
+    pub order: u64,
+}
+
 /// What a file system's errors must be: any error type that threads may share.
 pub trait MappingError: std::error::Error + Send + Sync + 'static {}
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::dirty_list::Key;
 use crate::folio::Folio;
 use crate::load::Loads;
 use crate::pool::{Buffer, Pool};
@@ -70,7 +71,7 @@ pub(crate) struct Pages {
     /// Where the last write ended, and how many bytes were written up to there without a gap.
     append: (u64, u64),
     /// Place in the list of dirty files.
-    pub(crate) ticket: Option<u64>,
+    pub(crate) key: Option<Key>,
     /// The reclaim clock knows the file.
     pub(crate) registered: bool,
     /// Where the reclaim clock stopped.
@@ -98,7 +99,7 @@ impl Pages {
             loads: Loads::default(),
             readahead: Readahead::new(shape.window_max),
             append: (0, 0),
-            ticket: None,
+            key: None,
             registered: false,
             hand: 0,
         }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use crate::MappingError;
 use crate::file::File;
@@ -139,10 +138,7 @@ impl<E: MappingError> Shared<E> {
                 return;
             }
             self.kick();
-            if self
-                .flush_oldest(Duration::MAX, self.dirty.next_ticket())
-                .is_none()
-            {
+            if self.flush_any().is_none() {
                 // Others are writing whatever there is.
                 std::thread::yield_now();
             }
