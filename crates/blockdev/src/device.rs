@@ -47,6 +47,12 @@ pub trait BlockDevice: Send + Sync + Debug {
         512
     }
 
+    /// Whether a request takes longer the farther it is from the one before: a spindle. False where
+    /// nothing is known.
+    fn is_rotational(&self) -> bool {
+        false
+    }
+
     /// Fills `buf` from `offset`.
     ///
     /// # Errors

@@ -8,17 +8,17 @@
 //! of a hole from nothing, while asking where a hole ends walks the whole run of data on tmpfs; who
 //! reads much in order asks [`BlockDevice::next_data`] once a run.
 
-use std::fs::{File, FileType, OpenOptions, TryLockError};
+use std::fs::{File, FileType, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom as StdSeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::{BlockDevice, Error, ReadRequest, WriteRequest};
+use crate::{BlockDevice, Error, ReadRequest, WriteRequest, host};
 
 /// Vectors the kernel takes in one call (`UIO_MAXIOV`).
 const VECTORS_MAX: usize = 1024;
@@ -44,6 +44,17 @@ pub struct FileDevice {
     access: Access,
     sector_size: u32,
     is_block_device: bool,
+    is_rotational: bool,
+}
+
+/// Whether a device, or the one that a file lies on, is a spindle, as far as the kernel tells.
+fn is_rotational(metadata: &Metadata, is_block_device: bool) -> bool {
+    let device = match is_block_device {
+        true => metadata.rdev(),
+        false => metadata.dev(),
+    };
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    host::rotational(major, minor).is_some_and(|text| text.trim() == "1")
 }
 
 /// Says what is wrong with a path that is no device, in words a user understands.
@@ -91,7 +102,8 @@ impl FileDevice {
             source,
         };
         let mut file = open_file(path, access).map_err(open_error)?;
-        let kind = file.metadata().map_err(open_error)?.file_type();
+        let metadata = file.metadata().map_err(open_error)?;
+        let kind = metadata.file_type();
         check_kind(kind).map_err(open_error)?;
         // The length of a block device is found only by going to its end.
         let len = file.seek(StdSeekFrom::End(0)).map_err(open_error)?;
@@ -108,6 +120,7 @@ impl FileDevice {
             access,
             sector_size,
             is_block_device,
+            is_rotational: is_rotational(&metadata, is_block_device),
         })
     }
 
@@ -129,6 +142,8 @@ impl FileDevice {
             let _ = std::fs::remove_file(path);
             return Err(open_error(source));
         }
+        let metadata = file.metadata().map_err(open_error)?;
+        let is_rotational = is_rotational(&metadata, false);
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -136,6 +151,7 @@ impl FileDevice {
             access: Access::ReadWrite,
             sector_size: 512,
             is_block_device: false,
+            is_rotational,
         })
     }
 
@@ -260,6 +276,10 @@ impl BlockDevice for FileDevice {
 
     fn sector_size(&self) -> u32 {
         self.sector_size
+    }
+
+    fn is_rotational(&self) -> bool {
+        self.is_rotational
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {

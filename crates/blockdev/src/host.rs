@@ -1,5 +1,5 @@
-//! What the machine says of its memory: the texts as the kernel gives them. What they mean is for the
-//! reader.
+//! What the machine says of its memory and its disks: the texts as the kernel gives them. What they
+//! mean is for the reader.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,6 +16,15 @@ pub fn meminfo() -> Option<String> {
 /// not tell.
 pub fn memory_pressure() -> Option<String> {
     text("/proc/pressure/memory")
+}
+
+/// `queue/rotational` of a disk, or of the disk that a partition is of: "1" for a spindle. `None` where
+/// the kernel does not tell, as for what is no disk.
+pub(crate) fn rotational(major: u32, minor: u32) -> Option<String> {
+    let device = format!("/sys/dev/block/{major}:{minor}");
+    // A partition lies in the directory of its disk.
+    text(&format!("{device}/queue/rotational"))
+        .or_else(|| text(&format!("{device}/../queue/rotational")))
 }
 
 fn text(path: &str) -> Option<String> {

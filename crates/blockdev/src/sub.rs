@@ -61,6 +61,10 @@ impl BlockDevice for SubDevice {
         self.device.sector_size()
     }
 
+    fn is_rotational(&self) -> bool {
+        self.device.is_rotational()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.check(offset, buf.len() as u64)?;
         self.device.read_at(self.start + offset, buf)

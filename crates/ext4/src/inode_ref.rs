@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use uext4_ondisk::{Damage, Ino};
+use uext4_ondisk::{Damage, Geometry, Ino};
+use uext4_writeback::Place;
 
 use crate::error::{Error, Result};
 use crate::evict;
@@ -22,6 +23,17 @@ pub(crate) struct InodeRef {
     cell: Arc<Cell>,
     /// Errors of writing its data that this user has been told.
     seen: AtomicU64,
+}
+
+/// Where the data of an inode lie, about: allocation begins in its group, and the groups of a flex
+/// group have their bitmaps side by side.
+fn place(geometry: &Geometry, ino: Ino) -> Place {
+    let group = geometry.inode_group(ino).map_or(0, |(group, _)| group.0);
+    let bits = u32::from(geometry.log_groups_per_flex);
+    Place {
+        area: group.checked_shr(bits).unwrap_or(0).into(),
+        order: ino.0.into(),
+    }
 }
 
 impl InodeRef {
@@ -82,7 +94,9 @@ impl InodeRef {
             rw.inodes.made_pages();
             let mapping = Arc::new(FilePages::new(&self.sbi, &cell));
             let weak = Arc::downgrade(&mapping);
-            let pages = rw.pages.file(weak);
+            let pages = rw
+                .pages
+                .file_at(weak, place(self.sbi.geometry(), self.cell.ino));
             WithPages {
                 pages,
                 _mapping: mapping,

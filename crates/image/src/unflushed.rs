@@ -22,6 +22,10 @@ impl BlockDevice for Unflushed {
         self.0.sector_size()
     }
 
+    fn is_rotational(&self) -> bool {
+        self.0.is_rotational()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.0.read_at(offset, buf)
     }
