@@ -59,7 +59,14 @@ impl Creator {
         let plan = directory.plan(&self.dir_shape)?;
         let ino = directory.ino;
         let mut mapped = RawInode::zeroed();
+        // Where it was, if it fits there: the root's block would stay free among what is used.
+        let old = directory.old_blocks.first();
+        let old = old.filter(|run| run.len >= plan.blocks());
+        let ahead = old.map(|run| self.space.move_to(run.start));
         self.map_new(&mut mapped, ino, &[(Lblk(0), plan.blocks())])?;
+        if let Some(ahead) = ahead {
+            self.space.move_to(ahead);
+        }
         let shape = self.dir_shape;
         let layout = Layout {
             shape: &shape,

@@ -94,6 +94,11 @@ impl Space {
         Ok(run.start)
     }
 
+    /// Lets the stream go on at `goal`, and tells where it would have.
+    pub(super) fn move_to(&mut self, goal: Pblk) -> Pblk {
+        std::mem::replace(&mut self.goal, goal)
+    }
+
     /// Gives blocks back and lets the stream go on with them.
     ///
     /// # Errors
