@@ -7,6 +7,7 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 use crate::buddy::{Buddy, Shape};
 use crate::groups::{Answer, Groups, Visit};
 use crate::leases::Leases;
+use crate::preallocation::Preallocations;
 use crate::search::{Ask, Found, Seek};
 use crate::stats::Counters;
 use crate::streams::Streams;
@@ -18,10 +19,12 @@ use crate::{
 #[derive(Debug)]
 pub struct Allocator {
     options: Options,
+    block_size_log2: u32,
     groups: Groups,
     streams: Streams,
     leases: Leases,
     counters: Counters,
+    preallocations: Preallocations,
 }
 
 impl Allocator {
@@ -62,8 +65,10 @@ impl Allocator {
             streams: Streams::new(options.search, options.stream_goals, groups.count()),
             leases: Leases::new(groups.count()),
             options,
+            block_size_log2: geometry.block_size.log2(),
             groups,
             counters: Counters::default(),
+            preallocations: Preallocations::default(),
         })
     }
 
@@ -84,11 +89,20 @@ impl Allocator {
         &self.leases
     }
 
+    /// Blocks of a full group, and the binary logarithm of a block's bytes.
+    pub(crate) fn sizes(&self) -> (u32, u32) {
+        (self.groups.shape.blocks_per_group, self.block_size_log2)
+    }
+
+    pub(crate) fn preallocations(&self) -> &Preallocations {
+        &self.preallocations
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Free blocks in all groups but bad ones.
+    /// Free blocks in all groups but bad ones, and those preallocated for files.
     pub fn free_blocks(&self) -> u64 {
         self.groups.free.load(Relaxed)
     }
@@ -138,7 +152,8 @@ impl Allocator {
         self.take_with(bitmaps, request, &Hints::default())
     }
 
-    /// The same, with what else is known of the request.
+    /// The same, with what else is known of the request. What is preallocated for files is given back
+    /// before anything is refused.
     ///
     /// # Errors
     /// As [`Allocator::take`].
@@ -148,20 +163,29 @@ impl Allocator {
         request: &Request,
         hints: &Hints,
     ) -> Answer<Run, B> {
+        let take = || self.take_counted(bitmaps, request, hints, u32::MAX);
+        match take() {
+            Err(Error::NoSpace { .. }) => self.squeezed(|| {
+                self.discard_all();
+                take()
+            }),
+            answer => answer,
+        }
+    }
+
+    /// The same, but only the first `counted` blocks of the run count as handed out: the others stay
+    /// free for [`Allocator::free_blocks`], until [`Allocator::divide`] or [`Allocator::release`].
+    /// Nothing is given back for it.
+    pub(crate) fn take_counted<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        request: &Request,
+        hints: &Hints,
+        counted: u32,
+    ) -> Answer<Run, B> {
         let counters = &self.counters;
         counters.add(&counters.reqs, 1);
-        let want = request.len.clamp(1, self.groups.shape.blocks_per_group);
-        let min = request.min_len.clamp(1, want);
-        let goal = self.groups.locate(request.goal).unwrap_or((0, 0));
-        let ask = Ask {
-            want,
-            min,
-            need: hints.need.clamp(min, want),
-            goal,
-            data: hints.data,
-            merge: hints.merge,
-        };
-        let mut seek = Seek::new(self, bitmaps, ask);
+        let mut seek = Seek::new(self, bitmaps, self.ask(request, hints, counted));
         let found = if request.next_fit {
             seek.next_fit()?
         } else {
@@ -169,25 +193,85 @@ impl Allocator {
             seek.run(stream.and_then(|goal| self.groups.locate(goal)))?
         };
         seek.work.report(counters);
-        let Some(Found { group, piece }) = found else {
+        let Some(found) = found else {
             return Err(Error::NoSpace {
-                min_len: min,
+                min_len: request.min_len.clamp(1, request.len.max(1)),
                 free: self.free_blocks(),
             });
         };
-        counters.add(&counters.success, 1);
-        counters.add(&counters.allocated, piece.len.into());
-        let shortened = piece.len < request.len;
+        let run = self.taken(found, counted);
+        let shortened = run.len < request.len;
         counters.add(&counters.shortened, shortened.into());
         counters.add(&counters.len_goal_hits, (!shortened).into());
-        let run = Run {
-            start: Pblk(self.groups.group_start(group) + u64::from(piece.start)),
-            len: piece.len,
-        };
         if let Some(file) = hints.stream {
             self.set_stream_goal(file, run);
         }
         Ok(run)
+    }
+
+    /// What is free at the goal, if it is [`Request::min_len`] to [`Request::len`] blocks; counted as
+    /// by [`Allocator::take_counted`].
+    pub(crate) fn take_near<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        request: &Request,
+        counted: u32,
+    ) -> Answer<Option<Run>, B> {
+        let hints = Hints {
+            data: true,
+            merge: true,
+            ..Hints::default()
+        };
+        let mut seek = Seek::new(self, bitmaps, self.ask(request, &hints, counted));
+        let found = seek.at_goal()?;
+        Ok(found.map(|found| self.taken(found, counted)))
+    }
+
+    fn ask(&self, request: &Request, hints: &Hints, counted: u32) -> Ask {
+        let want = request.len.clamp(1, self.groups.shape.blocks_per_group);
+        let min = request.min_len.clamp(1, want);
+        Ask {
+            want,
+            min,
+            need: hints.need.clamp(min, want),
+            counted,
+            goal: self.groups.locate(request.goal).unwrap_or((0, 0)),
+            data: hints.data,
+            merge: hints.merge,
+        }
+    }
+
+    fn taken(&self, Found { group, piece }: Found, counted: u32) -> Run {
+        let counters = &self.counters;
+        counters.add(&counters.success, 1);
+        counters.add(&counters.allocated, counted.min(piece.len).into());
+        Run {
+            start: Pblk(self.groups.group_start(group) + u64::from(piece.start)),
+            len: piece.len,
+        }
+    }
+
+    /// Of blocks near `at` that are taken and not marked, `used` more count as handed out (fewer, if
+    /// it is negative), and there are `marks` more or fewer parts than before.
+    pub(crate) fn divide(&self, at: Pblk, marks: i32, used: i64) {
+        let counters = &self.counters;
+        if let Some((group, _)) = self.groups.locate(at) {
+            self.groups.divide(counters, group, marks, used);
+        }
+        counters.add(&counters.allocated, used.max(0).unsigned_abs());
+    }
+
+    /// Gives a run back that was taken, not marked, and never counted as handed out.
+    pub(crate) fn release(&self, run: Run) {
+        if let Some((group, offset)) = self.groups.locate(run.start) {
+            self.groups.release(&self.counters, group, offset, run.len);
+        }
+    }
+
+    /// Whether two blocks are in one group.
+    pub(crate) fn in_one_group(&self, a: Pblk, b: Pblk) -> bool {
+        let group = |block| self.groups.locate(block).map(|(group, _)| group);
+        group(a).is_some() && group(a) == group(b)
     }
 
     /// Marks a run used that was taken, as a whole.

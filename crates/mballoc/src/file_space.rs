@@ -1,13 +1,26 @@
 //! What the allocator remembers of one file, and requests for its data.
 
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::{Allocator, Error, GroupBitmaps, Request, Run};
+use crate::history::History;
+use crate::normalize::{Rule, Surroundings, Window};
+use crate::preallocation::strategy::Strategy;
+use crate::preallocation::{FileParts, Part};
+use crate::{Allocator, Error, GroupBitmaps, Hints, Request, Run};
 
 /// What the allocator remembers of one file: what was preallocated for it, and how it grew. Its owner
-/// keeps it as long as the file is in use and gives it back with [`Allocator::discard`].
+/// keeps it as long as the file is in use and gives it back with [`Allocator::discard`]; what is not
+/// given back stays taken until the next [`Allocator::discard_all`]. For one allocator only.
+///
+/// Locks of its own, which no other is held in but a group's.
 #[derive(Debug, Default)]
-pub struct FileSpace {}
+pub struct FileSpace {
+    history: Mutex<History>,
+    parts: OnceLock<Arc<FileParts>>,
+}
 
 /// Blocks wanted for a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +49,10 @@ impl Allocator {
     /// Takes a run for the start of what is wanted, in memory only, as [`Allocator::take`] does; at
     /// most `request.len` blocks. [`Allocator::mark`] or [`Allocator::untake`] must follow.
     ///
+    /// What was preallocated for these blocks is used first. Else more may be taken than is wanted,
+    /// as [`crate::Normalize`] says, and kept for the file; or the file is small, and served from what
+    /// is kept for such.
+    ///
     /// # Errors
     /// As [`Allocator::take`].
     pub fn take_data<B: GroupBitmaps>(
@@ -44,22 +61,204 @@ impl Allocator {
         space: &FileSpace,
         request: &DataRequest,
     ) -> Result<Run, Error<B::Error>> {
-        let FileSpace {} = space;
-        let goal = match request.left {
-            Some((lblk, pblk)) => Pblk(pblk.0 + u64::from(request.lblk.0.saturating_sub(lblk.0))),
-            None => request.goal,
+        let request = &request.within_file();
+        let history = space.note(request);
+        if let Some(parts) = space.parts.get()
+            && let Some(run) = parts.use_at(self, request.lblk, request.len)
+        {
+            return Ok(run);
+        }
+        let (group, _) = self.sizes();
+        let strategy = Strategy::of(request, self.options());
+        let held = space
+            .parts
+            .get()
+            .map_or_else(Vec::new, |parts| parts.ranges());
+        let around = self.surroundings(space, history, &held);
+        let window = match strategy {
+            Strategy::File => self.options().normalize.window(request, &around),
+            Strategy::Exact | Strategy::Locality => {
+                crate::Normalize::EXACT.window(request, &around)
+            }
         };
-        let request = Request {
-            goal,
-            len: request.len,
-            min_len: 1,
-            next_fit: false,
-        };
-        self.take(bitmaps, &request)
+        let skipped = request.lblk.0.saturating_sub(window.lblk.0);
+        let need = request.len.min(group).min(window.len - skipped);
+        let goal = self.goal_of(request, &window);
+        if strategy == Strategy::Locality && !window.try_goal {
+            return self.take_small(bitmaps, (need, goal));
+        }
+        let run = self.take_window(bitmaps, space, request, (&Window { goal, ..window }, need))?;
+        if request.closed && self.packs() {
+            self.preallocations().localities.went_on(run);
+        }
+        Ok(run)
     }
 
     /// Gives back what is preallocated for a file.
     pub fn discard(&self, space: &FileSpace) {
-        let FileSpace {} = space;
+        if let Some(parts) = space.parts.get() {
+            parts.discard(self);
+        }
+    }
+
+    /// Whether files that will not grow are put side by side.
+    fn packs(&self) -> bool {
+        self.options().normalize.rule == Rule::Predict
+    }
+
+    /// Where a window should lie: beside its neighbours if it has any; closed files go where the
+    /// others of this thread go.
+    fn goal_of(&self, request: &DataRequest, window: &Window) -> Pblk {
+        let is_alone = request.left.is_none() && request.right.is_none();
+        if request.closed && is_alone && self.packs() {
+            let next = self.preallocations().localities.next();
+            return next.unwrap_or(window.goal);
+        }
+        window.goal
+    }
+
+    fn surroundings<'a>(
+        &self,
+        space: &FileSpace,
+        history: History,
+        held: &'a [std::ops::Range<u64>],
+    ) -> Surroundings<'a> {
+        let (blocks_per_group, block_size_log2) = self.sizes();
+        let is_counted = space.parts.get().is_some_and(|parts| parts.is_registered());
+        let files = self.preallocations().files.len() + usize::from(!is_counted);
+        Surroundings {
+            block_size_log2,
+            blocks_per_group,
+            stripe: self.options().stripe,
+            free: self.free_blocks(),
+            blocks: self.groups().blocks_count(),
+            writers: u32::try_from(files).unwrap_or(u32::MAX),
+            history,
+            held,
+        }
+    }
+
+    /// Takes a window, of which `need` blocks are handed out and the others kept.
+    fn take_window<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        space: &FileSpace,
+        request: &DataRequest,
+        (window, need): (&Window, u32),
+    ) -> Result<Run, Error<B::Error>> {
+        let end = u64::from(request.lblk.0) + u64::from(request.len);
+        let streams = request.size.max(end) > self.options().stream_req.into();
+        let hints = Hints {
+            data: true,
+            merge: window.try_goal && self.packs(),
+            need,
+            // Closed files have a place of their own.
+            stream: (streams && !(request.closed && self.packs())).then_some(request.file),
+        };
+        let take = Request {
+            goal: window.goal,
+            len: window.len,
+            min_len: 1,
+            next_fit: false,
+        };
+        if window.len > need {
+            // Nothing may be refused because others keep what they do not need: that is asked for
+            // without a window.
+            match self.take_and_keep(bitmaps, space, request, (window, need), (&take, &hints)) {
+                Ok(Some(run)) => return Ok(run),
+                Ok(None) | Err(Error::NoSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let skipped = u64::from(request.lblk.0 - window.lblk.0);
+        let exact = Request {
+            goal: Pblk(window.goal.0.saturating_add(skipped)),
+            len: need,
+            ..take
+        };
+        let run = self.take_with(bitmaps, &exact, &hints)?;
+        space.history.lock().note_window(need, run.len);
+        Ok(run)
+    }
+
+    /// `None` if nothing may be kept.
+    fn take_and_keep<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        space: &FileSpace,
+        request: &DataRequest,
+        (window, need): (&Window, u32),
+        (take, hints): (&Request, &Hints),
+    ) -> Result<Option<Run>, Error<B::Error>> {
+        let Some(_flight) = self.preallocations().start() else {
+            return Ok(None);
+        };
+        let run = self.take_counted(bitmaps, take, hints, need)?;
+        space.history.lock().note_window(window.len, run.len);
+        let all = Part {
+            lblk: place(window, request.lblk, run),
+            run,
+        };
+        let skip = request.lblk.0 - all.lblk.0;
+        let used = need.min(run.len - skip);
+        // Counted was what is needed; less of it may have been found.
+        let counted = need.min(run.len);
+        if counted > used {
+            self.divide(run.start, 0, -i64::from(counted - used));
+        }
+        let parts = space
+            .parts
+            .get_or_init(|| self.preallocations().files.new_file());
+        let behind = skip + used;
+        for (skip, len) in [(0, skip), (behind, run.len - behind)] {
+            let part = all.cut(skip, len);
+            if len > 0 && !parts.keep(self, part) {
+                self.divide(part.run.start, 1, 0);
+                self.release(part.run);
+            }
+        }
+        Ok(Some(all.cut(skip, used).run))
+    }
+}
+
+/// First block of the file that `run`, taken for a window, is for: one that lets it hold the block
+/// wanted. Where the window could not be filled its end is kept, else its start, else it begins with
+/// the block wanted (mainline's rule of 2023); what lies at the goal begins where the window does.
+fn place(window: &Window, wanted: Lblk, run: Run) -> Lblk {
+    let end = window.lblk.0 + window.len;
+    let from_end = end - run.len.min(window.len);
+    let holds = |start: u32| start <= wanted.0 && wanted.0 - start < run.len;
+    if run.start == window.goal && holds(window.lblk.0) {
+        window.lblk
+    } else if holds(from_end) {
+        Lblk(from_end)
+    } else if holds(window.lblk.0) {
+        window.lblk
+    } else {
+        wanted
+    }
+}
+
+impl DataRequest {
+    /// The same, cut or moved into the longest file.
+    fn within_file(&self) -> Self {
+        let lblk = self.lblk.min(Lblk::LAST);
+        let most = Lblk::LAST.0 - lblk.0 + 1;
+        Self {
+            lblk,
+            len: self.len.clamp(1, most),
+            ..*self
+        }
+    }
+}
+
+impl FileSpace {
+    /// Notes a request, and tells what the file did so far.
+    fn note(&self, request: &DataRequest) -> History {
+        let left = request.left.map(|(lblk, _)| u64::from(lblk.0) + 1);
+        let follows = left == Some(request.lblk.0.into());
+        let history = &mut *self.history.lock();
+        history.note(request.lblk, request.len, follows);
+        *history
     }
 }

@@ -22,6 +22,8 @@ struct Slot {
     places: Places,
     /// Free blocks as far as they count in the total.
     free: u32,
+    /// Blocks taken and kept for files: used in the buddy, counted as free in the total.
+    kept: u32,
     /// Times a buddy was put here: tells whether a bitmap read without the lock is still good.
     loads: u32,
     /// Its bitmap contradicts its descriptor: left alone.
@@ -142,6 +144,11 @@ impl Groups {
         Ok(all)
     }
 
+    /// All blocks, free or not.
+    pub(crate) fn blocks_count(&self) -> u64 {
+        self.blocks_count
+    }
+
     pub(crate) fn count(&self) -> u32 {
         self.groups.len() as u32
     }
@@ -251,9 +258,21 @@ impl Groups {
     /// it answers, a mark of the bitmap is under way until [`Groups::marked`].
     pub(crate) fn visit<B: GroupBitmaps, R>(
         &self,
-        (bitmaps, counters): (&B, &Counters),
+        io: (&B, &Counters),
         group: u32,
         wait: bool,
+        f: impl FnOnce(&mut Buddy) -> Option<R>,
+    ) -> Answer<Visit<R>, B> {
+        self.visit_counted(io, group, (wait, u32::MAX), f)
+    }
+
+    /// The same; of what `f` takes only the first `counted` blocks leave the total, the others are
+    /// kept.
+    pub(crate) fn visit_counted<B: GroupBitmaps, R>(
+        &self,
+        (bitmaps, counters): (&B, &Counters),
+        group: u32,
+        (wait, counted): (bool, u32),
         f: impl FnOnce(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
         loop {
@@ -266,9 +285,12 @@ impl Groups {
                     return Ok(Visit::Bad);
                 }
                 if let Some(buddy) = slot.buddy.as_mut() {
+                    let before = buddy.free();
                     let Some(result) = f(buddy) else {
                         return Ok(Visit::Nothing);
                     };
+                    let taken = before.saturating_sub(buddy.free());
+                    slot.kept += taken.saturating_sub(counted);
                     self.groups[group as usize].marks.fetch_add(1, Relaxed);
                     self.reindex(group, slot);
                     return Ok(Visit::Done(result));
@@ -354,6 +376,35 @@ impl Groups {
         self.marked(group);
     }
 
+    /// Of the blocks that are kept, `used` are handed out (or kept again, if it is negative), in
+    /// `marks` more or fewer parts; some mark is under way before and after.
+    pub(crate) fn divide(&self, counters: &Counters, group: u32, marks: i32, used: i64) {
+        let Some(mut guard) = self.lock(counters, group, true) else {
+            return;
+        };
+        let at = &self.groups[group as usize];
+        at.marks.fetch_add(marks.cast_unsigned(), Relaxed);
+        let kept = i64::from(guard.kept) - used;
+        // Never out of range: what is used was kept before.
+        guard.kept = u32::try_from(kept).unwrap_or(0);
+        if used != 0 {
+            self.reindex(group, &mut guard);
+        }
+    }
+
+    /// Gives blocks that are kept back to their buddy; ends their mark.
+    pub(crate) fn release(&self, counters: &Counters, group: u32, offset: u32, len: u32) {
+        if let Some(mut guard) = self.lock(counters, group, true) {
+            let slot = &mut *guard;
+            slot.kept = slot.kept.saturating_sub(len);
+            if let Some(buddy) = slot.buddy.as_mut() {
+                buddy.give(offset, len);
+                self.reindex(group, slot);
+            }
+        }
+        self.marked(group);
+    }
+
     /// Brings what is known without the lock up to date, the total too.
     fn reindex(&self, group: u32, slot: &mut Slot) {
         let at = &self.groups[group as usize];
@@ -375,12 +426,16 @@ impl Groups {
                 slot.free / self.shape.stripe.max(1),
             ),
         };
-        if free < slot.free {
-            self.free.fetch_sub(u64::from(slot.free - free), Relaxed);
+        let counted = match &slot.buddy {
+            Some(_) => free + slot.kept,
+            None => free,
+        };
+        if counted < slot.free {
+            self.free.fetch_sub(u64::from(slot.free - counted), Relaxed);
         } else {
-            self.free.fetch_add(u64::from(free - slot.free), Relaxed);
+            self.free.fetch_add(u64::from(counted - slot.free), Relaxed);
         }
-        slot.free = free;
+        slot.free = counted;
         let average = (free > 0).then(|| average_order(free / fragments.max(1), order_max));
         let old = std::mem::replace(&mut slot.places, Places { largest, average });
         at.free.store(free, Relaxed);

@@ -74,6 +74,7 @@ mod leases;
 mod maxima;
 mod normalize;
 mod options;
+mod preallocation;
 mod proc;
 mod runs;
 mod search;
@@ -91,6 +92,7 @@ pub use file_space::{DataRequest, FileSpace};
 pub use history::History;
 pub use normalize::{Cap, Normalize, ParseNormalizeError, Rule, StripeRule, Surroundings, Window};
 pub use options::{OptionError, Options};
+pub use preallocation::PreallocationStats;
 pub use search::{Hints, Search, UnknownSearch};
 pub use stats::{CriterionStats, Stats};
 
@@ -162,6 +164,23 @@ pub struct Run {
     pub start: Pblk,
     /// How many.
     pub len: u32,
+}
+
+impl Run {
+    /// The block behind the last.
+    pub fn end(&self) -> Pblk {
+        Pblk(self.start.0.saturating_add(self.len.into()))
+    }
+
+    /// The first `len` blocks, and the others if there are any.
+    pub fn split(self, len: u32) -> (Self, Option<Self>) {
+        let len = len.min(self.len);
+        let rest = Self {
+            start: Pblk(self.start.0.saturating_add(len.into())),
+            len: self.len - len,
+        };
+        (Self { len, ..self }, Some(rest).filter(|rest| rest.len > 0))
+    }
 }
 
 /// What the buddy of a group tells of its free space.

@@ -87,6 +87,8 @@ pub(crate) struct Ask {
     pub(crate) min: u32,
     /// Blocks that were wanted before the request was normalised.
     pub(crate) need: u32,
+    /// Blocks of the run that count as handed out, at most.
+    pub(crate) counted: u32,
     /// Group and offset to start at.
     pub(crate) goal: (u32, u32),
     pub(crate) data: bool,
@@ -177,7 +179,9 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
         f: impl FnOnce(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
         let io = (self.bitmaps, self.counters());
-        self.allocator.groups().visit(io, group, wait, f)
+        let counted = self.ask.counted;
+        let groups = self.allocator.groups();
+        groups.visit_counted(io, group, (wait, counted), f)
     }
 
     /// A group is asked whether it may do.
@@ -199,7 +203,7 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
     /// The run that starts at the goal, if it is long enough: as long as wanted, or with
     /// [`Ask::merge`] as little as will do. Requests of exactly a stripe, with the bounded search of a
     /// stripe or more, are only answered here at the start of one, unless they continue something.
-    fn at_goal(&mut self) -> Answer<Option<Found>, B> {
+    pub(crate) fn at_goal(&mut self) -> Answer<Option<Found>, B> {
         let Ask {
             want, min, merge, ..
         } = self.ask;

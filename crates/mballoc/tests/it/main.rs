@@ -3,6 +3,7 @@
 mod bad;
 mod conformance;
 mod model;
+mod requests;
 mod search;
 mod streams;
 mod threads;

@@ -1,0 +1,152 @@
+//! What is taken for a file beyond its need, and kept for what it needs next.
+//!
+//! ```text
+//! file        … 40 ┆ 48                64 ┆ …
+//! window           [──────────────────)          asked for 40..48: a run of 24 blocks was taken
+//! handed out       [████)                        the caller marks these
+//! kept                  [░░░░░░░░░░░░░)          block 48 of the file will lie behind block 47
+//! ```
+//! Two kinds are kept. Those of a *file* map its blocks: whoever asks for block 48 is given the one
+//! behind block 47, however many files grow at once ([`files`]). Those of a *locality* are for small
+//! files, whichever comes next on this thread, so that these lie side by side ([`locality`]).
+//!
+//! What is kept is used in the buddies and free in the bitmaps: only memory knows of it, nothing is
+//! lost with the power, and no check finds it. It counts as free ([`crate::Allocator::free_blocks`]),
+//! for whoever is refused otherwise gets it: [`crate::Allocator::discard_all`] takes it back from all
+//! files before an allocation fails. So what was promised to a writer is always there.
+//!
+//! Each part kept lies in one group and holds one mark of it, as a run does that was taken and is not
+//! marked yet: the group stays loaded.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Allocator, Run};
+
+pub(crate) mod files;
+pub(crate) mod locality;
+pub(crate) mod strategy;
+
+use files::Registry;
+pub(crate) use files::{FileParts, Part};
+use locality::Localities;
+
+/// All that is kept for the files of one file system.
+#[derive(Debug, Default)]
+pub(crate) struct Preallocations {
+    pub(crate) files: Registry,
+    pub(crate) localities: Localities,
+    /// Blocks kept now.
+    kept: AtomicU64,
+    /// Requests that are about to be refused: nothing more is kept meanwhile.
+    squeezed: AtomicU32,
+    /// Requests that have taken more than they need, and not kept it yet.
+    flights: Mutex<u32>,
+    landed: Condvar,
+}
+
+/// How much is kept for files; [`crate::Stats`] tell how much was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreallocationStats {
+    /// Blocks kept now: used in the buddies, free in the bitmaps.
+    pub kept: u64,
+    /// Files that any are kept for.
+    pub files: u64,
+}
+
+/// A request that takes more than it needs is under way.
+pub(crate) struct Flight<'a>(&'a Preallocations);
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        let mut flights = self.0.flights.lock();
+        *flights -= 1;
+        if *flights == 0 {
+            self.0.landed.notify_all();
+        }
+    }
+}
+
+impl Preallocations {
+    /// To be held from before a window is taken until what is left of it is kept. `None` if nothing
+    /// may be kept now.
+    pub(crate) fn start(&self) -> Option<Flight<'_>> {
+        let mut flights = self.flights.lock();
+        (self.squeezed.load(Relaxed) == 0).then(|| {
+            *flights += 1;
+            Flight(self)
+        })
+    }
+
+    /// Kept blocks are handed out.
+    pub(crate) fn used(&self, blocks: u32) {
+        self.kept.fetch_sub(blocks.into(), Relaxed);
+    }
+}
+
+impl Allocator {
+    /// How much is kept for files now.
+    pub fn preallocation_stats(&self) -> PreallocationStats {
+        let all = self.preallocations();
+        PreallocationStats {
+            kept: all.kept.load(Relaxed),
+            files: all.files.len() as u64,
+        }
+    }
+
+    /// What is kept for files now, in no order; each run in one group.
+    pub fn preallocated(&self) -> Vec<Run> {
+        let all = self.preallocations();
+        let mut runs = all.localities.runs();
+        for parts in all.files.all() {
+            runs.extend(parts.runs());
+        }
+        runs
+    }
+
+    /// Gives back all that is kept, for every file. Tells how many blocks that were.
+    pub fn discard_all(&self) -> u64 {
+        let all = self.preallocations();
+        let mut blocks = 0;
+        for parts in all.files.take_all() {
+            blocks += self.give_back(&parts.take());
+        }
+        blocks + self.give_back(&all.localities.take())
+    }
+
+    /// Blocks are kept from now on.
+    pub(crate) fn note_kept(&self, blocks: u32) {
+        self.preallocations().kept.fetch_add(blocks.into(), Relaxed);
+        let counters = self.counters();
+        counters.add(&counters.preallocated, blocks.into());
+    }
+
+    /// Runs `f` while nothing more is preallocated, and what was about to be is kept already.
+    pub(crate) fn squeezed<R>(&self, f: impl FnOnce() -> R) -> R {
+        let all = self.preallocations();
+        all.squeezed.fetch_add(1, Relaxed);
+        let mut flights = all.flights.lock();
+        while *flights > 0 {
+            all.landed.wait(&mut flights);
+        }
+        drop(flights);
+        let result = f();
+        all.squeezed.fetch_sub(1, Relaxed);
+        result
+    }
+
+    /// Gives parts back that were kept. Tells how many blocks that were.
+    pub(crate) fn give_back(&self, runs: &[Run]) -> u64 {
+        let all = self.preallocations();
+        let mut blocks = 0;
+        for run in runs {
+            self.release(*run);
+            blocks += u64::from(run.len);
+        }
+        all.kept.fetch_sub(blocks, Relaxed);
+        let counters = self.counters();
+        counters.add(&counters.discarded, blocks);
+        blocks
+    }
+}
