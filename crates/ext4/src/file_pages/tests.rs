@@ -107,8 +107,9 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
     fallocate(&file, how, 64 << 10, 64 << 10).unwrap();
     write(&file, 0, &vec![MARK; 192 << 10], false).unwrap();
     fsync(&file, true).unwrap();
+    // The last may follow the ones allocated before on the device, and be written with them.
     let images = std::mem::take(&mut *device.images.lock());
-    assert!(images.len() > 2);
+    assert!(images.len() >= 2);
     for image in images {
         recovers(image);
     }

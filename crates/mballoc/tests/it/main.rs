@@ -1,6 +1,7 @@
 //! The allocator against block bitmaps in memory and a naive model of them.
 
 mod bad;
+mod bound;
 mod conformance;
 mod model;
 mod requests;
