@@ -1,6 +1,6 @@
 //! The allocator: taking, marking, and giving back runs.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
@@ -24,6 +24,8 @@ pub struct Allocator {
     streams: Streams,
     leases: Leases,
     counters: Counters,
+    /// Where [`Allocator::shrink`] goes on.
+    unloaded_to: AtomicU32,
     preallocations: Preallocations,
 }
 
@@ -68,6 +70,7 @@ impl Allocator {
             block_size_log2: geometry.block_size.log2(),
             groups,
             counters: Counters::default(),
+            unloaded_to: AtomicU32::new(0),
             preallocations: Preallocations::default(),
         })
     }
@@ -131,6 +134,20 @@ impl Allocator {
             first: buddy.next_free(0),
             counters: buddy.counters().to_vec(),
         })
+    }
+
+    /// Groups whose buddies are in memory, each about half a byte a block.
+    pub fn loaded_groups(&self) -> u32 {
+        let groups = 0..self.groups.count();
+        groups.filter(|&g| self.groups.glance(g).loaded).count() as u32
+    }
+
+    /// Drops the buddies of up to `most` groups that nothing is under way in, and answers with how many.
+    /// Changes no answer: they are read again when they are needed.
+    pub fn shrink(&self, most: u32) -> u32 {
+        let (dropped, next) = self.groups.unload(self.unloaded_to.load(Relaxed), most);
+        self.unloaded_to.store(next, Relaxed);
+        dropped
     }
 
     /// Takes a run of at least `request.min_len` and at most `request.len` blocks and marks it used.

@@ -405,6 +405,28 @@ impl Groups {
         self.marked(group);
     }
 
+    /// Drops the buddies of up to `most` groups that nothing is under way in, from `from` on and once
+    /// round; what the indexes know of them stays true. Answers with how many, and where to go on.
+    pub(crate) fn unload(&self, from: u32, most: u32) -> (u32, u32) {
+        let from = from.min(self.count());
+        let mut dropped = 0;
+        for group in (from..self.count()).chain(0..from) {
+            if dropped == most {
+                return (dropped, group);
+            }
+            let at = &self.groups[group as usize];
+            if at.state.load(Relaxed) & LOADED != 0
+                && let Some(mut slot) = at.slot.try_lock()
+                && at.marks.load(Acquire) == 0
+                && slot.buddy.take().is_some()
+            {
+                at.state.fetch_and(!LOADED, Relaxed);
+                dropped += 1;
+            }
+        }
+        (dropped, from)
+    }
+
     /// Brings what is known without the lock up to date, the total too.
     fn reindex(&self, group: u32, slot: &mut Slot) {
         let at = &self.groups[group as usize];

@@ -15,26 +15,33 @@
 //! groups by the order of their largest chunk:  order 13: {2,3,7…}  order 12: {}  … order 0: {5}
 //! ```
 //! The *buddy* of a group is its bitmap and these chunks. A free chunk is kept at its own order only,
-//! and always is as large as alignment lets it be, up to a quarter of a full group. A run that a
-//! request wants is found by a chunk that must lie in it, and then measured in the bitmap from its
-//! true start: runs longer than a chunk, up to a whole group, are found that way too.
+//! and always is as large as alignment lets it be, up to a quarter of a full group. Longer runs are
+//! seen in the bitmap, over which a tree knows the longest free run of the group exactly.
 //!
 //! # The search
 //!
-//! 1. *Goal*: the run that starts at the goal block, if it is long enough.
-//! 2. *Certain*: the nearest group at or after the goal's whose largest chunk has at least the order
-//!    of the length, rounded up.
-//! 3. *Straddling*: groups whose largest chunk is one or two orders smaller, for a run that is long
-//!    enough all the same. A bounded number of groups and chunks is looked at.
-//! 4. *Less*: the longest run that step 2 or 3 met, else one in the nearest group of the largest
-//!    order there is. Nothing is refused as long as any run of [`Request::min_len`] is free.
+//! First the *goal*: the run that starts at the goal block, if it is long enough. Else groups are
+//! looked into, as [`Search`] says; each policy is one file:
+//!
+//! | policy | which groups | in a group |
+//! |---|---|---|
+//! | `linear` | all, one after the other, by four criteria | the best of the first so many runs |
+//! | `criteria` | by indexes of the order of the largest chunk and of the average run; five criteria | the same |
+//! | `largest-run` | the next whose longest run, or row of free stripes, is long enough | the shortest run that is |
+//!
+//! A policy changes which run is found and what that costs, never whether: nothing is refused as long
+//! as any run of [`Request::min_len`] is free.
 //!
 //! With [`Request::next_fit`] none of this happens: the next free run after the goal is taken as it
 //! comes, so that a stream of requests fills the device without gaps.
 //!
-//! Groups not loaded yet stand in the index with what their number of free blocks allows at best;
-//! loading one corrects it. So every step of the search either answers or improves the index, and
-//! nothing walks over all groups.
+//! Groups not loaded yet stand in the indexes with what their number of free blocks allows at best;
+//! loading one corrects it. So every step of `largest-run` either answers or improves the index, and
+//! it looks into at most 64 groups and at most 512 runs for one request; the bitmaps of groups it will
+//! come to are asked for ahead.
+//!
+//! A group whose bitmap contradicts its descriptor is marked bad: it is left alone, its free blocks
+//! leave the total, and [`Allocator::bad_groups`] tells of it.
 //!
 //! # Units
 //!
@@ -47,13 +54,20 @@
 //! [`GroupBitmaps`] is only called with no lock held. A bitmap is read before the group's lock is
 //! taken; a group stays loaded while marks of it are under way, so that what is read is complete.
 //! A run is taken from the buddy before it is marked in the bitmap, and given back to the buddy after
-//! it is cleared there: nobody is given a block whose bit somebody else is still changing.
+//! it is cleared there: nobody is given a block whose bit somebody else is still changing. Marks are
+//! counted without the lock.
+//!
+//! The indexes are read without a lock and changed under the lock of the group concerned: what they
+//! say is a hint, and tested under the lock. `criteria` passes by groups that others have locked,
+//! until nothing else is left; `largest-run` then sends the thread to a group of its own.
 //!
 //! # Cost
 //!
-//! An allocation at its goal: one lock, a few words read, at most one chunk an order changed. A
-//! search: a few words an order to find a group. Loading a group: its bitmap once, and 3 bits of
-//! memory a block until it is full; a full group's buddy is dropped.
+//! An allocation at its goal: one lock, a few words read, at most one chunk an order changed, and one
+//! path of the tree over the bitmap. A search of `largest-run`: a few rows of 64 numbers to find a
+//! group, one path in its tree for each run looked at. Loading a group: its bitmap once, and 4 bits of
+//! memory a block until it is full; a full group's buddy is dropped. A group that was never loaded
+//! costs about 100 bytes.
 //!
 //! # What this room leaves out
 //!

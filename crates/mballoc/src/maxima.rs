@@ -53,7 +53,8 @@ impl Maxima {
         } else if number < old {
             for pair in self.levels.windows(2) {
                 at /= FAN;
-                if !lower(&pair[0], &pair[1][at], at) {
+                // Somebody else has more; who takes that away reads the row again after it.
+                if pair[1][at].load(SeqCst) > old || !lower(&pair[0], &pair[1][at], at) {
                     return;
                 }
             }

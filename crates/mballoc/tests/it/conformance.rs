@@ -8,8 +8,18 @@ use crate::model::Bitmaps;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Allocate { request: Request, hints: Hints },
-    Free { which: usize, part: u32 },
+    Allocate {
+        request: Request,
+        hints: Hints,
+    },
+    Free {
+        which: usize,
+        part: u32,
+    },
+    /// Buddies are dropped: no answer may change.
+    Shrink {
+        most: u32,
+    },
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -33,7 +43,8 @@ fn op() -> impl Strategy<Value = Op> {
     });
     let allocate = (request(), hints).prop_map(|(request, hints)| Op::Allocate { request, hints });
     let free = (any::<usize>(), 1u32..100).prop_map(|(which, part)| Op::Free { which, part });
-    prop_oneof![3 => allocate, 2 => free]
+    let shrink = (0u32..12).prop_map(|most| Op::Shrink { most });
+    prop_oneof![6 => allocate, 4 => free, 1 => shrink]
 }
 
 fn options() -> impl Strategy<Value = Options> {
@@ -124,6 +135,13 @@ fn step(allocator: &Allocator, bitmaps: &Bitmaps, held: &mut Vec<Run>, op: &Op) 
             }
         }
         Op::Free { .. } => {}
+        Op::Shrink { most } => {
+            let loaded = allocator.loaded_groups();
+            let dropped = allocator.shrink(most);
+            // Nothing is under way between the steps.
+            assert_eq!(dropped, most.min(loaded));
+            assert_eq!(allocator.loaded_groups(), loaded - dropped);
+        }
     }
 }
 

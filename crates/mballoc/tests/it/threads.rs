@@ -2,50 +2,71 @@
 
 use std::thread;
 
-use uext4_mballoc::{Allocator, Error, Request};
+use uext4_mballoc::{Allocator, Error, Hints, Options, Request, Search};
 use uext4_ondisk::Pblk;
 
 use crate::model::Bitmaps;
 
+/// Takes and gives back runs of its own, and leaves nothing behind.
+fn work(allocator: &Allocator, bitmaps: &Bitmaps, worker: u64) {
+    let mut seed = worker + 1;
+    let mut held = Vec::new();
+    for _ in 0..2000 {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let (len, goal) = ((seed >> 33) as u32 % 40 + 1, seed >> 40);
+        let request = Request {
+            goal: Pblk(1 + goal % (64 * 40)),
+            len,
+            min_len: 1,
+            next_fit: seed >> 62 == 3,
+        };
+        let hints = Hints {
+            data: seed >> 50 & 1 != 0,
+            merge: seed >> 51 & 1 != 0,
+            need: len / 2,
+            stream: (seed >> 52 & 1 != 0).then_some(worker),
+        };
+        match allocator.take_with(bitmaps, &request, &hints) {
+            Ok(run) => {
+                allocator.mark(bitmaps, run).unwrap();
+                held.push(run);
+            }
+            // Less than 40 · 12 blocks are held by each.
+            Err(Error::NoSpace { .. }) => panic!("there is always something free"),
+            Err(other) => panic!("{other}"),
+        }
+        if held.len() > 12 {
+            let at = (seed >> 20) as usize % held.len();
+            allocator.free(bitmaps, held.swap_remove(at)).unwrap();
+        }
+    }
+    for run in held {
+        allocator.free(bitmaps, run).unwrap();
+    }
+}
+
 #[test]
 fn threads_share_without_overlap() {
-    // `Bitmaps` panics if a block is marked twice, or freed when it is not used.
-    let bitmaps = Bitmaps::new(1 + 64 * 40, 64);
-    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
-    thread::scope(|scope| {
-        for worker in 0..4u64 {
-            let (allocator, bitmaps) = (&allocator, &bitmaps);
-            scope.spawn(move || {
-                let mut seed = worker + 1;
-                let mut held = Vec::new();
-                for _ in 0..2000 {
-                    seed = seed
-                        .wrapping_mul(6364136223846793005)
-                        .wrapping_add(1442695040888963407);
-                    let (len, goal) = ((seed >> 33) as u32 % 40 + 1, seed >> 40);
-                    let goal = Pblk(1 + goal % (64 * 40));
-                    let request = Request {
-                        goal,
-                        len,
-                        min_len: 1,
-                        next_fit: seed >> 63 != 0,
-                    };
-                    match allocator.allocate(bitmaps, &request) {
-                        Ok(run) => held.push(run),
-                        Err(Error::NoSpace { .. }) => {}
-                        Err(other) => panic!("{other}"),
-                    }
-                    if held.len() > 12 {
-                        let at = (seed >> 20) as usize % held.len();
-                        allocator.free(bitmaps, held.swap_remove(at)).unwrap();
-                    }
-                }
-                for run in held {
-                    allocator.free(bitmaps, run).unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(allocator.free_blocks(), 64 * 40);
-    assert_eq!(bitmaps.free(), 64 * 40);
+    for search in Search::ALL {
+        // `Bitmaps` panics if a block is marked twice, or freed when it is not used.
+        let bitmaps = Bitmaps::new(1 + 64 * 40, 64);
+        let options = Options {
+            search,
+            ..Options::default()
+        };
+        let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+        thread::scope(|scope| {
+            for worker in 0..4u64 {
+                let (allocator, bitmaps) = (&allocator, &bitmaps);
+                scope.spawn(move || work(allocator, bitmaps, worker));
+            }
+        });
+        assert_eq!(allocator.free_blocks(), 64 * 40);
+        assert_eq!(bitmaps.free(), 64 * 40);
+        let stats = allocator.stats();
+        assert!(stats.lock_contended <= stats.lock_acquired, "{stats:?}");
+        assert_eq!((stats.reqs, stats.success), (8000, 8000));
+    }
 }
