@@ -16,9 +16,6 @@
 //! a miss, with its figure. Exit status: 0, 1 if a gate falls short or a run fails, 2 for a command
 //! line that asks for what there is not.
 
-// The rooms' claims use it all; they come one by one.
-#![allow(dead_code)]
-
 mod args;
 mod claim;
 mod judge;

@@ -1,15 +1,19 @@
 //! Claims about the multiblock allocator.
 
+mod aged;
 mod bitmaps;
 mod check;
+mod contention;
 mod disk;
 mod extents;
 mod file;
+mod format;
 mod free_space;
 mod measure;
 mod placement;
 mod policy;
 mod steps;
+mod stripe;
 mod tree;
 mod volume;
 mod workload;
@@ -17,4 +21,9 @@ mod workload;
 use crate::claim::Claim;
 
 /// All of them; a new one gets its line here.
-pub const CLAIMS: &[&Claim] = &[&steps::CLAIM];
+pub const CLAIMS: &[&Claim] = &[
+    &steps::CLAIM,
+    &stripe::CLAIM,
+    &aged::CLAIM,
+    &contention::CLAIM,
+];

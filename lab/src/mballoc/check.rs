@@ -52,27 +52,40 @@ impl Volume {
                 return wrong(format!("a block of {len} from {start} is mapped and free"));
             }
         }
+        let kept = self.allocator.preallocated();
+        let kept: Vec<_> = kept
+            .iter()
+            .flat_map(|run| self.bitmaps.pieces(run.start.0, run.len.into()))
+            .collect();
         (0..self.geometry.groups_count.get())
-            .find_map(|group| self.check_buddy(group).err())
+            .find_map(|group| self.check_buddy(group, &kept).err())
             .map_or(Ok(()), wrong)
     }
 
-    /// Whether the buddy of a group is its bitmap, as far as nothing of it is preallocated.
-    fn check_buddy(&self, group: u32) -> Result<(), String> {
+    /// Whether the buddy of a group is its bitmap less what is kept of it for files.
+    fn check_buddy(&self, group: u32, kept: &[(u32, u32, u32)]) -> Result<(), String> {
         let Some(info) = self.allocator.group_info(GroupNr(group)) else {
             return Ok(());
         };
-        let runs = self.bitmaps.free_runs_of(group);
-        let free: u32 = runs.iter().map(|(_, len)| len).sum();
-        if info.free > free {
-            return Err(format!(
-                "group {group}: {} blocks are free in the buddy, {free} in the bitmap",
-                info.free
-            ));
-        }
-        if info.free < free {
-            // The rest is preallocated.
-            return Ok(());
+        let mut runs = self.bitmaps.free_runs_of(group);
+        for &(_, start, len) in kept.iter().filter(|piece| piece.0 == group) {
+            let end = start + len;
+            let inside = runs
+                .iter()
+                .position(|run| run.0 <= start && end <= run.0 + run.1);
+            let Some(at) = inside else {
+                return Err(format!(
+                    "group {group}: {len} blocks from {start} are kept, not free"
+                ));
+            };
+            let (run_start, run_len) = runs.swap_remove(at);
+            let parts = [(run_start, start), (end, run_start + run_len)];
+            runs.extend(
+                parts
+                    .iter()
+                    .filter(|(a, b)| a < b)
+                    .map(|(a, b)| (*a, b - a)),
+            );
         }
         let mut counters = vec![0u32; info.counters.len()];
         for &(start, len) in &runs {
@@ -84,12 +97,12 @@ impl Volume {
                 at += 1 << order;
             }
         }
-        if counters != info.counters || runs.len() as u32 != info.fragments {
+        let free: u32 = runs.iter().map(|(_, len)| len).sum();
+        let seen = (info.free, info.fragments, &info.counters);
+        let expected = (free, runs.len() as u32, &counters);
+        if seen != expected {
             return Err(format!(
-                "group {group}: the buddy has {} runs in {:?}, the bitmap {} in {counters:?}",
-                info.fragments,
-                info.counters,
-                runs.len()
+                "group {group}: the buddy has {seen:?}, the bitmap {expected:?}"
             ));
         }
         Ok(())

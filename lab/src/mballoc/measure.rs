@@ -68,14 +68,67 @@ impl Volume {
     }
 }
 
-/// What the allocator did between two snapshots.
+/// A counter and its value.
+type Named = (&'static str, u64);
+
+/// The counters by name: those that add up, then those that are a maximum.
+fn named(stats: &Stats) -> ([Named; 19], [Named; 2]) {
+    let adding = [
+        ("reqs", stats.reqs),
+        ("success", stats.success),
+        ("blocks_allocated", stats.allocated),
+        ("shortened", stats.shortened),
+        ("goal_hits", stats.goal_hits),
+        ("len_goal_hits", stats.len_goal_hits),
+        ("stream_goal_hits", stats.stream_goal_hits),
+        ("pow2_hits", stats.pow2_hits),
+        ("groups_considered", stats.groups_considered),
+        ("groups_scanned", stats.groups_scanned),
+        ("extents_scanned", stats.extents_scanned),
+        ("breaks", stats.breaks),
+        ("lost", stats.lost),
+        ("buddies_generated", stats.buddies_generated),
+        ("preallocated", stats.preallocated),
+        ("discarded", stats.discarded),
+        ("lock_acquired", stats.lock_acquired),
+        ("lock_contended", stats.lock_contended),
+        ("trylock_skipped", stats.trylock_skipped),
+    ];
+    let largest = [
+        ("max_groups", stats.max_groups),
+        ("max_extents", stats.max_extents),
+    ];
+    (adding, largest)
+}
+
+/// What the allocator did between two snapshots; maxima are those since it was made.
 pub fn counters(before: &Stats, after: &Stats) -> Value {
-    json!({
-        "reqs": after.reqs - before.reqs,
-        "success": after.success - before.success,
-        "blocks_allocated": after.allocated - before.allocated,
-        "goal_hits": after.goal_hits - before.goal_hits,
-        "groups_considered": after.groups_considered - before.groups_considered,
-        "buddies_generated": after.buddies_generated - before.buddies_generated,
-    })
+    let (adding, largest) = named(after);
+    let differences = adding
+        .into_iter()
+        .zip(named(before).0)
+        .map(|((name, after), (_, before))| (name, after - before));
+    tell(differences.chain(largest))
+}
+
+/// What several allocators did.
+pub fn sum(all: &[Stats]) -> Value {
+    let (mut adding, mut largest) = named(&Stats::default());
+    for stats in all {
+        let (this, this_largest) = named(stats);
+        adding
+            .iter_mut()
+            .zip(this)
+            .for_each(|(sum, one)| sum.1 += one.1);
+        let maxima = largest.iter_mut().zip(this_largest);
+        maxima.for_each(|(most, one)| most.1 = most.1.max(one.1));
+    }
+    tell(adding.into_iter().chain(largest))
+}
+
+fn tell(counters: impl Iterator<Item = (&'static str, u64)>) -> Value {
+    counters
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }

@@ -2,9 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::claim::{
-    Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
-};
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Setting};
 use crate::mballoc::policy;
 use crate::mballoc::tree::Tree;
 use crate::mballoc::volume::{Setup, Volume};
@@ -27,26 +25,31 @@ pub const CLAIM: Claim = Claim {
         policy::DEFAULT,
     ],
     accepts: policy::accepts,
-    parameters: &[
-        Parameter {
-            name: "tree",
-            what: "whose files are copied: Linux 6.1's, or a synthetic list",
-            values: &["linux", "lognormal"],
-        },
-        Parameter {
-            name: "block",
-            what: "bytes of a block",
-            values: &["4096", "1024"],
-        },
-        Parameter {
-            name: "chunk",
-            what: "MiB of one file the flusher writes before it turns to the next",
-            values: &["4", "8", "64"],
-        },
-    ],
+    parameters: &[TREE, BLOCK, CHUNK],
     gates: GATES,
     measure: Measure::Counted,
     run,
+};
+
+/// Whose files are copied.
+pub const TREE: Parameter = Parameter {
+    name: "tree",
+    what: "whose files are copied: Linux 6.1's, or a synthetic list",
+    values: &["linux", "lognormal"],
+};
+
+/// The block size.
+pub const BLOCK: Parameter = Parameter {
+    name: "block",
+    what: "bytes of a block",
+    values: &["4096", "1024"],
+};
+
+/// The flusher's chunk.
+pub const CHUNK: Parameter = Parameter {
+    name: "chunk",
+    what: "MiB of one file the flusher writes before it turns to the next",
+    values: &["4", "8", "64"],
 };
 
 const FIGURES: &[Printed] = &[
@@ -233,26 +236,14 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     Ok(Value::Object(results))
 }
 
-/// The steps under one policy, on a RAID with a stripe of so many blocks (0: one disk).
+/// The steps under one policy, on a RAID 5 of so many data disks (0: one disk).
 ///
 /// # Errors
 /// [`Failure`] for a policy that is none, and for a volume that contradicts itself.
-pub fn run_policy(setting: &Setting, name: &str, stripe: u32) -> Result<Value, Failure> {
+pub fn run_policy(setting: &Setting, name: &str, disks: u64) -> Result<Value, Failure> {
     let options = policy::parse(name).map_err(Failure::Usage)?;
-    let block_bytes = setting.value("block").parse().unwrap_or(4096);
-    let chunk: u64 = setting.value("chunk").parse().unwrap_or(4);
-    let (device, background) = match setting.scale {
-        Scale::Quick => (4u64 << 30, 64u64 << 20),
-        Scale::Full => (32 << 30, 512 << 20),
-    };
-    let setup = Setup {
-        device,
-        block_bytes,
-        stripe,
-        chunk: (chunk << 20) / block_bytes,
-        background: background / block_bytes,
-        seed: setting.seed,
-    };
+    let setup = Setup::of(setting, disks);
+    let (block_bytes, device) = (setup.block_bytes, setup.device);
     let tree = Tree::named(setting.value("tree"), setting.seed)?;
     // Eight copies and an archive beside the dd's files: as full after untar as the thread's image.
     let tree = tree.at_scale(setting.scale, block_bytes, device, 0.05);

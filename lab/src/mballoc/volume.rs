@@ -11,13 +11,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use uext4_mballoc::{Allocator, DataRequest, Error, Options, Request, Run};
-use uext4_ondisk::{BlockSize, Geometry, GroupNr, Lblk, Pblk};
+use uext4_ondisk::{Geometry, GroupNr, Lblk, Pblk};
 
-use crate::claim::Failure;
+use crate::claim::{Failure, Scale, Setting};
 use crate::mballoc::bitmaps::{Contradiction, MemoryBitmaps};
 use crate::mballoc::disk::Disk;
 use crate::mballoc::extents::{Extent, UNWRITTEN_MAX};
 use crate::mballoc::file::{File, FileNr};
+use crate::mballoc::format;
 use crate::mballoc::placement::Placement;
 
 /// Blocks that writeback asks for at once (`MAX_WRITEPAGES_EXTENT_LEN`).
@@ -28,6 +29,9 @@ const COMMIT_NS: u64 = 5_000_000_000;
 const EXTENT_BYTES: u64 = 12;
 /// Part of the file system only root may use: files stop short of it.
 const RESERVED_PERCENT: u64 = 5;
+
+/// Bytes of a stripe on each disk.
+const RAID_CHUNK: u64 = 64 << 10;
 
 /// What a volume is made with.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,27 @@ pub struct Volume {
     next_file: FileNr,
     committed_ns: u64,
     pub(super) refused: u64,
+    mapped: u64,
+}
+
+impl Setup {
+    /// What a claim's setting says, on a RAID 5 of so many data disks (0: one disk).
+    pub fn of(setting: &Setting, disks: u64) -> Self {
+        let block_bytes = setting.value("block").parse().unwrap_or(4096);
+        let chunk: u64 = setting.value("chunk").parse().unwrap_or(4);
+        let (device, background) = match setting.scale {
+            Scale::Quick => (4u64 << 30, 64u64 << 20),
+            Scale::Full => (32 << 30, 512 << 20),
+        };
+        Self {
+            device,
+            block_bytes,
+            stripe: (disks * RAID_CHUNK / block_bytes) as u32,
+            chunk: (chunk << 20) / block_bytes,
+            background: background / block_bytes,
+            seed: setting.seed,
+        }
+    }
 }
 
 impl Volume {
@@ -75,24 +100,13 @@ impl Volume {
     /// # Errors
     /// [`Failure::Run`] for a setup of which no file system can be made.
     pub fn new(setup: Setup, options: Options) -> Result<Self, Failure> {
-        let failed =
-            |why: &dyn std::fmt::Display| Failure::Run(format!("making the volume: {why}"));
-        let mut wishes = uext4_mkfs::Options::new([0; 16], [0; 16], 0);
-        let block_size = BlockSize::from_bytes(setup.block_bytes as u32);
-        let block_size = block_size.ok_or_else(|| failed(&"no such block size"))?;
-        wishes.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(block_size));
-        let layout = uext4_mkfs::layout(&wishes, setup.device).map_err(|e| failed(&e))?;
-        let geometry = layout.geometry.clone();
-        let used = layout.used_runs().map(|run| (run.start, run.len));
-        let bitmaps = MemoryBitmaps::new(&geometry, used);
+        let (geometry, bitmaps) = format::format(setup.device, setup.block_bytes)?;
         let options = Options {
             stripe: setup.stripe,
-            flex_groups: 1 << geometry.log_groups_per_flex,
             rotational: true,
             ..options
         };
-        let allocator =
-            Allocator::with_options(&geometry, &bitmaps, options).map_err(|e| failed(&e))?;
+        let allocator = format::allocator(&geometry, &bitmaps, options)?;
         let parts = geometry.groups_count.get() >> geometry.log_groups_per_flex;
         let inodes = u64::from(geometry.inodes_per_group.get()) << geometry.log_groups_per_flex;
         let blocks = geometry.blocks_count;
@@ -112,6 +126,7 @@ impl Volume {
             next_file: 12,
             committed_ns: 0,
             refused: 0,
+            mapped: 0,
         })
     }
 
@@ -144,6 +159,20 @@ impl Volume {
     /// Bytes of the device.
     pub fn device(&self) -> u64 {
         self.geometry.len_bytes()
+    }
+
+    /// Of the blocks, those used or promised.
+    pub fn used_percent(&self) -> u64 {
+        let free = self
+            .bitmaps
+            .free_blocks_in_all()
+            .saturating_sub(self.dirty_blocks);
+        100 - free * 100 / self.geometry.blocks_count
+    }
+
+    /// Runs mapped to files so far.
+    pub fn mapped(&self) -> u64 {
+        self.mapped
     }
 
     /// Bytes of a file; 0 if there is none of that number.
@@ -193,13 +222,6 @@ impl Volume {
             if file.dirty.is_empty() {
                 self.allocator.discard(&file.space);
             }
-        }
-    }
-
-    /// Opens a file for writing again.
-    pub fn open(&mut self, nr: FileNr) {
-        if let Some(file) = self.files.get_mut(&nr) {
-            file.open = true;
         }
     }
 
@@ -361,6 +383,7 @@ impl Volume {
 
     /// Allocates blocks for the start of a hole.
     fn map(&mut self, nr: FileNr, lblk: u32, len: u32, unwritten: bool) -> Result<Run, Failure> {
+        self.mapped += 1;
         let run = match self.take_data(nr, lblk, len, unwritten) {
             Err(Error::NoSpace { .. }) if !self.held.is_empty() => {
                 self.commit();

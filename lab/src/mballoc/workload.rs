@@ -165,7 +165,10 @@ fn multiple_dd(session: &mut Session<'_>) -> Result<Done, Failure> {
 }
 
 /// `files` files of `each` MiB at once.
-fn dd(volume: &mut Volume, files: usize, each: u64, seed: u64) -> Result<Done, Failure> {
+///
+/// # Errors
+/// As for [`Volume::write`].
+pub fn dd(volume: &mut Volume, files: usize, each: u64, seed: u64) -> Result<Done, Failure> {
     let mut random = Random::new(seed ^ 0x6464);
     let mut done = Done::default();
     let part = volume.make_directory(None, files as u64)?;

@@ -1,0 +1,44 @@
+//! An empty file system for an allocator to work on: what mke2fs would lay out, without the bytes.
+
+use uext4_mballoc::{Allocator, Options};
+use uext4_ondisk::{BlockSize, Geometry};
+
+use crate::claim::Failure;
+use crate::mballoc::bitmaps::MemoryBitmaps;
+
+/// Lays out a device of so many bytes; its shape, and bitmaps with the metadata marked used.
+///
+/// # Errors
+/// [`Failure::Run`] for sizes of which no file system can be made.
+pub fn format(device: u64, block_bytes: u64) -> Result<(Geometry, MemoryBitmaps), Failure> {
+    let block_size = u32::try_from(block_bytes)
+        .ok()
+        .and_then(BlockSize::from_bytes);
+    let block_size = block_size.ok_or_else(|| failed(&"no such block size"))?;
+    let mut wishes = uext4_mkfs::Options::new([0; 16], [0; 16], 0);
+    wishes.block_size = Some(uext4_mkfs::BlockSizeWish::Exactly(block_size));
+    let layout = uext4_mkfs::layout(&wishes, device).map_err(|e| failed(&e))?;
+    let used = layout.used_runs().map(|run| (run.start, run.len));
+    let bitmaps = MemoryBitmaps::new(&layout.geometry, used);
+    Ok((layout.geometry, bitmaps))
+}
+
+/// An allocator of these policies for them.
+///
+/// # Errors
+/// [`Failure::Run`] for options the allocator refuses.
+pub fn allocator(
+    geometry: &Geometry,
+    bitmaps: &MemoryBitmaps,
+    options: Options,
+) -> Result<Allocator, Failure> {
+    let options = Options {
+        flex_groups: 1 << geometry.log_groups_per_flex,
+        ..options
+    };
+    Allocator::with_options(geometry, bitmaps, options).map_err(|e| failed(&e))
+}
+
+fn failed(why: &dyn std::fmt::Display) -> Failure {
+    Failure::Run(format!("making the file system: {why}"))
+}
