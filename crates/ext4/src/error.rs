@@ -144,6 +144,18 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A tunable of writeback that there is not, or that cannot be set so (EINVAL).
+    #[error(transparent)]
+    Tunable(#[from] uext4_writeback::throttle::TunableError),
+    /// No policy of writeback (EINVAL).
+    #[error("wb_mode: {0}")]
+    WritebackMode(#[from] uext4_writeback::throttle::UnknownName),
+    /// The call was cancelled while it waited (EINTR).
+    #[error("cancelled")]
+    Interrupted,
+    /// The device has written nothing for too long, so what is dirty stays so (EIO).
+    #[error("the device gets nowhere: nothing more is taken in to be written")]
+    Stalled,
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),
@@ -217,6 +229,8 @@ impl From<uext4_writeback::Error<Error>> for Error {
         match error {
             Pages::Mapping(error) => Self::Shared(error),
             Pages::OutOfRange { .. } => Self::FileTooBig,
+            Pages::Cancelled => Self::Interrupted,
+            Pages::Stalled => Self::Stalled,
             _ => Self::Invalid {
                 what: "the file is no longer in use",
             },

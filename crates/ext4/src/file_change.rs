@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use uext4_extent_status::{Extent as Known, Status};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
+use uext4_writeback::Paced;
 
 use crate::attr;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::evict::{maps_any, unmap_from};
 use crate::file_pages::{as_known, forget_delayed};
-use crate::icache::Cell;
+use crate::icache::{Cell, PagesOf};
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
@@ -24,6 +25,9 @@ use crate::orphan_change::Orphans;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::space::reserve;
+
+/// What pages say.
+type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
 
 /// Largest size a file may have: what its map can hold, and the format's field.
 pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
@@ -111,6 +115,29 @@ pub(crate) fn write(
     data: &[u8],
     append: bool,
 ) -> Result<(u64, usize)> {
+    let take_in = |pages: &PagesOf, offset, data: &[u8], size| {
+        let taken = pages.write(offset, data, size)?;
+        Ok(Paced {
+            taken,
+            ..Paced::default()
+        })
+    };
+    let (offset, paced) = write_by(file, offset, data, append, take_in)?;
+    Ok((offset, paced.taken))
+}
+
+/// The same, where the pages take the data in as `take_in` says, which is given the offset, the data
+/// and the size of the file; tells what it said.
+///
+/// # Errors
+/// As [`write`]; those of `take_in`.
+pub(crate) fn write_by(
+    file: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    append: bool,
+    take_in: impl FnOnce(&PagesOf, u64, &[u8], u64) -> PagesResult<Paced>,
+) -> Result<(u64, Paced)> {
     let sbi = file.sbi();
     sbi.writable()?.journal.check()?;
     let _contents = file.rw.write();
@@ -124,7 +151,7 @@ pub(crate) fn write(
     };
     let offset = if append { size } else { offset };
     if data.is_empty() {
-        return Ok((offset, 0));
+        return Ok((offset, Paced::default()));
     }
     if offset >= max {
         return Err(Error::FileTooBig);
@@ -139,10 +166,10 @@ pub(crate) fn write(
     // OK to truncate: no more than `data`.
     let data = &data[..(end - offset) as usize];
     file.pending_end.store(end, Relaxed);
-    let taken = file.pages()?.write(offset, data, size);
+    let paced = take_in(file.pages()?, offset, data, size);
     let rw = sbi.writable()?;
     let now = rw.now();
-    let reached = offset + *taken.as_ref().unwrap_or(&0) as u64;
+    let reached = offset + paced.as_ref().map_or(0, |paced| paced.taken) as u64;
     rw.inodes.change_later(file, |inode| {
         if reached > inode.size {
             inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
@@ -158,7 +185,7 @@ pub(crate) fn write(
         forget_untaken(file, reached, end)?;
     }
     sbi.bound_later();
-    Ok((offset, taken?))
+    Ok((offset, paced?))
 }
 
 /// Gives back what was promised to a range where no page waits to be written.

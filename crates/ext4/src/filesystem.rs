@@ -7,6 +7,7 @@ use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk};
+use uext4_writeback::{DeviceStats, Stats as PageStats};
 
 use crate::bitmap;
 use crate::check::{self, Issue, Summary as CheckSummary};
@@ -134,6 +135,43 @@ impl Filesystem {
     /// What is taken of the memory budget now ([`OpenOptions::memory`]).
     pub fn memory(&self) -> MemoryUse {
         self.sbi.memory_use()
+    }
+
+    /// Changes a tunable of writeback by the kernel's name (`dirty_ratio`, `dirty_bytes`, …) from now on.
+    /// It holds for all file systems that share limits ([`crate::WritebackOptions::limits`]). `min_ratio`,
+    /// `max_ratio`, `strict_limit` and `wb_*` belong to the device, and are set when it is opened.
+    ///
+    /// # Errors
+    /// [`crate::Error::Tunable`] for an unknown name, and for a value out of range, which it names;
+    /// [`crate::Error::ReadOnly`].
+    pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
+        Ok(self.sbi.writable()?.pages.set_tunable(name, value)?)
+    }
+
+    /// What throttling knows of the device; its text is that of the kernel's `bdi` stats file.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn bdi_stats(&self) -> Result<DeviceStats> {
+        Ok(self.sbi.writable()?.pages.bdi_stats())
+    }
+
+    /// The counters of the pages of files, under the kernel's names (`nr_dirty`, `nr_writeback`, …).
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn page_stats(&self) -> Result<PageStats> {
+        Ok(self.sbi.writable()?.pages.stats())
+    }
+
+    /// Calls off all writers that wait for the device: they get [`crate::Error::Interrupted`], or have
+    /// written less than they wanted. Does not wait for them.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn cancel_writers(&self) -> Result<()> {
+        self.sbi.writable()?.pages.cancel_writers();
+        Ok(())
     }
 
     /// What a user, group or project has and may have; nothing, if it was never counted. Of a file

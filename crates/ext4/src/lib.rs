@@ -60,7 +60,7 @@
 //! paths  filesystem  open_inode                 the two layers of the API
 //! super  rename  setattr  fallocate             opening and closing; operations ...
 //! create  unlink  file_change  readdir          ... on names, contents and attributes
-//! redo                                          fast commits that wait, when it is opened for writing
+//! redo  writeback_options                       fast commits that wait; how pages are written back
 //! inode_ref  evict                              inodes in use, and their end
 //! dir_change  htree_change  inline_dir          names of a directory
 //! xattr_change  acl  ea_inode                   attributes
@@ -155,6 +155,7 @@ mod symlink;
 #[cfg(test)]
 mod testing;
 mod unlink;
+mod writeback_options;
 mod xattr;
 mod xattr_block;
 mod xattr_change;
@@ -186,5 +187,10 @@ pub use super_::OpenOptions;
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
 pub use uext4_ondisk::quota::QuotaKind;
 pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};
+pub use uext4_writeback::throttle::{
+    Class as WriterClass, Mode as WritebackMode, TunableError, Tunables,
+};
+pub use uext4_writeback::{Cancel, DeviceStats, DirtyLimits, Paced, Stats as PageStats, Writer};
+pub use writeback_options::WritebackOptions;
 pub use xattr::Xattr;
 pub use xattr_change::SetMode;

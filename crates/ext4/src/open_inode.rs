@@ -2,6 +2,7 @@
 //! it. Every method is one call into the module that does the work.
 
 use uext4_ondisk::Ino;
+use uext4_writeback::{Paced, Writer};
 
 use crate::bulk::NewInode;
 use crate::copy_range;
@@ -154,13 +155,50 @@ impl OpenInode {
         file_change::read(&self.0, offset, buf)
     }
 
-    /// Writes at `offset` and tells how many bytes were taken in.
+    /// Writes at `offset` and tells how many bytes were taken in. Where too much is dirty it sleeps as
+    /// long as `wb_mode=` says; the thread is the writer.
     ///
     /// # Errors
-    /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`]; as
-    /// [`OpenInode::read`].
+    /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`],
+    /// [`crate::Error::Stalled`] for a device that takes nothing any more,
+    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile; as [`OpenInode::read`].
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
         Ok(file_change::write(&self.0, offset, data, false)?.1)
+    }
+
+    /// The same for a writer who says who he is, and whose sleep may be ended.
+    ///
+    /// # Errors
+    /// As [`OpenInode::write`]; [`crate::Error::Interrupted`] if he was called off before a byte was
+    /// taken in.
+    pub fn write_by(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<usize> {
+        let written =
+            file_change::write_by(&self.0, offset, data, false, |pages, at, data, size| {
+                let taken = pages.write_by(writer, at, data, size)?;
+                let pause = std::time::Duration::ZERO;
+                Ok(Paced { taken, pause })
+            });
+        Ok(written?.1.taken)
+    }
+
+    /// Writes as [`OpenInode::write`], but never sleeps for throttling: tells how many bytes were taken
+    /// in, and how long the writer is to wait.
+    ///
+    /// For front ends that have no thread to spare, as a mount has: it keeps a [`Writer`] for each
+    /// client, delays its answer by the pause with a timer, and, where less was taken in than there
+    /// was, comes with the rest, for the same writer, when the pause is over. Who comes earlier is told
+    /// what is left of it, and nothing is taken in. It still waits where the file is being changed by
+    /// others, and for what it has to read; where no threads were started
+    /// ([`crate::Filesystem::start_background`]) and with `wb_mode=vanilla`, it writes pages itself.
+    ///
+    /// # Errors
+    /// As [`OpenInode::write`].
+    pub fn write_paced(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<Paced> {
+        let written =
+            file_change::write_by(&self.0, offset, data, false, |pages, at, data, size| {
+                pages.write_paced(writer, at, data, size)
+            });
+        Ok(written?.1)
     }
 
     /// Writes at the end, wherever that is, and tells where that was and how many bytes were taken in.

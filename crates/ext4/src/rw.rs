@@ -17,7 +17,7 @@ use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{GroupNr, Pblk};
-use uext4_writeback::{Options as PageOptions, PageCache};
+use uext4_writeback::PageCache;
 
 use crate::background::Background;
 use crate::dentry::NameCache;
@@ -79,6 +79,8 @@ pub(crate) struct Rw {
     pub(crate) clock: Arc<dyn Clock>,
     /// The data of files.
     pub(crate) pages: PageCache<Error>,
+    /// Flushers that were asked for; 0: as many as are right for the device.
+    pub(crate) wb_flushers: u32,
     /// Held while a name moves from one directory to another: no directory moves otherwise.
     pub(crate) rename: Mutex<()>,
     /// Access times are noted, relative to changes.
@@ -108,8 +110,8 @@ pub(crate) struct Rw {
 }
 
 impl Rw {
-    /// Of a file system whose journal has been replayed and opened, with a budget of `memory` bytes, of
-    /// which `pages_max` at most are for files' data and `names_max` for names.
+    /// Of a file system whose journal has been replayed and opened, with a budget for all its memory, of
+    /// which `names_max` bytes at most are for names, and the pages of its files.
     ///
     /// # Errors
     /// Damage of the descriptors, device errors.
@@ -117,11 +119,9 @@ impl Rw {
         sbi: &Sbi,
         journal: Journal,
         clock: Arc<dyn Clock>,
-        (memory, pages_max, names_max): (u64, u64, usize),
+        (memory, pages, names_max): (Memory, PageCache<Error>, usize),
         quotas: Option<Quotas>,
     ) -> Result<Self> {
-        let memory = Memory::new(memory);
-        let pages_max = pages_max.min(memory.limit());
         let groups = Groups::open(sbi)?;
         let allocator = Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?;
         let (sec, nsec) = clock.now();
@@ -144,10 +144,8 @@ impl Rw {
             metadata_reserve: (sbi.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
             // Any number will do; the same clock gives the same numbers.
             next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
-            pages: PageCache::new(
-                PageOptions::with_memory(sbi.geometry().block_size, pages_max),
-                Arc::clone(&clock),
-            ),
+            wb_flushers: pages.bdi_tunables().wb_flushers,
+            pages,
             rename: Mutex::default(),
             relatime: true,
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,

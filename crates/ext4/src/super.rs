@@ -9,6 +9,7 @@ use uext4_jbd2::Journal;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
+use uext4_writeback::throttle::TunableError;
 use zerocopy::IntoBytes;
 
 use crate::background::Background;
@@ -17,12 +18,13 @@ use crate::fast_commit::FastCommit;
 use crate::file_change;
 use crate::inode_ref::InodeRef;
 use crate::journal;
-use crate::memory::default_budget;
+use crate::memory::{Memory, default_budget};
 use crate::mmp::Mmp;
 use crate::quota::Quotas;
 use crate::redo::redo;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
+use crate::writeback_options::{WritebackOptions, flushers};
 
 /// One part in so many of the memory for metadata is for names.
 const NAMES_SHARE: usize = 8;
@@ -63,6 +65,8 @@ pub struct OpenOptions {
     /// Limits are those of who owns what is made or grows, whoever asks for it; what belongs to id 0
     /// is not limited.
     pub quota_limits: bool,
+    /// When writers wait, how much may be dirty and for how long. Only for writing.
+    pub writeback: WritebackOptions,
 }
 
 impl Default for OpenOptions {
@@ -76,11 +80,26 @@ impl Default for OpenOptions {
             superblock: None,
             block_size: None,
             quota_limits: true,
+            writeback: WritebackOptions::default(),
         }
     }
 }
 
 impl OpenOptions {
+    /// Sets one option as mount options are written: what [`WritebackOptions::set`] knows.
+    ///
+    /// # Errors
+    /// [`Error::Tunable`] and [`Error::WritebackMode`] for a name that is none, and for a value out of
+    /// its range, which it tells.
+    pub fn option(&mut self, option: &str) -> Result<()> {
+        match option.split_once('=') {
+            Some((name, value)) if WritebackOptions::knows(name) => self.writeback.set(name, value),
+            _ => Err(Error::Tunable(TunableError::Unknown {
+                name: option.chars().take(64).collect(),
+            })),
+        }
+    }
+
     /// The same with the budget as a number: `memory`, or what `default` says.
     fn with_budget(&self, default: impl FnOnce() -> u64) -> (Self, u64) {
         let memory = self.memory.unwrap_or_else(default);
@@ -154,8 +173,13 @@ pub(crate) fn open_rw(
         let names_max = options.memory_max / NAMES_SHARE;
         let clock = Arc::clone(&clock);
         let quotas = Quotas::open(&sbi, Arc::clone(&clock), options.quota_limits)?;
-        let memory = (*memory, options.pages_max, names_max);
-        let rw = Rw::new(&sbi, journal, clock, memory, quotas)?;
+        let memory = Memory::new(*memory);
+        let pages_max = options.pages_max.min(memory.limit());
+        let block_size = sbi.geometry().block_size;
+        let pages = options
+            .writeback
+            .page_cache(block_size, pages_max, &clock)?;
+        let rw = Rw::new(&sbi, journal, clock, (memory, pages, names_max), quotas)?;
         sbi.set_writing(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;
@@ -320,7 +344,8 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
     let no_thread = |_| Error::Invalid {
         what: "no more threads can be started",
     };
-    rw.pages.start_flushers(1).map_err(no_thread)?;
+    let flushers = flushers(rw.wb_flushers, sbi.device().is_rotational());
+    rw.pages.start_flushers(flushers).map_err(no_thread)?;
     let weak = Arc::downgrade(sbi);
     let commit = move || {
         let sbi = weak.upgrade();
@@ -353,6 +378,7 @@ pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
     let threads = std::mem::take(&mut *rw.background.lock());
     drop(threads);
+    rw.pages.cancel_writers();
     rw.pages.stop_flushers();
     let written = rw.pages.sync_all();
     rw.journal.flush(sbi)?;

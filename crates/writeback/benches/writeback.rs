@@ -52,11 +52,9 @@ struct Bench {
 impl Bench {
     /// A cache of this much memory in which all may be dirty.
     fn new(memory: u64, flushers: usize) -> Self {
-        let options = Options {
-            dirty_max: memory / 2,
-            ..Options::with_memory(BlockSize::from_bytes(4096).unwrap(), memory)
-        };
-        let cache = PageCache::new(options, Arc::new(SystemClock));
+        let mut options = Options::with_memory(BlockSize::from_bytes(4096).unwrap(), memory);
+        options.tunables.dirty_ratio = 50;
+        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
         cache.start_flushers(flushers).unwrap();
         let device = Arc::new(Memory(vec![1; WINDOW].into()));
         let weak: Weak<Memory> = Arc::downgrade(&device);

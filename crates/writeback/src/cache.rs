@@ -1,12 +1,16 @@
 //! The cache of one file system.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use uext4_blockdev::Clock;
 
 use crate::file::File;
+use crate::limits::{DirtyLimits, Member};
 use crate::shared::Shared;
+use crate::stats::DeviceStats;
+use crate::throttle::{TunableError, Tunables};
 use crate::{Error, FilePages, Mapping, MappingError, Options, Place, Stats, flusher};
 
 /// The page cache of one file system. Dropping it stops the flushers; what is dirty then stays in
@@ -18,13 +22,41 @@ pub struct PageCache<E: MappingError> {
 }
 
 impl<E: MappingError> PageCache<E> {
-    /// An empty cache without flushers. Ages are told by the clock's monotonic time.
-    #[must_use]
-    pub fn new(options: Options, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            shared: Arc::new(Shared::new(options, clock)),
+    /// An empty cache without flushers. Times are told by the clock's monotonic time; who sleeps does
+    /// so in real time.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range.
+    pub fn new(options: Options, clock: Arc<dyn Clock>) -> Result<Self, TunableError> {
+        let limits = DirtyLimits::new(options.mode, &options.tunables)?;
+        Self::with_limits(options, clock, &limits)
+    }
+
+    /// The same of a device that shares limits with others: policy, ratios, bytes, and times are those
+    /// of the limits, what belongs to a device is as the options say.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range, or the devices' `min_ratio` are above 100 together.
+    pub fn with_limits(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        limits: &Arc<DirtyLimits>,
+    ) -> Result<Self, TunableError> {
+        let shared = Arc::new(Shared::new(options, clock, Arc::clone(limits))?);
+        let member: Arc<dyn Member> = shared.clone();
+        limits.join(Arc::downgrade(&member));
+        Ok(Self {
+            shared,
             flushers: Mutex::new(Vec::new()),
-        }
+        })
+    }
+
+    /// What it may share with others, and who does.
+    #[must_use]
+    pub fn limits(&self) -> &Arc<DirtyLimits> {
+        &self.shared.gate.limits
     }
 
     /// The pages of a file, none yet, that lies anywhere. One a file: two of one file would not know
@@ -48,11 +80,11 @@ impl<E: MappingError> PageCache<E> {
     pub fn start_flushers(&self, count: usize) -> std::io::Result<()> {
         let mut flushers = self.flushers.lock();
         for _ in 0..count {
-            self.shared.throttle.start();
+            self.shared.flushers.start();
             match flusher::spawn(&self.shared, flushers.len()) {
                 Ok(handle) => flushers.push(handle),
                 Err(error) => {
-                    self.shared.throttle.unstart();
+                    self.shared.flushers.unstart();
                     return Err(error);
                 }
             }
@@ -63,7 +95,10 @@ impl<E: MappingError> PageCache<E> {
     /// Ends the flusher threads and waits for them. Nothing is written on account of that.
     pub fn stop_flushers(&self) {
         let mut flushers = self.flushers.lock();
-        self.shared.throttle.stop();
+        self.shared.flushers.stop();
+        // They help themselves now.
+        let gate = &self.shared.gate;
+        gate.limits.waiters.wake_all(gate.number);
         let me = std::thread::current().id();
         for handle in flushers.drain(..) {
             // A flusher that dropped the last user of the cache cannot wait for itself.
@@ -72,6 +107,51 @@ impl<E: MappingError> PageCache<E> {
                 let _ = handle.join();
             }
         }
+    }
+
+    /// Calls off all writers that are throttled now: they get [`Error::Cancelled`], or have written
+    /// less than they wanted. Does not wait for them.
+    pub fn cancel_writers(&self) {
+        let gate = &self.shared.gate;
+        gate.cancelled.fetch_add(1, SeqCst);
+        gate.limits.waiters.wake_all(gate.number);
+    }
+
+    /// The device is no more: writers that would be throttled get [`Error::Stalled`] from now on.
+    pub fn mark_dead(&self) {
+        let gate = &self.shared.gate;
+        gate.bdi.mark_dead();
+        gate.limits.waiters.wake_all(gate.number);
+    }
+
+    /// Changes a tunable by the kernel's name. It holds for all that share the limits. What belongs to
+    /// a device (`min_ratio`, `max_ratio`, `strict_limit`, `wb_*`) is set when the cache is made.
+    ///
+    /// # Errors
+    ///
+    /// An unknown name, no number, or one out of range; nothing has changed then.
+    pub fn set_tunable(&self, name: &str, value: &str) -> Result<(), TunableError> {
+        let domain = self.shared.gate.limits.domain();
+        let mut tunables = domain.tunables();
+        tunables.set(name, value)?;
+        domain.set_tunables(&tunables)?;
+        self.shared.limits_changed();
+        self.shared.gate.limits.wake_flushers();
+        // Intervals may be shorter now.
+        self.shared.flushers.kick();
+        Ok(())
+    }
+
+    /// What was set for the device when the cache was made.
+    #[must_use]
+    pub fn bdi_tunables(&self) -> Tunables {
+        *self.shared.gate.bdi.tunables()
+    }
+
+    /// What throttling knows of the device, in the form of the kernel's `bdi` stats file.
+    #[must_use]
+    pub fn bdi_stats(&self) -> DeviceStats {
+        self.shared.bdi_stats()
     }
 
     /// Writes all that is dirty when the call begins and waits for what is being written.
@@ -84,8 +164,8 @@ impl<E: MappingError> PageCache<E> {
         self.shared.sync_all()
     }
 
-    /// Writes the files that have been dirty for `expire` or longer, as a flusher does every
-    /// `interval`. Errors stay with the files.
+    /// Writes the files that have been dirty for `dirty_expire_centisecs` or longer, as a flusher does
+    /// every `dirty_writeback_centisecs`. Errors stay with the files.
     pub fn flush_expired(&self) {
         self.shared.flush_expired();
     }

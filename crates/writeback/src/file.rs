@@ -4,15 +4,19 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
+use crate::balance::Manner;
 use crate::errors::Errors;
 use crate::flush::Progress;
 use crate::load::Plan;
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::stats::{add, sub};
+use crate::throttle::{PAGE_SIZE, Task, Verdict};
+use crate::writer::{Writer, with_own};
 use crate::{Error, Mapping, MappingError, OFFSET_MAX, Place};
 
 /// Most bytes copied under the lock at once.
@@ -80,9 +84,46 @@ impl<E: MappingError> File<E> {
         })
     }
 
-    /// Brings the counters and the list of dirty files up to a change of the state, which had
-    /// `before` dirty bytes.
+    /// Brings everything that counts up to a change of the state, which had `before` dirty bytes, and
+    /// which no writer has to answer for.
     pub(crate) fn settle(&self, pages: &mut Pages, before: u64) {
+        let counted = pages.dirty.div_ceil(PAGE_SIZE);
+        let gate = &self.shared.gate;
+        if counted > pages.counted {
+            let (mut nobody, now) = (Task::default(), gate.now());
+            gate.bdi.dirtied(&mut nobody, counted - pages.counted, now);
+            gate.bdi.exited(&mut nobody, now);
+        } else if counted < pages.counted {
+            gate.bdi.cleaned(pages.counted - counted, gate.now());
+            gate.limits
+                .waiters
+                .free(gate.number, pages.counted - counted);
+        }
+        pages.counted = counted;
+        self.settle_bytes(pages, before);
+    }
+
+    /// The same after a writer made pages dirty that were admitted; tells what it does next.
+    fn settle_written(
+        &self,
+        pages: &mut Pages,
+        before: u64,
+        task: &mut Task,
+        now: Duration,
+    ) -> Verdict {
+        let counted = pages.dirty.div_ceil(PAGE_SIZE).max(pages.counted);
+        let verdict = self
+            .shared
+            .gate
+            .bdi
+            .dirtied(task, counted - pages.counted, now);
+        pages.counted = counted;
+        self.settle_bytes(pages, before);
+        verdict
+    }
+
+    /// Brings the counters of bytes and the list of dirty files up to a change of the state.
+    fn settle_bytes(&self, pages: &mut Pages, before: u64) {
         let (after, global) = (pages.dirty, &self.shared.counters.dirty);
         if after > before {
             add(&self.dirty, after - before);
@@ -94,7 +135,7 @@ impl<E: MappingError> File<E> {
         let busy = after > 0 || self.writeback.load(Relaxed) > 0;
         match pages.key {
             None if busy => {
-                let since = self.shared.clock.monotonic();
+                let since = self.shared.gate.now();
                 pages.key = Some(self.shared.dirty.insert(self, since));
             }
             Some(key) if !busy => {
@@ -108,6 +149,11 @@ impl<E: MappingError> File<E> {
     /// Settles a change that may have added folios, and lets the lock go.
     fn finish(&self, mut pages: RwLockWriteGuard<'_, Pages>, before: u64) {
         self.settle(&mut pages, before);
+        self.let_go(pages);
+    }
+
+    /// Lets the lock go after a change that may have added folios.
+    fn let_go(&self, mut pages: RwLockWriteGuard<'_, Pages>) {
         let is_new = pages.resident > 0 && !pages.registered;
         pages.registered |= is_new;
         drop(pages);
@@ -197,57 +243,90 @@ impl<E: MappingError> File<E> {
         self.load(plan, None).map(drop)
     }
 
-    fn write(&self, offset: u64, data: &[u8], old_size: u64) -> Result<usize, Error<E>> {
+    fn write(
+        &self,
+        writer: &mut Writer,
+        (offset, data, old_size): (u64, &[u8], u64),
+        manner: Manner,
+    ) -> Result<Paced, Error<E>> {
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
             return Err(Error::OutOfRange { offset, len });
         }
-        let chunk = self.shared.chunk;
         let mut done = 0;
-        while done < data.len() {
+        let mut waits = match manner {
+            Manner::Sleep => None,
+            Manner::Tell => self.shared.go_on(writer)?,
+        };
+        while done < data.len() && waits.is_none() {
             let at = offset + done as u64;
-            // Cut where folios are cut, so that no block is written in two halves.
-            let len = (chunk - at % chunk).min((data.len() - done) as u64);
-            let part = &data[done..done + len as usize];
-            let step = self
-                .shared
-                .balance()
-                .map_err(|error| (0, error))
-                .and_then(|()| self.write_chunk(at, part, old_size));
-            match step {
-                Ok(()) => done += part.len(),
+            match self.write_step(writer, (at, &data[done..], old_size), manner) {
+                Ok((taken, pause)) => {
+                    done += taken;
+                    waits = pause;
+                }
                 Err((taken, error)) if done + taken == 0 => return Err(error),
-                Err((taken, _)) => return Ok(done + taken),
+                Err((taken, _)) => {
+                    done += taken;
+                    break;
+                }
             }
         }
         self.shared.kick_if_needed();
-        Ok(done)
+        Ok(Paced {
+            taken: done,
+            pause: waits.unwrap_or_default(),
+        })
     }
 
-    /// Takes one chunk in; if that fails, says how much of it was taken.
-    fn write_chunk(
+    /// Bytes at `at` that are taken in at once, of `len`: as many as throttling lets pass without
+    /// another look, up to where folios are cut, so that no block is written in two halves.
+    fn step_len(&self, writer: &mut Writer, at: u64, len: u64, now: Duration) -> u64 {
+        let (shape, chunk, gate) = (self.shared.shape, self.shared.chunk, &self.shared.gate);
+        let len = len.min(chunk - at % chunk);
+        let task = &writer.known(gate).task;
+        let allowed = gate.bdi.allowance(task, now).saturating_mul(PAGE_SIZE);
+        let end = shape.floor(at.saturating_add(allowed));
+        let end = end.max(shape.floor(at) + shape.block());
+        len.min(end - at)
+    }
+
+    /// Takes some in, as much as is done under one lock, and does what throttling says before and
+    /// after. If something fails, tells how much was taken nevertheless.
+    fn write_step(
         &self,
-        offset: u64,
-        data: &[u8],
-        old_size: u64,
-    ) -> Result<(), (usize, Error<E>)> {
-        self.shared.make_room(data.len() as u64);
-        let mut done = 0;
-        while done < data.len() {
+        writer: &mut Writer,
+        (at, data, old_size): (u64, &[u8], u64),
+        manner: Manner,
+    ) -> Result<(usize, Option<Duration>), (usize, Error<E>)> {
+        let shared = &self.shared;
+        let now = shared.gate.now();
+        let len = self.step_len(writer, at, data.len() as u64, now);
+        let blocks = shared.shape.ceil(at + len) - shared.shape.floor(at);
+        let admitted = shared.admit(writer, blocks.div_ceil(PAGE_SIZE), now, manner);
+        if let Some(pause) = admitted.map_err(|error| (0, error))? {
+            return Ok((0, Some(pause)));
+        }
+        shared.make_room(len);
+        // OK to truncate: at most as long as `data`.
+        let part = &data[..len as usize];
+        let (written, verdict) = {
             let mut pages = self.state.write();
             let before = pages.dirty;
-            let written = pages.write(offset + done as u64, &data[done..], old_size);
-            let dirtied = pages.dirty - before;
-            if dirtied > 0 {
-                add(&self.shared.counters.dirtied, dirtied);
-            }
-            self.finish(pages, before);
-            done += written.len;
-            if let Some(block) = written.missing {
-                self.load_block(block).map_err(|error| (done, error))?;
-            }
+            let written = pages.write(at, part, old_size);
+            add(&shared.counters.dirtied, pages.dirty - before);
+            let task = &mut writer.known(&shared.gate).task;
+            let verdict = self.settle_written(&mut pages, before, task, now);
+            self.let_go(pages);
+            (written, verdict)
+        };
+        let pause = shared.pace(writer, verdict, manner);
+        let pause = pause.map_err(|error| (written.len, error))?;
+        if let Some(block) = written.missing {
+            self.load_block(block)
+                .map_err(|error| (written.len, error))?;
         }
-        Ok(())
+        Ok((written.len, pause))
     }
 
     fn truncate(&self, size: u64) {
@@ -311,7 +390,22 @@ impl<E: MappingError> Drop for File<E> {
         }
         sub(&self.shared.counters.dirty, pages.dirty);
         add(&self.shared.counters.lost, pages.dirty);
+        let gate = &self.shared.gate;
+        if pages.counted > 0 {
+            gate.bdi.cleaned(pages.counted, gate.now());
+            gate.limits.waiters.free(gate.number, pages.counted);
+        }
     }
+}
+
+/// What became of a write that did not sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paced {
+    /// Bytes taken in.
+    pub taken: usize,
+    /// How long the writer is to wait: before it is answered, or, if not all was taken, before it
+    /// comes with the rest.
+    pub pause: Duration,
 }
 
 /// The pages of one file. The owner of the [`Mapping`] has it and keeps the mapping alive while
@@ -351,15 +445,55 @@ impl<E: MappingError> FilePages<E> {
 
     /// Takes `data` in at byte `offset` of a file that had `old_size` bytes before; returns how
     /// many bytes were taken. A block of which only a part is written is read first, unless it is
-    /// here already or begins at or past `old_size`; then the rest of it is zero. Waits while too
-    /// much is dirty.
+    /// here already or begins at or past `old_size`; then the rest of it is zero. Sleeps as long as
+    /// throttling says; the thread is the writer.
     ///
     /// # Errors
     ///
-    /// What a mapping says (this one's when reading; any when waiting for others to be written),
-    /// if not a single byte could be taken; else fewer bytes are taken.
+    /// What a mapping says (this one's when reading; any when nothing could be written while it
+    /// waited), [`Error::Stalled`], [`Error::Cancelled`], if not a single byte could be taken; else
+    /// fewer bytes are taken.
     pub fn write(&self, offset: u64, data: &[u8], old_size: u64) -> Result<usize, Error<E>> {
-        self.0.write(offset, data, old_size)
+        with_own(|writer| self.write_by(writer, offset, data, old_size))
+    }
+
+    /// The same for a writer who says who he is, and may be called off.
+    ///
+    /// # Errors
+    ///
+    /// As [`FilePages::write`].
+    pub fn write_by(
+        &self,
+        writer: &mut Writer,
+        offset: u64,
+        data: &[u8],
+        old_size: u64,
+    ) -> Result<usize, Error<E>> {
+        let write = (offset, data, old_size);
+        let paced = self.0.write(writer, write, Manner::Sleep)?;
+        Ok(paced.taken)
+    }
+
+    /// Takes `data` in as [`FilePages::write`] does, but never sleeps: where the writer should, it
+    /// tells how long, and the caller lets the writer wait, with no thread. A front end delays its
+    /// answer by that much.
+    ///
+    /// If less than all was taken, the rest is to be written when the pause is over, by the same
+    /// writer. Who comes earlier is told what is left of the pause. It waits for what it reads and
+    /// for memory as [`FilePages::write`] does; and where the policy says that the writer writes pages
+    /// itself, or where no flushers run, it does that.
+    ///
+    /// # Errors
+    ///
+    /// As [`FilePages::write`].
+    pub fn write_paced(
+        &self,
+        writer: &mut Writer,
+        offset: u64,
+        data: &[u8],
+        old_size: u64,
+    ) -> Result<Paced, Error<E>> {
+        self.0.write(writer, (offset, data, old_size), Manner::Tell)
     }
 
     /// Writes what is dirty in the range of bytes when the call begins, and waits for what is

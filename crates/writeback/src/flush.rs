@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::dirty::Piece;
 use crate::file::File;
 use crate::stats::{add, sub};
+use crate::throttle::PAGE_SIZE;
 use crate::{Error, FAILURES_MAX, Mapping, MappingError};
 
 /// Bytes under writeback of one file at most, and so the longest run (but for one folio).
@@ -108,12 +109,12 @@ impl<E: MappingError> File<E> {
                 return Some(from);
             }
             let _flush = self.flush.lock();
-            let pieces = self.take_dirty(from..end, left.min(BATCH));
+            let (pieces, pages) = self.take_dirty(from..end, left.min(BATCH));
             let Some(last) = pieces.last() else {
                 break;
             };
             from = last.end();
-            self.write_batch(pieces, pass);
+            self.write_batch(pieces, pages, pass);
         }
         None
     }
@@ -138,7 +139,7 @@ impl<E: MappingError> File<E> {
         }
     }
 
-    fn take_dirty(&self, range: Range<u64>, max: u64) -> Vec<Piece> {
+    fn take_dirty(&self, range: Range<u64>, max: u64) -> (Vec<Piece>, u64) {
         let mut pages = self.state.write();
         let before = pages.dirty;
         let pieces = pages.take_dirty(range.start, range.end, max);
@@ -146,18 +147,28 @@ impl<E: MappingError> File<E> {
         let taken = before - pages.dirty;
         add(&self.writeback, taken);
         add(&self.shared.counters.writeback, taken);
+        let counted = pages.dirty.div_ceil(PAGE_SIZE);
+        let started = pages.counted - counted.min(pages.counted);
+        pages.counted -= started;
+        self.shared
+            .gate
+            .bdi
+            .writeback_started(started, self.shared.gate.now());
         self.settle(&mut pages, before);
-        pieces
+        (pieces, started)
     }
 
-    /// Writes the runs of a batch. No lock but the flush lock is held while the mapping works.
-    fn write_batch(&self, pieces: Vec<Piece>, pass: &mut Pass<E>) {
+    /// Writes the runs of a batch, which counts as so many pages. No lock but the flush lock is held
+    /// while the mapping works.
+    fn write_batch(&self, pieces: Vec<Piece>, mut left: u64, pass: &mut Pass<E>) {
         pass.taken += pieces.iter().map(Piece::len).sum::<u64>();
         let mapping = Arc::clone(&pass.mapping);
         let mut slices = Vec::with_capacity(pieces.len());
         for run in pieces.chunk_by(|a, b| a.end() == b.offset()) {
             let start = run.first().map_or(0, Piece::offset);
             let len: u64 = run.iter().map(Piece::len).sum();
+            let pages = len.div_ceil(PAGE_SIZE).min(left);
+            left -= pages;
             slices.clear();
             slices.extend(run.iter().map(Piece::data));
             add(&self.shared.counters.write_requests, 1);
@@ -165,10 +176,11 @@ impl<E: MappingError> File<E> {
                 Ok(()) => {
                     add(&self.shared.counters.written, len);
                     pass.written += len;
+                    self.completed(pages);
                 }
                 Err(error) => {
                     let error = Arc::new(error);
-                    self.failed(run, pass.is_last);
+                    self.failed(run, pages, pass.is_last);
                     self.errors.record(&error);
                     if pass.is_last {
                         mapping.lost(start..start.saturating_add(len));
@@ -186,10 +198,20 @@ impl<E: MappingError> File<E> {
         let before = pages.dirty;
         self.settle(&mut pages, before);
         drop(pages);
-        self.shared.wake_writers();
+        if left > 0 {
+            self.completed(left);
+        }
     }
 
-    fn failed(&self, run: &[Piece], is_last: bool) {
+    /// Pages are on the device.
+    fn completed(&self, pages: u64) {
+        let gate = &self.shared.gate;
+        gate.bdi.completed(pages, true, gate.now());
+        gate.limits.waiters.free(gate.number, pages);
+    }
+
+    /// A run that counts as so many pages could not be written.
+    fn failed(&self, run: &[Piece], pages_of_run: u64, is_last: bool) {
         add(&self.shared.counters.write_errors, 1);
         let mut pages = self.state.write();
         let before = pages.dirty;
@@ -199,6 +221,10 @@ impl<E: MappingError> File<E> {
         } else {
             pages.give_back(run);
         }
+        let gate = &self.shared.gate;
+        gate.bdi.completed(pages_of_run, false, gate.now());
+        // What is not dirty now, or was made so by others meanwhile, goes with the rest.
+        pages.counted += pages_of_run;
         self.settle(&mut pages, before);
     }
 
@@ -218,7 +244,7 @@ impl<E: MappingError> File<E> {
     pub(crate) fn requeue(&self, has_more: bool) {
         let mut pages = self.state.write();
         if let Some(key) = pages.key {
-            let now = (!has_more).then(|| self.shared.clock.monotonic());
+            let now = (!has_more).then(|| self.shared.gate.now());
             pages.key = Some(self.shared.dirty.requeue(self, key, now));
         }
     }

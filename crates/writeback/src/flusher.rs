@@ -1,18 +1,14 @@
-//! Flusher threads, and the writers who wait for them.
+//! Flusher threads.
 //!
-//! A flusher wakes every `interval`, or when kicked. It writes the files that were dirty for
-//! `expire` or longer; then, while more than `dirty_background` is unwritten, the others. Each file
-//! has a turn of half a second's bytes before the next has its own, so that none starves. Flushers
-//! share the shards of the list of dirty files among them, and so the areas of the device; who has
-//! nothing left takes whole files from the others. In a shard the oldest are chosen, and written in
-//! the order in which they lie.
-//!
-//! A writer who finds more than `dirty_max` unwritten waits until it is less. If no flusher
-//! is running, he writes himself. If a whole pass of a flusher wrote nothing because all failed, or
-//! his own attempt did, he gets that error instead of waiting for ever.
+//! A flusher wakes every `dirty_writeback_centisecs`, or when kicked. It writes the files that were
+//! dirty for `dirty_expire_centisecs` or longer; then, while throttling says that too much is dirty,
+//! the others. Each file has a turn of a chunk (about half a second's bytes) before the next has its
+//! own, so that none starves. Flushers share the shards of the list of dirty files among them, and so
+//! the areas of the device; who has nothing left takes whole files from the others. In a shard the
+//! oldest are chosen, and written in the order in which they lie.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -20,43 +16,33 @@ use parking_lot::{Condvar, Mutex};
 use crate::dirty_list::{CHOSEN_MAX, SHARDS};
 use crate::file::File;
 use crate::flush::Turn;
+use crate::limits::Member;
 use crate::shared::Shared;
-use crate::stats::add;
+use crate::throttle::PAGE_SIZE;
 use crate::{Error, MappingError};
 
-/// How long a writer sleeps before he looks again without having been woken.
-const NAP: Duration = Duration::from_millis(100);
-/// The same where he waits for other writers.
-const SHORT_NAP: Duration = Duration::from_millis(5);
 /// How long a flusher does nothing after nothing could be written.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Bytes a second that a device is taken to write.
-const BANDWIDTH: u64 = 100 << 20;
-/// Turns of files are a multiple of so many bytes.
-const TURN_STEP: u64 = 4 << 20;
-
+/// What the flushers of a cache share.
 #[derive(Debug)]
-pub(crate) struct Throttle<E: MappingError> {
+pub(crate) struct Flushers<E: MappingError> {
     control: Mutex<Control<E>>,
     /// For one flusher that waits for work.
-    wake_flushers: Condvar,
+    work: Condvar,
     /// For those that pause, whom no work wakes.
     stopped: Condvar,
-    wake_writers: Condvar,
     /// Somebody wants a flusher to look.
     kicked: AtomicBool,
-    /// Writers that wait.
-    waiting: AtomicUsize,
-    /// Flushers that run.
     running: AtomicUsize,
+    /// Passes in which nothing could be written.
+    failed: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Control<E: MappingError> {
     stop: bool,
-    /// Passes in which nothing could be written.
-    failed: u64,
+    /// The last pass in which nothing could be written.
     error: Option<Error<E>>,
 }
 
@@ -83,20 +69,18 @@ impl<E: MappingError> Pass<E> {
     }
 }
 
-impl<E: MappingError> Throttle<E> {
+impl<E: MappingError> Flushers<E> {
     pub(crate) fn new() -> Self {
         Self {
             control: Mutex::new(Control {
                 stop: false,
-                failed: 0,
                 error: None,
             }),
-            wake_flushers: Condvar::new(),
+            work: Condvar::new(),
             stopped: Condvar::new(),
-            wake_writers: Condvar::new(),
             kicked: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
+            failed: AtomicU64::new(0),
         }
     }
 
@@ -106,73 +90,87 @@ impl<E: MappingError> Throttle<E> {
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes back one [`Throttle::start`] whose thread there is not.
+    /// Takes back one [`Flushers::start`] whose thread there is not.
     pub(crate) fn unstart(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Tells all flushers to end, and the writers to help themselves.
+    /// Tells all flushers to end.
     pub(crate) fn stop(&self) {
         self.control.lock().stop = true;
         self.running.store(0, Ordering::SeqCst);
-        self.wake_flushers.notify_all();
+        self.work.notify_all();
         self.stopped.notify_all();
-        self.wake_writers.notify_all();
+    }
+
+    pub(crate) fn are_running(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0
+    }
+
+    /// Passes in which nothing could be written.
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// What the last of those said.
+    pub(crate) fn error(&self) -> Option<Error<E>> {
+        self.control.lock().error.clone()
+    }
+
+    /// Wakes a flusher.
+    pub(crate) fn kick(&self) {
+        if !self.kicked.swap(true, Ordering::AcqRel) {
+            let control = self.control.lock();
+            self.work.notify_one();
+            drop(control);
+        }
+    }
+
+    /// Waits until it is time to look for something to write; false if the flusher is to end.
+    fn wait(&self, interval: Option<Duration>, failed: bool) -> bool {
+        let mut control = self.control.lock();
+        if failed {
+            // Kicks do not count now, or a file would soon have failed too often.
+            let pause = interval.unwrap_or(RETRY_PAUSE).min(RETRY_PAUSE);
+            let until_stopped = |control: &mut Control<E>| !control.stop;
+            self.stopped
+                .wait_while_for(&mut control, until_stopped, pause);
+        } else if !control.stop && !self.kicked.load(Ordering::Acquire) {
+            match interval {
+                Some(interval) => drop(self.work.wait_for(&mut control, interval)),
+                None => self.work.wait(&mut control),
+            }
+        }
+        self.kicked.store(false, Ordering::Release);
+        !control.stop
+    }
+}
+
+impl<E: MappingError> Member for Shared<E> {
+    fn wake_flushers(&self) {
+        self.kick_if_needed();
     }
 }
 
 impl<E: MappingError> Shared<E> {
-    /// Wakes a flusher.
-    pub(crate) fn kick(&self) {
-        if !self.throttle.kicked.swap(true, Ordering::AcqRel) {
-            let control = self.throttle.control.lock();
-            self.throttle.wake_flushers.notify_one();
-            drop(control);
-        }
-    }
-
     /// Wakes a flusher if there is more to write than there should be.
     pub(crate) fn kick_if_needed(&self) {
         if self.is_over_background() {
-            self.kick();
+            self.flushers.kick();
         }
     }
 
-    /// Wakes the writers that wait, if they may go on.
-    pub(crate) fn wake_writers(&self) {
-        let throttle = &self.throttle;
-        if throttle.waiting.load(Ordering::SeqCst) > 0 && !self.is_over_limit() {
-            let control = throttle.control.lock();
-            throttle.wake_writers.notify_all();
-            drop(control);
-        }
-    }
-
-    fn is_over_limit(&self) -> bool {
-        self.counters.unwritten() > self.dirty_max()
+    /// True while more is unwritten than flushers should leave.
+    pub(crate) fn is_over_background(&self) -> bool {
+        self.counters.dirty.load(Ordering::Relaxed) > 0
+            && self.gate.bdi.over_background(self.gate.now())
     }
 
     /// What a flusher thread does.
-    pub(crate) fn run_flusher(&self, number: usize) {
-        let throttle = &self.throttle;
-        let interval = self.options.interval;
+    fn run_flusher(&self, number: usize) {
         let mut failed = false;
-        loop {
-            {
-                let mut control = throttle.control.lock();
-                if failed {
-                    // Kicks do not count now, or a file would soon have failed too often.
-                    let pause = interval.min(RETRY_PAUSE);
-                    let stopped = &throttle.stopped;
-                    stopped.wait_while_for(&mut control, |control| !control.stop, pause);
-                } else if !control.stop && !throttle.kicked.load(Ordering::Acquire) {
-                    throttle.wake_flushers.wait_for(&mut control, interval);
-                }
-                if control.stop {
-                    return;
-                }
-                throttle.kicked.store(false, Ordering::Release);
-            }
+        while self.flushers.wait(self.interval(), failed) {
+            self.gate.bdi.tick(self.gate.now());
             self.flush_old(number);
             failed = self.flush_background(number).is_err();
         }
@@ -181,7 +179,7 @@ impl<E: MappingError> Shared<E> {
     /// The shards in the order in which a flusher goes through them: its own, then those of the
     /// others, to take from them what they have not come to.
     fn shards_of(&self, flusher: usize) -> impl Iterator<Item = usize> + use<E> {
-        let count = self.throttle.running.load(Ordering::SeqCst).max(1);
+        let count = self.flushers.running.load(Ordering::SeqCst).max(1);
         let own = flusher % count;
         (0..count).flat_map(move |next| ((own + next) % count..SHARDS).step_by(count))
     }
@@ -222,11 +220,8 @@ impl<E: MappingError> Shared<E> {
 
     /// Bytes of a file that are written before the next has its turn.
     fn turn_max(&self) -> u64 {
-        let limit = self.dirty_max() / 8;
-        (BANDWIDTH / 2)
-            .min(limit)
-            .max(1)
-            .next_multiple_of(TURN_STEP)
+        let pages = self.gate.bdi.chunk(self.gate.now()).file;
+        pages.max(1).saturating_mul(PAGE_SIZE)
     }
 
     /// Writes some of one file, if there is one that nobody is at; the oldest of its shard.
@@ -248,8 +243,7 @@ impl<E: MappingError> Shared<E> {
     }
 
     fn flush_old(&self, flusher: usize) {
-        let now = self.clock.monotonic();
-        let Some(since) = now.checked_sub(self.options.expire) else {
+        let Some(since) = self.gate.now().checked_sub(self.expire()) else {
             return;
         };
         // No more than there is now, for some files may become dirty all the time.
@@ -274,10 +268,9 @@ impl<E: MappingError> Shared<E> {
             let Some(error) = pass.error else {
                 break;
             };
-            let mut control = self.throttle.control.lock();
-            control.failed += 1;
-            control.error = Some(error.clone());
-            self.throttle.wake_writers.notify_all();
+            self.flushers.control.lock().error = Some(error.clone());
+            self.flushers.failed.fetch_add(1, Ordering::SeqCst);
+            self.gate.limits.waiters.wake_all(self.gate.number);
             return Err(error);
         }
         Ok(())
@@ -285,63 +278,10 @@ impl<E: MappingError> Shared<E> {
 
     /// Wakes one more flusher if there is more to write than one turn brings away.
     fn wake_another(&self) {
-        if self.throttle.running.load(Ordering::SeqCst) < 2 {
-            return;
+        let is_alone = self.flushers.running.load(Ordering::SeqCst) < 2;
+        if !is_alone && self.counters.dirty.load(Ordering::Relaxed) > self.turn_max() {
+            self.flushers.work.notify_one();
         }
-        let excess = self
-            .counters
-            .unwritten()
-            .saturating_sub(self.dirty_background());
-        if excess > self.turn_max() {
-            self.throttle.wake_flushers.notify_one();
-        }
-    }
-
-    /// Waits while too much is unwritten.
-    ///
-    /// # Errors
-    ///
-    /// What a mapping said, when nothing could be written.
-    pub(crate) fn balance(&self) -> Result<(), Error<E>> {
-        if !self.is_over_limit() {
-            return Ok(());
-        }
-        add(&self.counters.throttled, 1);
-        let throttle = &self.throttle;
-        throttle.waiting.fetch_add(1, Ordering::SeqCst);
-        let result = self.wait_below_limit();
-        throttle.waiting.fetch_sub(1, Ordering::SeqCst);
-        result
-    }
-
-    fn wait_below_limit(&self) -> Result<(), Error<E>> {
-        let throttle = &self.throttle;
-        let failed = throttle.control.lock().failed;
-        while self.is_over_limit() {
-            if throttle.running.load(Ordering::SeqCst) > 0 {
-                self.kick();
-                let mut control = throttle.control.lock();
-                if control.failed != failed {
-                    return match &control.error {
-                        Some(error) => Err(error.clone()),
-                        None => Ok(()),
-                    };
-                }
-                if self.is_over_limit() {
-                    throttle.wake_writers.wait_for(&mut control, NAP);
-                }
-                continue;
-            }
-            match self.flush_any() {
-                Some(Ok(_) | Err(Error::Gone)) => {}
-                Some(Err(error)) => return Err(error),
-                None => {
-                    let mut control = throttle.control.lock();
-                    throttle.wake_writers.wait_for(&mut control, SHORT_NAP);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Writes everything that is dirty now; the first error, after trying all.

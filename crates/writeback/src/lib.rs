@@ -77,6 +77,7 @@
 //! nobody waits for, no mmap, no direct I/O, no knowledge of extents, sizes or reservations: those
 //! are the owner's.
 
+mod balance;
 mod block_set;
 mod cache;
 mod dirty;
@@ -86,6 +87,7 @@ mod file;
 mod flush;
 mod flusher;
 mod folio;
+mod limits;
 mod load;
 mod pages;
 mod pool;
@@ -94,16 +96,21 @@ mod reclaim;
 mod shared;
 mod stats;
 pub mod throttle;
+mod waiters;
+mod writer;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use uext4_ondisk::BlockSize;
 
 pub use cache::PageCache;
-pub use file::FilePages;
-pub use stats::Stats;
+pub use file::{FilePages, Paced};
+pub use limits::DirtyLimits;
+pub use stats::{DeviceStats, Stats};
+use throttle::{Mode, Tunables};
+pub use waiters::Cancel;
+pub use writer::Writer;
 
 /// No byte of a file lies at or past this offset.
 pub const OFFSET_MAX: u64 = 1 << 62;
@@ -116,23 +123,17 @@ pub struct Options {
     /// Bytes of memory for data, at least 64 blocks. Exceeded by a tenth at most, unless all of it
     /// is dirty and cannot be written.
     pub memory_max: u64,
-    /// Writers wait while more bytes than these are dirty or under writeback. At most
-    /// `memory_max`.
-    pub dirty_max: u64,
-    /// Flushers write at once while more bytes than these are dirty or under writeback. At most
-    /// half of `dirty_max`.
-    pub dirty_background: u64,
-    /// How long a file may be dirty before the next flusher that wakes writes it.
-    pub expire: Duration,
-    /// How often a flusher wakes.
-    pub interval: Duration,
+    /// When writers wait, for caches that do not share limits.
+    pub mode: Mode,
+    /// How much may be dirty, and when it is written. Of a cache that shares limits only what belongs
+    /// to its device counts.
+    pub tunables: Tunables,
     /// The file system's.
     pub block_size: BlockSize,
 }
 
 impl Options {
-    /// For blocks of this size: 256 MiB of memory, of which a fifth may be dirty and a tenth is
-    /// left so in the background, written after 30 s by flushers that wake every 5 s.
+    /// For blocks of this size: 256 MiB of memory, and the defaults of throttling.
     #[must_use]
     pub fn new(block_size: BlockSize) -> Self {
         Self::with_memory(block_size, 256 << 20)
@@ -143,10 +144,8 @@ impl Options {
     pub fn with_memory(block_size: BlockSize, memory_max: u64) -> Self {
         Self {
             memory_max,
-            dirty_max: memory_max / 5,
-            dirty_background: memory_max / 10,
-            expire: Duration::from_secs(30),
-            interval: Duration::from_secs(5),
+            mode: Mode::default(),
+            tunables: Tunables::default(),
             block_size,
         }
     }
@@ -212,6 +211,12 @@ pub enum Error<E: MappingError> {
     /// The file's mapping is no more.
     #[error("the file is no longer in use")]
     Gone,
+    /// The writer was called off while it was throttled.
+    #[error("the write was cancelled while it waited for the device")]
+    Cancelled,
+    /// The device has written nothing for too long (`wb_stall_ms`), or is no more.
+    #[error("the device gets nowhere: what is dirty cannot be written")]
+    Stalled,
     /// The bytes would lie past the largest file there can be.
     #[error("{len} bytes at {offset} lie past the largest offset, {OFFSET_MAX}")]
     OutOfRange {
@@ -227,6 +232,8 @@ impl<E: MappingError> Clone for Error<E> {
         match self {
             Self::Mapping(error) => Self::Mapping(Arc::clone(error)),
             Self::Gone => Self::Gone,
+            Self::Cancelled => Self::Cancelled,
+            Self::Stalled => Self::Stalled,
             Self::OutOfRange { offset, len } => Self::OutOfRange {
                 offset: *offset,
                 len: *len,

@@ -64,6 +64,8 @@ pub(crate) struct Pages {
     pub(crate) dirty_folios: BTreeSet<u64>,
     /// Bytes of dirty blocks.
     pub(crate) dirty: u64,
+    /// The pages that they count as for throttling.
+    pub(crate) counted: u64,
     /// Bytes of all folios.
     pub(crate) resident: u64,
     pub(crate) loads: Loads,
@@ -95,6 +97,7 @@ impl Pages {
             folios: BTreeMap::new(),
             dirty_folios: BTreeSet::new(),
             dirty: 0,
+            counted: 0,
             resident: 0,
             loads: Loads::default(),
             readahead: Readahead::new(shape.window_max),

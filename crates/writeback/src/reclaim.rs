@@ -110,7 +110,7 @@ impl<E: MappingError> Shared<E> {
 
     /// Makes room for `need` more bytes. Where all is dirty the caller writes. It never fails: past
     /// the bound with a device that does not take anything, memory grows by what is asked for, and
-    /// [`Shared::balance`] tells the writers.
+    /// [`Shared::admit`] tells the writers.
     pub(crate) fn make_room(&self, need: u64) {
         let limit = self.memory_limit();
         self.pool.balance();
@@ -137,7 +137,7 @@ impl<E: MappingError> Shared<E> {
             if wanted(limit / 32) == 0 {
                 return;
             }
-            self.kick();
+            self.flushers.kick();
             if self.flush_any().is_none() {
                 // Others are writing whatever there is.
                 std::thread::yield_now();
@@ -149,10 +149,5 @@ impl<E: MappingError> Shared<E> {
     pub(crate) fn reclaimable(&self) -> u64 {
         let resident = self.pool.resident();
         resident.saturating_sub(self.counters.unwritten())
-    }
-
-    /// True while more is unwritten than flushers should leave.
-    pub(crate) fn is_over_background(&self) -> bool {
-        self.counters.unwritten() > self.dirty_background() && self.counters.dirty.load(Relaxed) > 0
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_blockdev::Clock;
@@ -10,15 +11,22 @@ use uext4_blockdev::Clock;
 use crate::block_set::BLOCKS_MAX;
 use crate::dirty_list::DirtyList;
 use crate::file::COPY_MAX;
-use crate::flusher::Throttle;
+use crate::flusher::Flushers;
+use crate::limits::DirtyLimits;
 use crate::pages::Shape;
 use crate::pool::{BUFFER_MAX, Pool};
 use crate::reclaim::Files;
 use crate::stats::Counters;
+use crate::throttle::{Bdi, PAGE_SIZE, TunableError};
+use crate::writer::Gate;
 use crate::{MappingError, Options, Stats};
 
 /// Fewest blocks of memory it may hold.
 const BLOCKS_MIN: u64 = 64;
+
+fn centiseconds(count: u32) -> Duration {
+    Duration::from_millis(u64::from(count) * 10)
+}
 
 pub(crate) struct Shared<E: MappingError> {
     pub(crate) options: Options,
@@ -27,16 +35,15 @@ pub(crate) struct Shared<E: MappingError> {
     pub(crate) chunk: u64,
     /// Bytes of memory it may hold now, at most `options.memory_max`.
     limit: AtomicU64,
-    /// Writers wait above this; `options.dirty_max` in proportion to the limit.
-    dirty_max: AtomicU64,
-    pub(crate) clock: Arc<dyn Clock>,
+    /// What writers pass through.
+    pub(crate) gate: Arc<Gate>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) counters: Counters,
     pub(crate) dirty: DirtyList<E>,
     pub(crate) reclaim: Mutex<Files<E>>,
     /// Files on the clock that are no more, about.
     pub(crate) dead: AtomicUsize,
-    pub(crate) throttle: Throttle<E>,
+    pub(crate) flushers: Flushers<E>,
 }
 
 impl<E: MappingError> fmt::Debug for Shared<E> {
@@ -49,11 +56,13 @@ impl<E: MappingError> fmt::Debug for Shared<E> {
 }
 
 impl<E: MappingError> Shared<E> {
-    pub(crate) fn new(mut options: Options, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        mut options: Options,
+        clock: Arc<dyn Clock>,
+        limits: Arc<DirtyLimits>,
+    ) -> Result<Self, TunableError> {
         let block = u64::from(options.block_size.bytes());
         options.memory_max = options.memory_max.max(block * BLOCKS_MIN);
-        options.dirty_max = options.dirty_max.clamp(block, options.memory_max);
-        options.dirty_background = options.dirty_background.min(options.dirty_max / 2);
         // Folios and chunks stay small beside a small memory.
         let power = |bytes: u64, max: usize| {
             let max = max as u64;
@@ -63,40 +72,50 @@ impl<E: MappingError> Shared<E> {
             options.memory_max / 32,
             BUFFER_MAX.min(BLOCKS_MAX * block as usize),
         );
-        Self {
+        let bdi = Bdi::new(limits.domain(), &options.tunables)?;
+        limits.set_dirtyable(0, options.memory_max);
+        Ok(Self {
             shape: Shape {
                 block_shift: options.block_size.log2(),
                 folio_shift_max: folio_max.ilog2(),
                 // Several readers may each take one at once.
                 window_max: power(options.memory_max / 64, COPY_MAX),
             },
-            chunk: power(options.dirty_max.min(options.memory_max / 2) / 16, COPY_MAX),
+            chunk: power(options.memory_max / 64, COPY_MAX),
             limit: AtomicU64::new(options.memory_max),
-            dirty_max: AtomicU64::new(options.dirty_max),
-            clock,
+            gate: Arc::new(Gate {
+                bdi,
+                number: limits.number(),
+                limits,
+                clock,
+                cancelled: AtomicU64::new(0),
+            }),
             pool: Pool::new(options.memory_max),
             counters: Counters::default(),
             dirty: DirtyList::new(),
             reclaim: Mutex::new(Files::new()),
             dead: AtomicUsize::new(0),
-            throttle: Throttle::new(),
+            flushers: Flushers::new(),
             options,
-        }
+        })
     }
 
     /// Sets the memory it may hold from now on.
     pub(crate) fn set_limit(&self, bytes: u64) {
         let least = u64::from(self.options.block_size.bytes()) * BLOCKS_MIN;
-        let most = self.options.memory_max;
-        let bytes = bytes.clamp(least, most);
-        if self.limit.swap(bytes, Relaxed) != bytes {
-            let dirty = u128::from(self.options.dirty_max) * u128::from(bytes) / u128::from(most);
-            // OK to truncate: no more than it was.
-            let dirty = (dirty as u64).max(u64::from(self.options.block_size.bytes()));
-            self.dirty_max.store(dirty, Relaxed);
+        let bytes = bytes.clamp(least, self.options.memory_max);
+        let before = self.limit.swap(bytes, Relaxed);
+        if before != bytes {
+            self.gate.limits.set_dirtyable(before, bytes);
             self.pool.set_total_max(bytes);
-            self.kick_if_needed();
+            self.limits_changed();
         }
+    }
+
+    /// There may be more to write than there should be, or writers may go on.
+    pub(crate) fn limits_changed(&self) {
+        self.kick_if_needed();
+        self.gate.limits.waiters.free(self.gate.number, u64::MAX);
     }
 
     /// Bytes of folios above which some are evicted; at least the rest is for free buffers.
@@ -105,18 +124,22 @@ impl<E: MappingError> Shared<E> {
         limit - limit / 16
     }
 
-    /// Writers wait above this.
-    pub(crate) fn dirty_max(&self) -> u64 {
-        self.dirty_max.load(Relaxed)
+    /// How often flushers look, if at all.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        let tunables = self.gate.limits.domain().tunables();
+        let interval = centiseconds(tunables.dirty_writeback_centisecs);
+        Some(interval).filter(|interval| !interval.is_zero())
     }
 
-    /// Flushers write above this.
-    pub(crate) fn dirty_background(&self) -> u64 {
-        self.options.dirty_background.min(self.dirty_max() / 2)
+    /// How long a file may be dirty before the next flusher that wakes writes it.
+    pub(crate) fn expire(&self) -> Duration {
+        let tunables = self.gate.limits.domain().tunables();
+        centiseconds(tunables.dirty_expire_centisecs)
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let counters = &self.counters;
+        let (counters, domain) = (&self.counters, self.gate.limits.domain());
+        let bytes = |pages: u64| pages.saturating_mul(PAGE_SIZE);
         Stats {
             nr_file_pages: self.pool.resident(),
             nr_free: self.pool.free_bytes(),
@@ -124,8 +147,8 @@ impl<E: MappingError> Shared<E> {
             nr_writeback: counters.writeback.load(Relaxed),
             nr_dirtied: counters.dirtied.load(Relaxed),
             nr_written: counters.written.load(Relaxed),
-            nr_dirty_threshold: self.dirty_max(),
-            nr_dirty_background_threshold: self.dirty_background(),
+            nr_dirty_threshold: bytes(domain.thresh()),
+            nr_dirty_background_threshold: bytes(domain.background()),
             nr_read: counters.read.load(Relaxed),
             read_requests: counters.read_requests.load(Relaxed),
             write_requests: counters.write_requests.load(Relaxed),
@@ -134,5 +157,11 @@ impl<E: MappingError> Shared<E> {
             write_errors: counters.write_errors.load(Relaxed),
             nr_lost: counters.lost.load(Relaxed),
         }
+    }
+}
+
+impl<E: MappingError> Drop for Shared<E> {
+    fn drop(&mut self) {
+        self.gate.limits.set_dirtyable(*self.limit.get_mut(), 0);
     }
 }

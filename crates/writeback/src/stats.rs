@@ -1,6 +1,12 @@
 //! Counters of a cache.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::MappingError;
+use crate::dirty_list::Queues;
+use crate::shared::Shared;
+use crate::throttle::BdiStats;
 
 /// What a cache holds and did since it was made. All in bytes unless said otherwise, where the
 /// kernel counts pages. The numbers are read one after the other while threads work on, so sums
@@ -37,6 +43,55 @@ pub struct Stats {
     pub write_errors: u64,
     /// Given up after too many failures, or dropped with their file.
     pub nr_lost: u64,
+}
+
+/// What throttling knows of a device, and how many files wait for being written. Its text is that of
+/// the kernel's `/sys/kernel/debug/bdi/*/stats`, in kB and kBps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// Pages and rates.
+    pub bdi: BdiStats,
+    /// Dirty files nobody is at.
+    pub b_dirty: u64,
+    /// Files that flushers have chosen or write.
+    pub b_io: u64,
+    /// Files that were not finished when their turn was over.
+    pub b_more_io: u64,
+    /// Inodes of which only times have changed: those are the owner's, so none.
+    pub b_dirty_time: u64,
+}
+
+impl fmt::Display for DeviceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bdi.fmt(f)?;
+        let lines = [
+            ("b_dirty:", self.b_dirty),
+            ("b_io:", self.b_io),
+            ("b_more_io:", self.b_more_io),
+            ("b_dirty_time:", self.b_dirty_time),
+        ];
+        for (name, files) in lines {
+            writeln!(f, "{name:<20}{files:>12}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<E: MappingError> Shared<E> {
+    pub(crate) fn bdi_stats(&self) -> DeviceStats {
+        let Queues {
+            b_dirty,
+            b_io,
+            b_more_io,
+        } = self.dirty.queues();
+        DeviceStats {
+            bdi: self.gate.bdi.stats(self.gate.now()),
+            b_dirty,
+            b_io,
+            b_more_io,
+            b_dirty_time: 0,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use uext4_blockdev::SystemClock;
-use uext4_writeback::{Options, PageCache};
+use uext4_writeback::PageCache;
 
-use crate::mapping::{BLOCK, TestFile, live_cache, options};
+use crate::mapping::{BLOCK, TestFile, eager, live_cache};
 
 const BLOCKS: u64 = 256;
 
@@ -183,11 +183,7 @@ fn files_come_and_go_beside_flushers() {
 /// Files move about in the list of dirty ones while they are synced; none is overlooked.
 #[test]
 fn sync_beside_flushers_misses_nothing() {
-    let options = Options {
-        expire: Duration::ZERO,
-        ..options(1 << 20)
-    };
-    let cache = PageCache::new(options, Arc::new(SystemClock));
+    let cache = PageCache::new(eager(1 << 20), Arc::new(SystemClock)).unwrap();
     let file = TestFile::new(&cache, Vec::new());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

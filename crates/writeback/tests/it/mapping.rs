@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use uext4_blockdev::{Clock, SystemClock, VirtualClock};
 use uext4_ondisk::BlockSize;
+use uext4_writeback::throttle::Tunables;
 use uext4_writeback::{Error, FilePages, Mapping, Options, PageCache};
 
 pub const BLOCK: u64 = 1024;
@@ -171,10 +172,22 @@ impl TestFile {
     }
 }
 
+pub fn tunables(text: &str) -> Tunables {
+    text.parse().unwrap()
+}
+
+/// For flushers that wake often and find everything old enough.
+pub fn eager(memory_max: u64) -> Options {
+    let mut options = options(memory_max);
+    options.tunables.dirty_writeback_centisecs = 1;
+    options.tunables.dirty_expire_centisecs = 0;
+    options
+}
+
 pub fn options(memory_max: u64) -> Options {
     let block_size = BlockSize::from_bytes(BLOCK as u32).unwrap();
     Options {
-        dirty_max: memory_max / 2,
+        tunables: tunables("dirty_ratio=50,dirty_background_ratio=10"),
         ..Options::with_memory(block_size, memory_max)
     }
 }
@@ -183,17 +196,15 @@ pub fn options(memory_max: u64) -> Options {
 pub fn cache(memory_max: u64) -> (PageCache<Injected>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::new(0));
     let for_cache: Arc<dyn Clock> = clock.clone();
-    (PageCache::new(options(memory_max), for_cache), clock)
+    (
+        PageCache::new(options(memory_max), for_cache).unwrap(),
+        clock,
+    )
 }
 
 /// A cache on the machine's clock with flushers that wake often.
 pub fn live_cache(memory_max: u64, flushers: usize) -> PageCache<Injected> {
-    let options = Options {
-        interval: Duration::from_millis(3),
-        expire: Duration::from_millis(5),
-        ..options(memory_max)
-    };
-    let cache = PageCache::new(options, Arc::new(SystemClock));
+    let cache = PageCache::new(eager(memory_max), Arc::new(SystemClock)).unwrap();
     cache.start_flushers(flushers).unwrap();
     cache
 }

@@ -1,0 +1,274 @@
+//! A writer does what throttling says: it goes on, sleeps, writes pages itself, or fails.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use crate::shared::Shared;
+use crate::stats::add;
+use crate::throttle::{PAGE_SIZE, Verdict};
+use crate::waiters::{Cancel, Sleep};
+use crate::writer::{Told, Writer};
+use crate::{Error, MappingError};
+
+/// The longest nap where no flusher runs and others write what there is to write.
+const NAP: Duration = Duration::from_millis(5);
+/// Looks where no flusher runs, nothing is left to write, and time seems to stand still.
+const LOOKS: u32 = 3;
+/// The shortest pause that a caller is told to make.
+const TELL_MIN: Duration = Duration::from_millis(1);
+
+/// What a writer does about a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// It sleeps.
+    Sleep,
+    /// It tells its caller.
+    Tell,
+}
+
+/// What throttling is asked when a verdict has been carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    /// Whether so many pages may become dirty.
+    Admit(u64),
+    /// Whether a writer that made some dirty has waited long enough.
+    Resume,
+}
+
+/// One throttling, from its first verdict to the last.
+#[derive(Clone, Copy, Debug)]
+struct Throttling {
+    ask: Ask,
+    manner: Manner,
+    /// Failed passes of flushers when it began.
+    failed: u64,
+    /// How often all writers had been called off when it began.
+    cancelled: u64,
+    /// Verdicts that were carried out.
+    rounds: u32,
+}
+
+/// What became of a verdict.
+enum Step {
+    Done {
+        written: u64,
+    },
+    /// The caller is to wait so long.
+    Tell(Duration),
+}
+
+impl<E: MappingError> Shared<E> {
+    /// Asks before up to `pages` pages become dirty. Tells how long the caller is to wait first, if it
+    /// does not sleep; nothing is admitted then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cancelled`], [`Error::Stalled`]; what a mapping said, when nothing could be written.
+    pub(crate) fn admit(
+        &self,
+        writer: &mut Writer,
+        pages: u64,
+        now: Duration,
+        manner: Manner,
+    ) -> Result<Option<Duration>, Error<E>> {
+        // First, so that what becomes free after the verdict does not count as seen.
+        let freed = self.gate.limits.waiters.freed();
+        let task = &mut writer.known(&self.gate).task;
+        match self.gate.bdi.admit(task, pages, now) {
+            Verdict::Go => Ok(None),
+            verdict => self.throttle(writer, (verdict, freed), Ask::Admit(pages), manner),
+        }
+    }
+
+    /// Does what was said after pages became dirty. Tells how long the caller is to wait, if it does
+    /// not sleep.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::admit`].
+    pub(crate) fn pace(
+        &self,
+        writer: &mut Writer,
+        verdict: Verdict,
+        manner: Manner,
+    ) -> Result<Option<Duration>, Error<E>> {
+        if verdict == Verdict::Go {
+            return Ok(None);
+        }
+        let freed = self.gate.limits.waiters.freed();
+        self.throttle(writer, (verdict, freed), Ask::Resume, manner)
+    }
+
+    /// Goes on with what the caller was told last: tells how long it is still to wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::admit`].
+    pub(crate) fn go_on(&self, writer: &mut Writer) -> Result<Option<Duration>, Error<E>> {
+        let now = self.gate.now();
+        let known = writer.known(&self.gate);
+        let Some(told) = known.told else {
+            return Ok(None);
+        };
+        if now < told.until {
+            return Ok(Some((told.until - now).max(TELL_MIN)));
+        }
+        if !told.resumes {
+            return Ok(None);
+        }
+        let verdict = self.gate.bdi.resumed(&mut known.task, 0, now);
+        let waits = self.pace(writer, verdict, Manner::Tell)?;
+        if waits.is_none() {
+            writer.known(&self.gate).told = None;
+        }
+        Ok(waits)
+    }
+
+    fn throttle(
+        &self,
+        writer: &mut Writer,
+        (mut verdict, mut freed): (Verdict, u64),
+        ask: Ask,
+        manner: Manner,
+    ) -> Result<Option<Duration>, Error<E>> {
+        add(&self.counters.throttled, 1);
+        let told = writer.known(&self.gate).told.take();
+        let mut throttling = Throttling {
+            ask,
+            manner,
+            failed: told.map_or_else(|| self.flushers.failed(), |told| told.failed),
+            cancelled: self.gate.cancelled.load(SeqCst),
+            rounds: told.is_some().into(),
+        };
+        loop {
+            let written = match self.carry_out(writer, verdict, freed, &throttling) {
+                Ok(Step::Done { written }) => written,
+                Ok(Step::Tell(pause)) => return Ok(Some(pause)),
+                Err(error) => {
+                    let known = writer.known(&self.gate);
+                    self.gate.bdi.exited(&mut known.task, self.gate.now());
+                    return Err(error);
+                }
+            };
+            throttling.rounds = throttling.rounds.saturating_add(1);
+            freed = self.gate.limits.waiters.freed();
+            let (task, now) = (&mut writer.known(&self.gate).task, self.gate.now());
+            verdict = match ask {
+                Ask::Admit(pages) => self.gate.bdi.admit(task, pages, now),
+                Ask::Resume => self.gate.bdi.resumed(task, written, now),
+            };
+            if verdict == Verdict::Go || self.is_alone(&throttling) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Nobody but the writer could do anything, there is nothing to do, and it has waited.
+    fn is_alone(&self, throttling: &Throttling) -> bool {
+        throttling.ask == Ask::Resume
+            && throttling.rounds > LOOKS
+            && !self.flushers.are_running()
+            && self.counters.unwritten() == 0
+    }
+
+    fn carry_out(
+        &self,
+        writer: &mut Writer,
+        verdict: Verdict,
+        freed: u64,
+        throttling: &Throttling,
+    ) -> Result<Step, Error<E>> {
+        let is_waiting = matches!(verdict, Verdict::Await { .. });
+        let at_most = match verdict {
+            Verdict::Go => return Ok(Step::Done { written: 0 }),
+            Verdict::Failed => return Err(Error::Stalled),
+            Verdict::Write { pages } => {
+                self.check(throttling, writer.cancel(), true)?;
+                let written = self.write_pages(pages)?;
+                return Ok(Step::Done { written });
+            }
+            Verdict::Pause(at_most) | Verdict::Await { at_most } => at_most,
+        };
+        self.check(throttling, writer.cancel(), is_waiting)?;
+        if !self.flushers.are_running() {
+            if self.write_pages(1)? == 0 {
+                std::thread::sleep(at_most.min(NAP));
+            }
+            return Ok(Step::Done { written: 0 });
+        }
+        match is_waiting {
+            true => self.gate.limits.wake_flushers(),
+            false => self.kick_if_needed(),
+        }
+        if throttling.manner == Manner::Tell {
+            let pause = at_most.max(TELL_MIN);
+            writer.known(&self.gate).told = Some(Told {
+                until: self.gate.now().saturating_add(pause),
+                resumes: throttling.ask == Ask::Resume,
+                failed: throttling.failed,
+            });
+            return Ok(Step::Tell(pause));
+        }
+        let sleep = Sleep {
+            cache: self.gate.number,
+            pages: match throttling.ask {
+                Ask::Admit(pages) if is_waiting => pages.max(1),
+                _ => u64::from(is_waiting),
+            },
+            freed,
+            at_most,
+        };
+        let is_over = || !self.flushers.are_running() || self.is_over(throttling, is_waiting);
+        let waiters = &self.gate.limits.waiters;
+        waiters.sleep(writer.slot(), sleep, writer.cancel(), is_over);
+        if let Err(error) = self.check(throttling, writer.cancel(), is_waiting) {
+            // It may have been woken for what another can use.
+            waiters.free(self.gate.number, sleep.pages);
+            return Err(error);
+        }
+        Ok(Step::Done { written: 0 })
+    }
+
+    /// Whether the throttling ends with an error. A pause that a writer makes once is not worth one.
+    fn is_over(&self, throttling: &Throttling, is_waiting: bool) -> bool {
+        let failed = self.flushers.failed() != throttling.failed;
+        self.gate.cancelled.load(SeqCst) != throttling.cancelled
+            || failed && (is_waiting || throttling.rounds > 0)
+    }
+
+    fn check(
+        &self,
+        throttling: &Throttling,
+        cancel: Option<&Cancel>,
+        is_waiting: bool,
+    ) -> Result<(), Error<E>> {
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(Error::Cancelled);
+        }
+        if !self.is_over(throttling, is_waiting) {
+            return Ok(());
+        }
+        match self.flushers.error() {
+            Some(error) if self.flushers.failed() != throttling.failed => Err(error),
+            _ => Err(Error::Cancelled),
+        }
+    }
+
+    /// Writes about so many pages, or what there is that nobody is at; tells how many it was.
+    ///
+    /// # Errors
+    ///
+    /// What a mapping said, if not a page could be written.
+    fn write_pages(&self, pages: u64) -> Result<u64, Error<E>> {
+        let mut written = 0;
+        while written < pages.saturating_mul(PAGE_SIZE) {
+            match self.flush_any() {
+                Some(Ok(bytes)) => written += bytes,
+                Some(Err(Error::Gone)) => {}
+                Some(Err(error)) if written == 0 => return Err(error),
+                Some(Err(_)) | None => break,
+            }
+        }
+        Ok(written / PAGE_SIZE)
+    }
+}

@@ -1,0 +1,91 @@
+//! What several caches share: how much may be dirty.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::throttle::{Domain, Mode, TunableError, Tunables};
+use crate::waiters::Waiters;
+
+/// A cache whose flushers can be woken.
+pub(crate) trait Member: Send + Sync {
+    fn wake_flushers(&self);
+}
+
+/// Limits of dirty data that several caches keep together, each of its own device, so that a slow
+/// device beside a fast one leaves it its part. The memory that could be dirty is that of all of them.
+///
+/// May be used from any thread; its locks are leaves.
+pub struct DirtyLimits {
+    domain: Arc<Domain>,
+    pub(crate) waiters: Waiters,
+    dirtyable: AtomicU64,
+    next: AtomicU64,
+    members: Mutex<Vec<Weak<dyn Member>>>,
+}
+
+impl std::fmt::Debug for DirtyLimits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirtyLimits")
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DirtyLimits {
+    /// Limits by this policy for caches to come.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range.
+    pub fn new(mode: Mode, tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Arc::new(Self {
+            domain: Domain::new(mode, tunables, 0, cpus)?,
+            waiters: Waiters::default(),
+            dirtyable: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            members: Mutex::default(),
+        }))
+    }
+
+    /// The limits and what is dirty, over all caches.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Numbers a cache that joins.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn join(&self, member: Weak<dyn Member>) {
+        let mut members = self.members.lock();
+        members.retain(|member| member.strong_count() > 0);
+        members.push(member);
+    }
+
+    /// Memory of a cache changes from `old` to `new` bytes.
+    pub(crate) fn set_dirtyable(&self, old: u64, new: u64) {
+        let change = |bytes: u64| Some(bytes.saturating_sub(old).saturating_add(new));
+        // The closure always says what to store.
+        let _ = self.dirtyable.fetch_update(Relaxed, Relaxed, change);
+        self.domain.set_dirtyable(self.dirtyable.load(Relaxed));
+    }
+
+    /// Wakes the flushers of all caches: what others have dirty may be in somebody's way.
+    pub(crate) fn wake_flushers(&self) {
+        // Not under the lock: one of them may be dropped by this.
+        let members: Vec<_> = self
+            .members
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for member in members {
+            member.wake_flushers();
+        }
+    }
+}
