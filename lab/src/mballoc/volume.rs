@@ -304,6 +304,7 @@ impl Volume {
         while let Some(nr) = self.queue.pop_front() {
             self.flush(nr, u64::MAX)?;
         }
+        self.disk.flush();
         self.commit();
         Ok(())
     }
