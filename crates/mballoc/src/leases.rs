@@ -82,3 +82,93 @@ fn thread_number() -> u64 {
     }
     NUMBER.with(|number| *number)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::thread;
+
+    use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
+    use uext4_ondisk::{Geometry, GroupNr, Pblk};
+
+    use crate::{Allocator, GroupBitmaps, Request};
+
+    /// Groups with nothing in them.
+    struct Empty(Geometry);
+
+    impl GroupBitmaps for Empty {
+        type Error = Infallible;
+        fn free_blocks(&self, group: GroupNr) -> Result<u32, Infallible> {
+            Ok(self.0.blocks_in_group(group))
+        }
+        fn read_bitmap(&self, _: GroupNr, bitmap: &mut [u8]) -> Result<(), Infallible> {
+            bitmap.fill(0);
+            Ok(())
+        }
+        fn mark_used(&self, _: GroupNr, _: u32, _: u32) -> Result<(), Infallible> {
+            Ok(())
+        }
+        fn mark_free(&self, _: GroupNr, _: u32, _: u32) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    fn empty(groups: u32) -> Empty {
+        let mut sb = SuperBlock::zeroed();
+        sb.s_magic = EXT4_SUPER_MAGIC.into();
+        sb.s_rev_level = 1.into();
+        sb.s_first_ino = 11.into();
+        sb.s_inode_size = 128.into();
+        sb.s_first_data_block = 1.into();
+        sb.s_blocks_count_lo = (1 + groups * 256).into();
+        sb.s_blocks_per_group = 256.into();
+        sb.s_clusters_per_group = 256.into();
+        sb.s_inodes_per_group = 16.into();
+        sb.s_inodes_count = (16 * groups).into();
+        Empty(Geometry::new(&sb).unwrap())
+    }
+
+    fn group_taken(allocator: &Allocator, bitmaps: &Empty) -> u64 {
+        let request = Request {
+            goal: Pblk(1),
+            len: 4,
+            min_len: 1,
+            next_fit: false,
+        };
+        let run = allocator.take(bitmaps, &request).unwrap();
+        (run.start.0 - 1) / 256
+    }
+
+    #[test]
+    fn threads_that_meet_go_to_groups_of_their_own() {
+        let bitmaps = empty(16);
+        let allocator = Allocator::new(&bitmaps.0, &bitmaps).unwrap();
+        assert_eq!(group_taken(&allocator, &bitmaps), 0);
+        // While somebody holds the first group.
+        let elsewhere = allocator.groups().peek(GroupNr(0), |_| {
+            let mine = [(); 3].map(|()| group_taken(&allocator, &bitmaps));
+            let others = thread::scope(|scope| {
+                let other = scope.spawn(|| [(); 3].map(|()| group_taken(&allocator, &bitmaps)));
+                other.join().unwrap()
+            });
+            (mine, others)
+        });
+        assert_eq!(elsewhere, Some(([1, 1, 1], [2, 2, 2])));
+        assert_eq!(group_taken(&allocator, &bitmaps), 0);
+        let stats = allocator.stats();
+        assert_eq!(stats.lock_contended, 0);
+        assert!(stats.trylock_skipped >= 6, "{stats:?}");
+    }
+
+    #[test]
+    fn places_are_at_most_a_quarter_of_the_groups() {
+        let bitmaps = empty(3);
+        let allocator = Allocator::new(&bitmaps.0, &bitmaps).unwrap();
+        assert_eq!(group_taken(&allocator, &bitmaps), 0);
+        let first = allocator
+            .groups()
+            .peek(GroupNr(0), |_| group_taken(&allocator, &bitmaps));
+        assert_eq!(first, Some(1));
+        assert_eq!(allocator.leases().group(), None);
+    }
+}

@@ -4,6 +4,7 @@ mod bad;
 mod bound;
 mod conformance;
 mod model;
+mod proc;
 mod requests;
 mod search;
 mod streams;
