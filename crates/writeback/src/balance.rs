@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use crate::stats::add;
 use crate::throttle::{PAGE_SIZE, Verdict};
 use crate::waiters::{Cancel, Sleep};
-use crate::writer::{Told, Writer};
+use crate::writer::{Owed, Told, Writer};
 use crate::{Error, MappingError};
 
 /// The longest nap where no flusher runs and others write what there is to write.
@@ -96,7 +96,27 @@ impl<E: MappingError> Shared<E> {
             return Ok(None);
         }
         let freed = self.gate.limits.waiters.freed();
-        self.throttle(writer, (verdict, freed), Ask::Resume, manner)
+        let result = self.throttle(writer, (verdict, freed), Ask::Resume, manner);
+        // The caller is told how much was taken in, which was all perhaps.
+        writer.known(&self.gate).owed = match &result {
+            Err(Error::Stalled) => Some(Owed::Stalled),
+            Err(Error::Mapping(_)) => Some(Owed::Failed),
+            _ => None,
+        };
+        result
+    }
+
+    /// What a write before this one should have told.
+    ///
+    /// # Errors
+    ///
+    /// That.
+    pub(crate) fn pay(&self, writer: &mut Writer) -> Result<(), Error<E>> {
+        match writer.known(&self.gate).owed.take() {
+            Some(Owed::Stalled) => Err(Error::Stalled),
+            Some(Owed::Failed) => self.flushers.error().map_or(Ok(()), Err),
+            None => Ok(()),
+        }
     }
 
     /// Goes on with what the caller was told last: tells how long it is still to wait.
@@ -265,8 +285,14 @@ impl<E: MappingError> Shared<E> {
             match self.flush_any() {
                 Some(Ok(bytes)) => written += bytes,
                 Some(Err(Error::Gone)) => {}
-                Some(Err(error)) if written == 0 => return Err(error),
-                Some(Err(_)) | None => break,
+                Some(Err(error)) => {
+                    self.flushers.set_error(&error);
+                    if written == 0 {
+                        return Err(error);
+                    }
+                    break;
+                }
+                None => break,
             }
         }
         Ok(written / PAGE_SIZE)

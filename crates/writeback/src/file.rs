@@ -253,6 +253,7 @@ impl<E: MappingError> File<E> {
         if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
             return Err(Error::OutOfRange { offset, len });
         }
+        self.shared.pay(writer)?;
         let mut done = 0;
         let mut waits = match manner {
             Manner::Sleep => None,
@@ -309,24 +310,43 @@ impl<E: MappingError> File<E> {
         }
         shared.make_room(len);
         // OK to truncate: at most as long as `data`.
-        let part = &data[..len as usize];
-        let (written, verdict) = {
+        let write = (at, &data[..len as usize], old_size);
+        let task = &mut writer.known(&shared.gate).task;
+        let (taken, verdict) = self.take_in(task, write, now).map_err(|error| (0, error))?;
+        let pause = shared.pace(writer, verdict, manner);
+        Ok((taken, pause.map_err(|error| (taken, error))?))
+    }
+
+    /// Takes bytes in that were admitted, up to the first block that must be read, or past it if it is
+    /// the first of all. Tells how many, and what throttling says to it.
+    fn take_in(
+        &self,
+        task: &mut Task,
+        (at, data, old_size): (u64, &[u8], u64),
+        now: Duration,
+    ) -> Result<(usize, Verdict), Error<E>> {
+        loop {
             let mut pages = self.state.write();
             let before = pages.dirty;
-            let written = pages.write(at, part, old_size);
-            add(&shared.counters.dirtied, pages.dirty - before);
-            let task = &mut writer.known(&shared.gate).task;
-            let verdict = self.settle_written(&mut pages, before, task, now);
-            self.let_go(pages);
-            (written, verdict)
-        };
-        let pause = shared.pace(writer, verdict, manner);
-        let pause = pause.map_err(|error| (written.len, error))?;
-        if let Some(block) = written.missing {
-            self.load_block(block)
-                .map_err(|error| (written.len, error))?;
+            let written = pages.write(at, data, old_size);
+            match written.missing {
+                Some(block) if written.len == 0 => {
+                    self.finish(pages, before);
+                    // What was read must not be made room for, or it might go before it is used.
+                    if let Err(error) = self.load_block(block) {
+                        // What was admitted is given back.
+                        self.shared.gate.bdi.dirtied(task, 0, now);
+                        return Err(error);
+                    }
+                }
+                _ => {
+                    add(&self.shared.counters.dirtied, pages.dirty - before);
+                    let verdict = self.settle_written(&mut pages, before, task, now);
+                    self.let_go(pages);
+                    return Ok((written.len, verdict));
+                }
+            }
         }
-        Ok((written.len, pause))
     }
 
     fn truncate(&self, size: u64) {

@@ -42,7 +42,7 @@ pub(crate) struct Flushers<E: MappingError> {
 #[derive(Debug)]
 struct Control<E: MappingError> {
     stop: bool,
-    /// The last pass in which nothing could be written.
+    /// What was said last when nothing could be written.
     error: Option<Error<E>>,
 }
 
@@ -115,6 +115,10 @@ impl<E: MappingError> Flushers<E> {
     /// What the last of those said.
     pub(crate) fn error(&self) -> Option<Error<E>> {
         self.control.lock().error.clone()
+    }
+
+    pub(crate) fn set_error(&self, error: &Error<E>) {
+        self.control.lock().error = Some(error.clone());
     }
 
     /// Wakes a flusher.
@@ -268,7 +272,7 @@ impl<E: MappingError> Shared<E> {
             let Some(error) = pass.error else {
                 break;
             };
-            self.flushers.control.lock().error = Some(error.clone());
+            self.flushers.set_error(&error);
             self.flushers.failed.fetch_add(1, Ordering::SeqCst);
             self.gate.limits.waiters.wake_all(self.gate.number);
             return Err(error);

@@ -51,6 +51,16 @@ pub(crate) struct Known {
     gate: Weak<Gate>,
     pub(crate) task: Task,
     pub(crate) told: Option<Told>,
+    /// What went wrong after all of a write was taken in: it is told the next one.
+    pub(crate) owed: Option<Owed>,
+}
+
+/// An error that is told with the next write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// Nothing could be written.
+    Failed,
+    Stalled,
 }
 
 /// A pause that the caller was told to make.
@@ -116,6 +126,7 @@ impl Writer {
                 gate: Arc::downgrade(gate),
                 task: Task::new(self.class, self.cpu),
                 told: None,
+                owed: None,
             });
             self.known.len() - 1
         });

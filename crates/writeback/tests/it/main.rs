@@ -7,3 +7,4 @@ mod mapping;
 mod memory;
 mod model;
 mod readahead;
+mod throttling;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use uext4_blockdev::{Clock, SystemClock, VirtualClock};
 use uext4_ondisk::BlockSize;
-use uext4_writeback::throttle::Tunables;
-use uext4_writeback::{Error, FilePages, Mapping, Options, PageCache};
+use uext4_writeback::throttle::{Mode, Tunables};
+use uext4_writeback::{Error, FilePages, Mapping, Options, Paced, PageCache, Writer};
 
 pub const BLOCK: u64 = 1024;
 
@@ -144,6 +144,34 @@ impl TestFile {
         Ok(len)
     }
 
+    pub fn write_by(
+        &self,
+        writer: &mut Writer,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Error<Injected>> {
+        let len = self
+            .pages
+            .write_by(writer, offset, data, self.disk.size())?;
+        self.disk.size.fetch_max(offset + len as u64, SeqCst);
+        Ok(len)
+    }
+
+    pub fn write_paced(
+        &self,
+        writer: &mut Writer,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Paced, Error<Injected>> {
+        let size = self.disk.size();
+        let paced = self.pages.write_paced(writer, offset, data, size)?;
+        if paced.taken > 0 {
+            let end = offset + paced.taken as u64;
+            self.disk.size.fetch_max(end, SeqCst);
+        }
+        Ok(paced)
+    }
+
     pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error<Injected>> {
         let mut buf = vec![0xEE; len];
         let len = self.pages.read(offset, &mut buf, self.disk.size())?;
@@ -207,6 +235,19 @@ pub fn live_cache(memory_max: u64, flushers: usize) -> PageCache<Injected> {
     let cache = PageCache::new(eager(memory_max), Arc::new(SystemClock)).unwrap();
     cache.start_flushers(flushers).unwrap();
     cache
+}
+
+/// The same by every policy.
+pub fn live_caches(memory_max: u64, flushers: usize) -> impl Iterator<Item = PageCache<Injected>> {
+    Mode::ALL.into_iter().map(move |mode| {
+        let options = Options {
+            mode,
+            ..eager(memory_max)
+        };
+        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
+        cache.start_flushers(flushers).unwrap();
+        cache
+    })
 }
 
 /// Bytes that differ from block to block and within.

@@ -1,8 +1,13 @@
 //! Random calls against a small cache, compared with a plain vector of bytes.
 
-use proptest::prelude::*;
+use std::sync::Arc;
 
-use crate::mapping::{BLOCK, TestFile, cache, pattern};
+use proptest::prelude::*;
+use uext4_blockdev::{Clock, VirtualClock};
+use uext4_writeback::throttle::Mode;
+use uext4_writeback::{Options, PageCache};
+
+use crate::mapping::{BLOCK, Injected, TestFile, options, pattern};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -65,8 +70,18 @@ impl Model {
     }
 }
 
-fn run(memory: u64, start: usize, ops: Vec<Op>) {
-    let (cache, clock) = cache(memory);
+fn cache_by(mode: Mode, memory: u64) -> (PageCache<Injected>, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::new(0));
+    let for_cache: Arc<dyn Clock> = clock.clone();
+    let options = Options {
+        mode,
+        ..options(memory)
+    };
+    (PageCache::new(options, for_cache).unwrap(), clock)
+}
+
+fn run(memory: u64, mode: Mode, start: usize, ops: Vec<Op>) {
+    let (cache, clock) = cache_by(mode, memory);
     let bytes = pattern(start, 7);
     let mut model = Model {
         file: TestFile::new(&cache, bytes.clone()),
@@ -104,6 +119,8 @@ fn run(memory: u64, start: usize, ops: Vec<Op>) {
             cache.resident()
         );
         assert_eq!(sum_of_dirty(&model.file), cache.dirty_bytes());
+        let pages = cache.limits().domain().nr_dirty();
+        assert_eq!(pages, cache.dirty_bytes().div_ceil(4096));
     }
     model.check(0, usize::try_from(SPAN * 2).unwrap());
     cache.sync_all().unwrap();
@@ -131,9 +148,10 @@ proptest! {
     #[test]
     fn answers_like_a_vector(
         small in any::<bool>(),
+        mode in prop::sample::select(&Mode::ALL[..]),
         start in prop_oneof![Just(0usize), 0..100_000usize],
         ops in prop::collection::vec(op(), 1..80),
     ) {
-        run(if small { 64 << 10 } else { 4 << 20 }, start, ops);
+        run(if small { 64 << 10 } else { 4 << 20 }, mode, start, ops);
     }
 }
