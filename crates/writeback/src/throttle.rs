@@ -136,6 +136,11 @@ trait Policy: fmt::Debug + Send + Sync {
     }
 }
 
+/// The kernel's pauses have no fractions.
+fn whole_jiffies(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// Most pages that credits are given for at once, under this limit.
 fn admit_max(limit: u64) -> u64 {
     (limit / 16).clamp(1, PAGES_MAX)

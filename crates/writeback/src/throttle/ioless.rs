@@ -134,7 +134,7 @@ impl Ioless {
         let rate = bandwidth * ramp(look.bdi_thresh, BDI_SOFT) * ramp(look.task_thresh, TASK_SOFT);
         let pause = task.charged as f64 / (rate + 1.0);
         let pause = Duration::from_secs_f64(pause.min(1.0));
-        pause.clamp(JIFFY, self.max_pause)
+        super::whole_jiffies(pause).clamp(JIFFY, self.max_pause)
     }
 
     /// One turn of the loop.

@@ -317,12 +317,12 @@ impl Mainline {
         if rate == 0 {
             return Self::sleep(view.now, task, longest, &pace, Next::Look);
         }
-        let period = time_of(task.charged, rate);
-        let thought = match task.paused_when {
-            Duration::ZERO => Duration::ZERO,
-            when => view.now.saturating_sub(when),
+        let period = super::whole_jiffies(time_of(task.charged, rate));
+        let (thought, owed) = match task.paused_when {
+            Duration::ZERO => (Duration::ZERO, Duration::ZERO),
+            when => (view.now.saturating_sub(when), when.saturating_sub(view.now)),
         };
-        let due = period.saturating_sub(thought);
+        let due = super::whole_jiffies((period + owed).saturating_sub(thought));
         if due < pace.shortest {
             Self::go_without(view.now, task, period, thought);
             return Verdict::Go;

@@ -1,0 +1,388 @@
+//! A machine in virtual time: processors, writers, flushers and devices as discrete events.
+//!
+//! The policies are the product's own; what is modelled is what surrounds them. All costs are the
+//! room paper's: 1.3 µs of processor a page (copying it in, and again submitting it), 2 µs a context
+//! switch, 1 µs each time the lock of the inode lists goes from one processor to another, during
+//! which whoever wants it spins. Nothing depends on the host; the same seed gives the same events.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`cpu`] | who runs: a queue of ready actors, slices of 1 ms |
+//! | [`device`] | requests: merging, sorted service, a queue of 128 with batching |
+//! | [`lists`] | dirty files of a device, the lock round them |
+//! | [`flush`] | writing files from the lists, by a flusher or by a writer itself |
+//! | [`writer`] | what writers do between two pauses |
+//! | [`tally`] | what is counted |
+
+mod cpu;
+mod device;
+mod flush;
+mod lists;
+mod tally;
+mod writer;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uext4_writeback::throttle::{Bdi, Domain, Mode, PAGE_SIZE, Tunables};
+
+use cpu::Cpus;
+use device::Device;
+pub use device::Model;
+use flush::Flusher;
+use lists::Lists;
+pub use tally::{Summary, Tally, jain, round};
+use writer::Writer;
+pub use writer::{Plan, Work};
+
+/// Nanoseconds of virtual time.
+pub type Nanos = u64;
+pub const MICRO: Nanos = 1_000;
+pub const MILLI: Nanos = 1_000_000;
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// Processor time a page costs, each time it is handled.
+const PAGE_COST: Nanos = 1_300;
+const SWITCH_COST: Nanos = 2_000;
+const JIFFY: Nanos = MILLI;
+/// How often dirty pages are looked at for the record.
+const SAMPLE: Nanos = 10 * MILLI;
+
+/// What is built.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub seed: u64,
+    pub mode: Mode,
+    pub tunables: Tunables,
+    /// Bytes.
+    pub dirtyable: u64,
+    pub cpus: usize,
+    pub devices: Vec<Model>,
+}
+
+/// What happens at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// An actor's step on its processor ends.
+    Step(u32),
+    /// A sleep ends, if it is still that one.
+    Wake(u32, u32),
+    /// A device finished a request.
+    Served(u32),
+    /// A writer begins.
+    Start(u32),
+    /// Dirty pages are looked at.
+    Sample,
+}
+
+/// What an actor does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// It needs the processor for so long.
+    Run(Nanos),
+    /// It sleeps until then.
+    Sleep(Nanos),
+    /// It sleeps until it is woken.
+    Block,
+    /// It is no more.
+    Exit,
+}
+
+/// Numbers that look random and are the same each time (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `end`, or 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Machine {
+    now: Nanos,
+    sequence: u64,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    random: Random,
+    cpus: Cpus,
+    domain: Arc<Domain>,
+    bdis: Vec<Arc<Bdi>>,
+    devices: Vec<Device>,
+    lists: Vec<Lists>,
+    writers: Vec<Writer>,
+    flushers: Vec<Flusher>,
+    expire: Nanos,
+    periodic: Nanos,
+    pub tally: Tally,
+}
+
+fn at(now: Nanos) -> Duration {
+    Duration::from_nanos(now)
+}
+
+impl Machine {
+    /// A machine with these writers, at time 0.
+    pub fn new(config: &Config, plans: &[Plan]) -> Result<Self, String> {
+        let refused = |error: uext4_writeback::throttle::TunableError| error.to_string();
+        let (mode, tunables) = (config.mode, &config.tunables);
+        let domain = Domain::new(mode, tunables, config.dirtyable, config.cpus).map_err(refused)?;
+        let mut machine = Self {
+            now: 0,
+            sequence: 0,
+            events: BinaryHeap::new(),
+            random: Random::new(config.seed),
+            cpus: Cpus::new(config.cpus),
+            bdis: Vec::new(),
+            devices: config.devices.iter().cloned().map(Device::new).collect(),
+            lists: Vec::new(),
+            writers: Vec::new(),
+            flushers: Vec::new(),
+            expire: u64::from(tunables.dirty_expire_centisecs) * 10 * MILLI,
+            periodic: u64::from(tunables.dirty_writeback_centisecs).max(1) * 10 * MILLI,
+            tally: Tally::new(plans.len()),
+            domain,
+        };
+        for _ in &config.devices {
+            machine
+                .bdis
+                .push(Bdi::new(&machine.domain, tunables).map_err(refused)?);
+        }
+        for (index, plan) in plans.iter().enumerate() {
+            machine.writers.push(Writer::new(plan.clone(), index));
+            machine.push(plan.start, Event::Start(index as u32));
+        }
+        for (device, model) in config.devices.iter().enumerate() {
+            machine.lists.push(Lists::new(model.flushers));
+            for shard in 0..model.flushers.max(1) {
+                machine.flushers.push(Flusher::new(device, shard));
+            }
+        }
+        for id in 0..machine.actors() {
+            machine.cpus.register(id);
+        }
+        let first = machine.writers.len();
+        for flusher in 0..machine.flushers.len() {
+            machine.sleep((first + flusher) as u32, machine.periodic);
+        }
+        machine.push(SAMPLE, Event::Sample);
+        Ok(machine)
+    }
+
+    fn actors(&self) -> usize {
+        self.writers.len() + self.flushers.len()
+    }
+
+    /// Now.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The limit in pages, and half way from it to where throttling begins.
+    pub fn limits(&self) -> (u64, u64) {
+        let thresh = self.domain.thresh();
+        (thresh, self.domain.freerun().midpoint(thresh))
+    }
+
+    /// Pages dirty or under writeback.
+    pub fn unwritten(&self) -> u64 {
+        self.domain.unwritten()
+    }
+
+    fn push(&mut self, when: Nanos, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((when, self.sequence, event)));
+    }
+
+    /// Lets time pass until then, or until nothing can happen any more.
+    pub fn run_until(&mut self, end: Nanos) {
+        while let Some(&Reverse((when, _, event))) = self.events.peek() {
+            if when > end {
+                break;
+            }
+            self.events.pop();
+            self.now = when;
+            self.happen(event);
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Lets time pass until all writers have ended, at most until then; when the last did.
+    pub fn run_to_end(&mut self, end: Nanos) -> Option<Nanos> {
+        while self.writers.iter().any(|writer| !writer.has_ended()) && self.now < end {
+            let step = (self.now + 100 * MILLI).min(end);
+            self.run_until(step);
+        }
+        self.writers.iter().map(Writer::ended).max().flatten()
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Step(actor) => self.step(actor),
+            Event::Wake(actor, sleep) => {
+                if self.cpus.is_sleep(actor, sleep) {
+                    self.wake(actor);
+                }
+            }
+            Event::Served(device) => self.served(device as usize),
+            Event::Start(writer) => self.wake(writer),
+            Event::Sample => {
+                let unwritten = self.unwritten();
+                self.tally.sample(unwritten);
+                self.push(self.now + SAMPLE, Event::Sample);
+            }
+        }
+    }
+
+    /// An actor has the processor and nothing left to do there: asks it what is next.
+    fn step(&mut self, actor: u32) {
+        let writers = self.writers.len();
+        let index = actor as usize;
+        let action = match index < writers {
+            true => self.writer_next(index),
+            false => self.flusher_next(index - writers),
+        };
+        match action {
+            Action::Run(time) => {
+                match index < writers {
+                    true => self.tally.writer_time += time,
+                    false => self.tally.flusher_time += time,
+                }
+                if self.cpus.keeps(actor, time) {
+                    self.push(self.now + time, Event::Step(actor));
+                } else {
+                    self.cpus.preempt(actor, time);
+                    self.leave_cpu(actor);
+                }
+            }
+            Action::Sleep(until) => {
+                // Timers are looked at once a jiffy.
+                let late = self.random.below(JIFFY);
+                self.sleep(actor, until + late);
+                self.leave_cpu(actor);
+            }
+            Action::Block | Action::Exit => {
+                self.cpus.block(actor);
+                self.leave_cpu(actor);
+            }
+        }
+    }
+
+    fn sleep(&mut self, actor: u32, until: Nanos) {
+        let sleep = self.cpus.sleep(actor);
+        self.push(until.max(self.now), Event::Wake(actor, sleep));
+    }
+
+    /// Lets an actor go on that sleeps or is blocked.
+    fn wake(&mut self, actor: u32) {
+        if self.cpus.wake(actor) {
+            self.dispatch();
+        }
+    }
+
+    fn leave_cpu(&mut self, actor: u32) {
+        self.cpus.release(actor);
+        if !self.dispatch() {
+            // To idle, and later back: two switches, as the kernel counts.
+            self.tally.switches += 1;
+        }
+    }
+
+    /// Gives idle processors to who is ready; whether to anybody.
+    fn dispatch(&mut self) -> bool {
+        let mut any = false;
+        while let Some((actor, left)) = self.cpus.next() {
+            self.tally.switches += 1;
+            let role = match (actor as usize) < self.writers.len() {
+                true => &mut self.tally.writer_time,
+                false => &mut self.tally.flusher_time,
+            };
+            *role += SWITCH_COST;
+            self.push(self.now + SWITCH_COST + left, Event::Step(actor));
+            any = true;
+        }
+        any
+    }
+
+    /// Wakes the flushers of a device that have nothing to do, if it has too much dirty.
+    fn kick(&mut self, device: usize) {
+        let writers = self.writers.len();
+        for index in 0..self.flushers.len() {
+            let flusher = &self.flushers[index];
+            if flusher.device == device
+                && flusher.is_idle()
+                && self.bdis[device].over_background(at(self.now))
+            {
+                self.wake((writers + index) as u32);
+            }
+        }
+    }
+
+    /// Counts again from here.
+    pub fn mark(&mut self) {
+        self.tally.mark(self.now);
+        for device in &mut self.devices {
+            device.mark();
+        }
+    }
+
+    /// What was counted since the mark.
+    pub fn summary(&self) -> Summary {
+        let requests = self.devices.iter().map(|d| d.counts.requests).sum();
+        let seeks = self.devices.iter().map(|d| d.counts.seeks).sum();
+        let pages: u64 = self.devices.iter().map(|d| d.counts.pages).sum();
+        let busy = self
+            .devices
+            .iter()
+            .map(|d| d.counts.busy)
+            .max()
+            .unwrap_or(0);
+        self.tally
+            .summary(self.now, (requests, seeks, pages * PAGE_SIZE, busy))
+    }
+
+    /// Pages a device wrote since the mark.
+    pub fn written(&self, device: usize) -> u64 {
+        self.devices[device].counts.pages
+    }
+
+    /// From now on the device answers no request, neither those it has.
+    pub fn remove_device(&mut self, device: usize) {
+        self.devices[device].remove();
+    }
+
+    /// Signals the writers to end, wherever they are.
+    pub fn kill(&mut self, writers: impl Iterator<Item = usize>) {
+        for writer in writers {
+            self.kill_writer(writer);
+        }
+    }
+
+    /// Writers that have ended.
+    pub fn ended_writers(&self) -> usize {
+        self.writers
+            .iter()
+            .filter(|writer| writer.has_ended())
+            .count()
+    }
+
+    /// What became of a writer.
+    pub fn writer(&self, index: usize) -> &Writer {
+        &self.writers[index]
+    }
+}

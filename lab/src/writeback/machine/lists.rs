@@ -1,0 +1,204 @@
+//! Dirty files of a device in the order of writing, and the lock round them.
+//!
+//! `b_dirty`: those that became dirty, oldest first; `b_io`: those whose turn has come; `b_more_io`:
+//! those of which a part was written, or that somebody else was at. Each look at a file costs one
+//! hand-over of the lock, as the kernel of 2010 dropped and took it again round each.
+
+use std::collections::VecDeque;
+
+use super::{MICRO, Nanos};
+
+/// A hand-over, and holding the lock where it stays on its processor.
+const HANDOVER: Nanos = MICRO;
+const HOLD: Nanos = MICRO / 10;
+
+/// One file as writeback sees it: pages from `written` on are dirty.
+#[derive(Clone, Debug, Default)]
+pub struct File {
+    /// Pages of it that were given to the device.
+    pub written: u64,
+    pub dirty: u64,
+    /// When it became dirty.
+    pub since: Nanos,
+    /// It is on a list, or somebody writes it.
+    pub listed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    dirty: VecDeque<usize>,
+    io: VecDeque<usize>,
+    more_io: VecDeque<usize>,
+    /// Files that somebody is at: they stay where they are, in the way of those who look for one.
+    busy: u64,
+    lock: Lock,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    free_at: Nanos,
+    owner: usize,
+}
+
+/// What a look at the lists cost and found.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub file: Option<usize>,
+    /// Processor time, spinning included.
+    pub cost: Nanos,
+    pub handovers: u64,
+}
+
+#[derive(Debug)]
+pub struct Lists {
+    shards: Vec<Shard>,
+    files: Vec<File>,
+    /// The caller's numbers of the files, and theirs here.
+    index: std::collections::HashMap<usize, usize>,
+}
+
+impl Lists {
+    pub fn new(shards: u32) -> Self {
+        Self {
+            shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
+            files: Vec::new(),
+            index: std::collections::HashMap::new(),
+        }
+    }
+
+    /// The file of this number, made if there is none.
+    pub fn file(&mut self, number: usize) -> usize {
+        let next = self.files.len();
+        let index = *self.index.entry(number).or_insert(next);
+        if index == next {
+            self.files.push(File::default());
+        }
+        index
+    }
+
+    pub fn get(&self, file: usize) -> &File {
+        &self.files[file]
+    }
+
+    pub fn get_mut(&mut self, file: usize) -> &mut File {
+        &mut self.files[file]
+    }
+
+    fn shard_of(&self, file: usize) -> usize {
+        file % self.shards.len()
+    }
+
+    /// Makes pages of a file dirty.
+    pub fn dirty(&mut self, file: usize, pages: u64, now: Nanos) {
+        let shard = self.shard_of(file);
+        let it = &mut self.files[file];
+        it.dirty += pages;
+        if !it.listed {
+            it.listed = true;
+            it.since = now;
+            self.shards[shard].dirty.push_back(file);
+        }
+    }
+
+    /// Takes the lock so many times, once a file.
+    fn lock(&mut self, shard: usize, cpu: usize, times: u64, now: Nanos) -> (Nanos, u64) {
+        let it = &mut self.shards[shard];
+        // With others about, each release hands it over.
+        let others = it.busy > 1;
+        let lock = &mut it.lock;
+        let wait = lock.free_at.saturating_sub(now);
+        let handovers = match others || wait > 0 {
+            true => times,
+            false => u64::from(lock.owner != cpu),
+        };
+        let hold = handovers * HANDOVER + (times - handovers) * HOLD;
+        lock.free_at = now + wait + hold;
+        lock.owner = cpu;
+        (wait + hold, handovers)
+    }
+
+    /// The next file of the shard that nobody writes and that is dirty since before `older`; it is
+    /// the caller's then. Another shard's if this has none.
+    pub fn pick(&mut self, shard: usize, cpu: usize, older: Nanos, now: Nanos) -> Look {
+        let count = self.shards.len();
+        let mut all = Look {
+            file: None,
+            cost: 0,
+            handovers: 0,
+        };
+        for step in 0..count {
+            let look = self.pick_from((shard + step) % count, cpu, older, now + all.cost);
+            all.cost += look.cost;
+            all.handovers += look.handovers;
+            all.file = look.file;
+            if all.file.is_some() {
+                break;
+            }
+        }
+        all
+    }
+
+    fn pick_from(&mut self, shard: usize, cpu: usize, older: Nanos, now: Nanos) -> Look {
+        let it = &mut self.shards[shard];
+        let more = std::mem::take(&mut it.more_io);
+        it.io.extend(more);
+        while let Some(&file) = it.dirty.front()
+            && self.files[file].since <= older
+        {
+            it.dirty.pop_front();
+            it.io.push_back(file);
+        }
+        let (mut visits, mut found) = (1, None);
+        while let Some(file) = self.shards[shard].io.pop_front() {
+            visits += 1;
+            if self.files[file].dirty == 0 {
+                self.files[file].listed = false;
+            } else {
+                found = Some(file);
+                break;
+            }
+        }
+        // Files whose turn is not yet over come last: who meets them has met all others.
+        visits += match found {
+            Some(_) => 0,
+            None => self.shards[shard].busy,
+        };
+        let (cost, handovers) = self.lock(shard, cpu, visits, now);
+        self.shards[shard].busy += u64::from(found.is_some());
+        Look {
+            file: found,
+            cost,
+            handovers,
+        }
+    }
+
+    /// Puts a file back that was picked: `cut` if its turn ended before its dirty pages did.
+    pub fn put(&mut self, file: usize, cut: bool, cpu: usize, now: Nanos) -> Look {
+        let shard = self.shard_of(file);
+        let (cost, handovers) = self.lock(shard, cpu, 1, now);
+        self.shards[shard].busy -= 1;
+        let it = &mut self.files[file];
+        if it.dirty == 0 {
+            it.listed = false;
+        } else if cut {
+            self.shards[shard].more_io.push_back(file);
+        } else {
+            it.since = now;
+            self.shards[shard].dirty.push_back(file);
+        }
+        Look {
+            file: None,
+            cost,
+            handovers,
+        }
+    }
+
+    /// When the file dirty for longest became so.
+    pub fn oldest(&self) -> Option<Nanos> {
+        let fronts = self.shards.iter().flat_map(|shard| {
+            let lists = [&shard.dirty, &shard.io, &shard.more_io];
+            lists.into_iter().filter_map(|list| list.front().copied())
+        });
+        fronts.map(|file| self.files[file].since).min()
+    }
+}

@@ -1,0 +1,92 @@
+//! W4: copies that start and end one after the other.
+
+use serde_json::{Value, json};
+use uext4_writeback::throttle::{Mode, PAGE_SIZE};
+
+use super::machine::{Machine, Model, Plan, SECOND, Work, round};
+use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled};
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+
+pub const CLAIM: Claim = Claim {
+    name: "writeback-staggered",
+    title: "8 dd that start one after the other: processor time when the first have ended",
+    source: "Dave Chinner, re: [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 and 18 November 2010",
+    analysis: "Eight copies of a fixed size, each begun a second after the last. Compared is processor time a page written while all run and after the first ended; the thread never explained why it doubled.",
+    figures: &[Printed {
+        what: "when the first dd's complete",
+        printed: "system CPU usage would roughly double",
+    }],
+    policies: &["vanilla", "ioless", "ioless-fixed", "mainline", "cell-rate"],
+    accepts,
+    parameters: &[],
+    gates: GATES,
+    measure: Measure::Counted,
+    run,
+};
+
+const GATES: &[Gate] = &[
+    Gate {
+        what: "ioless, reproduced: processor time a page after the first ended over before (printed: roughly double)",
+        figure: Figure::At("/ioless/growth"),
+        bound: Bound::Within(1.5, 3.0),
+    },
+    Gate {
+        what: "cell-rate: processor time a page after the first ended over before",
+        figure: Figure::At("/cell-rate/growth"),
+        bound: Bound::AtMost(1.1),
+    },
+    Gate {
+        what: "cell-rate: processor time a page over mainline's, after the first ended",
+        figure: Figure::Ratio("/cell-rate/after", "/mainline/after"),
+        bound: Bound::AtMost(1.05),
+    },
+    Gate {
+        what: "cell-rate: seconds until all have ended over mainline's",
+        figure: Figure::Ratio("/cell-rate/elapsed", "/mainline/elapsed"),
+        bound: Bound::AtMost(1.01),
+    },
+];
+
+const COUNT: u64 = 8;
+
+fn run(setting: &Setting) -> Result<Value, Failure> {
+    by_policy(setting, |mode| one(setting, mode))
+}
+
+/// Microseconds of processor time a page written since the mark.
+fn cost(machine: &Machine) -> f64 {
+    let summary = machine.summary();
+    let pages = summary.throughput * 1e6 / PAGE_SIZE as f64;
+    (summary.writer_cpu + summary.flusher_cpu) * 1e6 / pages.max(1.0)
+}
+
+fn one(setting: &Setting, mode: Mode) -> Result<Value, Failure> {
+    let config = config(setting, mode, ARRAY_MEMORY, vec![Model::array()]);
+    // Written at their shares, the first ends some seconds after the last began.
+    let pages = scaled(setting, 400_000, 2_000_000);
+    let plans: Vec<Plan> = (0..COUNT)
+        .map(|index| Plan {
+            work: Work::Copy(Some(pages)),
+            start: index * SECOND,
+            ..Plan::copy()
+        })
+        .collect();
+    let mut machine = machine(&config, &plans)?;
+    machine.run_until(COUNT * SECOND);
+    machine.mark();
+    let end = 600 * SECOND;
+    while machine.ended_writers() == 0 && machine.now() < end {
+        machine.run_until(machine.now() + SECOND / 10);
+    }
+    let before = cost(&machine);
+    machine.mark();
+    let ended = machine.run_to_end(end);
+    let after = cost(&machine);
+    Ok(json!({
+        "before": round(before, 4),
+        "after": round(after, 4),
+        "growth": round(after / before, 4),
+        "switches_per_page": round(machine.summary().switches_per_page, 4),
+        "elapsed": ended.map(|at| round(at as f64 / SECOND as f64, 2)),
+    }))
+}

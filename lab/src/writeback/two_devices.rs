@@ -1,0 +1,91 @@
+//! W7: a slow stick and a fast array share memory.
+
+use serde_json::{Value, json};
+use uext4_writeback::throttle::Mode;
+
+use super::machine::{Model, Plan, SECOND, round};
+use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled};
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+
+pub const CLAIM: Claim = Claim {
+    name: "writeback-two-devices",
+    title: "dd onto a 10 MB/s stick and onto a 700 MB/s array at the same time",
+    source: "Wu Fengguang, [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 November 2010",
+    analysis: "Four copies onto each device; the array beside the stick is compared with the array alone. Dirty pages of the stick must not fill the memory the array lives on.",
+    figures: &[Printed {
+        what: "the limit of a device",
+        printed: "the bdi limit ramps up pretty slowly in common configurations, so the task is immediately throttled",
+    }],
+    policies: &["vanilla", "ioless", "ioless-fixed", "mainline", "cell-rate"],
+    accepts,
+    parameters: &[],
+    gates: GATES,
+    measure: Measure::Counted,
+    run,
+};
+
+const GATES: &[Gate] = &[
+    Gate {
+        what: "cell-rate: the array's throughput beside the stick over alone",
+        figure: Figure::At("/cell-rate/kept"),
+        bound: Bound::AtLeast(0.95),
+    },
+    Gate {
+        what: "cell-rate: part of the time the stick is busy",
+        figure: Figure::At("/cell-rate/stick_of_device"),
+        bound: Bound::AtLeast(0.95),
+    },
+    Gate {
+        what: "cell-rate: most dirty pages over the limit",
+        figure: Figure::At("/cell-rate/overshoot"),
+        bound: Bound::AtMost(1.0),
+    },
+    Gate {
+        what: "cell-rate: the array beside the stick, over mainline's",
+        figure: Figure::Ratio("/cell-rate/array", "/mainline/array"),
+        bound: Bound::AtLeast(0.99),
+    },
+];
+
+fn run(setting: &Setting) -> Result<Value, Failure> {
+    by_policy(setting, |mode| one(setting, mode))
+}
+
+fn one(setting: &Setting, mode: Mode) -> Result<Value, Failure> {
+    let plans = |device: usize| {
+        let plan = Plan {
+            device,
+            ..Plan::copy()
+        };
+        std::iter::repeat_n(plan, 4)
+    };
+    let seconds = scaled(setting, 20, 60);
+    let rate = |pages: u64| pages as f64 * 4096.0 / 1e6 / seconds as f64;
+    let one = config(setting, mode, ARRAY_MEMORY, vec![Model::array()]);
+    let mut alone = machine(&one, &plans(0).collect::<Vec<_>>())?;
+    alone.run_until(10 * SECOND);
+    alone.mark();
+    alone.run_until((10 + seconds) * SECOND);
+    let natural = rate(alone.written(0));
+    let two = config(
+        setting,
+        mode,
+        ARRAY_MEMORY,
+        vec![Model::array(), Model::stick()],
+    );
+    let mut both = machine(&two, &plans(0).chain(plans(1)).collect::<Vec<_>>())?;
+    both.run_until(10 * SECOND);
+    let first = both.summary().dirty_max;
+    both.mark();
+    both.run_until((10 + seconds) * SECOND);
+    let (limit, _) = both.limits();
+    let most = first.max(both.summary().dirty_max);
+    Ok(json!({
+        "alone": round(natural, 2),
+        "array": round(rate(both.written(0)), 2),
+        "stick": round(rate(both.written(1)), 2),
+        "kept": round(rate(both.written(0)) / natural, 4),
+        "stick_of_device": round(rate(both.written(1)) / 10.0, 4),
+        "overshoot": round(most as f64 / limit as f64, 4),
+    }))
+}
