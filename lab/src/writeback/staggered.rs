@@ -63,7 +63,7 @@ fn cost(machine: &Machine) -> f64 {
 fn one(setting: &Setting, mode: Mode) -> Result<Value, Failure> {
     let config = config(setting, mode, ARRAY_MEMORY, vec![Model::array()]);
     // Written at their shares, the first ends some seconds after the last began.
-    let pages = scaled(setting, 400_000, 2_000_000);
+    let pages = scaled(setting, 1_000_000, 4_000_000);
     let plans: Vec<Plan> = (0..COUNT)
         .map(|index| Plan {
             work: Work::Copy(Some(pages)),

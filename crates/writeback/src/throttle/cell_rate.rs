@@ -18,8 +18,9 @@
 //! 5. *Credits* ([`super::credits`]): a page becomes dirty only with one, so dirty pages never exceed
 //!    the limit, however many writers start at once. Who gets none waits its turn on one more such
 //!    clock, which spreads those who wait over the time their pages take to be written.
-//! 6. A device may take credits up to its part of the limit, or an eighth of what is free: a slow one
-//!    cannot take the memory of a fast one.
+//! 6. A device may take credits up to its part of the limit, or an eighth of what is free (all of it,
+//!    while nobody is throttled): a slow one cannot take the memory of a fast one, even if it was
+//!    there first.
 //!
 //! Real-time writers have four times the share and a second of burst, and a 64th of the limit is
 //! theirs alone; idle ones have a quarter of the share.
@@ -51,7 +52,7 @@ const REALTIME_BURST: Duration = Duration::from_secs(1);
 /// Fewest and most pages between two looks while nobody is throttled.
 const FREE_PAGES: (u64, u64) = (8, 1024);
 /// Flushers' chunks are multiples of so many pages.
-const CHUNK: u64 = 256;
+const CHUNK: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct CellRate {
@@ -150,11 +151,18 @@ impl CellRate {
         Verdict::Pause(ahead.min(self.max_pause))
     }
 
-    /// The most a device may have unwritten.
+    /// The most a device may have unwritten: its part of the limit, or of what is free as much again
+    /// while nobody is throttled, an eighth else.
     fn cap(view: &View<'_>) -> u64 {
         let (limit, unwritten) = (view.domain.thresh(), view.domain.unwritten());
+        let is_free = Self::is_free(view);
+        if is_free && view.bdi.unwritten() >= unwritten {
+            // The only device may have it all.
+            return limit;
+        }
         let part = view.bdi.part_of(limit, view.now);
-        part.max(limit.saturating_sub(unwritten) / 8)
+        let free = limit.saturating_sub(unwritten);
+        part.max(if is_free { free } else { free / 8 })
     }
 
     fn queue_for_credits(&self, view: &View<'_>, pages: u64) -> Duration {
@@ -182,8 +190,7 @@ impl Policy for CellRate {
             Class::Normal | Class::Idle => limit - limit / 64,
         };
         // Below a few pages a device always gets on.
-        let fits = Self::is_free(view)
-            || task.class == Class::RealTime
+        let fits = task.class == Class::RealTime
             || view.bdi.unwritten().saturating_add(wanted) <= Self::cap(view).max(pages);
         if fits && view.domain.credits.take(task.cpu, wanted, limit) {
             task.credits += wanted;

@@ -1,7 +1,7 @@
 //! What all writers of a device together may dirty a second.
 //!
 //! ```text
-//! e = (setpoint − dirty) / (limit − setpoint)          of the device's part, −1 … 1 above freerun
+//! e = (setpoint − dirty) / (limit − setpoint)          of the device's part or of all: the smaller
 //! R = bandwidth · clamp(1 + kp·e + I, 0, 2)            I += ki·e·Δt, held where R is at an end
 //! ```
 //!
@@ -144,7 +144,11 @@ impl Controller {
         let part = view.bdi.part_of(limit, view.now).max(least).max(2) as f64;
         let setpoint = part * (f64::midpoint(freerun as f64, limit as f64) / limit as f64);
         let span = (part - setpoint).max(1.0);
-        let error = ((setpoint - view.bdi.unwritten() as f64) / span).clamp(-4.0, 4.0);
+        let error = (setpoint - view.bdi.unwritten() as f64) / span;
+        // Where another device holds more than its part, there is less for this one.
+        let middle = f64::midpoint(freerun as f64, limit as f64);
+        let all = (middle - domain.unwritten() as f64) / (limit as f64 - middle).max(1.0);
+        let error = error.min(all).clamp(-4.0, 4.0);
         let bandwidth = state.bandwidth();
         self.room
             .store((span / bandwidth * 1e9).min(1e15) as u64, Relaxed);
