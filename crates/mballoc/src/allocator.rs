@@ -110,6 +110,12 @@ impl Allocator {
         self.groups.free.load(Relaxed)
     }
 
+    /// Blocks of the average free run, rounded down; a group that is not loaded counts as one run.
+    pub fn average_free_run(&self) -> u64 {
+        let fragments = self.groups.fragments.load(Relaxed);
+        self.free_blocks() / fragments.max(1)
+    }
+
     /// What was done so far.
     pub fn stats(&self) -> Stats {
         self.counters.snapshot()

@@ -69,7 +69,7 @@ impl Allocator {
             return Ok(run);
         }
         let (group, _) = self.sizes();
-        let strategy = Strategy::of(request, self.options());
+        let strategy = Strategy::of(request, self.options(), self.average_free_run());
         let held = space
             .parts
             .get()
@@ -110,7 +110,8 @@ impl Allocator {
     /// others of this thread go.
     fn goal_of(&self, request: &DataRequest, window: &Window) -> Pblk {
         let is_alone = request.left.is_none() && request.right.is_none();
-        if request.closed && is_alone && self.packs() {
+        let short = self.average_free_run() < self.options().group_prealloc.into();
+        if request.closed && is_alone && self.packs() && !short {
             let next = self.preallocations().localities.next();
             return next.unwrap_or(window.goal);
         }

@@ -97,6 +97,8 @@ pub(crate) struct Groups {
     pub(crate) stripe_rows: Maxima,
     /// Free blocks in all groups but bad ones.
     pub(crate) free: AtomicU64,
+    /// Free runs in all groups, one for each that is not loaded and has any.
+    pub(crate) fragments: AtomicU64,
     bad: Mutex<Vec<BadGroup>>,
 }
 
@@ -118,6 +120,7 @@ impl Groups {
             longest: Maxima::new(if shape.longest { count } else { 0 }),
             stripe_rows: Maxima::new(if shape.stripe > 0 { count } else { 0 }),
             free: AtomicU64::new(0),
+            fragments: AtomicU64::new(0),
             bad: Mutex::default(),
         };
         let mut total = 0u64;
@@ -461,7 +464,10 @@ impl Groups {
         let average = (free > 0).then(|| average_order(free / fragments.max(1), order_max));
         let old = std::mem::replace(&mut slot.places, Places { largest, average });
         at.free.store(free, Relaxed);
-        at.fragments.store(fragments, Relaxed);
+        let before = at.fragments.swap(fragments, Relaxed);
+        // One wraps where the other does: the sum is never less than nothing.
+        let more = u64::from(fragments).wrapping_sub(before.into());
+        self.fragments.fetch_add(more, Relaxed);
         let loaded = if slot.buddy.is_some() { LOADED } else { 0 };
         let state = largest.map_or(0, |order| order as u8 + 1) | loaded;
         at.state.store(state, Relaxed);

@@ -15,7 +15,8 @@ pub(crate) enum Strategy {
 }
 
 impl Strategy {
-    pub(crate) fn of(request: &DataRequest, options: &Options) -> Self {
+    /// That of a request on a device whose free runs have `average_run` blocks on average.
+    pub(crate) fn of(request: &DataRequest, options: &Options, average_run: u64) -> Self {
         if !options.preallocate || options.normalize.rule == Rule::Exact {
             return Self::Exact;
         }
@@ -31,7 +32,10 @@ impl Strategy {
         };
         if options.normalize.rule == Rule::Predict {
             // What a closed file still needs is known: all that is small lies side by side.
-            return if is_small && options.group_prealloc > 0 {
+            // Where free runs are short, it fills those that fit it.
+            return if is_small && request.closed && average_run < options.group_prealloc.into() {
+                Self::Exact
+            } else if is_small && options.group_prealloc > 0 {
                 Self::Locality
             } else {
                 Self::File
