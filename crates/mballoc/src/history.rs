@@ -8,7 +8,8 @@ const WEIGHT: u64 = 4;
 /// What the requests for one file's data were like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// End of the last request.
+    /// The last request: its first block, and its end.
+    last: u64,
     next: u64,
     /// Blocks of the run that ends there, each request of which began where the one before ended.
     run: u64,
@@ -26,6 +27,14 @@ impl History {
     /// Notes a request for `len` blocks at `lblk`; `follows` if what is before it is mapped.
     pub fn note(&mut self, lblk: Lblk, len: u32, follows: bool) {
         let lblk = u64::from(lblk.0);
+        let end = lblk + u64::from(len);
+        if self.requests > 0 && (self.last + 1..self.next).contains(&lblk) {
+            // It was answered in part: this is its rest.
+            self.run = self.run.saturating_add(end.saturating_sub(self.next));
+            self.next = self.next.max(end);
+            self.last = lblk;
+            return;
+        }
         if lblk == self.next && self.requests > 0 {
             self.run = self.run.saturating_add(len.into());
             self.requests = self.requests.saturating_add(1);
@@ -41,7 +50,7 @@ impl History {
             self.appends = self.requests == 0 && (lblk == 0 || follows);
             (self.run, self.requests) = (len.into(), 1);
         }
-        self.next = lblk + u64::from(len);
+        (self.last, self.next) = (lblk, end);
     }
 
     /// Notes what a window got of what it wanted.
@@ -62,5 +71,26 @@ impl History {
     /// What the last window got, if the device had less than it wanted.
     pub(crate) fn granted(&self) -> Option<u64> {
         self.granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_request_is_not_a_seek() {
+        let mut history = History::default();
+        history.note(Lblk(0), 1000, false);
+        for rest in [(190, 810), (300, 700), (310, 890)] {
+            history.note(Lblk(rest.0), rest.1, true);
+        }
+        assert!(history.is_sequential());
+        assert_eq!((history.run(), history.requests), (1200, 1));
+        history.note(Lblk(1200), 1000, true);
+        assert_eq!((history.run(), history.requests), (2200, 2));
+        // The same blocks once more: written again from the start.
+        history.note(Lblk(1200), 8, false);
+        assert_eq!((history.run, history.requests), (8, 1));
     }
 }

@@ -180,8 +180,8 @@ fn appenders_double_and_others_get_what_they_ask_for() {
             },
         )
     };
-    assert_eq!(share(1 << 30, 1 << 22), [(0, 32)]);
-    assert_eq!(share(1 << 30, 1 << 23), [(0, 16)]);
+    assert_eq!(share(1 << 30, 1 << 24), [(0, 32)]);
+    assert_eq!(share(1 << 30, 1 << 25), [(0, 16)]);
     assert_eq!(share((1 << 30) / 21, 1), [(0, 16)]);
 }
 
