@@ -226,7 +226,8 @@ impl Policy for CellRate {
             target = target.max(MIN_TARGET);
         }
         let oldest = view.now.saturating_sub(burst);
-        task.arrival = task.arrival.max(oldest) + seconds(pages as f64 / rate);
+        let takes = seconds(pages as f64 / rate);
+        task.arrival = task.arrival.max(oldest).saturating_add(takes);
         self.wait(view, task, target)
     }
 

@@ -168,9 +168,10 @@ impl Ioless {
         if task.pause.is_zero() && view.domain.unwritten() < view.domain.background() {
             task.nr_dirtied_pause = Self::poll(view);
         } else if task.pause <= JIFFY && !task.pause.is_zero() {
-            task.nr_dirtied_pause = pages + pages / 32 + u64::from(self.fixed);
+            let more = pages / 32 + u64::from(self.fixed);
+            task.nr_dirtied_pause = pages.saturating_add(more);
         } else if task.pause >= self.max_pause {
-            task.nr_dirtied_pause = pages.saturating_sub((pages + 2) / 4).max(1);
+            task.nr_dirtied_pause = pages.saturating_sub(pages.saturating_add(2) / 4).max(1);
         }
         task.nr_dirtied = 0;
         task.seen = None;

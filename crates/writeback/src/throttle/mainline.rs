@@ -225,7 +225,7 @@ impl Mainline {
                 .saturating_sub(base),
             false => base.saturating_sub(all.into_iter().fold(0, u64::max)),
         };
-        let shift = base / (2 * step + 1);
+        let shift = base / step.saturating_mul(2).saturating_add(1);
         let step = match u32::try_from(shift) {
             Ok(shift) if shift < u64::BITS => (step >> shift).div_ceil(8),
             _ => 0,
@@ -322,23 +322,29 @@ impl Mainline {
             Duration::ZERO => (Duration::ZERO, Duration::ZERO),
             when => (view.now.saturating_sub(when), when.saturating_sub(view.now)),
         };
-        let due = super::whole_jiffies((period + owed).saturating_sub(thought));
+        let due = super::whole_jiffies(period.saturating_add(owed).saturating_sub(thought));
         if due < pace.shortest {
             Self::go_without(view.now, task, period, thought);
             return Verdict::Go;
         }
         let over = due.saturating_sub(longest).min(longest);
         let pause = due.min(longest);
-        Self::sleep(view.now + over, task, pause, &pace, Next::Leave)
+        Self::sleep(
+            view.now.saturating_add(over),
+            task,
+            pause,
+            &pace,
+            Next::Leave,
+        )
     }
 
     /// Too little to sleep for: what is owed stays owed.
     fn go_without(now: Duration, task: &mut Task, period: Duration, thought: Duration) {
-        if thought > period + IDLE {
+        if thought > period.saturating_add(IDLE) {
             task.paused_when = now;
             task.nr_dirtied = 0;
         } else if !period.is_zero() {
-            task.paused_when += period;
+            task.paused_when = task.paused_when.saturating_add(period);
             task.nr_dirtied = 0;
         } else if task.nr_dirtied_pause <= task.charged {
             task.nr_dirtied_pause = task.nr_dirtied_pause.saturating_add(task.charged);
@@ -346,7 +352,7 @@ impl Mainline {
     }
 
     fn sleep(now: Duration, task: &mut Task, pause: Duration, pace: &Pace, next: Next) -> Verdict {
-        task.paused_when = now + pause;
+        task.paused_when = now.saturating_add(pause);
         task.nr_dirtied = 0;
         task.nr_dirtied_pause = pace.pages.max(1);
         task.next = next;
@@ -386,7 +392,7 @@ impl Policy for Mainline {
         if leaked > 0 && task.nr_dirtied < limit {
             let taken = leaked.min(limit - task.nr_dirtied);
             here.leaked.fetch_sub(taken, Relaxed);
-            task.nr_dirtied += taken;
+            task.nr_dirtied = task.nr_dirtied.saturating_add(taken);
         }
         if task.nr_dirtied < limit || task.nr_dirtied == 0 {
             return Verdict::Go;

@@ -6,5 +6,7 @@ mod flushing;
 mod mapping;
 mod memory;
 mod model;
+mod policies;
 mod readahead;
+mod rules;
 mod throttling;

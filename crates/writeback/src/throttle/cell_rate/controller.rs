@@ -1,13 +1,17 @@
 //! What all writers of a device together may dirty a second.
 //!
 //! ```text
-//! e = (setpoint − dirty) / (limit − setpoint)          of the device's part or of all: the smaller
+//! e = 2·(setpoint − dirty) / (limit − freerun)         of the device's part or of all: the smaller
 //! R = bandwidth · clamp(1 + kp·e + I, 0, 2)            I += ki·e·Δt, held where R is at an end
 //! ```
 //!
 //! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. With
-//! a = bandwidth / (limit − setpoint), kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
+//! a = 2·bandwidth / (limit − freerun), kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
 //! swinging whatever device and memory are, and ki = a·kp²/4 is critical damping.
+//!
+//! The setpoint is half way from freerun to the limit. Where the device writes that in less than 200 ms
+//! it is up to 4/5 of the way: credits hold the limit anyway, and the more is dirty the longer are the
+//! runs that a seeking device gets.
 //!
 //! Bandwidth is what was completed in the last eight steps in which the device was busy all the time,
 //! without the best and the worst of them. A step in which it was busy and completed nothing counts as
@@ -26,6 +30,11 @@ const STEPS: usize = 8;
 /// A step that took longer was no step: nobody was there to take it.
 const STEP_MAX: Duration = Duration::from_secs(1);
 const KP_MAX: f64 = 1.5;
+/// Where between freerun and limit the setpoint lies, and how much higher where memory is small.
+const PLACE: f64 = 0.5;
+const PLACE_MORE: f64 = 0.3;
+/// Seconds of writing from the setpoint to the limit from which on memory is not small.
+const ROOM: f64 = 0.2;
 
 #[derive(Debug)]
 pub(super) struct Controller {
@@ -142,23 +151,24 @@ impl Controller {
         let (limit, freerun) = (domain.thresh(), domain.freerun());
         let least = limit.saturating_sub(domain.unwritten()) / 8;
         let part = view.bdi.part_of(limit, view.now).max(least).max(2) as f64;
-        let setpoint = part * (f64::midpoint(freerun as f64, limit as f64) / limit as f64);
-        let span = (part - setpoint).max(1.0);
-        let error = (setpoint - view.bdi.unwritten() as f64) / span;
-        // Where another device holds more than its part, there is less for this one.
-        let middle = f64::midpoint(freerun as f64, limit as f64);
-        let all = (middle - domain.unwritten() as f64) / (limit as f64 - middle).max(1.0);
-        let error = error.min(all).clamp(-4.0, 4.0);
+        let (limit, freerun) = (limit as f64, freerun as f64);
         let bandwidth = state.bandwidth();
-        self.room
-            .store((span / bandwidth * 1e9).min(1e15) as u64, Relaxed);
+        let span = (part * (limit - freerun) / (2.0 * limit)).max(1.0);
+        let room = span / bandwidth;
+        self.room.store((room * 1e9).min(1e15) as u64, Relaxed);
+        let place = PLACE + PLACE_MORE * (1.0 - room / ROOM).max(0.0);
+        let setpoint = freerun + place * (limit - freerun);
+        let error = (setpoint * part / limit - view.bdi.unwritten() as f64) / span;
+        // Where another device holds more than its part, there is less for this one.
+        let all = (setpoint - domain.unwritten() as f64) * 2.0 / (limit - freerun).max(1.0);
+        let error = error.min(all).clamp(-4.0, 4.0);
         let speed = bandwidth / span;
         let delay = (pause + STEP).as_secs_f64();
         let kp = (0.3 / (speed * delay)).min(KP_MAX);
         let ki = speed * kp * kp / 4.0;
         let free = kp.mul_add(error, 1.0) + state.integral;
         let outward = (free >= 2.0 && error > 0.0) || (free <= 0.0 && error < 0.0);
-        if domain.unwritten() <= freerun {
+        if domain.unwritten() as f64 <= freerun {
             state.integral *= 0.9;
         } else if !outward {
             state.integral += ki.min(1.0) * error.clamp(-1.0, 1.0) * step.as_secs_f64();
