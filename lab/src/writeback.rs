@@ -5,6 +5,7 @@ mod disk;
 mod machine;
 mod realtime;
 mod removal;
+mod small_files;
 mod small_memory;
 mod staggered;
 mod steps;
@@ -18,6 +19,7 @@ use crate::claim::Claim;
 pub const CLAIMS: &[&Claim] = &[
     &array::CLAIM,
     &disk::CLAIM,
+    &small_files::CLAIM,
     &staggered::CLAIM,
     &thinking::CLAIM,
     &realtime::CLAIM,

@@ -1,20 +1,76 @@
 //! Dirty throttling: how long a writer waits, so that no more is dirty than memory bears.
 //!
+//! # Why
+//!
+//! A writer that copies into memory is far faster than any device. Left alone it fills memory with
+//! dirty pages, and then everybody waits for the device, also those who only wanted a page to read
+//! into. So a limit is set on what may be dirty or under writeback, and near it writers are slowed to
+//! what the device writes. The question of this module is how, and at what cost: by letting the writer
+//! do the I/O itself (to 2.6.36), by pauses that follow from how much is dirty (the thread of November
+//! 2010), by rates that are estimated for each writer (today), or by a clock for each writer and
+//! credits for pages (ours). One file a policy; each opens with its source.
+//!
+//! # The equation
+//!
+//! ```text
+//!            background    freerun     setpoint      limit
+//!  dirty ───────┼─────────────┼────────────┼────────────┼──▶       limit 20 %, background 10 %
+//!     nobody    │  flushers   │  writers are paced:     │          freerun = (limit + background) / 2
+//!     writes    │  write      │  Σ rates ≈ bandwidth    │ nobody   setpoint = (limit + freerun) / 2
+//!
+//!  d dirty / dt  =  Σ what writers dirty  −  what the device writes      held at 0, at the setpoint
+//!  pause         =  pages dirtied / the writer's rate  −  what it thought since its last pause
+//! ```
+//! A device has the part of the limit that it had of all completions lately ([`Domain`]), so that a slow
+//! one cannot hold the memory of a fast one; `min_ratio` and `max_ratio` bound it.
+//!
 //! # How it is called
 //!
 //! ```text
 //! writer                                       flusher
 //!   n = allowance(task), or less                writeback_started(n)
-//!   loop while admit(task, n) != Go
-//!     Pause, Await: sleep; Failed: error        ... the device ...
-//!   n pages become dirty                        completed(n, ok)
-//!   verdict = dirtied(task, n)
-//!   loop while verdict != Go                    over_background(), chunk(): how much
+//!   loop while admit(task, n) != Go               … the device …
+//!     Pause, Await: sleep; Failed: error        completed(n, ok)
+//!   n pages become dirty
+//!   verdict = dirtied(task, n)                  over_background(), chunk(): how much
+//!   loop while verdict != Go
 //!     Pause, Await: sleep; Write: write; Failed: error
 //!     verdict = resumed(task, written)
 //! ```
+//! A writer that is cancelled, or ends, calls [`Bdi::exited`] and nothing else. A verdict is a value: a
+//! library call sleeps so long, a server answers that much later and keeps no thread waiting.
 //!
-//! A writer that is cancelled, or ends, calls [`Bdi::exited`] and nothing else.
+//! # Units
+//!
+//! Pages of 4096 bytes, whatever the file system's blocks are; the cache counts bytes and converts. Rates
+//! are pages a second. Time is that of one monotonic clock, given with every call; no policy sleeps,
+//! reads a clock or draws lots, so a simulation in virtual time runs the very code that threads run.
+//! [`Tunables`] have the kernel's names and units. Pauses are at most `wb_max_pause_ms`.
+//!
+//! # Failure
+//!
+//! A device that completes nothing for `wb_stall_ms` while something is under writeback, or while a
+//! writer waits all that time, fails those who wait, at that moment; [`Bdi::mark_dead`] does at once.
+//! Others of the [`Domain`] go on. Pages that could not be written are dirty again and stay counted.
+//!
+//! # Locks
+//!
+//! Counters are atomics. The few locks (a device's share, an estimate, who is active) are leaves, held
+//! for some instructions; nothing is called under them, so any call may be made under any lock. A task
+//! belongs to one thread at a time.
+//!
+//! # Cost
+//!
+//! Between two looks of its policy a writer costs a handful of atomic additions a call, not a page; with
+//! credits, one more for 32 pages. A look reads counters and computes some quotients. Estimates are made
+//! by whoever comes first when they are due, never by two. What it costs a system is its wake-ups, which
+//! the lab counts.
+//!
+//! # Left out
+//!
+//! Control groups (one domain a cache, or one for several), laptop mode, a grace for loop devices. What
+//! is dirty of metadata lies in the journal and is not counted. How files are chosen for writing is the
+//! flusher's.
 
 mod bdi;
 mod cell_rate;

@@ -386,3 +386,91 @@ impl Machine {
         &self.writers[index]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(mode: Mode, seed: u64) -> String {
+        let config = Config {
+            seed,
+            mode,
+            tunables: Tunables::default(),
+            dirtyable: 256 << 20,
+            cpus: 4,
+            devices: vec![Model::array(), Model::disk()],
+        };
+        let plan = |index: usize| Plan {
+            device: index % 2,
+            start: index as u64 * MILLI,
+            ..Plan::copy()
+        };
+        let plans: Vec<_> = (0..20).map(plan).collect();
+        let mut machine = Machine::new(&config, &plans).unwrap();
+        machine.run_until(2 * SECOND);
+        machine.mark();
+        machine.run_until(4 * SECOND);
+        format!("{} {:?}", machine.summary().json(), machine.tally.shares())
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_record_byte_for_byte() {
+        for mode in Mode::ALL {
+            assert_eq!(record(mode, 1), record(mode, 1), "{mode}");
+            assert_ne!(record(mode, 1), record(mode, 2), "{mode}");
+        }
+    }
+
+    #[test]
+    fn every_page_is_dirtied_once_and_written_once() {
+        for mode in Mode::ALL {
+            let config = Config {
+                seed: 3,
+                mode,
+                tunables: Tunables::default(),
+                dirtyable: 64 << 20,
+                cpus: 2,
+                devices: vec![Model::disk()],
+            };
+            let pages = 2000;
+            let plan = Plan {
+                work: Work::Copy(Some(pages)),
+                ..Plan::copy()
+            };
+            let mut machine = Machine::new(&config, &vec![plan; 5]).unwrap();
+            machine.run_to_end(100 * SECOND).unwrap();
+            assert_eq!(machine.tally.shares(), [pages; 5]);
+            // What is left is written when it is old enough.
+            machine.run_until(machine.now() + 60 * SECOND);
+            assert_eq!(machine.unwritten(), 0, "{mode}");
+            assert_eq!(machine.written(0), 5 * pages, "{mode}");
+        }
+    }
+
+    #[test]
+    fn writers_on_a_removed_device_get_errors() {
+        for mode in Mode::ALL {
+            let config = Config {
+                seed: 4,
+                mode,
+                tunables: Tunables::default(),
+                dirtyable: 64 << 20,
+                cpus: 2,
+                devices: vec![Model::disk()],
+            };
+            let mut machine = Machine::new(&config, &vec![Plan::copy(); 8]).unwrap();
+            machine.run_until(2 * SECOND);
+            machine.remove_device(0);
+            let ended = machine.run_to_end(60 * SECOND);
+            let failed = (0..8).filter(|&w| machine.writer(w).has_failed()).count();
+            // A writer that does the I/O itself may wait for room in the queue for ever.
+            if mode != Mode::Vanilla {
+                assert!(
+                    ended.is_some_and(|at| at <= 32 * SECOND),
+                    "{mode}: {ended:?}"
+                );
+                assert_eq!(failed, 8, "{mode}");
+            }
+        }
+    }
+}

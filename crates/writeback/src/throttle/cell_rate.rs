@@ -155,14 +155,13 @@ impl CellRate {
     /// while nobody is throttled, an eighth else.
     fn cap(view: &View<'_>) -> u64 {
         let (limit, unwritten) = (view.domain.thresh(), view.domain.unwritten());
-        let is_free = Self::is_free(view);
-        if is_free && view.bdi.unwritten() >= unwritten {
+        if view.bdi.unwritten() >= unwritten && view.bdi.tunables().max_ratio == 100 {
             // The only device may have it all.
             return limit;
         }
         let part = view.bdi.part_of(limit, view.now);
         let free = limit.saturating_sub(unwritten);
-        part.max(if is_free { free } else { free / 8 })
+        part.max(if Self::is_free(view) { free } else { free / 8 })
     }
 
     fn queue_for_credits(&self, view: &View<'_>, pages: u64) -> Duration {

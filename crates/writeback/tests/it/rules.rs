@@ -52,8 +52,10 @@ fn vanilla_writes_half_as_much_again_then_sleeps_twice_as_long() {
     assert_eq!(bdi.resumed(&mut task, 1536, Duration::ZERO), Verdict::Go);
     assert_eq!(bdi.allowance(&task, Duration::ZERO), 8);
     // Nothing there to write: 1, 2, 4 … 100 ms.
+    let verdict = bdi.dirtied(&mut task, 8, Duration::ZERO);
+    assert_eq!(verdict, Verdict::Write { pages: 1536 });
     bdi.writeback_started(bdi.reclaimable(), Duration::ZERO);
-    let mut verdict = bdi.dirtied(&mut task, 8, Duration::ZERO);
+    let mut verdict = bdi.resumed(&mut task, 0, Duration::ZERO);
     for pause in [1, 2, 4, 8, 16, 32, 64, 100, 100] {
         assert_eq!(verdict, Verdict::Pause(ms(pause)));
         verdict = bdi.resumed(&mut task, 0, Duration::ZERO);
@@ -72,14 +74,13 @@ fn ioless_gives_eight_times_the_bandwidth_at_freerun_to_light_writers_and_six_to
         }
         let mut task = Task::new(Class::Normal, 0);
         let pages = 10_000;
-        fill(&bdi, FREERUN + 1 - pages, Duration::ZERO);
         if !light {
             for _ in 0..200 {
                 let _ = bdi.dirtied(&mut task, 100_000, Duration::ZERO);
                 bdi.cleaned(100_000, Duration::ZERO);
             }
-            bdi.exited(&mut task, Duration::ZERO);
         }
+        fill(&bdi, FREERUN + 1 - pages, Duration::ZERO);
         let Verdict::Pause(pause) = bdi.dirtied(&mut task, pages, Duration::ZERO) else {
             panic!("not throttled at {} pages", domain.unwritten());
         };

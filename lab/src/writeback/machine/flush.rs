@@ -7,6 +7,8 @@ use super::{Action, MICRO, MILLI, Machine, Nanos, PAGE_COST, at};
 const NO_PROGRESS: Nanos = 10 * MILLI;
 /// Processor time of looking whether there is anything to do.
 const LOOK: Nanos = MICRO;
+/// Processor time of writing a small file's inode: 86 % of a processor at 22,000 files a second.
+const INODE_COST: Nanos = 38 * MICRO;
 
 /// A turn at the lists.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +149,9 @@ impl Machine {
                     let pages = dirty.min(left).min(self.devices[device].request_pages());
                     if pages > 0 {
                         turn.phase = Phase::Submit(file, left, pages);
-                        return Need::Run(pages * PAGE_COST);
+                        let small = self.lists[device].get(file).directory.is_some();
+                        let inode = if small { INODE_COST } else { 0 };
+                        return Need::Run(pages * PAGE_COST + inode);
                     }
                     let look = self.lists[device].put(file, dirty > 0, cpu, self.now);
                     self.tally.handovers += look.handovers;
@@ -175,8 +179,12 @@ impl Machine {
         (file, pages): (usize, u64),
         batch: &mut Batch,
     ) -> u64 {
-        let start = self.lists[device].get(file).written;
-        let run = Run { file, start, pages };
+        let (region, start) = self.lists[device].place(file, pages);
+        let run = Run {
+            region,
+            start,
+            pages,
+        };
         let done = self.submit(actor, device, run, batch);
         self.bdis[device].writeback_started(done, at(self.now));
         let it = self.lists[device].get_mut(file);

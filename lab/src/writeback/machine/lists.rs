@@ -11,6 +11,8 @@ use super::{MICRO, Nanos};
 /// A hand-over, and holding the lock where it stays on its processor.
 const HANDOVER: Nanos = MICRO;
 const HOLD: Nanos = MICRO / 10;
+/// Regions of directories, past those of files.
+const DIRECTORY_REGIONS: u64 = 1 << 31;
 
 /// One file as writeback sees it: pages from `written` on are dirty.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,8 @@ pub struct File {
     /// Pages of it that were given to the device.
     pub written: u64,
     pub dirty: u64,
+    /// It is a small file of this directory, and lies where the directory's last ended.
+    pub directory: Option<usize>,
     /// When it became dirty.
     pub since: Nanos,
     /// It is on a list, or somebody writes it.
@@ -53,6 +57,8 @@ pub struct Look {
 pub struct Lists {
     shards: Vec<Shard>,
     files: Vec<File>,
+    /// Pages given out in the region of each directory.
+    directories: Vec<u64>,
     /// The caller's numbers of the files, and theirs here.
     index: std::collections::HashMap<usize, usize>,
 }
@@ -62,6 +68,7 @@ impl Lists {
         Self {
             shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
             files: Vec::new(),
+            directories: Vec::new(),
             index: std::collections::HashMap::new(),
         }
     }
@@ -74,6 +81,31 @@ impl Lists {
             self.files.push(File::default());
         }
         index
+    }
+
+    /// A new small file of this directory.
+    pub fn create(&mut self, directory: usize) -> usize {
+        if self.directories.len() <= directory {
+            self.directories.resize(directory + 1, 0);
+        }
+        self.files.push(File {
+            directory: Some(directory),
+            ..File::default()
+        });
+        self.files.len() - 1
+    }
+
+    /// Where the next pages of a file go: those of small files are placed as they are written.
+    pub fn place(&mut self, file: usize, pages: u64) -> (u64, u64) {
+        let it = &self.files[file];
+        match it.directory {
+            None => (file as u64, it.written),
+            Some(directory) => {
+                let start = self.directories[directory];
+                self.directories[directory] += pages;
+                (DIRECTORY_REGIONS + directory as u64, start)
+            }
+        }
     }
 
     pub fn get(&self, file: usize) -> &File {

@@ -27,7 +27,6 @@ pub struct Tally {
 /// Figures of a stretch of time, a second where they are rates.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    pub seconds: f64,
     /// Megabytes a second written.
     pub throughput: f64,
     pub requests: f64,
@@ -128,7 +127,6 @@ impl Tally {
         let mut samples = self.samples.clone();
         samples.sort_unstable();
         Summary {
-            seconds,
             throughput: rate(bytes) / 1e6,
             requests: rate(requests),
             request_bytes: bytes as f64 / requests.max(1) as f64,

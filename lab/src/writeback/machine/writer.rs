@@ -80,8 +80,6 @@ pub struct Writer {
     failed: bool,
     /// Nanoseconds it was paused.
     pub paused: Nanos,
-    /// When the write that goes on began, and how long all that ended took.
-    began: Nanos,
 }
 
 impl Writer {
@@ -100,7 +98,6 @@ impl Writer {
             ended: None,
             failed: false,
             paused: 0,
-            began: 0,
         }
     }
 
@@ -116,11 +113,6 @@ impl Writer {
     /// Whether a write of it failed.
     pub fn has_failed(&self) -> bool {
         self.failed
-    }
-
-    /// Pages it dirtied.
-    pub fn pages(&self) -> u64 {
-        self.pages
     }
 }
 
@@ -164,8 +156,11 @@ impl Machine {
         let now = self.now;
         let writer = &mut self.writers[index];
         let first = writer.file == usize::MAX;
-        if first {
-            writer.file = self.lists[writer.plan.device].file(index);
+        let lists = &mut self.lists[writer.plan.device];
+        if let Work::Files(..) = writer.plan.work {
+            writer.file = lists.create(index);
+        } else if first {
+            writer.file = lists.file(index);
         }
         if writer.plan.stop.is_some_and(|stop| now >= stop) {
             return Some(self.end_writer(index));
@@ -188,7 +183,6 @@ impl Machine {
         }
         writer.left = pages;
         writer.writes += 1;
-        writer.began = now + wait;
         writer.state = State::Admit;
         match (wait, cost) {
             (0, 0) => None,
