@@ -97,7 +97,7 @@ impl Vanilla {
         if view.bdi.reclaimable() > look.task_thresh {
             task.next = Next::Wrote;
             return Verdict::Write {
-                pages: task.charged,
+                pages: task.charged.max(1),
             };
         }
         self.sleep(task)
