@@ -8,7 +8,7 @@ use crate::stats::add;
 use crate::throttle::{PAGE_SIZE, Verdict};
 use crate::waiters::{Cancel, Sleep};
 use crate::writer::{Owed, Told, Writer};
-use crate::{Error, MappingError};
+use crate::{Error, MappingError, trace};
 
 /// The longest nap where no flusher runs and others write what there is to write.
 const NAP: Duration = Duration::from_millis(5);
@@ -46,6 +46,9 @@ struct Throttling {
     cancelled: u64,
     /// Verdicts that were carried out.
     rounds: u32,
+    began: Duration,
+    /// From the end of the one before to the beginning of this one.
+    think: Duration,
 }
 
 /// What became of a verdict.
@@ -152,13 +155,20 @@ impl<E: MappingError> Shared<E> {
         manner: Manner,
     ) -> Result<Option<Duration>, Error<E>> {
         add(&self.counters.throttled, 1);
-        let told = writer.known(&self.gate).told.take();
+        let known = writer.known(&self.gate);
+        let (told, began) = (known.told.take(), self.gate.now());
+        let think = match known.went_on {
+            Duration::ZERO => Duration::ZERO,
+            when => began.saturating_sub(when),
+        };
         let mut throttling = Throttling {
             ask,
             manner,
             failed: told.map_or_else(|| self.flushers.failed(), |told| told.failed),
             cancelled: self.gate.cancelled.load(SeqCst),
             rounds: told.is_some().into(),
+            began,
+            think,
         };
         loop {
             let written = match self.carry_out(writer, verdict, freed, &throttling) {
@@ -172,10 +182,11 @@ impl<E: MappingError> Shared<E> {
             };
             throttling.rounds = throttling.rounds.saturating_add(1);
             freed = self.gate.limits.waiters.freed();
-            let (task, now) = (&mut writer.known(&self.gate).task, self.gate.now());
+            let (known, now) = (writer.known(&self.gate), self.gate.now());
+            known.went_on = now;
             verdict = match ask {
-                Ask::Admit(pages) => self.gate.bdi.admit(task, pages, now),
-                Ask::Resume => self.gate.bdi.resumed(task, written, now),
+                Ask::Admit(pages) => self.gate.bdi.admit(&mut known.task, pages, now),
+                Ask::Resume => self.gate.bdi.resumed(&mut known.task, written, now),
             };
             if verdict == Verdict::Go || self.is_alone(&throttling) {
                 return Ok(None);
@@ -220,6 +231,9 @@ impl<E: MappingError> Shared<E> {
             true => self.gate.limits.wake_flushers(),
             false => self.kick_if_needed(),
         }
+        let paused = self.gate.now().saturating_sub(throttling.began);
+        let task = &writer.known(&self.gate).task;
+        trace::balance_dirty_pages(&self.gate, task, at_most, (paused, throttling.think));
         if throttling.manner == Manner::Tell {
             let pause = at_most.max(TELL_MIN);
             writer.known(&self.gate).told = Some(Told {

@@ -15,6 +15,7 @@ use crate::load::Plan;
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::stats::{add, sub};
+use crate::take_in::Paced;
 use crate::throttle::{PAGE_SIZE, Task, Verdict};
 use crate::writer::{Writer, with_own};
 use crate::{Error, Mapping, MappingError, OFFSET_MAX, Place};
@@ -104,7 +105,7 @@ impl<E: MappingError> File<E> {
     }
 
     /// The same after a writer made pages dirty that were admitted; tells what it does next.
-    fn settle_written(
+    pub(crate) fn settle_written(
         &self,
         pages: &mut Pages,
         before: u64,
@@ -147,13 +148,13 @@ impl<E: MappingError> File<E> {
     }
 
     /// Settles a change that may have added folios, and lets the lock go.
-    fn finish(&self, mut pages: RwLockWriteGuard<'_, Pages>, before: u64) {
+    pub(crate) fn finish(&self, mut pages: RwLockWriteGuard<'_, Pages>, before: u64) {
         self.settle(&mut pages, before);
         self.let_go(pages);
     }
 
     /// Lets the lock go after a change that may have added folios.
-    fn let_go(&self, mut pages: RwLockWriteGuard<'_, Pages>) {
+    pub(crate) fn let_go(&self, mut pages: RwLockWriteGuard<'_, Pages>) {
         let is_new = pages.resident > 0 && !pages.registered;
         pages.registered |= is_new;
         drop(pages);
@@ -238,115 +239,9 @@ impl<E: MappingError> File<E> {
         Ok(copied)
     }
 
-    fn load_block(&self, block: u64) -> Result<(), Error<E>> {
+    pub(crate) fn load_block(&self, block: u64) -> Result<(), Error<E>> {
         let plan = self.state.write().plan_block(block);
         self.load(plan, None).map(drop)
-    }
-
-    fn write(
-        &self,
-        writer: &mut Writer,
-        (offset, data, old_size): (u64, &[u8], u64),
-        manner: Manner,
-    ) -> Result<Paced, Error<E>> {
-        let len = data.len() as u64;
-        if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
-            return Err(Error::OutOfRange { offset, len });
-        }
-        self.shared.pay(writer)?;
-        let mut done = 0;
-        let mut waits = match manner {
-            Manner::Sleep => None,
-            Manner::Tell => self.shared.go_on(writer)?,
-        };
-        while done < data.len() && waits.is_none() {
-            let at = offset + done as u64;
-            match self.write_step(writer, (at, &data[done..], old_size), manner) {
-                Ok((taken, pause)) => {
-                    done += taken;
-                    waits = pause;
-                }
-                Err((taken, error)) if done + taken == 0 => return Err(error),
-                Err((taken, _)) => {
-                    done += taken;
-                    break;
-                }
-            }
-        }
-        self.shared.kick_if_needed();
-        Ok(Paced {
-            taken: done,
-            pause: waits.unwrap_or_default(),
-        })
-    }
-
-    /// Bytes at `at` that are taken in at once, of `len`: as many as throttling lets pass without
-    /// another look, up to where folios are cut, so that no block is written in two halves.
-    fn step_len(&self, writer: &mut Writer, at: u64, len: u64, now: Duration) -> u64 {
-        let (shape, chunk, gate) = (self.shared.shape, self.shared.chunk, &self.shared.gate);
-        let len = len.min(chunk - at % chunk);
-        let task = &writer.known(gate).task;
-        let allowed = gate.bdi.allowance(task, now).saturating_mul(PAGE_SIZE);
-        let end = shape.floor(at.saturating_add(allowed));
-        let end = end.max(shape.floor(at) + shape.block());
-        len.min(end - at)
-    }
-
-    /// Takes some in, as much as is done under one lock, and does what throttling says before and
-    /// after. If something fails, tells how much was taken nevertheless.
-    fn write_step(
-        &self,
-        writer: &mut Writer,
-        (at, data, old_size): (u64, &[u8], u64),
-        manner: Manner,
-    ) -> Result<(usize, Option<Duration>), (usize, Error<E>)> {
-        let shared = &self.shared;
-        let now = shared.gate.now();
-        let len = self.step_len(writer, at, data.len() as u64, now);
-        let blocks = shared.shape.ceil(at + len) - shared.shape.floor(at);
-        let admitted = shared.admit(writer, blocks.div_ceil(PAGE_SIZE), now, manner);
-        if let Some(pause) = admitted.map_err(|error| (0, error))? {
-            return Ok((0, Some(pause)));
-        }
-        shared.make_room(len);
-        // OK to truncate: at most as long as `data`.
-        let write = (at, &data[..len as usize], old_size);
-        let task = &mut writer.known(&shared.gate).task;
-        let (taken, verdict) = self.take_in(task, write, now).map_err(|error| (0, error))?;
-        let pause = shared.pace(writer, verdict, manner);
-        Ok((taken, pause.map_err(|error| (taken, error))?))
-    }
-
-    /// Takes bytes in that were admitted, up to the first block that must be read, or past it if it is
-    /// the first of all. Tells how many, and what throttling says to it.
-    fn take_in(
-        &self,
-        task: &mut Task,
-        (at, data, old_size): (u64, &[u8], u64),
-        now: Duration,
-    ) -> Result<(usize, Verdict), Error<E>> {
-        loop {
-            let mut pages = self.state.write();
-            let before = pages.dirty;
-            let written = pages.write(at, data, old_size);
-            match written.missing {
-                Some(block) if written.len == 0 => {
-                    self.finish(pages, before);
-                    // What was read must not be made room for, or it might go before it is used.
-                    if let Err(error) = self.load_block(block) {
-                        // What was admitted is given back.
-                        self.shared.gate.bdi.dirtied(task, 0, now);
-                        return Err(error);
-                    }
-                }
-                _ => {
-                    add(&self.shared.counters.dirtied, pages.dirty - before);
-                    let verdict = self.settle_written(&mut pages, before, task, now);
-                    self.let_go(pages);
-                    return Ok((written.len, verdict));
-                }
-            }
-        }
     }
 
     fn truncate(&self, size: u64) {
@@ -416,16 +311,6 @@ impl<E: MappingError> Drop for File<E> {
             gate.limits.waiters.free(gate.number, pages.counted);
         }
     }
-}
-
-/// What became of a write that did not sleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Paced {
-    /// Bytes taken in.
-    pub taken: usize,
-    /// How long the writer is to wait: before it is answered, or, if not all was taken, before it
-    /// comes with the rest.
-    pub pause: Duration,
 }
 
 /// The pages of one file. The owner of the [`Mapping`] has it and keeps the mapping alive while

@@ -19,6 +19,7 @@ use crate::flush::Turn;
 use crate::limits::Member;
 use crate::shared::Shared;
 use crate::throttle::PAGE_SIZE;
+use crate::trace::Reason;
 use crate::{Error, MappingError};
 
 /// How long a flusher does nothing after nothing could be written.
@@ -121,13 +122,15 @@ impl<E: MappingError> Flushers<E> {
         self.control.lock().error = Some(error.clone());
     }
 
-    /// Wakes a flusher.
-    pub(crate) fn kick(&self) {
-        if !self.kicked.swap(true, Ordering::AcqRel) {
+    /// Wakes a flusher; false if that was done already.
+    pub(crate) fn kick(&self) -> bool {
+        let is_first = !self.kicked.swap(true, Ordering::AcqRel);
+        if is_first {
             let control = self.control.lock();
             self.work.notify_one();
             drop(control);
         }
+        is_first
     }
 
     /// Waits until it is time to look for something to write; false if the flusher is to end.
@@ -159,8 +162,8 @@ impl<E: MappingError> Member for Shared<E> {
 impl<E: MappingError> Shared<E> {
     /// Wakes a flusher if there is more to write than there should be.
     pub(crate) fn kick_if_needed(&self) {
-        if self.is_over_background() {
-            self.flushers.kick();
+        if self.is_over_background() && self.flushers.kick() {
+            self.trace_queue(Reason::Background);
         }
     }
 
@@ -190,7 +193,20 @@ impl<E: MappingError> Shared<E> {
 
     /// Gives each file that is dirty since `since` or longer when the call begins a turn, as long as
     /// `goes_on`.
-    fn pass(&self, flusher: usize, since: Duration, goes_on: impl Fn() -> bool) -> Pass<E> {
+    fn pass(
+        &self,
+        flusher: usize,
+        since: Duration,
+        reason: Reason,
+        goes_on: impl Fn() -> bool,
+    ) -> Pass<E> {
+        self.trace_start(reason);
+        let pass = self.give_turns(flusher, since, goes_on);
+        self.trace_written(reason, pass.written);
+        pass
+    }
+
+    fn give_turns(&self, flusher: usize, since: Duration, goes_on: impl Fn() -> bool) -> Pass<E> {
         let bound = self.dirty.next_ticket();
         let mut pass = Pass {
             written: 0,
@@ -217,8 +233,11 @@ impl<E: MappingError> Shared<E> {
 
     /// Lets a file that was claimed have its turn.
     fn turn(&self, file: &File<E>) -> (Turn, Result<(), Error<E>>) {
-        let (turn, result) = file.flush_turn(self.turn_max());
+        let budget = self.turn_max();
+        file.trace_turn_start(budget);
+        let (turn, result) = file.flush_turn(budget);
         file.requeue(turn.has_more);
+        file.trace_turn(budget, turn);
         (turn, result)
     }
 
@@ -253,7 +272,7 @@ impl<E: MappingError> Shared<E> {
         // No more than there is now, for some files may become dirty all the time.
         let mut left = self.counters.unwritten();
         loop {
-            let pass = self.pass(flusher, since, || true);
+            let pass = self.pass(flusher, since, Reason::Periodic, || true);
             left = left.saturating_sub(pass.written);
             if !pass.has_more || pass.written == 0 || left == 0 {
                 return;
@@ -265,7 +284,8 @@ impl<E: MappingError> Shared<E> {
     fn flush_background(&self, flusher: usize) -> Result<(), Error<E>> {
         while self.is_over_background() {
             self.wake_another();
-            let pass = self.pass(flusher, Duration::MAX, || self.is_over_background());
+            let goes_on = || self.is_over_background();
+            let pass = self.pass(flusher, Duration::MAX, Reason::Background, goes_on);
             if pass.written > 0 {
                 continue;
             }
@@ -291,12 +311,17 @@ impl<E: MappingError> Shared<E> {
     /// Writes everything that is dirty now; the first error, after trying all.
     pub(crate) fn sync_all(&self) -> Result<(), Error<E>> {
         let mut first = Ok(());
+        let before = self.counters.written.load(Ordering::Relaxed);
+        self.trace_start(Reason::Sync);
+        self.trace_wait(Reason::Sync);
         for file in self.dirty.files() {
             let result = file.flush_range(0..u64::MAX);
             if first.is_ok() {
                 first = result.map(drop);
             }
         }
+        let after = self.counters.written.load(Ordering::Relaxed);
+        self.trace_written(Reason::Sync, after - before);
         first
     }
 }

@@ -95,7 +95,9 @@ mod readahead;
 mod reclaim;
 mod shared;
 mod stats;
+mod take_in;
 pub mod throttle;
+mod trace;
 mod waiters;
 mod writer;
 
@@ -105,9 +107,10 @@ use std::sync::Arc;
 use uext4_ondisk::BlockSize;
 
 pub use cache::PageCache;
-pub use file::{FilePages, Paced};
+pub use file::FilePages;
 pub use limits::DirtyLimits;
 pub use stats::{DeviceStats, Stats};
+pub use take_in::Paced;
 use throttle::{Mode, Tunables};
 pub use waiters::Cancel;
 pub use writer::Writer;

@@ -10,6 +10,7 @@ use crate::file::File;
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::stats::add;
+use crate::trace::Reason;
 
 /// Folios looked at before the file's lock is let go.
 const STEP: usize = 512;
@@ -137,7 +138,9 @@ impl<E: MappingError> Shared<E> {
             if wanted(limit / 32) == 0 {
                 return;
             }
-            self.flushers.kick();
+            if self.flushers.kick() {
+                self.trace_queue(Reason::Vmscan);
+            }
             if self.flush_any().is_none() {
                 // Others are writing whatever there is.
                 std::thread::yield_now();

@@ -51,6 +51,8 @@ pub(crate) struct Known {
     gate: Weak<Gate>,
     pub(crate) task: Task,
     pub(crate) told: Option<Told>,
+    /// When its last throttling ended; zero: there was none.
+    pub(crate) went_on: Duration,
     /// What went wrong after all of a write was taken in: it is told the next one.
     pub(crate) owed: Option<Owed>,
 }
@@ -126,6 +128,7 @@ impl Writer {
                 gate: Arc::downgrade(gate),
                 task: Task::new(self.class, self.cpu),
                 told: None,
+                went_on: Duration::ZERO,
                 owed: None,
             });
             self.known.len() - 1

@@ -10,3 +10,4 @@ mod policies;
 mod readahead;
 mod rules;
 mod throttling;
+mod tracing;
