@@ -212,8 +212,7 @@ impl Allocator {
         let found = if request.next_fit {
             seek.next_fit()?
         } else {
-            let stream = hints.stream.and_then(|file| self.stream_goal(file));
-            seek.run(stream.and_then(|goal| self.groups.locate(goal)))?
+            seek.run(hints.stream)?
         };
         seek.work.report(counters);
         let Some(found) = found else {

@@ -1,14 +1,17 @@
 //! Which group each thread was sent to when it found others busy.
 //!
 //! A thread that finds the group of its goal locked goes to a group of its own and remembers it, so
-//! that threads which all start in one place soon work in different ones. There are at most as many
-//! places as a quarter of the groups, and threads get theirs in the order of their first request that
-//! found a lock held: one thread alone never has one, and its layout depends on nothing else.
+//! that threads which all start in one place soon work in different ones. Who must wait, because what
+//! it asks for continues something, starts its next few files in its own group. There are at most as
+//! many places as a quarter of the groups, and threads get theirs in the order of their first request
+//! that found a lock held: one thread alone never has one, and its layout depends on nothing else.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Places at most.
 const PLACES_MAX: u32 = 64;
+/// Files that a thread starts in its own group after it had to wait.
+const STARTS: u32 = 64;
 /// No group yet.
 const NONE: u32 = u32::MAX;
 
@@ -17,12 +20,16 @@ struct Place {
     /// Number of the thread it belongs to; 0: nobody's.
     thread: AtomicU64,
     group: AtomicU32,
+    /// Files yet to be started in its own group; only its thread changes it, but for shared places.
+    starts: AtomicU32,
 }
 
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Leases {
     places: Box<[Place]>,
+    /// Any thread had to wait yet.
+    any: AtomicBool,
 }
 
 impl Leases {
@@ -33,6 +40,7 @@ impl Leases {
         };
         Self {
             places: (0..PLACES_MAX.min(groups / 4)).map(|_| place()).collect(),
+            any: AtomicBool::new(false),
         }
     }
 
@@ -65,6 +73,27 @@ impl Leases {
         if let Some(place) = self.place() {
             place.group.store(group, Relaxed);
         }
+    }
+
+    /// The calling thread must wait for a group.
+    pub(crate) fn waits(&self) {
+        if let Some(place) = self.place() {
+            place.starts.store(STARTS, Relaxed);
+            self.any.store(true, Relaxed);
+        }
+    }
+
+    /// Whether the file that the calling thread starts should go to its own group.
+    pub(crate) fn start_apart(&self) -> bool {
+        if !self.any.load(Relaxed) {
+            return false;
+        }
+        let Some(place) = self.place() else {
+            return false;
+        };
+        let left = place.starts.load(Relaxed);
+        place.starts.store(left.saturating_sub(1), Relaxed);
+        left > 0
     }
 
     /// Whether a thread was sent to `group`.

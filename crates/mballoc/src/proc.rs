@@ -18,7 +18,7 @@ fn criteria_names(search: Search) -> &'static [&'static str] {
             "cr_goal_slow",
             "cr_any_free",
         ],
-        Search::LargestRun => &["stripes", "long_enough", "longest", "certain"],
+        Search::LargestRun => &["stripes", "long_enough", "longest", "certain", "new_place"],
     }
 }
 

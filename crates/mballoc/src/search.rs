@@ -127,6 +127,10 @@ pub(crate) struct Seek<'a, B> {
     ahead: (u32, u32),
     /// Somebody else held the lock of a group that would have been looked into.
     busy: bool,
+    /// The file whose stream needs a new place.
+    stream: Option<u64>,
+    /// Groups in which other streams go on are passed by.
+    alone: bool,
 }
 
 impl<'a, B: GroupBitmaps> Seek<'a, B> {
@@ -138,25 +142,43 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
             work: Work::default(),
             ahead: (ask.goal.0, 0),
             busy: false,
+            stream: None,
+            alone: false,
         }
     }
 
     /// A run for the request; `None` if there is none of [`Ask::min`] blocks. If the goal does not
-    /// do, the search starts where the `stream` goes on.
-    pub(crate) fn run(&mut self, stream: Option<(u32, u32)>) -> Answer<Option<Found>, B> {
-        if let Some(found) = self.at_goal()? {
+    /// do, the search for a `stream` starts where that goes on. With the bounded search a stream
+    /// that continues nothing does so at once, and who had to wait starts in a group of its own.
+    pub(crate) fn run(&mut self, stream: Option<u64>) -> Answer<Option<Found>, B> {
+        let bounded = self.options().search == Search::LargestRun;
+        let starts = bounded && !self.ask.merge;
+        if starts && self.allocator.leases().start_apart() {
+            self.busy = true;
+        } else if !(starts && stream.is_some())
+            && let Some(found) = self.at_goal()?
+        {
             return Ok(Some(found));
         }
-        if let Some(goal) = stream {
+        let goes_on = stream.and_then(|file| self.allocator.stream_goal(file));
+        let goes_on = goes_on.and_then(|goal| self.allocator.groups().locate(goal));
+        if let Some(goal) = goes_on {
             self.ask.goal = goal;
             self.ahead.0 = goal.0;
+            if starts
+                && !self.busy
+                && let Some(found) = self.at_goal()?
+            {
+                return Ok(Some(found));
+            }
         }
+        self.stream = stream;
         let found = match self.options().search {
             Search::Linear => self.linear()?,
             Search::Criteria => self.criteria()?,
             Search::LargestRun => self.largest_run()?,
         };
-        if let (Some((group, _)), Some(found)) = (stream, found) {
+        if let (Some((group, _)), Some(found)) = (goes_on, found) {
             let counters = self.counters();
             counters.add(&counters.stream_goal_hits, (group == found.group).into());
         }
@@ -220,14 +242,19 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
             return Ok(None);
         }
         let least = if merge { min } else { want };
-        let visit = self.visit(group, merge || !bounded, |buddy| {
+        let take = |buddy: &mut Buddy| {
             let len = buddy.run_at(offset, want);
             if len < least {
                 return None;
             }
             buddy.take(offset, len);
             Some(Piece { start: offset, len })
-        })?;
+        };
+        let mut visit = self.visit(group, !bounded, take)?;
+        if matches!(visit, Visit::Busy) && merge {
+            self.allocator.leases().waits();
+            visit = self.visit(group, true, take)?;
+        }
         self.busy |= matches!(visit, Visit::Busy);
         let Visit::Done(piece) = visit else {
             return Ok(None);

@@ -45,7 +45,8 @@ macro_rules! counters {
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
             /// By criterion. `linear`: cr0 to cr3; `criteria`: the five of `mb_stats`; `largest-run`:
-            /// whole stripes, runs that are long enough, the longest there are, what is certain.
+            /// whole stripes, runs that are long enough, the longest there are, what is certain, and new
+            /// places for streams.
             pub criteria: [CriterionStats; CRITERIA],
         }
 

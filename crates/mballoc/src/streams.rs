@@ -5,6 +5,7 @@
 //! bounded search. How many there may be is a tunable here and not the machine's number of
 //! processors, so that the same requests give the same layout everywhere.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use uext4_ondisk::Pblk;
@@ -31,8 +32,19 @@ impl Streams {
         }
     }
 
+    /// Whether a stream of another place than this file's goes on within `blocks`.
+    pub(crate) fn others_in(&self, file: u64, blocks: &Range<u64>) -> bool {
+        let own = self.place(file);
+        let mut goals = self.goals.iter().enumerate();
+        goals.any(|(at, goal)| at != own && blocks.contains(&goal.load(Relaxed)))
+    }
+
+    fn place(&self, file: u64) -> usize {
+        (file % self.goals.len() as u64) as usize
+    }
+
     fn of(&self, file: u64) -> &AtomicU64 {
-        &self.goals[(file % self.goals.len() as u64) as usize]
+        &self.goals[self.place(file)]
     }
 }
 

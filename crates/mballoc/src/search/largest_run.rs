@@ -5,6 +5,9 @@
 //! looked into has what is wanted, but for groups whose bitmap was never read: these stand under
 //! their number of free blocks, and are corrected when they are read. In this order:
 //!
+//! 0. A stream that needs a new place: the start of the longest run, or row of free stripes, of the
+//!    next group where that has eight times what is wanted and no other stream goes on: so files that
+//!    grow together lie apart, and go on for long.
 //! 1. With a stripe, requests of one or more: the next group with a row of as many free stripes, the
 //!    shortest such row among the first few; if there is none, the longest row there is, as long as it
 //!    has half of what is wanted or all that is needed.
@@ -13,10 +16,10 @@
 //! 3. The next group whose longest run has the binary order of the longest there is.
 //! 4. What is certain: the longest run met, else the next group that has any of use.
 //!
-//! The first three together look into [`GROUPS_MAX`] groups at most, and measure [`FIT_SCAN`] runs in
-//! each; the fourth looks into few: each group that was read once answers. Only a request that has a
+//! All but the last together look into [`GROUPS_MAX`] groups at most, and measure [`FIT_SCAN`] runs in
+//! each; the last looks into few: each group that was read once answers. Only a request that has a
 //! least length of more than one block may there have to read groups never read before, and groups
-//! that turn out to be bad come on top once each. Somebody else's lock is waited for in the fourth step
+//! that turn out to be bad come on top once each. Somebody else's lock is waited for in the last step
 //! only, and by requests that continue something at their goal. Who finds a lock held goes to a group
 //! of its own from then on (`leases.rs`) as long as its goal is held.
 //!
@@ -41,6 +44,10 @@ const STRIPES: usize = 0;
 const LONG_ENOUGH: usize = 1;
 const LONGEST: usize = 2;
 const CERTAIN: usize = 3;
+const PLACE: usize = 4;
+
+/// How many times what a stream wants should be free where it begins.
+const WIDE: u32 = 8;
 
 /// The longest run met and not taken: its group and its length then.
 type Met = Option<(u32, u32)>;
@@ -66,6 +73,14 @@ impl<B: GroupBitmaps> Seek<'_, B> {
             want, min, need, ..
         } = self.ask;
         let groups = self.allocator.groups();
+        if self.stream.is_some() {
+            self.alone = true;
+            let found = self.new_place(met)?;
+            self.alone = false;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
         if let Some(wholes) = want.checked_div(groups.shape.stripe).filter(|&n| n > 0) {
             let found = self.stripes(wholes, met)?;
             if found.is_some() {
@@ -97,6 +112,35 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         }
     }
 
+    /// A place where a stream can go on for long: the next group in which no other stream goes on and
+    /// whose longest run, or row of free stripes, has several times what is wanted; its start.
+    fn new_place(&mut self, met: &mut Met) -> Answer<Option<Found>, B> {
+        let want = self.ask.want;
+        let groups = self.allocator.groups();
+        let shape = groups.shape;
+        let wide = want
+            .saturating_mul(WIDE)
+            .min(shape.blocks_per_group / 2)
+            .max(want);
+        let wholes = wide.checked_div(shape.stripe).filter(|&n| n > 0);
+        let (index, least) = match wholes {
+            Some(wholes) => (&groups.stripe_rows, wholes),
+            None => (&groups.longest, wide),
+        };
+        let longest = |buddy: &Buddy, _| {
+            if wholes.is_none() {
+                return buddy.fit(buddy.longest().max(least), 0, 1);
+            }
+            let (start, looked) = buddy.stripe_row(buddy.stripes().1.max(least), 0, 1);
+            let piece = start.map(|start| Piece {
+                start,
+                len: buddy.run_at(start, want),
+            });
+            (piece, looked)
+        };
+        self.walk(PLACE, index, least, met, longest)
+    }
+
     /// Step 1: `wholes` free stripes in a row, or as many as there are.
     fn stripes(&mut self, wholes: u32, met: &mut Met) -> Answer<Option<Found>, B> {
         let Ask {
@@ -112,14 +156,15 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                     start,
                     len: buddy.run_at(start, want),
                 });
-                (piece.filter(|piece| piece.len >= min), looked)
+                (piece, looked)
             };
             let found = self.walk(STRIPES, &groups.stripe_rows, least, met, row)?;
             if found.is_some() || self.work.groups >= GROUPS_MAX {
                 return Ok(found);
             }
             let top = groups.stripe_rows.largest();
-            let will_do = top.saturating_mul(stripe) >= need || top >= wholes.div_ceil(2);
+            let blocks = top.saturating_mul(stripe);
+            let will_do = blocks >= need || blocks >= min && top >= wholes.div_ceil(2);
             if top == 0 || top >= least || !will_do {
                 return Ok(None);
             }
@@ -173,6 +218,9 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                     return Ok(None);
                 }
                 next = group + 1;
+                if self.alone && self.has_other_streams(group) {
+                    continue;
+                }
                 let others = self.busy && group != start;
                 if others && !leased && self.allocator.leases().is_leased(group) {
                     continue;
@@ -188,6 +236,15 @@ impl<B: GroupBitmaps> Seek<'_, B> {
             }
         }
         Ok(None)
+    }
+
+    fn has_other_streams(&self, group: u32) -> bool {
+        let groups = self.allocator.groups();
+        let start = groups.group_start(group);
+        let blocks = start..start + u64::from(groups.blocks_in_group(group));
+        let streams = self.allocator.streams();
+        self.stream
+            .is_some_and(|file| streams.others_in(file, &blocks))
     }
 
     /// Where a walk starts: at the goal, or if that is busy in the group the thread was sent to.
@@ -211,12 +268,12 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         met: &mut Met,
         choose: impl FnOnce(&Buddy) -> (Option<Piece>, u32),
     ) -> Answer<Option<Found>, B> {
-        let want = self.ask.want;
+        let Ask { want, min, .. } = self.ask;
         let (mut looked, mut longest) = (0, 0);
         let visit = self.visit(group, criterion == CERTAIN, |buddy| {
             let (piece, runs) = choose(buddy);
             (looked, longest) = (runs, buddy.longest());
-            let piece = piece?;
+            let piece = piece.filter(|piece| piece.len >= min)?;
             let len = piece.len.min(want);
             buddy.take(piece.start, len);
             Some(Piece { len, ..piece })

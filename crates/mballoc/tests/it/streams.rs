@@ -42,3 +42,34 @@ fn linear_has_one_goal_and_the_others_one_a_file() {
         allocator.untake(run);
     }
 }
+
+#[test]
+fn files_that_grow_together_lie_apart() {
+    let bitmaps = Bitmaps::new(1 + 64 * 256, 256);
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
+    let mut ends = [None; 10];
+    let mut extents = 0;
+    for _ in 0..30 {
+        for (file, end) in ends.iter_mut().enumerate() {
+            // All of one directory: beside the same inodes.
+            let request = Request {
+                goal: end.unwrap_or(Pblk(1)),
+                len: 8,
+                min_len: 1,
+                next_fit: false,
+            };
+            let hints = Hints {
+                data: true,
+                merge: end.is_some(),
+                need: 8,
+                stream: Some(file as u64),
+            };
+            let run = allocator.take_with(&bitmaps, &request, &hints).unwrap();
+            extents += u32::from(*end != Some(run.start));
+            *end = Some(Pblk(run.start.0 + u64::from(run.len)));
+            allocator.mark(&bitmaps, run).unwrap();
+        }
+    }
+    // 240 blocks of each, in a group of its own.
+    assert_eq!(extents, 10);
+}
