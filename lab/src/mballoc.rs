@@ -9,6 +9,7 @@ mod extents;
 mod file;
 mod format;
 mod free_space;
+mod linux_build;
 mod measure;
 mod placement;
 mod policy;
@@ -26,4 +27,5 @@ pub const CLAIMS: &[&Claim] = &[
     &stripe::CLAIM,
     &aged::CLAIM,
     &contention::CLAIM,
+    &linux_build::CLAIM,
 ];

@@ -1,0 +1,207 @@
+//! A source tree built into an image, beside what `mke2fs -d` makes of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use uext4::{FileType, Filesystem, GroupNr, Ino, Lblk, MapState, OpenOptions};
+use uext4_blockdev::{Access, FileDevice};
+use uext4_image::{BuildOptions, Size, Source};
+use uext4_mkfs::BlockSizeWish;
+use uext4_ondisk::BlockSize;
+
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Setting};
+use crate::mballoc::free_space::{self, share};
+use crate::mballoc::steps;
+use crate::mballoc::tree::Tree;
+use crate::random::Random;
+
+/// The claim.
+pub const CLAIM: Claim = Claim {
+    name: "mballoc-build",
+    title: "a source tree in an image lies whole, and leaves free space whole",
+    source: "the room's own",
+    analysis: "Real files of the tree's sizes are written to a temporary directory and built into an \
+               image by the image crate with its defaults, and by mke2fs -d into one of the same size. \
+               Both are read back by the engine. Quick: one file of a dozen. Without mke2fs the gates \
+               that compare have no figure.",
+    figures: &[],
+    policies: &[BUILD, MKE2FS],
+    accepts,
+    parameters: &[steps::TREE],
+    gates: &[
+        Gate {
+            what: "extents of a file, mean",
+            figure: Figure::At("/build/files/extents_mean"),
+            bound: Bound::AtMost(1.02),
+        },
+        Gate {
+            what: "avg. free extent, to mke2fs -d's",
+            figure: Figure::Ratio("/build/free/avg_kb", "/mke2fs/free/avg_kb"),
+            bound: Bound::AtLeast(1.0),
+        },
+        Gate {
+            what: "longest free extent, to mke2fs -d's",
+            figure: Figure::Ratio("/build/free/max_kb", "/mke2fs/free/max_kb"),
+            bound: Bound::AtLeast(1.0),
+        },
+    ],
+    measure: Measure::Counted,
+    run,
+};
+
+const BUILD: &str = "build";
+const MKE2FS: &str = "mke2fs";
+const BLOCK_BYTES: u64 = 4096;
+/// Bytes of the tree when quick, as a share of 1 GiB.
+const QUICK_SHARE: f64 = 0.1;
+
+fn accepts(policy: &str) -> Result<(), String> {
+    match policy {
+        BUILD | MKE2FS => Ok(()),
+        _ => Err(format!("only {BUILD} and {MKE2FS}")),
+    }
+}
+
+fn run(setting: &Setting) -> Result<Value, Failure> {
+    let tree = Tree::named(setting.value("tree"), setting.seed)?;
+    let tree = tree.at_scale(setting.scale, BLOCK_BYTES, 1 << 30, QUICK_SHARE);
+    let place = tempfile::tempdir().map_err(failed)?;
+    let source = place.path().join("source");
+    write_tree(&tree, &source, setting.seed)?;
+    // Half as much again as the contents, in whole MiB.
+    let size = (tree.bytes(BLOCK_BYTES) / 2 * 3 + (64 << 20)).next_multiple_of(1 << 20);
+    let mut results = Map::new();
+    for policy in &setting.policies {
+        let image = place.path().join(policy);
+        let made = match policy.as_str() {
+            BUILD => build(&source, &image, size).map(|()| true)?,
+            _ => mke2fs(&source, &image, size)?,
+        };
+        if made {
+            results.insert(policy.clone(), read_back(&image)?);
+        }
+    }
+    Ok(Value::Object(results))
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Run(error.to_string())
+}
+
+/// Files of these sizes without holes; names in the tree's order.
+fn write_tree(tree: &Tree, root: &Path, seed: u64) -> Result<(), Failure> {
+    let mut random = Random::new(seed);
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for (index, directory) in tree.directories.iter().enumerate() {
+        let path = match index {
+            0 => root.to_path_buf(),
+            _ => paths[directory.parent].join(format!("d{index:05}")),
+        };
+        fs::create_dir(&path).map_err(failed)?;
+        for (number, &size) in directory.files.iter().enumerate() {
+            // Not compressible to a hole: no block is all zeroes.
+            let byte = 1 + random.below(255) as u8;
+            let bytes = vec![byte; usize::try_from(size).map_err(failed)?];
+            fs::write(path.join(format!("f{number:05}")), bytes).map_err(failed)?;
+        }
+        paths.push(path);
+    }
+    Ok(())
+}
+
+fn build(source: &Path, image: &Path, size: u64) -> Result<(), Failure> {
+    let mut options = BuildOptions {
+        size: Size::Exact(size),
+        ..BuildOptions::default()
+    };
+    let block_size = BlockSize::from_bytes(BLOCK_BYTES as u32);
+    options.mkfs.block_size = block_size.map(BlockSizeWish::Exactly);
+    let source = Source::from_argument(source);
+    let report = uext4_image::build(&source, image, &options, &());
+    report.map(|_| ()).map_err(failed)
+}
+
+/// False if there is no mke2fs.
+fn mke2fs(source: &Path, image: &Path, size: u64) -> Result<bool, Failure> {
+    let mut command = Command::new("mke2fs");
+    // Where Debian has it, also for those who are not root.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.args(["-q", "-t", "ext4", "-b", "4096", "-d"]);
+    command
+        .arg(source)
+        .arg(image)
+        .arg(format!("{}k", size >> 10));
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(true),
+        Ok(output) => Err(Failure::Run(format!("mke2fs: {}", output.status))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Extents and free space of an image.
+fn read_back(image: &Path) -> Result<Value, Failure> {
+    let device = FileDevice::open(image, Access::ReadOnly).map_err(failed)?;
+    let fs = Filesystem::open(Arc::new(device), &OpenOptions::default()).map_err(failed)?;
+    let geometry = fs.geometry();
+    let (mut files, mut extents, mut most) = (0u64, 0u64, 0u64);
+    let first = geometry.first_ino;
+    for ino in first..=geometry.inodes_count {
+        let group = (ino - 1) / geometry.inodes_per_group;
+        let bit = (ino - 1) % geometry.inodes_per_group;
+        let bitmap = fs.inode_bitmap(GroupNr(group)).map_err(failed)?;
+        if bitmap[(bit / 8) as usize] >> (bit % 8) & 1 == 0 {
+            continue;
+        }
+        let inode = fs.inode(Ino(ino)).map_err(failed)?;
+        if inode.file_type == FileType::Regular && inode.size > 0 {
+            let count = extents_of(&fs, &inode)?;
+            files += 1;
+            extents += count;
+            most = most.max(count);
+        }
+    }
+    let blocks = geometry.blocks_count;
+    Ok(json!({
+        "files": {
+            "files": files,
+            "extents": extents,
+            "extents_mean": share(extents, files),
+            "extents_max": most,
+        },
+        "free": free_space::summary(&free_runs(&fs)?, blocks, BLOCK_BYTES),
+    }))
+}
+
+fn extents_of(fs: &Filesystem, inode: &uext4::Inode) -> Result<u64, Failure> {
+    let end = inode.size.div_ceil(BLOCK_BYTES) as u32;
+    let (mut at, mut count) = (0, 0);
+    while at < end {
+        let mapping = fs.map(inode, Lblk(at), end - at).map_err(failed)?;
+        count += u64::from(mapping.state != MapState::Hole);
+        at = mapping.end();
+    }
+    Ok(count)
+}
+
+fn free_runs(fs: &Filesystem) -> Result<Vec<(u64, u64)>, Failure> {
+    let geometry = fs.geometry();
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for group in (0..geometry.groups_count.get()).map(GroupNr) {
+        let bitmap = fs.block_bitmap(group).map_err(failed)?;
+        let start = geometry.group_start(group).0;
+        let blocks = geometry.blocks_in_group(group);
+        for bit in (0..blocks).filter(|bit| bitmap[(bit / 8) as usize] >> (bit % 8) & 1 == 0) {
+            let block = start + u64::from(bit);
+            match runs.last_mut() {
+                Some((before, len)) if *before + *len == block => *len += 1,
+                _ => runs.push((block, 1)),
+            }
+        }
+    }
+    Ok(runs)
+}
