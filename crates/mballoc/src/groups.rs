@@ -52,6 +52,18 @@ pub(crate) struct Glance {
     pub(crate) loaded: bool,
 }
 
+impl Glance {
+    /// As it looks under the lock.
+    pub(crate) fn of(buddy: &Buddy) -> Self {
+        Self {
+            free: buddy.free(),
+            fragments: buddy.fragments(),
+            largest_order: buddy.largest_order(),
+            loaded: true,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Group {
     slot: Mutex<Slot>,

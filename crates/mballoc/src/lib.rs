@@ -29,6 +29,10 @@
 //! | `criteria` | by indexes of the order of the largest chunk and of the average run; five criteria | the same |
 //! | `largest-run` | the next whose longest run, or row of free stripes, is long enough | the shortest run that is |
 //!
+//! A file that grows as a stream and has nothing beside what it asks for goes on where streams do:
+//! `linear` has one such place, the others several, by the file's number. With `largest-run` a new
+//! place is a group in which no other stream goes on.
+//!
 //! A policy changes which run is found and what that costs, never whether: nothing is refused as long
 //! as any run of [`Request::min_len`] is free.
 //!

@@ -171,23 +171,19 @@ impl<B: GroupBitmaps> Seek<'_, B> {
     fn ask_group(&mut self, cr: usize, group: u32, scan: &mut Scan) -> Answer<Option<Found>, B> {
         self.prefetch(group, cr < GOAL_LEN_SLOW);
         self.consider(cr);
-        let glance = self.allocator.groups().glance(group);
         let order2 = self.order2();
-        let Glance { free, .. } = glance;
-        let good = match (cr, order2) {
-            (POWER2_ALIGNED, Some(order)) => self.good_order(group, glance, order),
-            (GOAL_LEN_FAST | BEST_AVAIL_LEN, _) => free / glance.fragments.max(1) >= scan.want,
-            (GOAL_LEN_SLOW, _) => free >= scan.want,
-            _ => free > 0,
+        let want = scan.want;
+        let good = |seek: &Self, glance: Glance| match (cr, order2) {
+            (POWER2_ALIGNED, Some(order)) => seek.good_order(group, glance, order),
+            (GOAL_LEN_FAST | BEST_AVAIL_LEN, _) => glance.free / glance.fragments.max(1) >= want,
+            (GOAL_LEN_SLOW, _) => glance.free >= want,
+            _ => glance.free > 0,
         };
-        if !good {
-            return Ok(None);
-        }
         let look = match (cr, order2) {
             (POWER2_ALIGNED, Some(order)) => Look::Order(order),
             (GOAL_LEN_FAST | BEST_AVAIL_LEN, _) => self.look_aligned(group, scan.want),
             _ => Look::Runs,
         };
-        self.scan_group((group, cr == ANY_FREE), cr, look, scan)
+        self.scan_group((group, cr == ANY_FREE), cr, (look, good), scan)
     }
 }

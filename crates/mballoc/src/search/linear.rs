@@ -73,18 +73,16 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                 _ if cr == CR_AVERAGE => self.look_aligned(group, scan.want),
                 _ => Look::Runs,
             };
-            let good = |glance: Glance, want: u32| match cr {
-                CR_AVERAGE => glance.free / glance.fragments.max(1) >= want,
-                CR_SUM => glance.free >= want,
+            let want = scan.want;
+            let good = |seek: &Self, glance: Glance| match (cr, order2) {
+                (CR_ORDER, Some(order)) => seek.good_order(group, glance, order),
+                (CR_AVERAGE, _) => glance.free / glance.fragments.max(1) >= want,
+                (CR_SUM, _) => glance.free >= want,
                 _ => glance.free > 0,
             };
-            let glance = self.allocator.groups().glance(group);
-            let is_good = match order2 {
-                Some(order) if cr == CR_ORDER => self.good_order(group, glance, order),
-                _ => glance.free > 0 && good(glance, scan.want),
-            };
-            if is_good && let Some(found) = self.scan_group((group, true), cr, look, scan)? {
-                return Ok(Some(found));
+            let found = self.scan_group((group, true), cr, (look, good), scan)?;
+            if found.is_some() {
+                return Ok(found);
             }
             if scan.enough {
                 return Ok(None);
@@ -127,17 +125,28 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         }
     }
 
-    /// Looks through one group, waiting for its lock or not.
+    /// Looks through one group if it is good, waiting for its lock or not; it is asked before it is
+    /// loaded, and again under its lock.
     pub(super) fn scan_group(
         &mut self,
         (group, wait): (u32, bool),
         cr: usize,
-        look: Look,
+        (look, good): (Look, impl Fn(&Self, Glance) -> bool),
         scan: &mut Scan,
     ) -> Answer<Option<Found>, B> {
+        if !good(self, self.allocator.groups().glance(group)) {
+            return Ok(None);
+        }
         let before = scan.found;
-        let visit = self.visit(group, wait, |buddy| scan.group(look, buddy, group))?;
-        if matches!(visit, Visit::Done(_) | Visit::Nothing) {
+        let mut scanned = false;
+        let visit = self.visit(group, wait, |buddy| {
+            scanned = good(self, Glance::of(buddy));
+            if !scanned {
+                return None;
+            }
+            scan.group(look, buddy, group)
+        })?;
+        if scanned {
             self.scanned(cr, scan.found - before);
         }
         let Visit::Done(piece) = visit else {

@@ -4,6 +4,7 @@ mod bad;
 mod bound;
 mod conformance;
 mod model;
+mod policies;
 mod proc;
 mod requests;
 mod search;

@@ -1,0 +1,146 @@
+//! What tells the search policies apart.
+
+use uext4_mballoc::{Allocator, Hints, Options, Request, Run, Search};
+use uext4_ondisk::Pblk;
+
+use crate::model::Bitmaps;
+
+const PER_GROUP: u32 = 256;
+
+fn run(start: u64, len: u32) -> Run {
+    Run {
+        start: Pblk(start),
+        len,
+    }
+}
+
+fn request(goal: u64, len: u32) -> Request {
+    Request {
+        goal: Pblk(goal),
+        len,
+        min_len: 1,
+        next_fit: false,
+    }
+}
+
+/// 16 groups of 256 blocks, of which `used` says which are used at first, by offset in the group.
+fn device(options: Options, used: impl Fn(u32) -> bool) -> (Bitmaps, Allocator) {
+    let bitmaps = Bitmaps::new(1 + 16 * PER_GROUP, PER_GROUP);
+    for group in bitmaps.groups.lock().iter_mut() {
+        for block in (0..PER_GROUP).filter(|&block| used(block)) {
+            group[(block / 8) as usize] |= 1 << (block % 8);
+        }
+    }
+    let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+    for group in 0..16 {
+        // Loads it.
+        let first = run(1 + group * u64::from(PER_GROUP), 1);
+        assert_eq!(allocator.is_used(&bitmaps, first).unwrap(), used(0));
+    }
+    (bitmaps, allocator)
+}
+
+fn data(need: u32) -> Hints {
+    Hints {
+        data: true,
+        need,
+        ..Hints::default()
+    }
+}
+
+#[test]
+fn powers_of_two_are_taken_by_order_and_data_leaves_the_first_group() {
+    for search in [Search::Linear, Search::Criteria] {
+        let options = Options {
+            search,
+            flex_groups: 4,
+            ..Options::default()
+        };
+        let (bitmaps, allocator) = device(options, |_| false);
+        assert!(allocator.take_at(&bitmaps, run(1, 10)).unwrap());
+        // The lowest order that will do: a chunk of 16 behind one of 2 and one of 4.
+        let other = allocator.take(&bitmaps, &request(1, 8)).unwrap();
+        assert_eq!(other, run(1 + 16, 8));
+        let of_file = allocator.take_with(&bitmaps, &request(1, 8), &data(8));
+        assert_eq!(of_file.unwrap(), run(1 + 256, 8));
+        assert_eq!(allocator.stats().pow2_hits, 2);
+        // Not a power of two: the first run that has it.
+        let odd = allocator.take(&bitmaps, &request(1, 5)).unwrap();
+        assert_eq!(odd, run(1 + 10, 5));
+        assert_eq!(allocator.stats().criteria[1].hits, 1);
+    }
+}
+
+#[test]
+fn criteria_shorten_a_request_before_they_walk_over_all_groups() {
+    let options = Options {
+        search: Search::Criteria,
+        ..Options::default()
+    };
+    // Runs of 32 everywhere.
+    let (bitmaps, allocator) = device(options, |block| block / 32 % 2 == 1);
+    let cut = allocator.take_with(&bitmaps, &request(1, 256), &data(8));
+    assert_eq!(cut.unwrap().len, 32);
+    let stats = allocator.stats();
+    assert_eq!(stats.criteria.map(|cr| cr.hits), [0, 0, 1, 0, 0]);
+    assert_eq!(stats.criteria[2].groups_considered, 1);
+    // What is needed itself is not cut, and neither is what is not data.
+    for hints in [data(64), Hints::default()] {
+        let walked = allocator.take_with(&bitmaps, &request(1, 256), &hints);
+        assert_eq!(walked.unwrap().len, 32);
+        assert_eq!(allocator.stats().criteria[2].hits, 1);
+    }
+    assert!(allocator.stats().criteria[4].groups_considered > 0);
+}
+
+#[test]
+fn whole_stripes_start_where_stripes_do() {
+    for search in Search::ALL {
+        let options = Options {
+            search,
+            stripe: 32,
+            ..Options::default()
+        };
+        let (bitmaps, allocator) = device(options, |block| block < 3);
+        for _ in 0..20 {
+            let taken = allocator.take_with(&bitmaps, &request(1, 96), &data(32));
+            let taken = taken.unwrap();
+            assert!(
+                taken.start.0.is_multiple_of(32) && taken.len >= 32,
+                "{search} {taken:?}"
+            );
+        }
+        // What is shorter than a stripe breaks none if it need not.
+        if search == Search::LargestRun {
+            let small = allocator.take(&bitmaps, &request(1, 8)).unwrap();
+            let (group, offset) = ((small.start.0 - 1) / 256, (small.start.0 - 1) % 256);
+            assert!(offset < 31 || offset + 8 > 223, "{group} {offset}");
+        }
+    }
+}
+
+#[test]
+fn a_search_breaks_off_when_it_has_seen_enough() {
+    let options = Options {
+        search: Search::Linear,
+        max_to_scan: 3,
+        ..Options::default()
+    };
+    let (bitmaps, allocator) = device(options, |block| block % 2 == 0);
+    let one = allocator.take(&bitmaps, &request(1, 5)).unwrap();
+    assert_eq!(one, run(2, 1));
+    let stats = allocator.stats();
+    assert_eq!((stats.breaks, stats.extents_scanned), (1, 4));
+}
+
+#[test]
+fn short_runs_are_filled_before_long_ones_are_cut() {
+    // A hole of 9 between two of 3, then much.
+    let used = |block| matches!(block, 0 | 4 | 14 | 18..=20);
+    let (bitmaps, allocator) = device(Options::default(), used);
+    let mut taken = Vec::new();
+    for len in [9, 3, 2, 3] {
+        taken.push(allocator.take(&bitmaps, &request(1, len)).unwrap());
+    }
+    assert_eq!(taken, [run(6, 9), run(2, 3), run(16, 2), run(22, 3)]);
+}
