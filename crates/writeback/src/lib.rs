@@ -95,6 +95,7 @@ mod readahead;
 mod reclaim;
 mod shared;
 mod stats;
+mod sync;
 mod take_in;
 pub mod throttle;
 mod trace;
