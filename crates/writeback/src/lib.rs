@@ -11,13 +11,16 @@
 //! ```text
 //!   file (one RwLock)                                     cache
 //!  ┌─────────────────────────────────────────────┐      ┌──────────────────────────────────┐
-//!  │ folios by offset, the dirty ones, loads     │─────▶│ dirty list: files by age         │
+//!  │ folios by offset, the dirty ones, loads     │─────▶│ dirty list: files by area, age   │
 //!  │  0        64K           128K                │      │ reclaim clock: files with folios │
 //!  │  ├─┬─┬──┬─┼──────────────┼───────────▶      │      │ pool: free buffers by size       │
-//!  │  │4│4│8K│ │ 64K          │ up to 256K       │      │ throttle: flushers, waiters      │
+//!  │  │4│4│8K│ │ 64K          │ up to 256K       │      │ gate: throttling of writers      │
 //!  └──┴─┴─┴──┴─┴──────┬───────┴──────────────────┘      └──────────────────────────────────┘
 //!                     │ Arc<Buffer>, copied on write            ▲
-//!                     └──── snapshot ──▶ Mapping::write_run ────┘ flusher, fsync, sync
+//!                     └──── snapshot ──▶ Mapping::write_run ────┘ flushers, fsync, sync
+//!
+//!   a write:  admit ──▶ take in ──▶ dirtied ──▶ pause      by one of the policies of `throttle`
+//!               │ no credit: sleep until something is written, or time, or Cancel
 //! ```
 //!
 //! A *folio* is a power of two of blocks, aligned to its size, in one buffer; small where small
@@ -29,6 +32,17 @@
 //! A flusher takes a snapshot of the buffer (an `Arc`) and marks its blocks clean; a write that
 //! comes meanwhile gets a private copy and makes its blocks dirty anew. So writeback never stops a
 //! writer.
+//!
+//! What stops writers is *throttling* ([`throttle`]): the cache asks before pages become dirty, tells
+//! what becomes of them, and does what it is told. A [`Writer`] sleeps on a condition of its own until
+//! its time is over, until something it waits for is free, or until it is called off ([`Cancel`],
+//! [`PageCache::cancel_writers`]); a front end is told the pause instead
+//! ([`FilePages::write_paced`]). Several caches may keep limits together ([`DirtyLimits`]).
+//!
+//! *Flushers* share areas of the device among them ([`Place`]), and take whole files from one another.
+//! A file has a turn of a chunk, then the next has its own: what the kernel's lists `b_io` and
+//! `b_more_io` do. Old files come first; those chosen together are written in the order in which they
+//! lie.
 //!
 //! # Rules
 //!
@@ -48,8 +62,13 @@
 //! Offsets and sizes are bytes. Memory is bounded by `memory_max`, or less where
 //! [`PageCache::set_limit`] says so: folios, their bookkeeping and
 //! snapshots take fifteen sixteenths of it at most, then a clock with a second chance evicts clean
-//! ones; free buffers take a quarter, and no more than folios leave. Dirty and under writeback
-//! together are bounded by `dirty_max` and one chunk (at most 1 MiB) a writer.
+//! ones; free buffers take a quarter, and no more than folios leave.
+//!
+//! Throttling counts pages of 4 KiB, those of a file rounded up: a file of one byte counts as one.
+//! With `cell-rate`, the default, dirty and under writeback together never exceed `dirty_ratio` of the
+//! memory there is, but for blocks that are zeroed in part by truncation and punching, and for blocks
+//! larger than a sixteenth of the limit. The other policies exceed it as what they describe did; then
+//! memory is the bound, and a writer writes.
 //!
 //! # Locks
 //!
@@ -60,7 +79,9 @@
 //! | flush (1 a file) | order of runs; truncation waits here for writeback | [`Mapping::write_run`], all below |
 //! | reclaim (1 a cache) | the clock | file state, one at a time |
 //! | state (1 a file, readers share) | folios and their bytes | copies of at most 1 MiB, the leaves |
-//! | dirty list, pool (9 sizes), errors, throttle, loads | what they are named for | nothing |
+//! | dirty list (16 shards), pool (9 sizes), errors, flushers, loads | what they are named for | nothing |
+//! | waiters (1 for all that share limits), a [`Cancel`]'s | who sleeps | one writer's own lock |
+//! | what policies lock | estimates | nothing |
 //!
 //! A mapping is called with at most the flush lock of its file held; reading, with none.
 //!
@@ -69,13 +90,16 @@
 //! Hit: one shared lock and one look-up a folio, then copies; no allocation, nothing noted but a
 //! bit. Write: the same with the lock exclusive; a new folio takes a buffer from the pool. Flush:
 //! O(dirty folios), whatever else the file has. Miss: one request a folio, a window (up to 1 MiB)
-//! at once.
+//! at once. Throttling: two readings of the clock and about ten atomic additions a step of a write (up
+//! to 1 MiB, or as much as the policy lets pass); a sleep enters and leaves one list.
 //!
 //! # Left out
 //!
-//! No throttling policy (a writer over the limit waits until flushers got below), no readahead that
-//! nobody waits for, no mmap, no direct I/O, no knowledge of extents, sizes or reservations: those
-//! are the owner's.
+//! No readahead that nobody waits for, no mmap, no direct I/O, no knowledge of extents, sizes or
+//! reservations: those are the owner's; so are inodes of which only times changed. Files are ordered by
+//! what their owner says of their place, not by their first block. A run is the unit of completion: of
+//! a run of 8 MiB nothing is known before all is written. Real timers: each writer that sleeps has one
+//! of its own, where one for all due within 4 ms would wake fewer times.
 
 mod balance;
 mod block_set;

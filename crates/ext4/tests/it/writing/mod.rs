@@ -16,3 +16,4 @@ mod posix;
 mod quota;
 mod sequence;
 mod threads;
+mod throttling;
