@@ -156,6 +156,9 @@ pub enum Error {
     /// The device has written nothing for too long, so what is dirty stays so (EIO).
     #[error("the device gets nowhere: nothing more is taken in to be written")]
     Stalled,
+    /// An option of the allocator that cannot be set so (EINVAL).
+    #[error(transparent)]
+    Option(#[from] uext4_mballoc::OptionError),
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),

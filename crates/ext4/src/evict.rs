@@ -4,6 +4,7 @@ use uext4_ondisk::Lblk;
 use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
 
+use crate::data_blocks;
 use crate::error::Result;
 use crate::file_pages::{forget_delayed, forget_mapped};
 use crate::handle::Handle;
@@ -26,6 +27,7 @@ const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
 /// Damage, device errors; it stays an orphan then.
 pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
     cell.drop_pages();
+    data_blocks::discard(sbi, cell);
     unmap_from(sbi, cell, Lblk(0))?;
     let handle = sbi.start(DELETE_CREDITS + xattr_change::credits_delete(sbi))?;
     let inode = &mut *cell.inode.write();

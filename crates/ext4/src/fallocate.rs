@@ -3,16 +3,15 @@
 use std::ops::Range;
 
 use uext4_extent_status::{Extent as Known, Status};
-use uext4_mballoc::Request;
 use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
 use crate::attr;
-use crate::edit::Direct;
+use crate::data_blocks;
 use crate::error::{Error, Result};
 use crate::evict::unmap_step;
 use crate::file_change::{known, size_max, zero_tail};
-use crate::file_pages::{forget_delayed, forget_mapped, goal, map_taken};
+use crate::file_pages::{forget_delayed, forget_mapped, map_taken};
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
@@ -194,7 +193,6 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
 /// Gives blocks to what has none of a range; they read as zeroes.
 fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
     let sbi = file.sbi();
-    let rw = sbi.writable()?;
     // Afterwards nothing in the range is delayed, and nobody can write to it meanwhile.
     file.pages()?.flush(span.from..span.to)?;
     let (mut next, end) = span.outer;
@@ -206,15 +204,8 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
         }
         let len = len.min(PROMISE_MAX - 1);
         let _blocks = ensure_data_blocks(sbi, len.into())?;
-        let edit = Direct(sbi);
-        let request = Request {
-            goal: goal(sbi, file, Lblk(next))?,
-            len,
-            min_len: 1,
-            next_fit: false,
-        };
         promise_quota(file, len, false)?;
-        let taken = rw.allocator.take(&rw.groups.bitmaps(sbi, &edit), &request);
+        let taken = data_blocks::take(sbi, file, (Lblk(next), len), true);
         // What is taken stays promised until it is charged.
         let kept = taken.as_ref().map_or(0, |taken| taken.len);
         promise_quota(file, len - kept, true)?;
@@ -284,6 +275,7 @@ fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
         return Ok(());
     }
     forget_delayed(sbi, file, Lblk(from), to - from);
+    data_blocks::discard(sbi, file);
     // Cutting an extent in two may take a block for the tree.
     let _blocks = ensure_blocks(sbi, 8)?;
     let (mut lblk, mut len) = (Lblk(from), to - from);
@@ -313,6 +305,8 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
     pages.discard(from..size.next_multiple_of(block))?;
     let first = Lblk((from >> sbi.geometry().block_size.log2()) as u32);
     forget_delayed(sbi, file, first, u32::MAX);
+    // It maps blocks of the file by their numbers, which are about to change.
+    data_blocks::discard(sbi, file);
     Ok(())
 }
 

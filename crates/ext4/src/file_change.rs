@@ -11,6 +11,7 @@ use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::Paced;
 
 use crate::attr;
+use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::evict::{maps_any, unmap_from};
@@ -368,6 +369,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     // From here on nobody reads past the new end, and nothing behind it is written.
     file.inode.write().size = size;
     file.pages()?.truncate(size);
+    data_blocks::discard(sbi, file);
     forget_delayed(sbi, file, first, u32::MAX);
     let has_blocks = maps_any(sbi, &file.inode.read());
     set_size(file, size, has_blocks)?;

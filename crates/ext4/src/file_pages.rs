@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 
 use uext4_blockdev::WriteRequest;
 use uext4_extent_status::{Extent as Known, Status};
-use uext4_mballoc::{Request, Run};
+use uext4_mballoc::Run;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::Mapping as Pages;
 
-use crate::edit::Direct;
+use crate::data_blocks;
 use crate::error::{Error, Result};
 use crate::icache::{Cell, MapsPages};
 use crate::inode::Inode;
@@ -106,7 +106,9 @@ impl Pages for FilePages {
             next += done;
         }
         let end = offset + total as u64;
-        grow_on_disk(&sbi, &cell, end)
+        grow_on_disk(&sbi, &cell, end)?;
+        data_blocks::discard_if_left(&sbi, &cell);
+        Ok(())
     }
 
     fn lost(&self, range: Range<u64>) {
@@ -114,6 +116,7 @@ impl Pages for FilePages {
             let log = sbi.geometry().block_size.log2();
             let (from, to) = ((range.start >> log) as u32, (range.end >> log) as u32);
             forget_delayed(&sbi, &cell, Lblk(from), to.saturating_sub(from));
+            data_blocks::discard_if_left(&sbi, &cell);
         }
     }
 }
@@ -217,16 +220,8 @@ impl Pieces<'_> {
 /// Takes blocks for the start of a hole, writes the data, and maps them. Tells how many.
 fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
     let rw = sbi.writable()?;
-    let goal = goal(sbi, cell, hole.lblk)?;
-    let request = Request {
-        goal,
-        len: hole.len.min(EXTENT_MAX),
-        min_len: 1,
-        next_fit: false,
-    };
-    let edit = Direct(sbi);
-    let bitmaps = rw.groups.bitmaps(sbi, &edit);
-    let taken = rw.allocator.take(&bitmaps, &request)?;
+    let wanted = (hole.lblk, hole.len.min(EXTENT_MAX));
+    let taken = data_blocks::take(sbi, cell, wanted, false)?;
     let bytes = (taken.len as usize) << sbi.geometry().block_size.log2();
     if let Err(error) = pieces.write(sbi, taken.start, bytes) {
         rw.allocator.untake(taken);
@@ -332,21 +327,6 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
         status: Status::Written,
     });
     Ok(())
-}
-
-/// Where a part of a file should lie: behind what comes before it, else near the inode.
-pub(crate) fn goal(sbi: &Sbi, cell: &Cell, lblk: Lblk) -> Result<Pblk> {
-    if let Some(before) = lblk.0.checked_sub(1) {
-        let found = what_is(sbi, cell, Lblk(before), 1)?;
-        if found.state != MapState::Hole {
-            return Ok(Pblk(found.pblk.0 + 1));
-        }
-    }
-    let group = sbi.geometry().inode_group(cell.ino).map(|(group, _)| group);
-    let start = group.map_or(Pblk(0), |group| sbi.geometry().group_start(group));
-    // Files of one group begin at different places, so that each can grow.
-    let spread = u64::from(cell.ino.0 % 16) * u64::from(sbi.geometry().blocks_per_group.get() / 16);
-    Ok(Pblk(start.0 + spread))
 }
 
 /// End of a range of blocks in bytes.

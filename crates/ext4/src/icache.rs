@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use uext4_extent_status::{Room, Tree};
 use uext4_jbd2::Tid;
+use uext4_mballoc::FileSpace;
 use uext4_ondisk::{Damage, Ino};
 use uext4_writeback::{FilePages, Mapping};
 
@@ -42,6 +43,8 @@ pub(crate) struct Cell {
     pub(crate) inode: RankedLock<Inode>,
     /// What is known of its blocks, once anybody asked: see [`InodeCache::known_blocks`].
     extents: OnceLock<Tree>,
+    /// What the allocator remembers of its data, once it was asked for blocks.
+    space: OnceLock<Box<FileSpace>>,
     /// The last transaction that changed anything of it.
     pub(crate) sync_tid: AtomicU64,
     /// The last one that changed what is needed to read its data.
@@ -99,8 +102,8 @@ pub(crate) struct InodeCache {
 }
 
 impl Cell {
-    /// Bytes that one takes, its place in the table included.
-    const MEMORY: u64 = size_of::<Self>() as u64 + 64;
+    /// Bytes that one takes, its place in the table and what the allocator remembers included.
+    const MEMORY: u64 = (size_of::<Self>() + size_of::<FileSpace>()) as u64 + 64;
     /// Bytes that its pages take beyond that, without any folio.
     const PAGES_MEMORY: u64 = PagesOf::MEMORY + 48;
 
@@ -116,6 +119,7 @@ impl Cell {
             rw: RankedLock::new(Rank::Names, ()),
             inode: RankedLock::new(Rank::Inode, inode),
             extents: OnceLock::new(),
+            space: OnceLock::new(),
             sync_tid: AtomicU64::new(0),
             datasync_tid: AtomicU64::new(0),
             users: AtomicU32::new(0),
@@ -145,6 +149,16 @@ impl Cell {
     /// What is known of its blocks, if anybody asked for them.
     pub(crate) fn known_blocks_if_any(&self) -> Option<&Tree> {
         self.extents.get()
+    }
+
+    /// What the allocator remembers of its data.
+    pub(crate) fn space(&self) -> &FileSpace {
+        self.space.get_or_init(Box::default)
+    }
+
+    /// The same, if it was ever asked for blocks.
+    pub(crate) fn space_if_any(&self) -> Option<&FileSpace> {
+        self.space.get().map(|space| &**space)
     }
 
     /// Whether fields wait for the next commit.

@@ -1,14 +1,13 @@
 //! Files whose contents are within their inode move out when they are written to.
 
 use uext4_extent_status::{Extent as Known, Status};
-use uext4_mballoc::{Request, Run};
+use uext4_mballoc::Run;
 use uext4_ondisk::extent::{Extent, empty_extent_root};
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use uext4_ondisk::{Damage, Lblk};
 
-use crate::edit::Direct;
+use crate::data_blocks;
 use crate::error::{Error, Result};
-use crate::file_pages::goal;
 use crate::handle::Handle;
 use crate::inline::read_inline;
 use crate::inode::Inode;
@@ -42,7 +41,7 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
         data
     };
     let promise = ensure_data_blocks(sbi, 1)?;
-    let taken = take_block(file)?;
+    let taken = data_blocks::take(sbi, file, (Lblk(0), 1), false)?;
     let allocator = &sbi.writable()?.allocator;
     if let Err(error) = sbi.device().write_at(sbi.byte_offset(taken.start), &data) {
         allocator.untake(taken);
@@ -68,21 +67,6 @@ fn too_long(inode: &Inode) -> Error {
         value: inode.size,
         why: "inline data of more than a block",
     })
-}
-
-fn take_block(file: &InodeRef) -> Result<Run> {
-    let sbi = file.sbi();
-    let rw = sbi.writable()?;
-    let request = Request {
-        goal: goal(sbi, file, Lblk(0))?,
-        len: 1,
-        min_len: 1,
-        next_fit: false,
-    };
-    let edit = Direct(sbi);
-    Ok(rw
-        .allocator
-        .take(&rw.groups.bitmaps(sbi, &edit), &request)?)
 }
 
 fn move_out(file: &InodeRef, block: Option<Run>) -> Result<()> {

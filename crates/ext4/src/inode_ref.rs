@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uext4_ondisk::{Damage, Geometry, Ino};
 use uext4_writeback::Place;
 
+use crate::data_blocks;
 use crate::error::{Error, Result};
 use crate::evict;
 use crate::file_pages::FilePages;
@@ -145,11 +146,14 @@ impl Deref for InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        if let Some(rw) = self.sbi.rw()
-            && rw.inodes.put(&self.cell)
-        {
+        let Some(rw) = self.sbi.rw() else {
+            return;
+        };
+        if rw.inodes.put(&self.cell) {
             // What fails stays an orphan, and is deleted at the next mount.
             _ = evict::evict(&self.sbi, &self.cell);
+        } else {
+            data_blocks::discard_if_left(&self.sbi, &self.cell);
         }
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use uext4_blockdev::Clock;
 use uext4_extent_status::Room;
 use uext4_jbd2::{Journal, Tid};
-use uext4_mballoc::{Allocator, Run};
+use uext4_mballoc::{Allocator, Options as AllocatorOptions, Run};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
 use uext4_ondisk::superblock::SuperBlock;
@@ -90,6 +90,8 @@ pub(crate) struct Rw {
     /// The superblock but for its counts, which [`Rw::superblock`] puts in.
     superblock: Mutex<SuperBlock>,
     superblock_changed: AtomicBool,
+    /// The device is told of freed blocks, as long as it takes that.
+    discard: AtomicBool,
     /// Blocks freed by transactions that have not committed.
     freed: Mutex<Vec<(Tid, Run)>>,
     freed_blocks: AtomicU64,
@@ -120,10 +122,12 @@ impl Rw {
         journal: Journal,
         clock: Arc<dyn Clock>,
         (memory, pages, names_max): (Memory, PageCache<Error>, usize),
-        quotas: Option<Quotas>,
+        (quotas, (options, discard)): (Option<Quotas>, (AllocatorOptions, bool)),
     ) -> Result<Self> {
         let groups = Groups::open(sbi)?;
-        let allocator = Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?;
+        let edit = Direct(sbi);
+        let bitmaps = groups.bitmaps(sbi, &edit);
+        let allocator = Allocator::with_options(sbi.geometry(), &bitmaps, options)?;
         let (sec, nsec) = clock.now();
         let for_room = Arc::clone(&clock);
         let extent_status = Room::new(move || for_room.monotonic());
@@ -138,6 +142,7 @@ impl Rw {
             quotas,
             superblock: Mutex::new(*sbi.superblock()),
             superblock_changed: AtomicBool::new(true),
+            discard: AtomicBool::new(discard),
             freed: Mutex::default(),
             freed_blocks: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
@@ -259,16 +264,49 @@ impl Rw {
         self.freed_blocks.fetch_add(run.len.into(), Relaxed);
     }
 
-    /// Lets others have what was freed up to and with transaction `tid`.
-    pub(crate) fn give_freed(&self, tid: Tid) {
-        let mut freed = self.freed.lock();
-        freed.retain(|(by, run)| {
-            let held = *by > tid;
-            if !held {
-                self.allocator.give(*run);
-                self.freed_blocks.fetch_sub(run.len.into(), Relaxed);
+    /// Lets others have what was freed up to and with transaction `tid`, which is durable. First the
+    /// device is told of it, if it is to be.
+    pub(crate) fn give_freed(&self, tid: Tid, sbi: &Sbi) {
+        let mut due = Vec::new();
+        self.freed.lock().retain(|(by, run)| {
+            let is_due = *by <= tid;
+            if is_due {
+                due.push(*run);
             }
-            held
+            !is_due
         });
+        if self.discard.load(Relaxed) {
+            self.discard_runs(sbi, &due);
+        }
+        for run in due {
+            self.allocator.give(run);
+            self.freed_blocks.fetch_sub(run.len.into(), Relaxed);
+        }
+    }
+
+    /// Tells the device of blocks that nobody uses; neighbours in one call.
+    fn discard_runs(&self, sbi: &Sbi, runs: &[Run]) {
+        let mut ranges: Vec<(u64, u64)> =
+            runs.iter().map(|run| (run.start.0, run.end().0)).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let joins = next.0 == last.1;
+            if joins {
+                last.1 = next.1;
+            }
+            joins
+        });
+        for (start, end) in ranges {
+            let len = (end - start) * sbi.block_len() as u64;
+            // It is only advice: a device that does not take it is not asked again.
+            if sbi
+                .device()
+                .discard(sbi.byte_offset(Pblk(start)), len)
+                .is_err()
+            {
+                self.discard.store(false, Relaxed);
+                return;
+            }
+        }
     }
 }

@@ -88,7 +88,7 @@ impl Sealer for Sbi {
 
     fn after_commit(&self, tid: Tid) {
         if let Some(rw) = self.rw() {
-            rw.give_freed(tid);
+            rw.give_freed(tid, self);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use uext4_blockdev::{BlockDevice, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_jbd2::Journal;
+use uext4_mballoc::Options as AllocatorOptions;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
@@ -67,6 +68,14 @@ pub struct OpenOptions {
     pub quota_limits: bool,
     /// When writers wait, how much may be dirty and for how long. Only for writing.
     pub writeback: WritebackOptions,
+    /// How blocks are chosen: policies and tunables of the allocator. Only for writing. Its `stripe`,
+    /// `flex_groups` and `rotational` are those of the file system and the device.
+    pub allocator: AllocatorOptions,
+    /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says, if it
+    /// fits a group.
+    pub stripe: Option<u32>,
+    /// Tell the device of freed blocks once their transaction is durable.
+    pub discard: bool,
 }
 
 impl Default for OpenOptions {
@@ -81,23 +90,69 @@ impl Default for OpenOptions {
             block_size: None,
             quota_limits: true,
             writeback: WritebackOptions::default(),
+            allocator: AllocatorOptions::default(),
+            stripe: None,
+            discard: false,
         }
     }
 }
 
 impl OpenOptions {
-    /// Sets one option as mount options are written: what [`WritebackOptions::set`] knows.
+    /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, what
+    /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), and what
+    /// [`WritebackOptions::set`] knows.
     ///
     /// # Errors
-    /// [`Error::Tunable`] and [`Error::WritebackMode`] for a name that is none, and for a value out of
-    /// its range, which it tells.
+    /// [`Error::Option`], [`Error::Tunable`] and [`Error::WritebackMode`] for a name that is none, and
+    /// for a value out of its range, which it tells.
     pub fn option(&mut self, option: &str) -> Result<()> {
-        match option.split_once('=') {
-            Some((name, value)) if WritebackOptions::knows(name) => self.writeback.set(name, value),
-            _ => Err(Error::Tunable(TunableError::Unknown {
-                name: option.chars().take(64).collect(),
-            })),
+        if let Some((name, value)) = option.split_once('=')
+            && WritebackOptions::knows(name)
+        {
+            return self.writeback.set(name, value);
         }
+        match option {
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            _ => {
+                self.allocator.set(option)?;
+                if option.starts_with("stripe=") {
+                    self.stripe = Some(self.allocator.stripe);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for several, separated by commas, as behind `mount -o`.
+    ///
+    /// # Errors
+    /// That of the first that cannot be set; those before it are.
+    pub fn options(&mut self, list: &str) -> Result<()> {
+        let mut each = list.split(',').filter(|option| !option.is_empty());
+        each.try_for_each(|option| self.option(option))
+    }
+
+    /// The allocator's options on this file system and device.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a stripe that was asked for and is longer than a group.
+    fn for_allocator(&self, sbi: &Sbi) -> Result<AllocatorOptions> {
+        let geometry = sbi.geometry();
+        let group = geometry.blocks_per_group.get();
+        // Made for a device of other shape, or wrong: never a reason not to open.
+        let of_superblock =
+            Some(sbi.superblock().s_raid_stripe_width.get()).filter(|s| *s <= group);
+        let options = AllocatorOptions {
+            stripe: self.stripe.or(of_superblock).unwrap_or(0),
+            flex_groups: 1u32
+                .checked_shl(geometry.log_groups_per_flex.into())
+                .unwrap_or(u32::MAX),
+            rotational: self.allocator.rotational || sbi.device().is_rotational(),
+            ..self.allocator
+        };
+        options.check(group)?;
+        Ok(options)
     }
 
     /// The same with the budget as a number: `memory`, or what `default` says.
@@ -179,7 +234,9 @@ pub(crate) fn open_rw(
         let pages = options
             .writeback
             .page_cache(block_size, pages_max, &clock)?;
-        let rw = Rw::new(&sbi, journal, clock, (memory, pages, names_max), quotas)?;
+        let allocator = (options.for_allocator(&sbi)?, options.discard);
+        let memory = (memory, pages, names_max);
+        let rw = Rw::new(&sbi, journal, clock, memory, (quotas, allocator))?;
         sbi.set_writing(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;
@@ -381,6 +438,7 @@ pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     rw.pages.cancel_writers();
     rw.pages.stop_flushers();
     let written = rw.pages.sync_all();
+    rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
     set_in_use(sbi, false)?;
     if let Some(mmp) = rw.mmp() {

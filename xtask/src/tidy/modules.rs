@@ -37,7 +37,7 @@ const LEVELS: &[&[&str]] = &[
     &["dir_change", "inode_ref", "inline_file"],
     &["evict", "htree_change", "inline_dir", "quota_change"],
     &["bulk", "dir_grow", "file_pages", "xattr_change"],
-    &["map_change", "xattr_layout"],
+    &["data_blocks", "map_change", "xattr_layout"],
     &["acl", "check", "extents_change", "xattr_block"],
     &["xattr", "extent_path", "indirect_change"],
     &["ea_inode", "file_blocks"],

@@ -1,3 +1,5 @@
+//! The table at every block size, the other rules, and what every window keeps.
+
 use proptest::prelude::*;
 use uext4_ondisk::{Lblk, Pblk};
 
