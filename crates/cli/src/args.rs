@@ -55,6 +55,7 @@ pub enum Command {
     Tar(commands::tar::TarArgs),
     Manifest(commands::manifest::ManifestArgs),
     Frag(commands::frag::FragArgs),
+    Stats(commands::stats::StatsArgs),
     Check(commands::check::CheckArgs),
     Put(Change<commands::put::PutArgs>),
     Mkdir(Change<commands::mkdir::MkdirArgs>),
@@ -69,6 +70,7 @@ pub enum Command {
     Fallocate(Change<commands::fallocate::FallocateArgs>),
     Touch(Change<commands::touch::TouchArgs>),
     Sync(commands::sync::SyncArgs),
+    Trim(commands::trim::TrimArgs),
     Script(commands::script::ScriptArgs),
 }
 

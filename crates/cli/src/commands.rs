@@ -22,10 +22,12 @@ pub mod rm;
 pub mod script;
 pub mod setfattr;
 pub mod stat;
+pub mod stats;
 pub mod sync;
 pub mod tar;
 pub mod touch;
 pub mod tree;
+pub mod trim;
 pub mod truncate;
 
 use std::ffi::OsStr;
@@ -60,6 +62,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Tar(args) => tar::run(args, &mut out),
         Command::Manifest(args) => manifest::run(args, &mut out),
         Command::Frag(args) => frag::run(args, &mut out),
+        Command::Stats(args) => stats::run(args, &mut out),
         Command::Check(args) => check::run(args, &mut out),
         Command::Getfattr(args) => getfattr::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Put(args) => change::run(&args.place, &args.what),
@@ -74,6 +77,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Fallocate(args) => change::run(&args.place, &args.what),
         Command::Touch(args) => change::run(&args.place, &args.what),
         Command::Sync(args) => sync::run(args, &mut out),
+        Command::Trim(args) => trim::run(args, &mut out),
         Command::Script(args) => script::run(args, &mut out),
     };
     // What came before a failure is still worth reading.

@@ -13,6 +13,7 @@ mod extents;
 mod failure;
 mod format;
 mod free;
+mod group_space;
 mod json;
 mod links;
 mod mode;

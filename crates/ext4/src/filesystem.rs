@@ -1,8 +1,11 @@
 //! The handle users hold: every method is one call into the module that does the work.
 
+use std::fmt::Display;
+use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, Clock};
+use uext4_mballoc::{PreallocationStats, Stats as AllocatorStats};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
@@ -17,6 +20,7 @@ use crate::dquot::{Quota, QuotaLimits};
 use crate::error::{Error, Result};
 use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
+use crate::fitrim;
 use crate::inode::{self, Inode};
 use crate::inode_ref::InodeRef;
 use crate::map;
@@ -130,6 +134,50 @@ impl Filesystem {
     /// As [`Filesystem::sync`].
     pub fn tick(&self) -> Result<()> {
         super_::tick(&self.sbi)
+    }
+
+    /// Tells the device of all free runs of at least `min_len` bytes in `range`, in bytes, as FITRIM
+    /// does; what was freed and is not durable yet, and what is kept for files, is left out. Answers
+    /// with the bytes told.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for a range that begins past the end, or a length of more than a
+    /// group; [`crate::Error::ReadOnly`], damage of a bitmap, device errors.
+    pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
+        fitrim::trim(&self.sbi, range, min_len)
+    }
+
+    /// What the block allocator has done, and what it keeps for files now.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn allocator_stats(&self) -> Result<(AllocatorStats, PreallocationStats)> {
+        let allocator = &self.sbi.writable()?.allocator;
+        Ok((allocator.stats(), allocator.preallocation_stats()))
+    }
+
+    /// The kernel's `mb_stats`: what the searches did.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn mb_stats(&self) -> Result<impl Display> {
+        Ok(self.sbi.writable()?.allocator.mb_stats())
+    }
+
+    /// The kernel's `mb_groups`: the free runs of each group that was looked into.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn mb_groups(&self) -> Result<impl Display> {
+        Ok(self.sbi.writable()?.allocator.mb_groups())
+    }
+
+    /// The kernel's `mb_structs_summary`: the groups under each order.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn mb_structs_summary(&self) -> Result<impl Display> {
+        Ok(self.sbi.writable()?.allocator.mb_structs_summary())
     }
 
     /// What is taken of the memory budget now ([`OpenOptions::memory`]).

@@ -109,6 +109,7 @@ mod file_blocks;
 mod file_change;
 mod file_pages;
 mod filesystem;
+mod fitrim;
 mod groups;
 mod handle;
 mod htree;
@@ -185,7 +186,9 @@ pub use open_inode::OpenInode;
 pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
 pub use super_::OpenOptions;
-pub use uext4_mballoc::{OptionError, Options as AllocatorOptions};
+pub use uext4_mballoc::{
+    OptionError, Options as AllocatorOptions, PreallocationStats, Stats as AllocatorStats,
+};
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
 pub use uext4_ondisk::quota::QuotaKind;
 pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};

@@ -1,7 +1,7 @@
 //! `frag`: how broken up free space and files are, as e2freefrag and filefrag tell it.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -213,6 +213,10 @@ struct Files {
     fragmented: u64,
     extents: u64,
     blocks: u64,
+    /// Blocks of their maps: extents beside the first four, or block numbers beside the first twelve.
+    map_blocks: u64,
+    /// Files with blocks by how many extents they have.
+    by_extents: BTreeMap<u64, u64>,
     /// The files with the most extents; the fewest of them on top.
     worst: BinaryHeap<Reverse<(u64, Vec<u8>)>>,
 }
@@ -257,6 +261,7 @@ impl Files {
                     Err(error) => complaints.engine(escaped(walk.path()), &error),
                 }
             }
+            self.map_blocks += map_blocks(fs, inode, blocks);
             self.add(inode, walk.path(), extents, blocks);
             if lines {
                 writeln!(out, "{extents:>8} {blocks:>10} {}", escaped(walk.path()))?;
@@ -280,6 +285,9 @@ impl Files {
         self.files += 1;
         self.with_blocks += u64::from(has_blocks(inode) && extents > 0);
         self.fragmented += u64::from(extents > 1);
+        if extents > 0 {
+            *self.by_extents.entry(extents).or_default() += 1;
+        }
         self.extents += extents;
         self.blocks += blocks;
         let least = self.worst.peek().map_or(0, |Reverse((least, _))| *least);
@@ -291,9 +299,24 @@ impl Files {
         }
     }
 
+    /// Extents that so many hundredths of the files with blocks have at most.
+    fn percentile(&self, hundredths: u64) -> u64 {
+        let files: u64 = self.by_extents.values().sum();
+        let mut left = (files * hundredths).div_ceil(100);
+        for (extents, count) in &self.by_extents {
+            if *count >= left {
+                return *extents;
+            }
+            left -= count;
+        }
+        0
+    }
+
     fn summary(self, json: Option<&mut Json>, out: &mut Output) -> Result<(), Failure> {
         let per_file = self.extents as f64 / self.with_blocks.max(1) as f64;
         let (files, with_blocks) = (self.files, self.with_blocks);
+        let (half, most) = (self.percentile(50), self.percentile(99));
+        let map_blocks = self.map_blocks;
         let mut worst: Vec<_> = self.worst.into_iter().map(|Reverse(file)| file).collect();
         worst.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         if let Some(json) = json {
@@ -301,7 +324,11 @@ impl Files {
             json.key("files_with_blocks").number(with_blocks);
             json.key("files_fragmented").number(self.fragmented);
             json.key("extents").number(self.extents);
+            json.key("extents_per_file").decimal(per_file);
+            json.key("extents_p50").number(half);
+            json.key("extents_p99").number(most);
             json.key("blocks").number(self.blocks);
+            json.key("map_blocks").number(map_blocks);
             json.key("most_extents").open_array();
             for (extents, path) in &worst {
                 json.open_object();
@@ -319,12 +346,24 @@ impl Files {
         writeln!(out, "in several pieces   {}", self.fragmented)?;
         writeln!(
             out,
-            "extents             {}, {per_file:.2} a file",
+            "extents             {}, {per_file:.4} a file; p50 {half}, p99 {most}",
             self.extents
         )?;
+        writeln!(out, "blocks of maps      {map_blocks}")?;
         for (extents, path) in worst {
             writeln!(out, "{extents:>12} {}", escaped(&path))?;
         }
         Ok(())
     }
+}
+
+/// Blocks that a file's map takes beside its inode: what is counted and is neither data nor attributes.
+fn map_blocks(fs: &Filesystem, inode: &Inode, data: u64) -> u64 {
+    let geometry = fs.geometry();
+    if geometry.cluster_bits > 0 || !has_blocks(inode) {
+        return 0;
+    }
+    let all = inode.blocks / u64::from(geometry.block_size.bytes() >> 9);
+    all.saturating_sub(data)
+        .saturating_sub(u64::from(inode.xattr_block.is_some()))
 }

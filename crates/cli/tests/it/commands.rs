@@ -11,12 +11,12 @@ use tempfile::TempDir;
 
 use crate::host::{has_tool, mke2fs, run, scratch, text, uext4, uext4_ok};
 
-const COMMANDS: [&str; 10] = [
-    "info", "ls", "tree", "cat", "stat", "get", "tar", "manifest", "frag", "check",
+const COMMANDS: [&str; 11] = [
+    "info", "ls", "tree", "cat", "stat", "get", "tar", "manifest", "frag", "stats", "check",
 ];
 
 /// Those that write.
-const CHANGING: [&str; 16] = [
+const CHANGING: [&str; 17] = [
     "build",
     "mkfs",
     "put",
@@ -32,6 +32,7 @@ const CHANGING: [&str; 16] = [
     "fallocate",
     "touch",
     "sync",
+    "trim",
     "script",
 ];
 
@@ -194,6 +195,92 @@ fn json_parses() {
     let each = json(&["frag", "-v"]);
     assert_eq!(each["each"].as_array().unwrap().len(), 8);
     assert_eq!(json(&["check"])["clean"], true);
+}
+
+/// The numbers of e2freefrag: free blocks, KiB of the shortest, longest and average free run, and how
+/// many runs and blocks there are from each power of two of KiB on.
+fn e2freefrag(image: &Path) -> (u64, [u64; 3], Vec<(u64, u64)>) {
+    let output = Command::new("e2freefrag").arg(image).output().unwrap();
+    let text = stdout(&output);
+    let number = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        let words = line[name.len()..].split_whitespace();
+        words
+            .into_iter()
+            .find_map(|word| word.parse().ok())
+            .unwrap()
+    };
+    let runs = [
+        "Min. free extent:",
+        "Max. free extent:",
+        "Avg. free extent:",
+    ]
+    .map(number);
+    let rows = text
+        .lines()
+        .filter(|line| line.contains("...") && line.contains("-  :"));
+    let histogram = rows.map(|row| {
+        let numbers = row.split_once(':').unwrap().1;
+        let mut numbers = numbers.split_whitespace();
+        let mut next = || numbers.next().unwrap().parse().unwrap();
+        (next(), next())
+    });
+    (number("Free blocks:"), runs, histogram.collect())
+}
+
+#[test]
+fn free_runs_are_those_of_e2freefrag() {
+    if !has_tool("e2freefrag") {
+        return;
+    }
+    for options in [&["-b", "1024"][..], &["-b", "4096"]] {
+        let Some((_scratch, image)) = image(options) else {
+            return;
+        };
+        let frag: Value =
+            serde_json::from_slice(&uext4_ok(&["frag", "--json", text(&image)])).unwrap();
+        let number = |key: &str| frag[key].as_u64().unwrap();
+        let (free, [min, max, average], histogram) = e2freefrag(&image);
+        assert_eq!(number("free_clusters"), free);
+        assert_eq!(number("free_extent_min") >> 10, min);
+        assert_eq!(number("free_extent_max") >> 10, max);
+        assert_eq!(number("free_extent_average") >> 10, average);
+        let ours = frag["free_histogram"].as_array().unwrap();
+        let rows = ours.iter().map(|row| {
+            let number = |key: &str| row[key].as_u64().unwrap();
+            (number("extents"), number("clusters"))
+        });
+        assert_eq!(rows.collect::<Vec<_>>(), histogram, "{options:?}");
+        assert_eq!((number("extents_p50"), number("extents_p99")), (1, 1));
+    }
+}
+
+#[test]
+fn groups_are_summed_up_as_the_superblock_says() {
+    let Some((_scratch, image)) = image(&["-b", "1024"]) else {
+        return;
+    };
+    let read = |arguments: &[&str]| -> Value {
+        let all = [arguments, &["--json", text(&image)]].concat();
+        serde_json::from_slice(&uext4_ok(&all)).unwrap()
+    };
+    let stats = read(&["stats", "-v"]);
+    assert_eq!(stats["free"], read(&["info"])["free_blocks"]);
+    assert_eq!(stats["groups_with_wrong_counts"], 0);
+    let each = stats["each"].as_array().unwrap();
+    assert_eq!(each.len() as u64, stats["groups"].as_u64().unwrap());
+    for group in each {
+        let counters = group["counters"].as_array().unwrap();
+        let chunks = counters.iter().enumerate();
+        let blocks: u64 = chunks.map(|(order, n)| n.as_u64().unwrap() << order).sum();
+        assert_eq!(group["free"], blocks);
+    }
+    let text = String::from_utf8(uext4_ok(&["stats", "-v", text(&image)])).unwrap();
+    assert!(text.contains("max_free_order_lists:\n\tlist_order_0_groups:"));
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with('#')).count(),
+        each.len() + 1
+    );
 }
 
 #[test]

@@ -24,6 +24,8 @@ use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 
 /// What data begins with.
 const MARK: u8 = 0xA7;
+/// Bytes of a file that are of one kind, before others come.
+const PART: u64 = 64 << 10;
 
 fn root(sbi: &Arc<Sbi>) -> InodeRef {
     InodeRef::get(sbi, Ino::ROOT).unwrap()
@@ -33,13 +35,15 @@ fn new_file(sbi: &Arc<Sbi>, name: &[u8]) -> InodeRef {
     create(&root(sbi), name, NewInode::File, &Creation::default()).unwrap()
 }
 
-/// A device that commits before every write of data that does not go on where the last one ended.
+/// A device that commits before every write of data that does not go on where the last one ended, and
+/// before each part of a run of data.
 #[derive(Debug)]
 struct Eager {
     base: Arc<MemoryDevice>,
     sbi: Mutex<Weak<Sbi>>,
     busy: AtomicBool,
-    /// End of the last write of data.
+    /// Where the run of data began, and where its last write ended.
+    start: AtomicU64,
     end: AtomicU64,
     /// What the device held after each of these commits.
     images: Mutex<Vec<MemoryDevice>>,
@@ -61,6 +65,9 @@ impl BlockDevice for Eager {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         if buf.first() == Some(&MARK) && !self.busy.swap(true, Relaxed) {
             if self.end.swap(offset + buf.len() as u64, Relaxed) != offset {
+                self.start.store(offset, Relaxed);
+            }
+            if (offset - self.start.load(Relaxed)).is_multiple_of(PART) {
                 let sbi = self.sbi.lock().upgrade().unwrap();
                 sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();
                 self.images.lock().push(self.base.snapshot());
@@ -95,6 +102,7 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
         base,
         sbi: Mutex::default(),
         busy: AtomicBool::new(false),
+        start: AtomicU64::new(0),
         end: AtomicU64::new(0),
         images: Mutex::default(),
     });
@@ -104,8 +112,8 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
     let file = new_file(&sbi, b"file");
     // New blocks, blocks that were allocated before, new blocks: written one after the other.
     let how = Fallocate::Allocate { keep_size: true };
-    fallocate(&file, how, 64 << 10, 64 << 10).unwrap();
-    write(&file, 0, &vec![MARK; 192 << 10], false).unwrap();
+    fallocate(&file, how, PART, PART).unwrap();
+    write(&file, 0, &vec![MARK; 3 * PART as usize], false).unwrap();
     fsync(&file, true).unwrap();
     // The last may follow the ones allocated before on the device, and be written with them.
     let images = std::mem::take(&mut *device.images.lock());

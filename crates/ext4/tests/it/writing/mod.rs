@@ -12,6 +12,7 @@ mod limits;
 mod memory;
 mod mmp;
 mod model;
+mod placement;
 mod posix;
 mod quota;
 mod sequence;

@@ -1,0 +1,40 @@
+//! `trim`: the device, or the file an image is in, is told of all free blocks.
+
+use std::io::Write;
+
+use clap::Args;
+
+use super::{Output, bytes, change};
+use crate::args::{PlaceArgs, parse_size};
+use crate::failure::{Exit, Failure};
+use crate::open;
+use crate::show::{escaped, size_text};
+
+/// Give the free blocks of an image back to what it lies on
+///
+/// What fstrim does for a mounted file system: a device may forget the contents of free blocks, and an
+/// image file gets holes there. What files hold stays as it is.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 trim disk.img
+  uext4 trim --minimum 1M disk.img      only runs of at least a mebibyte")]
+pub struct TrimArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Leave out shorter free runs
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_size, default_value = "0")]
+    minimum: u64,
+}
+
+/// Opens, trims and closes.
+pub fn run(args: &TrimArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let image = &args.place.image;
+    let shown = escaped(bytes(image.as_os_str()));
+    let fs = open::open_rw(&args.place)?;
+    let trimmed = fs
+        .trim(0..u64::MAX, args.minimum)
+        .map_err(|error| Failure::engine(image.display(), &error));
+    let trimmed = change::close(&fs, image, trimmed)?;
+    writeln!(out, "{shown}: {} trimmed", size_text(trimmed))?;
+    Ok(Exit::Success)
+}

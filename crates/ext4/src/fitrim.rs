@@ -1,0 +1,40 @@
+//! FITRIM: telling the device of all blocks that nobody uses.
+
+use std::ops::Range;
+
+use uext4_ondisk::Pblk;
+
+use crate::edit::Direct;
+use crate::error::{Error, Result};
+use crate::sbi::Sbi;
+
+/// Tells the device of free runs of at least `min_len` bytes in `range`, in bytes. What a transaction
+/// freed that is not durable yet is left out, and so is what is preallocated for files. Tells how many
+/// bytes that were.
+///
+/// # Errors
+/// [`Error::Invalid`] for a range that begins past the end, or a length of more than a group;
+/// [`Error::ReadOnly`], damage of a bitmap, device errors.
+pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
+    let rw = sbi.writable()?;
+    let geometry = sbi.geometry();
+    let (size, group) = (geometry.block_size, geometry.blocks_per_group.get());
+    let first = Pblk(size.blocks_for(range.start));
+    let end = Pblk(range.end.min(geometry.len_bytes()) >> size.log2());
+    let min_len = u32::try_from(size.blocks_for(min_len)).unwrap_or(u32::MAX);
+    if first.0 >= geometry.blocks_count || min_len > group {
+        return Err(Error::Invalid {
+            what: "a range past the end, or a length of more than a group",
+        });
+    }
+    let edit = Direct(sbi);
+    let bitmaps = rw.groups.bitmaps(sbi, &edit);
+    let log = size.log2();
+    let trimmed = rw
+        .allocator
+        .trim(&bitmaps, first..end, min_len.max(1), |run| {
+            let len = u64::from(run.len) << log;
+            Ok(sbi.device().discard(sbi.byte_offset(run.start), len)?)
+        })?;
+    Ok(trimmed << log)
+}

@@ -1,0 +1,229 @@
+//! Where the data of files is put: what is kept for them, given back, and told to the device.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uext4::{Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions};
+use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+
+use super::device::{judge, made};
+
+fn open(device: Arc<dyn BlockDevice>, options: &str) -> Result<Filesystem, Error> {
+    let mut all = OpenOptions::default();
+    all.options(options)?;
+    Filesystem::open_rw(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
+}
+
+fn file(fs: &Filesystem, name: &str) -> OpenInode {
+    let root = fs.root().unwrap();
+    let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
+    new.unwrap()
+}
+
+/// Where the parts of a file lie, in bytes; neighbours on the device are one.
+fn places(file: &OpenInode) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    file.fiemap(0..u64::MAX, |part| {
+        let start = part.physical.unwrap();
+        match all.last_mut() {
+            Some(last) if last.end == start => last.end += part.len,
+            _ => all.push(start..start + part.len),
+        }
+        true
+    })
+    .unwrap();
+    all
+}
+
+#[test]
+fn files_written_side_by_side_stay_whole_and_give_back_what_was_kept() {
+    for options in [
+        "",
+        "mb_normalize=table,mb_search=criteria",
+        "mb_normalize=pow2",
+    ] {
+        let device = made("-t ext4", 131_072);
+        let fs = open(device.clone(), options).unwrap();
+        let files = [0, 1, 2, 3].map(|i| file(&fs, &format!("f{i}")));
+        for step in 0..64u64 {
+            for file in &files {
+                file.write(step << 16, &vec![step as u8; 1 << 16]).unwrap();
+                file.fsync().unwrap();
+            }
+        }
+        let (_, kept) = fs.allocator_stats().unwrap();
+        assert!(kept.kept > 0, "{options:?}");
+        for file in &files {
+            let places = places(file);
+            assert!(places.len() <= 8, "{options:?}: {places:?}");
+        }
+        // Behind a cut, and with its last user, nothing is kept for a file.
+        files[0]
+            .set_attributes(&uext4::SetAttributes {
+                size: Some(1000),
+                ..Default::default()
+            })
+            .unwrap();
+        drop(files);
+        let (done, kept) = fs.allocator_stats().unwrap();
+        assert_eq!(kept.files, 0, "{options:?}");
+        assert!(done.discarded > 0);
+        fs.close().unwrap();
+        assert_eq!(fs.allocator_stats().unwrap().1.kept, 0);
+        judge(&device, options);
+    }
+}
+
+#[test]
+fn what_is_written_at_last_is_one_run_a_file() {
+    let device = made("-t ext4", 131_072);
+    let fs = open(device.clone(), "").unwrap();
+    let sizes = (0..200u64).map(|i| 1 + i * i * 37 % 300_000);
+    let names: Vec<String> = (0..200).map(|i| format!("f{i}")).collect();
+    for (name, size) in names.iter().zip(sizes) {
+        let file = file(&fs, name);
+        file.write(0, &vec![5; size as usize]).unwrap();
+    }
+    fs.sync().unwrap();
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for name in &names {
+        let file = fs.root().unwrap().lookup(name.as_bytes()).unwrap();
+        let places = places(&file);
+        assert_eq!(places.len(), 1, "{name}");
+        all.extend(places);
+    }
+    all.sort_unstable_by_key(|place| place.start);
+    let gaps = all.windows(2).filter(|pair| pair[0].end != pair[1].start);
+    assert!(gaps.count() < 5);
+    fs.close().unwrap();
+    judge(&device, "closed files");
+}
+
+#[test]
+fn halves_that_are_written_join() {
+    let device = made("-t ext4", 262_144);
+    let fs = open(device.clone(), "").unwrap();
+    let file = file(&fs, "f");
+    let len = 30_000u64 << 12;
+    let how = Fallocate::Allocate { keep_size: false };
+    file.fallocate(how, 0, len).unwrap();
+    let runs = places(&file).len();
+    let bytes = vec![7; 1 << 20];
+    for at in (0..len).step_by(1 << 20) {
+        let part = &bytes[..(len - at).min(1 << 20) as usize];
+        file.write(at, part).unwrap();
+    }
+    file.fsync().unwrap();
+    let mut extents = 0;
+    file.fiemap(0..u64::MAX, |part| {
+        assert_eq!(part.state, uext4::ExtentState::Written);
+        extents += 1;
+        true
+    })
+    .unwrap();
+    assert_eq!((extents, places(&file).len()), (runs, runs));
+    drop(file);
+    fs.close().unwrap();
+    judge(&device, "halves");
+}
+
+#[test]
+fn options_have_names_and_ranges() {
+    let device = made("-t ext4 -E stride=16,stripe_width=64", 32_768);
+    for (options, says) in [
+        ("stripe=40000", "a group has only 32768 blocks"),
+        ("stripe=9999999", "0 to 524288"),
+        ("mb_max_to_scan=0", "1 to 1048576"),
+        ("mb_normalize=large", "pow2-stripe"),
+        ("discard,mb_searches=linear", "mb_searches"),
+    ] {
+        let error = open(device.clone(), options).unwrap_err();
+        assert!(matches!(error, Error::Option(_)), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    for (options, stripe) in [("", 64), ("stripe=0", 0), ("stripe=16,mb_stream_req=4", 16)] {
+        let fs = open(device.clone(), options).unwrap();
+        // A window of a stripe or more is whole stripes, at the place of one.
+        let file = file(&fs, &format!("f{stripe}"));
+        file.write(0, &vec![1; 100 << 12]).unwrap();
+        file.fsync().unwrap();
+        let start = places(&file)[0].start >> 12;
+        assert!(
+            stripe == 0 || start.is_multiple_of(stripe),
+            "{options}: {start}"
+        );
+        drop(file);
+        fs.close().unwrap();
+    }
+    judge(&device, "stripes");
+}
+
+/// Remembers what it was told to forget.
+#[derive(Debug)]
+struct Flash {
+    base: Arc<MemoryDevice>,
+    told: Mutex<Vec<Range<u64>>>,
+}
+
+impl BlockDevice for Flash {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.base.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.base.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.base.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.told.lock().push(offset..offset + len);
+        self.base.discard(offset, len)
+    }
+}
+
+#[test]
+fn the_device_is_told_of_what_is_free_once_that_is_durable() {
+    let base = made("-t ext4", 65_536);
+    let device = Arc::new(Flash {
+        base: base.clone(),
+        told: Mutex::default(),
+    });
+    let told = || std::mem::take(&mut *device.told.lock());
+    let fs = open(device.clone(), "discard").unwrap();
+    file(&fs, "gone").write(0, &vec![3; 1 << 20]).unwrap();
+    file(&fs, "kept").write(0, &vec![4; 1 << 20]).unwrap();
+    fs.sync().unwrap();
+    let root = fs.root().unwrap();
+    let place = places(&root.lookup(b"gone").unwrap());
+    let kept = places(&root.lookup(b"kept").unwrap());
+    assert_eq!(told(), []);
+    root.unlink(b"gone").unwrap();
+    assert_eq!(told(), [], "not durable yet");
+    fs.sync().unwrap();
+    assert_eq!(told(), place);
+    // All that is free, and nothing else.
+    let bytes = fs.trim(0..u64::MAX, 0).unwrap();
+    let ranges = told();
+    assert_eq!(bytes, ranges.iter().map(|r| r.end - r.start).sum::<u64>());
+    assert!(bytes > 40 << 20);
+    let overlaps = |r: &Range<u64>| r.start < kept[0].end && kept[0].start < r.end;
+    assert!(!ranges.iter().any(overlaps));
+    assert_eq!(fs.trim(0..4096, 0).unwrap(), 0);
+    let wrong = fs.trim(1 << 40..u64::MAX, 0);
+    assert!(matches!(wrong, Err(Error::Invalid { .. })), "{wrong:?}");
+    drop(root);
+    fs.close().unwrap();
+    judge(&base, "discard");
+}
