@@ -84,8 +84,14 @@ impl Allocator {
         let skipped = request.lblk.0.saturating_sub(window.lblk.0);
         let need = request.len.min(group).min(window.len - skipped);
         let goal = self.goal_of(request, &window);
-        if strategy == Strategy::Locality && !window.try_goal {
-            return self.take_small(bitmaps, (need, goal));
+        if strategy == Strategy::Locality {
+            if !(window.try_goal && self.packs()) {
+                return self.take_small(bitmaps, (need, goal));
+            }
+            // It goes on where it ends, if that is still there.
+            if let Some(run) = self.take_small_at(need, goal) {
+                return Ok(run);
+            }
         }
         let run = self.take_window(bitmaps, space, request, (&Window { goal, ..window }, need))?;
         if request.closed && self.packs() {

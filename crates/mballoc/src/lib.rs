@@ -47,6 +47,28 @@
 //! A group whose bitmap contradicts its descriptor is marked bad: it is left alone, its free blocks
 //! leave the total, and [`Allocator::bad_groups`] tells of it.
 //!
+//! # Data of files
+//!
+//! [`Allocator::take_data`] asks for more than is needed and keeps the rest:
+//!
+//! 1. What is *kept* for the blocks wanted is used first, block by block of the file.
+//! 2. *Strategy*: small files are served from what is kept for such, a list a thread; others get a
+//!    window; what will not grow gets what it needs.
+//! 3. *Normalisation* ([`Normalize`], a rule a file) makes a window of the request: by a table of sizes
+//!    (vanilla, and mainline to this day), by powers of two, by stripes, or by what the file did so
+//!    far. The window is trimmed against what is mapped and kept around it, and lies beside that.
+//! 4. The search takes a run for the window; its part that was asked for is handed out, the rest kept.
+//!
+//! More asked for means fewer extents where files grow side by side, and free space cut into more
+//! pieces if what was kept and not used lies between files. `predict` has both: who goes on writing
+//! gets windows that double, and who does not, gets exactly what is needed, side by side with others.
+//!
+//! What is kept is used in the buddies and free in the bitmaps, so only memory knows of it, and nothing
+//! is lost with the power. It counts as free, and is given back with the file's last user
+//! ([`Allocator::discard`]) and before anything is refused: a request that finds nothing waits for
+//! those that are just about to keep something, takes all back, and asks again, while nothing more is
+//! kept. So a promise that counts on [`Allocator::free_blocks`] can be held.
+//!
 //! # Units
 //!
 //! Blocks; file systems with clusters (`bigalloc`) are not served here. Orders are binary logarithms
@@ -60,6 +82,11 @@
 //! A run is taken from the buddy before it is marked in the bitmap, and given back to the buddy after
 //! it is cleared there: nobody is given a block whose bit somebody else is still changing. Marks are
 //! counted without the lock.
+//!
+//! What is kept has locks outside the groups': one a file and one a list of small files, in which a
+//! group's may be taken; the register of files and the count of requests that are about to keep
+//! something are leaves. None is held while [`GroupBitmaps`] is called. A request that is about to be
+//! refused waits for others that hold no lock of this room, and read bitmaps at most.
 //!
 //! The indexes are read without a lock and changed under the lock of the group concerned: what they
 //! say is a hint, and tested under the lock. `criteria` passes by groups that others have locked,
@@ -75,9 +102,10 @@
 //!
 //! # What this room leaves out
 //!
-//! It does not decide how much to ask for beyond the need (no request normalisation), keeps no
-//! preallocation, and knows no inode. It knows no transaction either, but lets who does take blocks
-//! before they are marked ([`Allocator::take`]), and hold freed ones back ([`Allocator::clear`]).
+//! It knows no inode: what it remembers of a file is a [`FileSpace`], which the owner keeps beside it,
+//! and what is mapped around a request is told with it. It knows no transaction either, but lets who
+//! does take blocks before they are marked ([`Allocator::take`]), and hold freed ones back
+//! ([`Allocator::clear`]).
 //! It never says what a block holds: a caller that maps a run before it is written must map it as
 //! unwritten, so that no stale data is ever exposed.
 

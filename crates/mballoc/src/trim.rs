@@ -1,6 +1,7 @@
 //! Free runs shown to the device (`FITRIM`), piece by piece.
 
 use std::ops::Range;
+use std::thread;
 
 use uext4_ondisk::Pblk;
 
@@ -15,7 +16,7 @@ impl Allocator {
     /// Calls `f` for every free run of at least `min_len` blocks that lies in `range`, group by group
     /// and in pieces of at most 4096 blocks. While `f` has a piece nobody else is given it, and no lock
     /// is held; afterwards it is free again. Groups marked bad are passed by. Answers with the blocks
-    /// shown. On a device that is almost full a request may meanwhile find nothing.
+    /// shown.
     ///
     /// # Errors
     /// What `f` answers, and [`Error::Bitmaps`]; what was shown before is counted.
@@ -53,27 +54,31 @@ impl Allocator {
         // Where the run ends of which a piece was shown: the rest may be shorter.
         let mut run_end = at;
         while at < part.end {
-            let visit = self
-                .groups()
-                .visit((bitmaps, counters), group, true, |buddy| {
-                    let left = buddy.run_at(at, run_end.saturating_sub(at));
-                    let mut piece = if left > 0 {
-                        Piece {
-                            start: at,
-                            len: left,
-                        }
-                    } else {
-                        buddy.next_run(at, part.end - at, min_len)?
-                    };
-                    piece.len = piece.len.min(part.end.saturating_sub(piece.start));
-                    if left == 0 && piece.len < min_len {
-                        return None;
+            // Who finds nothing waits for the piece to come back.
+            let Some(_flight) = self.preallocations().start() else {
+                thread::yield_now();
+                continue;
+            };
+            let io = (bitmaps, counters);
+            let visit = self.groups().visit_counted(io, group, (true, 0), |buddy| {
+                let left = buddy.run_at(at, run_end.saturating_sub(at));
+                let mut piece = if left > 0 {
+                    Piece {
+                        start: at,
+                        len: left,
                     }
-                    let end = piece.start + piece.len;
-                    piece.len = piece.len.min(PIECE_MAX);
-                    buddy.take(piece.start, piece.len);
-                    Some((piece, end))
-                })?;
+                } else {
+                    buddy.next_run(at, part.end - at, min_len)?
+                };
+                piece.len = piece.len.min(part.end.saturating_sub(piece.start));
+                if left == 0 && piece.len < min_len {
+                    return None;
+                }
+                let end = piece.start + piece.len;
+                piece.len = piece.len.min(PIECE_MAX);
+                buddy.take(piece.start, piece.len);
+                Some((piece, end))
+            })?;
             let Visit::Done((piece, end)) = visit else {
                 break;
             };
@@ -82,7 +87,7 @@ impl Allocator {
                 len: piece.len,
             };
             let shown = f(run);
-            self.untake(run);
+            self.release(run);
             shown.map_err(Error::Bitmaps)?;
             trimmed += u64::from(piece.len);
             counters.add(&counters.trimmed, piece.len.into());

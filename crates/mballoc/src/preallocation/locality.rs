@@ -100,6 +100,11 @@ impl Locality {
     /// Hands out the first `len` blocks of the best part.
     fn hand_out(&mut self, allocator: &Allocator, len: u32, goal: Pblk) -> Option<Run> {
         let at = self.best(len, goal)?;
+        Some(self.cut(allocator, at, len))
+    }
+
+    /// The first `len` blocks of a part that has them.
+    fn cut(&mut self, allocator: &Allocator, at: usize, len: u32) -> Run {
         let part = &mut self.parts[at];
         let run = Run { len, ..*part };
         part.start.0 += u64::from(len);
@@ -110,7 +115,7 @@ impl Locality {
         }
         allocator.divide(run.start, is_left.into(), len.into());
         allocator.preallocations().used(len);
-        Some(run)
+        run
     }
 
     /// Keeps a run that holds a mark, joined with the part it continues if there is one. Answers what
@@ -161,6 +166,14 @@ impl Allocator {
             next_fit: false,
         };
         self.take_with(bitmaps, &exact, &needing(len))
+    }
+
+    /// Serves a small file that has all blocks up to `goal`, if a part begins there; up to `len` blocks.
+    pub(crate) fn take_small_at(&self, len: u32, goal: Pblk) -> Option<Run> {
+        let mut list = self.preallocations().localities.mine().lock();
+        let at = list.parts.iter().position(|part| part.start == goal)?;
+        let len = len.min(list.parts[at].len);
+        Some(list.cut(self, at, len))
     }
 
     /// Takes more than is needed, and keeps the rest; `None` if nothing may be kept.

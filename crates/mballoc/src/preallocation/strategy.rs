@@ -27,7 +27,8 @@ impl Strategy {
         let end = u64::from(request.lblk.0) + u64::from(request.len);
         let size = request.size.max(end);
         let is_small = match options.normalize.rule {
-            Rule::Predict if request.closed => size <= options.group_prealloc.into(),
+            // All of what it still needs at once, or else a window for it.
+            Rule::Predict if request.closed => end >= size && size <= options.group_prealloc.into(),
             _ => size <= options.stream_req.into(),
         };
         if options.normalize.rule == Rule::Predict {
