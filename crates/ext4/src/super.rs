@@ -10,7 +10,6 @@ use uext4_mballoc::Options as AllocatorOptions;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
-use uext4_writeback::throttle::TunableError;
 use zerocopy::IntoBytes;
 
 use crate::background::Background;
