@@ -24,9 +24,19 @@ pub struct Extent {
 #[derive(Clone, Debug, Default)]
 pub struct Extents {
     map: BTreeMap<u32, Extent>,
+    /// Unwritten extents stay as they were allocated, as in 3.15.
+    keeps_unwritten_apart: bool,
 }
 
 impl Extents {
+    /// None yet; unwritten ones will not merge.
+    pub fn with_unwritten_apart() -> Self {
+        Self {
+            keeps_unwritten_apart: true,
+            ..Self::default()
+        }
+    }
+
     /// How many.
     pub fn len(&self) -> u64 {
         self.map.len() as u64
@@ -68,10 +78,10 @@ impl Extents {
 
     /// Maps blocks that are a hole.
     pub fn insert(&mut self, mut lblk: u32, mut extent: Extent) {
-        let most = if extent.unwritten {
-            UNWRITTEN_MAX
-        } else {
-            WRITTEN_MAX
+        let most = match extent.unwritten {
+            true if self.keeps_unwritten_apart => 0,
+            true => UNWRITTEN_MAX,
+            false => WRITTEN_MAX,
         };
         if let Some((start, left)) = self.before(lblk)
             && start + left.len == lblk
@@ -175,6 +185,12 @@ mod tests {
         assert_eq!(unwritten.len(), 2);
         unwritten.write(0, 32768);
         assert_eq!(unwritten.len(), 1);
+        let mut apart = Extents::with_unwritten_apart();
+        apart.insert(0, extent(0, 10, true));
+        apart.insert(10, extent(10, 10, true));
+        assert_eq!(apart.len(), 2);
+        apart.write(0, 20);
+        assert_eq!(apart.len(), 1);
     }
 
     #[test]

@@ -10,13 +10,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use uext4_mballoc::{Allocator, DataRequest, Error, Options, Request, Run};
+use uext4_mballoc::{Allocator, DataRequest, Error, Options, Request, Run, Search};
 use uext4_ondisk::{Geometry, GroupNr, Lblk, Pblk};
 
 use crate::claim::{Failure, Scale, Setting};
 use crate::mballoc::bitmaps::{Contradiction, MemoryBitmaps};
 use crate::mballoc::disk::Disk;
-use crate::mballoc::extents::{Extent, UNWRITTEN_MAX};
+use crate::mballoc::extents::{Extent, Extents, UNWRITTEN_MAX};
 use crate::mballoc::file::{File, FileNr};
 use crate::mballoc::format;
 use crate::mballoc::placement::Placement;
@@ -151,7 +151,10 @@ impl Volume {
         let part = self.placement.file(part);
         let nr = self.next_file;
         self.next_file += 1;
-        let file = File::new(part, self.goal_of(part, true));
+        let mut file = File::new(part, self.goal_of(part, true));
+        if self.allocator.options().search == Search::Linear {
+            file.extents = Extents::with_unwritten_apart();
+        }
         self.files.insert(nr, file);
         nr
     }
@@ -168,6 +171,16 @@ impl Volume {
             .free_blocks_in_all()
             .saturating_sub(self.dirty_blocks);
         100 - free * 100 / self.geometry.blocks_count
+    }
+
+    /// Of the blocks, what is used if there are so many of contents.
+    pub fn percent_with(&self, blocks: u64) -> u64 {
+        (self.metadata_blocks + blocks) * 100 / self.geometry.blocks_count
+    }
+
+    /// Blocks a file's size takes; 0 if there is none of that number.
+    pub fn blocks(&self, nr: FileNr) -> u64 {
+        self.size(nr).div_ceil(self.setup.block_bytes)
     }
 
     /// Runs mapped to files so far.

@@ -16,6 +16,9 @@ fn what_there_is_not_is_a_usage_error() {
         &["gate", "no-such-claim"],
         &["run", "--quick", "--full"],
         &["walk"],
+        &["run", "mballoc-steps", "--policy", "table+fastest"],
+        &["run", "mballoc-steps", "--set", "tree=oak"],
+        &["run", "mballoc-steps", "--set", "speed=1"],
     ] {
         let output = lab(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -29,4 +32,26 @@ fn help_has_examples_and_list_lists() {
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stdout).contains("uext4-lab gate"));
     assert_eq!(lab(&["list"]).status.code(), Some(0));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_record() {
+    let run = |seed: &str| {
+        let policy = "predict+largest-run";
+        let output = lab(&[
+            "run",
+            "mballoc-steps",
+            "--policy",
+            policy,
+            "--seed",
+            seed,
+            "--json",
+        ]);
+        assert!(output.stderr.is_empty(), "{output:?}");
+        output.stdout
+    };
+    let first = run("5");
+    assert!(first.starts_with(b"{\"claim\":\"mballoc-steps\""));
+    assert_eq!(first, run("5"));
+    assert_ne!(first, run("6"));
 }
