@@ -1,6 +1,6 @@
 //! A writer does what throttling says: it goes on, sleeps, writes pages itself, or fails.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use crate::shared::Shared;
@@ -101,24 +101,30 @@ impl<E: MappingError> Shared<E> {
         let freed = self.gate.limits.waiters.freed();
         let result = self.throttle(writer, (verdict, freed), Ask::Resume, manner);
         // The caller is told how much was taken in, which was all perhaps.
-        writer.known(&self.gate).owed = match &result {
+        let owed = match &result {
             Err(Error::Stalled) => Some(Owed::Stalled),
             Err(Error::Mapping(_)) => Some(Owed::Failed),
             _ => None,
         };
+        let written = self.counters.written.load(Relaxed);
+        writer.known(&self.gate).owed = owed.map(|owed| (owed, written));
         result
     }
 
-    /// What a write before this one should have told.
+    /// What a write before this one should have told, unless the device gets on again.
     ///
     /// # Errors
     ///
     /// That.
     pub(crate) fn pay(&self, writer: &mut Writer) -> Result<(), Error<E>> {
-        match writer.known(&self.gate).owed.take() {
-            Some(Owed::Stalled) => Err(Error::Stalled),
-            Some(Owed::Failed) => self.flushers.error().map_or(Ok(()), Err),
-            None => Ok(()),
+        let owed = writer.known(&self.gate).owed.take();
+        let Some((owed, written)) = owed else {
+            return Ok(());
+        };
+        match owed {
+            _ if self.counters.written.load(Relaxed) != written => Ok(()),
+            Owed::Stalled => Err(Error::Stalled),
+            Owed::Failed => self.flushers.error().map_or(Ok(()), Err),
         }
     }
 

@@ -53,8 +53,9 @@ pub(crate) struct Known {
     pub(crate) told: Option<Told>,
     /// When its last throttling ended; zero: there was none.
     pub(crate) went_on: Duration,
-    /// What went wrong after all of a write was taken in: it is told the next one.
-    pub(crate) owed: Option<Owed>,
+    /// What went wrong after all of a write was taken in, and how much the cache had written then: it
+    /// is told the next one, if nothing was written meanwhile.
+    pub(crate) owed: Option<(Owed, u64)>,
 }
 
 /// An error that is told with the next write.
