@@ -98,7 +98,7 @@
 //! path of the tree over the bitmap. A search of `largest-run`: a few rows of 64 numbers to find a
 //! group, one path in its tree for each run looked at. Loading a group: its bitmap once, and 4 bits of
 //! memory a block until it is full; a full group's buddy is dropped. A group that was never loaded
-//! costs about 100 bytes.
+//! costs less than 100 bytes.
 //!
 //! # What this room leaves out
 //!

@@ -37,6 +37,8 @@ use crate::maxima::Maxima;
 
 /// Groups looked into by the steps that may find nothing.
 const GROUPS_MAX: u64 = 60;
+/// Of them, those in search of a place for a stream.
+const PLACES_MAX: u64 = 16;
 /// Runs measured in one group.
 const FIT_SCAN: u32 = 8;
 
@@ -211,10 +213,11 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         step: &mut impl FnMut(&mut Self, u32) -> Answer<Option<Found>, B>,
     ) -> Answer<Option<Found>, B> {
         let mut loads = 0;
+        let most = if self.alone { PLACES_MAX } else { GROUPS_MAX };
         for part in [start..self.allocator.groups().count(), 0..start] {
             let mut next = part.start;
             while let Some(group) = index.next(least, next).filter(|g| part.contains(g)) {
-                if self.work.groups >= GROUPS_MAX {
+                if self.work.groups >= most {
                     return Ok(None);
                 }
                 next = group + 1;

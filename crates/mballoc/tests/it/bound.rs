@@ -164,7 +164,8 @@ fn nothing_costs_more_than_the_bound() {
             let hints = Hints {
                 need: len.min(at % 5),
                 data: true,
-                ..Hints::default()
+                merge: at % 3 == 0,
+                stream: (at % 2 == 0).then_some(u64::from(at % 22)),
             };
             let run = allocator.take_with(&synthetic, &request(goal, len, 1), &hints);
             assert!(run.unwrap().len <= len);
