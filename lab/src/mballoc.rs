@@ -15,6 +15,7 @@ mod placement;
 mod policy;
 mod steps;
 mod stripe;
+mod switches;
 mod tree;
 mod volume;
 mod workload;
@@ -24,6 +25,7 @@ use crate::claim::Claim;
 /// All of them; a new one gets its line here.
 pub const CLAIMS: &[&Claim] = &[
     &steps::CLAIM,
+    &switches::CLAIM,
     &stripe::CLAIM,
     &aged::CLAIM,
     &contention::CLAIM,

@@ -216,7 +216,10 @@ const DEFAULT_AVERAGES: &[(&str, &str)] = &[
 ];
 
 /// Runs all policies.
-fn run(setting: &Setting) -> Result<Value, Failure> {
+///
+/// # Errors
+/// As for [`run_policy`].
+pub fn run(setting: &Setting) -> Result<Value, Failure> {
     let mut results = Map::new();
     for name in &setting.policies {
         results.insert(name.clone(), run_policy(setting, name, 0)?);
