@@ -1,9 +1,11 @@
 //! What is written when, and in how many runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::mapping::{TestFile, cache, live_cache, only, pattern};
+use uext4_writeback::{Mapping, Place};
+
+use crate::mapping::{Injected, TestFile, cache, live_cache, only, pattern};
 
 #[test]
 fn small_appends_are_written_in_one_run() {
@@ -144,4 +146,71 @@ fn punched_edges_are_zeroed_and_written_only_if_they_held_something() {
     assert_eq!(file.read(0, 8192).unwrap(), content);
     file.flush().unwrap();
     assert_eq!(file.disk.content(), content);
+}
+
+/// Files of one device, which remembers in what order they were written.
+struct Logged {
+    number: u64,
+    log: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Mapping for Logged {
+    type Error = Injected;
+
+    fn read_blocks(&self, _: u64, buf: &mut [u8]) -> Result<(), Injected> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn write_run(&self, _: u64, _: &[&[u8]]) -> Result<(), Injected> {
+        self.log.lock().unwrap().push(self.number);
+        Ok(())
+    }
+}
+
+/// Writes files of these numbers and lengths, each at its place, and tells in what order they were
+/// written back when all were old.
+fn order_of(files: &[(u64, usize, Place)]) -> Vec<u64> {
+    let (cache, clock) = cache(64 << 20);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let made: Vec<_> = files
+        .iter()
+        .map(|(number, len, place)| {
+            let (number, log) = (*number, Arc::clone(&log));
+            let mapping = Arc::new(Logged { number, log });
+            let weak = Arc::downgrade(&mapping);
+            let pages = cache.file_at(weak, *place);
+            pages.write(0, &vec![1; *len], 0).unwrap();
+            (mapping, pages)
+        })
+        .collect();
+    assert!(log.lock().unwrap().is_empty());
+    clock.advance(Duration::from_secs(31));
+    cache.flush_expired();
+    assert!(made.iter().all(|(_, pages)| !pages.is_dirty()));
+    let log = log.lock().unwrap();
+    log.clone()
+}
+
+#[test]
+fn a_huge_file_does_not_keep_others_waiting() {
+    let place = Place::default();
+    let order = order_of(&[(1, 20 << 20, place), (2, 4096, place), (3, 4096, place)]);
+    // The first has a turn, then the others, then the first again.
+    let last = order.iter().rposition(|number| *number == 1).unwrap();
+    for small in [2, 3] {
+        let at = order.iter().position(|number| *number == small).unwrap();
+        assert!(at < last, "{order:?}");
+    }
+    assert_eq!(order[0], 1);
+}
+
+#[test]
+fn files_of_an_area_are_written_in_the_order_in_which_they_lie() {
+    let place = |area, order| Place { area, order };
+    let files: Vec<_> = [(30, 1), (10, 0), (20, 0), (40, 1), (15, 0)]
+        .into_iter()
+        .map(|(order, area)| (order, 4096, place(area, order)))
+        .collect();
+    assert_eq!(order_of(&files), [10, 15, 20, 30, 40]);
 }
