@@ -89,7 +89,7 @@ pub struct View<A: Args> {
 #[derive(Args, Debug)]
 pub struct Change<A: Args> {
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub image: WriteArgs,
     #[command(flatten)]
     pub what: A,
 }
@@ -120,6 +120,16 @@ pub struct ImageArgs {
     /// Look at the file system as it lies there, without replaying its journal
     #[arg(long, help_heading = "Image options")]
     pub no_replay: bool,
+}
+
+/// What is written, and how.
+#[derive(Args, Clone, Debug)]
+pub struct WriteArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// How it is written, as behind mount -o: stripe=N, discard, mb_normalize=, dirty_ratio=, …
+    #[arg(long, value_name = "NAME[=VALUE],…", help_heading = "Image options")]
+    pub options: Vec<String>,
 }
 
 /// Bytes: a number with an optional unit (s for 512-byte sectors, K, M, G, T for powers of 1024).

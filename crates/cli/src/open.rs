@@ -12,7 +12,7 @@ use uext4_blockdev::{
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Ino};
 
-use crate::args::{ImageArgs, PlaceArgs};
+use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::attached;
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::show::{escaped, size_text};
@@ -90,15 +90,20 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
 /// caller closes it.
 ///
 /// # Errors
-/// Exit 8 if the image cannot be opened or is in use, 4 if the file system in it is damaged.
-pub fn open_rw(place: &PlaceArgs) -> Result<Filesystem, Failure> {
-    let image = &place.image;
-    let whole = writable(image)?;
-    let device = part(Arc::new(whole), place)?;
-    let options = OpenOptions {
+/// Exit 2 if there is no such option, 8 if the image cannot be opened or is in use, 4 if the file
+/// system in it is damaged.
+pub fn open_rw(args: &WriteArgs) -> Result<Filesystem, Failure> {
+    let mut options = OpenOptions {
         memory: Some(WRITING_MEMORY),
         ..OpenOptions::default()
     };
+    for list in &args.options {
+        let set = options.options(list);
+        set.map_err(|error| Failure::new(Exit::Usage, format_args!("--options: {error}")))?;
+    }
+    let image = &args.place.image;
+    let whole = writable(image)?;
+    let device = part(Arc::new(whole), &args.place)?;
     let opened = Filesystem::open_rw(device, Arc::new(SystemClock), &options).and_then(|fs| {
         fs.start_background()?;
         Ok(fs)

@@ -6,7 +6,7 @@ use std::path::Path;
 use uext4::{Creation, Error, FileType, Filesystem, FollowLast, NewInode, OpenInode};
 
 use super::bytes;
-use crate::args::PlaceArgs;
+use crate::args::WriteArgs;
 use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
@@ -48,16 +48,16 @@ pub trait Operation {
 ///
 /// # Errors
 /// What ends the change early, or keeps it from becoming durable.
-pub fn run(place: &PlaceArgs, change: &dyn Operation) -> Result<Exit, Failure> {
-    let fs = open::open_rw(place)?;
+pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
+    let fs = open::open_rw(image)?;
     let mut complaints = Complaints::new();
     let done = change.apply(&mut Target {
         fs: &fs,
-        image: &place.image,
+        image: &image.place.image,
         complaints: &mut complaints,
         is_script_on_stdin: false,
     });
-    close(&fs, &place.image, done)?;
+    close(&fs, &image.place.image, done)?;
     Ok(complaints.exit())
 }
 

@@ -13,7 +13,7 @@ use super::{
     Output, cat, chmod, chown, fallocate, getfattr, ln, ls, mkdir, mv, put, rm, setfattr, stat,
     touch, truncate,
 };
-use crate::args::PlaceArgs;
+use crate::args::WriteArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::words::words;
 
@@ -34,7 +34,7 @@ const LINE_MAX: u64 = 1 << 20;
   uext4 script --keep-going -f changes.txt disk.img")]
 pub struct ScriptArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    image: WriteArgs,
     /// Commands from this file in place of standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -80,9 +80,9 @@ pub fn run(args: &ScriptArgs, out: &mut Output) -> Result<Exit, Failure> {
             Box::new(file.map_err(|error| Failure::io(path.display(), &error))?)
         }
     };
-    let fs = crate::open::open_rw(&args.place)?;
+    let fs = crate::open::open_rw(&args.image)?;
     let done = run_lines(args, &fs, &mut BufReader::new(input), out);
-    change::close(&fs, &args.place.image, done)
+    change::close(&fs, &args.image.place.image, done)
 }
 
 fn run_lines(
@@ -162,7 +162,7 @@ fn run_line(
     };
     operation.apply(&mut Target {
         fs,
-        image: &args.place.image,
+        image: &args.image.place.image,
         complaints,
         is_script_on_stdin: args.file.is_none(),
     })?;
@@ -177,7 +177,7 @@ fn read(
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let synced = fs.sync();
-    synced.map_err(|error| Failure::engine(args.place.image.display(), &error))?;
+    synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
     match line {
         Line::Getfattr(line) => getfattr::run(line, fs, out),
         Line::Ls(line) => ls::run(line, fs, out),

@@ -6,7 +6,7 @@ use clap::Args;
 use uext4_ondisk::features::Incompat;
 
 use super::{Output, change};
-use crate::args::{ImageArgs, PlaceArgs};
+use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::failure::{Exit, Failure};
 use crate::open;
 use crate::show::escaped;
@@ -21,18 +21,18 @@ use crate::show::escaped;
   uext4 sync disk.img && e2fsck -fn disk.img")]
 pub struct SyncArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    image: WriteArgs,
 }
 
 /// Opens and closes.
 pub fn run(args: &SyncArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let image = &args.place.image;
+    let image = &args.image.place.image;
     let shown = escaped(super::bytes(image.as_os_str()));
-    if is_clean(&args.place)? {
+    if is_clean(&args.image.place)? {
         writeln!(out, "{shown}: clean already")?;
         return Ok(Exit::Success);
     }
-    let fs = open::open_rw(&args.place)?;
+    let fs = open::open_rw(&args.image)?;
     change::close(&fs, image, Ok(()))?;
     writeln!(out, "{shown}: journal replayed, clean")?;
     Ok(Exit::Success)

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 
 use super::{Output, bytes, change};
-use crate::args::{PlaceArgs, parse_size};
+use crate::args::{WriteArgs, parse_size};
 use crate::failure::{Exit, Failure};
 use crate::open;
 use crate::show::{escaped, size_text};
@@ -20,7 +20,7 @@ use crate::show::{escaped, size_text};
   uext4 trim --minimum 1M disk.img      only runs of at least a mebibyte")]
 pub struct TrimArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    image: WriteArgs,
     /// Leave out shorter free runs
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size, default_value = "0")]
     minimum: u64,
@@ -28,9 +28,9 @@ pub struct TrimArgs {
 
 /// Opens, trims and closes.
 pub fn run(args: &TrimArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let image = &args.place.image;
+    let image = &args.image.place.image;
     let shown = escaped(bytes(image.as_os_str()));
-    let fs = open::open_rw(&args.place)?;
+    let fs = open::open_rw(&args.image)?;
     let trimmed = fs
         .trim(0..u64::MAX, args.minimum)
         .map_err(|error| Failure::engine(image.display(), &error));
