@@ -5,13 +5,12 @@
 //! takes it right behind the last and joins the two, so that nothing is left over between files; the
 //! others take it where the request says, and forget the shortest parts when there are too many.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use parking_lot::Mutex;
 use uext4_ondisk::Pblk;
 
+use crate::leases::thread_number;
 use crate::normalize::Rule;
 use crate::{Allocator, Error, GroupBitmaps, Hints, Request, Run};
 
@@ -44,23 +43,11 @@ impl Default for Localities {
     }
 }
 
-/// A number of this thread: the first that asks is 0, and so on.
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    NUMBER.with(|number| {
-        let this = number.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
-        number.set(Some(this));
-        this
-    })
-}
-
 impl Localities {
     /// That of this thread.
     fn mine(&self) -> &Mutex<Locality> {
-        &self.0[thread_number() % self.0.len()]
+        // There is one list at least.
+        &self.0[(thread_number() % self.0.len() as u64) as usize]
     }
 
     /// Where the next small file of this thread would go if nothing is kept.
