@@ -35,6 +35,7 @@ test-long:
 interleavings:
 	$(CARGO) test --locked --package uext4-jbd2 --package uext4-extent-status \
 		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle --test interleavings
+	$(CARGO) test --locked --package uext4-writeback --test interleavings
 
 # One line a gate; fails if any falls short.
 gate:
