@@ -12,8 +12,8 @@ pub const CLAIM: Claim = Claim {
     title: "fs_mark with files of 1 byte, 8 and 12 threads with a directory each: files a second, requests, processor time",
     source: "Wu Fengguang and Dave Chinner, [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 November 2010",
     analysis: "Making a file costs 114 us and writing its inode 38 us, from the thread's processor shares after the \
-               patch. Memory is scaled with the number of files. Not modelled: the locks of the inode cache and \
-               of the file system that the thread's machines spun on.",
+               patch; each takes the lock of the inode lists. Memory is scaled with the number of files. Not \
+               modelled: other locks, and the metadata that made Wu's disks seek for each file.",
     figures: &[
         Printed {
             what: "Wu, 2.6.36: files/s, app overhead, average of 18 rows",

@@ -157,8 +157,12 @@ impl Machine {
         let writer = &mut self.writers[index];
         let first = writer.file == usize::MAX;
         let lists = &mut self.lists[writer.plan.device];
+        let mut enlisting = 0;
         if let Work::Files(..) = writer.plan.work {
             writer.file = lists.create(index);
+            let look = lists.enlist(writer.file, self.cpus.cpu(index), now);
+            self.tally.handovers += look.handovers;
+            enlisting = look.cost;
         } else if first {
             writer.file = lists.file(index);
         }
@@ -176,7 +180,7 @@ impl Machine {
                 let due = writer.plan.start + writer.writes * every;
                 (pages, due.saturating_sub(now), 0)
             }
-            Work::Files(count, cost) => (u64::from(writer.writes < count), 0, cost),
+            Work::Files(count, cost) => (u64::from(writer.writes < count), 0, cost + enlisting),
         };
         if pages == 0 {
             return Some(self.end_writer(index));
