@@ -10,6 +10,7 @@ mod small_memory;
 mod staggered;
 mod steps;
 mod thinking;
+mod threads;
 mod trial;
 mod two_devices;
 
@@ -27,4 +28,5 @@ pub const CLAIMS: &[&Claim] = &[
     &small_memory::CLAIM,
     &steps::CLAIM,
     &removal::CLAIM,
+    &threads::CLAIM,
 ];

@@ -1,0 +1,159 @@
+//! The same with the real page cache and real threads.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use uext4_blockdev::SystemClock;
+use uext4_ondisk::BlockSize;
+use uext4_writeback::throttle::Mode;
+use uext4_writeback::{FilePages, Mapping, Options, PageCache};
+
+use super::machine::{jain, round};
+use super::trial::{accepts, by_policy, scaled};
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Setting};
+
+pub const CLAIM: Claim = Claim {
+    name: "writeback-threads",
+    title: "16 (64) real threads, the real page cache, a device of 50 MB/s: limit, fairness, wake-ups",
+    source: "our own, beside the tables in virtual time",
+    analysis: "The device is a lock under which a writer of runs sleeps as long as the bytes take. Figures \
+               differ from run to run; only what no load of the machine may change is judged.",
+    figures: &[],
+    policies: &["vanilla", "mainline", "cell-rate"],
+    accepts,
+    parameters: &[],
+    gates: GATES,
+    measure: Measure::Threads,
+    run,
+};
+
+const GATES: &[Gate] = &[
+    Gate {
+        what: "cell-rate: most dirty bytes over the limit, from a sudden start on",
+        figure: Figure::At("/cell-rate/overshoot"),
+        bound: Bound::AtMost(1.0),
+    },
+    Gate {
+        what: "cell-rate: wake-ups a second over max(200, writers / 0.2 s)",
+        figure: Figure::At("/cell-rate/wakes_of_budget"),
+        bound: Bound::AtMost(1.1),
+    },
+    Gate {
+        what: "cell-rate: throughput over 50 MB/s",
+        figure: Figure::At("/cell-rate/of_device"),
+        bound: Bound::AtLeast(0.9),
+    },
+];
+
+const MEMORY: u64 = 256 << 20;
+/// Bytes a second.
+const BANDWIDTH: f64 = 50e6;
+const WRITE: usize = 64 << 10;
+
+/// A file on the slow device.
+struct Slow(Arc<Mutex<()>>);
+
+impl Mapping for Slow {
+    type Error = io::Error;
+
+    fn read_blocks(&self, _: u64, buf: &mut [u8]) -> io::Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn write_run(&self, _: u64, run: &[&[u8]]) -> io::Result<()> {
+        let bytes: usize = run.iter().map(|piece| piece.len()).sum();
+        let _turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thread::sleep(Duration::from_secs_f64(bytes as f64 / BANDWIDTH));
+        Ok(())
+    }
+}
+
+/// What threads share.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Most bytes dirty or under writeback that any writer saw.
+    peak: AtomicU64,
+}
+
+fn run(setting: &Setting) -> Result<Value, Failure> {
+    by_policy(setting, |mode| one(setting, mode))
+}
+
+fn failure(error: impl ToString) -> Failure {
+    Failure::Run(error.to_string())
+}
+
+fn one(setting: &Setting, mode: Mode) -> Result<Value, Failure> {
+    let writers = scaled(setting, 16, 64);
+    let block_size = BlockSize::from_bytes(4096).ok_or_else(|| failure("no blocks of 4096"))?;
+    let mut options = Options::with_memory(block_size, MEMORY);
+    options.mode = mode;
+    let cache = PageCache::new(options, Arc::new(SystemClock)).map_err(failure)?;
+    cache.start_flushers(1).map_err(failure)?;
+    let device = Arc::new(Mutex::new(()));
+    let mappings: Vec<_> = (0..writers)
+        .map(|_| Arc::new(Slow(Arc::clone(&device))))
+        .collect();
+    let shared = Shared::default();
+    let counts: Vec<AtomicU64> = (0..writers).map(|_| AtomicU64::new(0)).collect();
+    let seconds = scaled(setting, 4, 20);
+    let result = thread::scope(|scope| {
+        for (mapping, count) in mappings.iter().zip(&counts) {
+            let weak: Weak<Slow> = Arc::downgrade(mapping);
+            let file = cache.file(weak);
+            let (cache, shared) = (&cache, &shared);
+            scope.spawn(move || copy(cache, &file, count, shared));
+        }
+        // From the start on for the limit; for rates when it has settled.
+        thread::sleep(Duration::from_secs(2));
+        let before: Vec<u64> = counts.iter().map(|count| count.load(Relaxed)).collect();
+        let (stats, start) = (cache.stats(), Instant::now());
+        thread::sleep(Duration::from_secs(seconds));
+        let (after, elapsed) = (cache.stats(), start.elapsed().as_secs_f64());
+        let shares: Vec<u64> = counts
+            .iter()
+            .zip(&before)
+            .map(|(c, b)| c.load(Relaxed) - b)
+            .collect();
+        shared.stop.store(true, Relaxed);
+        let written = (after.nr_written - stats.nr_written) as f64 / elapsed;
+        let wakes = (after.throttled - stats.throttled) as f64 / elapsed;
+        let limit = after.nr_dirty_threshold as f64;
+        json!({
+            "throughput": round(written / 1e6, 2),
+            "of_device": round(written / BANDWIDTH, 4),
+            "wakes": round(wakes, 1),
+            "wakes_of_budget": round(wakes / (writers as f64 / 0.2).max(200.0), 4),
+            "jain": round(jain(&shares), 4),
+            "overshoot": round(shared.peak.load(Relaxed) as f64 / limit, 4),
+        })
+    });
+    cache.stop_flushers();
+    Ok(result)
+}
+
+/// Writes until it is told to stop.
+fn copy(
+    cache: &PageCache<io::Error>,
+    file: &FilePages<io::Error>,
+    count: &AtomicU64,
+    shared: &Shared,
+) {
+    let data = vec![7; WRITE];
+    let mut at = 0;
+    while !shared.stop.load(Relaxed) {
+        let Ok(taken) = file.write(at, &data, at) else {
+            break;
+        };
+        at += taken as u64;
+        count.fetch_add(taken as u64, Relaxed);
+        let unwritten = cache.limits().domain().unwritten() * 4096;
+        shared.peak.fetch_max(unwritten, Relaxed);
+    }
+}
