@@ -8,10 +8,11 @@
 //! 2. *Fair share* ([`active`]): R less what light writers dirty anyway, divided by the weights of the
 //!    writers that were paused in the last half second. A writer that comes or ends changes it at once:
 //!    nothing has to be learnt from too many or too few dirty pages.
-//! 3. *Pacing*: each writer has a generic cell rate clock, as ATM networks police sources: the
-//!    arrival time of the next page moves on by 1/rate a page, and never lags more than a burst
-//!    behind. The writer sleeps when it is a whole target pause ahead, until it no longer is. Thinking
-//!    lets the clock fall behind, so it is paid for once, and by nobody else.
+//! 3. *Pacing*: each writer has a generic cell rate clock, as ATM networks police sources, in its
+//!    leaky form: what it dirties fills a bucket, which leaks at its rate and may lag a burst behind.
+//!    The writer sleeps when it is a whole target pause ahead, until it no longer is. Thinking lets it
+//!    lag, so it is paid for once, and by nobody else. The bucket holds pages, not time: what was
+//!    dirtied while the device was slow is not waited for at that rate when it is fast again.
 //! 4. *Wake-up budget*: the target pause is writers / `wb_wake_budget`, 10 ms to `wb_max_pause_ms`:
 //!    200 wake-ups a second up to 40 writers, and one each 200 ms for each of more. New writers start
 //!    at different points of it, so that those that start together do not stay together.
@@ -115,6 +116,14 @@ impl CellRate {
         }
     }
 
+    /// How long a writer's bucket may have leaked for nothing.
+    fn burst(&self, class: Class) -> Duration {
+        match class {
+            Class::RealTime => REALTIME_BURST,
+            Class::Normal | Class::Idle => self.max_pause,
+        }
+    }
+
     fn is_free(view: &View<'_>) -> bool {
         if view.domain.unwritten() > view.domain.freerun() {
             return false;
@@ -141,9 +150,17 @@ impl CellRate {
         }
     }
 
-    /// Sleeps if the clock is far enough ahead.
-    fn wait(&self, view: &View<'_>, task: &mut Task, target: Duration) -> Verdict {
-        let ahead = task.arrival.saturating_sub(view.now);
+    /// Lets the bucket leak until now.
+    fn leak(view: &View<'_>, task: &mut Task, rate: f64, burst: Duration) {
+        let elapsed = view.now.saturating_sub(task.ahead_at).as_secs_f64();
+        let least = -burst.as_secs_f64() * rate;
+        task.ahead = (task.ahead - elapsed * rate).max(least);
+        task.ahead_at = view.now;
+    }
+
+    /// Sleeps if the writer is far enough ahead.
+    fn wait(&self, view: &View<'_>, task: &mut Task, rate: f64, target: Duration) -> Verdict {
+        let ahead = seconds(task.ahead / rate);
         if ahead < target.max(JIFFY) {
             return Verdict::Go;
         }
@@ -206,42 +223,42 @@ impl Policy for CellRate {
         let is_new = self.active.wrote(task, weight(task.class), pages, view.now);
         self.update(view);
         if Self::is_free(view) {
-            task.arrival = view.now;
+            (task.ahead, task.ahead_at) = (0.0, view.now);
             return Verdict::Go;
         }
-        let Pace { rate, target } = self.pace(task.class);
-        let (burst, mut start) = match task.class {
-            Class::RealTime => (REALTIME_BURST, REALTIME_BURST),
-            Class::Normal | Class::Idle => (self.max_pause, Duration::ZERO),
-        };
-        let mut target = target;
+        let Pace { rate, mut target } = self.pace(task.class);
+        let burst = self.burst(task.class);
+        Self::leak(view, task, rate, burst);
         if is_new {
             // The golden ratio spreads any number of writers evenly.
             let phase = (task.number as f64 * 0.618_033_988_749_895).fract();
-            start = start.max(target.mul_f64(0.5 * phase));
-            task.arrival = view.now.saturating_sub(start);
+            let start = match task.class {
+                Class::RealTime => burst,
+                Class::Normal | Class::Idle => target.mul_f64(0.5 * phase),
+            };
+            task.ahead = -start.as_secs_f64() * rate;
         }
         if task.class == Class::RealTime {
             target = target.max(MIN_TARGET);
         }
-        let oldest = view.now.saturating_sub(burst);
-        let takes = seconds(pages as f64 / rate);
-        task.arrival = task.arrival.max(oldest).saturating_add(takes);
-        self.wait(view, task, target)
+        task.ahead += pages as f64;
+        self.wait(view, task, rate, target)
     }
 
     fn resumed(&self, view: &View<'_>, task: &mut Task, _: u64) -> Verdict {
         self.update(view);
         if Self::is_free(view) {
-            task.arrival = task.arrival.min(view.now);
+            (task.ahead, task.ahead_at) = (task.ahead.min(0.0), view.now);
             return Verdict::Go;
         }
         self.active.wrote(task, weight(task.class), 0, view.now);
-        let target = self.pace(task.class).target;
-        self.wait(view, task, target / 2)
+        let Pace { rate, target } = self.pace(task.class);
+        Self::leak(view, task, rate, self.burst(task.class));
+        self.wait(view, task, rate, target / 2)
     }
 
     fn completed(&self, view: &View<'_>, pages: u64, ok: bool) {
+        self.controller.ended(ok);
         if ok {
             view.domain.credits.put(pages);
         }
@@ -275,8 +292,9 @@ impl Policy for CellRate {
             return (room / 16).clamp(few, many).min(most);
         }
         let Pace { rate, target } = self.pace(task.class);
-        let ahead = task.arrival.saturating_sub(view.now);
-        let pages = target.saturating_sub(ahead).as_secs_f64() * rate;
+        let elapsed = view.now.saturating_sub(task.ahead_at).as_secs_f64();
+        let ahead = (task.ahead - elapsed * rate).max(0.0);
+        let pages = target.as_secs_f64() * rate - ahead;
         // One more, or rounding would leave it just short of its pause.
         (pages as u64 + 1).min(most)
     }

@@ -68,8 +68,9 @@ pub struct Task {
     pub(super) share: Local,
     /// Credits taken for pages not dirty yet.
     pub(super) credits: u64,
-    /// Theoretical arrival time of the cell rate clock.
-    pub(super) arrival: Duration,
+    /// Pages it is ahead of its rate, below 0 where it lags, and when that was so.
+    pub(super) ahead: f64,
+    pub(super) ahead_at: Duration,
     /// Its number among all there ever were; 0: none yet.
     pub(super) number: u64,
     /// When it last counted as a writer.

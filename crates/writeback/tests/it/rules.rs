@@ -266,3 +266,48 @@ fn statistics_have_the_kernels_form() {
         "{text}"
     );
 }
+
+/// A device that never has anything under writeback when somebody looks, and stalls for 3 s.
+#[test]
+fn cell_rate_learns_the_bandwidth_between_runs_and_again_after_a_stall() {
+    let (domain, bdi) = device(Mode::CellRate, "");
+    fill(&bdi, 180_000, ms(1));
+    let mut task = Task::new(Class::Normal, 0);
+    let (mut now, mut verdict) = (ms(1), Verdict::Go);
+    let mut run = |millis: u64, pages: u64| {
+        let end = now + ms(millis);
+        let (mut slept, mut dirtied) = (ms(0), 0);
+        while now < end {
+            now += ms(5);
+            bdi.writeback_started(pages, now);
+            bdi.completed(pages, true, now);
+            if slept > now {
+                continue;
+            }
+            if verdict != Verdict::Go {
+                verdict = bdi.resumed(&mut task, 0, now);
+            }
+            if verdict == Verdict::Go && domain.unwritten() < 200_000 {
+                let count = bdi.allowance(&task, now);
+                dirtied += count;
+                verdict = bdi.dirtied(&mut task, count, now);
+            }
+            if let Verdict::Pause(pause) = verdict {
+                slept = now + pause;
+            }
+        }
+        dirtied
+    };
+    // 50 pages each 5 ms: 10,000 a second.
+    run(2000, 50);
+    let bandwidth = bdi.stats(ms(2001)).write_bandwidth;
+    assert!((9_000..=11_000).contains(&bandwidth), "{bandwidth}");
+    // Nothing at all: what is dirtied meanwhile is next to nothing.
+    run(1000, 0);
+    let stalled = run(2000, 0);
+    assert!(stalled < 2000, "{stalled}");
+    // It writes again: so does the writer, within a second.
+    run(1000, 50);
+    let again = run(2000, 50);
+    assert!(again > 10_000, "{again}");
+}

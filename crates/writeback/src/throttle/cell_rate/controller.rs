@@ -13,11 +13,12 @@
 //! it is up to 4/5 of the way: credits hold the limit anyway, and the more is dirty the longer are the
 //! runs that a seeking device gets.
 //!
-//! Bandwidth is what was completed in the last eight steps in which the device was busy all the time,
-//! without the best and the worst of them. A step in which it was busy and completed nothing counts as
-//! nothing: a flusher that is stuck has no capacity.
+//! Bandwidth is what was completed in the last eight steps in which the device had something to do,
+//! without the best and the worst of them: something was under writeback, or should have been, at both
+//! ends. A step in which nothing was completed counts as nothing: a flusher that is stuck has no
+//! capacity.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -43,6 +44,8 @@ pub(super) struct Controller {
     /// Pages a second, as bits.
     rate: AtomicU64,
     bandwidth: AtomicU64,
+    /// What ended last could not be written.
+    failing: AtomicBool,
     /// Nanoseconds in which the device writes what lies between setpoint and limit.
     room: AtomicU64,
     state: Mutex<State>,
@@ -52,7 +55,7 @@ pub(super) struct Controller {
 struct State {
     at: Duration,
     written: u64,
-    /// Something was under writeback at the end of the last step.
+    /// The device had something to do at the end of the last step.
     was_busy: bool,
     /// Pages a second in the last busy steps.
     steps: [f64; STEPS],
@@ -62,12 +65,15 @@ struct State {
 }
 
 impl State {
-    fn bandwidth(&self) -> f64 {
+    fn bandwidth(&self, failing: bool) -> f64 {
         let known = &self.steps[..self.count.min(STEPS)];
         match known.len() {
-            0 => BANDWIDTH_START as f64,
-            // Queues fill first: the best of the first few is the nearest.
-            1..STEPS => known.iter().copied().fold(0.0, f64::max),
+            // Queues fill first: the best of the first few is the nearest, if there is any.
+            0..STEPS => match known.iter().copied().fold(0.0, f64::max) {
+                0.0 if failing => 0.0,
+                0.0 => BANDWIDTH_START as f64,
+                best => best,
+            },
             _ => {
                 let low = known.iter().copied().fold(f64::MAX, f64::min);
                 let high = known.iter().copied().fold(0.0, f64::max);
@@ -84,6 +90,7 @@ impl Controller {
         let start = (BANDWIDTH_START as f64).to_bits();
         Self {
             stepped: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
             rate: AtomicU64::new(start),
             bandwidth: AtomicU64::new(start),
             room: AtomicU64::new(nanos(Duration::from_secs(1))),
@@ -108,6 +115,13 @@ impl Controller {
         f64::from_bits(self.bandwidth.load(Relaxed)).max(1.0)
     }
 
+    /// Writeback ended, well or not: nothing is expected of a device that has only failed.
+    pub(super) fn ended(&self, ok: bool) {
+        if self.failing.load(Relaxed) == ok {
+            self.failing.store(!ok, Relaxed);
+        }
+    }
+
     /// How long the device writes at what lies between its setpoint and its limit.
     pub(super) fn room(&self) -> Duration {
         Duration::from_nanos(self.room.load(Relaxed))
@@ -130,7 +144,8 @@ impl Controller {
         self.stepped.store(nanos(view.now), Relaxed);
         let written = view.bdi.written.load(Relaxed);
         let fresh = written.saturating_sub(state.written) as f64 / elapsed.as_secs_f64();
-        let is_busy = view.bdi.writeback.load(Relaxed) > 0;
+        let is_busy = view.bdi.writeback.load(Relaxed) > 0
+            || (view.bdi.reclaimable() > 0 && view.domain.nr_dirty() > view.domain.background());
         if is_busy && state.was_busy && elapsed < STEP_MAX {
             let slot = state.count % STEPS;
             state.steps[slot] = fresh;
@@ -139,7 +154,7 @@ impl Controller {
         state.at = view.now;
         state.written = written;
         state.was_busy = is_busy;
-        let bandwidth = state.bandwidth();
+        let bandwidth = state.bandwidth(self.failing.load(Relaxed));
         let rate = bandwidth * self.factor(view, &mut state, elapsed.min(STEP_MAX), pause);
         self.bandwidth.store(bandwidth.to_bits(), Relaxed);
         view.bdi.bandwidth.store((bandwidth as u64).max(1), Relaxed);
@@ -152,7 +167,7 @@ impl Controller {
         let least = limit.saturating_sub(domain.unwritten()) / 8;
         let part = view.bdi.part_of(limit, view.now).max(least).max(2) as f64;
         let (limit, freerun) = (limit as f64, freerun as f64);
-        let bandwidth = state.bandwidth();
+        let bandwidth = state.bandwidth(self.failing.load(Relaxed));
         let span = (part * (limit - freerun) / (2.0 * limit)).max(1.0);
         let room = span / bandwidth;
         self.room.store((room * 1e9).min(1e15) as u64, Relaxed);
