@@ -30,6 +30,8 @@ pub struct Disk {
     pub bad: Mutex<Range<u64>>,
     /// How long a run takes.
     pub delay: Mutex<Duration>,
+    /// No run ends as long as this is set.
+    pub stuck: AtomicBool,
 }
 
 impl Disk {
@@ -44,6 +46,7 @@ impl Disk {
             fail_reads: AtomicBool::new(false),
             bad: Mutex::new(0..0),
             delay: Mutex::default(),
+            stuck: AtomicBool::new(false),
         })
     }
 
@@ -93,6 +96,9 @@ impl Mapping for Disk {
         let delay = *self.delay.lock().unwrap();
         if !delay.is_zero() {
             std::thread::sleep(delay);
+        }
+        while self.stuck.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
         }
         let mut at = offset as usize;
         let end = at + run.iter().map(|slice| slice.len()).sum::<usize>();

@@ -9,7 +9,7 @@ use uext4_blockdev::{Clock, SystemClock, VirtualClock};
 use uext4_writeback::throttle::{Class, Mode, TunableError};
 use uext4_writeback::{Cancel, DirtyLimits, Error, Options, PageCache, Writer};
 
-use crate::mapping::{BLOCK, Injected, TestFile, eager, live_caches, options, pattern};
+use crate::mapping::{BLOCK, Disk, Injected, TestFile, eager, live_caches, options, pattern};
 
 /// Bytes dirty or under writeback, never more than there are: what was written is read last.
 fn unwritten(cache: &PageCache<Injected>) -> u64 {
@@ -96,8 +96,17 @@ fn little_memory_is_enough_for_every_policy() {
     }
 }
 
-/// A cache whose device takes nothing before it is told to, with nothing left to be made dirty.
-fn stuck(mode: Mode) -> (PageCache<Injected>, TestFile) {
+/// Lets a device go on when it is dropped, and so before its flushers are waited for.
+struct Release(Arc<Disk>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.stuck.store(false, SeqCst);
+    }
+}
+
+/// A cache whose device takes nothing before it is let go, with nothing left to be made dirty.
+fn stuck(mode: Mode) -> (PageCache<Injected>, TestFile, Release) {
     let options = Options {
         mode,
         ..eager(1 << 20)
@@ -105,7 +114,8 @@ fn stuck(mode: Mode) -> (PageCache<Injected>, TestFile) {
     let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
     cache.start_flushers(1).unwrap();
     let blocker = TestFile::new(&cache, Vec::new());
-    *blocker.disk.delay.lock().unwrap() = Duration::from_secs(3);
+    blocker.disk.stuck.store(true, SeqCst);
+    let release = Release(Arc::clone(&blocker.disk));
     let limit = cache.stats().nr_dirty_threshold;
     let cancel = Cancel::new();
     let mut writer = Writer::default().with_cancel(cancel.clone());
@@ -119,13 +129,13 @@ fn stuck(mode: Mode) -> (PageCache<Injected>, TestFile) {
             _ => break,
         }
     }
-    (cache, blocker)
+    (cache, blocker, release)
 }
 
 #[test]
 fn a_thousand_throttled_writers_are_called_off_at_once() {
     const WRITERS: usize = 1000;
-    let (cache, blocker) = stuck(Mode::CellRate);
+    let (cache, _blocker, _release) = stuck(Mode::CellRate);
     let cancel = Cancel::new();
     let (ready, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -151,7 +161,7 @@ fn a_thousand_throttled_writers_are_called_off_at_once() {
         while ready.load(SeqCst) < WRITERS || cache.stats().throttled < WRITERS as u64 / 2 {
             std::thread::yield_now();
         }
-        // The device is still at its first run, so nobody can end but by this.
+        // The device is at its first run, so nobody can end but by this.
         assert_eq!(ended.load(SeqCst), 0);
         cancel.cancel();
         while ended.load(SeqCst) < WRITERS {
@@ -163,12 +173,11 @@ fn a_thousand_throttled_writers_are_called_off_at_once() {
             "the device had to come back"
         );
     });
-    *blocker.disk.delay.lock().unwrap() = Duration::ZERO;
 }
 
 #[test]
 fn all_writers_of_a_cache_are_called_off() {
-    let (cache, _blocker) = stuck(Mode::CellRate);
+    let (cache, _blocker, _release) = stuck(Mode::CellRate);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|me| {
@@ -244,7 +253,8 @@ fn a_stalled_device_is_told_by_its_name() {
         let cache = PageCache::new(options, for_cache).unwrap();
         cache.start_flushers(1).unwrap();
         let file = TestFile::new(&cache, Vec::new());
-        *file.disk.delay.lock().unwrap() = Duration::from_millis(1500);
+        file.disk.stuck.store(true, SeqCst);
+        let _release = Release(Arc::clone(&file.disk));
         file.write(0, &pattern(300 << 10, 1)).unwrap();
         while cache.stats().nr_writeback == 0 {
             std::thread::yield_now();
