@@ -201,6 +201,12 @@ impl From<uext4_mballoc::Error<Error>> for Error {
                 bitmap,
                 descriptor,
             }),
+            Mballoc::Unreadable { group } => Self::Corrupt(Damage::BitmapCount {
+                group,
+                what: "unreadable block bitmap",
+                bitmap: 0,
+                descriptor: 0,
+            }),
             Mballoc::NotUsed { start, len, .. } => Self::Corrupt(Damage::BlockRange {
                 what: "blocks to be freed",
                 start,

@@ -141,7 +141,8 @@ impl<'a> Handle<'a> {
         Ok(self.rw.allocator.mark(&bitmaps, run)?)
     }
 
-    /// Frees blocks of data, wherever they lie. They are used again only after the commit.
+    /// Frees blocks of data, wherever they lie. They are used again only after the commit. Those in a
+    /// group whose bitmap is not to be trusted stay as they are there: it is for a check to find them.
     ///
     /// # Errors
     /// Damage if they are not in use, device errors.
@@ -149,8 +150,11 @@ impl<'a> Handle<'a> {
         self.sbi.check_range("blocks to be freed", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
         for run in runs(self.sbi.geometry(), start, len) {
-            self.rw.allocator.clear(&bitmaps, run)?;
-            self.rw.hold_freed(self.tid(), run);
+            match self.rw.allocator.clear(&bitmaps, run) {
+                Ok(()) => self.rw.hold_freed(self.tid(), run),
+                Err(_) if self.rw.allocator.is_bad(run.start) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -1,6 +1,9 @@
 //! The allocator: taking, marking, and giving back runs.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed},
+};
 
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
@@ -14,6 +17,9 @@ use crate::streams::Streams;
 use crate::{
     BadGroup, Error, GroupBitmaps, GroupInfo, Hints, Options, Request, Run, Search, Stats,
 };
+
+/// Times a request looks again before it is refused, while others give blocks back.
+const SQUEEZES_MAX: u32 = 64;
 
 /// Hands out and takes back blocks of one file system. See the crate's head for the search.
 #[derive(Debug)]
@@ -126,10 +132,16 @@ impl Allocator {
         self.counters.switch(on);
     }
 
-    /// Groups whose bitmap contradicts their descriptor, in the order they were found: their free
+    /// Groups whose bitmap contradicts their descriptor or cannot be read, in the order they were found: their free
     /// blocks are not in the total, and nothing is taken of them or given back to them.
     pub fn bad_groups(&self) -> Vec<BadGroup> {
         self.groups.bad()
+    }
+
+    /// Whether the group of a block is among those.
+    pub fn is_bad(&self, block: Pblk) -> bool {
+        let group = self.groups.locate(block);
+        group.is_some_and(|(group, _)| self.groups.is_bad(group))
     }
 
     /// What the buddy of a group tells; `None` if the group does not exist or is not loaded.
@@ -189,7 +201,17 @@ impl Allocator {
         let take = || self.take_counted(bitmaps, request, hints, u32::MAX);
         match take() {
             Err(Error::NoSpace { .. }) => self.squeezed(|| {
-                self.discard_all();
+                for _ in 1..SQUEEZES_MAX {
+                    let given = self.groups.given.load(Acquire);
+                    self.discard_all();
+                    let answer = take();
+                    // Who was given back to behind the search may be found by the next.
+                    if !matches!(answer, Err(Error::NoSpace { .. }))
+                        || self.groups.given.load(Acquire) == given
+                    {
+                        return answer;
+                    }
+                }
                 take()
             }),
             answer => answer,

@@ -70,10 +70,8 @@ impl Allocator {
         }
         let (group, _) = self.sizes();
         let strategy = Strategy::of(request, self.options(), self.average_free_run());
-        let held = space
-            .parts
-            .get()
-            .map_or_else(Vec::new, |parts| parts.ranges());
+        let parts = space.parts.get();
+        let held = parts.map_or([0..0, 0..0], |parts| parts.beside(request.lblk));
         let around = self.surroundings(space, history, &held);
         let window = match strategy {
             Strategy::File => self.options().normalize.window(request, &around),
@@ -157,7 +155,8 @@ impl Allocator {
         let streams = request.size.max(end) > self.options().stream_req.into();
         let hints = Hints {
             data: true,
-            merge: window.try_goal && self.packs(),
+            // Less than the window goes on from what lies before it, but does not reach what lies behind.
+            merge: window.try_goal && request.left.is_some() && self.packs(),
             need,
             // Closed files have a place of their own.
             stream: (streams && !(request.closed && self.packs())).then_some(request.file),

@@ -112,6 +112,8 @@ pub(crate) struct Groups {
     /// Free runs in all groups, one for each that is not loaded and has any.
     pub(crate) fragments: AtomicU64,
     bad: Mutex<Vec<BadGroup>>,
+    /// Moves on whenever something becomes free: who found nothing may find something now.
+    pub(crate) given: AtomicU64,
 }
 
 impl Groups {
@@ -134,6 +136,7 @@ impl Groups {
             free: AtomicU64::new(0),
             fragments: AtomicU64::new(0),
             bad: Mutex::default(),
+            given: AtomicU64::new(0),
         };
         let mut total = 0u64;
         for group in 0..count {
@@ -146,7 +149,7 @@ impl Groups {
                 slot.bad = true;
                 all.bad.get_mut().push(BadGroup {
                     group: GroupNr(group),
-                    bitmap: blocks,
+                    bitmap: Some(blocks),
                     descriptor,
                 });
                 continue;
@@ -240,17 +243,23 @@ impl Groups {
 
     /// The error that names a bad group.
     pub(crate) fn bad_error<E: std::error::Error>(&self, group: u32) -> Error<E> {
-        let known = self.bad.lock().iter().find(|b| b.group.0 == group).copied();
-        let bad = known.unwrap_or(BadGroup {
-            group: GroupNr(group),
-            bitmap: 0,
-            descriptor: 0,
-        });
-        Error::FreeCount {
-            group: bad.group,
-            bitmap: bad.bitmap,
-            descriptor: bad.descriptor,
+        let group = GroupNr(group);
+        let bad = self.bad.lock();
+        let known = bad.iter().find(|bad| bad.group == group);
+        match known.and_then(|bad| bad.bitmap.zip(Some(bad.descriptor))) {
+            Some((bitmap, descriptor)) => Error::FreeCount {
+                group,
+                bitmap,
+                descriptor,
+            },
+            None => Error::Unreadable { group },
         }
+    }
+
+    /// Whether a group is marked bad.
+    pub(crate) fn is_bad(&self, group: u32) -> bool {
+        let groups = self.groups.get(group as usize);
+        groups.is_some_and(|group| group.slot.lock().bad)
     }
 
     /// Locks a group; without `wait` only if nobody else holds it.
@@ -317,7 +326,7 @@ impl Groups {
     }
 
     /// Reads a group's bitmap and keeps its buddy, unless it was loaded `loads` times already; marks
-    /// the group bad if the two contradict each other.
+    /// the group bad if the two contradict each other, or it cannot be read: others may be used.
     fn load<B: GroupBitmaps>(
         &self,
         (bitmaps, counters): (&B, &Counters),
@@ -327,10 +336,19 @@ impl Groups {
         let begun = bitmaps.now();
         let nr = GroupNr(group);
         let mut bitmap = vec![0; self.shape.blocks_per_group.div_ceil(8) as usize];
-        bitmaps
-            .read_bitmap(nr, &mut bitmap)
-            .map_err(Error::Bitmaps)?;
-        let descriptor = bitmaps.free_blocks(nr).map_err(Error::Bitmaps)?;
+        let read = bitmaps.read_bitmap(nr, &mut bitmap);
+        let descriptor = match read.and_then(|()| bitmaps.free_blocks(nr)) {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                let bad = |slot: &Slot| BadGroup {
+                    group: nr,
+                    bitmap: None,
+                    descriptor: slot.free,
+                };
+                self.mark_bad(group, loads, bad);
+                return Err(Error::Bitmaps(error));
+            }
+        };
         let blocks = self.blocks_in_group(group);
         let buddy = Buddy::generate(self.shape, &bitmap, blocks, self.first_stripe(group));
         counters.add(&counters.buddies_generated, 1);
@@ -339,29 +357,42 @@ impl Groups {
             &counters.generate_nanos,
             took.try_into().unwrap_or(u64::MAX),
         );
+        if buddy.free() != descriptor {
+            let bitmap = Some(buddy.free());
+            self.mark_bad(group, loads, |_| BadGroup {
+                group: nr,
+                bitmap,
+                descriptor,
+            });
+            return Ok(());
+        }
         let mut guard = self.groups[group as usize].slot.lock();
         let slot = &mut *guard;
         // Loaded by somebody else meanwhile, and perhaps changed: then ours may be half old.
-        if slot.loads != loads || slot.bad {
-            return Ok(());
-        }
-        slot.loads = slot.loads.wrapping_add(1);
-        if buddy.free() == descriptor {
+        if slot.loads == loads && !slot.bad {
+            slot.loads = slot.loads.wrapping_add(1);
             slot.buddy = Some(Box::new(buddy));
             self.reindex(group, slot);
-            return Ok(());
         }
+        Ok(())
+    }
+
+    /// Leaves a group alone from now on, unless it was loaded meanwhile: then it may have changed
+    /// between one look and the next.
+    fn mark_bad(&self, group: u32, loads: u32, bad: impl FnOnce(&Slot) -> BadGroup) {
+        let mut guard = self.groups[group as usize].slot.lock();
+        let slot = &mut *guard;
+        if slot.loads != loads || slot.bad {
+            return;
+        }
+        slot.loads = slot.loads.wrapping_add(1);
+        let bad = bad(slot);
         slot.bad = true;
         self.free.fetch_sub(slot.free.into(), Relaxed);
         slot.free = 0;
         self.reindex(group, slot);
         drop(guard);
-        self.bad.lock().push(BadGroup {
-            group: nr,
-            bitmap: buddy.free(),
-            descriptor,
-        });
-        Ok(())
+        self.bad.lock().push(bad);
     }
 
     /// A mark of the group's bitmap is done; drops the buddy of a full group.
@@ -386,6 +417,7 @@ impl Groups {
             if let Some(buddy) = slot.buddy.as_mut() {
                 buddy.give(offset, len);
                 self.reindex(group, slot);
+                self.given.fetch_add(1, Release);
             }
         }
         self.marked(group);
@@ -415,6 +447,7 @@ impl Groups {
             if let Some(buddy) = slot.buddy.as_mut() {
                 buddy.give(offset, len);
                 self.reindex(group, slot);
+                self.given.fetch_add(1, Release);
             }
         }
         self.marked(group);

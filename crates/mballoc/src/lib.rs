@@ -242,14 +242,14 @@ pub struct GroupInfo {
     pub counters: Vec<u32>,
 }
 
-/// A group that is left alone because its bitmap contradicts its descriptor.
+/// A group that is left alone because its bitmap contradicts its descriptor, or cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadGroup {
     /// The group.
     pub group: GroupNr,
-    /// Free blocks counted in the bitmap; the group's blocks if the descriptor says more than that,
-    /// and the bitmap was not read.
-    pub bitmap: u32,
+    /// Free blocks counted in the bitmap, `None` if it could not be read; the group's blocks if the
+    /// descriptor says more than that, and the bitmap was not read.
+    pub bitmap: Option<u32>,
     /// Free blocks the descriptor says.
     pub descriptor: u32,
 }
@@ -277,6 +277,12 @@ pub enum Error<E: std::error::Error + 'static> {
         bitmap: u32,
         /// Free blocks the descriptor says.
         descriptor: u32,
+    },
+    /// A group's bitmap could not be read when it was first needed.
+    #[error("group {group}: its bitmap could not be read, and it is left alone")]
+    Unreadable {
+        /// The group.
+        group: GroupNr,
     },
     /// Blocks to be freed are free already, or not all in one group.
     #[error("{len} blocks from {start} cannot be freed: {why}")]

@@ -107,7 +107,8 @@ pub struct Surroundings<'a> {
     pub writers: u32,
     /// What the file did so far, this request included.
     pub history: History,
-    /// Parts of the file that blocks are preallocated for, in any order.
+    /// Parts of the file that blocks are preallocated for: the nearest at least, in any order; empty
+    /// ones do not count.
     pub held: &'a [Range<u64>],
 }
 

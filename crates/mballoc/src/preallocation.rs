@@ -109,10 +109,10 @@ impl Allocator {
     pub fn discard_all(&self) -> u64 {
         let all = self.preallocations();
         let mut blocks = 0;
-        for parts in all.files.take_all() {
-            blocks += self.give_back(&parts.take());
+        for parts in all.files.all() {
+            blocks += parts.discard(self);
         }
-        blocks + self.give_back(&all.localities.take())
+        blocks + all.localities.discard(self)
     }
 
     /// Blocks are kept from now on.

@@ -8,7 +8,7 @@ use uext4_ondisk::GroupNr;
 use crate::buddy::{Buddy, Piece};
 use crate::groups::{Answer, Visit};
 use crate::stats::Counters;
-use crate::{Allocator, GroupBitmaps, Options};
+use crate::{Allocator, Error, GroupBitmaps, Options};
 
 mod criteria;
 mod largest_run;
@@ -203,7 +203,11 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
         let io = (self.bitmaps, self.counters());
         let counted = self.ask.counted;
         let groups = self.allocator.groups();
-        groups.visit_counted(io, group, (wait, counted), f)
+        match groups.visit_counted(io, group, (wait, counted), f) {
+            // It is marked bad now; there are others.
+            Err(Error::Bitmaps(_)) => Ok(Visit::Bad),
+            visit => visit,
+        }
     }
 
     /// A group is asked whether it may do.

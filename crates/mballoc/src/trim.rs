@@ -78,8 +78,9 @@ impl Allocator {
                 piece.len = piece.len.min(PIECE_MAX);
                 buddy.take(piece.start, piece.len);
                 Some((piece, end))
-            })?;
-            let Visit::Done((piece, end)) = visit else {
+            });
+            // A bitmap that cannot be read keeps nobody from trimming the rest.
+            let Ok(Visit::Done((piece, end))) = visit else {
                 break;
             };
             let run = Run {

@@ -21,7 +21,7 @@ pub(super) fn trim(
     if let Some((right, _)) = request.right {
         span.end = span.end.min(right.0.into());
     }
-    for held in around.held {
+    for held in around.held.iter().filter(|held| !held.is_empty()) {
         if held.end <= lblk {
             span.start = span.start.max(held.end);
         } else if held.start > lblk {

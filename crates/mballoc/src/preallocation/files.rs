@@ -1,6 +1,6 @@
 //! What is kept for single files: which of their blocks will lie where.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,6 +9,10 @@ use parking_lot::Mutex;
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::{Allocator, Run};
+
+/// Parts kept for one file at most; with more the first is given back. (The kernel's
+/// `mb_max_inode_prealloc`.)
+const PARTS_MAX: usize = 512;
 
 /// Blocks of a file that are not mapped, and what is kept for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,27 @@ pub(crate) struct FileParts {
 #[derive(Debug, Default)]
 struct Parts {
     is_registered: bool,
-    list: Vec<Part>,
+    /// By their first block of the file.
+    map: BTreeMap<u32, Run>,
+}
+
+impl Parts {
+    /// The part that holds block `lblk`, or the last before it.
+    fn at_or_before(&self, lblk: Lblk) -> Option<Part> {
+        let before = self.map.range(..=lblk.0).next_back();
+        before.map(|(&lblk, &run)| Part {
+            lblk: Lblk(lblk),
+            run,
+        })
+    }
+
+    fn after(&self, lblk: Lblk) -> Option<Part> {
+        let after = self.map.range(lblk.0.checked_add(1)?..).next();
+        after.map(|(&lblk, &run)| Part {
+            lblk: Lblk(lblk),
+            run,
+        })
+    }
 }
 
 /// All files that anything is kept for. Its lock is innermost.
@@ -71,71 +95,65 @@ impl Registry {
     pub(crate) fn all(&self) -> Vec<Arc<FileParts>> {
         self.files.lock().values().map(Arc::clone).collect()
     }
-
-    /// All of them, which are in it no longer.
-    pub(crate) fn take_all(&self) -> Vec<Arc<FileParts>> {
-        let files = std::mem::take(&mut *self.files.lock());
-        files.into_values().collect()
-    }
 }
 
 impl FileParts {
-    /// Parts of the file that something is kept for.
-    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
-        self.parts.lock().list.iter().map(Part::range).collect()
+    /// The parts of the file next before and behind block `lblk` that something is kept for; one that
+    /// holds it counts as before.
+    pub(crate) fn beside(&self, lblk: Lblk) -> [Range<u64>; 2] {
+        let parts = self.parts.lock();
+        [parts.at_or_before(lblk), parts.after(lblk)]
+            .map(|part| part.map_or(0..0, |part| part.range()))
     }
 
     pub(crate) fn runs(&self) -> Vec<Run> {
-        self.parts.lock().list.iter().map(|part| part.run).collect()
+        self.parts.lock().map.values().copied().collect()
     }
 
     pub(crate) fn is_registered(&self) -> bool {
         self.parts.lock().is_registered
     }
 
-    /// Takes everything out, for it to be given back.
-    pub(crate) fn take(&self) -> Vec<Run> {
+    /// Gives everything back. Only then nobody finds the file any more: who is about to be refused
+    /// waits for the lock, or finds the blocks free. Tells how many blocks that were.
+    pub(crate) fn discard(&self, allocator: &Allocator) -> u64 {
         let mut parts = self.parts.lock();
-        parts.is_registered = false;
-        let list = std::mem::take(&mut parts.list);
-        list.into_iter().map(|part| part.run).collect()
+        let runs: Vec<Run> = std::mem::take(&mut parts.map).into_values().collect();
+        let blocks = allocator.give_back(&runs);
+        self.unregister(allocator, &mut parts);
+        blocks
     }
 
-    /// The same, for one file that may grow again.
-    pub(crate) fn discard(&self, allocator: &Allocator) {
-        let runs = {
-            let mut parts = self.parts.lock();
-            if parts.is_registered {
-                let files = &allocator.preallocations().files;
-                files.files.lock().remove(&self.number);
-                parts.is_registered = false;
-            }
-            std::mem::take(&mut parts.list)
-        };
-        let runs: Vec<Run> = runs.into_iter().map(|part| part.run).collect();
-        allocator.give_back(&runs);
+    fn unregister(&self, allocator: &Allocator, parts: &mut Parts) {
+        if parts.is_registered {
+            let files = &allocator.preallocations().files;
+            files.files.lock().remove(&self.number);
+            parts.is_registered = false;
+        }
     }
 
     /// Hands out what is kept for block `lblk` of the file and up to `len - 1` after it.
     pub(crate) fn use_at(&self, allocator: &Allocator, lblk: Lblk, len: u32) -> Option<Run> {
         let mut parts = self.parts.lock();
-        let wanted = u64::from(lblk.0);
-        let at = parts
-            .list
-            .iter()
-            .position(|part| part.range().contains(&wanted))?;
-        let part = parts.list.swap_remove(at);
+        let part = parts.at_or_before(lblk)?;
+        if !part.range().contains(&u64::from(lblk.0)) {
+            return None;
+        }
+        parts.map.remove(&part.lblk.0);
         let skip = lblk.0 - part.lblk.0;
         let used = part.cut(skip, len.min(part.run.len - skip));
         let behind = skip + used.run.len;
         let rest = [part.cut(0, skip), part.cut(behind, part.run.len - behind)];
+        let before = parts.map.len();
         let rest = rest.into_iter().filter(|part| part.run.len > 0);
-        let before = parts.list.len();
-        parts.list.extend(rest);
+        parts.map.extend(rest.map(|part| (part.lblk.0, part.run)));
         // The part's own mark goes with what is handed out; what is left of it needs others.
-        let more = parts.list.len() - before;
+        let more = parts.map.len() - before;
         allocator.divide(used.run.start, more as i32, used.run.len.into());
         allocator.preallocations().used(used.run.len);
+        if parts.map.is_empty() {
+            self.unregister(allocator, &mut parts);
+        }
         Some(used.run)
     }
 
@@ -144,21 +162,26 @@ impl FileParts {
     pub(crate) fn keep(self: &Arc<Self>, allocator: &Allocator, part: Part) -> bool {
         let mut parts = self.parts.lock();
         let range = part.range();
-        let overlaps = |other: &Part| {
-            let other = other.range();
-            other.start < range.end && range.start < other.end
-        };
-        if parts.list.iter().any(overlaps) {
+        let before = parts.at_or_before(part.lblk);
+        let after = parts.after(part.lblk);
+        if before.is_some_and(|before| before.range().end > range.start)
+            || after.is_some_and(|after| after.range().start < range.end)
+        {
             return false;
         }
         allocator.divide(part.run.start, 1, 0);
-        parts.list.push(part);
+        parts.map.insert(part.lblk.0, part.run);
         allocator.note_kept(part.run.len);
         if !parts.is_registered {
             parts.is_registered = true;
             let this = Arc::clone(self);
             let all = allocator.preallocations();
             all.files.files.lock().insert(self.number, this);
+        }
+        if parts.map.len() > PARTS_MAX
+            && let Some((_, first)) = parts.map.pop_first()
+        {
+            allocator.give_back(&[first]);
         }
         true
     }

@@ -65,12 +65,13 @@ impl Localities {
         lists.flat_map(|list| list.lock().parts.clone()).collect()
     }
 
-    /// Takes everything out, for it to be given back.
-    pub(crate) fn take(&self) -> Vec<Run> {
-        let lists = self.0.iter();
-        lists
-            .flat_map(|list| std::mem::take(&mut list.lock().parts))
-            .collect()
+    /// Gives everything back. Tells how many blocks that were.
+    pub(crate) fn discard(&self, allocator: &Allocator) -> u64 {
+        let discard = |list: &Mutex<Locality>| {
+            let mut list = list.lock();
+            allocator.give_back(&std::mem::take(&mut list.parts))
+        };
+        self.0.iter().map(discard).sum()
     }
 }
 
@@ -105,9 +106,9 @@ impl Locality {
         run
     }
 
-    /// Keeps a run that holds a mark, joined with the part it continues if there is one. Answers what
-    /// is too much, for it to be given back.
-    fn keep(&mut self, allocator: &Allocator, run: Run) -> Vec<Run> {
+    /// Keeps a run that holds a mark, joined with the part it continues if there is one. What is too
+    /// much is given back.
+    fn keep(&mut self, allocator: &Allocator, run: Run) {
         allocator.note_kept(run.len);
         self.next = Some(run.end());
         let before = self
@@ -117,15 +118,15 @@ impl Locality {
         if let Some(before) = before {
             before.len += run.len;
             allocator.divide(run.start, -1, 0);
-            return Vec::new();
+            return;
         }
         self.parts.push(run);
-        if self.parts.len() <= PARTS_MAX {
-            return Vec::new();
+        if self.parts.len() > PARTS_MAX {
+            self.parts.sort_unstable_by_key(|part| part.len);
+            let too_many = self.parts.len() - PARTS_TRIMMED;
+            let runs: Vec<Run> = self.parts.drain(..too_many).collect();
+            allocator.give_back(&runs);
         }
-        self.parts.sort_unstable_by_key(|part| part.len);
-        let too_many = self.parts.len() - PARTS_TRIMMED;
-        self.parts.drain(..too_many).collect()
     }
 }
 
@@ -189,10 +190,8 @@ impl Allocator {
             };
             if let Some(run) = self.take_near(bitmaps, &near, 0)? {
                 let mut list = list.lock();
-                let too_many = list.keep(self, run);
+                list.keep(self, run);
                 let answer = list.hand_out(self, len, next);
-                drop(list);
-                self.give_back(&too_many);
                 if answer.is_some() {
                     return Ok(answer);
                 }
@@ -208,13 +207,10 @@ impl Allocator {
         let (used, rest) = taken.split(len);
         let mut list = list.lock();
         list.next = Some(taken.end());
-        let mut too_many = Vec::new();
         if let Some(rest) = rest {
             self.divide(rest.start, 1, 0);
-            too_many = list.keep(self, rest);
+            list.keep(self, rest);
         }
-        drop(list);
-        self.give_back(&too_many);
         Ok(Some(used))
     }
 

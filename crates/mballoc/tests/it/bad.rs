@@ -11,6 +11,8 @@ use crate::model::{Bitmaps, Refused};
 struct Lying {
     bitmaps: Bitmaps,
     lies: BTreeMap<u32, u32>,
+    /// Groups whose bitmaps cannot be read.
+    unreadable: Vec<u32>,
 }
 
 impl GroupBitmaps for Lying {
@@ -22,6 +24,9 @@ impl GroupBitmaps for Lying {
         }
     }
     fn read_bitmap(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), Refused> {
+        if self.unreadable.contains(&group.0) {
+            return Err(Refused);
+        }
         self.bitmaps.read_bitmap(group, bitmap)
     }
     fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Refused> {
@@ -47,6 +52,7 @@ fn lying(groups: u32, lies: &[(u32, u32)]) -> Lying {
     Lying {
         bitmaps: Bitmaps::new(1 + groups * 64, 64),
         lies: lies.iter().copied().collect(),
+        unreadable: Vec::new(),
     }
 }
 
@@ -78,7 +84,7 @@ fn other_groups_are_used_and_the_liars_reported() {
         let expected = [(0, 64, 7), (3, 64, 63), (4, 64, 65), (19, 64, 64 * 64)];
         let expected = expected.map(|(group, bitmap, descriptor)| BadGroup {
             group: GroupNr(group),
-            bitmap,
+            bitmap: Some(bitmap),
             descriptor,
         });
         assert_eq!(bad, expected);
@@ -134,12 +140,43 @@ fn one_tiny_group_gives_what_it_has() {
         let lying = Lying {
             bitmaps: Bitmaps::new(blocks, 64),
             lies: BTreeMap::new(),
+            unreadable: Vec::new(),
         };
         for allocator in allocators(&lying) {
             let run = allocator.allocate(&lying, &request(0, 4000)).unwrap();
             assert_eq!((run.start, run.len), (Pblk(1), blocks - 1));
             let none = allocator.allocate(&lying, &request(1, 1));
             assert!(matches!(none, Err(Error::NoSpace { .. })));
+            allocator.free(&lying, run).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_bitmap_that_cannot_be_read_keeps_nobody_from_the_others() {
+    let mut lying = lying(9, &[]);
+    lying.unreadable = vec![0, 3, 8];
+    for allocator in allocators(&lying) {
+        assert_eq!(allocator.free_blocks(), 9 * 64);
+        let mut held = Vec::new();
+        while let Ok(run) = allocator.allocate(&lying, &request(1, 20)) {
+            held.push(run);
+        }
+        let taken: u32 = held.iter().map(|run| run.len).sum();
+        assert_eq!((taken, allocator.free_blocks()), (6 * 64, 0));
+        let bad = allocator.bad_groups();
+        assert_eq!(bad.len(), 3);
+        assert!(bad.iter().all(|bad| bad.bitmap.is_none()));
+        let run = Run {
+            start: Pblk(1 + 64 * 3),
+            len: 2,
+        };
+        assert!(allocator.is_bad(run.start) && !allocator.is_bad(Pblk(1 + 64)));
+        let named = |error| matches!(error, Error::Unreadable { group: GroupNr(3) });
+        assert!(allocator.free(&lying, run).is_err_and(named));
+        let whole = allocator.trim(&lying, Pblk(0)..Pblk(u64::MAX), 1, |_| Ok(()));
+        assert_eq!(whole.unwrap(), 0);
+        for run in held {
             allocator.free(&lying, run).unwrap();
         }
     }

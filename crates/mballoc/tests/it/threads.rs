@@ -1,9 +1,12 @@
 //! Several threads at once: nobody is given a block twice, and nothing is lost.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use uext4_mballoc::{Allocator, Error, Hints, Options, Request, Search};
-use uext4_ondisk::Pblk;
+use uext4_mballoc::{
+    Allocator, DataRequest, Error, FileSpace, Hints, Options, Request, Run, Search,
+};
+use uext4_ondisk::{Lblk, Pblk};
 
 use crate::model::Bitmaps;
 
@@ -68,5 +71,67 @@ fn threads_share_without_overlap() {
         let stats = allocator.stats();
         assert!(stats.lock_contended <= stats.lock_acquired, "{stats:?}");
         assert_eq!((stats.reqs, stats.success), (8000, 8000));
+    }
+}
+
+/// What was promised is there, while others keep blocks they do not need and give them back.
+#[test]
+fn nobody_is_refused_what_counts_as_free() {
+    for search in Search::ALL {
+        let bitmaps = Bitmaps::new(1 + 64 * 12, 64);
+        let options = Options {
+            search,
+            ..Options::default()
+        };
+        let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+        let promised = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for worker in 0..4 {
+                let (allocator, bitmaps, promised) = (&allocator, &bitmaps, &promised);
+                scope.spawn(move || fill(allocator, bitmaps, promised, worker));
+            }
+        });
+        assert_eq!(allocator.free_blocks(), 64 * 12);
+    }
+}
+
+/// Takes single blocks for files that grow, close and are deleted, each block promised before.
+fn fill(allocator: &Allocator, bitmaps: &Bitmaps, promised: &AtomicU64, worker: u64) {
+    for round in 0..40 {
+        let mut held: Vec<Run> = Vec::new();
+        let spaces: Vec<FileSpace> = (0..6).map(|_| FileSpace::default()).collect();
+        for step in 0..220u32 {
+            let at = step as usize % spaces.len();
+            // As many as there are blocks in all, among four.
+            if promised.fetch_add(1, Relaxed) >= 64 * 12 {
+                promised.fetch_sub(1, Relaxed);
+                break;
+            }
+            let request = DataRequest {
+                file: worker * 10 + at as u64,
+                lblk: Lblk(step / 6),
+                len: 1,
+                goal: Pblk(1 + worker * 100),
+                left: None,
+                right: None,
+                size: 200,
+                unwritten: false,
+                closed: false,
+            };
+            let run = allocator.take_data(bitmaps, &spaces[at], &request);
+            let run = run.unwrap_or_else(|error| panic!("{error} in round {round}"));
+            allocator.mark(bitmaps, run).unwrap();
+            held.push(run);
+            if step % 17 == 0 {
+                allocator.discard(&spaces[at]);
+            }
+        }
+        for space in &spaces {
+            allocator.discard(space);
+        }
+        for run in held {
+            allocator.free(bitmaps, run).unwrap();
+            promised.fetch_sub(1, Relaxed);
+        }
     }
 }
