@@ -99,6 +99,16 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// As [`BlockDevice::write_at`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
 
+    /// Tells the medium that nobody needs the bytes of the range, whatever they read as afterwards.
+    /// False if it cannot be told: then nothing has happened, while [`BlockDevice::discard`] would
+    /// write zeroes.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_at`].
+    fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
+        self.discard(offset, len).map(|()| true)
+    }
+
     /// The first range at or after `offset` that may hold bytes other than zero; `None` when
     /// there is none up to the end. What lies outside the ranges told reads as zeroes.
     ///

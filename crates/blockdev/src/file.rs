@@ -349,18 +349,25 @@ impl BlockDevice for FileDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        if !self.trim(offset, len)? {
+            self.write_zeroes(offset..offset + len)?;
+        }
+        Ok(())
+    }
+
+    fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
         self.check_write(offset, len)?;
         if len == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
             match rustix::fs::fallocate(&self.file, flags, offset, len) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(Errno::INTR) => {}
                 // No holes here, or (a block device) the range is not whole sectors.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => {
-                    return self.write_zeroes(offset..offset + len);
+                    return Ok(false);
                 }
                 Err(errno) => return Err(Error::io("discard", offset, errno)),
             }

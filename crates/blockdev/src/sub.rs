@@ -109,6 +109,11 @@ impl BlockDevice for SubDevice {
         self.device.discard(self.start + offset, len)
     }
 
+    fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
+        self.check(offset, len)?;
+        self.device.trim(self.start + offset, len)
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
         if offset >= self.len {
             return Ok(None);

@@ -14,7 +14,7 @@ use crate::sbi::Sbi;
 ///
 /// # Errors
 /// [`Error::Invalid`] for a range that begins past the end, or a length of more than a group;
-/// [`Error::ReadOnly`], damage of a bitmap, device errors.
+/// [`Error::ReadOnly`], [`Error::Unsupported`] by a device that cannot be told, device errors.
 pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let geometry = sbi.geometry();
@@ -27,6 +27,8 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
             what: "a range past the end, or a length of more than a group",
         });
     }
+    // Without a journal, what freed blocks may not be on the medium yet.
+    sbi.device().flush()?;
     let edit = Direct(sbi);
     let bitmaps = rw.groups.bitmaps(sbi, &edit);
     let log = size.log2();
@@ -34,7 +36,12 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
         .allocator
         .trim(&bitmaps, first..end, min_len.max(1), |run| {
             let len = u64::from(run.len) << log;
-            Ok(sbi.device().discard(sbi.byte_offset(run.start), len)?)
+            if sbi.device().trim(sbi.byte_offset(run.start), len)? {
+                return Ok(());
+            }
+            Err(Error::Unsupported {
+                what: "telling this device of free blocks".to_owned(),
+            })
         })?;
     Ok(trimmed << log)
 }

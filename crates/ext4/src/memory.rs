@@ -35,7 +35,7 @@
 //!
 //! Bytes, bookkeeping included, as the rooms count them. The sum stays below the budget and a tenth,
 //! but for what cannot go: inodes and blocks that somebody holds, and data that the device does not
-//! take. Not counted: bitmaps and counts of groups, copies of blocks that change while a commit writes
+//! take. Not counted: descriptors of groups, copies of blocks that change while a commit writes
 //! them, what callers hold.
 //!
 //! The *limit* is the budget, less under pressure: every two seconds the reclaim thread reads how much
@@ -72,7 +72,7 @@ use crate::background::Waker;
 pub(crate) use pressure::default_budget;
 
 /// Rooms that share the budget.
-pub(crate) const ROOMS: usize = 5;
+pub(crate) const ROOMS: usize = 6;
 /// Least budget, in bytes: less would not hold what one operation needs.
 const BUDGET_MIN: u64 = 1 << 20;
 /// Rounds of one reclaim: a round may only clear marks of use, or move memory between rooms.
@@ -137,6 +137,8 @@ pub struct MemoryUse {
     pub buffers: u64,
     /// What is known of where files lie.
     pub extents: u64,
+    /// Buddies of groups.
+    pub buddies: u64,
     /// Inodes.
     pub inodes: u64,
     /// Names looked up of late.
@@ -153,7 +155,7 @@ impl MemoryUse {
     /// What is taken, all together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.pages + self.buffers + self.extents + self.inodes + self.names
+        self.pages + self.buffers + self.extents + self.buddies + self.inodes + self.names
     }
 }
 
@@ -277,13 +279,14 @@ impl Memory {
 
     /// What is taken, and what was done about it; the rooms in the order of [`Rooms`].
     pub(crate) fn usage(&self, rooms: &Rooms<'_>) -> MemoryUse {
-        let [names, inodes, extents, buffers, pages] = rooms.map(|room| room.memory());
+        let [names, inodes, extents, buddies, buffers, pages] = rooms.map(|room| room.memory());
         MemoryUse {
             budget: self.budget,
             limit: self.limit(),
             pages,
             buffers,
             extents,
+            buddies,
             inodes,
             names,
             direct_reclaims: self.counters.direct.load(Relaxed),

@@ -13,7 +13,14 @@ const PRESSURE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2)
 /// Everything that takes part in the budget.
 fn rooms<'a>(sbi: &'a Sbi, rw: &'a Rw) -> Rooms<'a> {
     let extents = &**rw.inodes.room();
-    [&rw.names, &rw.inodes, extents, &**sbi.cache(), &rw.pages]
+    [
+        &rw.names,
+        &rw.inodes,
+        extents,
+        &rw.allocator,
+        &**sbi.cache(),
+        &rw.pages,
+    ]
 }
 
 impl Sbi {

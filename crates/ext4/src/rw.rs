@@ -275,7 +275,11 @@ impl Rw {
             }
             !is_due
         });
-        if self.discard.load(Relaxed) {
+        // Without a journal the medium may still have maps that show them.
+        if self.discard.load(Relaxed)
+            && !due.is_empty()
+            && (self.journal.has_log() || sbi.device().flush().is_ok())
+        {
             self.discard_runs(sbi, &due);
         }
         for run in due {
@@ -298,12 +302,9 @@ impl Rw {
         });
         for (start, end) in ranges {
             let len = (end - start) * sbi.block_len() as u64;
+            let told = sbi.device().trim(sbi.byte_offset(Pblk(start)), len);
             // It is only advice: a device that does not take it is not asked again.
-            if sbi
-                .device()
-                .discard(sbi.byte_offset(Pblk(start)), len)
-                .is_err()
-            {
+            if !told.unwrap_or(false) {
                 self.discard.store(false, Relaxed);
                 return;
             }

@@ -50,6 +50,10 @@ impl BlockDevice for Unflushed {
         self.0.discard(offset, len)
     }
 
+    fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
+        self.0.trim(offset, len)
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
         self.0.next_data(offset)
     }

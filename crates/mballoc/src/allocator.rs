@@ -154,10 +154,14 @@ impl Allocator {
         })
     }
 
-    /// Groups whose buddies are in memory, each about half a byte a block.
+    /// Groups whose buddies are in memory, each [`Allocator::group_memory`] bytes. Takes no lock.
     pub fn loaded_groups(&self) -> u32 {
-        let groups = 0..self.groups.count();
-        groups.filter(|&g| self.groups.glance(g).loaded).count() as u32
+        self.groups.loaded.load(Relaxed)
+    }
+
+    /// Bytes of memory of one group's buddy, about: three bits a block, and its tree of runs.
+    pub fn group_memory(&self) -> u64 {
+        u64::from(self.groups.shape.blocks_per_group) * 15 / 32 + 512
     }
 
     /// Drops the buddies of up to `most` groups that nothing is under way in, and answers with how many.

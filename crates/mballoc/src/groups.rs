@@ -112,6 +112,8 @@ pub(crate) struct Groups {
     /// Free runs in all groups, one for each that is not loaded and has any.
     pub(crate) fragments: AtomicU64,
     bad: Mutex<Vec<BadGroup>>,
+    /// Groups whose buddies are in memory.
+    pub(crate) loaded: AtomicU32,
     /// Moves on whenever something becomes free: who found nothing may find something now.
     pub(crate) given: AtomicU64,
 }
@@ -136,6 +138,7 @@ impl Groups {
             free: AtomicU64::new(0),
             fragments: AtomicU64::new(0),
             bad: Mutex::default(),
+            loaded: AtomicU32::new(0),
             given: AtomicU64::new(0),
         };
         let mut total = 0u64;
@@ -372,6 +375,7 @@ impl Groups {
         if slot.loads == loads && !slot.bad {
             slot.loads = slot.loads.wrapping_add(1);
             slot.buddy = Some(Box::new(buddy));
+            self.loaded.fetch_add(1, Relaxed);
             self.reindex(group, slot);
         }
         Ok(())
@@ -406,6 +410,7 @@ impl Groups {
             && slot.buddy.as_ref().is_some_and(|b| b.free() == 0)
         {
             slot.buddy = None;
+            self.loaded.fetch_sub(1, Relaxed);
             self.reindex(group, &mut slot);
         }
     }
@@ -469,6 +474,7 @@ impl Groups {
                 && slot.buddy.take().is_some()
             {
                 at.state.fetch_and(!LOADED, Relaxed);
+                self.loaded.fetch_sub(1, Relaxed);
                 dropped += 1;
             }
         }

@@ -2,6 +2,7 @@
 
 use uext4_buffer_cache::BufferCache;
 use uext4_extent_status::{BATCH, EXTENT_BYTES, Room};
+use uext4_mballoc::Allocator;
 use uext4_writeback::{MappingError, PageCache};
 
 use super::Shrinker;
@@ -51,6 +52,23 @@ impl Shrinker for Room {
             freed += Room::scan(self, BATCH);
         }
         freed as u64 * EXTENT_BYTES
+    }
+}
+
+/// What is kept for files holds its groups: they are counted, and do not go.
+impl Shrinker for Allocator {
+    fn memory(&self) -> u64 {
+        u64::from(self.loaded_groups()) * self.group_memory()
+    }
+
+    fn count(&self) -> u64 {
+        Shrinker::memory(self)
+    }
+
+    fn scan(&self, bytes: u64) -> u64 {
+        let each = self.group_memory();
+        let most = u32::try_from(bytes.div_ceil(each)).unwrap_or(u32::MAX);
+        u64::from(self.shrink(most)) * each
     }
 }
 
