@@ -12,7 +12,7 @@ pub const CLAIM: Claim = Claim {
     title: "1 to 1000 dd on a 700 MB/s array: throughput, wake-ups, context switches a page",
     source: "Dave Chinner, re: [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 November 2010",
     analysis: "Copies of 1 MiB writes for ever, the first 10 s dropped. As proposed, every writer is \
-               woken 100 to 200 times a second; mainline's pauses grow with the writers, and ours hold a budget.",
+               woken 100 to 200 times a second; mainline's pauses grow with the writers, and ours hold a budget. With 1000 files a run is at most 2 * dirty / 1000 pages long, so seeks alone hold the array at 0.955 of 700 MB/s.",
     figures: &[
         Printed {
             what: "1 dd: throughput, switches total, per proc",

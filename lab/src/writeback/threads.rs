@@ -43,6 +43,11 @@ const GATES: &[Gate] = &[
         bound: Bound::AtMost(1.1),
     },
     Gate {
+        what: "cell-rate: Jain's index of what the writers wrote",
+        figure: Figure::At("/cell-rate/jain"),
+        bound: Bound::AtLeast(0.98),
+    },
+    Gate {
         what: "cell-rate: throughput over 50 MB/s",
         figure: Figure::At("/cell-rate/of_device"),
         bound: Bound::AtLeast(0.9),
