@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub(crate) struct File<E: MappingError> {
     pub(crate) place: Place,
     /// Held while runs are written.
     pub(crate) flush: Mutex<Progress>,
+    /// Its last pass failed.
+    pub(crate) is_failing: AtomicBool,
     pub(crate) errors: Errors<E>,
     /// How many loads have ended, for those who wait.
     loaded: Mutex<u64>,
@@ -77,6 +79,7 @@ impl<E: MappingError> File<E> {
             state: RwLock::new(pages),
             place,
             flush: Mutex::default(),
+            is_failing: AtomicBool::new(false),
             errors: Errors::new(),
             loaded: Mutex::new(0),
             load_ended: Condvar::new(),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::dirty::Piece;
 use crate::file::File;
@@ -13,11 +14,16 @@ use crate::{Error, FAILURES_MAX, Mapping, MappingError};
 /// Bytes under writeback of one file at most, and so the longest run (but for one folio).
 const BATCH: u64 = 8 << 20;
 
+/// How far apart failed passes of flushers over a file are that count, at least.
+const FAILURES_APART: Duration = Duration::from_secs(1);
+
 /// How far writing a file has come; under its flush lock.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Passes in a row that failed.
+    /// Passes in a row that failed and count.
     failures: u32,
+    /// When the last of these did.
+    counted: Option<Duration>,
     /// Where the next turn begins.
     cursor: u64,
 }
@@ -29,6 +35,8 @@ struct Pass<E: MappingError> {
     taken: u64,
     written: u64,
     failed: Option<Arc<E>>,
+    /// It counts if it fails.
+    counts: bool,
     /// This file failed too often: what fails again is dropped.
     is_last: bool,
 }
@@ -53,7 +61,7 @@ impl<E: MappingError> File<E> {
         if is_clean {
             return Ok(0);
         }
-        let mut pass = self.begin_pass()?;
+        let mut pass = self.begin_pass(false)?;
         self.write_dirty(range, u64::MAX, &mut pass);
         self.end_pass(pass)
     }
@@ -65,7 +73,7 @@ impl<E: MappingError> File<E> {
             has_more: false,
         };
         let cursor = self.flush.lock().cursor;
-        let mut pass = match self.begin_pass() {
+        let mut pass = match self.begin_pass(true) {
             Ok(pass) => pass,
             Err(error) => return (turn, Err(error)),
         };
@@ -79,18 +87,24 @@ impl<E: MappingError> File<E> {
         (turn, self.end_pass(pass).map(drop))
     }
 
-    fn begin_pass(&self) -> Result<Pass<E>, Error<E>> {
+    /// Of the passes of flushers those count that are far enough from the last that counted: several
+    /// flushers may come one after the other, and what is in the device's way may take a while.
+    fn begin_pass(&self, is_turn: bool) -> Result<Pass<E>, Error<E>> {
         let Some(mapping) = self.mapping.upgrade() else {
             self.lose_all();
             return Err(Error::Gone);
         };
-        let failures = self.flush.lock().failures;
+        let now = self.shared.gate.now();
+        let progress = self.flush.lock();
+        let since = progress.counted.map(|at| now.saturating_sub(at));
+        let counts = !is_turn || since.is_none_or(|since| since >= FAILURES_APART);
         Ok(Pass {
             mapping,
             taken: 0,
             written: 0,
             failed: None,
-            is_last: failures.saturating_add(1) >= FAILURES_MAX,
+            counts,
+            is_last: counts && progress.failures.saturating_add(1) >= FAILURES_MAX,
         })
     }
 
@@ -123,16 +137,20 @@ impl<E: MappingError> File<E> {
         let mut progress = self.flush.lock();
         match pass.failed {
             Some(error) => {
-                progress.failures = if pass.is_last {
-                    0
-                } else {
-                    progress.failures.saturating_add(1)
-                };
+                self.is_failing.store(true, Relaxed);
+                if pass.counts {
+                    progress.counted = Some(self.shared.gate.now());
+                    progress.failures = match pass.is_last {
+                        true => 0,
+                        false => progress.failures.saturating_add(1),
+                    };
+                }
                 Err(Error::Mapping(error))
             }
             None => {
+                self.is_failing.store(false, Relaxed);
                 if self.dirty.load(Relaxed) == 0 {
-                    progress.failures = 0;
+                    (progress.failures, progress.counted) = (0, None);
                 }
                 Ok(pass.written)
             }
