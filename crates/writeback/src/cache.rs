@@ -124,21 +124,21 @@ impl<E: MappingError> PageCache<E> {
         gate.limits.waiters.wake_all(gate.number);
     }
 
-    /// Changes a tunable by the kernel's name. It holds for all that share the limits. What belongs to
-    /// a device (`min_ratio`, `max_ratio`, `strict_limit`, `wb_*`) is set when the cache is made.
+    /// Changes a tunable by the kernel's name. It holds for all that share the limits.
     ///
     /// # Errors
     ///
-    /// An unknown name, no number, or one out of range; nothing has changed then.
+    /// An unknown name, no number, or one out of range; [`TunableError::OfDevice`] for what belongs to a
+    /// device (`min_ratio`, `max_ratio`, `strict_limit`, `wb_*`), which is set when the cache is made.
+    /// Nothing has changed then.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<(), TunableError> {
         let domain = self.shared.gate.limits.domain();
-        let mut tunables = domain.tunables();
-        tunables.set(name, value)?;
-        domain.set_tunables(&tunables)?;
+        domain.set_tunable(name, value)?;
         self.shared.limits_changed();
         self.shared.gate.limits.wake_flushers();
-        // Intervals may be shorter now.
-        self.shared.flushers.kick();
+        if name == "dirty_writeback_centisecs" {
+            self.shared.gate.limits.intervals_changed();
+        }
         Ok(())
     }
 

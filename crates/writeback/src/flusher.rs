@@ -133,6 +133,14 @@ impl<E: MappingError> Flushers<E> {
         is_first
     }
 
+    /// Wakes all that wait for work.
+    fn wake_all(&self) {
+        let control = self.control.lock();
+        self.kicked.store(true, Ordering::Release);
+        self.work.notify_all();
+        drop(control);
+    }
+
     /// Waits until it is time to look for something to write; false if the flusher is to end.
     fn wait(&self, interval: Option<Duration>, failed: bool) -> bool {
         let mut control = self.control.lock();
@@ -157,6 +165,10 @@ impl<E: MappingError> Member for Shared<E> {
     fn wake_flushers(&self) {
         self.kick_if_needed();
     }
+
+    fn interval_changed(&self) {
+        self.flushers.wake_all();
+    }
 }
 
 impl<E: MappingError> Shared<E> {
@@ -178,7 +190,9 @@ impl<E: MappingError> Shared<E> {
         let mut failed = false;
         while self.flushers.wait(self.interval(), failed) {
             self.gate.bdi.tick(self.gate.now());
-            self.flush_old(number);
+            if self.interval().is_some() {
+                self.flush_old(number, || self.flushers.are_running());
+            }
             failed = self.flush_background(number).is_err();
         }
     }
@@ -262,19 +276,19 @@ impl<E: MappingError> Shared<E> {
     /// Writes what has been dirty for the time of expiry or longer, all of it; as if by the first
     /// flusher. Errors stay with the files.
     pub(crate) fn flush_expired(&self) {
-        self.flush_old(0);
+        self.flush_old(0, || true);
     }
 
-    fn flush_old(&self, flusher: usize) {
+    fn flush_old(&self, flusher: usize, goes_on: impl Fn() -> bool) {
         let Some(since) = self.gate.now().checked_sub(self.expire()) else {
             return;
         };
         // No more than there is now, for some files may become dirty all the time.
         let mut left = self.counters.unwritten();
         loop {
-            let pass = self.pass(flusher, since, Reason::Periodic, || true);
+            let pass = self.pass(flusher, since, Reason::Periodic, &goes_on);
             left = left.saturating_sub(pass.written);
-            if !pass.has_more || pass.written == 0 || left == 0 {
+            if !pass.has_more || pass.written == 0 || left == 0 || !goes_on() {
                 return;
             }
         }
@@ -282,9 +296,9 @@ impl<E: MappingError> Shared<E> {
 
     /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors.
     fn flush_background(&self, flusher: usize) -> Result<(), Error<E>> {
-        while self.is_over_background() {
+        let goes_on = || self.flushers.are_running() && self.is_over_background();
+        while goes_on() {
             self.wake_another();
-            let goes_on = || self.is_over_background();
             let pass = self.pass(flusher, Duration::MAX, Reason::Background, goes_on);
             if pass.written > 0 {
                 continue;

@@ -11,6 +11,8 @@ use crate::waiters::Waiters;
 /// A cache whose flushers can be woken.
 pub(crate) trait Member: Send + Sync {
     fn wake_flushers(&self);
+    /// All of them look how long they may sleep.
+    fn interval_changed(&self);
 }
 
 /// Limits of dirty data that several caches keep together, each of its own device, so that a slow
@@ -77,15 +79,21 @@ impl DirtyLimits {
 
     /// Wakes the flushers of all caches: what others have dirty may be in somebody's way.
     pub(crate) fn wake_flushers(&self) {
-        // Not under the lock: one of them may be dropped by this.
-        let members: Vec<_> = self
-            .members
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for member in members {
+        for member in self.members() {
             member.wake_flushers();
         }
+    }
+
+    /// The interval at which flushers look is another.
+    pub(crate) fn intervals_changed(&self) {
+        for member in self.members() {
+            member.interval_changed();
+        }
+    }
+
+    /// Not to be called on under the lock: one of them may be dropped by this.
+    fn members(&self) -> Vec<Arc<dyn Member>> {
+        let members = self.members.lock();
+        members.iter().filter_map(Weak::upgrade).collect()
     }
 }

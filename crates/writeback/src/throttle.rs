@@ -49,9 +49,10 @@
 //!
 //! # Failure
 //!
-//! A device that completes nothing for `wb_stall_ms` while something is under writeback, or while a
-//! writer waits all that time, fails those who wait, at that moment; [`Bdi::mark_dead`] does at once.
-//! Others of the [`Domain`] go on. Pages that could not be written are dirty again and stay counted.
+//! A device that completes nothing for `wb_stall_ms` while writers wait for it fails those who wait, at
+//! that moment; [`Bdi::mark_dead`] does at once, and takes the device's pages out of all sums, so that
+//! others of the [`Domain`] go on. Time in which nobody looked, for the process was stopped, does not
+//! count. Pages that could not be written are dirty again and stay counted.
 //!
 //! # Locks
 //!
@@ -79,6 +80,7 @@ mod domain;
 mod ioless;
 mod mainline;
 mod proportion;
+mod stall;
 mod stats;
 mod task;
 mod tunables;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::proportion::SharedLocal;
+use super::stall::Stall;
 use super::{BdiStats, Chunk, Domain, Policy, Task, TunableError, Tunables, Verdict, View};
 
 /// Pages a second a device is taken to write before anything is known: 100 MiB/s, as in the kernel.
@@ -31,9 +32,10 @@ pub struct Bdi {
     pub(super) exceeded: AtomicBool,
     /// Pages a second it writes, as the policy estimates; at least 1.
     pub(super) bandwidth: AtomicU64,
-    /// Nanoseconds when something was last written well, and when writeback last began from idle.
-    last_progress: AtomicU64,
+    /// Nanoseconds when writeback last began from idle, and for how long it went on before that.
     busy_since: AtomicU64,
+    busy_before: AtomicU64,
+    stall: Stall,
     dead: AtomicBool,
 }
 
@@ -41,9 +43,12 @@ pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn subtract(counter: &AtomicU64, count: u64) {
+/// Takes so much away as there is; tells how much that was.
+fn take(counter: &AtomicU64, count: u64) -> u64 {
     let less = |value: u64| Some(value.saturating_sub(count));
-    let _ = counter.fetch_update(Relaxed, Relaxed, less);
+    // The closure always says what to store.
+    let before = counter.fetch_update(Relaxed, Relaxed, less).unwrap_or(0);
+    before.min(count)
 }
 
 impl Bdi {
@@ -77,8 +82,9 @@ impl Bdi {
             share: SharedLocal::default(),
             exceeded: AtomicBool::new(false),
             bandwidth: AtomicU64::new(BANDWIDTH_START),
-            last_progress: AtomicU64::new(0),
             busy_since: AtomicU64::new(0),
+            busy_before: AtomicU64::new(0),
+            stall: Stall::default(),
             dead: AtomicBool::new(false),
         }))
     }
@@ -107,6 +113,9 @@ impl Bdi {
     /// makes them dirty and says with [`Bdi::dirtied`] how many it were (0, if it came to nothing).
     /// Any other verdict is followed by asking again when it is over.
     pub fn admit(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
+        if self.is_dead() {
+            return self.judge(task, Verdict::Failed, now);
+        }
         let verdict = self.policy.admit(&self.view(now), task, pages);
         self.judge(task, verdict, now)
     }
@@ -123,9 +132,15 @@ impl Bdi {
     /// Counts `pages` clean pages that became dirty, of those admitted, and says whether the
     /// writer should wait. Pages that were dirty already are no matter of it.
     pub fn dirtied(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
-        self.dirty.fetch_add(pages, Relaxed);
-        self.domain.dirty.fetch_add(pages, Relaxed);
         self.dirtied.fetch_add(pages, Relaxed);
+        if self.is_dead() && pages > 0 {
+            // Nobody is to wait for them; what was admitted for them goes back.
+            let _ = self.policy.dirtied(&self.view(now), task, 0);
+            return self.judge(task, Verdict::Failed, now);
+        }
+        // The sum first, so that what the device is taken off with is never more than it counts for.
+        self.domain.dirty.fetch_add(pages, Relaxed);
+        self.dirty.fetch_add(pages, Relaxed);
         let verdict = self.policy.dirtied(&self.view(now), task, pages);
         self.judge(task, verdict, now)
     }
@@ -148,36 +163,55 @@ impl Bdi {
     /// Dirty pages are being written from now on.
     pub fn writeback_started(&self, pages: u64, now: Duration) {
         // Added before it is taken away, so that the sum is never too small meanwhile.
+        self.domain.writeback.fetch_add(pages, Relaxed);
         if self.writeback.fetch_add(pages, Relaxed) == 0 {
             self.busy_since.store(nanos(now), Relaxed);
         }
-        self.domain.writeback.fetch_add(pages, Relaxed);
-        subtract(&self.dirty, pages);
-        subtract(&self.domain.dirty, pages);
+        let moved = take(&self.dirty, pages);
+        take(&self.domain.dirty, moved);
+        // What was not dirty, or was taken off with a dead device, does not count.
+        let more = take(&self.writeback, pages - moved);
+        take(&self.domain.writeback, more);
     }
 
     /// Pages under writeback are on the device, or, if not `ok`, could not be written and are dirty
     /// again.
     pub fn completed(&self, pages: u64, ok: bool, now: Duration) {
+        let ended = take(&self.writeback, pages);
+        if ended > 0 && self.writeback.load(Relaxed) == 0 {
+            let busy = nanos(now).saturating_sub(self.busy_since.load(Relaxed));
+            self.busy_before.fetch_add(busy, Relaxed);
+        }
         if ok {
             self.written.fetch_add(pages, Relaxed);
-            self.last_progress.fetch_max(nanos(now), Relaxed);
+            self.stall.progress(now);
             let completions = &self.domain.completions;
             self.share.with(|share| completions.add(share, pages, now));
+        } else if self.is_dead() {
+            self.policy.cleaned(&self.view(now), ended);
         } else {
-            self.dirty.fetch_add(pages, Relaxed);
-            self.domain.dirty.fetch_add(pages, Relaxed);
+            self.domain.dirty.fetch_add(ended, Relaxed);
+            self.dirty.fetch_add(ended, Relaxed);
         }
-        subtract(&self.writeback, pages);
-        subtract(&self.domain.writeback, pages);
-        self.policy.completed(&self.view(now), pages, ok);
+        take(&self.domain.writeback, ended);
+        self.policy.completed(&self.view(now), ended, ok);
+    }
+
+    /// How long something was under writeback, of all the time up to now.
+    pub(super) fn busy(&self, now: Duration) -> Duration {
+        let going_on = match self.writeback.load(Relaxed) {
+            0 => 0,
+            _ => nanos(now).saturating_sub(self.busy_since.load(Relaxed)),
+        };
+        let before = self.busy_before.load(Relaxed);
+        Duration::from_nanos(before.saturating_add(going_on))
     }
 
     /// Dirty pages are gone without having been written: truncated, or given up.
     pub fn cleaned(&self, pages: u64, now: Duration) {
-        subtract(&self.dirty, pages);
-        subtract(&self.domain.dirty, pages);
-        self.policy.cleaned(&self.view(now), pages);
+        let gone = take(&self.dirty, pages);
+        take(&self.domain.dirty, gone);
+        self.policy.cleaned(&self.view(now), gone);
     }
 
     /// To be called now and then while something is dirty; what is to be done every so often is
@@ -198,9 +232,21 @@ impl Bdi {
         self.policy.chunk(&self.view(now))
     }
 
-    /// The device is no more: every writer that would be throttled fails from now on.
+    /// The device is no more: its writers fail from now on, and what it has unwritten counts no
+    /// longer, so that the other devices of the domain have that memory's part of the limit.
     pub fn mark_dead(&self) {
         self.dead.store(true, Relaxed);
+        self.take_off(Duration::ZERO);
+    }
+
+    /// Takes what it has unwritten out of all sums. Later completions find nothing to take away.
+    fn take_off(&self, now: Duration) {
+        let dirty = self.dirty.swap(0, Relaxed);
+        let writeback = self.writeback.swap(0, Relaxed);
+        take(&self.domain.dirty, dirty);
+        take(&self.domain.writeback, writeback);
+        let all = dirty.saturating_add(writeback);
+        self.policy.cleaned(&self.view(now), all);
     }
 
     /// Whether [`Bdi::mark_dead`] was called.
@@ -241,9 +287,10 @@ impl Bdi {
             task.throttled_since = None;
             return verdict;
         }
-        let since = *task.throttled_since.get_or_insert(now);
+        let is_new = task.throttled_since.replace(now).is_none();
         let failed = verdict == Verdict::Failed || self.is_dead();
-        let left = self.until_stalled(since, now);
+        let limit = Duration::from_millis(u64::from(self.tunables.wb_stall_ms));
+        let left = (!limit.is_zero()).then(|| self.stall.left(limit, is_new, now));
         if failed || left == Some(Duration::ZERO) {
             task.throttled_since = None;
             task.seen = None;
@@ -258,21 +305,6 @@ impl Bdi {
             },
             other => other,
         }
-    }
-
-    /// How long until the device counts as stalled for a writer throttled since then.
-    fn until_stalled(&self, throttled_since: Duration, now: Duration) -> Option<Duration> {
-        let limit = Duration::from_millis(u64::from(self.tunables.wb_stall_ms));
-        if limit.is_zero() {
-            return None;
-        }
-        let mut began = nanos(throttled_since);
-        if self.writeback.load(Relaxed) > 0 {
-            began = began.min(self.busy_since.load(Relaxed));
-        }
-        let progress = began.max(self.last_progress.load(Relaxed));
-        let ends = Duration::from_nanos(progress).saturating_add(limit);
-        Some(ends.saturating_sub(now))
     }
 
     /// The statistics, in the form of the kernel's `bdi` stats file.
@@ -296,12 +328,7 @@ impl Bdi {
 impl Drop for Bdi {
     fn drop(&mut self) {
         // What it still holds is no longer anybody's.
-        let dirty = self.dirty.load(Relaxed);
-        let writeback = self.writeback.load(Relaxed);
-        self.policy
-            .cleaned(&self.view(Duration::ZERO), dirty.saturating_add(writeback));
-        subtract(&self.domain.dirty, dirty);
-        subtract(&self.domain.writeback, writeback);
-        subtract(&self.domain.min_ratios, self.tunables.min_ratio.into());
+        self.take_off(Duration::ZERO);
+        take(&self.domain.min_ratios, self.tunables.min_ratio.into());
     }
 }

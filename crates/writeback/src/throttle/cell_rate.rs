@@ -168,6 +168,20 @@ impl CellRate {
         Verdict::Pause(ahead.min(self.max_pause))
     }
 
+    /// What normal writers may have out of the limit: a 64th is left to real-time ones.
+    fn credit_limit(limit: u64) -> u64 {
+        limit - limit / 64
+    }
+
+    /// The background limit, if it lies far enough below what credits are given for: who waits for
+    /// credits needs flushers that write.
+    fn background(view: &View<'_>) -> u64 {
+        let credits = Self::credit_limit(view.domain.thresh());
+        view.domain
+            .background()
+            .min(credits / 4 * 3 + credits % 4 / 2)
+    }
+
     /// The most a device may have unwritten: its part of the limit, or of what is free as much again
     /// while nobody is throttled, an eighth else.
     fn cap(view: &View<'_>) -> u64 {
@@ -195,16 +209,17 @@ impl CellRate {
 
 impl Policy for CellRate {
     fn admit(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
-        let pages = pages.min(super::admit_max(view.domain.thresh()));
+        let limit = view.domain.thresh();
+        let limit = match task.class {
+            Class::RealTime => limit,
+            Class::Normal | Class::Idle => Self::credit_limit(limit),
+        };
+        // A block larger than all there is for everybody passes when nothing else is dirty.
+        let pages = pages.min(limit);
         if pages <= task.credits {
             return Verdict::Go;
         }
         let wanted = pages - task.credits;
-        let limit = view.domain.thresh();
-        let limit = match task.class {
-            Class::RealTime => limit,
-            Class::Normal | Class::Idle => limit - limit / 64,
-        };
         // Below a few pages a device always gets on.
         let fits = task.class == Class::RealTime
             || view.bdi.unwritten().saturating_add(wanted) <= Self::cap(view).max(pages);
@@ -279,7 +294,7 @@ impl Policy for CellRate {
     }
 
     fn over_background(&self, view: &View<'_>) -> bool {
-        let background = view.domain.background();
+        let background = Self::background(view);
         view.domain.nr_dirty() > background
             || view.bdi.reclaimable() > view.bdi.part_of(background, view.now)
     }

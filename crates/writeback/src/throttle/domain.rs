@@ -22,6 +22,20 @@ pub(super) struct CpuCounters {
     pub(super) leaked: AtomicU64,
 }
 
+/// Completions after which the devices' shares age under this limit: 2.6.36 did after 2^(1 + log2 of
+/// the limit); the proposal eight times as often; today time does it.
+fn completions_of(mode: Mode, thresh: u64) -> u64 {
+    match mode {
+        Mode::Ioless | Mode::IolessFixed => ((1 << thresh.ilog2()) / 4).max(1),
+        Mode::Vanilla | Mode::Mainline | Mode::CellRate => dirties_of(thresh),
+    }
+}
+
+/// Pages dirtied after which the tasks' shares age.
+fn dirties_of(thresh: u64) -> u64 {
+    2 << thresh.ilog2()
+}
+
 /// The devices that dirty the same memory. All methods may be called from any thread; the only
 /// locks are leaves.
 #[derive(Debug)]
@@ -64,11 +78,10 @@ impl Domain {
         let pages = dirtyable / super::PAGE_SIZE;
         let (thresh, background) = tunables.limits(pages);
         let cpus = cpus.clamp(1, CPUS_MAX);
-        // 2.6.36 aged after 2^(1 + log2 of the limit) completions; the proposal eight times as
-        // often; today time does it.
         let completions = match mode {
-            Mode::Vanilla => Aging::Events(2 << thresh.ilog2()),
-            Mode::Ioless | Mode::IolessFixed => Aging::Events(((1 << thresh.ilog2()) / 4).max(1)),
+            Mode::Vanilla | Mode::Ioless | Mode::IolessFixed => {
+                Aging::Events(completions_of(mode, thresh))
+            }
             Mode::Mainline | Mode::CellRate => Aging::Time(Duration::from_secs(3)),
         };
         Ok(Arc::new(Self {
@@ -81,7 +94,7 @@ impl Domain {
             writeback: AtomicU64::new(0),
             min_ratios: AtomicU64::new(0),
             completions: Global::new(completions),
-            dirties: Global::new(Aging::Events(2 << thresh.ilog2())),
+            dirties: Global::new(Aging::Events(dirties_of(thresh))),
             cpus: (0..cpus).map(|_| CpuCounters::default()).collect(),
             credits: Credits::new(cpus),
             dirty_limit: AtomicU64::new(thresh),
@@ -109,21 +122,46 @@ impl Domain {
     /// A number is out of range; nothing has changed then.
     pub fn set_tunables(&self, tunables: &Tunables) -> Result<(), TunableError> {
         tunables.check()?;
-        *self.tunables.write() = *tunables;
-        self.derive();
+        let mut held = self.tunables.write();
+        *held = *tunables;
+        self.derive(&held);
+        Ok(())
+    }
+
+    /// Changes one of them by name, and no other that somebody sets at the same time.
+    ///
+    /// # Errors
+    ///
+    /// An unknown name, no number, or one out of range; [`TunableError::OfDevice`] where a device's
+    /// is meant, which would have no effect. Nothing has changed then.
+    pub fn set_tunable(&self, name: &str, value: &str) -> Result<(), TunableError> {
+        let mut held = self.tunables.write();
+        let mut tunables = *held;
+        tunables.set(name, value)?;
+        if Tunables::is_of_device(name) {
+            let name = name.to_owned();
+            return Err(TunableError::OfDevice { name });
+        }
+        *held = tunables;
+        self.derive(&held);
         Ok(())
     }
 
     /// Sets how many bytes of memory could be dirty from now on.
     pub fn set_dirtyable(&self, bytes: u64) {
+        let held = self.tunables.write();
         self.dirtyable.store(bytes / super::PAGE_SIZE, Relaxed);
-        self.derive();
+        self.derive(&held);
     }
 
-    fn derive(&self) {
-        let limits = self.tunables.read().limits(self.dirtyable.load(Relaxed));
+    /// Under the lock of the tunables, so that the limits are those of one moment.
+    fn derive(&self, tunables: &Tunables) {
+        let limits = tunables.limits(self.dirtyable.load(Relaxed));
         self.thresh.store(limits.0, Relaxed);
         self.background.store(limits.1, Relaxed);
+        let length = completions_of(self.mode, limits.0);
+        self.completions.set_length(length);
+        self.dirties.set_length(dirties_of(limits.0));
     }
 
     /// Pages that could be dirty.

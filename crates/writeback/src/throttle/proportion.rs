@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::bdi::nanos;
+
 /// When a period ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aging {
@@ -48,6 +50,10 @@ impl SharedLocal {
 #[derive(Debug)]
 pub(super) struct Global {
     aging: Aging,
+    /// Events after which a period ends, at least 1, where these count.
+    length: AtomicU64,
+    /// Nanoseconds when a period ends by time.
+    ends: AtomicU64,
     /// Events of the period that goes on, and what is left of those before.
     events: AtomicU64,
     /// The number of the period.
@@ -58,12 +64,27 @@ pub(super) struct Global {
 
 impl Global {
     pub(super) fn new(aging: Aging) -> Self {
+        let (length, ends) = match aging {
+            Aging::Events(count) => (count.max(1), u64::MAX),
+            Aging::Time(length) => (u64::MAX, nanos(length)),
+        };
         Self {
             aging,
+            length: AtomicU64::new(length),
+            ends: AtomicU64::new(ends),
             events: AtomicU64::new(0),
             period: AtomicU64::new(0),
             since: Mutex::new(Duration::ZERO),
         }
+    }
+
+    /// Has a period end after so many events from now on, if events end it.
+    pub(super) fn set_length(&self, events: u64) {
+        self.length.store(events.max(1), Relaxed);
+    }
+
+    fn length(&self) -> Option<u64> {
+        matches!(self.aging, Aging::Events(_)).then(|| self.length.load(Relaxed))
     }
 
     /// Counts `events` of `local`.
@@ -75,16 +96,16 @@ impl Global {
             .events
             .fetch_add(events, Relaxed)
             .saturating_add(events);
-        if let Aging::Events(period) = self.aging
+        if let Some(period) = self.length()
             && all >= period
         {
-            self.end_periods(all / period.max(1));
+            self.end_periods(all / period);
         }
     }
 
     fn end_periods(&self, count: u64) {
         let _one_at_a_time = self.since.lock();
-        if let Aging::Events(period) = self.aging
+        if let Some(period) = self.length()
             && self.events.load(Relaxed) >= period
         {
             // What a whole period left behind is the half of the next that the share is taken of.
@@ -97,6 +118,10 @@ impl Global {
         let Aging::Time(length) = self.aging else {
             return;
         };
+        // Nearly always: no lock.
+        if nanos(now) < self.ends.load(Relaxed) {
+            return;
+        }
         let mut since = self.since.lock();
         let elapsed = now.saturating_sub(*since);
         if elapsed < length || length.is_zero() {
@@ -104,6 +129,7 @@ impl Global {
         }
         let periods = (elapsed.as_nanos() / length.as_nanos()).min(63);
         *since = now;
+        self.ends.store(nanos(now.saturating_add(length)), Relaxed);
         let halvings = periods as u64;
         let _ = self
             .events
@@ -117,11 +143,11 @@ impl Global {
         self.age(now);
         local.age(self.period.load(Relaxed));
         let all = self.events.load(Relaxed);
-        let all = match self.aging {
+        let all = match self.length() {
             // The half period before this one counts in full, whether there was one or not: so
             // shares grow slowly after the start.
-            Aging::Events(period) => period.saturating_add(all),
-            Aging::Time(_) => all,
+            Some(period) => period.saturating_add(all),
+            None => all,
         };
         let all = all.clamp(1, 1 << 53);
         (local.events.min(all), all)

@@ -20,7 +20,7 @@ pub struct Tunables {
     /// Percent of dirtyable memory above which flushers write whatever its age, 0…100. Default:
     /// 10. Only used while `dirty_background_bytes` is 0.
     pub dirty_background_ratio: u32,
-    /// Bytes instead of `dirty_ratio`, at least two pages; 0, the default: the ratio counts.
+    /// Bytes instead of `dirty_ratio`, at least two pages, and no more than memory counts; 0, the default: the ratio counts.
     pub dirty_bytes: u64,
     /// Bytes instead of `dirty_background_ratio`; 0, the default: the ratio counts.
     pub dirty_background_bytes: u64,
@@ -84,6 +84,12 @@ pub enum TunableError {
         name: String,
         /// As it was given.
         value: String,
+    },
+    /// It belongs to a device, and is set when that is made.
+    #[error("{name} belongs to a device: it is set when the device is opened")]
+    OfDevice {
+        /// The tunable.
+        name: String,
     },
     /// The number lies outside the range.
     #[error("{name} = {value} lies outside {min} to {max}")]
@@ -167,6 +173,12 @@ impl Tunables {
         Ok(())
     }
 
+    /// Whether a tunable belongs to a device, rather than to all that share the limits.
+    #[must_use]
+    pub fn is_of_device(name: &str) -> bool {
+        matches!(name, "min_ratio" | "max_ratio" | "strict_limit") || name.starts_with("wb_")
+    }
+
     /// Whether every number lies in its range. That the background limit lies above the other is no
     /// error: it counts as half of it then, as in the kernel.
     ///
@@ -222,7 +234,8 @@ impl Tunables {
             0 => ratio(self.dirty_background_ratio),
             bytes => pages(bytes),
         };
-        let thresh = thresh.clamp(2, 1 << 50);
+        // `dirty_bytes` may be more than there is.
+        let thresh = thresh.min(dirtyable).clamp(2, 1 << 50);
         let background = match background {
             high if high >= thresh => thresh / 2,
             low => low,

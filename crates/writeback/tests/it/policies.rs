@@ -102,9 +102,12 @@ fn overshoot(mode: Mode, writers: u64, limit: u64) -> u64 {
 
 /// Runs writers of `pages` each until all is written; pages written.
 fn world(mode: Mode, memory: u64, writers: usize, pages: u64) -> u64 {
-    let tunables = Tunables::default();
-    let domain = Domain::new(mode, &tunables, memory, 4).expect("in range");
-    let bdi = Bdi::new(&domain, &tunables).expect("in range");
+    world_of(&Tunables::default(), mode, memory, (writers, pages))
+}
+
+fn world_of(tunables: &Tunables, mode: Mode, memory: u64, (writers, pages): (usize, u64)) -> u64 {
+    let domain = Domain::new(mode, tunables, memory, 4).expect("in range");
+    let bdi = Bdi::new(&domain, tunables).expect("in range");
     let mut all: Vec<_> = (0..writers).map(|i| Writer::new(i, pages)).collect();
     let most = domain.thresh() + overshoot(mode, writers as u64, domain.thresh());
     let (mut now, mut written, mut in_flight) = (Duration::ZERO, 0, 0);
@@ -144,6 +147,22 @@ fn every_page_is_written_and_every_writer_ends() {
             // 64 MiB, of which 3276 pages may be dirty.
             let written = world(mode, 64 << 20, writers, pages);
             assert_eq!(written, pages * writers as u64, "{mode}, {writers} writers");
+        }
+    }
+}
+
+/// Nobody waits for flushers that see no reason to write.
+#[test]
+fn a_background_limit_just_below_the_limit_is_one() {
+    for mode in Mode::ALL {
+        for text in [
+            "dirty_ratio=80,dirty_background_ratio=79",
+            "dirty_bytes=1048576,dirty_background_bytes=1044480",
+            "dirty_bytes=16384,dirty_background_bytes=12288",
+        ] {
+            let tunables = text.parse().expect("in range");
+            let written = world_of(&tunables, mode, 4 << 20, (3, 2000));
+            assert_eq!(written, 6000, "{mode}, {text}");
         }
     }
 }

@@ -241,6 +241,145 @@ fn a_device_marked_dead_fails_whoever_would_wait() {
     }
 }
 
+/// A flusher that writes 8 MiB at once completes it at once, too.
+#[test]
+fn cell_rate_knows_a_device_that_completes_in_large_pieces() {
+    const PIECE: u64 = 2048;
+    for bytes in [100_000_000, 10_000_000, 1_000_000] {
+        let (_, bdi) = device(Mode::CellRate, "");
+        let speed = bytes / 4096;
+        let takes = Duration::from_secs_f64(PIECE as f64 / speed as f64);
+        let mut now = ms(1);
+        for _ in 0..12 {
+            fill(&bdi, PIECE, now);
+            bdi.writeback_started(PIECE, now);
+            let end = now + takes;
+            while now + ms(7) < end {
+                now += ms(7);
+                bdi.tick(now);
+            }
+            now = end;
+            bdi.completed(PIECE, true, now);
+            // The next is chosen.
+            now += ms(2);
+        }
+        let known = bdi.stats(now).write_bandwidth as f64 / speed as f64;
+        assert!((0.75..=1.25).contains(&known), "{bytes}: {known} times");
+    }
+}
+
+/// What was dirtied when the device seemed to be slow is not paid for when it turns out not to be.
+#[test]
+fn cell_rate_forgets_a_debt_of_slow_times() {
+    let (_, bdi) = device(Mode::CellRate, "");
+    fill(&bdi, FREERUN + 10_000, ms(1));
+    bdi.writeback_started(10_000, ms(1));
+    let mut now = ms(1);
+    for _ in 0..20 {
+        now += ms(1000);
+        bdi.completed(1, true, now);
+    }
+    let mut task = Task::new(Class::Normal, 0);
+    let mut verdict = bdi.dirtied(&mut task, 1024, now);
+    assert!(matches!(verdict, Verdict::Pause(_)), "{verdict:?}");
+    // 20000 pages a second from now on.
+    let began = now;
+    while verdict != Verdict::Go {
+        assert!(now < began + ms(5000), "{verdict:?} at {now:?}");
+        now += ms(50);
+        bdi.completed(1000, true, now);
+        fill(&bdi, 1000, now);
+        bdi.writeback_started(1000, now);
+        verdict = bdi.resumed(&mut task, 0, now);
+    }
+}
+
+#[test]
+fn what_a_dead_device_has_dirty_is_in_nobodys_way() {
+    for mode in Mode::ALL {
+        let tunables = Tunables::default();
+        let domain = Domain::new(mode, &tunables, 16 << 20, 4).expect("in range");
+        let dead = Bdi::new(&domain, &tunables).expect("in range");
+        let alive = Bdi::new(&domain, &tunables).expect("in range");
+        let (mut one, mut two) = (Task::new(Class::Normal, 0), Task::new(Class::Normal, 1));
+        let limit = domain.thresh();
+        while dead.admit(&mut one, 16, ms(1)) == Verdict::Go && domain.unwritten() < limit {
+            let _ = dead.dirtied(&mut one, 16, ms(1));
+        }
+        dead.exited(&mut one, ms(1));
+        dead.writeback_started(100, ms(1));
+        assert!(domain.unwritten() > limit / 10 * 9, "{mode}");
+        dead.mark_dead();
+        assert_eq!(domain.unwritten(), 0, "{mode}");
+        assert_eq!(dead.admit(&mut one, 1, ms(2)), Verdict::Failed, "{mode}");
+        let free = domain.freerun() / 16 * 15 / 16;
+        for _ in 0..free {
+            assert_eq!(alive.admit(&mut two, 16, ms(2)), Verdict::Go, "{mode}");
+            let _ = alive.dirtied(&mut two, 16, ms(2));
+        }
+        // What comes in late counts no second time.
+        dead.completed(50, true, ms(3));
+        dead.completed(50, false, ms(3));
+        dead.cleaned(1000, ms(3));
+        let _ = dead.dirtied(&mut one, 7, ms(3));
+        drop(dead);
+        assert_eq!(domain.unwritten(), free * 16, "{mode}");
+    }
+}
+
+/// Blocks of 64 KiB beside a limit of 100 pages.
+#[test]
+fn a_large_block_is_admitted_whole_and_the_limit_holds() {
+    let (domain, bdi) = device(Mode::CellRate, "dirty_bytes=409600");
+    let mut tasks: Vec<_> = (0..9).map(|i| Task::new(Class::Normal, i)).collect();
+    let mut admitted = 0;
+    for task in &mut tasks {
+        if bdi.admit(task, 16, ms(1)) == Verdict::Go {
+            let _ = bdi.dirtied(task, 16, ms(1));
+            admitted += 1;
+        }
+        assert!(domain.unwritten() <= 100, "{}", domain.unwritten());
+    }
+    assert_eq!(admitted, 6);
+}
+
+#[test]
+fn a_limit_in_bytes_is_no_more_than_memory() {
+    let tunables = "dirty_bytes=1073741824".parse().expect("in range");
+    let domain = Domain::new(Mode::CellRate, &tunables, 16 << 20, 1).expect("in range");
+    assert_eq!((domain.thresh(), domain.background()), (4096, 409));
+    domain.set_dirtyable(2 << 30);
+    assert_eq!(domain.thresh(), 262_144);
+}
+
+#[test]
+fn tunables_of_a_device_are_not_set_for_all() {
+    let (domain, _) = device(Mode::CellRate, "");
+    for (name, value) in [
+        ("wb_stall_ms", "1000"),
+        ("min_ratio", "1"),
+        ("strict_limit", "1"),
+    ] {
+        let error = domain.set_tunable(name, value);
+        let error = error.expect_err("a device's").to_string();
+        assert!(error.contains("belongs to a device"), "{error}");
+    }
+    std::thread::scope(|scope| {
+        for name in ["dirty_expire_centisecs", "dirty_writeback_centisecs"] {
+            let domain = &domain;
+            scope.spawn(move || {
+                for value in 0..2000 {
+                    let value = value.to_string();
+                    domain.set_tunable(name, &value).expect("in range");
+                }
+            });
+        }
+    });
+    let tunables = domain.tunables();
+    assert_eq!(tunables.dirty_expire_centisecs, 1999);
+    assert_eq!(tunables.dirty_writeback_centisecs, 1999);
+}
+
 #[test]
 fn min_ratios_of_devices_are_no_more_than_all() {
     let tunables: Tunables = "min_ratio=60".parse().expect("in range");

@@ -347,6 +347,24 @@ fn tunables_change_while_it_runs() {
 }
 
 #[test]
+fn a_device_that_writes_has_its_part_of_the_limit() {
+    for mode in Mode::ALL {
+        let options = Options {
+            mode,
+            ..options(16 << 20)
+        };
+        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
+        let file = TestFile::new(&cache, Vec::new());
+        for round in 0..8 {
+            file.write(0, &pattern(3 << 20, round)).unwrap();
+            file.flush().unwrap();
+        }
+        let bdi = cache.bdi_stats().bdi;
+        assert!(bdi.thresh > bdi.dirty_thresh / 3, "{mode}: {bdi}");
+    }
+}
+
+#[test]
 fn statistics_are_the_kernels_lines() {
     let (cache, _) = crate::mapping::cache(16 << 20);
     let files: Vec<TestFile> = (0..3).map(|_| TestFile::new(&cache, Vec::new())).collect();

@@ -13,10 +13,13 @@
 //! it is up to 4/5 of the way: credits hold the limit anyway, and the more is dirty the longer are the
 //! runs that a seeking device gets.
 //!
-//! Bandwidth is what was completed in the last eight steps in which the device had something to do,
-//! without the best and the worst of them: something was under writeback, or should have been, at both
-//! ends. A step in which nothing was completed counts as nothing: a flusher that is stuck has no
-//! capacity.
+//! Bandwidth is what was completed in a second in which something was under writeback, or should have
+//! been, for there was more than the background limit, over the last
+//! eight samples without the best and the worst. A sample ends with the first step (50 ms) in which
+//! something was completed, so that it is as long as a completion takes, however coarse these are: a
+//! flusher that writes 8 MiB at once to a slow device completes nothing for seconds. A sample in which
+//! the device was idle for most of the time says nothing about it. Time that goes on without a
+//! completion counts when it is longer than the longest sample: a flusher that is stuck has no capacity.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,8 +30,8 @@ use crate::throttle::View;
 use crate::throttle::bdi::{BANDWIDTH_START, nanos};
 
 const STEP: Duration = Duration::from_millis(50);
-const STEPS: usize = 8;
-/// A step that took longer was no step: nobody was there to take it.
+const SAMPLES: usize = 8;
+/// What a step without a completion counts for at most.
 const STEP_MAX: Duration = Duration::from_secs(1);
 const KP_MAX: f64 = 1.5;
 /// Where between freerun and limit the setpoint lies, and how much higher where memory is small.
@@ -51,34 +54,108 @@ pub(super) struct Controller {
     state: Mutex<State>,
 }
 
+/// What was completed, and in which time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    /// Pages.
+    pages: u64,
+    /// Seconds in which something was under writeback.
+    busy: f64,
+    /// Seconds.
+    all: f64,
+}
+
+impl Sample {
+    fn rate(&self) -> f64 {
+        self.pages as f64 / self.busy.max(1e-6)
+    }
+
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            pages: self.pages.saturating_add(other.pages),
+            busy: self.busy + other.busy,
+            all: self.all + other.all,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     at: Duration,
     written: u64,
-    /// The device had something to do at the end of the last step.
-    was_busy: bool,
-    /// Pages a second in the last busy steps.
-    steps: [f64; STEPS],
+    /// How long something was under writeback, at the last step.
+    busy: Duration,
+    /// There was something that should have been under writeback then.
+    had_work: bool,
+    /// The sample that goes on.
+    open: Sample,
+    samples: [Sample; SAMPLES],
     /// How many of these there were ever.
     count: usize,
     integral: f64,
 }
 
 impl State {
+    /// Counts what happened since the last step.
+    fn sample(&mut self, view: &View<'_>, elapsed: Duration) {
+        let written = view.bdi.written.load(Relaxed);
+        let pages = written.saturating_sub(self.written);
+        let total = view.bdi.busy(view.now);
+        let (mut busy, mut all) = (total.saturating_sub(self.busy).min(elapsed), elapsed);
+        (self.at, self.written, self.busy) = (view.now, written, total);
+        let has_work =
+            view.bdi.reclaimable() > 0 && view.domain.nr_dirty() > view.domain.background();
+        if std::mem::replace(&mut self.had_work, has_work) && has_work {
+            busy = elapsed;
+        }
+        if pages == 0 {
+            // Nobody was there to look, nor was perhaps the device.
+            (busy, all) = (busy.min(STEP_MAX), all.min(STEP_MAX));
+        }
+        if pages == 0 && busy.is_zero() {
+            self.open = Sample::default();
+            return;
+        }
+        self.open = self.open.plus(&Sample {
+            pages,
+            busy: busy.as_secs_f64(),
+            all: all.as_secs_f64(),
+        });
+        if pages == 0 {
+            return;
+        }
+        let closed = std::mem::take(&mut self.open);
+        if closed.busy * 2.0 >= closed.all {
+            self.samples[self.count % SAMPLES] = closed;
+            self.count += 1;
+        }
+    }
+
     fn bandwidth(&self, failing: bool) -> f64 {
-        let known = &self.steps[..self.count.min(STEPS)];
-        match known.len() {
-            // Queues fill first: the best of the first few is the nearest, if there is any.
-            0..STEPS => match known.iter().copied().fold(0.0, f64::max) {
-                0.0 if failing => 0.0,
-                0.0 => BANDWIDTH_START as f64,
-                best => best,
-            },
+        let known = &self.samples[..self.count.min(SAMPLES)];
+        let longest = known.iter().map(|sample| sample.busy).fold(0.0, f64::max);
+        let open = match self.open.busy > longest {
+            true => self.open,
+            false => Sample::default(),
+        };
+        match known {
+            [] if failing => 0.0,
+            [] => BANDWIDTH_START as f64,
+            [only] => only.plus(&open).rate(),
+            known if known.len() < SAMPLES => {
+                // Queues fill first: the best of the first few is the nearest. Two by two, for
+                // completions of several flushers may come close together.
+                let pairs = known.windows(2).map(|two| two[0].plus(&two[1]).plus(&open));
+                pairs.map(|pair| pair.rate()).fold(0.0, f64::max)
+            }
             _ => {
-                let low = known.iter().copied().fold(f64::MAX, f64::min);
-                let high = known.iter().copied().fold(0.0, f64::max);
-                let sum: f64 = known.iter().sum();
-                (sum - low - high) / (STEPS - 2) as f64
+                let mut sorted = self.samples;
+                sorted.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+                let middle = &sorted[1..SAMPLES - 1];
+                middle
+                    .iter()
+                    .fold(open, |sum, sample| sum.plus(sample))
+                    .rate()
             }
         }
         .max(1.0)
@@ -97,8 +174,10 @@ impl Controller {
             state: Mutex::new(State {
                 at: Duration::ZERO,
                 written: 0,
-                was_busy: false,
-                steps: [0.0; STEPS],
+                busy: Duration::ZERO,
+                had_work: false,
+                open: Sample::default(),
+                samples: [Sample::default(); SAMPLES],
                 count: 0,
                 integral: 0.0,
             }),
@@ -142,18 +221,7 @@ impl Controller {
             return;
         }
         self.stepped.store(nanos(view.now), Relaxed);
-        let written = view.bdi.written.load(Relaxed);
-        let fresh = written.saturating_sub(state.written) as f64 / elapsed.as_secs_f64();
-        let is_busy = view.bdi.writeback.load(Relaxed) > 0
-            || (view.bdi.reclaimable() > 0 && view.domain.nr_dirty() > view.domain.background());
-        if is_busy && state.was_busy && elapsed < STEP_MAX {
-            let slot = state.count % STEPS;
-            state.steps[slot] = fresh;
-            state.count += 1;
-        }
-        state.at = view.now;
-        state.written = written;
-        state.was_busy = is_busy;
+        state.sample(view, elapsed);
         let bandwidth = state.bandwidth(self.failing.load(Relaxed));
         let rate = bandwidth * self.factor(view, &mut state, elapsed.min(STEP_MAX), pause);
         self.bandwidth.store(bandwidth.to_bits(), Relaxed);
