@@ -18,8 +18,9 @@
 //! eight samples without the best and the worst. A sample ends with the first step (50 ms) in which
 //! something was completed, so that it is as long as a completion takes, however coarse these are: a
 //! flusher that writes 8 MiB at once to a slow device completes nothing for seconds. A sample in which
-//! the device was idle for most of the time says nothing about it. Time that goes on without a
-//! completion counts when it is longer than the longest sample: a flusher that is stuck has no capacity.
+//! the device was idle for most of the time says nothing about it. Time that goes on without a completion
+//! counts as samples of nothing, as many as it has of the longest's length: a flusher that is stuck has
+//! no capacity.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -131,21 +132,31 @@ impl State {
         }
     }
 
+    /// The same where nothing was completed for the time of so many samples, at least one: they take
+    /// the place of the oldest.
+    fn bandwidth_stuck(&self, stuck: usize) -> f64 {
+        let left = SAMPLES.saturating_sub(stuck).min(self.count);
+        let newest = (0..left).map(|back| &self.samples[(self.count - 1 - back) % SAMPLES]);
+        let sum = newest.fold(self.open, |sum, sample| sum.plus(sample));
+        sum.rate()
+    }
+
     fn bandwidth(&self, failing: bool) -> f64 {
         let known = &self.samples[..self.count.min(SAMPLES)];
         let longest = known.iter().map(|sample| sample.busy).fold(0.0, f64::max);
-        let open = match self.open.busy > longest {
-            true => self.open,
-            false => Sample::default(),
-        };
+        // OK to truncate: whole samples without a page.
+        let stuck = (self.open.busy / longest.max(1e-3)) as usize;
+        if stuck > 0 && !known.is_empty() {
+            return self.bandwidth_stuck(stuck).max(1.0);
+        }
         match known {
             [] if failing => 0.0,
             [] => BANDWIDTH_START as f64,
-            [only] => only.plus(&open).rate(),
+            [only] => only.rate(),
             known if known.len() < SAMPLES => {
                 // Queues fill first: the best of the first few is the nearest. Two by two, for
                 // completions of several flushers may come close together.
-                let pairs = known.windows(2).map(|two| two[0].plus(&two[1]).plus(&open));
+                let pairs = known.windows(2).map(|two| two[0].plus(&two[1]));
                 pairs.map(|pair| pair.rate()).fold(0.0, f64::max)
             }
             _ => {
@@ -154,7 +165,7 @@ impl State {
                 let middle = &sorted[1..SAMPLES - 1];
                 middle
                     .iter()
-                    .fold(open, |sum, sample| sum.plus(sample))
+                    .fold(Sample::default(), |sum, sample| sum.plus(sample))
                     .rate()
             }
         }
