@@ -67,7 +67,7 @@ struct Row {
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
     let files = match setting.scale {
-        Scale::Quick => 1536,
+        Scale::Quick => 2048,
         Scale::Full => 24_576,
     };
     let mut results = Map::new();
