@@ -374,7 +374,10 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
         rw.journal.abort(&error);
         return Err(error);
     }
-    rw.pages.flush_expired();
+    let tunables = rw.pages.limits().domain().tunables();
+    if tunables.dirty_writeback_centisecs != 0 {
+        rw.pages.flush_expired();
+    }
     let due = rw.clock.monotonic().checked_sub(COMMIT_INTERVAL);
     let is_due = match rw.journal.began() {
         Some(began) => due.is_some_and(|due| began <= due),

@@ -78,7 +78,11 @@ impl<E: MappingError> Shared<E> {
         let freed = self.gate.limits.waiters.freed();
         let task = &mut writer.known(&self.gate).task;
         match self.gate.bdi.admit(task, pages, now) {
-            Verdict::Go => Ok(None),
+            Verdict::Go => {
+                // What it was told to wait is over.
+                writer.known(&self.gate).told = None;
+                Ok(None)
+            }
             verdict => self.throttle(writer, (verdict, freed), Ask::Admit(pages), manner),
         }
     }
@@ -146,7 +150,10 @@ impl<E: MappingError> Shared<E> {
             return Ok(None);
         }
         let verdict = self.gate.bdi.resumed(&mut known.task, 0, now);
-        let waits = self.pace(writer, verdict, Manner::Tell)?;
+        let waits = self.pace(writer, verdict, Manner::Tell);
+        // An error is told now, and not once more with the next write.
+        writer.known(&self.gate).owed = None;
+        let waits = waits?;
         if waits.is_none() {
             writer.known(&self.gate).told = None;
         }
@@ -294,27 +301,29 @@ impl<E: MappingError> Shared<E> {
         }
     }
 
-    /// Writes about so many pages, or what there is that nobody is at; tells how many it was.
+    /// Writes about so many pages, or what there is that nobody is at; tells how many it was. Each file
+    /// has one turn.
     ///
     /// # Errors
     ///
-    /// What a mapping said, if not a page could be written.
+    /// What a mapping said last, if all failed that nobody is at, and every dirty file did.
     fn write_pages(&self, pages: u64) -> Result<u64, Error<E>> {
-        let mut written = 0;
+        let (mut written, mut failed) = (0, None);
+        let bound = self.dirty.next_ticket();
         while written < pages.saturating_mul(PAGE_SIZE) {
-            match self.flush_any() {
+            match self.flush_any(bound) {
                 Some(Ok(bytes)) => written += bytes,
                 Some(Err(Error::Gone)) => {}
                 Some(Err(error)) => {
                     self.flushers.set_error(&error);
-                    if written == 0 {
-                        return Err(error);
-                    }
-                    break;
+                    failed = Some(error);
                 }
                 None => break,
             }
         }
-        Ok(written / PAGE_SIZE)
+        match failed {
+            Some(error) if written == 0 && !self.may_get_on() => Err(error),
+            _ => Ok(written / PAGE_SIZE),
+        }
     }
 }

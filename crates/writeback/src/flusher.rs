@@ -261,9 +261,9 @@ impl<E: MappingError> Shared<E> {
         pages.max(1).saturating_mul(PAGE_SIZE)
     }
 
-    /// Writes some of one file, if there is one that nobody is at; the oldest of its shard.
-    pub(crate) fn flush_any(&self) -> Option<Result<u64, Error<E>>> {
-        let bound = self.dirty.next_ticket();
+    /// Writes some of one file with a ticket below `bound`, if there is one that nobody is at; the
+    /// oldest of its shard.
+    pub(crate) fn flush_any(&self, bound: u64) -> Option<Result<u64, Error<E>>> {
         let first = bound as usize;
         let file = (0..SHARDS).find_map(|next| {
             let every = (Duration::MAX, bound);
@@ -294,11 +294,14 @@ impl<E: MappingError> Shared<E> {
         }
     }
 
-    /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors.
+    /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors; that
+    /// counts if nobody else wrote anything either, nor may yet: several flushers share the files,
+    /// and the one that got the bad one is no measure.
     fn flush_background(&self, flusher: usize) -> Result<(), Error<E>> {
         let goes_on = || self.flushers.are_running() && self.is_over_background();
         while goes_on() {
             self.wake_another();
+            let before = self.counters.written.load(Ordering::Relaxed);
             let pass = self.pass(flusher, Duration::MAX, Reason::Background, goes_on);
             if pass.written > 0 {
                 continue;
@@ -306,12 +309,23 @@ impl<E: MappingError> Shared<E> {
             let Some(error) = pass.error else {
                 break;
             };
+            if self.may_get_on() || self.counters.written.load(Ordering::Relaxed) != before {
+                return Err(error);
+            }
             self.flushers.set_error(&error);
             self.flushers.failed.fetch_add(1, Ordering::SeqCst);
             self.gate.limits.waiters.wake_all(self.gate.number);
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Whether little enough is unwritten, or a file is dirty or being written that did not fail when
+    /// it was tried last. A look at all dirty files.
+    pub(crate) fn may_get_on(&self) -> bool {
+        let files = self.dirty.files();
+        let is_good = |file: &Arc<File<E>>| !file.is_failing.load(Ordering::Relaxed);
+        files.iter().any(is_good) || !self.is_over_background()
     }
 
     /// Wakes one more flusher if there is more to write than one turn brings away.

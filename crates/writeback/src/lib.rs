@@ -56,6 +56,7 @@
 //! 5. What could not be written stays dirty and is tried again; each error is reported once to each
 //!    token ([`FilePages::error_since`]). A file of which [`FAILURES_MAX`] passes failed in a row
 //!    loses the blocks that failed again, so that everything ends; [`Mapping::lost`] tells which.
+//!    Of a flusher's passes those count that are a second or more after the last that did.
 //!
 //! # Units and bounds
 //!
@@ -67,7 +68,7 @@
 //! Throttling counts pages of 4 KiB, those of a file rounded up: a file of one byte counts as one.
 //! With `cell-rate`, the default, dirty and under writeback together never exceed `dirty_ratio` of the
 //! memory there is, but for blocks that are zeroed in part by truncation and punching, and for blocks
-//! larger than a sixteenth of the limit. The other policies exceed it as what they describe did; then
+//! larger than the limit. The other policies exceed it as what they describe did; then
 //! memory is the bound, and a writer writes.
 //!
 //! # Locks

@@ -141,7 +141,7 @@ impl<E: MappingError> Shared<E> {
             if self.flushers.kick() {
                 self.trace_queue(Reason::Vmscan);
             }
-            if self.flush_any().is_none() {
+            if self.flush_any(self.dirty.next_ticket()).is_none() {
                 // Others are writing whatever there is.
                 std::thread::yield_now();
             }

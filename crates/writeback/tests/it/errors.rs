@@ -1,11 +1,14 @@
 //! Injected errors: who hears of them, and what becomes of the data.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use uext4_writeback::{Error, FAILURES_MAX};
+use uext4_blockdev::{Clock, SystemClock, VirtualClock};
+use uext4_writeback::throttle::Mode;
+use uext4_writeback::{Error, FAILURES_MAX, Options, PageCache};
 
-use crate::mapping::{BLOCK, TestFile, cache, live_cache, only, pattern};
+use crate::mapping::{BLOCK, TestFile, cache, eager, live_cache, only, pattern};
 
 #[test]
 fn what_cannot_be_read_is_an_error_then_a_short_read() {
@@ -115,6 +118,54 @@ fn writers_get_the_error_instead_of_waiting_for_ever() {
         file.flush().unwrap();
         assert_eq!(file.write(0, &data).unwrap(), data.len());
     }
+}
+
+/// One bad file: who writes others, with a flusher at each or with none, is not told.
+#[test]
+fn a_bad_file_is_no_matter_of_those_who_write_others() {
+    for mode in Mode::ALL {
+        for flushers in [0, 3] {
+            let options = Options {
+                mode,
+                ..eager(4 << 20)
+            };
+            let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
+            cache.start_flushers(flushers).unwrap();
+            let bad = TestFile::new(&cache, Vec::new());
+            let good = TestFile::new(&cache, Vec::new());
+            *bad.disk.bad.lock().unwrap() = 0..u64::MAX;
+            *good.disk.delay.lock().unwrap() = Duration::from_millis(1);
+            bad.write(0, &pattern(256 << 10, 1)).unwrap();
+            let data = pattern(64 << 10, 2);
+            for at in 0..256 {
+                let len = good.write(at * data.len() as u64, &data);
+                assert!(
+                    matches!(len, Ok(65_536)),
+                    "{mode}, {flushers} flushers: {len:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Flushers try again and again within the same second: nothing is given up for that.
+#[test]
+fn failed_passes_count_once_a_second() {
+    let clock = Arc::new(VirtualClock::new(0));
+    let for_cache: Arc<dyn Clock> = clock.clone();
+    let cache = PageCache::new(eager(4 << 20), for_cache).unwrap();
+    let file = TestFile::new(&cache, Vec::new());
+    *file.disk.bad.lock().unwrap() = 0..u64::MAX;
+    file.write(0, &pattern(8192, 1)).unwrap();
+    for second in 0..FAILURES_MAX {
+        for _ in 0..20 {
+            assert!(second + 1 == FAILURES_MAX || file.pages.is_dirty());
+            cache.flush_expired();
+            clock.advance(Duration::from_millis(49));
+        }
+        clock.advance(Duration::from_millis(20));
+    }
+    assert!(!file.pages.is_dirty());
 }
 
 #[test]
