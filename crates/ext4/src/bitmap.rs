@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4_buffer_cache::Buffer;
+use uext4_buffer_cache::{Buffer, BufferCache};
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum,
 };
@@ -48,6 +48,21 @@ pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
 /// The flags count only where descriptors are summed.
 pub(crate) fn is_uninit(sbi: &Sbi, desc: &GroupDesc, flag: u16) -> bool {
     sbi.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
+}
+
+/// Brings bitmaps into the cache, those that follow one another in one request; what cannot be read is
+/// left to whoever needs it.
+pub(crate) fn read_ahead(cache: &BufferCache, blocks: impl Iterator<Item = Pblk>) {
+    let mut run = 0..0;
+    for Pblk(block) in blocks {
+        if block == run.end {
+            run.end += 1;
+            continue;
+        }
+        cache.readahead(Pblk(run.start), (run.end - run.start) as u32);
+        run = block..block + 1;
+    }
+    cache.readahead(Pblk(run.start), (run.end - run.start) as u32);
 }
 
 /// Reads a bitmap whose checksum, if it is still good, is over `bits` bits.

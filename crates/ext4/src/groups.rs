@@ -15,7 +15,7 @@ use uext4_mballoc::GroupBitmaps;
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum};
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
-use crate::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
+use crate::bitmap::{fresh_block_bitmap, is_uninit, read_ahead, read_bitmap};
 use crate::bits::{all_are, get, next_zero, pad, set_range};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
@@ -546,6 +546,16 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
             copy(&block_bitmap(self.sbi, group, &desc, changed)?.data());
         }
         Ok(())
+    }
+
+    fn prefetch(&self, groups: &[GroupNr]) {
+        let slots = groups
+            .iter()
+            .map(|group| &self.groups.slots[group.0 as usize]);
+        let stored = slots
+            .map(|slot| slot.lock().desc)
+            .filter(|desc| !is_uninit(self.sbi, desc, BG_BLOCK_UNINIT));
+        read_ahead(self.sbi.cache(), stored.map(|desc| desc.block_bitmap));
     }
 
     fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
