@@ -8,7 +8,7 @@
 //! of a hole from nothing, while asking where a hole ends walks the whole run of data on tmpfs; who
 //! reads much in order asks [`BlockDevice::next_data`] once a run.
 
-use std::fs::{File, FileType, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, FileType, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom as StdSeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -45,16 +45,6 @@ pub struct FileDevice {
     sector_size: u32,
     is_block_device: bool,
     is_rotational: bool,
-}
-
-/// Whether a device, or the one that a file lies on, is a spindle, as far as the kernel tells.
-fn is_rotational(metadata: &Metadata, is_block_device: bool) -> bool {
-    let device = match is_block_device {
-        true => metadata.rdev(),
-        false => metadata.dev(),
-    };
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    host::rotational(major, minor).is_some_and(|text| text.trim() == "1")
 }
 
 /// Says what is wrong with a path that is no device, in words a user understands.
@@ -113,6 +103,10 @@ impl FileDevice {
             false => 512,
         };
         let path = path.to_owned();
+        let disk = match is_block_device {
+            true => metadata.rdev(),
+            false => metadata.dev(),
+        };
         Ok(Self {
             file,
             path,
@@ -120,7 +114,7 @@ impl FileDevice {
             access,
             sector_size,
             is_block_device,
-            is_rotational: is_rotational(&metadata, is_block_device),
+            is_rotational: host::is_rotational(disk),
         })
     }
 
@@ -143,7 +137,7 @@ impl FileDevice {
             return Err(open_error(source));
         }
         let metadata = file.metadata().map_err(open_error)?;
-        let is_rotational = is_rotational(&metadata, false);
+        let is_rotational = host::is_rotational(metadata.dev());
         Ok(Self {
             file,
             path: path.to_owned(),

@@ -18,13 +18,15 @@ pub fn memory_pressure() -> Option<String> {
     text("/proc/pressure/memory")
 }
 
-/// `queue/rotational` of a disk, or of the disk that a partition is of: "1" for a spindle. `None` where
-/// the kernel does not tell, as for what is no disk.
-pub(crate) fn rotational(major: u32, minor: u32) -> Option<String> {
+/// Whether a disk, or the disk that a partition is of, is a spindle, by its `queue/rotational`; false
+/// where the kernel does not tell, as for what is no disk.
+pub(crate) fn is_rotational(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
     // A partition lies in the directory of its disk.
     text(&format!("{device}/queue/rotational"))
         .or_else(|| text(&format!("{device}/../queue/rotational")))
+        .is_some_and(|text| text.trim() == "1")
 }
 
 fn text(path: &str) -> Option<String> {
