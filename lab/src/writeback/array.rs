@@ -136,7 +136,10 @@ const GATES: &[Gate] = &[
         what: "cell-rate: throughput over mainline's, the least of any count",
         figure: Figure::SmallestRatio(&[
             ("/cell-rate/1/throughput", "/mainline/1/throughput"),
+            ("/cell-rate/2/throughput", "/mainline/2/throughput"),
+            ("/cell-rate/4/throughput", "/mainline/4/throughput"),
             ("/cell-rate/8/throughput", "/mainline/8/throughput"),
+            ("/cell-rate/16/throughput", "/mainline/16/throughput"),
             ("/cell-rate/32/throughput", "/mainline/32/throughput"),
             ("/cell-rate/100/throughput", "/mainline/100/throughput"),
             ("/cell-rate/1000/throughput", "/mainline/1000/throughput"),

@@ -26,6 +26,11 @@ pub const CLAIM: Claim = Claim {
 
 const GATES: &[Gate] = &[
     Gate {
+        what: "ioless, reproduced: scp's rate beside one cp over its natural one (throttled although below its share)",
+        figure: Figure::At("/ioless/1/kept"),
+        bound: Bound::AtMost(0.95),
+    },
+    Gate {
         what: "ioless-fixed, reproduced: scp's rate beside 8 cp over its natural one (throttled although below its share)",
         figure: Figure::At("/ioless-fixed/8/kept"),
         bound: Bound::AtMost(0.95),
