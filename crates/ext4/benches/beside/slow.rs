@@ -30,7 +30,14 @@ struct Load {
     bytes: usize,
 }
 
-const LOADS: [Load; 4] = [
+/// The first is the second once before, for memory that is fresh: it is not told.
+const LOADS: [Load; 5] = [
+    Load {
+        what: "",
+        threads: 1,
+        files: 1,
+        bytes: TOTAL,
+    },
     Load {
         what: "slow disk, 1 writer, MB/s",
         threads: 1,
@@ -112,7 +119,7 @@ impl SlowDisk {
         });
         drop(root);
         fs.close().unwrap();
-        figures.to_vec()
+        figures[1..].to_vec()
     }
 
     /// The same by the kernel's.
@@ -151,7 +158,7 @@ impl SlowDisk {
             sync();
             (load.what, megabytes)
         });
-        Ok(figures.to_vec())
+        Ok(figures[1..].to_vec())
     }
 }
 
