@@ -86,7 +86,8 @@
 //! What is kept has locks outside the groups': one a file and one a list of small files, in which a
 //! group's may be taken; the register of files and the count of requests that are about to keep
 //! something are leaves. None is held while [`GroupBitmaps`] is called. A request that is about to be
-//! refused waits for others that hold no lock of this room, and read bitmaps at most.
+//! refused waits for others that hold no lock of this room, and read bitmaps at most; or, while free
+//! blocks are trimmed, tell the device of one piece.
 //!
 //! The indexes are read without a lock and changed under the lock of the group concerned: what they
 //! say is a hint, and tested under the lock. `criteria` passes by groups that others have locked,

@@ -201,24 +201,33 @@ impl Volume {
         (self.bitmaps.free_blocks_in_all()).saturating_sub(kept + promised)
     }
 
+    /// The blocks of a range, by which the file has grown, or `None` if there is no space for them.
+    fn room_for(&mut self, nr: FileNr, offset: u64, len: u64) -> Option<(u32, u32)> {
+        let block = self.setup.block_bytes;
+        let (start, end) = (offset / block, (offset + len).div_ceil(block));
+        if self.available() < end - start {
+            return None;
+        }
+        let file = self.files.get_mut(&nr)?;
+        file.size = file.size.max(offset + len);
+        Some((start as u32, end as u32))
+    }
+
     /// Writes bytes; false if there is no space for them. The flusher may have to write others.
     ///
     /// # Errors
     /// [`Failure::Run`] as for [`Volume::flush`].
     pub fn write(&mut self, nr: FileNr, offset: u64, len: u64) -> Result<bool, Failure> {
-        let block = self.setup.block_bytes;
-        let (start, end) = (offset / block, (offset + len).div_ceil(block));
-        if self.available() < end - start {
+        let Some((start, end)) = self.room_for(nr, offset, len) else {
             return Ok(false);
-        }
+        };
         let Some(file) = self.files.get_mut(&nr) else {
             return Ok(false);
         };
-        file.size = file.size.max(offset + len);
         if file.dirty.is_empty() {
             self.queue.push_back(nr);
         }
-        self.dirty_blocks += file.make_dirty(start as u32, end as u32);
+        self.dirty_blocks += file.make_dirty(start, end);
         while self.dirty_blocks > self.setup.background {
             let Some(nr) = self.queue.pop_front() else {
                 break;
@@ -252,16 +261,9 @@ impl Volume {
     /// # Errors
     /// [`Failure::Run`] as for [`Volume::flush`].
     pub fn fallocate(&mut self, nr: FileNr, offset: u64, len: u64) -> Result<bool, Failure> {
-        let block = self.setup.block_bytes;
-        let (start, end) = (offset / block, (offset + len).div_ceil(block));
-        if self.available() < end - start {
-            return Ok(false);
-        }
-        let Some(file) = self.files.get_mut(&nr) else {
+        let Some((mut at, end)) = self.room_for(nr, offset, len) else {
             return Ok(false);
         };
-        file.size = file.size.max(offset + len);
-        let (mut at, end) = (start as u32, end as u32);
         while at < end {
             let file = &self.files[&nr];
             at = match (file.extents.at(at), file.dirty_at(at)) {

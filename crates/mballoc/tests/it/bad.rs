@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use uext4_mballoc::{Allocator, BadGroup, Error, GroupBitmaps, Options, Request, Run, Search};
+use uext4_mballoc::{Allocator, BadGroup, Error, GroupBitmaps, Options, Run, Search};
 use uext4_ondisk::{GroupNr, Pblk};
 
-use crate::model::{Bitmaps, Refused};
+use crate::model::{Bitmaps, Refused, request};
 
 /// Bitmaps with descriptors that say something else for some groups.
 struct Lying {
@@ -36,15 +36,6 @@ impl GroupBitmaps for Lying {
     fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Refused> {
         assert!(!self.lies.contains_key(&group.0), "a bad group was used");
         self.bitmaps.mark_free(group, start, len)
-    }
-}
-
-fn request(goal: u64, len: u32) -> Request {
-    Request {
-        goal: Pblk(goal),
-        len,
-        min_len: 1,
-        next_fit: false,
     }
 }
 

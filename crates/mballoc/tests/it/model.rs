@@ -3,7 +3,7 @@
 use std::fmt;
 
 use parking_lot::Mutex;
-use uext4_mballoc::GroupBitmaps;
+use uext4_mballoc::{GroupBitmaps, Request, Run};
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
@@ -101,5 +101,23 @@ impl GroupBitmaps for Bitmaps {
 
     fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<(), Refused> {
         self.change(group, start, len, false)
+    }
+}
+
+/// So many blocks from `start` on.
+pub fn run(start: u64, len: u32) -> Run {
+    Run {
+        start: Pblk(start),
+        len,
+    }
+}
+
+/// For up to `len` blocks, any of which will do.
+pub fn request(goal: u64, len: u32) -> Request {
+    Request {
+        goal: Pblk(goal),
+        len,
+        min_len: 1,
+        next_fit: false,
     }
 }

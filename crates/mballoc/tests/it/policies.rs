@@ -1,27 +1,10 @@
 //! What tells the search policies apart.
 
-use uext4_mballoc::{Allocator, Hints, Options, Request, Run, Search};
-use uext4_ondisk::Pblk;
+use uext4_mballoc::{Allocator, Hints, Options, Search};
 
-use crate::model::Bitmaps;
+use crate::model::{Bitmaps, request, run};
 
 const PER_GROUP: u32 = 256;
-
-fn run(start: u64, len: u32) -> Run {
-    Run {
-        start: Pblk(start),
-        len,
-    }
-}
-
-fn request(goal: u64, len: u32) -> Request {
-    Request {
-        goal: Pblk(goal),
-        len,
-        min_len: 1,
-        next_fit: false,
-    }
-}
 
 /// 16 groups of 256 blocks, of which `used` says which are used at first, by offset in the group.
 fn device(options: Options, used: impl Fn(u32) -> bool) -> (Bitmaps, Allocator) {

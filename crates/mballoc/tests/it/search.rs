@@ -3,16 +3,7 @@
 use uext4_mballoc::{Allocator, Error, Request, Run};
 use uext4_ondisk::Pblk;
 
-use crate::model::Bitmaps;
-
-fn request(goal: u64, len: u32) -> Request {
-    Request {
-        goal: Pblk(goal),
-        len,
-        min_len: 1,
-        next_fit: false,
-    }
-}
+use crate::model::{Bitmaps, request};
 
 #[test]
 fn a_stream_is_laid_without_gaps() {

@@ -1,25 +1,9 @@
 //! Free runs shown to the device.
 
-use uext4_mballoc::{Allocator, Error, Request, Run};
+use uext4_mballoc::{Allocator, Error, Run};
 use uext4_ondisk::Pblk;
 
-use crate::model::{Bitmaps, Refused};
-
-fn run(start: u64, len: u32) -> Run {
-    Run {
-        start: Pblk(start),
-        len,
-    }
-}
-
-fn request(goal: u64, len: u32) -> Request {
-    Request {
-        goal: Pblk(goal),
-        len,
-        min_len: 1,
-        next_fit: false,
-    }
-}
+use crate::model::{Bitmaps, Refused, request, run};
 
 /// Two groups of 256 blocks with a used block in the middle of the first.
 fn two_groups() -> (Bitmaps, Allocator) {
