@@ -37,7 +37,7 @@ impl Journal {
         while self.committed() < tid {
             self.check()?;
             let needless = || self.committed() >= tid || self.is_aborted();
-            let Some(_turn) = self.turn.take_or_wait(needless) else {
+            let Some(turn) = self.turn.take_or_wait(needless) else {
                 continue;
             };
             let mut log = self.log.lock();
@@ -45,6 +45,9 @@ impl Journal {
             if self.committed() < tid {
                 self.commit_running(log.as_mut(), sealer)
                     .inspect_err(|error| self.abort(error))?;
+                drop(log);
+                drop(turn);
+                sealer.commit_ended();
             }
         }
         Ok(())

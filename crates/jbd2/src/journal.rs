@@ -37,6 +37,10 @@ pub trait Sealer: Sync {
 
     /// Transaction `tid` is durable, and every one before it. Blocks it freed may be used again.
     fn after_commit(&self, tid: Tid);
+
+    /// The same thread has let go of every lock of the journal since: what takes long and need not be
+    /// done before others commit. Who waited for the commit does not wait for this.
+    fn commit_ended(&self) {}
 }
 
 /// A transaction that takes no more handles, while [`Sealer::before_commit`] runs.

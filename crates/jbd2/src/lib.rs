@@ -29,7 +29,7 @@
 //!
 //! Locks, outer first: turn (one commit) → gate (shared by handles) or log (one commit or checkpoint)
 //! → gate alone, while closing → checkpoint's writing → its map, a transaction's lists, a buffer.
-//! [`Sealer`] is called under log and gate. Cost of a handle: two atomic additions each for start and
+//! [`Sealer`] is called under log and gate, [`Sealer::commit_ended`] under none. Cost of a handle: two atomic additions each for start and
 //! end, one lock of the transaction's list at the end; of a change: the buffer's lock.
 //!
 //! Behind a log that was left with fast commits waiting, see [`Journal::open_behind`].
