@@ -138,6 +138,7 @@ impl Aged {
                 merge: !runs.is_empty(),
                 need: left.min(2048),
                 stream: None,
+                ..Hints::default()
             };
             let taken = self.allocator.take_with(&self.bitmaps, &request, &hints);
             let mut run = match taken {
@@ -265,6 +266,7 @@ fn append(bitmaps: &Bitmaps, allocator: &Allocator, file: u64) {
             merge: last.is_some(),
             need: 2,
             stream: (runs.len() > 8).then_some(file),
+            ..Hints::default()
         };
         let run = allocator.take_with(bitmaps, &request, &hints).unwrap();
         allocator.mark(bitmaps, run).unwrap();

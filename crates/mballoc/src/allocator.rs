@@ -207,7 +207,7 @@ impl Allocator {
             Err(Error::NoSpace { .. }) => self.squeezed(|| {
                 for _ in 1..SQUEEZES_MAX {
                     let given = self.groups.given.load(Acquire);
-                    self.discard_all();
+                    self.discard_for(request.min_len);
                     let answer = take();
                     // Who was given back to behind the search may be found by the next.
                     if !matches!(answer, Err(Error::NoSpace { .. }))
@@ -234,11 +234,12 @@ impl Allocator {
     ) -> Answer<Run, B> {
         let counters = &self.counters;
         counters.add(&counters.reqs, 1);
-        let mut seek = Seek::new(self, bitmaps, self.ask(request, hints, counted));
+        let ask = self.ask(request, hints, counted);
+        let mut seek = Seek::new(self, bitmaps, ask);
         let found = if request.next_fit {
             seek.next_fit()?
         } else {
-            seek.run(hints.stream)?
+            seek.run(hints)?
         };
         seek.work.report(counters);
         let Some(found) = found else {
@@ -248,6 +249,7 @@ impl Allocator {
             });
         };
         let run = self.taken(found, counted);
+        self.trace_alloc((ask.goal, &seek.ask), hints, run, seek.work);
         let shortened = run.len < request.len;
         counters.add(&counters.shortened, shortened.into());
         counters.add(&counters.len_goal_hits, (!shortened).into());
@@ -282,6 +284,7 @@ impl Allocator {
             want,
             min,
             need: hints.need.clamp(min, want),
+            fill: hints.fill,
             counted,
             goal: self.groups.locate(request.goal).unwrap_or((0, 0)),
             data: hints.data,
@@ -409,6 +412,7 @@ impl Allocator {
         }
         marked.map_err(Error::Bitmaps)?;
         self.counters.add(&self.counters.freed, run.len.into());
+        self.trace_free(run);
         Ok(())
     }
 

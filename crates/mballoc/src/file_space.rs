@@ -11,6 +11,15 @@ use crate::preallocation::strategy::Strategy;
 use crate::preallocation::{FileParts, Part};
 use crate::{Allocator, Error, GroupBitmaps, Hints, Request, Run};
 
+/// Blocks of the longest extent (`EXT_INIT_MAX_LEN`).
+const EXTENT_MAX: u32 = 32_768;
+/// Free extents of most length, or groups, for each file that grows, below which none lies apart.
+const ROOMY: u64 = 8;
+/// Where free runs are short, a stream fills those of this part of what the file has, and of so many
+/// blocks at least.
+const FILLED_PART: u32 = 64;
+const FILLED_MIN: u32 = 32;
+
 /// What the allocator remembers of one file: what was preallocated for it, and how it grew. Its owner
 /// keeps it as long as the file is in use and gives it back with [`Allocator::discard`]; what is not
 /// given back stays taken until the next [`Allocator::discard_all`]. For one allocator only.
@@ -62,12 +71,29 @@ impl Allocator {
         request: &DataRequest,
     ) -> Result<Run, Error<B::Error>> {
         let request = &request.within_file();
+        self.trace_request(request);
         let history = space.note(request);
-        if let Some(parts) = space.parts.get()
-            && let Some(run) = parts.use_at(self, request.lblk, request.len)
-        {
-            return Ok(run);
-        }
+        let kept = space.parts.get();
+        let kept = kept.and_then(|parts| parts.use_at(self, request.lblk, request.len));
+        let run = match kept {
+            Some(run) => {
+                self.trace_prealloc(request, run);
+                run
+            }
+            None => self.take_unkept(bitmaps, space, request, history)?,
+        };
+        self.trace_answer(request, run);
+        Ok(run)
+    }
+
+    /// The same for blocks that nothing is kept for.
+    fn take_unkept<B: GroupBitmaps>(
+        &self,
+        bitmaps: &B,
+        space: &FileSpace,
+        request: &DataRequest,
+        history: History,
+    ) -> Result<Run, Error<B::Error>> {
         let (group, _) = self.sizes();
         let strategy = Strategy::of(request, self.options(), self.average_free_run());
         let parts = space.parts.get();
@@ -81,19 +107,20 @@ impl Allocator {
         };
         let skipped = request.lblk.0.saturating_sub(window.lblk.0);
         let need = request.len.min(group).min(window.len - skipped);
-        let goal = self.goal_of(request, &window);
+        let goal = self.goal_of(request, &window, strategy);
         if strategy == Strategy::Locality {
             if !(window.try_goal && self.packs()) {
-                return self.take_small(bitmaps, (need, goal));
+                return self.take_small(bitmaps, request, (need, goal));
             }
             // It goes on where it ends, if that is still there.
             if let Some(run) = self.take_small_at(need, goal) {
+                self.trace_prealloc(request, run);
                 return Ok(run);
             }
         }
         let run = self.take_window(bitmaps, space, request, (&Window { goal, ..window }, need))?;
         if request.closed && self.packs() {
-            self.preallocations().localities.went_on(run);
+            self.preallocations().localities.went_on(goal, run);
         }
         Ok(run)
     }
@@ -112,11 +139,14 @@ impl Allocator {
 
     /// Where a window should lie: beside its neighbours if it has any; closed files go where the
     /// others of this thread go.
-    fn goal_of(&self, request: &DataRequest, window: &Window) -> Pblk {
+    fn goal_of(&self, request: &DataRequest, window: &Window, strategy: Strategy) -> Pblk {
         let is_alone = request.left.is_none() && request.right.is_none();
         let short = self.average_free_run() < self.options().group_prealloc.into();
         if request.closed && is_alone && self.packs() && !short {
-            let next = self.preallocations().localities.next();
+            let next = match strategy {
+                Strategy::Locality => self.preallocations().localities.next(),
+                Strategy::Exact | Strategy::File => self.leave_locality(),
+            };
             return next.unwrap_or(window.goal);
         }
         window.goal
@@ -152,14 +182,26 @@ impl Allocator {
         (window, need): (&Window, u32),
     ) -> Result<Run, Error<B::Error>> {
         let end = u64::from(request.lblk.0) + u64::from(request.len);
-        let streams = request.size.max(end) > self.options().stream_req.into();
+        // The last part of a file that nobody can write to is not part of a stream, but near its file.
+        let is_last = request.closed && end >= request.size;
+        let streams = !is_last && request.size.max(end) > self.options().stream_req.into();
+        let stream = (streams && !(request.closed && self.packs())).then_some(request.file);
+        let crowded = stream.is_some() && self.is_crowded();
         let hints = Hints {
             data: true,
             // Less than the window goes on from what lies before it, but does not reach what lies behind.
             merge: window.try_goal && request.left.is_some() && self.packs(),
             need,
             // Closed files have a place of their own.
-            stream: (streams && !(request.closed && self.packs())).then_some(request.file),
+            stream,
+            follows: crowded || !self.preallocations().files.has_any(),
+            crowded,
+            fill: match stream {
+                Some(_) if self.packs() => self.fill_of(request, window.len, need),
+                _ => 0,
+            },
+            ino: request.file,
+            lblk: request.lblk.0,
         };
         let take = Request {
             goal: window.goal,
@@ -183,8 +225,26 @@ impl Allocator {
             ..take
         };
         let run = self.take_with(bitmaps, &exact, &hints)?;
-        space.history.lock().note_window(need, run.len);
+        space.note_answer(need, run.len, &hints);
         Ok(run)
+    }
+
+    /// Whether there is less free space than lets each of the files that grow lie far from the others.
+    fn is_crowded(&self) -> bool {
+        let (group, _) = self.sizes();
+        let writers = self.preallocations().files.len() as u64 + 1;
+        self.packs() && self.free_blocks() / writers < ROOMY * u64::from(group.max(EXTENT_MAX))
+    }
+
+    /// The shortest free run that a stream takes whole before it breaks one that is longer: half of
+    /// its window; where free runs are short, a part of what the file has, so that its extents grow
+    /// as it does, and their number by the logarithm of its size.
+    fn fill_of(&self, request: &DataRequest, window: u32, need: u32) -> u32 {
+        if self.average_free_run() < self.options().group_prealloc.into() {
+            (request.lblk.0 / FILLED_PART).max(FILLED_MIN).min(need)
+        } else {
+            need.max(if self.is_crowded() { 0 } else { window / 2 })
+        }
     }
 
     /// `None` if nothing may be kept.
@@ -200,7 +260,7 @@ impl Allocator {
             return Ok(None);
         };
         let run = self.take_counted(bitmaps, take, hints, need)?;
-        space.history.lock().note_window(window.len, run.len);
+        space.note_answer(window.len, run.len, hints);
         let all = Part {
             lblk: place(window, request.lblk, run),
             run,
@@ -214,7 +274,7 @@ impl Allocator {
         }
         let parts = space
             .parts
-            .get_or_init(|| self.preallocations().files.new_file());
+            .get_or_init(|| self.preallocations().files.new_file(request.file));
         let behind = skip + used;
         for (skip, len) in [(0, skip), (behind, run.len - behind)] {
             let part = all.cut(skip, len);
@@ -259,6 +319,15 @@ impl DataRequest {
 }
 
 impl FileSpace {
+    /// Notes what a window got of what it wanted; who was to fill a run that has all that is needed
+    /// did not get less than there is.
+    fn note_answer(&self, wanted: u32, got: u32, hints: &Hints) {
+        let has_filled = hints.fill >= hints.need && (hints.fill..wanted).contains(&got);
+        if !has_filled {
+            self.history.lock().note_window(wanted, got);
+        }
+    }
+
     /// Notes a request, and tells what the file did so far.
     fn note(&self, request: &DataRequest) -> History {
         let left = request.left.map(|(lblk, _)| u64::from(lblk.0) + 1);

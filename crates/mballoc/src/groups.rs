@@ -10,6 +10,7 @@ use crate::buddy::{Buddy, Shape};
 use crate::index::OrderIndex;
 use crate::maxima::Maxima;
 use crate::stats::Counters;
+use crate::trace;
 use crate::{BadGroup, Error, GroupBitmaps, Run};
 
 pub(crate) type Answer<T, B> = Result<T, Error<<B as GroupBitmaps>::Error>>;
@@ -94,6 +95,8 @@ pub(crate) enum Visit<R> {
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Groups {
+    /// That of the allocator in events.
+    pub(crate) number: u32,
     pub(crate) shape: Shape,
     first_data_block: u64,
     blocks_count: u64,
@@ -127,6 +130,7 @@ impl Groups {
     ) -> Answer<Self, B> {
         let count = geometry.groups_count.get();
         let mut all = Self {
+            number: trace::next_device(),
             shape,
             first_data_block: geometry.first_data_block.into(),
             blocks_count: geometry.blocks_count,
@@ -239,6 +243,21 @@ impl Groups {
         slot.buddy.as_ref().map(|buddy| f(buddy))
     }
 
+    /// Whether the first `len` blocks of a group are free, as far as is known at once: without its
+    /// bitmap if that was not read, and without waiting for its lock.
+    pub(crate) fn begins_free(&self, group: u32, len: u32) -> bool {
+        let Some(at) = self.groups.get(group as usize) else {
+            return false;
+        };
+        let glance = self.glance(group);
+        if !glance.loaded {
+            return glance.free >= len && glance.free == self.blocks_in_group(group);
+        }
+        let slot = at.slot.try_lock();
+        let buddy = slot.as_ref().and_then(|slot| slot.buddy.as_ref());
+        buddy.is_some_and(|buddy| buddy.run_at(0, len) >= len)
+    }
+
     /// The groups marked bad so far, in the order they were found.
     pub(crate) fn bad(&self) -> Vec<BadGroup> {
         self.bad.lock().clone()
@@ -348,13 +367,16 @@ impl Groups {
                     bitmap: None,
                     descriptor: slot.free,
                 };
-                self.mark_bad(group, loads, bad);
+                if self.mark_bad(group, loads, bad) {
+                    bitmaps.left_alone(nr);
+                }
                 return Err(Error::Bitmaps(error));
             }
         };
         let blocks = self.blocks_in_group(group);
         let buddy = Buddy::generate(self.shape, &bitmap, blocks, self.first_stripe(group));
         counters.add(&counters.buddies_generated, 1);
+        trace::load(self.number, group);
         let took = bitmaps.now().saturating_sub(begun).as_nanos();
         counters.add(
             &counters.generate_nanos,
@@ -362,11 +384,14 @@ impl Groups {
         );
         if buddy.free() != descriptor {
             let bitmap = Some(buddy.free());
-            self.mark_bad(group, loads, |_| BadGroup {
+            let bad = |_: &Slot| BadGroup {
                 group: nr,
                 bitmap,
                 descriptor,
-            });
+            };
+            if self.mark_bad(group, loads, bad) {
+                bitmaps.left_alone(nr);
+            }
             return Ok(());
         }
         let mut guard = self.groups[group as usize].slot.lock();
@@ -382,12 +407,12 @@ impl Groups {
     }
 
     /// Leaves a group alone from now on, unless it was loaded meanwhile: then it may have changed
-    /// between one look and the next.
-    fn mark_bad(&self, group: u32, loads: u32, bad: impl FnOnce(&Slot) -> BadGroup) {
+    /// between one look and the next. Tells whether it did.
+    fn mark_bad(&self, group: u32, loads: u32, bad: impl FnOnce(&Slot) -> BadGroup) -> bool {
         let mut guard = self.groups[group as usize].slot.lock();
         let slot = &mut *guard;
         if slot.loads != loads || slot.bad {
-            return;
+            return false;
         }
         slot.loads = slot.loads.wrapping_add(1);
         let bad = bad(slot);
@@ -397,6 +422,7 @@ impl Groups {
         self.reindex(group, slot);
         drop(guard);
         self.bad.lock().push(bad);
+        true
     }
 
     /// A mark of the group's bitmap is done; drops the buddy of a full group.

@@ -31,7 +31,10 @@
 //!
 //! A file that grows as a stream and has nothing beside what it asks for goes on where streams do:
 //! `linear` has one such place, the others several, by the file's number. With `largest-run` a new
-//! place is a group in which no other stream goes on.
+//! place is a group in which no other stream goes on, nor near it; a stream alone needs none and goes
+//! on behind the last, and so do streams for which there is no longer space to lie apart. Streams take
+//! free runs whole that are a little short before they break longer ones. What reaches the end of a group goes on in the next, if that begins with free
+//! blocks: extents do not know of groups.
 //!
 //! A policy changes which run is found and what that costs, never whether: nothing is refused as long
 //! as any run of [`Request::min_len`] is free.
@@ -101,6 +104,13 @@
 //! memory a block until it is full; a full group's buddy is dropped. A group that was never loaded
 //! costs less than 100 bytes.
 //!
+//! # Events
+//!
+//! What it does is told as events of crate `tracing` with the target `ext4` and the names and fields
+//! of the kernel's: requests and answers, searches, what is kept and given back, frees, loaded
+//! bitmaps, trims. None is told under a lock of this room, so a listener may take its time, and may see
+//! events of several threads in another order than things happened.
+//!
 //! # What this room leaves out
 //!
 //! It knows no inode: what it remembers of a file is a [`FileSpace`], which the owner keeps beside it,
@@ -128,6 +138,7 @@ mod search;
 mod stats;
 mod streams;
 mod stripes;
+mod trace;
 mod trim;
 
 use std::time::Duration;
@@ -181,6 +192,13 @@ pub trait GroupBitmaps {
     /// that they can be read at once. Nothing need happen.
     fn prefetch(&self, groups: &[GroupNr]) {
         let _ = groups;
+    }
+
+    /// The group's bitmap was read and contradicts its descriptor, or could not be read: nothing is
+    /// taken of it or given back to it from now on, and what the descriptor calls free is none. Not said
+    /// of a descriptor that claims more than the group has blocks.
+    fn left_alone(&self, group: GroupNr) {
+        let _ = group;
     }
 
     /// The time since some moment, by the caller's clock: only the cost of reading bitmaps is told by

@@ -44,6 +44,8 @@ pub(crate) struct Preallocations {
     /// Requests that have taken more than they need, and not kept it yet.
     flights: Mutex<u32>,
     landed: Condvar,
+    /// For those who wait until nobody is about to be refused.
+    eased: Condvar,
 }
 
 /// How much is kept for files; [`crate::Stats`] tell how much was.
@@ -79,6 +81,16 @@ impl Preallocations {
         })
     }
 
+    /// The same, but waits until something may be kept.
+    pub(crate) fn start_when_eased(&self) -> Flight<'_> {
+        let mut flights = self.flights.lock();
+        while self.squeezed.load(Relaxed) > 0 {
+            self.eased.wait(&mut flights);
+        }
+        *flights += 1;
+        Flight(self)
+    }
+
     /// Kept blocks are handed out.
     pub(crate) fn used(&self, blocks: u32) {
         self.kept.fetch_sub(blocks.into(), Relaxed);
@@ -107,6 +119,12 @@ impl Allocator {
 
     /// Gives back all that is kept, for every file. Tells how many blocks that were.
     pub fn discard_all(&self) -> u64 {
+        self.discard_for(0)
+    }
+
+    /// The same, because `needed` blocks are.
+    pub(crate) fn discard_for(&self, needed: u32) -> u64 {
+        self.trace_discard_all(needed);
         let all = self.preallocations();
         let mut blocks = 0;
         for parts in all.files.all() {
@@ -132,7 +150,11 @@ impl Allocator {
         }
         drop(flights);
         let result = f();
+        // Under the lock, or who is about to wait would not be woken.
+        let flights = all.flights.lock();
         all.squeezed.fetch_sub(1, Relaxed);
+        drop(flights);
+        all.eased.notify_all();
         result
     }
 

@@ -76,6 +76,18 @@ pub struct Hints {
     /// Number of a file that grows as a stream: if the goal is taken, the search starts where
     /// streams go on ([`crate::Allocator::stream_goal`]), and that is moved on.
     pub stream: Option<u64>,
+    /// Nobody writes beside it: with the bounded search it goes on behind the last stream, whichever
+    /// that was, so that nothing is left over between files.
+    pub follows: bool,
+    /// With the bounded search a free run of at least so many blocks, and no more than are wanted,
+    /// is taken whole before a longer one is broken; 0: none is.
+    pub fill: u32,
+    /// There is not so much free space that streams could lie far apart: none looks for such a place.
+    pub crowded: bool,
+    /// The file's number and the block of it that is wanted, for events; 0 for what is of no file.
+    pub ino: u64,
+    /// See [`Hints::ino`].
+    pub lblk: u32,
 }
 
 /// A request as the search sees it.
@@ -87,6 +99,8 @@ pub(crate) struct Ask {
     pub(crate) min: u32,
     /// Blocks that were wanted before the request was normalised.
     pub(crate) need: u32,
+    /// Runs from so many blocks up that are no longer than wanted are taken whole; 0: none is.
+    pub(crate) fill: u32,
     /// Blocks of the run that count as handed out, at most.
     pub(crate) counted: u32,
     /// Group and offset to start at.
@@ -105,8 +119,10 @@ pub(crate) struct Found {
 /// What one request has cost so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    groups: u64,
-    extents: u64,
+    pub(crate) groups: u64,
+    pub(crate) extents: u64,
+    /// Number of the last criterion that a group was asked by.
+    pub(crate) criterion: usize,
 }
 
 impl Work {
@@ -121,7 +137,7 @@ impl Work {
 pub(crate) struct Seek<'a, B> {
     allocator: &'a Allocator,
     bitmaps: &'a B,
-    ask: Ask,
+    pub(crate) ask: Ask,
     pub(crate) work: Work,
     /// The next group at which bitmaps are asked for ahead, and how many were.
     ahead: (u32, u32),
@@ -129,8 +145,14 @@ pub(crate) struct Seek<'a, B> {
     busy: bool,
     /// The file whose stream needs a new place.
     stream: Option<u64>,
-    /// Groups in which other streams go on are passed by.
-    alone: bool,
+    /// Groups are passed by if another stream goes on in so many blocks around them; 0: none is.
+    apart: u64,
+    /// Groups are passed by whose bitmaps are yet to be read.
+    only_loaded: bool,
+    /// Groups looked into so far from which on a walk ends.
+    most: u64,
+    /// The first group of each flex group is passed by.
+    spares_first: bool,
 }
 
 impl<'a, B: GroupBitmaps> Seek<'a, B> {
@@ -143,14 +165,18 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
             ahead: (ask.goal.0, 0),
             busy: false,
             stream: None,
-            alone: false,
+            apart: 0,
+            only_loaded: false,
+            most: largest_run::GROUPS_MAX,
+            spares_first: false,
         }
     }
 
     /// A run for the request; `None` if there is none of [`Ask::min`] blocks. If the goal does not
     /// do, the search for a `stream` starts where that goes on. With the bounded search a stream
     /// that continues nothing does so at once, and who had to wait starts in a group of its own.
-    pub(crate) fn run(&mut self, stream: Option<u64>) -> Answer<Option<Found>, B> {
+    pub(crate) fn run(&mut self, hints: &Hints) -> Answer<Option<Found>, B> {
+        let stream = hints.stream;
         let bounded = self.options().search == Search::LargestRun;
         let starts = bounded && !self.ask.merge;
         if starts && self.allocator.leases().start_apart() {
@@ -160,7 +186,10 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
         {
             return Ok(Some(found));
         }
-        let goes_on = stream.and_then(|file| self.allocator.stream_goal(file));
+        let goes_on = stream.and_then(|file| match bounded && hints.follows {
+            true => self.allocator.latest_stream_goal(),
+            false => self.allocator.stream_goal(file),
+        });
         let goes_on = goes_on.and_then(|goal| self.allocator.groups().locate(goal));
         if let Some(goal) = goes_on {
             self.ask.goal = goal;
@@ -172,7 +201,7 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
                 return Ok(Some(found));
             }
         }
-        self.stream = stream;
+        self.stream = stream.filter(|_| !hints.crowded);
         let found = match self.options().search {
             Search::Linear => self.linear()?,
             Search::Criteria => self.criteria()?,
@@ -213,6 +242,7 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
     /// A group is asked whether it may do.
     fn consider(&mut self, criterion: usize) {
         self.work.groups += 1;
+        self.work.criterion = criterion;
         let counters = self.counters();
         counters.add(&counters.criteria[criterion].groups_considered, 1);
     }
@@ -227,11 +257,17 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
     }
 
     /// The run that starts at the goal, if it is long enough: as long as wanted, or with
-    /// [`Ask::merge`] as little as will do. Requests of exactly a stripe, with the bounded search of a
+    /// [`Ask::merge`] as little as will do. With the bounded search also one that ends with the group,
+    /// if the next begins with what is missing: who asks for that gets it, and both lie side by side.
+    /// Requests of exactly a stripe, with the bounded search of a
     /// stripe or more, are only answered here at the start of one, unless they continue something.
     pub(crate) fn at_goal(&mut self) -> Answer<Option<Found>, B> {
         let Ask {
-            want, min, merge, ..
+            want,
+            min,
+            merge,
+            fill,
+            ..
         } = self.ask;
         let (group, offset) = self.ask.goal;
         let groups = self.allocator.groups();
@@ -245,10 +281,16 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
         if by_stripe && !merge && !block.is_multiple_of(stripe.into()) {
             return Ok(None);
         }
-        let least = if merge { min } else { want };
+        let least = match () {
+            () if merge => min,
+            () if bounded && fill > 0 && !by_stripe => fill.clamp(min, want),
+            () => want,
+        };
+        let goes_on = bounded && self.goes_on_behind();
         let take = |buddy: &mut Buddy| {
             let len = buddy.run_at(offset, want);
-            if len < least {
+            let is_tail = goes_on && len >= min && offset + len == buddy.blocks();
+            if len < least && !is_tail {
                 return None;
             }
             buddy.take(offset, len);
@@ -266,6 +308,15 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
         let counters = self.counters();
         counters.add(&counters.goal_hits, 1);
         Ok(Some(Found { group, piece }))
+    }
+
+    /// Whether data wanted from the goal on go past the end of its group, and the next group begins
+    /// with as many free blocks as its own lacks.
+    fn goes_on_behind(&self) -> bool {
+        let (group, offset) = self.ask.goal;
+        let groups = self.allocator.groups();
+        let here = groups.blocks_in_group(group).saturating_sub(offset);
+        self.ask.data && here < self.ask.want && groups.begins_free(group + 1, self.ask.want - here)
     }
 
     /// The next run of at least [`Ask::min`] blocks at or after the goal; then from the start.

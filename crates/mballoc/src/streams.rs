@@ -2,7 +2,8 @@
 //!
 //! Vanilla 3.15 has one for the whole file system. Mainline since 2025 has an array of them, at most
 //! one a group quarter, chosen by the file's number, stored and read without a lock; so has the
-//! bounded search. How many there may be is a tunable here and not the machine's number of
+//! bounded search, but for a stream that begins while nothing is kept for any other file: nobody
+//! writes beside it, and it goes on behind the last one, whichever that was. How many there may be is a tunable here and not the machine's number of
 //! processors, so that the same requests give the same layout everywhere.
 
 use std::ops::Range;
@@ -18,6 +19,8 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Streams {
     goals: Box<[AtomicU64]>,
+    /// Behind what any stream was given last.
+    latest: AtomicU64,
 }
 
 impl Streams {
@@ -29,6 +32,7 @@ impl Streams {
         };
         Self {
             goals: (0..count).map(|_| AtomicU64::new(NONE)).collect(),
+            latest: AtomicU64::new(NONE),
         }
     }
 
@@ -52,7 +56,14 @@ impl Allocator {
     /// Where a file of this number that grows as a stream goes on, if it has nothing mapped beside
     /// what it asks for; `None` before the first stream of its kind. No lock; files share goals.
     pub fn stream_goal(&self, file: u64) -> Option<Pblk> {
-        let goal = self.streams().of(file).load(Relaxed);
+        let streams = self.streams();
+        let goal = streams.of(file).load(Relaxed);
+        (goal != NONE).then_some(Pblk(goal))
+    }
+
+    /// Behind what any stream was given last.
+    pub(crate) fn latest_stream_goal(&self) -> Option<Pblk> {
+        let goal = self.streams().latest.load(Relaxed);
         (goal != NONE).then_some(Pblk(goal))
     }
 
@@ -63,6 +74,8 @@ impl Allocator {
             Search::Linear | Search::Criteria => run.start.0,
             Search::LargestRun => run.start.0 + u64::from(run.len),
         };
-        self.streams().of(file).store(goal, Relaxed);
+        let streams = self.streams();
+        streams.of(file).store(goal, Relaxed);
+        streams.latest.store(goal, Relaxed);
     }
 }

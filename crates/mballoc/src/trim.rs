@@ -1,7 +1,6 @@
 //! Free runs shown to the device (`FITRIM`), piece by piece.
 
 use std::ops::Range;
-use std::thread;
 
 use uext4_ondisk::Pblk;
 
@@ -37,6 +36,7 @@ impl Allocator {
             if free < min_len.max(1) || part.is_empty() {
                 continue;
             }
+            self.trace_trim_all_free(group, part.start, part.end - part.start);
             trimmed += self.trim_group(bitmaps, (group, part), min_len.max(1), &mut f)?;
         }
         Ok(trimmed)
@@ -54,11 +54,8 @@ impl Allocator {
         // Where the run ends of which a piece was shown: the rest may be shorter.
         let mut run_end = at;
         while at < part.end {
-            // Who finds nothing waits for the piece to come back.
-            let Some(_flight) = self.preallocations().start() else {
-                thread::yield_now();
-                continue;
-            };
+            // Who finds nothing waits for the piece to come back, and no piece is taken meanwhile.
+            let _flight = self.preallocations().start_when_eased();
             let io = (bitmaps, counters);
             let visit = self.groups().visit_counted(io, group, (true, 0), |buddy| {
                 let left = buddy.run_at(at, run_end.saturating_sub(at));
@@ -87,6 +84,7 @@ impl Allocator {
                 start: Pblk(self.groups().group_start(group) + u64::from(piece.start)),
                 len: piece.len,
             };
+            self.trace_trim_extent(group, piece.start, piece.len);
             let shown = f(run);
             self.release(run);
             shown.map_err(Error::Bitmaps)?;

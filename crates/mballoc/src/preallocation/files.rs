@@ -44,6 +44,8 @@ impl Part {
 #[derive(Debug)]
 pub(crate) struct FileParts {
     number: u64,
+    /// The file's number, for events.
+    ino: u64,
     parts: Mutex<Parts>,
 }
 
@@ -81,8 +83,9 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new_file(&self) -> Arc<FileParts> {
+    pub(crate) fn new_file(&self, ino: u64) -> Arc<FileParts> {
         Arc::new(FileParts {
+            ino,
             number: self.next.fetch_add(1, Relaxed),
             parts: Mutex::default(),
         })
@@ -90,6 +93,10 @@ impl Registry {
 
     pub(crate) fn len(&self) -> usize {
         self.files.lock().len()
+    }
+
+    pub(crate) fn has_any(&self) -> bool {
+        !self.files.lock().is_empty()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<FileParts>> {
@@ -121,6 +128,9 @@ impl FileParts {
         let runs: Vec<Run> = std::mem::take(&mut parts.map).into_values().collect();
         let blocks = allocator.give_back(&runs);
         self.unregister(allocator, &mut parts);
+        drop(parts);
+        allocator.trace_release_inode(self.ino, &runs);
+        allocator.trace_discard_file(self.ino, runs.len());
         blocks
     }
 
@@ -178,11 +188,17 @@ impl FileParts {
             let all = allocator.preallocations();
             all.files.files.lock().insert(self.number, this);
         }
-        if parts.map.len() > PARTS_MAX
-            && let Some((_, first)) = parts.map.pop_first()
-        {
+        let first = (parts.map.len() > PARTS_MAX)
+            .then(|| parts.map.pop_first())
+            .flatten();
+        if let Some((_, first)) = first {
             allocator.give_back(&[first]);
+            drop(parts);
+            allocator.trace_release_inode(self.ino, &[first]);
+        } else {
+            drop(parts);
         }
+        allocator.trace_new_inode_pa(self.ino, &part);
         true
     }
 }

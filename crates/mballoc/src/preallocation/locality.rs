@@ -2,7 +2,9 @@
 //!
 //! A small file is handed exactly what it needs from the shortest part that has it, the nearest among
 //! equals. More is taken [`crate::Options::group_prealloc`] blocks at a time. The predictor's policy
-//! takes it right behind the last and joins the two, so that nothing is left over between files; the
+//! takes it right behind the last and joins the two, so that nothing is left over between files: what
+//! is too short for one file at the end of a free run is kept for a smaller one, and a large file that
+//! comes between is given what is kept right before the end ([`Allocator::leave_locality`]); the
 //! others take it where the request says, and forget the shortest parts when there are too many.
 
 use std::thread;
@@ -12,11 +14,11 @@ use uext4_ondisk::Pblk;
 
 use crate::leases::thread_number;
 use crate::normalize::Rule;
-use crate::{Allocator, Error, GroupBitmaps, Hints, Request, Run};
+use crate::{Allocator, DataRequest, Error, GroupBitmaps, Hints, Request, Run};
 
 /// Parts of one list before it is trimmed, and after.
-const PARTS_MAX: usize = 8;
-const PARTS_TRIMMED: usize = 5;
+const PARTS_MAX: usize = 32;
+const PARTS_TRIMMED: usize = 24;
 /// Lists at most.
 const LISTS_MAX: usize = 64;
 
@@ -55,9 +57,13 @@ impl Localities {
         self.mine().lock().next
     }
 
-    /// A run was taken for files like those of this thread.
-    pub(crate) fn went_on(&self, run: Run) {
-        self.mine().lock().next = Some(run.end());
+    /// A run was taken at `goal`, or elsewhere, for files like those of this thread: these go on
+    /// behind it, unless they have a place that was too short for it.
+    pub(crate) fn went_on(&self, goal: Pblk, run: Run) {
+        let next = &mut self.mine().lock().next;
+        if run.start == goal || next.is_none() {
+            *next = Some(run.end());
+        }
     }
 
     pub(crate) fn runs(&self) -> Vec<Run> {
@@ -69,7 +75,11 @@ impl Localities {
     pub(crate) fn discard(&self, allocator: &Allocator) -> u64 {
         let discard = |list: &Mutex<Locality>| {
             let mut list = list.lock();
-            allocator.give_back(&std::mem::take(&mut list.parts))
+            let runs = std::mem::take(&mut list.parts);
+            let blocks = allocator.give_back(&runs);
+            drop(list);
+            allocator.trace_release_group(&runs);
+            blocks
         };
         self.0.iter().map(discard).sum()
     }
@@ -107,8 +117,8 @@ impl Locality {
     }
 
     /// Keeps a run that holds a mark, joined with the part it continues if there is one. What is too
-    /// much is given back.
-    fn keep(&mut self, allocator: &Allocator, run: Run) {
+    /// much is given back, and answered.
+    fn keep(&mut self, allocator: &Allocator, run: Run) -> Vec<Run> {
         allocator.note_kept(run.len);
         self.next = Some(run.end());
         let before = self
@@ -118,15 +128,17 @@ impl Locality {
         if let Some(before) = before {
             before.len += run.len;
             allocator.divide(run.start, -1, 0);
-            return;
+            return Vec::new();
         }
         self.parts.push(run);
-        if self.parts.len() > PARTS_MAX {
-            self.parts.sort_unstable_by_key(|part| part.len);
-            let too_many = self.parts.len() - PARTS_TRIMMED;
-            let runs: Vec<Run> = self.parts.drain(..too_many).collect();
-            allocator.give_back(&runs);
+        if self.parts.len() <= PARTS_MAX {
+            return Vec::new();
         }
+        self.parts.sort_unstable_by_key(|part| part.len);
+        let too_many = self.parts.len() - PARTS_TRIMMED;
+        let runs: Vec<Run> = self.parts.drain(..too_many).collect();
+        allocator.give_back(&runs);
+        runs
     }
 }
 
@@ -135,13 +147,16 @@ impl Allocator {
     pub(crate) fn take_small<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
+        request: &DataRequest,
         (len, goal): (u32, Pblk),
     ) -> Result<Run, Error<B::Error>> {
         let list = self.preallocations().localities.mine();
-        if let Some(run) = list.lock().hand_out(self, len, goal) {
+        let kept = list.lock().hand_out(self, len, goal);
+        if let Some(run) = kept {
+            self.trace_prealloc(request, run);
             return Ok(run);
         }
-        match self.take_more(bitmaps, (len, goal)) {
+        match self.take_more(bitmaps, request, (len, goal)) {
             Ok(Some(run)) => return Ok(run),
             Ok(None) | Err(Error::NoSpace { .. }) => {}
             Err(error) => return Err(error),
@@ -153,7 +168,7 @@ impl Allocator {
             min_len: 1,
             next_fit: false,
         };
-        self.take_with(bitmaps, &exact, &needing(len))
+        self.take_with(bitmaps, &exact, &needing(request, len))
     }
 
     /// Serves a small file that has all blocks up to `goal`, if a part begins there; up to `len` blocks.
@@ -164,10 +179,27 @@ impl Allocator {
         Some(list.cut(self, at, len))
     }
 
+    /// Where a file that is not small goes, to lie beside the small ones of this thread: what is kept
+    /// for these right before the place where they go on is given back, so that nothing is left over
+    /// between them and it.
+    pub(crate) fn leave_locality(&self) -> Option<Pblk> {
+        let mut list = self.preallocations().localities.mine().lock();
+        let next = list.next?;
+        let mut place = next;
+        while let Some(at) = list.parts.iter().position(|part| part.end() == place) {
+            let part = list.parts.swap_remove(at);
+            place = part.start;
+            self.give_back(&[part]);
+        }
+        list.next = Some(place);
+        Some(place)
+    }
+
     /// Takes more than is needed, and keeps the rest; `None` if nothing may be kept.
     fn take_more<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
+        request: &DataRequest,
         (len, goal): (u32, Pblk),
     ) -> Result<Option<Run>, Error<B::Error>> {
         let all = self.preallocations();
@@ -178,20 +210,23 @@ impl Allocator {
         let most = self.locality_len().max(len);
         let goes_on = self.options().normalize.rule == Rule::Predict;
         let mut goal = goal;
-        let end = self.end_of(&list.lock());
-        if goes_on && let Some((next, tail)) = end {
+        let end = list.lock().next;
+        if goes_on && let Some(next) = end {
             goal = next;
-            let least = len.saturating_sub(tail).max(1);
+            // What is too short for this file is kept for one that is smaller.
             let near = Request {
                 goal: next,
                 len: most,
-                min_len: least,
+                min_len: 1,
                 next_fit: false,
             };
             if let Some(run) = self.take_near(bitmaps, &near, 0)? {
                 let mut list = list.lock();
-                list.keep(self, run);
+                let given_back = list.keep(self, run);
                 let answer = list.hand_out(self, len, next);
+                drop(list);
+                self.trace_new_group_pa(request.file, run);
+                self.trace_release_group(&given_back);
                 if answer.is_some() {
                     return Ok(answer);
                 }
@@ -203,23 +238,18 @@ impl Allocator {
             min_len: 1,
             next_fit: false,
         };
-        let taken = self.take_counted(bitmaps, &window, &needing(len), len)?;
+        let taken = self.take_counted(bitmaps, &window, &needing(request, len), len)?;
         let (used, rest) = taken.split(len);
         let mut list = list.lock();
         list.next = Some(taken.end());
         if let Some(rest) = rest {
             self.divide(rest.start, 1, 0);
-            list.keep(self, rest);
+            let given_back = list.keep(self, rest);
+            drop(list);
+            self.trace_new_group_pa(request.file, rest);
+            self.trace_release_group(&given_back);
         }
         Ok(Some(used))
-    }
-
-    /// Where a list goes on, and how much is kept right before that place.
-    fn end_of(&self, list: &Locality) -> Option<(Pblk, u32)> {
-        let next = list.next?;
-        let joins = |part: &&Run| part.end() == next && self.in_one_group(part.start, next);
-        let tail = list.parts.iter().find(joins);
-        Some((next, tail.map_or(0, |part| part.len)))
     }
 
     /// Blocks taken for small files at once.
@@ -234,8 +264,10 @@ impl Allocator {
 }
 
 /// For data, of which so many blocks are needed.
-fn needing(len: u32) -> Hints {
+fn needing(request: &DataRequest, len: u32) -> Hints {
     Hints {
+        ino: request.file,
+        lblk: request.lblk.0,
         data: true,
         need: len,
         ..Hints::default()

@@ -7,14 +7,21 @@
 //!
 //! 0. A stream that needs a new place: the start of the longest run, or row of free stripes, of the
 //!    next group where that has eight times what is wanted and no other stream goes on: so files that
-//!    grow together lie apart, and go on for long.
+//!    grow together lie apart, and go on for long. Where there is not so much space ([`crate::Hints::crowded`])
+//!    none looks for such a place: they lie one behind the other.
 //! 1. With a stripe, requests of one or more: the next group with a row of as many free stripes, the
 //!    shortest such row among the first few; if there is none, the longest row there is, as long as it
 //!    has half of what is wanted or all that is needed.
-//! 2. The next group with a run of the length wanted; in it the shortest such run among the first few
+//! 2. For streams, but not with windows of stripes: a run among the first few of the next groups that
+//!    is no longer than what is wanted and not much shorter ([`crate::Hints::fill`]): it is taken whole, so
+//!    that one free run less is left, not one more.
+//!    Else the next group with a run of the length wanted; in it the shortest such run among the first few
 //!    after the goal. With a stripe one that breaks fewer free stripes is preferred.
 //! 3. The next group whose longest run has the binary order of the longest there is.
 //! 4. What is certain: the longest run met, else the next group that has any of use.
+//!
+//! Data keep out of the first group of a flex group of four or more, where the metadata of all are:
+//! steps 0 to 3 pass by it, and only if they find nothing look again without that. What is not data goes there first if its goal does not do, not behind somebody's data.
 //!
 //! All but the last together look into [`GROUPS_MAX`] groups at most, and measure [`FIT_SCAN`] runs in
 //! each; the last looks into few: each group that was read once answers. Only a request that has a
@@ -24,11 +31,12 @@
 //! of its own from then on (`leases.rs`) as long as its goal is held.
 //!
 //! It differs from the proposals it draws on: no chunks are handed out under a lease without the lock,
-//! as most requests are windows already, and runs do not go past the end of a group, as extents of an
-//! answer must lie in one. No tunables but `stripe` and `mb_prefetch`.
+//! as most requests are windows already, and an answer does not go past the end of a group: one that
+//! would is given as the group's tail, and the rest goes on in the next group. No tunables but `stripe` and `mb_prefetch`.
 
 use uext4_ondisk::GroupNr;
 
+use super::linear::FLEX_SIZE_DIR_ALLOC;
 use super::{Ask, Found, Seek};
 use crate::GroupBitmaps;
 use crate::buddy::{Buddy, Piece};
@@ -36,9 +44,11 @@ use crate::groups::{Answer, Visit};
 use crate::maxima::Maxima;
 
 /// Groups looked into by the steps that may find nothing.
-const GROUPS_MAX: u64 = 60;
+pub(super) const GROUPS_MAX: u64 = 60;
 /// Of them, those in search of a place for a stream.
 const PLACES_MAX: u64 = 16;
+/// Of them, those in search of a run to fill.
+const FILLED_MAX: u64 = 16;
 /// Runs measured in one group.
 const FIT_SCAN: u32 = 8;
 
@@ -47,6 +57,9 @@ const LONG_ENOUGH: usize = 1;
 const LONGEST: usize = 2;
 const CERTAIN: usize = 3;
 const PLACE: usize = 4;
+
+/// Blocks of the longest extent (`EXT_INIT_MAX_LEN`).
+const EXTENT_MAX: u64 = 32_768;
 
 /// How many times what a stream wants should be free where it begins.
 const WIDE: u32 = 8;
@@ -58,10 +71,20 @@ impl<B: GroupBitmaps> Seek<'_, B> {
     /// See the file's head.
     pub(super) fn largest_run(&mut self) -> Answer<Option<Found>, B> {
         let mut met = None;
-        let found = match self.bounded(&mut met)? {
-            Some(found) => Some(found),
-            None => self.certain(met)?,
-        };
+        let flex = self.options().flex_groups;
+        self.spares_first = self.ask.data && flex >= FLEX_SIZE_DIR_ALLOC;
+        if !self.ask.data && !self.ask.merge && flex >= FLEX_SIZE_DIR_ALLOC {
+            let group = self.ask.goal.0;
+            self.ask.goal = (group - group % flex, 0);
+        }
+        let mut found = self.bounded(&mut met)?;
+        if found.is_none() && self.spares_first {
+            self.spares_first = false;
+            found = self.bounded(&mut met)?;
+        }
+        if found.is_none() {
+            found = self.certain(met)?;
+        }
         if let Some(found) = found
             && self.busy
         {
@@ -76,9 +99,7 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         } = self.ask;
         let groups = self.allocator.groups();
         if self.stream.is_some() {
-            self.alone = true;
-            let found = self.new_place(met)?;
-            self.alone = false;
+            let found = self.place_apart(met)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -88,6 +109,10 @@ impl<B: GroupBitmaps> Seek<'_, B> {
             if found.is_some() {
                 return Ok(found);
             }
+        }
+        let found = self.filled(met)?;
+        if found.is_some() {
+            return Ok(found);
         }
         let fit = |buddy: &Buddy, from: u32| buddy.fit(want, from, FIT_SCAN);
         let found = self.walk(LONG_ENOUGH, &groups.longest, want, met, fit)?;
@@ -112,6 +137,23 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                 return Ok(found);
             }
         }
+    }
+
+    /// A place for a stream, so far from others that it does not meet them before it has filled an
+    /// extent; with small blocks an extent is longer than a group, and if there is no place that far, a
+    /// group of its own will do.
+    fn place_apart(&mut self, met: &mut Met) -> Answer<Option<Found>, B> {
+        let group = u64::from(self.allocator.groups().shape.blocks_per_group);
+        self.apart = EXTENT_MAX.max(group);
+        self.most = PLACES_MAX;
+        let mut found = self.new_place(met)?;
+        if found.is_none() && self.apart > group {
+            self.apart = group;
+            found = self.new_place(met)?;
+        }
+        self.apart = 0;
+        self.most = GROUPS_MAX;
+        Ok(found)
     }
 
     /// A place where a stream can go on for long: the next group in which no other stream goes on and
@@ -141,6 +183,29 @@ impl<B: GroupBitmaps> Seek<'_, B> {
             (piece, looked)
         };
         self.walk(PLACE, index, least, met, longest)
+    }
+
+    /// Step 2: a run that is taken whole, of a group whose bitmap is known.
+    fn filled(&mut self, met: &mut Met) -> Answer<Option<Found>, B> {
+        let Ask {
+            want, min, fill, ..
+        } = self.ask;
+        let groups = self.allocator.groups();
+        let by_stripe = groups.shape.stripe > 1 && want >= groups.shape.stripe;
+        if fill == 0 || by_stripe {
+            return Ok(None);
+        }
+        let least = fill.clamp(min, want);
+        let whole = |buddy: &Buddy, from: u32| {
+            let (piece, looked) = buddy.fit(least, from, FIT_SCAN);
+            (piece.filter(|piece| piece.len <= want), looked)
+        };
+        self.most = self.work.groups + FILLED_MAX;
+        self.only_loaded = true;
+        let found = self.walk(LONG_ENOUGH, &groups.longest, least, met, whole);
+        self.most = GROUPS_MAX;
+        self.only_loaded = false;
+        found
     }
 
     /// Step 1: `wholes` free stripes in a row, or as many as there are.
@@ -213,15 +278,16 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         step: &mut impl FnMut(&mut Self, u32) -> Answer<Option<Found>, B>,
     ) -> Answer<Option<Found>, B> {
         let mut loads = 0;
-        let most = if self.alone { PLACES_MAX } else { GROUPS_MAX };
         for part in [start..self.allocator.groups().count(), 0..start] {
             let mut next = part.start;
             while let Some(group) = index.next(least, next).filter(|g| part.contains(g)) {
-                if self.work.groups >= most {
+                if self.work.groups >= self.most.min(GROUPS_MAX) {
                     return Ok(None);
                 }
                 next = group + 1;
-                if self.alone && self.has_other_streams(group) {
+                let is_spared =
+                    self.spares_first && group.is_multiple_of(self.options().flex_groups);
+                if is_spared || self.apart > 0 && self.has_other_streams(group) {
                     continue;
                 }
                 let others = self.busy && group != start;
@@ -229,6 +295,9 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                     continue;
                 }
                 if !self.allocator.groups().glance(group).loaded {
+                    if self.only_loaded {
+                        continue;
+                    }
                     self.read_ahead(index, least, group, loads);
                     loads += 1;
                 }
@@ -241,10 +310,13 @@ impl<B: GroupBitmaps> Seek<'_, B> {
         Ok(None)
     }
 
+    /// Whether another stream goes on in the group, or within [`Seek::apart`] blocks of its ends.
     fn has_other_streams(&self, group: u32) -> bool {
         let groups = self.allocator.groups();
         let start = groups.group_start(group);
-        let blocks = start..start + u64::from(groups.blocks_in_group(group));
+        let len = u64::from(groups.blocks_in_group(group));
+        let apart = self.apart.max(len);
+        let blocks = start.saturating_sub(apart - len)..start.saturating_add(apart);
         let streams = self.allocator.streams();
         self.stream
             .is_some_and(|file| streams.others_in(file, &blocks))

@@ -27,7 +27,7 @@ const CR_SUM: usize = 2;
 const CR_ANY: usize = 3;
 
 /// From how many groups of a flex group on data keep out of its first.
-const FLEX_SIZE_DIR_ALLOC: u32 = 4;
+pub(super) const FLEX_SIZE_DIR_ALLOC: u32 = 4;
 
 impl<B: GroupBitmaps> Seek<'_, B> {
     /// See the file's head.

@@ -1,6 +1,7 @@
 //! Groups whose descriptors lie: left alone, and reported; others are used.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use uext4_mballoc::{Allocator, BadGroup, Error, GroupBitmaps, Options, Run, Search};
 use uext4_ondisk::{GroupNr, Pblk};
@@ -13,6 +14,8 @@ struct Lying {
     lies: BTreeMap<u32, u32>,
     /// Groups whose bitmaps cannot be read.
     unreadable: Vec<u32>,
+    /// Groups that the allocator said it leaves alone.
+    left: Mutex<Vec<u32>>,
 }
 
 impl GroupBitmaps for Lying {
@@ -37,6 +40,9 @@ impl GroupBitmaps for Lying {
         assert!(!self.lies.contains_key(&group.0), "a bad group was used");
         self.bitmaps.mark_free(group, start, len)
     }
+    fn left_alone(&self, group: GroupNr) {
+        self.left.lock().unwrap().push(group.0);
+    }
 }
 
 fn lying(groups: u32, lies: &[(u32, u32)]) -> Lying {
@@ -44,6 +50,7 @@ fn lying(groups: u32, lies: &[(u32, u32)]) -> Lying {
         bitmaps: Bitmaps::new(1 + groups * 64, 64),
         lies: lies.iter().copied().collect(),
         unreadable: Vec::new(),
+        left: Mutex::default(),
     }
 }
 
@@ -70,6 +77,10 @@ fn other_groups_are_used_and_the_liars_reported() {
         assert_eq!((taken, allocator.free_blocks()), (15 * 64, 0));
         let full = allocator.allocate(&lying, &request(1, 1));
         assert!(matches!(full, Err(Error::NoSpace { free: 0, .. })));
+        // Those that claim more than they have are known from the start.
+        let mut left = std::mem::take(&mut *lying.left.lock().unwrap());
+        left.sort_unstable();
+        assert_eq!(left, [0, 3]);
         let mut bad = allocator.bad_groups();
         bad.sort_by_key(|bad| bad.group.0);
         let expected = [(0, 64, 7), (3, 64, 63), (4, 64, 65), (19, 64, 64 * 64)];
@@ -132,6 +143,7 @@ fn one_tiny_group_gives_what_it_has() {
             bitmaps: Bitmaps::new(blocks, 64),
             lies: BTreeMap::new(),
             unreadable: Vec::new(),
+            left: Mutex::default(),
         };
         for allocator in allocators(&lying) {
             let run = allocator.allocate(&lying, &request(0, 4000)).unwrap();

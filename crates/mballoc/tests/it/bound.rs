@@ -166,6 +166,7 @@ fn nothing_costs_more_than_the_bound() {
                 data: true,
                 merge: at % 3 == 0,
                 stream: (at % 2 == 0).then_some(u64::from(at % 22)),
+                ..Hints::default()
             };
             let run = allocator.take_with(&synthetic, &request(goal, len, 1), &hints);
             assert!(run.unwrap().len <= len);

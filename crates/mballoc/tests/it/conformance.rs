@@ -40,6 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
         merge,
         need,
         stream,
+        ..Hints::default()
     });
     let allocate = (request(), hints).prop_map(|(request, hints)| Op::Allocate { request, hints });
     let free = (any::<usize>(), 1u32..100).prop_map(|(which, part)| Op::Free { which, part });

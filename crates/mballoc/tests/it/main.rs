@@ -10,4 +10,5 @@ mod requests;
 mod search;
 mod streams;
 mod threads;
+mod tracing;
 mod trim;

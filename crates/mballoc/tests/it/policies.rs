@@ -127,3 +127,37 @@ fn short_runs_are_filled_before_long_ones_are_cut() {
     }
     assert_eq!(taken, [run(6, 9), run(2, 3), run(16, 2), run(22, 3)]);
 }
+
+#[test]
+fn a_run_that_is_filled_goes_before_one_that_is_broken() {
+    // Runs of 24 from 8 on and of 192 from 64 on, in every group.
+    let used = |block| !(8..32).contains(&block) && block < 64;
+    let (bitmaps, allocator) = device(Options::default(), used);
+    let goal = 1 + 3 * u64::from(PER_GROUP);
+    let hints = |fill| Hints { fill, ..data(16) };
+    let of = |fill| {
+        let run = allocator.take_with(&bitmaps, &request(goal, 32), &hints(fill));
+        run.unwrap()
+    };
+    assert_eq!(of(0), run(goal + 64, 32));
+    // Whole, though it has less than is wanted; and one after the other from there on.
+    assert_eq!(of(16), run(goal + 8, 24));
+    assert_eq!(of(16), run(goal + u64::from(PER_GROUP) + 8, 24));
+    // All are too short now for so many.
+    assert_eq!(of(25), run(goal + 96, 32));
+}
+
+#[test]
+fn what_is_not_data_goes_to_the_first_group_of_a_flex_group() {
+    let options = Options {
+        flex_groups: 4,
+        ..Options::default()
+    };
+    let (bitmaps, allocator) = device(options, |block| block < 8);
+    // The goal is taken.
+    let goal = 1 + 6 * u64::from(PER_GROUP);
+    let one = allocator.take(&bitmaps, &request(goal, 1)).unwrap();
+    assert_eq!(one, run(1 + 4 * u64::from(PER_GROUP) + 8, 1));
+    let of_file = allocator.take_with(&bitmaps, &request(goal, 1), &data(1));
+    assert_eq!(of_file.unwrap(), run(goal + 8, 1));
+}

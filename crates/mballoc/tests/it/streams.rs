@@ -63,6 +63,7 @@ fn files_that_grow_together_lie_apart() {
                 merge: end.is_some(),
                 need: 8,
                 stream: Some(file as u64),
+                ..Hints::default()
             };
             let run = allocator.take_with(&bitmaps, &request, &hints).unwrap();
             extents += u32::from(*end != Some(run.start));
@@ -72,4 +73,31 @@ fn files_that_grow_together_lie_apart() {
     }
     // 240 blocks of each, in a group of its own.
     assert_eq!(extents, 10);
+}
+
+#[test]
+fn streams_that_are_crowded_lie_one_behind_the_other() {
+    let bitmaps = Bitmaps::new(1 + 16 * 256, 256);
+    let options = Options {
+        flex_groups: 1,
+        ..Options::default()
+    };
+    let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+    for file in 0..8 {
+        let request = Request {
+            goal: Pblk(1),
+            len: 16,
+            min_len: 1,
+            next_fit: false,
+        };
+        let hints = Hints {
+            data: true,
+            stream: Some(file),
+            follows: true,
+            crowded: true,
+            ..Hints::default()
+        };
+        let run = allocator.take_with(&bitmaps, &request, &hints).unwrap();
+        assert_eq!((run.start.0, run.len), (1 + 16 * file, 16));
+    }
 }

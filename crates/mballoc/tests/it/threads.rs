@@ -30,6 +30,7 @@ fn work(allocator: &Allocator, bitmaps: &Bitmaps, worker: u64) {
             merge: seed >> 51 & 1 != 0,
             need: len / 2,
             stream: (seed >> 52 & 1 != 0).then_some(worker),
+            ..Hints::default()
         };
         match allocator.take_with(bitmaps, &request, &hints) {
             Ok(run) => {

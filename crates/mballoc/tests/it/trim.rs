@@ -78,3 +78,80 @@ fn a_device_that_refuses_ends_it_and_loses_nothing() {
     assert_eq!(allocator.stats().trimmed, 100);
     assert!(allocator.take_at(&bitmaps, run(102, 155)).unwrap());
 }
+
+/// What Linux says a thread does: sleeping for many looks in a row.
+#[cfg(target_os = "linux")]
+fn sleeps(thread: &std::sync::Mutex<Option<std::path::PathBuf>>) {
+    let mut in_a_row = 0;
+    for _ in 0..20_000 {
+        let path = thread.lock().unwrap().clone();
+        let stat = path.map(|path| std::fs::read_to_string(path.join("stat")).unwrap());
+        let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") "));
+        let is_asleep = state.is_some_and(|(_, state)| state.starts_with('S'));
+        in_a_row = if is_asleep { in_a_row + 1 } else { 0 };
+        if in_a_row == 20 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("it never sleeps");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn trimming_sleeps_while_a_request_is_about_to_be_refused() {
+    use std::sync::{Mutex, mpsc};
+    let (bitmaps, allocator) = two_groups();
+    assert!(allocator.take_at(&bitmaps, run(300, 1)).unwrap());
+    let threads = [Mutex::default(), Mutex::default()];
+    let threads = &threads;
+    let here = move |index: usize| {
+        let path = std::fs::read_link("/proc/thread-self").unwrap();
+        *threads[index].lock().unwrap() = Some(std::path::Path::new("/proc").join(path));
+    };
+    let (release, released) = mpsc::channel();
+    let (started, start) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let trim = |mut f: Box<dyn FnMut() + Send>| {
+            let (allocator, bitmaps) = (&allocator, &bitmaps);
+            move || {
+                let all = Pblk(1)..Pblk(513);
+                allocator.trim(bitmaps, all, 1, |_| {
+                    f();
+                    Ok(())
+                })
+            }
+        };
+        let mut is_first = true;
+        let first = scope.spawn(trim(Box::new(move || {
+            if std::mem::take(&mut is_first) {
+                started.send(()).unwrap();
+                released.recv().unwrap();
+            }
+        })));
+        start.recv().unwrap();
+        // There is no such run: it waits for the piece that is being shown.
+        let refused = scope.spawn(|| {
+            here(0);
+            let request = uext4_mballoc::Request {
+                min_len: 256,
+                ..request(1, 256)
+            };
+            allocator.take(&bitmaps, &request)
+        });
+        sleeps(&threads[0]);
+        let mut again = trim(Box::new(|| ()));
+        let second = scope.spawn(move || {
+            here(1);
+            again()
+        });
+        sleeps(&threads[1]);
+        release.send(()).unwrap();
+        assert_eq!(first.join().unwrap().unwrap(), 510);
+        assert!(matches!(
+            refused.join().unwrap(),
+            Err(Error::NoSpace { .. })
+        ));
+        assert!(second.join().unwrap().is_ok());
+    });
+}
