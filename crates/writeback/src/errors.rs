@@ -1,9 +1,9 @@
 //! Write errors of one file, each reported once to everyone who asks.
 //!
 //! The scheme of the kernel's `errseq_t`: a counter goes up with each error; whoever fsyncs keeps
-//! the value he saw last. An error nobody has seen yet is also new to those who come later.
+//! the value he saw last. An error nobody has seen yet is also new to those who come later. It belongs
+//! to the file, not to who wrote or whose call met it: each handle that was open before is told.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -17,12 +17,12 @@ pub(crate) struct Errors<E> {
 
 #[derive(Debug)]
 struct Last<E> {
-    error: Option<Arc<E>>,
+    error: Option<E>,
     /// How many of them somebody was told.
     reported: u64,
 }
 
-impl<E> Errors<E> {
+impl<E: Clone> Errors<E> {
     pub(crate) fn new() -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -33,9 +33,9 @@ impl<E> Errors<E> {
         }
     }
 
-    pub(crate) fn record(&self, error: &Arc<E>) {
+    pub(crate) fn record(&self, error: E) {
         let mut last = self.last.lock();
-        last.error = Some(Arc::clone(error));
+        last.error = Some(error);
         self.count.fetch_add(1, Ordering::Release);
     }
 
@@ -45,7 +45,7 @@ impl<E> Errors<E> {
     }
 
     /// The last error, if there were any since `seen`, which is brought up to date.
-    pub(crate) fn since(&self, seen: &mut u64) -> Option<Arc<E>> {
+    pub(crate) fn since(&self, seen: &mut u64) -> Option<E> {
         if self.count.load(Ordering::Acquire) == *seen {
             return None;
         }
@@ -66,10 +66,10 @@ mod tests {
     fn everybody_sees_an_error_once() {
         let errors = Errors::new();
         let mut early = errors.token();
-        errors.record(&Arc::new("first"));
+        errors.record("first");
         let mut late = errors.token();
-        errors.record(&Arc::new("second"));
-        assert_eq!(errors.since(&mut early).as_deref(), Some(&"second"));
+        errors.record("second");
+        assert_eq!(errors.since(&mut early), Some("second"));
         assert_eq!(errors.since(&mut early), None);
         // Nobody had seen the first when the second asked for a token.
         assert!(errors.since(&mut late).is_some());

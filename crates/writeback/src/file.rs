@@ -36,7 +36,7 @@ pub(crate) struct File<E: MappingError> {
     pub(crate) flush: Mutex<Progress>,
     /// Its last pass failed.
     pub(crate) is_failing: AtomicBool,
-    pub(crate) errors: Errors<E>,
+    pub(crate) errors: Errors<Error<E>>,
     /// How many loads have ended, for those who wait.
     loaded: Mutex<u64>,
     load_ended: Condvar,
@@ -421,29 +421,31 @@ impl<E: MappingError> FilePages<E> {
         self.0.errors.token()
     }
 
-    /// Reports that writing failed, in the background or not, since `seen` was brought up to date
-    /// last; now it is.
+    /// Reports that writing failed, in the background or not, since `seen` was brought up to date last;
+    /// now it is.
     ///
     /// # Errors
     ///
     /// The last such error.
     pub fn error_since(&self, seen: &mut u64) -> Result<(), Error<E>> {
-        match self.0.errors.since(seen) {
-            Some(error) => Err(Error::Mapping(error)),
-            None => Ok(()),
-        }
+        self.0.errors.since(seen).map_or(Ok(()), Err)
     }
 
     /// What fsync does before the device is flushed: [`FilePages::flush`], then
-    /// [`FilePages::error_since`].
+    /// [`FilePages::error_since`]. Of two threads that come with one `seen`, one is told of what
+    /// failed before.
     ///
     /// # Errors
     ///
     /// As those two; after an error of its own attempt, `seen` is up to date as well.
-    pub fn sync(&self, range: Range<u64>, seen: &mut u64) -> Result<(), Error<E>> {
+    pub fn sync(&self, range: Range<u64>, seen: &AtomicU64) -> Result<(), Error<E>> {
         let flushed = self.flush(range);
-        let earlier = self.error_since(seen);
-        flushed.and(earlier)
+        let before = seen.load(Relaxed);
+        let mut now = before;
+        let earlier = self.error_since(&mut now);
+        let is_told = seen.compare_exchange(before, now, Relaxed, Relaxed);
+        flushed?;
+        is_told.map_or(Ok(()), |_| earlier)
     }
 
     /// Forgets what lies past `size` bytes and makes the rest of the last block zero, in memory: it

@@ -190,7 +190,9 @@ impl<E: MappingError> File<E> {
             slices.clear();
             slices.extend(run.iter().map(Piece::data));
             add(&self.shared.counters.write_requests, 1);
-            match mapping.write_run(start, &slices) {
+            let gate = &self.shared.gate;
+            let told = || gate.bdi.progressed(gate.now());
+            match mapping.write_run_telling(start, &slices, &told) {
                 Ok(()) => {
                     add(&self.shared.counters.written, len);
                     pass.written += len;
@@ -199,7 +201,7 @@ impl<E: MappingError> File<E> {
                 Err(error) => {
                     let error = Arc::new(error);
                     self.failed(run, pages, pass.is_last);
-                    self.errors.record(&error);
+                    self.errors.record(Error::Mapping(Arc::clone(&error)));
                     if pass.is_last {
                         mapping.lost(start..start.saturating_add(len));
                     }

@@ -53,8 +53,9 @@
 //!    it read, what was written meanwhile wins over it.
 //! 4. A file is on the dirty list as long as anything of it is dirty or under writeback. The cache
 //!    holds mappings weakly: the owner keeps the mapping while [`FilePages::is_dirty`].
-//! 5. What could not be written stays dirty and is tried again; each error is reported once to each
-//!    token ([`FilePages::error_since`]). A file of which [`FAILURES_MAX`] passes failed in a row
+//! 5. What could not be written stays dirty and is tried again; each error belongs to the file, and is
+//!    reported once to each token ([`FilePages::error_since`]). A stall is none: nothing is lost yet, and
+//!    it is told to writers, all of whose bytes were taken in or not. A file of which [`FAILURES_MAX`] passes failed in a row
 //!    loses the blocks that failed again, so that everything ends; [`Mapping::lost`] tells which.
 //!    Of a flusher's passes those count that are a second or more after the last that did.
 //!
@@ -99,7 +100,8 @@
 //! No readahead that nobody waits for, no mmap, no direct I/O, no knowledge of extents, sizes or
 //! reservations: those are the owner's; so are inodes of which only times changed. Files are ordered by
 //! what their owner says of their place, not by their first block. A run is the unit of completion: of
-//! a run of 8 MiB nothing is known before all is written. Real timers: each writer that sleeps has one
+//! a run of 8 MiB is known before its end that the device works on it ([`Mapping::write_run_telling`]),
+//! not how much of it is written. Real timers: each writer that sleeps has one
 //! of its own, where one for all due within 4 ms would wake fewer times.
 
 mod balance;
@@ -222,6 +224,23 @@ pub trait Mapping: Send + Sync {
     ///
     /// Any; the whole run counts as not written.
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<(), Self::Error>;
+
+    /// The same, and calls `told` whenever some more of the run is on the device, best every 1 MiB: a
+    /// device counts as stalled when neither that nor the end of a run is heard of for `wb_stall_ms`.
+    /// The cache calls this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::write_run`].
+    fn write_run_telling(
+        &self,
+        offset: u64,
+        run: &[&[u8]],
+        told: &dyn Fn(),
+    ) -> Result<(), Self::Error> {
+        let _ = told;
+        self.write_run(offset, run)
+    }
 
     /// Bytes of this range that were dirty were given up after too many errors: what was reserved
     /// for them can be released. Parts may have become dirty again meanwhile.

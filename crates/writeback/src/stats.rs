@@ -61,16 +61,24 @@ pub struct DeviceStats {
     pub b_dirty_time: u64,
 }
 
+impl DeviceStats {
+    /// Files by the list they are in, by the kernel's names. The other lines are [`BdiStats::lines`].
+    #[must_use]
+    pub fn queues(&self) -> [(&'static str, u64); 4] {
+        [
+            ("b_dirty", self.b_dirty),
+            ("b_io", self.b_io),
+            ("b_more_io", self.b_more_io),
+            ("b_dirty_time", self.b_dirty_time),
+        ]
+    }
+}
+
 impl fmt::Display for DeviceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.bdi.fmt(f)?;
-        let lines = [
-            ("b_dirty:", self.b_dirty),
-            ("b_io:", self.b_io),
-            ("b_more_io:", self.b_more_io),
-            ("b_dirty_time:", self.b_dirty_time),
-        ];
-        for (name, files) in lines {
+        for (name, files) in self.queues() {
+            let name = format_args!("{name}:").to_string();
             writeln!(f, "{name:<20}{files:>12}")?;
         }
         Ok(())

@@ -45,6 +45,8 @@ impl<E: MappingError> File<E> {
                 }
                 Err((taken, error)) if done + taken == 0 => return Err(error),
                 Err((taken, _)) => {
+                    // What was taken in is dirty: if it cannot be written, its sync is told so then. The
+                    // writer is told when it comes again, unless the device gets on until then.
                     done += taken;
                     break;
                 }

@@ -49,8 +49,8 @@
 //!
 //! # Failure
 //!
-//! A device that completes nothing for `wb_stall_ms` while writers wait for it fails those who wait, at
-//! that moment; [`Bdi::mark_dead`] does at once, and takes the device's pages out of all sums, so that
+//! A device that completes nothing for `wb_stall_ms`, and of whose runs no part is told either
+//! ([`Bdi::progressed`]), while writers wait for it fails those who wait, at that moment; [`Bdi::mark_dead`] does at once, and takes the device's pages out of all sums, so that
 //! others of the [`Domain`] go on. Time in which nobody looked, for the process was stopped, does not
 //! count. Pages that could not be written are dirty again and stay counted.
 //!

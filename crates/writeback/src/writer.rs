@@ -53,8 +53,9 @@ pub(crate) struct Known {
     pub(crate) told: Option<Told>,
     /// When its last throttling ended; zero: there was none.
     pub(crate) went_on: Duration,
-    /// What went wrong after all of a write was taken in, and how much the cache had written then: it
-    /// is told the next one, if nothing was written meanwhile.
+    /// Why a write was let off without its pause, and how much the cache had written then: its next one
+    /// is refused for it, if nothing was written meanwhile. What the file owes those who sync it is kept
+    /// with the file.
     pub(crate) owed: Option<(Owed, u64)>,
 }
 

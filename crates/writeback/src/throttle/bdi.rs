@@ -71,6 +71,7 @@ impl Bdi {
                 max: 100 - others.min(100),
             });
         }
+        domain.devices.fetch_add(1, Relaxed);
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
             policy: domain.mode().policy(tunables),
@@ -197,6 +198,12 @@ impl Bdi {
         self.policy.completed(&self.view(now), ended, ok);
     }
 
+    /// Some of what is under writeback is on the device, though nothing is completed yet: a device that
+    /// works on a long run is slow, not stalled.
+    pub fn progressed(&self, now: Duration) {
+        self.stall.progress(now);
+    }
+
     /// How long something was under writeback, of all the time up to now.
     pub(super) fn busy(&self, now: Duration) -> Duration {
         let going_on = match self.writeback.load(Relaxed) {
@@ -233,10 +240,18 @@ impl Bdi {
     }
 
     /// The device is no more: its writers fail from now on, and what it has unwritten counts no
-    /// longer, so that the other devices of the domain have that memory's part of the limit.
+    /// longer, nor does it itself, so that the other devices of the domain have its part of the limit.
     pub fn mark_dead(&self) {
-        self.dead.store(true, Relaxed);
+        if !self.dead.swap(true, Relaxed) {
+            self.leave();
+        }
         self.take_off(Duration::ZERO);
+    }
+
+    /// It counts no longer among those that others leave something to.
+    fn leave(&self) {
+        take(&self.domain.devices, 1);
+        take(&self.domain.min_ratios, self.tunables.min_ratio.into());
     }
 
     /// Takes what it has unwritten out of all sums. Later completions find nothing to take away.
@@ -329,6 +344,8 @@ impl Drop for Bdi {
     fn drop(&mut self) {
         // What it still holds is no longer anybody's.
         self.take_off(Duration::ZERO);
-        take(&self.domain.min_ratios, self.tunables.min_ratio.into());
+        if !self.is_dead() {
+            self.leave();
+        }
     }
 }

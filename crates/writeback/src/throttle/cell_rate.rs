@@ -21,7 +21,9 @@
 //!    clock, which spreads those who wait over the time their pages take to be written.
 //! 6. A device may take credits up to its part of the limit, or an eighth of what is free (all of it,
 //!    while nobody is throttled): a slow one cannot take the memory of a fast one, even if it was
-//!    there first.
+//!    there first. Where there are others that live it leaves them a sixteenth of what it finds, whether
+//!    they write or not: a device that gets nowhere keeps what it has until it is known to be dead. The
+//!    controller aims below that, so that writers are paced and do not wait for credits.
 //!
 //! Real-time writers have four times the share and a second of burst, and a 64th of the limit is
 //! theirs alone; idle ones have a quarter of the share.
@@ -52,6 +54,8 @@ const MIN_TARGET: Duration = Duration::from_millis(10);
 const REALTIME_BURST: Duration = Duration::from_secs(1);
 /// Fewest and most pages between two looks while nobody is throttled.
 const FREE_PAGES: (u64, u64) = (8, 1024);
+/// One part in so many of what a device finds free, and has, is left to other devices.
+const LEFT_TO_OTHERS: u64 = 16;
 /// Flushers' chunks are multiples of so many pages.
 const CHUNK: u64 = 1024;
 
@@ -146,7 +150,7 @@ impl CellRate {
         if self.controller.is_due(view.now) {
             self.active.roll(view.now);
             let pause = self.target(self.active.sum().writers, self.controller.room());
-            self.controller.step(view, pause);
+            self.controller.step(view, pause, Self::ceiling(view));
         }
     }
 
@@ -182,9 +186,36 @@ impl CellRate {
             .min(credits / 4 * 3 + credits % 4 / 2)
     }
 
-    /// The most a device may have unwritten: its part of the limit, or of what is free as much again
-    /// while nobody is throttled, an eighth else.
+    /// The most a device may have unwritten: what it has claim to, but for what it leaves to others.
     fn cap(view: &View<'_>) -> u64 {
+        let claim = Self::claim(view);
+        if view.domain.devices.load(Relaxed) < 2 {
+            return claim;
+        }
+        let limit = Self::credit_limit(view.domain.thresh());
+        let free = limit.saturating_sub(view.domain.unwritten());
+        claim.min(free.saturating_mul(LEFT_TO_OTHERS - 1))
+    }
+
+    /// What all devices have unwritten when this one reaches its [`CellRate::cap`] and the others keep
+    /// what they have: it cannot come closer to the limit, so its setpoint must lie below.
+    fn ceiling(view: &View<'_>) -> u64 {
+        let limit = view.domain.thresh();
+        if view.domain.devices.load(Relaxed) < 2 {
+            return limit;
+        }
+        let credits = Self::credit_limit(limit);
+        let others = view
+            .domain
+            .unwritten()
+            .saturating_sub(view.bdi.unwritten())
+            .min(credits);
+        credits - (credits - others) / LEFT_TO_OTHERS
+    }
+
+    /// A device's part of the limit, or of what is free as much again while nobody is throttled, an
+    /// eighth else.
+    fn claim(view: &View<'_>) -> u64 {
         let (limit, unwritten) = (view.domain.thresh(), view.domain.unwritten());
         if view.bdi.unwritten() >= unwritten && view.bdi.tunables().max_ratio == 100 {
             // The only device may have it all.

@@ -48,8 +48,10 @@ pub struct Domain {
     background: AtomicU64,
     pub(super) dirty: AtomicU64,
     pub(super) writeback: AtomicU64,
-    /// Sum of the devices' `min_ratio`, in percent.
+    /// Sum of the live devices' `min_ratio`, in percent.
     pub(super) min_ratios: AtomicU64,
+    /// How many devices live.
+    pub(super) devices: AtomicU64,
     /// Completions by device.
     pub(super) completions: Global,
     /// Pages dirtied by task.
@@ -93,6 +95,7 @@ impl Domain {
             dirty: AtomicU64::new(0),
             writeback: AtomicU64::new(0),
             min_ratios: AtomicU64::new(0),
+            devices: AtomicU64::new(0),
             completions: Global::new(completions),
             dirties: Global::new(Aging::Events(dirties_of(thresh))),
             cpus: (0..cpus).map(|_| CpuCounters::default()).collect(),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::PAGE_SIZE;
+
 /// The statistics of a device, in pages of 4096 bytes and pages a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BdiStats {
@@ -25,22 +27,31 @@ pub struct BdiStats {
     pub dirty_ratelimit: u64,
 }
 
+impl BdiStats {
+    /// The lines of the kernel's stats file: name, value, unit of the value (`kB` or `kBps`).
+    #[must_use]
+    pub fn lines(&self) -> [(&'static str, u64, &'static str); 9] {
+        [
+            ("BdiWriteback", self.writeback, "kB"),
+            ("BdiReclaimable", self.reclaimable, "kB"),
+            ("BdiDirtyThresh", self.thresh, "kB"),
+            ("DirtyThresh", self.dirty_thresh, "kB"),
+            ("BackgroundThresh", self.background_thresh, "kB"),
+            ("BdiDirtied", self.dirtied, "kB"),
+            ("BdiWritten", self.written, "kB"),
+            ("BdiWriteBandwidth", self.write_bandwidth, "kBps"),
+            ("BdiDirtyRatelimit", self.dirty_ratelimit, "kBps"),
+        ]
+        .map(|(name, pages, unit)| (name, pages.saturating_mul(PAGE_SIZE / 1024), unit))
+    }
+}
+
 impl fmt::Display for BdiStats {
-    /// The lines of the kernel's stats file, in kB and kBps.
+    /// [`BdiStats::lines`], one a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = [
-            ("BdiWriteback:", self.writeback, "kB"),
-            ("BdiReclaimable:", self.reclaimable, "kB"),
-            ("BdiDirtyThresh:", self.thresh, "kB"),
-            ("DirtyThresh:", self.dirty_thresh, "kB"),
-            ("BackgroundThresh:", self.background_thresh, "kB"),
-            ("BdiDirtied:", self.dirtied, "kB"),
-            ("BdiWritten:", self.written, "kB"),
-            ("BdiWriteBandwidth:", self.write_bandwidth, "kBps"),
-            ("BdiDirtyRatelimit:", self.dirty_ratelimit, "kBps"),
-        ];
-        for (name, pages, unit) in lines {
-            writeln!(f, "{name:<20}{:>12} {unit}", pages.saturating_mul(4))?;
+        for (name, value, unit) in self.lines() {
+            let name = format_args!("{name}:").to_string();
+            writeln!(f, "{name:<20}{value:>12} {unit}")?;
         }
         Ok(())
     }

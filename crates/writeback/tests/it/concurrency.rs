@@ -114,6 +114,15 @@ fn writers_readers_flushers_and_reclaim() {
 }
 
 /// Sizes go up and down while others read and flush: readers see blocks of the file or nothing.
+/// Tells others to stop when it goes.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 #[test]
 fn truncation_beside_readers_and_flushers() {
     let cache = live_cache(256 << 10, 1);
@@ -133,6 +142,8 @@ fn truncation_beside_readers_and_flushers() {
                 }
             });
         }
+        // Also if an assertion fails: the readers would go on for ever.
+        let _stop = StopAtEnd(&stop);
         let mut random = Random(7);
         for round in 0..2000u64 {
             let blocks = random.below(BLOCKS / 2) + 1;
@@ -144,7 +155,6 @@ fn truncation_beside_readers_and_flushers() {
                 file.truncate(random.below(size / BLOCK + 1) * BLOCK);
             }
         }
-        stop.store(true, SeqCst);
     });
     let cached = file.read(0, 1 << 20).unwrap();
     file.flush().unwrap();

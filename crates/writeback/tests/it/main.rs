@@ -9,5 +9,6 @@ mod model;
 mod policies;
 mod readahead;
 mod rules;
+mod stalled;
 mod throttling;
 mod tracing;

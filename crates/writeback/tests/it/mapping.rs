@@ -20,6 +20,8 @@ pub struct Injected;
 pub struct Disk {
     blocks: Mutex<Vec<u8>>,
     size: AtomicU64,
+    /// Where a write will have ended that may be written back before the size says so.
+    pending_end: AtomicU64,
     /// A run is being written.
     writing: AtomicBool,
     pub reads: Mutex<Vec<Range<u64>>>,
@@ -38,6 +40,7 @@ impl Disk {
     pub fn new(content: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
             size: AtomicU64::new(content.len() as u64),
+            pending_end: AtomicU64::new(0),
             blocks: Mutex::new(content),
             writing: AtomicBool::new(false),
             reads: Mutex::default(),
@@ -61,6 +64,11 @@ impl Disk {
         self.size.load(SeqCst)
     }
 
+    fn begin_write(&self, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        self.pending_end.fetch_max(end, SeqCst);
+    }
+
     fn zero(&self, range: Range<u64>) {
         let mut blocks = self.blocks.lock().unwrap();
         let len = blocks.len() as u64;
@@ -82,7 +90,8 @@ impl Mapping for Disk {
             .unwrap()
             .push(offset..offset + buf.len() as u64);
         let blocks = self.blocks.lock().unwrap();
-        let end = blocks.len().min(self.size() as usize);
+        let shown = self.size().max(self.pending_end.load(SeqCst));
+        let end = blocks.len().min(shown as usize);
         buf.fill(0);
         let start = (offset as usize).min(end);
         let len = (end - start).min(buf.len());
@@ -143,6 +152,7 @@ impl TestFile {
     }
 
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize, Error<Injected>> {
+        self.disk.begin_write(offset, data);
         let len = self.pages.write(offset, data, self.disk.size())?;
         if len > 0 {
             self.disk.size.fetch_max(offset + len as u64, SeqCst);
@@ -156,6 +166,7 @@ impl TestFile {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Error<Injected>> {
+        self.disk.begin_write(offset, data);
         let len = self
             .pages
             .write_by(writer, offset, data, self.disk.size())?;
@@ -169,6 +180,7 @@ impl TestFile {
         offset: u64,
         data: &[u8],
     ) -> Result<Paced, Error<Injected>> {
+        self.disk.begin_write(offset, data);
         let size = self.disk.size();
         let paced = self.pages.write_paced(writer, offset, data, size)?;
         if paced.taken > 0 {
@@ -191,6 +203,7 @@ impl TestFile {
 
     pub fn truncate(&self, size: u64) {
         self.disk.size.store(size, SeqCst);
+        self.disk.pending_end.store(0, SeqCst);
         self.pages.truncate(size);
         self.disk.zero(size..u64::MAX);
     }

@@ -17,6 +17,8 @@ struct Writer {
     until: Duration,
     /// It paused after pages became dirty, rather than before.
     owes: bool,
+    /// Times it waited for credits.
+    awaited: u64,
 }
 
 impl Writer {
@@ -27,6 +29,7 @@ impl Writer {
             done: 0,
             until: Duration::ZERO,
             owes: false,
+            awaited: 0,
         }
     }
 
@@ -48,6 +51,7 @@ impl Writer {
             match bdi.admit(&mut self.task, pages, now) {
                 Verdict::Go => {}
                 Verdict::Await { at_most } => {
+                    self.awaited += 1;
                     self.until = now + bounded(at_most);
                     break;
                 }
@@ -137,6 +141,50 @@ fn world_of(tunables: &Tunables, mode: Mode, memory: u64, (writers, pages): (usi
     }
     assert_eq!((domain.nr_dirty(), domain.nr_writeback()), (0, 0));
     written
+}
+
+/// Memory so small that the setpoint is as high as it gets, and a device that others could use but do
+/// not: credits end below the limit then, and writers must be paced all the same.
+#[test]
+fn cell_rate_paces_beside_an_idle_device_in_small_memory() {
+    let tunables = Tunables::default();
+    let domain = Domain::new(Mode::CellRate, &tunables, 320 << 20, 4).expect("in range");
+    let [bdi, _idle] = [(); 2].map(|()| Bdi::new(&domain, &tunables).expect("in range"));
+    let mut all: Vec<_> = (0..4).map(|i| Writer::new(i, u64::MAX)).collect();
+    let (mut now, mut in_flight) = (Duration::ZERO, 0);
+    let (mut wakes, mut sum, mut awaited) = (0, 0, 0);
+    let (begin, steps) = (Duration::from_secs(5), 5000);
+    while now < begin + Duration::from_millis(steps) {
+        now += Duration::from_millis(1);
+        for writer in all.iter_mut().filter(|writer| writer.until <= now) {
+            wakes += u64::from(now > begin);
+            writer.run(&bdi, now);
+        }
+        bdi.completed(in_flight, true, now);
+        let writes = bdi.over_background(now);
+        in_flight = if writes {
+            SPEED.min(bdi.reclaimable())
+        } else {
+            0
+        };
+        bdi.writeback_started(in_flight, now);
+        bdi.tick(now);
+        if now == begin {
+            awaited = all.iter().map(|writer| writer.awaited).sum();
+        } else if now > begin {
+            sum += domain.unwritten();
+        }
+    }
+    let waits = all.iter().map(|writer| writer.awaited).sum::<u64>() - awaited;
+    assert_eq!(waits, 0, "held by credits, not paced");
+    // 200 a second, and a tenth.
+    assert!(wakes <= 220 * steps / 1000, "{wakes} in {steps} ms");
+    // 15/16 of the 63/64 of the limit that normal writers may have; 4/5 of the way there from freerun.
+    let ceiling = domain.thresh() as f64 * (63.0 / 64.0) * (15.0 / 16.0);
+    let freerun = domain.freerun() as f64;
+    let setpoint = freerun + 0.8 * (ceiling - freerun);
+    let off = (sum as f64 / steps as f64 - setpoint) / (ceiling - freerun) * 2.0;
+    assert!(off.abs() < 0.2, "error of {off}");
 }
 
 #[test]

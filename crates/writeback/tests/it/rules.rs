@@ -327,6 +327,24 @@ fn what_a_dead_device_has_dirty_is_in_nobodys_way() {
     }
 }
 
+/// Those that live leave nothing to it, and its part is theirs.
+#[test]
+fn a_dead_device_is_left_nothing() {
+    let tunables: Tunables = "min_ratio=60".parse().expect("in range");
+    let domain = Domain::new(Mode::CellRate, &tunables, MEMORY, 1).expect("in range");
+    let dead = Bdi::new(&domain, &tunables).expect("in range");
+    dead.mark_dead();
+    dead.mark_dead();
+    let alive = Bdi::new(&domain, &tunables).expect("60 percent are free again");
+    let mut task = Task::new(Class::Normal, 0);
+    while alive.admit(&mut task, 16, ms(1)) == Verdict::Go {
+        let _ = alive.dirtied(&mut task, 16, ms(1));
+    }
+    assert!(domain.unwritten() > THRESH / 64 * 63 - 64);
+    drop(dead);
+    assert!(Bdi::new(&domain, &tunables).is_err(), "given back twice");
+}
+
 /// Blocks of 64 KiB beside a limit of 100 pages.
 #[test]
 fn a_large_block_is_admitted_whole_and_the_limit_holds() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use uext4_blockdev::{Clock, SystemClock, VirtualClock};
@@ -222,7 +222,7 @@ fn a_dead_device_releases_its_writers_and_no_other_notices() {
                 let file = TestFile::new(&dead, Vec::new());
                 *file.disk.bad.lock().unwrap() = 0..u64::MAX;
                 let data = pattern(64 << 10, 1);
-                let mut seen = file.pages.error_token();
+                let seen = AtomicU64::new(file.pages.error_token());
                 for at in 0..256u64 {
                     // Where it only pauses, what is taken in is given up in the end.
                     if let Err(error) = file.write(at * data.len() as u64, &data) {
@@ -230,7 +230,7 @@ fn a_dead_device_releases_its_writers_and_no_other_notices() {
                         break;
                     }
                 }
-                assert!(file.pages.sync(0..u64::MAX, &mut seen).is_err(), "{mode}");
+                assert!(file.pages.sync(0..u64::MAX, &seen).is_err(), "{mode}");
             });
             write_all(&alive, 4, 1 << 20);
             writer.join().unwrap();

@@ -1,17 +1,18 @@
 //! What all writers of a device together may dirty a second.
 //!
 //! ```text
-//! e = 2·(setpoint − dirty) / (limit − freerun)         of the device's part or of all: the smaller
+//! e = 2·(setpoint − dirty) / (ceiling − freerun)       of the device's part or of all: the smaller
 //! R = bandwidth · clamp(1 + kp·e + I, 0, 2)            I += ki·e·Δt, held where R is at an end
 //! ```
 //!
 //! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. With
-//! a = 2·bandwidth / (limit − freerun), kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
+//! a = 2·bandwidth / (ceiling − freerun), kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
 //! swinging whatever device and memory are, and ki = a·kp²/4 is critical damping.
 //!
-//! The setpoint is half way from freerun to the limit. Where the device writes that in less than 200 ms
-//! it is up to 4/5 of the way: credits hold the limit anyway, and the more is dirty the longer are the
-//! runs that a seeking device gets.
+//! The ceiling is the limit, or what credits allow the device where some are left to others. The
+//! setpoint is half way from freerun to it. Where the device writes that in less than 200 ms
+//! it is higher, 4/5 of the way from 100 ms down: credits hold the limit anyway, and the more is dirty
+//! the longer are the runs that a seeking device gets.
 //!
 //! Bandwidth is what was completed in a second in which something was under writeback, or should have
 //! been, for there was more than the background limit, over the last
@@ -38,8 +39,9 @@ const KP_MAX: f64 = 1.5;
 /// Where between freerun and limit the setpoint lies, and how much higher where memory is small.
 const PLACE: f64 = 0.5;
 const PLACE_MORE: f64 = 0.3;
-/// Seconds of writing from the setpoint to the limit from which on memory is not small.
-const ROOM: f64 = 0.2;
+/// Seconds of writing from the setpoint to the limit: memory is small up to the first, and not small
+/// from the second on.
+const ROOM: (f64, f64) = (0.1, 0.2);
 
 #[derive(Debug)]
 pub(super) struct Controller {
@@ -222,8 +224,9 @@ impl Controller {
         now.saturating_sub(last) >= STEP
     }
 
-    /// One step, if nobody else takes it; `pause` is the writers' delay.
-    pub(super) fn step(&self, view: &View<'_>, pause: Duration) {
+    /// One step, if nobody else takes it; `pause` is the writers' delay, `ceiling` the most pages that
+    /// this device can bring the sum of all to.
+    pub(super) fn step(&self, view: &View<'_>, pause: Duration, ceiling: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
         };
@@ -234,27 +237,41 @@ impl Controller {
         self.stepped.store(nanos(view.now), Relaxed);
         state.sample(view, elapsed);
         let bandwidth = state.bandwidth(self.failing.load(Relaxed));
-        let rate = bandwidth * self.factor(view, &mut state, elapsed.min(STEP_MAX), pause);
+        let elapsed = elapsed.min(STEP_MAX);
+        let rate = bandwidth * self.factor(view, &mut state, (elapsed, pause), ceiling);
         self.bandwidth.store(bandwidth.to_bits(), Relaxed);
         view.bdi.bandwidth.store((bandwidth as u64).max(1), Relaxed);
         self.rate.store(rate.to_bits(), Relaxed);
     }
 
-    fn factor(&self, view: &View<'_>, state: &mut State, step: Duration, pause: Duration) -> f64 {
+    fn factor(
+        &self,
+        view: &View<'_>,
+        state: &mut State,
+        (step, pause): (Duration, Duration),
+        ceiling: u64,
+    ) -> f64 {
         let domain = view.domain;
-        let (limit, freerun) = (domain.thresh(), domain.freerun());
+        let limit = domain.thresh();
         let least = limit.saturating_sub(domain.unwritten()) / 8;
-        let part = view.bdi.part_of(limit, view.now).max(least).max(2) as f64;
-        let (limit, freerun) = (limit as f64, freerun as f64);
+        let part = view.bdi.part_of(limit, view.now).max(least).max(2);
+        // What others hold that they do not write is not for this one to wait for: what is left above it
+        // is its range, even where that begins above freerun.
+        let others = domain.unwritten().saturating_sub(view.bdi.unwritten());
+        let stuck = others.saturating_sub(limit.saturating_sub(part));
+        let freerun = domain.freerun().max(stuck).min(ceiling);
+        let share = part as f64 / limit.max(1) as f64;
+        let (ceiling, freerun) = (ceiling as f64, freerun as f64);
         let bandwidth = state.bandwidth(self.failing.load(Relaxed));
-        let span = (part * (limit - freerun) / (2.0 * limit)).max(1.0);
+        let span = (share * (ceiling - freerun) / 2.0).max(1.0);
         let room = span / bandwidth;
         self.room.store((room * 1e9).min(1e15) as u64, Relaxed);
-        let place = PLACE + PLACE_MORE * (1.0 - room / ROOM).max(0.0);
-        let setpoint = freerun + place * (limit - freerun);
-        let error = (setpoint * part / limit - view.bdi.unwritten() as f64) / span;
+        let small = (ROOM.1 - room) / (ROOM.1 - ROOM.0);
+        let place = PLACE_MORE.mul_add(small.clamp(0.0, 1.0), PLACE);
+        let setpoint = freerun + place * (ceiling - freerun);
+        let error = (setpoint * share - view.bdi.unwritten() as f64) / span;
         // Where another device holds more than its part, there is less for this one.
-        let all = (setpoint - domain.unwritten() as f64) * 2.0 / (limit - freerun).max(1.0);
+        let all = (setpoint - domain.unwritten() as f64) * 2.0 / (ceiling - freerun).max(1.0);
         let error = error.min(all).clamp(-4.0, 4.0);
         let speed = bandwidth / span;
         let delay = (pause + STEP).as_secs_f64();

@@ -1,0 +1,198 @@
+//! Devices that take long, or for ever: who is told, and who must not be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread::yield_now;
+use std::time::Duration;
+
+use uext4_blockdev::{Clock, VirtualClock};
+use uext4_writeback::throttle::{Bdi, Class, Domain, Mode, Task, Tunables, Verdict};
+use uext4_writeback::{Error, FilePages, Mapping, Options, PageCache, Writer};
+
+use crate::mapping::{Disk, Injected, TestFile, eager, pattern};
+
+/// Lets the device go on, even if a test fails.
+struct Release(Arc<Disk>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.stuck.store(false, SeqCst);
+    }
+}
+
+fn cache(mode: Mode) -> (PageCache<Injected>, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::new(0));
+    let for_cache: Arc<dyn Clock> = clock.clone();
+    let options = Options {
+        mode,
+        ..eager(1 << 20)
+    };
+    let cache = PageCache::new(options, for_cache).unwrap();
+    cache.start_flushers(1).unwrap();
+    (cache, clock)
+}
+
+fn is_stalled<T>(result: &Result<T, Error<Injected>>) -> bool {
+    matches!(result, Err(Error::Stalled))
+}
+
+/// By the policies that stop a writer after its bytes are in, who then sees a write that succeeded: the
+/// bytes are not lost, so no sync says so.
+#[test]
+fn a_stall_after_all_was_taken_in_is_told_to_writers_and_to_no_sync() {
+    for mode in [Mode::Ioless, Mode::IolessFixed, Mode::Mainline] {
+        let (cache, clock) = cache(mode);
+        let bad = TestFile::new(&cache, Vec::new());
+        bad.disk.stuck.store(true, SeqCst);
+        let release = Release(Arc::clone(&bad.disk));
+        bad.write(0, &pattern(300 << 10, 1)).unwrap();
+        while cache.stats().nr_writeback == 0 {
+            yield_now();
+        }
+        let file = TestFile::new(&cache, Vec::new());
+        let tokens = [(); 3].map(|()| file.pages.error_token());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut taken = 0;
+                loop {
+                    match file.write(taken, &pattern(4096, 2)) {
+                        Ok(len) => assert_eq!(len, 4096, "{mode}"),
+                        stalled => return (taken, is_stalled(&stalled)),
+                    }
+                    taken += 4096;
+                }
+            });
+            while !writer.is_finished() {
+                clock.advance(Duration::from_millis(500));
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            let (taken, was_told) = writer.join().unwrap();
+            assert!(taken > 0 && was_told, "{mode}");
+        });
+        // The device comes back, and all is written.
+        drop(release);
+        for token in tokens {
+            let token = AtomicU64::new(token);
+            file.pages.sync(0..u64::MAX, &token).unwrap();
+        }
+        assert_eq!((file.pages.dirty_bytes(), cache.stats().nr_lost), (0, 0));
+    }
+}
+
+/// A device that tells of parts of a run, as many as it is let.
+struct Slow {
+    asked: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Mapping for Slow {
+    type Error = Injected;
+
+    fn read_blocks(&self, _: u64, buf: &mut [u8]) -> Result<(), Injected> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn write_run(&self, _: u64, _: &[&[u8]]) -> Result<(), Injected> {
+        Ok(())
+    }
+
+    fn write_run_telling(&self, _: u64, _: &[&[u8]], told: &dyn Fn()) -> Result<(), Injected> {
+        loop {
+            let (asked, before) = (self.asked.load(SeqCst), self.told.load(SeqCst));
+            if asked == u64::MAX {
+                return Ok(());
+            }
+            if asked > before {
+                told();
+                self.told.store(before + 1, SeqCst);
+            }
+            yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_run_that_takes_minutes_is_no_stall_while_its_parts_are_told() {
+    for mode in [
+        Mode::Ioless,
+        Mode::IolessFixed,
+        Mode::Mainline,
+        Mode::CellRate,
+    ] {
+        let (cache, clock) = cache(mode);
+        let slow = Arc::new(Slow {
+            asked: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        });
+        let weak = Arc::downgrade(&slow);
+        let pages: FilePages<Injected> = cache.file(weak);
+        pages.write(0, &pattern(300 << 10, 1), 0).unwrap();
+        while cache.stats().nr_writeback == 0 {
+            yield_now();
+        }
+        let other = TestFile::new(&cache, Vec::new());
+        let mut writer = Writer::default();
+        let mut write = |at: u64| {
+            clock.advance(Duration::from_secs(1));
+            other.write_paced(&mut writer, at * 4096, &pattern(4096, 2))
+        };
+        // Ten minutes, and nothing is completed; a part every twenty seconds.
+        for part in 0..30 {
+            for second in 0..20 {
+                let result = write(part * 20 + second);
+                if result.is_err() {
+                    slow.asked.store(u64::MAX, SeqCst);
+                }
+                result.unwrap();
+            }
+            slow.asked.store(part + 1, SeqCst);
+            while slow.told.load(SeqCst) <= part {
+                yield_now();
+            }
+        }
+        // Then none any more.
+        let told = (600..800).map(write).find(Result::is_err);
+        slow.asked.store(u64::MAX, SeqCst);
+        assert!(told.is_some_and(|told| is_stalled(&told)), "{mode}");
+    }
+}
+
+/// Devices that took all they could get and write nothing, not dead: the next one works all the same.
+#[test]
+fn devices_that_get_nowhere_leave_credits_to_others() {
+    let tunables = Tunables::default();
+    let domain = Domain::new(Mode::CellRate, &tunables, 1 << 30, 4).unwrap();
+    let devices = [(); 3].map(|()| Bdi::new(&domain, &tunables).unwrap());
+    let mut now = Duration::from_secs(1);
+    let mut task = Task::new(Class::Normal, 0);
+    for stuck in &devices[..2] {
+        // Its writers try for twenty seconds, without a pause.
+        let end = now + Duration::from_secs(20);
+        while now < end {
+            now += Duration::from_millis(10);
+            let pages = stuck.allowance(&task, now);
+            if stuck.admit(&mut task, pages, now) == Verdict::Go {
+                stuck.dirtied(&mut task, pages, now);
+                stuck.writeback_started(pages, now);
+            }
+        }
+        stuck.exited(&mut task, now);
+    }
+    let held = domain.unwritten();
+    assert!(held > domain.thresh() / 2, "{held}");
+    // One that writes 10,000 pages a second.
+    let (works, mut written) = (&devices[2], 0);
+    for _ in 0..1000 {
+        now += Duration::from_millis(10);
+        let pages = works.allowance(&task, now).min(100);
+        if works.admit(&mut task, pages, now) == Verdict::Go {
+            works.dirtied(&mut task, pages, now);
+            works.writeback_started(pages, now);
+            works.completed(pages, true, now);
+            written += pages;
+        }
+        assert!(domain.unwritten() <= domain.thresh());
+    }
+    assert!(written > 10_000, "{written} of {}", domain.thresh());
+}
