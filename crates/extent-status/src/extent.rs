@@ -2,6 +2,9 @@
 
 use uext4_ondisk::{Lblk, Pblk};
 
+/// Parts of a range that noting what was not known of it goes over, known ones and gaps.
+pub(crate) const FILL_MAX: usize = 64;
+
 /// What a logical block of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
@@ -49,6 +52,10 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Places there can be, 2^60: the kernel packs the status beside them into 64 bits, and so does
+    /// this room. ext4 itself has at most 2^48 blocks.
+    pub const PLACES: u64 = 1 << 60;
+
     /// The block after the last one, at most `u32::MAX`.
     pub const fn end(&self) -> u32 {
         self.lblk.0.saturating_add(self.len)
@@ -62,12 +69,12 @@ impl Extent {
     }
 
     /// The extent as trees keep it: cut at the last block there is, no place where there is none.
-    /// `None` if nothing of it can be kept: no block, or a place beyond the end of all numbers.
+    /// `None` if nothing of it can be kept: no block, or a place beyond [`Extent::PLACES`].
     pub(crate) fn bounded(self) -> Option<Self> {
         let (lblk, len) = bounded(self.lblk, self.len)?;
         let pblk = if self.status.is_mapped() {
-            self.pblk.0.checked_add(u64::from(len))?;
-            self.pblk
+            let end = self.pblk.0.checked_add(u64::from(len))?;
+            (end <= Self::PLACES).then_some(self.pblk)?
         } else {
             Pblk(0)
         };
@@ -89,6 +96,24 @@ impl Extent {
             ..*self
         }
     }
+}
+
+/// The status as one bit of a set.
+pub(crate) fn bit(status: Status) -> u8 {
+    match status {
+        Status::Written => 1,
+        Status::Unwritten => 2,
+        Status::Delayed => 4,
+        Status::Hole => 8,
+    }
+}
+
+/// True if `right` continues `left`, so that both are one extent.
+pub(crate) fn joins(left: &Extent, right: &Extent) -> bool {
+    left.status == right.status
+        && left.end() == right.lblk.0
+        && (!left.status.is_mapped()
+            || left.pblk.0.checked_add(u64::from(left.len)) == Some(right.pblk.0))
 }
 
 /// The range cut at [`Lblk::LAST`]; `None` if nothing remains.
@@ -116,6 +141,9 @@ mod tests {
         assert_eq!(extent(5, 0, 1, Status::Written).bounded(), None);
         assert_eq!(extent(u32::MAX, 1, 1, Status::Written).bounded(), None);
         assert_eq!(extent(0, 2, u64::MAX - 1, Status::Written).bounded(), None);
+        let beyond = Extent::PLACES - 1;
+        assert_eq!(extent(0, 2, beyond, Status::Written).bounded(), None);
+        assert!(extent(0, 1, beyond, Status::Written).bounded().is_some());
         let last = extent(u32::MAX - 1, 9, 7, Status::Delayed).bounded();
         assert_eq!(last, Some(extent(u32::MAX - 1, 1, 0, Status::Delayed)));
         let all = extent(0, u32::MAX, 0, Status::Hole);

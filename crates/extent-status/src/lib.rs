@@ -33,10 +33,29 @@
 //!
 //! # Shrinking
 //!
-//! [`Room::count`] says how many extents could be dropped, [`Room::scan`] looks at some of them and
-//! drops what it may; callers ask in batches of [`BATCH`] until they have what they need. Which ones
-//! it drops is the policy, a file of its own: `mainline`, what Linux does today. A policy changes
-//! the cost, never an answer.
+//! [`Room::count`] says how many extents could be dropped, [`Room::scan`] drops some; callers ask in
+//! batches of [`BATCH`] until they have what they need. Which ones go is the shrinker's choice, named
+//! by `es_shrinker=` when the room is made. It changes the cost, never an answer.
+//!
+//! | [`Shrinker`] | order | finds what may go by | budget | longest under one lock |
+//! |---|---|---|---|---|
+//! | `vanilla` | trees by last use, sorted | walking from the first extent, over delayed ones | freed | the whole scan |
+//! | `lru` | trees by last use, sorted | a queue in each tree | freed | the whole scan |
+//! | `round-robin` | trees in turn | a queue in each tree | freed | one tree |
+//! | `mainline` | trees in turn, second chance | going on in the tree, over delayed ones | looked at | one tree |
+//! | `leaf-queue` | leaves: probation, main, ghost | queues of leaves | freed | 256 steps |
+//! | `clock` | leaves, second chance | queues of leaves | freed | 256 steps |
+//!
+//! For the first four a tree is one ordered map, and the room lists the trees. For the last two, the
+//! tree is made of leaves of up to 64 extents, and queues in shards hold the leaves:
+//!
+//! ```text
+//! tree ── roots ─┬─ cached ── index ─┬─ leaf ◄────── shard 0: probation, main, protected; ghost
+//!  version       │   (never changed, └─ leaf ◄────── shard 1: …
+//!                │    only copied)
+//!                └─ delayed ─ index ─── leaf           (in no queue: no scan ever meets it)
+//! ```
+//! [`Tree::clear_cache`] drops the cache of one tree; [`Tree::set_precached`] has a tree shrunk last.
 //!
 //! # Units
 //!
@@ -46,32 +65,66 @@
 //!
 //! # Locks
 //!
-//! One readers-writer lock a tree, and one lock for the list of trees that hold something to drop;
-//! the list's lock is taken inside a tree's, for a step, when the first such extent comes or the
-//! last one goes. The shrinker lets go of the list before it touches a tree, and only *tries* the
-//! tree's lock: it may be called by a thread that holds any lock of its own, and never waits for
-//! another tree's user. Nothing is called out to under either lock.
+//! One lock a tree, and one for the list of trees, or one for each shard of queues. The latter is
+//! taken inside a tree's, for a step. Shrinkers only *try* the lock of a tree, and all but `vanilla`
+//! and `lru` let go of the list or shard before: so they may be called by a thread that holds any
+//! lock of its own, and never wait for another tree's user. Nothing is called out to under any of them.
+//!
+//! Look-ups share the lock of a listed tree. In a tree of leaves they take none: the writer makes
+//! the tree's version odd, changes entries in place, and makes it even again; a reader that saw the
+//! same even version before and after has its answer. After three that it did not, it takes the lock.
+//! What an index or leaf was is kept for as long as a reader looks at it (`arc-swap`).
 //!
 //! # Cost
 //!
-//! With n extents in the tree: a look-up is one shared lock and one search, O(log n); it writes
-//! nothing but the lock, a counter of its thread's, and once a referenced mark. Inserting and
-//! removing are a few searches and the extents they replace. [`Tree::find`] walks the extents it
-//! passes over. A scan costs the extents it visits, 1..=nr of them, and two searches a tree.
+//! With n extents in the tree, a look-up is one search, O(log n). In a tree of leaves it writes one
+//! cache line of its own thread's (that keeps the index), and at most once in a while a mark of use
+//! in the leaf; in a listed tree it writes the lock, and once a mark. A counter is added where
+//! [`StatsMode`] says so. Inserting and removing are a few searches and the extents they replace; in
+//! leaves a change moves up to 64 entries of 16 bytes, and about one in 32 copies up to 32 rows of
+//! each level of the index. [`Tree::find`] walks the extents it passes over, under the lock.
+//!
+//! What [`Tree::cache_all`] is given at once, a leaf of the map on the device, gets leaves of its own if
+//! it is large enough: it is used, dropped and read again together, and the queues see it so.
+//!
+//! A scan of leaves costs a step a leaf taken and the copying of index rows for each one dropped;
+//! neither the number of trees nor that of delayed extents comes into it. The price: neighbours go
+//! together, and a tree of few extents takes a leaf of four all the same.
 //!
 //! # What this room leaves out
 //!
 //! Inodes, reservations, the map itself, and clusters (`bigalloc`): a cluster that is half delayed
 //! and half allocated needs a count of its own.
 
+mod clock;
 mod extent;
+mod ghost;
+mod index;
+mod leaf;
+mod leaf_queue;
+mod leaf_tree;
+mod list;
+mod listed_tree;
+mod lru;
 mod mainline;
 mod map;
+mod options;
+mod queues;
+mod ring;
 mod room;
+mod round_robin;
+mod scan;
+mod side;
 mod stats;
+mod sync;
+mod trace;
 mod tree;
+mod vanilla;
 
 pub use extent::{Extent, Status};
-pub use room::{BATCH, EXTENT_BYTES, Room};
+pub use leaf::LEAF_EXTENTS;
+pub use options::{OptionError, Options, Shrinker, StatsMode};
+pub use room::{BATCH, Room};
+pub use scan::Scan;
 pub use stats::Stats;
 pub use tree::Tree;

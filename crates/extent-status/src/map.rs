@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::extent::{Extent, Status};
+use crate::extent::{Extent, FILL_MAX, Status, bit, joins};
+use crate::scan::Pass;
 
 /// An extent without its first block, which is its key.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ struct Node {
     status: Status,
     /// Asked for since the shrinker last came by.
     referenced: AtomicBool,
+    /// Its place in the map's queue, if there is one and the extent may be forgotten.
+    ticket: u64,
 }
 
 impl Node {
@@ -26,6 +29,7 @@ impl Node {
             len: extent.len,
             status: extent.status,
             referenced: AtomicBool::new(referenced),
+            ticket: 0,
         }
     }
 
@@ -50,12 +54,13 @@ impl Node {
     }
 }
 
-/// What one pass of the shrinker over a map did, in extents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pass {
-    pub(crate) visited: usize,
-    pub(crate) freed: usize,
-    pub(crate) delayed_seen: usize,
+/// The extents of a map that may be forgotten, in the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    /// First blocks by ticket.
+    order: BTreeMap<u64, u32>,
+    /// The last ticket drawn.
+    last: u64,
 }
 
 /// Disjoint extents, as large as merging makes them, by first block.
@@ -69,9 +74,41 @@ pub(crate) struct Map {
     delayed_blocks: u64,
     /// Extents that may be forgotten.
     reclaimable: usize,
+    /// These, if they are to be found without walking over the others.
+    queue: Option<Queue>,
+    /// Neighbours of one kind stay apart.
+    apart: bool,
 }
 
 impl Map {
+    /// An empty map; `queued` if [`reclaim_queued`](Self::reclaim_queued) will be asked for.
+    pub(crate) fn new(queued: bool, merge: bool) -> Self {
+        Self {
+            queue: queued.then(Queue::default),
+            apart: !merge,
+            ..Self::default()
+        }
+    }
+
+    /// Forgets all; answers the old map.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self::new(self.queue.is_some(), !self.apart);
+        std::mem::replace(self, empty)
+    }
+
+    /// Keeps a node, and its place in the queue.
+    fn keep(&mut self, first: u32, mut node: Node) {
+        if node.status.is_reclaimable() {
+            self.reclaimable += 1;
+            if let Some(queue) = &mut self.queue {
+                queue.last += 1;
+                node.ticket = queue.last;
+                queue.order.insert(node.ticket, first);
+            }
+        }
+        self.nodes.insert(first, node);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -131,11 +168,15 @@ impl Map {
         delayed
     }
 
-    /// Puts `extent` where nothing is known; what is known stays.
+    /// Puts `extent` where nothing is known, going over [`FILL_MAX`] parts of it at most; what is
+    /// known stays.
     pub(crate) fn fill(&mut self, extent: &Extent) {
         let end = extent.end();
         let mut at = extent.lblk.0;
-        while at < end {
+        for _ in 0..FILL_MAX {
+            if at >= end {
+                break;
+            }
             if let Some((first, node)) = self.containing(at) {
                 at = first + node.len;
                 continue;
@@ -144,6 +185,15 @@ impl Map {
             let stop = next.map_or(end, |(first, _)| *first);
             self.add(&extent.part(at, stop));
             at = stop;
+        }
+    }
+
+    /// Puts `extent` where it is if nothing of its range is known.
+    pub(crate) fn add_unknown(&mut self, extent: &Extent) {
+        let (start, end) = (extent.lblk.0, extent.end());
+        let is_known = self.containing(start).is_some();
+        if !is_known && self.nodes.range(start..end).next().is_none() {
+            self.add(extent);
         }
     }
 
@@ -164,23 +214,19 @@ impl Map {
                 tail = Some((whole, referenced));
             }
         }
-        let mut dropped = 0;
         for (first, node) in self.nodes.extract_if(range.clone(), |_, _| true) {
             let whole = node.extent(first);
             if whole.status == Status::Delayed {
                 delayed += whole.end().min(range.end) - first;
-            } else {
-                dropped += 1;
             }
             if whole.end() > range.end {
                 tail = Some((whole, node.is_referenced()));
             }
+            self.reclaimable -= forget(&mut self.queue, &node);
         }
-        self.reclaimable -= dropped;
         if let Some((whole, referenced)) = tail {
             let rest = whole.part(range.end, whole.end());
-            self.reclaimable += usize::from(rest.status.is_reclaimable());
-            self.nodes.insert(range.end, Node::new(&rest, referenced));
+            self.keep(range.end, Node::new(&rest, referenced));
         }
         self.delayed_blocks -= u64::from(delayed);
         delayed
@@ -194,23 +240,23 @@ impl Map {
             self.delayed_blocks += u64::from(extent.len);
         }
         let after = self.nodes.get(&end).map(|node| node.extent(end));
-        if after.is_some_and(|after| joins(extent, &after))
+        if after.is_some_and(|after| !self.apart && joins(extent, &after))
             && let Some(after) = self.nodes.remove(&end)
         {
             new.len += after.len;
-            new.referenced = after.referenced;
-            self.reclaimable -= usize::from(after.status.is_reclaimable());
+            *new.referenced.get_mut() = after.is_referenced();
+            self.reclaimable -= forget(&mut self.queue, &after);
         }
         let before = self.nodes.range_mut(..start).next_back();
         if let Some((first, node)) = before
+            && !self.apart
             && joins(&node.extent(*first), extent)
         {
             node.len += new.len;
             *node.referenced.get_mut() |= new.is_referenced();
             return;
         }
-        self.reclaimable += usize::from(new.status.is_reclaimable());
-        self.nodes.insert(start, new);
+        self.keep(start, new);
     }
 
     /// Visits up to `nr` extents of `range` in order. Those that may be forgotten are, unless they
@@ -221,16 +267,16 @@ impl Map {
         let visited = ahead.by_ref().take(nr).count();
         let stop = ahead.next().map_or(range.end, |(first, _)| *first);
         let mut delayed_seen = 0;
-        let freed = self
-            .nodes
-            .extract_if(range.start..stop, |_, node| {
-                if node.status == Status::Delayed {
-                    delayed_seen += 1;
-                    return false;
-                }
-                !std::mem::take(node.referenced.get_mut())
-            })
-            .count();
+        let dropped = self.nodes.extract_if(range.start..stop, |_, node| {
+            if node.status == Status::Delayed {
+                delayed_seen += 1;
+                return false;
+            }
+            !std::mem::take(node.referenced.get_mut())
+        });
+        let freed = dropped
+            .map(|(_, node)| forget(&mut self.queue, &node))
+            .sum();
         self.reclaimable -= freed;
         let pass = Pass {
             visited,
@@ -239,24 +285,62 @@ impl Map {
         };
         (pass, stop)
     }
-}
 
-/// The status as one bit of a set.
-pub(crate) fn bit(status: Status) -> u8 {
-    match status {
-        Status::Written => 1,
-        Status::Unwritten => 2,
-        Status::Delayed => 4,
-        Status::Hole => 8,
+    /// Walks from the first extent on and forgets those that may be, until `nr` of them are or all
+    /// were visited. Marks do not count.
+    pub(crate) fn reclaim_from_first(&mut self, nr: usize) -> Pass {
+        let mut pass = Pass::default();
+        let mut stop = u32::MAX;
+        for (first, node) in &self.nodes {
+            if pass.freed == nr {
+                stop = *first;
+                break;
+            }
+            pass.visited += 1;
+            match node.status {
+                Status::Delayed => pass.delayed_seen += 1,
+                _ => pass.freed += 1,
+            }
+        }
+        let goes = |_: &u32, node: &mut Node| node.status.is_reclaimable();
+        let dropped = self.nodes.extract_if(..stop, goes);
+        let freed: usize = dropped
+            .map(|(_, node)| forget(&mut self.queue, &node))
+            .sum();
+        self.reclaimable -= freed;
+        pass
+    }
+
+    /// Forgets up to `nr` extents from the head of the queue, visiting no others.
+    pub(crate) fn reclaim_queued(&mut self, nr: usize) -> Pass {
+        let mut pass = Pass::default();
+        while pass.freed < nr
+            && let Some((_, first)) = self.queue.as_mut().and_then(|q| q.order.pop_first())
+        {
+            self.nodes.remove(&first);
+            self.reclaimable -= 1;
+            pass.freed += 1;
+        }
+        pass.visited = pass.freed;
+        pass
+    }
+
+    /// Forgets all but what is delayed.
+    pub(crate) fn clear_cache(&mut self) {
+        self.reclaim_from_first(usize::MAX);
     }
 }
 
-/// True if `right` continues `left`, so that both are one extent.
-fn joins(left: &Extent, right: &Extent) -> bool {
-    left.status == right.status
-        && left.end() == right.lblk.0
-        && (!left.status.is_mapped()
-            || left.pblk.0.checked_add(u64::from(left.len)) == Some(right.pblk.0))
+/// Takes a node that is no longer kept out of the queue, if it may be forgotten. Answers whether it
+/// may, as a number.
+fn forget(queue: &mut Option<Queue>, node: &Node) -> usize {
+    if !node.status.is_reclaimable() {
+        return 0;
+    }
+    if let Some(queue) = queue {
+        queue.order.remove(&node.ticket);
+    }
+    1
 }
 
 #[cfg(test)]

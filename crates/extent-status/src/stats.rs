@@ -1,15 +1,17 @@
 //! What the room has done, under the kernel's names where it has them.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::mainline::Scan;
+use crate::options::StatsMode;
+use crate::scan::Scan;
 
 /// A snapshot of the counters since the room was made.
 ///
-/// What is marked "switched" stands still while statistics are off.
+/// What is marked "switched" stands still while statistics are off. Look-ups are estimated from one in
+/// 64 while they are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// `es_stats_cache_hits`: look-ups that were answered (switched).
@@ -29,7 +31,7 @@ pub struct Stats {
     pub es_stats_max_scan_time: u64,
     /// `es_stats_shrunk`: extents a scan dropped, averaged alike (switched).
     pub es_stats_shrunk: u64,
-    /// Scans (switched, as all that follow).
+    /// Scans (switched, as all that follow where nothing else is said).
     pub scans: u64,
     /// Extents dropped by scans.
     pub freed: u64,
@@ -39,9 +41,22 @@ pub struct Stats {
     pub delayed_seen: u64,
     /// Trees passed over because somebody was using them.
     pub trylock_failed: u64,
-    /// Scans that went round again because all they got was trees in use.
+    /// Rounds after the first that scans went because it got them nothing.
     pub second_rounds: u64,
+    /// All steps of scans ([`Scan::steps`]).
+    pub steps: u64,
+    /// The most steps any scan made under one lock.
+    pub max_steps_under_lock: u64,
+    /// Leaves dropped.
+    pub leaves_evicted: u64,
+    /// Leaves that came back soon after they were dropped (always counted).
+    pub ghost_hits: u64,
+    /// Look-ups that took a lock and were answered.
+    pub lookup_hit_locks: u64,
 }
+
+/// One look-up in so many is counted while statistics are sampled; a power of two.
+const SAMPLE: u32 = 64;
 
 /// Shards; a power of two.
 const SHARDS: usize = 16;
@@ -52,15 +67,22 @@ static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// The shard of this thread; `usize::MAX` until it has one.
     static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Look-ups of this thread, whatever the room.
+    static LOOKUPS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Says of one look-up in [`SAMPLE`] of this thread's that it is the one to count.
+fn is_sampled() -> bool {
+    let count = LOOKUPS.get();
+    LOOKUPS.set(count.wrapping_add(1));
+    count % SAMPLE == SAMPLE - 1
 }
 
 fn shard_of_thread() -> usize {
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
-        }
-        shard.get()
-    })
+    if SHARD.get() == usize::MAX {
+        SHARD.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
+    }
+    SHARD.get()
 }
 
 /// What the threads of one shard counted, on cache lines of its own. What one thread adds another
@@ -70,46 +92,62 @@ fn shard_of_thread() -> usize {
 struct Shard {
     hits: AtomicU64,
     misses: AtomicU64,
+    hit_locks: AtomicU64,
     extents: AtomicI64,
     reclaimable: AtomicI64,
     trees: AtomicI64,
+    /// Trees that hold something reclaimable, where no list counts them.
+    linked: AtomicI64,
+    /// Bytes of leaves.
+    bytes: AtomicI64,
 }
 
 /// All counters of a room.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    on: AtomicBool,
+    mode: AtomicU8,
     shards: [Shard; SHARDS],
+    pub(crate) ghost_hits: AtomicU64,
     /// What scans did: of the snapshot, the fields about them. One update a scan.
     scans: Mutex<Stats>,
 }
 
 impl Counters {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(mode: StatsMode) -> Self {
         Self {
-            on: AtomicBool::new(true),
+            mode: AtomicU8::new(mode as u8),
             shards: Default::default(),
+            ghost_hits: AtomicU64::new(0),
             scans: Mutex::default(),
         }
     }
 
-    pub(crate) fn switch(&self, on: bool) {
-        self.on.store(on, Relaxed);
+    pub(crate) fn switch(&self, mode: StatsMode) {
+        self.mode.store(mode as u8, Relaxed);
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Relaxed)
+        self.mode.load(Relaxed) != StatsMode::Off as u8
     }
 
     fn shard(&self) -> &Shard {
         &self.shards[shard_of_thread()]
     }
 
-    pub(crate) fn looked_up(&self, hit: bool) {
-        if self.is_on() {
-            let shard = self.shard();
-            let counter = if hit { &shard.hits } else { &shard.misses };
-            counter.fetch_add(1, Relaxed);
+    /// Notes a look-up: whether it was answered, and whether it took a lock.
+    pub(crate) fn looked_up(&self, hit: bool, locked: bool) {
+        const ON: u8 = StatsMode::On as u8;
+        const SAMPLED: u8 = StatsMode::Sampled as u8;
+        let weight = match self.mode.load(Relaxed) {
+            ON => 1,
+            SAMPLED if is_sampled() => u64::from(SAMPLE),
+            _ => return,
+        };
+        let shard = self.shard();
+        let counter = if hit { &shard.hits } else { &shard.misses };
+        counter.fetch_add(weight, Relaxed);
+        if hit && locked {
+            shard.hit_locks.fetch_add(weight, Relaxed);
         }
     }
 
@@ -129,6 +167,16 @@ impl Counters {
         self.shard().trees.fetch_add(by, Relaxed);
     }
 
+    /// Trees without a list that came to hold something reclaimable (positive) or no longer do.
+    pub(crate) fn linked(&self, by: i64) {
+        self.shard().linked.fetch_add(by, Relaxed);
+    }
+
+    /// Bytes of leaves that came (positive) or went.
+    pub(crate) fn bytes(&self, by: i64) {
+        self.shard().bytes.fetch_add(by, Relaxed);
+    }
+
     pub(crate) fn scanned(&self, scan: &Scan, nanoseconds: u64) {
         let stats = &mut *self.scans.lock();
         let freed = scan.freed as u64;
@@ -144,7 +192,10 @@ impl Counters {
         stats.visited += scan.visited as u64;
         stats.delayed_seen += scan.delayed_seen as u64;
         stats.trylock_failed += scan.trylock_failed;
-        stats.second_rounds += u64::from(scan.second_round);
+        stats.second_rounds += scan.second_rounds;
+        stats.steps += scan.steps();
+        stats.max_steps_under_lock = stats.max_steps_under_lock.max(scan.max_steps_under_lock);
+        stats.leaves_evicted += scan.leaves_evicted;
     }
 
     fn sum(&self, of: impl Fn(&Shard) -> i64) -> u64 {
@@ -165,6 +216,14 @@ impl Counters {
         self.sum(|shard| shard.trees.load(Relaxed))
     }
 
+    pub(crate) fn all_linked(&self) -> u64 {
+        self.sum(|shard| shard.linked.load(Relaxed))
+    }
+
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.sum(|shard| shard.bytes.load(Relaxed))
+    }
+
     pub(crate) fn snapshot(&self) -> Stats {
         let count = |of: fn(&Shard) -> &AtomicU64| -> u64 {
             self.shards.iter().map(|s| of(s).load(Relaxed)).sum()
@@ -172,6 +231,8 @@ impl Counters {
         Stats {
             es_stats_cache_hits: count(|shard| &shard.hits),
             es_stats_cache_misses: count(|shard| &shard.misses),
+            lookup_hit_locks: count(|shard| &shard.hit_locks),
+            ghost_hits: self.ghost_hits.load(Relaxed),
             es_stats_all_cnt: self.all(),
             es_stats_shk_cnt: self.reclaimable(),
             ..*self.scans.lock()

@@ -1,12 +1,14 @@
 //! Look-ups, changes and reclaim of several threads in many orders, as the model checker `shuttle`
 //! chooses them: delayed extents stay, nothing is told that was never so, counts add up at the end.
+//! The checker knows every atomic that look-ups without a lock read, one by one, but no order of memory
+//! weaker than one after the other.
 //! `UEXT4_LONG=1` tries many more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::thread;
-use uext4_extent_status::{Extent, Room, Status, Tree};
+use uext4_extent_status::{Extent, Options, Room, Shrinker, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
 /// Schedules for each test.
@@ -17,14 +19,23 @@ fn schedules() -> usize {
     }
 }
 
-/// Tries random schedules, and some that switch at few unlikely places.
-fn check(test: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(test, schedules());
-    shuttle::check_pct(test, schedules(), 3);
+/// Tries random schedules, and some that switch at few unlikely places, with each kind of lock there
+/// is.
+fn check(test: impl Fn(&Arc<Room>) + Send + Sync + Copy + 'static) {
+    let shrinkers = [Shrinker::LeafQueue, Shrinker::Mainline, Shrinker::Vanilla];
+    for shrinker in shrinkers {
+        let test = move || test(&room(shrinker));
+        shuttle::check_random(test, schedules());
+        shuttle::check_pct(test, schedules(), 3);
+    }
 }
 
-fn room() -> Arc<Room> {
-    Room::new(|| Duration::ZERO)
+fn room(shrinker: Shrinker) -> Arc<Room> {
+    let options = Options {
+        shards: 1,
+        ..shrinker.into()
+    };
+    Room::with_options(options, || Duration::ZERO)
 }
 
 fn extent(lblk: u32, len: u32, status: Status) -> Extent {
@@ -42,9 +53,8 @@ fn extent(lblk: u32, len: u32, status: Status) -> Extent {
 
 #[test]
 fn reclaim_takes_nothing_that_is_truth() {
-    check(|| {
-        let room = room();
-        let tree = Arc::new(Tree::new(&room));
+    check(|room| {
+        let tree = Arc::new(Tree::new(room));
         tree.insert(extent(10, 5, Status::Delayed));
         let reader = {
             let tree = Arc::clone(&tree);
@@ -77,7 +87,7 @@ fn reclaim_takes_nothing_that_is_truth() {
         assert!(kept.iter().all(|found| found.status == Status::Delayed));
         assert_eq!(kept.len(), 3);
         // The first visit may only clear a mark of use.
-        (0..3).for_each(|_| _ = room.scan(100));
+        (0..6).for_each(|_| _ = room.scan(100));
         assert_eq!(room.count(), 0, "all else can go");
         assert_eq!(tree.extents().len(), 2);
     });
@@ -85,11 +95,10 @@ fn reclaim_takes_nothing_that_is_truth() {
 
 #[test]
 fn trees_come_and_go_while_others_are_scanned() {
-    check(|| {
-        let room = room();
+    check(|room| {
         let threads: Vec<_> = (0..2)
             .map(|number| {
-                let room = Arc::clone(&room);
+                let room = Arc::clone(room);
                 thread::spawn(move || {
                     let tree = Tree::new(&room);
                     tree.cache(extent(number, 1, Status::Written));
@@ -109,5 +118,123 @@ fn trees_come_and_go_while_others_are_scanned() {
         }
         assert_eq!(room.count(), 0);
         assert_eq!(room.scan(10), 0);
+    });
+}
+
+/// What a block of the tree may be said to be: at its one place, delayed, or not known.
+fn look(tree: &Tree, lblk: u32) -> Option<Status> {
+    let found = tree.lookup(Lblk(lblk))?;
+    assert!(found.lblk.0 <= lblk && lblk < found.end());
+    let place = found
+        .status
+        .is_mapped()
+        .then_some(Pblk(1000 + u64::from(lblk)));
+    assert_eq!(found.pblk_at(Lblk(lblk)), place);
+    Some(found.status)
+}
+
+#[test]
+fn look_ups_see_no_half_of_a_change() {
+    check(|room| {
+        let tree = Arc::new(Tree::new(room));
+        // Apart, so that they fill a leaf of the smallest kind, and later do not.
+        for lblk in [0, 4, 8, 12] {
+            tree.cache(extent(lblk, 2, Status::Written));
+        }
+        tree.insert(extent(2, 1, Status::Delayed));
+        let reader = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                for lblk in [4, 9, 2] {
+                    let status = look(&tree, lblk);
+                    assert!(lblk != 2 || status == Some(Status::Delayed));
+                }
+                // It becomes delayed, and then stays so.
+                if look(&tree, 8) == Some(Status::Delayed) {
+                    assert_eq!(look(&tree, 8), Some(Status::Delayed));
+                }
+            })
+        };
+        let writer = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                // Moves entries, cuts one in two, grows the leaf.
+                tree.remove(Lblk(0), 2);
+                tree.insert(extent(8, 1, Status::Delayed));
+                for lblk in [20, 24, 28] {
+                    tree.cache(extent(lblk, 1, Status::Written));
+                }
+                tree.insert(extent(4, 2, Status::Unwritten));
+            })
+        };
+        room.scan(1);
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert_eq!(tree.delayed_blocks(), 2);
+        assert_eq!(look(&tree, 2), Some(Status::Delayed));
+        assert_eq!(look(&tree, 8), Some(Status::Delayed));
+        let extents = tree.extents();
+        let cached = extents.iter().filter(|e| e.status.is_reclaimable());
+        assert_eq!(room.count(), cached.count());
+    });
+}
+
+#[test]
+fn leaves_are_dropped_while_they_move() {
+    check(|room| {
+        let tree = Arc::new(Tree::new(room));
+        for lblk in [0, 4, 8, 12] {
+            tree.cache(extent(lblk, 1, Status::Written));
+        }
+        let shrinker = {
+            let room = Arc::clone(room);
+            thread::spawn(move || {
+                room.scan(1);
+                room.scan(1);
+            })
+        };
+        let owner = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                tree.set_precached(true);
+                // A new leaf in place of the old one, in whatever queue that is.
+                tree.cache(extent(16, 1, Status::Written));
+                look(&tree, 16);
+                tree.clear_cache();
+                tree.cache(extent(20, 1, Status::Hole));
+            })
+        };
+        room.scan(3);
+        shrinker.join().unwrap();
+        owner.join().unwrap();
+        (0..6).for_each(|_| _ = room.scan(100));
+        assert_eq!((room.count(), tree.extents().len()), (0, 0));
+    });
+}
+
+#[test]
+fn an_answer_stands_as_long_as_the_number_does() {
+    check(|room| {
+        let tree = Arc::new(Tree::new(room));
+        tree.cache(extent(4, 4, Status::Written));
+        let reader = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                let seq = tree.seq();
+                (seq, look(&tree, 5))
+            })
+        };
+        let writer = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                tree.insert(extent(5, 1, Status::Unwritten));
+                tree.insert(extent(5, 2, Status::Delayed));
+            })
+        };
+        let (seq, status) = reader.join().unwrap();
+        writer.join().unwrap();
+        if tree.seq() == seq {
+            assert_eq!(look(&tree, 5), status);
+        }
     });
 }

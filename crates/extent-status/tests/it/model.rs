@@ -1,14 +1,15 @@
-//! Random calls on two trees of one room, compared with what each block is, one by one.
+//! Random calls on two trees of one room of every kind, compared with what each block is, one by one.
 
 use std::ops::Range;
 
 use proptest::prelude::*;
-use uext4_extent_status::{Extent, Status, Tree};
+use uext4_extent_status::{Extent, LEAF_EXTENTS, Options, Shrinker, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::{extent, room};
+use crate::{extent, room_with};
 
-const BLOCKS: u32 = 80;
+/// Parts that noting one extent goes over.
+const FILL_MAX: usize = 64;
 
 /// What is known of a block: its status and place.
 type Block = Option<(Status, u64)>;
@@ -16,10 +17,13 @@ type Block = Option<(Status, u64)>;
 #[derive(Clone, Debug)]
 enum Op {
     Insert(Extent),
-    Cache(Vec<Extent>),
+    Cache(Extent),
+    CacheAll(Vec<Extent>),
     Remove(u32, u32),
     Lookup(u32),
     Find(u32, [bool; 4]),
+    Precache(bool),
+    Clear,
     Scan(usize),
 }
 
@@ -27,22 +31,36 @@ fn status() -> impl Strategy<Value = Status> {
     prop::sample::select(Status::ALL.to_vec())
 }
 
-/// Offsets are relative to the window; places agree for adjacent blocks of one of three runs.
-fn any_extent() -> impl Strategy<Value = Extent> {
+/// In a window of so many blocks. Places agree for adjacent blocks of one of three runs.
+fn any_extent(blocks: u32, longest: u32) -> impl Strategy<Value = Extent> {
     let status = prop_oneof![1 => Just(Status::Delayed), 2 => status()];
-    (0..BLOCKS, 0..30u32, 1..4u64, status).prop_map(|(lblk, len, run, status)| {
+    (0..blocks, 0..longest, 1..4u64, status).prop_map(|(lblk, len, run, status)| {
         let pblk = run * 1000 + u64::from(lblk);
         extent(lblk, len, if status.is_mapped() { pblk } else { 0 }, status)
     })
 }
 
-fn op() -> impl Strategy<Value = Op> {
+/// Blocks one beside the other that do not merge, as a whole leaf of the map on the device.
+fn leaf(blocks: u32) -> impl Strategy<Value = Vec<Extent>> {
+    (0..blocks, 0..blocks).prop_map(move |(from, count)| {
+        let to = (from + count).min(blocks);
+        let one = |lblk| extent(lblk, 1, u64::from(lblk) * 3 + 5000, Status::Written);
+        (from..to).map(one).collect()
+    })
+}
+
+fn op(blocks: u32, longest: u32) -> impl Strategy<Value = Op> {
+    let extents = move || any_extent(blocks, longest);
     prop_oneof![
-        6 => any_extent().prop_map(Op::Insert),
-        3 => prop::collection::vec(any_extent(), 1..4).prop_map(Op::Cache),
-        3 => (0..BLOCKS, 0..40u32).prop_map(|(lblk, len)| Op::Remove(lblk, len)),
-        3 => (0..BLOCKS).prop_map(Op::Lookup),
-        2 => (0..BLOCKS, any::<[bool; 4]>()).prop_map(|(from, set)| Op::Find(from, set)),
+        6 => extents().prop_map(Op::Insert),
+        2 => extents().prop_map(Op::Cache),
+        2 => prop::collection::vec(extents(), 1..4).prop_map(Op::CacheAll),
+        1 => leaf(blocks).prop_map(Op::CacheAll),
+        3 => (0..blocks, 0..longest).prop_map(|(lblk, len)| Op::Remove(lblk, len)),
+        3 => (0..blocks).prop_map(Op::Lookup),
+        2 => (0..blocks, any::<[bool; 4]>()).prop_map(|(from, set)| Op::Find(from, set)),
+        1 => any::<bool>().prop_map(Op::Precache),
+        1 => Just(Op::Clear),
         2 => (0..20usize).prop_map(Op::Scan),
     ]
 }
@@ -52,11 +70,22 @@ struct Pair {
     tree: Tree,
     blocks: Vec<Block>,
     base: u32,
+    merge: bool,
+}
+
+/// What an extent says of a block in it.
+fn said(extent: &Extent, lblk: Lblk) -> Block {
+    let pblk = extent.pblk_at(lblk).map_or(0, |pblk| pblk.0);
+    Some((extent.status, pblk))
 }
 
 impl Pair {
+    fn size(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
     fn range(&self, lblk: u32, len: u32) -> Range<usize> {
-        lblk as usize..(lblk + len).min(BLOCKS) as usize
+        lblk as usize..(lblk + len).min(self.size()) as usize
     }
 
     fn moved(&self, extent: &Extent) -> Extent {
@@ -64,7 +93,7 @@ impl Pair {
             lblk: Lblk(self.base + extent.lblk.0),
             // What lies beyond the window is cut, as the tree does at the last block there is.
             len: match self.base {
-                0 => extent.len.min(BLOCKS - extent.lblk.0),
+                0 => extent.len.min(self.size() - extent.lblk.0),
                 _ => extent.len,
             },
             ..*extent
@@ -76,17 +105,58 @@ impl Pair {
         self.blocks[range].iter().filter(is_delayed).count() as u32
     }
 
-    fn put(&mut self, new: &Extent, replace: bool) {
+    fn put(&mut self, new: &Extent) {
         for at in self.range(new.lblk.0, new.len) {
-            let pblk = new.pblk_at(Lblk(at as u32)).map_or(0, |pblk| pblk.0);
-            if replace || self.blocks[at].is_none() {
-                self.blocks[at] = Some((new.status, pblk));
+            self.blocks[at] = said(new, Lblk(at as u32));
+        }
+    }
+
+    /// Puts those in of which nothing is known.
+    fn put_unknown(&mut self, all: &[Extent]) {
+        for new in all.iter().filter(|e| e.status.is_reclaimable()) {
+            let mut old = self.blocks[self.range(new.lblk.0, new.len)].iter();
+            if old.all(Option::is_none) {
+                self.put(new);
             }
         }
     }
 
-    /// The blocks as the largest possible extents.
+    /// Puts a part of `new` into each gap between `known`, until [`FILL_MAX`] parts are passed.
+    fn fill(&mut self, new: &Extent, known: &[Extent]) {
+        let end = self.range(new.lblk.0, new.len).end as u32;
+        let mut at = new.lblk.0;
+        for _ in 0..FILL_MAX {
+            let lblk = self.base + at.min(end);
+            let holds = |e: &&Extent| e.lblk.0 <= lblk && lblk < e.end();
+            let next = known.iter().find(|e| e.lblk.0 > lblk);
+            at = match known.iter().find(holds) {
+                Some(here) => here.end() - self.base,
+                None => {
+                    let stop = next.map_or(end, |next| (next.lblk.0 - self.base).min(end));
+                    (at..stop).for_each(|at| self.blocks[at as usize] = said(new, Lblk(at)));
+                    stop
+                }
+            };
+        }
+    }
+
+    /// The blocks as the tree must tell them: the largest possible extents, or, if neighbours are
+    /// not merged, any that say the same.
     fn expected(&self) -> Vec<Extent> {
+        if !self.merge {
+            let extents = self.tree.extents();
+            let mut told = vec![None; self.blocks.len()];
+            for extent in &extents {
+                for lblk in extent.lblk.0..extent.end() {
+                    let old = told[(lblk - self.base) as usize].replace(said(extent, Lblk(lblk)));
+                    assert_eq!(old, None, "extents must be disjoint");
+                }
+            }
+            let told: Vec<Block> = told.into_iter().map(Option::flatten).collect();
+            assert_eq!(told, self.blocks);
+            assert!(extents.is_sorted_by_key(|extent| extent.lblk));
+            return extents;
+        }
         let mut extents: Vec<Extent> = Vec::new();
         for (lblk, block) in (self.base..u32::MAX).zip(&self.blocks) {
             let Some((status, pblk)) = *block else {
@@ -112,15 +182,21 @@ impl Pair {
             Op::Insert(new) => {
                 let replaced = self.delayed_in(self.range(new.lblk.0, new.len));
                 prop_assert_eq!(self.tree.insert(self.moved(new)), replaced);
-                self.put(new, true);
+                self.put(new);
                 prop_assert_eq!(self.tree.seq() > seq, new.len > 0);
             }
-            Op::Cache(all) => {
+            Op::Cache(new) => {
+                let known = self.tree.extents();
+                self.tree.cache(self.moved(new));
+                if new.status.is_reclaimable() {
+                    self.fill(new, &known);
+                }
+                prop_assert_eq!(self.tree.seq(), seq);
+            }
+            Op::CacheAll(all) => {
                 let moved: Vec<Extent> = all.iter().map(|e| self.moved(e)).collect();
                 self.tree.cache_all(&moved);
-                for new in all.iter().filter(|e| e.status.is_reclaimable()) {
-                    self.put(new, false);
-                }
+                self.put_unknown(all);
                 prop_assert_eq!(self.tree.seq(), seq);
             }
             Op::Remove(lblk, len) => {
@@ -152,6 +228,19 @@ impl Pair {
                 });
                 prop_assert_eq!(self.tree.find(Lblk(from), wanted), expected);
             }
+            Op::Precache(precached) => {
+                self.tree.set_precached(*precached);
+                prop_assert_eq!(self.tree.is_precached(), *precached);
+            }
+            Op::Clear => {
+                self.tree.clear_cache();
+                prop_assert!(!self.tree.is_precached());
+                let stays = |b: &Block| matches!(b, Some((Status::Delayed, _)));
+                self.blocks
+                    .iter_mut()
+                    .for_each(|b| *b = b.filter(|_| stays(b)));
+                prop_assert_eq!(self.tree.seq(), seq);
+            }
             // Of the room, not of one tree.
             Op::Scan(_) => {}
         }
@@ -160,60 +249,95 @@ impl Pair {
 
     /// After a scan: what is known may be less, but never other, and delayed blocks all stay.
     fn forget(&mut self) -> Result<(), TestCaseError> {
-        for (at, block) in self.blocks.iter_mut().enumerate() {
-            let lblk = Lblk(self.base + at as u32);
-            let extents = self.tree.extents();
-            let found = extents.iter().find(|e| e.lblk <= lblk && lblk.0 < e.end());
-            let now = found.map(|e| (e.status, e.pblk_at(lblk).map_or(0, |pblk| pblk.0)));
-            let is_delayed = matches!(block, Some((Status::Delayed, _)));
-            prop_assert!(now == *block || now.is_none() && !is_delayed);
-            *block = now;
+        let mut now = vec![None; self.blocks.len()];
+        for extent in self.tree.extents() {
+            for lblk in extent.lblk.0..extent.end() {
+                now[(lblk - self.base) as usize] = said(&extent, Lblk(lblk));
+            }
         }
+        for (block, now) in self.blocks.iter().zip(&now) {
+            let is_delayed = matches!(block, Some((Status::Delayed, _)));
+            prop_assert!(now == block || now.is_none() && !is_delayed);
+        }
+        self.blocks = now;
         Ok(())
     }
+}
+
+/// Two trees of a room: one window at the first block, one that ends at the last.
+fn run(options: Options, blocks: u32, ops: &[(usize, Op)]) -> Result<(), TestCaseError> {
+    let room = room_with(options);
+    let mut pairs = [0, u32::MAX - blocks].map(|base| Pair {
+        tree: Tree::new(&room),
+        blocks: vec![None; blocks as usize],
+        base,
+        merge: options.merge,
+    });
+    for (which, op) in ops {
+        if let Op::Scan(nr) = op {
+            let before = room.count();
+            let seqs = pairs.each_ref().map(|pair| pair.tree.seq());
+            let scan = room.scan_recorded(*nr);
+            let over = match options.shrinker.drops_leaves() && *nr > 0 {
+                true => LEAF_EXTENTS - 1,
+                false => 0,
+            };
+            prop_assert!(scan.freed <= nr + over);
+            prop_assert!(!options.shrinker.drops_leaves() || scan.max_steps_under_lock <= 256);
+            prop_assert_eq!(room.count(), before - scan.freed);
+            prop_assert_eq!(seqs, pairs.each_ref().map(|pair| pair.tree.seq()));
+            for pair in &mut pairs {
+                pair.forget()?;
+            }
+        } else {
+            pairs[*which].run(op)?;
+        }
+        let mut all = Vec::new();
+        for pair in &pairs {
+            let expected = pair.expected();
+            prop_assert_eq!(&pair.tree.extents(), &expected);
+            let delayed = pair.delayed_in(0..blocks as usize);
+            prop_assert_eq!(pair.tree.delayed_blocks(), u64::from(delayed));
+            all.push(expected);
+        }
+        let shrinkable = |e: &&Extent| e.status.is_reclaimable();
+        let count = |list: &Vec<Extent>| list.iter().filter(shrinkable).count();
+        prop_assert_eq!(room.count(), all.iter().map(count).sum::<usize>());
+        let stats = room.stats();
+        prop_assert_eq!(
+            stats.es_stats_all_cnt,
+            all.iter().map(Vec::len).sum::<usize>() as u64
+        );
+        // Vanilla lists every tree that was looked at.
+        if options.shrinker != Shrinker::Vanilla {
+            let listed = all.iter().filter(|list| count(list) > 0).count();
+            prop_assert_eq!(stats.s_es_nr_inode, listed as u64);
+        }
+    }
+    drop(pairs);
+    prop_assert_eq!((room.count(), room.memory()), (0, room.ghost_memory()));
+    Ok(())
 }
 
 proptest! {
     #[test]
     fn answers_are_those_of_single_blocks(
-        ops in prop::collection::vec((0..2usize, op()), 1..120),
+        merge in any::<bool>(),
+        ops in prop::collection::vec((0..2usize, op(80, 30)), 1..120),
     ) {
-        let room = room();
-        // One window at the first block, one that ends at the last.
-        let mut pairs = [0, u32::MAX - BLOCKS].map(|base| Pair {
-            tree: Tree::new(&room),
-            blocks: vec![None; BLOCKS as usize],
-            base,
-        });
-        for (which, op) in &ops {
-            if let Op::Scan(nr) = op {
-                let before = room.count();
-                let seqs = pairs.each_ref().map(|pair| pair.tree.seq());
-                let freed = room.scan(*nr);
-                prop_assert!(freed <= *nr);
-                prop_assert_eq!(room.count(), before - freed);
-                prop_assert_eq!(seqs, pairs.each_ref().map(|pair| pair.tree.seq()));
-                for pair in &mut pairs {
-                    pair.forget()?;
-                }
-            } else {
-                pairs[*which].run(op)?;
-            }
-            let mut all = Vec::new();
-            for pair in &pairs {
-                let expected = pair.expected();
-                prop_assert_eq!(&pair.tree.extents(), &expected);
-                let delayed = pair.delayed_in(0..BLOCKS as usize);
-                prop_assert_eq!(pair.tree.delayed_blocks(), u64::from(delayed));
-                all.push(expected);
-            }
-            let shrinkable = |e: &&Extent| e.status.is_reclaimable();
-            let count = |list: &Vec<Extent>| list.iter().filter(shrinkable).count();
-            prop_assert_eq!(room.count(), all.iter().map(count).sum::<usize>());
-            let stats = room.stats();
-            prop_assert_eq!(stats.es_stats_all_cnt, all.iter().map(Vec::len).sum::<usize>() as u64);
-            let listed = all.iter().filter(|list| count(list) > 0).count();
-            prop_assert_eq!(stats.s_es_nr_inode, listed as u64);
+        for shrinker in Shrinker::ALL {
+            run(Options { merge, ..shrinker.into() }, 80, &ops)?;
+        }
+    }
+
+    /// Enough extents for several leaves and an index of several nodes.
+    #[test]
+    fn answers_are_the_same_in_large_trees(
+        merge in any::<bool>(),
+        ops in prop::collection::vec((0..2usize, op(3000, 600)), 1..40),
+    ) {
+        for shrinker in [Shrinker::Mainline, Shrinker::LeafQueue, Shrinker::Clock] {
+            run(Options { merge, ..shrinker.into() }, 3000, &ops)?;
         }
     }
 }

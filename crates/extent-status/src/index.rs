@@ -1,0 +1,244 @@
+//! The index of a tree's leaves: a tree of small nodes that are never changed, only copied. So who
+//! holds a root sees all leaves as they were, for as long as it looks.
+//!
+//! A leaf holds the extents that begin from its key up to the next leaf's; the first leaf also those
+//! before its key. An extent may end behind the next leaf's key.
+
+use std::sync::Arc;
+
+use crate::leaf::{Leaf, Packed};
+
+/// The most rows of a node.
+const FAN: usize = 32;
+
+/// Neighbours of no more rows than this become one.
+const FEW: usize = FAN / 4;
+
+/// First blocks and what begins there. Never empty.
+#[derive(Debug)]
+pub(crate) struct Node {
+    rows: Vec<Row>,
+}
+
+type Row = (u32, Child);
+
+#[derive(Clone, Debug)]
+enum Child {
+    Node(Arc<Node>),
+    Leaf(Arc<Leaf>),
+}
+
+/// All leaves, or none.
+pub(crate) type Root = Option<Arc<Node>>;
+
+impl Node {
+    /// The row that leads to `key`.
+    fn position(&self, key: u32) -> usize {
+        let before = self.rows.partition_point(|(first, _)| *first <= key);
+        before.saturating_sub(1)
+    }
+
+    /// The leaf whose extents begin around `key`, and its own key, which lies behind it only for the
+    /// first leaf.
+    pub(crate) fn leaf_at(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
+        let mut node = self;
+        loop {
+            match node.rows.get(node.position(key))? {
+                (_, Child::Node(below)) => node = below,
+                (first, Child::Leaf(leaf)) => return Some((*first, leaf)),
+            }
+        }
+    }
+
+    /// The first leaf whose key lies behind `key`.
+    pub(crate) fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
+        let here = self.position(key);
+        for (first, child) in self.rows.iter().skip(here) {
+            match child {
+                Child::Node(below) => {
+                    if let Some(found) = below.leaf_after(key) {
+                        return Some(found);
+                    }
+                }
+                Child::Leaf(leaf) if *first > key => return Some((*first, leaf)),
+                Child::Leaf(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The entry that contains `lblk`, and its leaf. For readers too, who may see half of a change.
+    pub(crate) fn containing(&self, lblk: u32) -> Option<(&Arc<Leaf>, usize, Packed)> {
+        let mut key = lblk;
+        // No leaf is empty, so it is in the first that is asked, or in the one before.
+        for _ in 0..2 {
+            let (first, leaf) = self.leaf_at(key)?;
+            if let Some(index) = leaf.floor(lblk) {
+                let packed = leaf.get(index);
+                let inside = packed.start() <= lblk && lblk < packed.end();
+                return inside.then_some((leaf, index, packed));
+            }
+            if first > key {
+                return None;
+            }
+            key = first.checked_sub(1)?;
+        }
+        None
+    }
+
+    /// Every leaf, in order.
+    pub(crate) fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf>)) {
+        for (_, child) in &self.rows {
+            match child {
+                Child::Node(below) => below.for_each(work),
+                Child::Leaf(leaf) => work(leaf),
+            }
+        }
+    }
+
+    /// The rows after the leaf at `key` was replaced by others, in at most two nodes. Adds the rows
+    /// it copied to `copied`.
+    fn replaced(&self, key: u32, new: &[(u32, Arc<Leaf>)], copied: &mut u64) -> Vec<Row> {
+        let at = self.position(key);
+        let below = match self.rows.get(at) {
+            Some((_, Child::Node(below))) => below.replaced(key, new, copied),
+            _ => new
+                .iter()
+                .map(|(key, leaf)| (*key, Child::Leaf(Arc::clone(leaf))))
+                .collect(),
+        };
+        let appended = at + 1 == self.rows.len();
+        let (before, after) = self.rows.split_at(at);
+        let after = after.get(1..).unwrap_or_default();
+        let rows = [before, &below, after].concat();
+        *copied += rows.len() as u64;
+        in_nodes(merged(rows, at), appended)
+    }
+}
+
+/// The rows with the node at `at` joined to its right neighbour, if both have few.
+fn merged(mut rows: Vec<Row>, at: usize) -> Vec<Row> {
+    if let Some([(_, Child::Node(left)), (_, Child::Node(right))]) = rows.get(at..at + 2)
+        && left.rows.len() <= FEW
+        && right.rows.len() <= FEW
+    {
+        let both = [&left.rows[..], &right.rows[..]].concat();
+        let joined = in_nodes(both, false);
+        rows.splice(at..at + 2, joined);
+    }
+    rows
+}
+
+/// The rows in as few nodes as hold them: none, one, or two. At the end of the file the left one is
+/// left full.
+fn in_nodes(mut rows: Vec<Row>, appended: bool) -> Vec<Row> {
+    let right = match rows.len() {
+        0..=FAN => Vec::new(),
+        _ if appended => rows.split_off(FAN),
+        len => rows.split_off(len / 2),
+    };
+    [rows, right]
+        .into_iter()
+        .filter_map(|rows| {
+            let first = rows.first()?.0;
+            Some((first, Child::Node(Arc::new(Node { rows }))))
+        })
+        .collect()
+}
+
+/// The index after the leaf at `key` was replaced by others in order; with no leaf yet, `new` are
+/// all. Adds the rows it copied to `copied`.
+pub(crate) fn replace(root: &Root, key: u32, new: &[(u32, Arc<Leaf>)], copied: &mut u64) -> Root {
+    let empty = Node { rows: Vec::new() };
+    let top = root.as_deref().unwrap_or(&empty);
+    let mut rows = top.replaced(key, new, copied);
+    if rows.len() > 1 {
+        return Some(Arc::new(Node { rows }));
+    }
+    let (_, child) = rows.pop()?;
+    let Child::Node(mut node) = child else {
+        return None;
+    };
+    while let [(_, Child::Node(below))] = &node.rows[..] {
+        node = Arc::clone(below);
+    }
+    Some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(root: &Root) -> usize {
+        let mut count = 0;
+        if let Some(node) = root {
+            node.for_each(&mut |_| count += 1);
+        }
+        count
+    }
+
+    proptest! {
+        #[test]
+        fn leaves_are_found_where_they_were_put(
+            ops in prop::collection::vec((0..5000_u32, 0..3), 1..400),
+        ) {
+            let mut root = None;
+            let mut model: BTreeMap<u32, Arc<Leaf>> = BTreeMap::new();
+            let mut copied = 0;
+            for (key, op) in ops {
+                let below = model.range(..=key).next_back().or(model.iter().next());
+                let old = below.map(|(key, leaf)| (*key, Arc::clone(leaf)));
+                let new = (key, Arc::new(Leaf::new(&[], 0, None)));
+                if op == 0 {
+                    if let Some((old, _)) = old {
+                        root = replace(&root, key, &[], &mut copied);
+                        model.remove(&old);
+                    }
+                } else if let Entry::Vacant(place) = model.entry(key) {
+                    let mut rows: Vec<_> = old.into_iter().chain([new.clone()]).collect();
+                    rows.sort_by_key(|(key, _)| *key);
+                    root = replace(&root, key, &rows, &mut copied);
+                    place.insert(new.1);
+                }
+                prop_assert_eq!(keys(&root), model.len());
+                let expected = model.range(..=key).next_back().or(model.iter().next());
+                let found = root.as_deref().and_then(|node| node.leaf_at(key));
+                prop_assert_eq!(found.map(|f| f.0), expected.map(|e| *e.0));
+                if let (Some(found), Some(expected)) = (found, expected) {
+                    prop_assert!(Arc::ptr_eq(found.1, expected.1));
+                }
+                let after = root.as_deref().and_then(|node| node.leaf_after(key));
+                let expected = model.range(key + 1..).next();
+                prop_assert_eq!(after.map(|a| a.0), expected.map(|e| *e.0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_index_is_shallow_and_cheap_to_change() {
+        let mut root = None;
+        let mut copied = 0;
+        for key in 0..30_000 {
+            let new = (key, Arc::new(Leaf::new(&[], 0, None)));
+            let last = root.as_deref().and_then(|node: &Node| node.leaf_at(key));
+            let rows: Vec<_> = last
+                .map(|(k, l)| (k, Arc::clone(l)))
+                .into_iter()
+                .chain([new])
+                .collect();
+            let before = copied;
+            root = replace(&root, key, &rows, &mut copied);
+            assert!(
+                copied - before <= 4 * (FAN as u64 + 1),
+                "{}",
+                copied - before
+            );
+        }
+        assert_eq!(keys(&root), 30_000);
+    }
+}

@@ -1,0 +1,294 @@
+//! A leaf: up to [`LEAF_EXTENTS`] extents of one tree, 16 bytes each, in order.
+//!
+//! Entries are pairs of atomics, so that the one writer (who holds the tree's lock) changes them in
+//! place while readers look. A reader may see half of a change: it must check the tree's version
+//! afterwards, and until then bound what it reads.
+
+use std::ops::Range;
+use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
+
+use uext4_ondisk::{Lblk, Pblk};
+
+use crate::extent::{Extent, Status};
+use crate::leaf_tree::Shared;
+use crate::queues::Place;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// The most extents of one leaf; a leaf is dropped as a whole.
+pub const LEAF_EXTENTS: usize = 64;
+
+/// The most a leaf can be in favour.
+const FREQ_MAX: u32 = 3;
+
+/// Bits of the frequency in a mark; the tick lies above.
+const FREQ_BITS: u32 = 2;
+
+/// Where the status lies above the place.
+const STATUS_SHIFT: u32 = 60;
+
+/// An extent in 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// First block above, length below.
+    range: u64,
+    /// Status above, place below.
+    place: u64,
+}
+
+impl Packed {
+    pub(crate) fn start(self) -> u32 {
+        (self.range >> 32) as u32
+    }
+
+    pub(crate) fn len(self) -> u32 {
+        self.range as u32
+    }
+
+    pub(crate) fn end(self) -> u32 {
+        self.start().saturating_add(self.len())
+    }
+
+    pub(crate) fn extent(self) -> Extent {
+        Extent {
+            lblk: Lblk(self.start()),
+            len: self.len(),
+            pblk: Pblk(self.place & (Extent::PLACES - 1)),
+            status: match self.place >> STATUS_SHIFT {
+                0 => Status::Written,
+                1 => Status::Unwritten,
+                2 => Status::Delayed,
+                _ => Status::Hole,
+            },
+        }
+    }
+}
+
+impl From<&Extent> for Packed {
+    /// Of an extent that is [`Extent::bounded`]: its place is below [`Extent::PLACES`].
+    fn from(extent: &Extent) -> Self {
+        let status = match extent.status {
+            Status::Written => 0,
+            Status::Unwritten => 1,
+            Status::Delayed => 2,
+            Status::Hole => 3,
+        };
+        Self {
+            range: u64::from(extent.lblk.0) << 32 | u64::from(extent.len),
+            place: status << STATUS_SHIFT | extent.pblk.0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    range: AtomicU64,
+    place: AtomicU64,
+}
+
+/// Never empty while it is in the index of its tree.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    entries: Box<[Entry]>,
+    len: AtomicU32,
+    /// The tick of the last look-up that counted, and how many counted.
+    mark: AtomicU32,
+    /// The tree it belongs to and its place in the queues, unless its extents are delayed.
+    pub(crate) queued: Option<(Weak<Shared>, Place)>,
+}
+
+impl Leaf {
+    /// A leaf with room for what it holds and some more.
+    pub(crate) fn new(
+        entries: &[Packed],
+        capacity: usize,
+        queued: Option<(Weak<Shared>, Place)>,
+    ) -> Self {
+        let zero = Packed { range: 0, place: 0 };
+        let padded = entries.iter().copied().chain(std::iter::repeat(zero));
+        Self {
+            entries: padded
+                .take(capacity)
+                .map(|packed| Entry {
+                    range: AtomicU64::new(packed.range),
+                    place: AtomicU64::new(packed.place),
+                })
+                .collect(),
+            len: AtomicU32::new(entries.len().min(capacity) as u32),
+            mark: AtomicU32::new(0),
+            queued,
+        }
+    }
+
+    /// The room a leaf of `len` extents gets: few sizes, so that it seldom has to be made anew.
+    pub(crate) fn capacity_for(len: usize) -> usize {
+        match len {
+            0..=4 => 4,
+            5..=16 => 16,
+            _ => LEAF_EXTENTS,
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What it takes, with its row in the index, in bytes.
+    pub(crate) fn bytes(&self) -> i64 {
+        const BESIDE: usize = size_of::<Leaf>() + 16 + 32 + 16;
+        (BESIDE + self.entries.len() * size_of::<Entry>()) as i64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        (self.len.load(Relaxed) as usize).min(self.entries.len())
+    }
+
+    /// The entry at `index`; nothing sensible beyond the last.
+    pub(crate) fn get(&self, index: usize) -> Packed {
+        match self.entries.get(index) {
+            Some(entry) => Packed {
+                range: entry.range.load(Relaxed),
+                place: entry.place.load(Relaxed),
+            },
+            None => Packed { range: 0, place: 0 },
+        }
+    }
+
+    /// How many entries begin before `lblk`.
+    pub(crate) fn before(&self, lblk: u32) -> usize {
+        let known = &self.entries[..self.len()];
+        known.partition_point(|entry| ((entry.range.load(Relaxed) >> 32) as u32) < lblk)
+    }
+
+    /// The index of the last entry that begins at or before `lblk`.
+    pub(crate) fn floor(&self, lblk: u32) -> Option<usize> {
+        let known = &self.entries[..self.len()];
+        known
+            .partition_point(|entry| (entry.range.load(Relaxed) >> 32) as u32 <= lblk)
+            .checked_sub(1)
+    }
+
+    pub(crate) fn packed(&self) -> Vec<Packed> {
+        (0..self.len()).map(|index| self.get(index)).collect()
+    }
+
+    /// Changes the entry at `index`, which must be there.
+    pub(crate) fn set(&self, index: usize, packed: Packed) {
+        if let Some(entry) = self.entries.get(index) {
+            entry.range.store(packed.range, Relaxed);
+            entry.place.store(packed.place, Relaxed);
+        }
+    }
+
+    /// Puts `new` in place of the entries `old`; what is there then must fit the capacity.
+    pub(crate) fn splice(&self, old: Range<usize>, new: &[Packed]) {
+        let len = self.len();
+        let grown = len - old.len() + new.len();
+        if new.len() > old.len() {
+            let by = new.len() - old.len();
+            for index in (old.end..len).rev() {
+                self.set(index + by, self.get(index));
+            }
+        } else if new.len() < old.len() {
+            let by = old.len() - new.len();
+            for index in old.end..len {
+                self.set(index - by, self.get(index));
+            }
+        }
+        for (index, packed) in (old.start..).zip(new) {
+            self.set(index, *packed);
+        }
+        self.len.store(grown as u32, Relaxed);
+    }
+
+    /// Counts a look-up, if it is the first in this tick of the queue and may still count: look-ups
+    /// in quick succession are one use. One store at most.
+    pub(crate) fn refer(&self, tick: u32) {
+        let mark = self.mark.load(Relaxed);
+        let freq = mark & FREQ_MAX;
+        let tick = tick << FREQ_BITS;
+        if freq < FREQ_MAX && mark & !FREQ_MAX != tick {
+            self.mark.store(tick | (freq + 1), Relaxed);
+        }
+    }
+
+    /// How often it was used, 0 to 3.
+    pub(crate) fn freq(&self) -> u32 {
+        self.mark.load(Relaxed) & FREQ_MAX
+    }
+
+    /// Sets how often it was used. What a reader counts at the same moment may be lost.
+    pub(crate) fn set_freq(&self, freq: u32) {
+        let tick = self.mark.load(Relaxed) & !FREQ_MAX;
+        self.mark.store(tick | freq.min(FREQ_MAX), Relaxed);
+    }
+
+    /// Begins its life in this tick: look-ups in it do not count.
+    pub(crate) fn begin(&self, tick: u32) {
+        self.mark.store(tick << FREQ_BITS, Relaxed);
+    }
+
+    /// Takes over how the leaf was used of which this one is the continuation.
+    pub(crate) fn inherit(&self, of: &Self) {
+        self.mark.store(of.mark.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hole(lblk: u32) -> Packed {
+        Packed::from(&Extent {
+            lblk: Lblk(lblk),
+            len: 1,
+            pblk: Pblk(0),
+            status: Status::Hole,
+        })
+    }
+
+    #[test]
+    fn sixteen_bytes_hold_an_extent() {
+        for status in Status::ALL {
+            let extent = Extent {
+                lblk: Lblk(u32::MAX - 7),
+                len: 7,
+                pblk: Pblk(Extent::PLACES - 7),
+                status,
+            };
+            assert_eq!(Packed::from(&extent).extent(), extent);
+            assert_eq!(Packed::from(&extent).end(), u32::MAX);
+        }
+        assert_eq!(size_of::<Entry>(), 16);
+    }
+
+    #[test]
+    fn entries_move_as_others_come_and_go() {
+        let leaf = Leaf::new(&[2, 4, 6].map(hole), 8, None);
+        leaf.splice(1..1, &[hole(3)]);
+        assert_eq!(leaf.packed(), [2, 3, 4, 6].map(hole));
+        leaf.splice(1..3, &[hole(5)]);
+        assert_eq!(leaf.packed(), [2, 5, 6].map(hole));
+        assert_eq!(
+            (leaf.floor(1), leaf.floor(5), leaf.floor(9)),
+            (None, Some(1), Some(2))
+        );
+        assert_eq!((leaf.before(5), leaf.before(7)), (1, 3));
+        leaf.splice(0..3, &[]);
+        assert_eq!((leaf.len(), leaf.floor(9)), (0, None));
+    }
+
+    #[test]
+    fn look_ups_in_quick_succession_are_one_use() {
+        let leaf = Leaf::new(&[hole(2)], 4, None);
+        leaf.begin(5);
+        leaf.refer(5);
+        assert_eq!(leaf.freq(), 0);
+        for tick in [6, 6, 7] {
+            leaf.refer(tick);
+        }
+        assert_eq!(leaf.freq(), 2);
+        (8..20).for_each(|tick| leaf.refer(tick));
+        assert_eq!(leaf.freq(), FREQ_MAX);
+    }
+}
