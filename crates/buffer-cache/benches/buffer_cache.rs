@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use uext4_blockdev::MemoryDevice;
-use uext4_buffer_cache::{BufferCache, Options, VerifyTag};
+use uext4_buffer_cache::{BhLruOptions, BufferCache, Options, Policy, VerifyTag};
 use uext4_ondisk::{BlockSize, Pblk};
 
 const BLOCKS: u64 = 4096;
 
-fn cache(memory_max: usize, bh_lru_size: usize) -> BufferCache {
+fn cache(memory_max: usize, policy: Policy) -> BufferCache {
     let block_size = BlockSize::from_log2(12).unwrap();
     let device = Arc::new(MemoryDevice::new(BLOCKS << block_size.log2()));
-    let options = Options {
-        memory_max,
-        bh_lru_size,
+    let bh_lru = BhLruOptions {
+        policy,
+        ..BhLruOptions::default()
     };
-    BufferCache::new(device, block_size, options)
+    BufferCache::new(device, block_size, Options { memory_max, bh_lru })
 }
 
 /// One `bread` of the next of `blocks` blocks, round and round.
@@ -30,22 +30,22 @@ fn step(cache: &BufferCache, at: &mut u64, blocks: u64) {
 }
 
 fn single(c: &mut Criterion) {
-    for (name, blocks, memory, lru) in [
-        ("lru_hit_of_4", 4, 64 << 20, 16),
-        ("lru_hit_of_16", 16, 64 << 20, 16),
-        ("table_hit", BLOCKS, 64 << 20, 16),
-        ("table_hit_lru_64", BLOCKS, 64 << 20, 64),
-        ("miss", BLOCKS, 1 << 20, 16),
-    ] {
-        let cache = cache(memory, lru);
-        let mut at = 0;
-        c.bench_function(name, |b| b.iter(|| step(&cache, &mut at, blocks)));
+    for policy in Policy::ALL {
+        for blocks in [4, 8, 16, BLOCKS] {
+            let cache = cache(64 << 20, policy);
+            let mut at = 0;
+            let name = format!("{policy}/{blocks}_blocks");
+            c.bench_function(&name, |b| b.iter(|| step(&cache, &mut at, blocks)));
+        }
     }
+    let cache = cache(1 << 20, Policy::default());
+    let mut at = 0;
+    c.bench_function("miss", |b| b.iter(|| step(&cache, &mut at, BLOCKS)));
 }
 
 fn two_threads(c: &mut Criterion) {
     for (name, blocks) in [("2_threads_lru_hit", 8), ("2_threads_table_hit", BLOCKS)] {
-        let cache = cache(64 << 20, 16);
+        let cache = cache(64 << 20, Policy::default());
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

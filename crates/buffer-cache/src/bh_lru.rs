@@ -1,179 +1,171 @@
-//! The small array in front of the table: the last blocks a thread used, newest first.
+//! The small cache in front of the table: the last blocks a thread or a core used.
 //!
-//! The policy is that of today's kernel: exact LRU, a linear scan, a hit moves to the front, an
-//! install is in place and stops where the block itself stood. The difference: slots are weak.
-//! They pin nothing, so a block may leave the cache while it stands here, and the slot is then
-//! found dead and dropped; an install stops at such a slot. There is one array per thread, used by all its caches, as the kernel
-//! has one per CPU for all devices; entries carry the number of their cache, which is never used
-//! twice. A cache with a smaller size sees only the first slots.
+//! # Why
+//!
+//! One operation comes back to the same few blocks: creating a file in a large directory with quota
+//! touches ten, seven of which the next creation touches again. Each look-up in the table takes a
+//! lock that all threads share; here there is none.
+//!
+//! # Policies
+//!
+//! | policy | what it is | a miss looks at | a hit writes | holds blocks |
+//! |---|---|---|---|---|
+//! | `vanilla` | array of 8, newest first ([`array`]) | all slots | all slots before it | yes |
+//! | `tunable` | the same, 1…64 of 64 slots ([`array`]) | all slots | all slots before it | yes |
+//! | `mainline` | array of 16, installs in place ([`in_place`]) | all slots | all slots before it | yes |
+//! | `lru-hash` | exact LRU found by hash ([`hashed`]) | a chain | four links | no |
+//! | `set-associative` | sets of four by hash, predicted reuse ([`sets`]) | one word | at most two bits | no |
+//!
+//! A policy changes the cost, never an answer. The first three hold a reference to each block they
+//! know, as the kernel does, so that such a block cannot leave the cache before
+//! [`invalidate`](Fronts::invalidate) is called. The others know blocks weakly: a block may leave
+//! the cache at any moment, its entry is then found dead and dropped.
+//!
+//! # The numbers behind the default
+//!
+//! Strict LRU over a cycle of k blocks hits always if it has k slots and never if it has fewer, so a
+//! size is right for one workload: 16 where 8 held everything costs compares on each miss and writes
+//! on each hit; 8 where ten are needed finds nothing. Sets of four entries with tags cost the same
+//! one word whatever the size, and blocks that come once do not push out those that come back.
+//!
+//! # Scopes
+//!
+//! `thread`: each thread has its own. `core`: threads on one core share one, as in the kernel; their
+//! working sets mix there. What threads share is behind a lock that look-ups only *try*.
 //!
 //! | tunable | unit | range | default |
 //! |---|---|---|---|
-//! | `bh_lru_size` | slots | 1…64 | 16 |
+//! | `bh_lru` | policy | see above | `set-associative` |
+//! | `bh_lru_size` | blocks | 1…64 | `vanilla` 8, `tunable`, `mainline` and `lru-hash` 16, `set-associative` 64 |
+//! | `bh_lru_scope` | | `thread`, `core` | `thread` |
+//! | `bh_lru_hints` | | `on`, `off` | `on` |
+//!
+//! Source: Sebastien Buisson with Liang Zhen and Andreas Dilger, "[PATCH] Allow increasing the
+//! buffer-head per-CPU LRU size", 2014, and the policies named there.
 
-use std::cell::RefCell;
-use std::mem;
-use std::sync::{Arc, Weak};
+mod array;
+mod fronts;
+mod hashed;
+mod in_place;
+mod policy;
+mod sets;
+
+use std::sync::Arc;
 
 use crate::buffer::Inner;
 
-/// Most slots a thread has.
-pub(crate) const BH_LRU_SIZE_MAX: usize = 64;
+pub(crate) use fronts::Fronts;
+pub use fronts::bind_core;
+pub use policy::{BhLruOptions, Policy, PolicyError, Reuse, Scope};
 
-/// What a slot stands for: the number of a cache (0: an empty slot) and the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use array::Array;
+use hashed::Hashed;
+use in_place::InPlace;
+use sets::Sets;
+
+/// Most blocks one knows.
+pub const BH_LRU_SIZE_MAX: usize = 64;
+
+/// What an entry stands for: the number of a cache (0: nothing) and the block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) cache: u64,
     pub(crate) block: u64,
 }
 
+impl Key {
+    /// Bits that look random, the upper ones most, and are the same for the same block of any cache:
+    /// what a block meets in its set does not depend on how many caches were made before.
+    fn hash(self) -> u64 {
+        self.block.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+/// What a call did, in the units of the cost model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// Keys compared; a word of tags counts as one.
+    pub(crate) compares: u32,
+    /// Entries written.
+    pub(crate) slot_writes: u32,
+    /// Bytes of the array that were copied or cleared as a whole.
+    pub(crate) bytes_copied: u32,
+    /// Reference counts changed.
+    pub(crate) atomics: u32,
+    /// An entry gave way to another.
+    pub(crate) evicted: bool,
+    /// The block was remembered from before, though not known.
+    pub(crate) ghost_hit: bool,
+}
+
+/// A block that was found, and at which place: 0 is the first looked at.
+pub(crate) struct Found {
+    pub(crate) buffer: Arc<Inner>,
+    pub(crate) at: usize,
+}
+
+/// What one thread or core knows, by the rules of one policy.
 #[derive(Debug)]
-struct Slot {
-    key: Key,
-    buffer: Weak<Inner>,
+enum Front {
+    Array(Box<Array>),
+    InPlace(Box<InPlace>),
+    Hashed(Box<Hashed>),
+    Sets(Box<Sets>),
 }
 
-const EMPTY: Slot = Slot {
-    key: Key { cache: 0, block: 0 },
-    buffer: Weak::new(),
-};
-
-/// The array of one thread.
-#[derive(Debug)]
-struct BhLru {
-    slots: [Slot; BH_LRU_SIZE_MAX],
-}
-
-thread_local! {
-    static BH_LRU: RefCell<BhLru> = const { RefCell::new(BhLru::new()) };
-}
-
-impl BhLru {
-    const fn new() -> Self {
-        Self {
-            slots: [EMPTY; BH_LRU_SIZE_MAX],
+impl Front {
+    fn new(policy: Policy, size: usize) -> Self {
+        match policy {
+            Policy::Vanilla => Self::Array(Box::new(Array::new(size, size))),
+            Policy::Tunable => Self::Array(Box::new(Array::new(size, BH_LRU_SIZE_MAX))),
+            Policy::Mainline => Self::InPlace(Box::new(InPlace::new(size))),
+            Policy::LruHash => Self::Hashed(Box::new(Hashed::new(size))),
+            Policy::SetAssociative => Self::Sets(Box::default()),
         }
     }
 
-    /// The buffer if it stands in the first `size` slots and is still in its cache; moves it to
-    /// the front.
-    fn lookup(&mut self, key: Key, size: usize) -> Option<Arc<Inner>> {
-        let slots = self.slots.get_mut(..size)?;
-        let at = slots.iter().position(|slot| slot.key == key)?;
-        let Some(found) = slots[at].buffer.upgrade() else {
-            slots[at] = EMPTY;
-            return None;
-        };
-        if at > 0 {
-            slots[..=at].rotate_right(1);
+    fn lookup(&mut self, key: Key, size: usize, effort: &mut Effort) -> Option<Found> {
+        match self {
+            Self::Array(array) => array.lookup(key, effort),
+            Self::InPlace(array) => array.lookup(key, effort),
+            Self::Hashed(hashed) => hashed.lookup(key, effort),
+            Self::Sets(sets) => sets.lookup(key, size, effort),
         }
-        Some(found)
     }
 
-    /// Puts a buffer in front; the oldest of the first `size` slots drops out unless this one
-    /// stood there already.
-    fn install(&mut self, key: Key, buffer: &Arc<Inner>, size: usize) {
-        let mut carry = Slot {
-            key,
-            buffer: Arc::downgrade(buffer),
-        };
-        for slot in self.slots.iter_mut().take(size) {
-            mem::swap(slot, &mut carry);
-            // An empty slot ends the shift too: what stands behind it may stay where it is.
-            if carry.key == key || carry.key.cache == 0 {
-                return;
+    /// Takes a block in that was not found. What it no longer knows is let go by the caller, not
+    /// here: it may be the last reference.
+    fn install(
+        &mut self,
+        key: Key,
+        buffer: &Arc<Inner>,
+        size: usize,
+        reuse: Reuse,
+        effort: &mut Effort,
+    ) -> Option<Arc<Inner>> {
+        match self {
+            Self::Array(array) => array.install(key, buffer, effort),
+            Self::InPlace(array) => array.install(key, buffer, effort),
+            Self::Hashed(hashed) => {
+                hashed.install(key, buffer, effort);
+                None
+            }
+            Self::Sets(sets) => {
+                sets.install(key, buffer, size, reuse, effort);
+                None
             }
         }
     }
-}
 
-/// Looks in this thread's array. `None` also while the thread is being torn down.
-pub(crate) fn lookup(key: Key, size: usize) -> Option<Arc<Inner>> {
-    BH_LRU
-        .try_with(|lru| lru.borrow_mut().lookup(key, size))
-        .ok()
-        .flatten()
-}
-
-/// Puts a buffer in front of this thread's array.
-pub(crate) fn install(key: Key, buffer: &Arc<Inner>, size: usize) {
-    // A thread that is being torn down goes without.
-    let _ = BH_LRU.try_with(|lru| lru.borrow_mut().install(key, buffer, size));
+    /// Blocks it holds a reference of.
+    fn parked(&self) -> usize {
+        match self {
+            Self::Array(array) => array.parked(),
+            Self::InPlace(array) => array.parked(),
+            Self::Hashed(_) | Self::Sets(_) => 0,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use uext4_ondisk::Pblk;
-
-    fn key(block: u64) -> Key {
-        Key { cache: 1, block }
-    }
-
-    /// Hits of a cyclic stream of `k` blocks over an LRU of `size`, after one warm-up round.
-    fn hits_of_cycle(k: u64, size: usize, rounds: u64) -> u64 {
-        let buffers: Vec<_> = (0..k)
-            .map(|b| Arc::new(Inner::new(Pblk(b), Arc::default())))
-            .collect();
-        let mut lru = Box::new(BhLru::new());
-        let mut hits = 0;
-        for round in 0..=rounds {
-            for (block, buffer) in (0..).zip(&buffers) {
-                match lru.lookup(key(block), size) {
-                    Some(found) => {
-                        assert!(Arc::ptr_eq(&found, buffer));
-                        hits += u64::from(round > 0);
-                    }
-                    None => lru.install(key(block), buffer, size),
-                }
-            }
-        }
-        hits
-    }
-
-    #[test]
-    fn cliff_of_strict_lru() {
-        for size in [1, 2, 8, 16, 64] {
-            for k in 1..=70 {
-                let expected = if k <= size as u64 { 5 * k } else { 0 };
-                assert_eq!(
-                    hits_of_cycle(k, size, 5),
-                    expected,
-                    "{k} blocks, {size} slots"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn install_of_a_present_block_keeps_the_others() {
-        let buffers: Vec<_> = (0..4)
-            .map(|b| Arc::new(Inner::new(Pblk(b), Arc::default())))
-            .collect();
-        let mut lru = Box::new(BhLru::new());
-        for (block, buffer) in (0..).zip(&buffers) {
-            lru.install(key(block), buffer, 4);
-        }
-        lru.install(key(1), &buffers[1], 4);
-        let order: Vec<u64> = lru.slots[..4].iter().map(|s| s.key.block).collect();
-        assert_eq!(order, [1, 3, 2, 0]);
-    }
-
-    #[test]
-    fn dead_buffers_are_not_found_and_not_kept() {
-        let mut lru = Box::new(BhLru::new());
-        let buffer = Arc::new(Inner::new(Pblk(7), Arc::default()));
-        lru.install(key(7), &buffer, 16);
-        assert!(Arc::try_unwrap(buffer).is_ok());
-        assert!(lru.lookup(key(7), 16).is_none());
-        assert_eq!(lru.slots[0].key.cache, 0);
-    }
-
-    #[test]
-    fn caches_do_not_mix() {
-        let mut lru = Box::new(BhLru::new());
-        let buffer = Arc::new(Inner::new(Pblk(7), Arc::default()));
-        lru.install(key(7), &buffer, 16);
-        assert!(lru.lookup(Key { cache: 2, block: 7 }, 16).is_none());
-    }
-}
+mod tests;

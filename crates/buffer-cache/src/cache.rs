@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use uext4_blockdev::{BlockDevice, ReadRequest};
 use uext4_ondisk::{BlockSize, Damage, Pblk};
 
-use crate::bh_lru::{self, BH_LRU_SIZE_MAX, Key};
+use crate::bh_lru::{Fronts, Key, Reuse};
 use crate::buffer::{Buffer, Inner};
 use crate::shard::{OVERHEAD, SHARDS, Shard, shard_of};
 use crate::stats::{Stats, count};
@@ -32,7 +32,7 @@ pub struct BufferCache {
     id: u64,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) block_size: BlockSize,
-    lru_size: usize,
+    fronts: Fronts,
     /// Blocks that fit the memory limit as it was given.
     blocks_max: usize,
     /// Blocks it may hold now, never more than that.
@@ -49,14 +49,14 @@ pub struct BufferCache {
 }
 
 impl BufferCache {
-    /// An empty cache. Nothing is read yet.
+    /// An empty cache. Nothing is read yet. A `bh_lru_size` out of range is clamped.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: BlockSize, options: Options) -> Self {
         let blocks_max = (options.memory_max / (block_size.len() + OVERHEAD)).max(BLOCKS_MIN);
         Self {
             id: NEXT_ID.fetch_add(1, Relaxed),
             device,
             block_size,
-            lru_size: options.bh_lru_size.clamp(1, BH_LRU_SIZE_MAX),
+            fronts: Fronts::new(options.bh_lru),
             blocks_max,
             blocks_limit: AtomicUsize::new(blocks_max),
             blocks: AtomicUsize::new(0),
@@ -92,7 +92,21 @@ impl BufferCache {
         tag: VerifyTag,
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<Buffer, Error> {
-        let inner = self.getblk(block);
+        self.bread_expecting(block, Reuse::Unknown, tag, verify)
+    }
+
+    /// [`bread`](Self::bread) by a caller that knows when the block will be used again.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bread_expecting(
+        &self,
+        block: Pblk,
+        reuse: Reuse,
+        tag: VerifyTag,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<Buffer, Error> {
+        let inner = self.getblk(block, reuse);
         let snapshot = loop {
             let state = inner.state.lock();
             if state.uptodate {
@@ -120,7 +134,7 @@ impl BufferCache {
     ///
     /// It counts as verified under no tag until [`BufferCache::bread`] is called for it.
     pub fn getblk_zeroed(&self, block: Pblk) -> Buffer {
-        let inner = self.getblk(block);
+        let inner = self.getblk(block, Reuse::Unknown);
         let zeroes = zeroed(self.block_size);
         let mut state = inner.state.lock();
         state.data = zeroes;
@@ -133,7 +147,7 @@ impl BufferCache {
     /// A block whose old content does not matter: nothing is read, it is all zero, and not dirty.
     /// For who is going to call [`Buffer::modify_pinned`].
     pub fn getblk_new(&self, block: Pblk) -> Buffer {
-        let inner = self.getblk(block);
+        let inner = self.getblk(block, Reuse::Unknown);
         let zeroes = zeroed(self.block_size);
         let mut state = inner.state.lock();
         inner.clear_dirty(&mut state);
@@ -185,6 +199,26 @@ impl BufferCache {
     /// Drops up to `nr` clean, unpinned blocks, least recently used first as far as the clock
     /// knows. Returns how many went.
     pub fn scan(&self, nr: usize) -> usize {
+        let gone = self.scan_unpinned(nr);
+        // What small caches hold is pinned for no reason that counts now.
+        if gone < nr && self.invalidate_bh_lrus() > 0 {
+            return gone + self.scan_unpinned(nr - gone);
+        }
+        gone
+    }
+
+    /// Lets the small caches in front go of the blocks they hold, where their policy holds any. Tells
+    /// how many did. `invalidate_bh_lrus` in the kernel.
+    pub fn invalidate_bh_lrus(&self) -> usize {
+        self.fronts.invalidate()
+    }
+
+    /// Starts or stops counting what each look-up in the small caches costs; off at first.
+    pub fn count_bh_lru(&self, on: bool) {
+        self.fronts.count(on);
+    }
+
+    fn scan_unpinned(&self, nr: usize) -> usize {
         let mut gone = 0;
         let mut idle = 0;
         // Each shard twice: the first round may only clear the marks of use.
@@ -237,6 +271,9 @@ impl BufferCache {
         }
         stats.nr_buffers = self.blocks.load(Relaxed) as u64;
         stats.nr_dirty = self.dirty_count() as u64;
+        stats.bh_lru = self.fronts.stats();
+        stats.lru_hits = self.fronts.hits();
+        stats.lookups += stats.lru_hits;
         stats
     }
 
@@ -245,31 +282,33 @@ impl BufferCache {
     }
 
     /// The block's buffer, pinned, perhaps without content yet.
-    fn getblk(&self, block: Pblk) -> Arc<Inner> {
+    fn getblk(&self, block: Pblk, reuse: Reuse) -> Arc<Inner> {
         let key = Key {
             cache: self.id,
             block: block.0,
         };
-        let shard = self.shard(block);
-        if let Some(inner) = bh_lru::lookup(key, self.lru_size) {
+        if let Some(inner) = self.fronts.lookup(key) {
             inner.touch();
-            count(&shard.counters.lru_hits);
             return inner;
         }
         let (inner, new) = self.find_or_insert(block);
+        let counters = &self.shard(block).counters;
         count(if new {
-            &shard.counters.misses
+            &counters.misses
         } else {
-            &shard.counters.hits
+            &counters.hits
         });
-        bh_lru::install(key, &inner, self.lru_size);
+        self.fronts.install(key, &inner, reuse);
         inner
     }
 
     /// The block's buffer from the table; true if it was put there now.
     fn find_or_insert(&self, block: Pblk) -> (Arc<Inner>, bool) {
         let shard = self.shard(block);
-        let mut table = shard.table.lock();
+        let mut table = shard.table.try_lock().unwrap_or_else(|| {
+            count(&shard.counters.lock_contended);
+            shard.table.lock()
+        });
         if let Some(inner) = table.get(block) {
             inner.touch();
             return (Arc::clone(inner), false);

@@ -29,10 +29,11 @@
 //! # Rules
 //!
 //! 1. A block in the table is never removed while it is pinned or dirty. Thus two buffers of one
-//!    block never exist, and what a thread's LRU finds is never stale: its entries are `Weak`, an
-//!    upgrade succeeds only while the table still holds the buffer, and taking one out of the table
-//!    destroys it in the same step (`Arc::try_unwrap`). The LRU keeps no memory alive, and a
-//!    dropped cache leaves at most 64 empty handles in each thread that used it.
+//!    block never exist, and what a small cache in front finds is never stale: where its entries are
+//!    `Weak`, an upgrade succeeds only while the table still holds the buffer, and taking one out of
+//!    the table destroys it in the same step (`Arc::try_unwrap`); where they hold the buffer, that is
+//!    a pin. By default the front keeps no memory alive, and a dropped cache leaves at most 64 empty
+//!    handles in each thread that used it.
 //! 2. Dropping all clean, unpinned blocks at any moment changes no answer.
 //! 3. A block changed under a journal ([`Buffer::modify_pinned`]) is not dirty; the journal pins it
 //!    until it wrote it home.
@@ -54,6 +55,7 @@
 //!
 //! | lock | protects | under it |
 //! |---|---|---|
+//! | front (64, of some policies) | what a core or thread used last; look-ups only try it | nothing |
 //! | write (1 a cache) | one `write_dirty` at a time | device writes, all below |
 //! | io (1 a buffer) | one reader of a missing block; the others wait here | device reads, all below |
 //! | shard table (64) | block → buffer, the clock | buffer state, by the clock |
@@ -65,8 +67,8 @@
 //!
 //! # Cost
 //!
-//! LRU hit: up to `bh_lru_size` compares, one atomic upgrade, one uncontended lock. Table hit: one
-//! shard lock more and the LRU's install. Miss: one device read, one allocation, amortised O(1)
+//! Front hit: one word of tags and a key compared, one atomic upgrade, one uncontended lock, one counter
+//! of the thread's (other policies: `bh_lru.rs`). Table hit: one shard lock more and the front's install. Miss: one device read, one allocation, amortised O(1)
 //! for the clock. `write_dirty`: O(d log d) for d dirty blocks; clean ones are not looked at.
 //!
 //! # Left out
@@ -84,10 +86,11 @@ mod write;
 
 use uext4_ondisk::{Damage, Pblk};
 
+pub use bh_lru::{BH_LRU_SIZE_MAX, BhLruOptions, Policy, PolicyError, Reuse, Scope, bind_core};
 pub use buffer::Buffer;
 pub use cache::BufferCache;
 pub use shard::OVERHEAD;
-pub use stats::Stats;
+pub use stats::{BhLruStats, Stats};
 
 /// How much a cache may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,16 +98,16 @@ pub struct Options {
     /// Bytes of memory for blocks, bookkeeping included. At least 16 blocks are kept whatever
     /// this says.
     pub memory_max: usize,
-    /// Blocks each thread remembers in front of the table, 1 to 64 (other values are clamped).
-    pub bh_lru_size: usize,
+    /// The small caches in front of the table.
+    pub bh_lru: BhLruOptions,
 }
 
 impl Default for Options {
-    /// 64 MiB, and 16 blocks a thread.
+    /// 64 MiB.
     fn default() -> Self {
         Self {
             memory_max: 64 << 20,
-            bh_lru_size: 16,
+            bh_lru: BhLruOptions::default(),
         }
     }
 }

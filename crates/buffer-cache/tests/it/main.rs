@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod device;
+mod fronts;
 mod memory;
 mod model;
 mod once;
@@ -20,7 +21,7 @@ const TAG: VerifyTag = VerifyTag(1);
 fn cache(device: Arc<dyn BlockDevice>, blocks: usize) -> BufferCache {
     let options = Options {
         memory_max: blocks * (SIZE + OVERHEAD),
-        bh_lru_size: 8,
+        ..Options::default()
     };
     BufferCache::new(device, BlockSize::MIN, options)
 }

@@ -1,0 +1,117 @@
+//! `vanilla` and `tunable`: an array, newest first, that is copied whole at each install.
+//!
+//! Source: the behaviour of Linux up to 3.18 (`BH_LRU_SIZE` 8), and of the patch of 2014 with
+//! `bh_lru_size=` (16 of 64 slots by default).
+//!
+//! - A look-up compares slot by slot. A hit shifts those before it down by one and goes to the front.
+//! - An install builds a new array: the new block, then the others without it. All slots are written,
+//!   also those beyond the size in use: 8 bytes each, 64 as `vanilla`, 512 as `tunable`.
+//! - Each slot holds a reference.
+//!
+//! Differences: the patch took any number up to 64, and with 0 each install overwrote slot 0 without
+//! letting go of the block there; here 0 is refused.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::{BH_LRU_SIZE_MAX, Effort, Found, Key};
+use crate::buffer::Inner;
+
+/// Bytes of a slot in the kernel: a pointer.
+const POINTER: u32 = 8;
+
+type Slot = Option<(Key, Arc<Inner>)>;
+
+#[derive(Debug)]
+pub(super) struct Array {
+    slots: [Slot; BH_LRU_SIZE_MAX],
+    /// Slots in use.
+    size: usize,
+    /// Slots that an install copies.
+    width: usize,
+}
+
+impl Array {
+    pub(super) fn new(size: usize, width: usize) -> Self {
+        Self {
+            slots: [const { None }; BH_LRU_SIZE_MAX],
+            size,
+            width,
+        }
+    }
+
+    pub(super) fn lookup(&mut self, key: Key, effort: &mut Effort) -> Option<Found> {
+        let slots = &mut self.slots[..self.size];
+        let (at, buffer) = find(slots, key, effort)?;
+        move_to_front(slots, at, effort);
+        Some(Found { buffer, at })
+    }
+
+    pub(super) fn install(
+        &mut self,
+        key: Key,
+        buffer: &Arc<Inner>,
+        effort: &mut Effort,
+    ) -> Option<Arc<Inner>> {
+        if matches!(&self.slots[0], Some((first, _)) if *first == key) {
+            return None;
+        }
+        effort.atomics += 1;
+        let mut next = [const { None }; BH_LRU_SIZE_MAX];
+        next[0] = Some((key, Arc::clone(buffer)));
+        let mut evicted = None;
+        let mut used = 1;
+        for slot in &mut self.slots[..self.size] {
+            match slot.take() {
+                None => {}
+                // Its place is at the front now.
+                Some((known, old)) if known == key => evicted = Some(old),
+                Some(entry) if used < self.size => {
+                    next[used] = Some(entry);
+                    used += 1;
+                }
+                Some((_, old)) => {
+                    evicted = Some(old);
+                    effort.evicted = true;
+                }
+            }
+        }
+        effort.atomics += u32::from(evicted.is_some());
+        effort.bytes_copied += self.width as u32 * POINTER;
+        self.slots = next;
+        evicted
+    }
+
+    pub(super) fn parked(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+}
+
+/// The slot of a block and a reference to it.
+pub(super) fn find(slots: &[Slot], key: Key, effort: &mut Effort) -> Option<(usize, Arc<Inner>)> {
+    for (at, slot) in slots.iter().enumerate() {
+        let Some((known, buffer)) = slot else {
+            continue;
+        };
+        effort.compares += 1;
+        if *known == key {
+            effort.atomics += 1;
+            return Some((at, Arc::clone(buffer)));
+        }
+    }
+    None
+}
+
+/// Shifts what stands before `at` down by one.
+pub(super) fn move_to_front(slots: &mut [Slot], at: usize, effort: &mut Effort) {
+    if at > 0 {
+        effort.slot_writes += at as u32 + 1;
+        slots[..=at].rotate_right(1);
+    }
+}
+
+/// Puts a slot's content in place of another's.
+pub(super) fn swap(slot: &mut Slot, carry: &mut Slot, effort: &mut Effort) {
+    effort.slot_writes += 1;
+    mem::swap(slot, carry);
+}
