@@ -1,0 +1,322 @@
+//! Policy `mb1`: handles, exclusive or shared.
+//!
+//! Source: the kernel's mbcache of versions 3.15 to 4.5, after T. Makphaibulchoke's decoupling of 2014,
+//! as "mbcache2: Reimplement mbcache" (Jan Kara, 15 December 2015) and the list describe it.
+//!
+//! Two hash tables, by key and by number. Who finds an entry has a shared handle while he reads and
+//! compares; who releases or changes a block needs its exclusive one, and sleeps until all others are
+//! gone, on the one queue there is: each wake-up is for everybody. An entry in use is off the list of all
+//! entries, so each handle costs two turns of that list's lock. With `mb_max_entries` who makes an entry
+//! walks the list, under its lock, to the first that nobody uses, and has that go.
+//!
+//! Differences: the kernel's list, its lock and the queue are one for all file systems, here one a cache.
+//! Making the room and making the entry are two steps, so a few more may come in between. Who had no
+//! handle because the entry was not there looks again before the block goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64 as Number, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::MutexGuard;
+
+use crate::cache::Created;
+use crate::chains::Chains;
+use crate::entry::{Entry, Key};
+use crate::list::List;
+use crate::lock::Lock;
+use crate::options::{OptionError, Options};
+use crate::policy::Mechanism;
+use crate::stats::{Counter, Counters};
+use crate::wait::WaitQueue;
+
+/// In `flags`: it is in both tables.
+const HASHED: u32 = 1;
+/// In `state`: somebody has the exclusive handle. Below, the number of handles.
+const WRITER: u64 = 1 << 31;
+/// In `state`: one who waits for a handle.
+const QUEUED: u64 = 1 << 32;
+/// `MB_CACHE_BG_LOCK`: locks for the states of entries.
+const ENTRY_LOCKS: usize = 128;
+
+/// A kind of handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handle {
+    Shared,
+    Exclusive,
+}
+
+impl Handle {
+    fn weight(self) -> u64 {
+        match self {
+            Self::Shared => 1,
+            Self::Exclusive => 1 + WRITER,
+        }
+    }
+
+    /// Whether it can be had beside those that are out.
+    fn is_free(self, used: u64) -> bool {
+        match self {
+            Self::Shared => used < WRITER,
+            Self::Exclusive => used == 0,
+        }
+    }
+}
+
+fn used(state: u64) -> u64 {
+    state % QUEUED
+}
+
+/// The cache. Locks: the list's, then a number's chain, a key's chain, an entry's; and the queue's before
+/// an entry's.
+#[derive(Debug)]
+pub(crate) struct Mb1 {
+    counters: Arc<Counters>,
+    /// `c_index_hash`, by key.
+    index: Chains,
+    /// `c_block_hash`, by number.
+    blocks: Chains,
+    /// `mb_cache_lru_list` under `mb_cache_spinlock`.
+    lru: Lock<List>,
+    /// `mb_cache_bg_lock`.
+    entry_locks: Box<[Lock<()>]>,
+    /// `mb_cache_queue`.
+    queue: WaitQueue,
+    max: usize,
+    len: AtomicUsize,
+    next_seq: Number,
+}
+
+impl Mb1 {
+    pub(crate) fn new(options: &Options, counters: Arc<Counters>) -> Result<Self, OptionError> {
+        Ok(Self {
+            counters,
+            index: Chains::new(options.bucket_bits)?,
+            blocks: Chains::new(options.bucket_bits)?,
+            lru: Lock::default(),
+            entry_locks: (0..ENTRY_LOCKS).map(|_| Lock::default()).collect(),
+            queue: WaitQueue::default(),
+            max: options.max_by_buckets(),
+            len: AtomicUsize::new(0),
+            next_seq: Number::new(0),
+        })
+    }
+
+    fn lock_entry(&self, entry: &Entry) -> MutexGuard<'_, ()> {
+        let at = entry.seq as usize % ENTRY_LOCKS;
+        self.entry_locks[at].lock(&self.counters, Counter::EntryLocks)
+    }
+
+    fn lock_lru(&self) -> MutexGuard<'_, List> {
+        self.lru.lock(&self.counters, Counter::ListLocks)
+    }
+
+    /// Sleeps until the handle can be had. `false`, and nothing is had: the entry has gone meanwhile.
+    fn acquire(&self, entry: &Arc<Entry>, handle: Handle) -> bool {
+        let mut is_queued = false;
+        self.queue.wait_until(&self.counters, || {
+            let _locked = self.lock_entry(entry);
+            let mut state = entry.state.load(Relaxed);
+            if is_queued {
+                state -= QUEUED;
+            }
+            let is_free = handle.is_free(used(state));
+            state += match is_free {
+                true => handle.weight(),
+                false => QUEUED,
+            };
+            is_queued = !is_free;
+            entry.state.store(state, Relaxed);
+            is_free
+        });
+        self.lock_lru().remove(entry);
+        let is_hashed = entry.flags.load(Relaxed) & HASHED != 0;
+        if !is_hashed {
+            self.let_go_of(entry, handle);
+        }
+        is_hashed
+    }
+
+    /// Gives a handle back: whoever waits for any handle at all is woken if somebody waits for this
+    /// entry's, and an entry that nobody uses goes to the end of the list.
+    fn let_go_of(&self, entry: &Arc<Entry>, handle: Handle) {
+        let state = {
+            let _locked = self.lock_entry(entry);
+            let state = entry.state.load(Relaxed) - handle.weight();
+            entry.state.store(state, Relaxed);
+            state
+        };
+        if state >= QUEUED {
+            self.queue.wake_all(&self.counters);
+        }
+        if used(state) == 0 {
+            let mut lru = self.lock_lru();
+            // Whoever takes a handle from here on takes the entry off the list after this.
+            let is_idle = used(entry.state.load(Relaxed)) == 0;
+            let is_hashed = entry.flags.load(Relaxed) & HASHED != 0;
+            if is_idle && is_hashed {
+                lru.remove(entry);
+                // Without memory it stays off the list: only its removal makes it go.
+                lru.push_back(entry);
+            }
+        }
+    }
+
+    /// Takes the first entry that nobody uses out of the tables and off the list, which is locked.
+    fn evict_first(&self, lru: &mut List, walked: &mut u64) -> bool {
+        let mut next = lru.front().map(Arc::clone);
+        while let Some(entry) = next {
+            *walked += 1;
+            next = lru.after(&entry).map(Arc::clone);
+            if self.unhash_idle(&entry) {
+                lru.remove(&entry);
+                self.len.fetch_sub(1, Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes an entry out of both tables, if nobody uses it.
+    fn unhash_idle(&self, entry: &Arc<Entry>) -> bool {
+        let mut block = self.blocks.lock(&self.counters, entry.value);
+        let mut index = self.index.lock(&self.counters, entry.key.hash.into());
+        {
+            let _locked = self.lock_entry(entry);
+            if used(entry.state.load(Relaxed)) != 0 {
+                return false;
+            }
+            entry.flags.store(0, Relaxed);
+        }
+        block.remove(entry);
+        index.remove(entry);
+        true
+    }
+
+    /// The entry of a number, without a handle.
+    fn by_number(&self, value: u64) -> Option<Arc<Entry>> {
+        let place = (&*self.counters, value);
+        self.blocks.find(place, None, |entry| entry.value == value)
+    }
+
+    /// An entry for which there is a handle; entries that go meanwhile are not it.
+    fn find_after(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
+        loop {
+            let place = (&*self.counters, key.hash.into());
+            let has_hash = |entry: &Entry| entry.key.hash == key.hash;
+            let entry = self.index.find(place, after, has_hash)?;
+            if self.acquire(&entry, Handle::Shared) {
+                return Some(entry);
+            }
+        }
+    }
+}
+
+impl Mechanism for Mb1 {
+    fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    fn max(&self) -> usize {
+        self.max
+    }
+
+    fn entry_bytes(&self) -> usize {
+        // One more chain.
+        crate::CHAINED_ENTRY_BYTES + 16
+    }
+
+    fn fixed_bytes(&self) -> usize {
+        self.index.bytes() + self.blocks.bytes()
+    }
+
+    fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
+        self.find_after(key, after)
+    }
+
+    fn put(&self, entry: &Arc<Entry>) {
+        self.let_go_of(entry, Handle::Shared);
+    }
+
+    fn take(&self, entry: &Arc<Entry>, _: u32) -> bool {
+        self.let_go_of(entry, Handle::Shared);
+        true
+    }
+
+    fn create(&self, key: Key, value: u64, _: u32) -> Created {
+        if self.len() >= self.max {
+            let mut walked = 0;
+            let evicted = self.evict_first(&mut self.lock_lru(), &mut walked);
+            self.counters.add(Counter::AllocWalk, walked);
+            self.counters.add(Counter::ShrunkSync, evicted.into());
+        }
+        let seq = self.next_seq.fetch_add(1, Relaxed);
+        // Born with its exclusive handle.
+        let entry = Entry::new(key, (value, seq), (Handle::Exclusive.weight(), HASHED));
+        let mut steps = 0;
+        let mut block = self.blocks.lock(&self.counters, value);
+        let is_there = block.walk(None).any(|other| {
+            steps += 1;
+            other.value == value
+        });
+        let mut inserted = false;
+        if !is_there && block.insert(&entry) {
+            let mut index = self.index.lock(&self.counters, key.hash.into());
+            inserted = index.insert(&entry);
+            if !inserted {
+                block.remove(&entry);
+            }
+        }
+        drop(block);
+        self.counters.chain(steps);
+        if !inserted {
+            return match is_there {
+                true => Created::Present,
+                false => Created::Refused,
+            };
+        }
+        self.len.fetch_add(1, Relaxed);
+        self.let_go_of(&entry, Handle::Exclusive);
+        Created::Inserted
+    }
+
+    fn hold(&self, _: Key, value: u64) -> Option<Arc<Entry>> {
+        self.by_number(value)
+            .filter(|entry| self.acquire(entry, Handle::Exclusive))
+    }
+
+    fn let_go(&self, held: &Arc<Entry>) {
+        self.let_go_of(held, Handle::Exclusive);
+    }
+
+    fn remove(&self, _: Key, value: u64, held: Option<&Arc<Entry>>) -> Result<(), Arc<Entry>> {
+        let Some(entry) = held else {
+            // Another user may have read the thing and let it in since `hold`, and somebody may have
+            // found it then. Without waiting anywhere, the caller comes back with a handle.
+            return self.by_number(value).map_or(Ok(()), Err);
+        };
+        let mut block = self.blocks.lock(&self.counters, entry.value);
+        let mut index = self.index.lock(&self.counters, entry.key.hash.into());
+        entry.flags.store(0, Relaxed);
+        block.remove(entry);
+        index.remove(entry);
+        drop((block, index));
+        self.len.fetch_sub(1, Relaxed);
+        self.counters.one(Counter::Deletes);
+        self.let_go_of(entry, Handle::Exclusive);
+        Ok(())
+    }
+
+    fn scan(&self, nr: usize, why: Counter) -> usize {
+        let mut freed = 0;
+        for _ in 0..nr {
+            let mut walked = 0;
+            let evicted = self.evict_first(&mut self.lock_lru(), &mut walked);
+            self.counters.add(Counter::Scanned, walked);
+            if !evicted {
+                break;
+            }
+            freed += 1;
+        }
+        self.counters.add(why, freed as u64);
+        freed
+    }
+}

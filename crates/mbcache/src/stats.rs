@@ -1,0 +1,186 @@
+//! What a cache has done.
+//!
+//! The kernel has no statistics of its mbcache; counters that count what one of its functions does say
+//! which.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Shards; a power of two.
+const SHARDS: usize = 16;
+
+/// The next thread's shard, before wrapping.
+static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The shard of this thread; `usize::MAX` until it has one.
+    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn shard_of_thread() -> usize {
+    SHARD.with(|shard| {
+        if shard.get() == usize::MAX {
+            shard.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
+        }
+        shard.get()
+    })
+}
+
+/// Declares the counters once: as numbers of a table, and as the snapshot with what each means.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident $name:ident,)*) => {
+        /// A snapshot of the counters since the cache was made. All but the first three stand still
+        /// while statistics are off.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            /// Entries now.
+            pub entries: u64,
+            /// `c_max_entries`: entries from which on some must go; 0: no such number.
+            pub max: u64,
+            /// Bytes now, about.
+            pub memory: u64,
+            /// Most entries examined for one answer.
+            pub chain_max: u64,
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Counter {
+            $($name,)*
+        }
+
+        const COUNTERS: usize = [$(Counter::$name),*].len();
+
+        impl Counters {
+            /// All but the first three numbers.
+            pub(crate) fn snapshot(&self) -> Stats {
+                Stats {
+                    chain_max: self.chain_max.load(Relaxed),
+                    $($field: self.sum(Counter::$name),)*
+                    ..Stats::default()
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// `mb_cache_entry_create`: entries that came.
+    creates Creates,
+    /// `mb_cache_entry_create` with `EBUSY`: there was one already.
+    ebusy Ebusy,
+    /// Entries not made: no room, or none that may go.
+    refused Refused,
+    /// `mb_cache_entry_find_first`: searches for a content.
+    finds Finds,
+    /// Of these, the ones that found a block.
+    hits Hits,
+    /// Blocks handed out to be read and compared, by `mb_cache_entry_find_first` and `_next`.
+    compares Compares,
+    /// Entries of hash chains looked at.
+    chain_steps ChainSteps,
+    /// Blocks that got one more user.
+    reuse_ok ReuseOk,
+    /// Blocks found and compared in vain, because their entry went meanwhile.
+    reuse_retry ReuseRetry,
+    /// Blocks that came to have as many users as they may.
+    saturated Saturated,
+    /// Blocks that were found although they had as many users as they may.
+    found_saturated FoundSaturated,
+    /// `mb_cache_entry_delete_or_get`: entries that went because their block changes or is freed.
+    deletes Deletes,
+    /// Of these attempts, the ones that lost against somebody who had found the block.
+    deletes_lost DeletesLost,
+    /// `mb_cache_entry_wait_unused`: waits for whoever had found a block that is to go.
+    waits_unused WaitsUnused,
+    /// `mb_cache_entry_touch`: marks of use.
+    touches Touches,
+    /// Entries dropped by the worker (`mb_cache_shrink_worker`).
+    shrunk_worker ShrunkWorker,
+    /// Entries dropped by who makes one (`mb_cache_shrink`).
+    shrunk_sync ShrunkSync,
+    /// Entries dropped because memory is short (`mb_cache_scan`).
+    shrunk_pressure ShrunkPressure,
+    /// Entries that a scan looked at.
+    scanned Scanned,
+    /// Entries that a scan left because they had been used.
+    referenced_second_chances SecondChances,
+    /// Entries that were looked at under the lock of all entries, for one to use anew.
+    alloc_walk AllocWalk,
+    /// Blocks read that were not let in because they had not been seen before.
+    ghost_refused GhostRefused,
+    /// Hashes of contents computed.
+    content_hashes ContentHashes,
+    /// Locks of hash chains taken.
+    bucket_locks BucketLocks,
+    /// Locks of lists of entries taken: one for all, or one for each shard.
+    list_locks ListLocks,
+    /// Locks of single entries taken.
+    entry_locks EntryLocks,
+    /// Of all these, the ones that had to be waited for.
+    lock_contended LockContended,
+    /// Of all these, the ones that another thread had held before.
+    lock_handoffs LockHandoffs,
+    /// Compare-and-swaps that another thread was faster at.
+    swaps_lost SwapsLost,
+    /// Times a thread went to sleep.
+    sleeps Sleeps,
+    /// Threads woken.
+    wakeups Wakeups,
+    /// Of these, the ones that had to sleep on.
+    wakeups_wasted WakeupsWasted,
+}
+
+/// What the threads of one shard counted, on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard([AtomicU64; COUNTERS]);
+
+/// All counters of a cache.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    on: AtomicBool,
+    chain_max: AtomicU64,
+    shards: [Shard; SHARDS],
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            on: AtomicBool::new(true),
+            chain_max: AtomicU64::new(0),
+            shards: std::array::from_fn(|_| Shard(std::array::from_fn(|_| AtomicU64::new(0)))),
+        }
+    }
+
+    pub(crate) fn switch(&self, on: bool) {
+        self.on.store(on, Relaxed);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    pub(crate) fn one(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    pub(crate) fn add(&self, counter: Counter, by: u64) {
+        if by > 0 && self.is_on() {
+            self.shards[shard_of_thread()].0[counter as usize].fetch_add(by, Relaxed);
+        }
+    }
+
+    /// An answer took so many entries.
+    pub(crate) fn chain(&self, steps: u64) {
+        self.add(Counter::ChainSteps, steps);
+        if self.is_on() && steps > self.chain_max.load(Relaxed) {
+            self.chain_max.fetch_max(steps, Relaxed);
+        }
+    }
+
+    fn sum(&self, counter: Counter) -> u64 {
+        let of = |shard: &Shard| shard.0[counter as usize].load(Relaxed);
+        self.shards.iter().map(of).sum()
+    }
+}

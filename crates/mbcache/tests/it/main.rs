@@ -1,0 +1,7 @@
+//! What holds for every policy.
+
+mod bad;
+mod conformance;
+mod disk;
+mod policies;
+mod threads;
