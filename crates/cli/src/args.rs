@@ -70,6 +70,7 @@ pub enum Command {
     Fallocate(Change<commands::fallocate::FallocateArgs>),
     Touch(Change<commands::touch::TouchArgs>),
     Sync(commands::sync::SyncArgs),
+    DedupXattrs(commands::dedup_xattrs::DedupXattrsArgs),
     Trim(commands::trim::TrimArgs),
     Script(commands::script::ScriptArgs),
 }

@@ -1,11 +1,13 @@
 //! The subcommands, one file each.
 
+pub mod bdi;
 pub mod build;
 pub mod cat;
 pub mod change;
 pub mod check;
 pub mod chmod;
 pub mod chown;
+pub mod dedup_xattrs;
 pub mod fallocate;
 pub mod frag;
 pub mod get;
@@ -77,6 +79,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Fallocate(args) => change::run(&args.image, &args.what),
         Command::Touch(args) => change::run(&args.image, &args.what),
         Command::Sync(args) => sync::run(args, &mut out),
+        Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
         Command::Trim(args) => trim::run(args, &mut out),
         Command::Script(args) => script::run(args, &mut out),
     };

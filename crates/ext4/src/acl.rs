@@ -12,7 +12,7 @@ pub(crate) use crate::acl_kind::AclKind;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::sbi::Sbi;
-use crate::xattr;
+use crate::xattr::{self, Reader};
 
 /// Permission bits of owner, group and others.
 const PERMISSIONS: u16 = 0o777;
@@ -63,7 +63,7 @@ fn not_an_acl(damage: Damage) -> Error {
 /// # Errors
 /// Damage of the attributes, device errors.
 pub(crate) fn get(sbi: &Sbi, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
-    let Some(value) = xattr::find_value(sbi, inode, kind.index(), b"")? else {
+    let Some(value) = xattr::find_value(sbi, (inode, Reader::Onlooker), kind.index(), b"")? else {
         return Ok(None);
     };
     let acl = Acl::parse_disk(&value)?;

@@ -6,6 +6,7 @@
 //! never let go of.
 
 use uext4_mballoc::{Request, Run};
+use uext4_mbcache::{Key, Release};
 use uext4_ondisk::extent::{Extent, max_entries, put_index, put_leaf};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{
@@ -15,13 +16,13 @@ use uext4_ondisk::inode::{
 use uext4_ondisk::xattr::{XATTR_SIZE_MAX, ea_inode_hash};
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U32, U64};
 
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::ialloc::Parent;
-use crate::inode::{Inode, iget};
+use crate::inode::{Inode, iget, inode_bytes};
 use crate::inode_store::{change_bytes, store, store_new};
 use crate::map::MapCursor;
 use crate::mapping::MapState;
@@ -111,23 +112,74 @@ pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
 pub(crate) fn obtain(handle: &Handle<'_>, owner: &Inode, value: &[u8]) -> Result<Ino> {
     let sbi = handle.sbi();
     let hash = ea_inode_hash(sbi.superblock().seed(), value);
-    let known = handle.rw().xattrs.values.lock(hash).get();
-    // Read before the lock is taken, so that it need not be held for the device.
-    if let Some(ino) = known
-        && holds(sbi, ino, value)
-    {
-        let mut locked = handle.rw().xattrs.values.lock(hash);
-        if locked.get() == Some(ino) && holds(sbi, ino, value) {
-            match change_users(handle, ino, 1)? {
-                Some(_) => return Ok(ino),
-                // As many users as can be counted, or damage.
-                None => locked.forget(ino),
-            }
-        }
+    let key = key(handle, hash, value.len() as u64);
+    if let Some(ino) = key.map_or(Ok(None), |key| share(handle, key, value))? {
+        return Ok(ino);
     }
     let ino = create(handle, owner, value, hash)?;
-    handle.rw().xattrs.values.lock(hash).put(ino);
+    if let Some(key) = key {
+        handle.rw().xattrs.values.made(key, ino.0.into(), 1);
+    }
     Ok(ino)
+}
+
+/// The key of a value: its hash and length, which its inode tells without being read.
+fn key(handle: &Handle<'_>, hash: u32, len: u64) -> Option<Key> {
+    handle
+        .rw()
+        .xattrs
+        .values
+        .key(hash, body(hash, len).as_bytes())
+}
+
+/// What must be equal of two values to be compared.
+fn body(hash: u32, len: u64) -> [U64; 2] {
+    [u64::from(hash), len].map(U64::new)
+}
+
+/// Lets others find a value that was read, and that an entry leads to for now.
+///
+/// # Errors
+/// Damage of the inode, device errors.
+pub(crate) fn seen(sbi: &Sbi, inode: &Inode) -> Result<()> {
+    let Some(rw) = sbi.rw() else {
+        return Ok(());
+    };
+    let users = users(sbi, inode.ino)?;
+    if users > 0 {
+        let (hash, users) = (hash(inode), u32::try_from(users).unwrap_or(u32::MAX));
+        let body = body(hash, inode.size);
+        let values = &rw.xattrs.values;
+        values.seen((hash, body.as_bytes()), inode.ino.0.into(), users);
+    }
+    Ok(())
+}
+
+/// Becomes one more user of an inode with this value, if one is known.
+fn share(handle: &Handle<'_>, key: Key, value: &[u8]) -> Result<Option<Ino>> {
+    let (sbi, values) = (handle.sbi(), &handle.rw().xattrs.values);
+    let mut next = values.find(key);
+    while let Some(candidate) = next {
+        // OK to truncate: it came in as such.
+        let ino = Ino(candidate.value() as u32);
+        // Read before the count is locked, so that this need not be held for the device.
+        if !holds(sbi, ino, value) {
+            next = candidate.next();
+            continue;
+        }
+        let counting = values.lock(ino.0.into());
+        // The count has more bits than the cache knows, and so is never too high for it.
+        if holds(sbi, ino, value)
+            && candidate.taken(2).is_ok()
+            && change_users(handle, ino, 1)?.is_some()
+        {
+            return Ok(Some(ino));
+        }
+        drop(counting);
+        // As many users as can be counted, damage, or it has gone.
+        return Ok(None);
+    }
+    Ok(None)
 }
 
 fn holds(sbi: &Sbi, ino: Ino, value: &[u8]) -> bool {
@@ -141,11 +193,7 @@ fn holds(sbi: &Sbi, ino: Ino, value: &[u8]) -> bool {
 /// # Errors
 /// Damage of the inode, device errors.
 pub(crate) fn add_user(handle: &Handle<'_>, ino: Ino) -> Result<()> {
-    let _locked = handle
-        .rw()
-        .xattrs
-        .values
-        .lock(stored_hash(handle.sbi(), ino)?);
+    let _counting = handle.rw().xattrs.values.lock(ino.0.into());
     match change_users(handle, ino, 1)? {
         Some(_) => Ok(()),
         None => Err(bad(
@@ -162,11 +210,22 @@ pub(crate) fn add_user(handle: &Handle<'_>, ino: Ino) -> Result<()> {
 /// # Errors
 /// Damage of the inode or its mapping, device errors.
 pub(crate) fn release(handle: &Handle<'_>, ino: Ino) -> Result<()> {
-    let hash = stored_hash(handle.sbi(), ino)?;
-    {
-        let mut locked = handle.rw().xattrs.values.lock(hash);
+    let values = &handle.rw().xattrs.values;
+    let inode = get(handle.sbi(), ino)?;
+    let key = key(handle, hash(&inode), inode.size);
+    loop {
+        let release = key.and_then(|key| values.release(key, ino.0.into()));
+        let counting = values.lock(ino.0.into());
+        let users = users(handle.sbi(), ino)?;
+        if users == 1
+            && let Some(Err(in_use)) = release.map(Release::remove)
+        {
+            drop(counting);
+            in_use.wait();
+            continue;
+        }
         match change_users(handle, ino, -1)? {
-            Some(0) => locked.forget(ino),
+            Some(0) => break,
             Some(_) => return Ok(()),
             None => return Err(bad(ino, "i_version", 0, "a value has no users")),
         }
@@ -174,9 +233,13 @@ pub(crate) fn release(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     destroy(handle, ino)
 }
 
-/// The hash in an inode of a value.
-fn stored_hash(sbi: &Sbi, ino: Ino) -> Result<u32> {
-    Ok(hash(&get(sbi, ino)?))
+/// The number of users.
+fn users(sbi: &Sbi, ino: Ino) -> Result<u64> {
+    Ok(users_of(&RawInode::parse(&inode_bytes(sbi, ino)?, ino)?))
+}
+
+fn users_of(raw: &RawInode) -> u64 {
+    u64::from(raw.i_ctime.get()) << 32 | u64::from(raw.i_version.get())
 }
 
 /// Adds to the number of users; `None`, and nothing is changed, if there are none or would be too
@@ -186,7 +249,7 @@ fn change_users(handle: &Handle<'_>, ino: Ino, by: i64) -> Result<Option<u64>> {
     let generation = get(sbi, ino)?.generation;
     change_bytes(sbi, handle, (ino, generation), |bytes| {
         let mut raw = RawInode::parse(bytes, ino)?;
-        let users = u64::from(raw.i_ctime.get()) << 32 | u64::from(raw.i_version.get());
+        let users = users_of(&raw);
         let changed = users.checked_add_signed(by).filter(|_| users > 0);
         if let Some(users) = changed {
             put_users(&mut raw, users);

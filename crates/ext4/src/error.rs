@@ -144,6 +144,9 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// An option of the attribute cache that there is not, or that cannot be set so (EINVAL).
+    #[error(transparent)]
+    MbcacheOption(#[from] uext4_mbcache::OptionError),
     /// A tunable of writeback that there is not, or that cannot be set so (EINVAL).
     #[error(transparent)]
     Tunable(#[from] uext4_writeback::throttle::TunableError),
@@ -159,6 +162,12 @@ pub enum Error {
     /// An option of the allocator that cannot be set so (EINVAL).
     #[error(transparent)]
     Option(#[from] uext4_mballoc::OptionError),
+    /// An option of the extent status that cannot be set so (EINVAL).
+    #[error(transparent)]
+    ExtentStatus(#[from] uext4_extent_status::OptionError),
+    /// An option of the small caches in front of the buffer cache that cannot be set so (EINVAL).
+    #[error(transparent)]
+    BhLru(#[from] uext4_buffer_cache::PolicyError),
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),

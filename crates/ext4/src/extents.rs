@@ -187,6 +187,34 @@ impl Leaf {
     }
 }
 
+impl Leaf {
+    /// All that this leaf says, in order and with the holes. Ends before what lies outside the file
+    /// system: who asks for that is told of the damage.
+    pub(crate) fn whole(&self, sbi: &Sbi) -> Vec<Mapping> {
+        let Ok(ExtentNode::Leaf(entries)) = self.node.view() else {
+            return Vec::new();
+        };
+        let mut all = Vec::with_capacity(entries.len() * 2 + 1);
+        let mut next = u64::from(self.from);
+        let hole = |from: u64, until: u64| {
+            let first = u32::try_from(from).ok()?;
+            let len = until.checked_sub(from).filter(|len| *len > 0)?;
+            Some(Mapping::hole(Lblk(first), len.min(u32::MAX.into()) as u32))
+        };
+        for extent in entries.iter().map(RawExtent::get) {
+            let inside = sbi.check_range("extent", extent.pblk, extent.len.into());
+            if inside.is_err() || u64::from(extent.lblk.0) < next {
+                return all;
+            }
+            all.extend(hole(next, extent.lblk.0.into()));
+            all.push(written_as(extent));
+            next = u64::from(extent.lblk.0) + u64::from(extent.len);
+        }
+        all.extend(hole(next, self.until));
+        all
+    }
+}
+
 fn written_as(extent: Extent) -> Mapping {
     Mapping {
         lblk: extent.lblk,

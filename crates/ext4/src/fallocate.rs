@@ -310,14 +310,18 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
     Ok(())
 }
 
+/// Moves what is mapped from `from` on by `by` blocks.
 fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     let sbi = file.sbi();
     let _blocks = ensure_blocks(sbi, 8)?;
     let (mut lblk, mut len) = (Lblk(from), u32::MAX);
+    // Readers may have come to know what was where it goes: a hole.
+    let first = i64::from(from).saturating_add(by.min(0));
+    let first = Lblk(u32::try_from(first).unwrap_or(0));
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
-        forget_mapped(file, lblk, len);
+        forget_mapped(file, first, u32::MAX);
         let moved = map_change::shift(&handle, inode, (lblk, len), by);
         let result = moved.and_then(|progress| {
             store(&handle, sbi, inode)?;
@@ -413,3 +417,6 @@ pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u6
     }
     Ok((what == Seek::Hole).then_some(size))
 }
+
+#[cfg(test)]
+mod tests;

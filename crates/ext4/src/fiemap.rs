@@ -3,13 +3,15 @@
 use std::ops::Range;
 
 use uext4_extent_status::{Extent as Known, Status};
-use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::error::{Error, Result};
 use crate::evict::has_map;
 use crate::file_change::known;
+use crate::file_pages::as_known;
 use crate::inode_ref::InodeRef;
+use crate::map::MapCursor;
 
 /// What a part of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,8 @@ pub(crate) fn fiemap(
 ) -> Result<()> {
     let sbi = file.sbi();
     let _contents = file.rw.read();
-    let range = {
+    let mut cursor = MapCursor::default();
+    let (range, is_file) = {
         let inode = file.inode.read();
         if inode.has(InodeFlags::INLINE_DATA) {
             let part = FileExtent {
@@ -70,10 +73,11 @@ pub(crate) fn fiemap(
             return Err(Error::Invalid { what });
         }
         // Only extents lead past the end, and only they tell of long holes at once.
-        match inode.has(InodeFlags::EXTENTS) {
+        let range = match inode.has(InodeFlags::EXTENTS) {
             true => range,
             false => range.start..range.end.min(inode.size),
-        }
+        };
+        (range, inode.file_type == FileType::Regular)
     };
     let log = sbi.geometry().block_size.log2();
     // Fits in 32 bits: no map goes further.
@@ -81,7 +85,34 @@ pub(crate) fn fiemap(
     let end = block(range.end.saturating_add((1 << log) - 1));
     let mut next = block(range.start);
     let mut last: Option<Known> = None;
-    let tell = |known: &Known| FileExtent {
+    while next < end {
+        let part = if is_file {
+            known(sbi, file, Lblk(next), end - next)?
+        } else {
+            // Who makes a directory grow tells nobody.
+            let inode = file.inode.read();
+            as_known(&cursor.map(sbi, &inode, Lblk(next), end - next)?)
+        };
+        next = part.end();
+        match &mut last {
+            Some(last) if adjoin(last, &part) => last.len += part.len,
+            _ => {
+                if last.take().is_some_and(|last| !each(tell(&last, log))) {
+                    return Ok(());
+                }
+                last = Some(part).filter(|part| part.status != Status::Hole);
+            }
+        }
+    }
+    if let Some(last) = last {
+        each(tell(&last, log));
+    }
+    Ok(())
+}
+
+/// A part that is no hole, in bytes, where blocks have `log` bits.
+fn tell(known: &Known, log: u32) -> FileExtent {
+    FileExtent {
         offset: u64::from(known.lblk.0) << log,
         len: u64::from(known.len) << log,
         physical: known.status.is_mapped().then_some(known.pblk.0 << log),
@@ -90,22 +121,18 @@ pub(crate) fn fiemap(
             Status::Unwritten => ExtentState::Unwritten,
             Status::Delayed | Status::Hole => ExtentState::Delayed,
         },
-    };
-    while next < end {
-        let part = known(sbi, file, Lblk(next), end - next)?;
-        next = part.end();
-        match &mut last {
-            Some(last) if adjoin(last, &part) => last.len += part.len,
-            _ => {
-                if last.take().is_some_and(|last| !each(tell(&last))) {
-                    return Ok(());
-                }
-                last = Some(part).filter(|part| part.status != Status::Hole);
-            }
-        }
     }
-    if let Some(last) = last {
-        each(tell(&last));
+}
+
+/// Reads the whole map and has what is known of it shrunk last; of what is no file nothing is known.
+///
+/// # Errors
+/// As [`fiemap`].
+pub(crate) fn precache(file: &InodeRef) -> Result<()> {
+    let inodes = &file.sbi().writable()?.inodes;
+    fiemap(file, 0..u64::MAX, &mut |_| true)?;
+    if file.inode.read().file_type == FileType::Regular {
+        inodes.known_blocks(file).set_precached(true);
     }
     Ok(())
 }

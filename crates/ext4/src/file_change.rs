@@ -15,13 +15,12 @@ use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::evict::{maps_any, unmap_from};
-use crate::file_pages::{as_known, forget_delayed};
+use crate::file_pages::{as_known, forget_delayed, read_map};
 use crate::icache::{Cell, PagesOf};
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
-use crate::map::MapCursor;
 use crate::orphan_change::Orphans;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
@@ -282,7 +281,8 @@ fn promise_some(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u
     }
 }
 
-/// What a block is, delayed ones included, and at most `len` blocks from it on that are the same.
+/// What a block of a regular file is, delayed ones included, and at most `len` blocks from it on that
+/// are the same. Where that has to be read, memory is made for it.
 pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Known> {
     let part = |known: Known| Known {
         lblk,
@@ -295,15 +295,15 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
         return Ok(part(known));
     }
     let inode = cell.inode.read();
-    let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
-    let all = as_known(&found);
-    blocks.cache(all);
+    let all = as_known(&read_map(sbi, &inode, blocks, lblk, len)?);
     drop(inode);
     // A part of it may have been known as something else, delayed above all.
-    Ok(match blocks.lookup(lblk) {
+    let found = match blocks.lookup(lblk) {
         Some(known) => part(known),
         None => Known { len: 1, ..all },
-    })
+    };
+    sbi.relieve();
+    Ok(found)
 }
 
 /// Before a file grows past its old end: what the device holds behind that end, in its last block,

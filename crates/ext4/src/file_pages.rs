@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use uext4_blockdev::WriteRequest;
-use uext4_extent_status::{Extent as Known, Status};
+use uext4_extent_status::{Extent as Known, Status, Tree};
 use uext4_mballoc::Run;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::InodeFlags;
@@ -25,7 +25,7 @@ use crate::inode_store::store;
 use crate::map::MapCursor;
 use crate::map_change::{self, Progress};
 use crate::mapping::{MapState, Mapping};
-use crate::readpage::read_range;
+use crate::readpage::read_mapped;
 use crate::sbi::Sbi;
 
 /// Credits beside those of the map: bitmaps of two groups, the inode.
@@ -69,7 +69,12 @@ impl Pages for FilePages {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
             return crate::inline::read_inline(&sbi, &inode, offset, &mut buf[..len]);
         }
-        read_range(&sbi, &inode, offset, buf)?;
+        // Under the inode's lock throughout: what is read stays the file's until it has been.
+        let blocks = sbi.writable()?.inodes.known_blocks(&cell);
+        read_mapped(&sbi, offset, buf, |lblk, len| {
+            known_map(blocks, lblk, len)
+                .map_or_else(|| read_map(&sbi, &inode, blocks, lblk, len), Ok)
+        })?;
         // What lies past the end is not the file's, whatever was there before.
         let left = inode
             .size
@@ -81,11 +86,15 @@ impl Pages for FilePages {
     }
 
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<()> {
+        self.write_run_telling(offset, run, &|| ())
+    }
+
+    fn write_run_telling(&self, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
         let (sbi, cell) = self.parts()?;
         sbi.relieve();
         let size = sbi.geometry().block_size;
         let total: usize = run.iter().map(|part| part.len()).sum();
-        let mut pieces = Pieces { run, at: 0 };
+        let mut pieces = Pieces { run, at: 0, told };
         let mut next = (offset >> size.log2()) as u32;
         let end = next + (total >> size.log2()) as u32;
         while next < end {
@@ -149,26 +158,88 @@ pub(crate) fn forget_mapped(cell: &Cell, from: Lblk, len: u32) {
 /// What is on the device for a part of the file; delayed blocks are a hole.
 fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
     let blocks = sbi.writable()?.inodes.known_blocks(cell);
-    if let Some(known) = blocks.lookup(lblk) {
-        let skip = lblk.0 - known.lblk.0;
-        let len = (known.len - skip).min(len);
-        let state = match known.status {
-            Status::Written => MapState::Written,
-            Status::Unwritten => MapState::Unwritten,
-            Status::Delayed | Status::Hole => return Ok(Mapping::hole(lblk, len)),
-        };
-        let pblk = Pblk(known.pblk.0 + u64::from(skip));
-        return Ok(Mapping {
-            lblk,
-            len,
-            pblk,
-            state,
-        });
+    match known_map(blocks, lblk, len) {
+        Some(found) => Ok(found),
+        None => read_map(sbi, &cell.inode.read(), blocks, lblk, len),
     }
-    let inode = cell.inode.read();
-    let found = MapCursor::default().map(sbi, &inode, lblk, len)?;
-    blocks.cache(as_known(&found));
+}
+
+/// What is on the device for a part of the file, if it is known; delayed blocks are a hole. While the
+/// inode's fields are locked, it is what the map says.
+fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
+    let known = blocks.lookup(lblk)?;
+    let skip = lblk.0 - known.lblk.0;
+    let len = (known.len - skip).min(len);
+    let state = match known.status {
+        Status::Written => MapState::Written,
+        Status::Unwritten => MapState::Unwritten,
+        Status::Delayed | Status::Hole => return Some(Mapping::hole(lblk, len)),
+    };
+    Some(Mapping {
+        lblk,
+        len,
+        pblk: Pblk(known.pblk.0 + u64::from(skip)),
+        state,
+    })
+}
+
+/// What the map on the device says, as [`MapCursor::map`]. What its leaf says of all other blocks is
+/// noted too, as it has been read. The inode's fields are locked.
+pub(crate) fn read_map(
+    sbi: &Sbi,
+    inode: &Inode,
+    blocks: &Tree,
+    lblk: Lblk,
+    len: u32,
+) -> Result<Mapping> {
+    let mut cursor = MapCursor::default();
+    // An extent tells of all its blocks at once.
+    let most = if inode.has(InodeFlags::EXTENTS) {
+        u32::MAX
+    } else {
+        len
+    };
+    let all = cursor.map(sbi, inode, lblk, most)?;
+    let found = all.part(lblk, len);
+    let leaf = cursor.whole_leaf(sbi, inode);
+    blocks.cache_all(&leaf.iter().map(as_known).collect::<Vec<Known>>());
+    // Where something of it was known already. A hole may be the whole file, with much in it that
+    // is delayed: of that only what is asked for.
+    let all = if all.state == MapState::Hole {
+        found
+    } else {
+        all
+    };
+    blocks.cache(as_known(&all));
     Ok(found)
+}
+
+/// The first block of which something else is known than the map says; a delayed one must be a hole
+/// there.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn contradiction(sbi: &Sbi, cell: &Cell) -> Result<Option<Lblk>> {
+    let inode = cell.inode.read();
+    let all = cell.known_blocks_if_any().map_or(Vec::new(), Tree::extents);
+    let mut cursor = MapCursor::default();
+    for known in all {
+        let mut next = known.lblk.0;
+        while next < known.end() {
+            let here = cursor.map(sbi, &inode, Lblk(next), known.end() - next)?;
+            let status = match known.status {
+                Status::Delayed => Status::Hole,
+                status => status,
+            };
+            let pblk = known.pblk_at(Lblk(next)).unwrap_or(Pblk(0));
+            let said = as_known(&here);
+            if (said.status, said.pblk) != (status, pblk) {
+                return Ok(Some(Lblk(next)));
+            }
+            next = here.end();
+        }
+    }
+    Ok(None)
 }
 
 /// What the extent status room calls it.
@@ -185,18 +256,33 @@ pub(crate) fn as_known(mapping: &Mapping) -> Known {
     }
 }
 
+/// Bytes of one request: what a device is given to do before it is heard of again.
+const REQUEST_MAX: usize = 1 << 20;
+
 /// The run as it is written piece by piece.
 struct Pieces<'a> {
     run: &'a [&'a [u8]],
     /// Bytes of the first slice that are written.
     at: usize,
+    /// Hears of each request that is done.
+    told: &'a dyn Fn(),
 }
 
 impl Pieces<'_> {
-    /// Writes the next `len` bytes to adjacent blocks.
+    /// Writes the next `len` bytes to adjacent blocks, [`REQUEST_MAX`] at once.
     fn write(&mut self, sbi: &Sbi, to: Pblk, len: usize) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(REQUEST_MAX);
+            self.write_part(sbi, sbi.byte_offset(to) + done as u64, part)?;
+            (self.told)();
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn write_part(&mut self, sbi: &Sbi, mut offset: u64, mut left: usize) -> Result<()> {
         let mut requests = Vec::new();
-        let (mut offset, mut left) = (sbi.byte_offset(to), len);
         while left > 0
             && let Some((first, rest)) = self.run.split_first()
         {
@@ -304,6 +390,8 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
         let credits = 2 * map_change::credits_step(sbi, &cell.inode.read()) + CREDITS;
         let handle = sbi.start(credits)?;
         let inode = &mut *cell.inode.write();
+        // It may come half-way only.
+        forget_mapped(cell, lblk, len);
         let progress = match map_change::mark_written(&handle, inode, lblk, len) {
             Err(error @ Error::NoSpace { .. }) => Err(error),
             progress => Ok(handle.failed(progress)?),
@@ -313,20 +401,20 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
         cell.changed_in(handle.tid(), true);
         // What was marked before there was no space is: the map is valid.
         match progress? {
-            Progress::Done => break,
+            Progress::Done => {
+                let known = sbi.writable()?.inodes.known_blocks(cell);
+                known.insert(Known {
+                    status: Status::Written,
+                    ..as_known(part)
+                });
+                return Ok(());
+            }
             Progress::Rest {
                 lblk: from,
                 len: left,
             } => (lblk, len) = (from, left),
         }
     }
-    sbi.writable()?.inodes.known_blocks(cell).insert(Known {
-        lblk: part.lblk,
-        len: part.len,
-        pblk: part.pblk,
-        status: Status::Written,
-    });
-    Ok(())
 }
 
 /// End of a range of blocks in bytes.

@@ -5,7 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, Clock};
+use uext4_buffer_cache::Stats as BufferStats;
+use uext4_extent_status::Stats as ExtentStatusStats;
 use uext4_mballoc::{PreallocationStats, Stats as AllocatorStats};
+use uext4_mbcache::Stats as MbcacheStats;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::superblock::SuperBlock;
@@ -34,7 +37,7 @@ use crate::quota_change;
 use crate::sbi::Sbi;
 use crate::super_::{self, OpenOptions};
 use crate::symlink;
-use crate::xattr::{self, Xattr};
+use crate::xattr::{self, Reader, Xattr};
 
 /// A file system opened for reading. Clones share everything and may be used by many threads.
 #[derive(Clone, Debug)]
@@ -156,6 +159,34 @@ impl Filesystem {
         Ok((allocator.stats(), allocator.preallocation_stats()))
     }
 
+    /// What was done to share blocks of attributes, and values in inodes of their own; `None` for what
+    /// is not shared (`nombcache`).
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn mbcache_stats(&self) -> Result<Option<(MbcacheStats, MbcacheStats)>> {
+        let sharing = &self.sbi.writable()?.xattrs;
+        Ok(sharing.blocks.stats().zip(sharing.values.stats()))
+    }
+
+    /// Starts or stops counting for [`mbcache_stats`](Self::mbcache_stats); on at first. Searches of many
+    /// threads cost less without. Nothing with `nombcache`.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn count_mbcache(&self, on: bool) -> Result<()> {
+        self.sbi.writable()?.xattrs.set_stats(on);
+        Ok(())
+    }
+
+    /// What the shrinker of the extent status did, and how look-ups of blocks went.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn extent_status_stats(&self) -> Result<ExtentStatusStats> {
+        Ok(self.sbi.writable()?.inodes.room().stats())
+    }
+
     /// The kernel's `mb_stats`: what the searches did.
     ///
     /// # Errors
@@ -202,6 +233,16 @@ impl Filesystem {
     /// [`crate::Error::ReadOnly`].
     pub fn bdi_stats(&self) -> Result<DeviceStats> {
         Ok(self.sbi.writable()?.pages.bdi_stats())
+    }
+
+    /// The counters of the cache of metadata blocks, and of the small caches in front of it.
+    pub fn buffer_stats(&self) -> BufferStats {
+        self.sbi.cache().stats()
+    }
+
+    /// Starts or stops counting what each look-up in those small caches costs; off at first.
+    pub fn count_bh_lru(&self, on: bool) {
+        self.sbi.cache().count_bh_lru(on);
     }
 
     /// The counters of the pages of files, under the kernel's names (`nr_dirty`, `nr_writeback`, …).
@@ -406,7 +447,7 @@ impl Filesystem {
     /// # Errors
     /// Damage of the attributes, device errors.
     pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
-        xattr::list(&self.sbi, inode)
+        xattr::list(&self.sbi, inode, Reader::Onlooker)
     }
 
     /// Checks everything, checksums and cross references, and shows `report` each issue as it is

@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use uext4_buffer_cache::Buffer;
-use uext4_mballoc::GroupBitmaps;
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitmap_checksum};
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
-use crate::bitmap::{fresh_block_bitmap, is_uninit, read_ahead, read_bitmap};
+use crate::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
 use crate::bits::{all_are, get, next_zero, pad, set_range};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
@@ -24,8 +23,10 @@ use crate::owner::Kind;
 use crate::owner::Owner;
 use crate::sbi::Sbi;
 
+mod bitmaps;
 mod numbered;
 
+pub(crate) use bitmaps::Bitmaps;
 use numbered::block_mates;
 pub(crate) use numbered::is_inode_used;
 
@@ -68,10 +69,13 @@ impl Tally {
         }
     }
 
-    fn add(&self, desc: &GroupDesc) {
+    /// Adds what a group has whose blocks are so many. One that claims more free blocks than that lies:
+    /// the allocator leaves it alone, so none of them count.
+    fn add(&self, desc: &GroupDesc, blocks: u32) {
+        let is_true = desc.free_clusters <= blocks;
+        let free_blocks = if is_true { desc.free_clusters } else { 0 };
         self.free_inodes.fetch_add(desc.free_inodes.into(), Relaxed);
-        self.free_blocks
-            .fetch_add(desc.free_clusters.into(), Relaxed);
+        self.free_blocks.fetch_add(free_blocks.into(), Relaxed);
         self.used_dirs.fetch_add(desc.used_dirs.into(), Relaxed);
     }
 }
@@ -118,7 +122,7 @@ impl Groups {
             let desc = sbi.group_desc(group)?;
             check_places(geometry, group, &desc)?;
             for to in [tally, &flex[group.0 as usize / per_flex], &total] {
-                to.add(&desc);
+                to.add(&desc, geometry.blocks_in_group(group));
             }
             inode_tables.push(desc.inode_table);
             slots.push(Mutex::new(Slot {
@@ -172,6 +176,18 @@ impl Groups {
             self.flex_of(group),
             &self.total,
         ]
+    }
+
+    /// The allocator takes nothing more of a group's blocks: they leave the superblock's count, as in
+    /// the kernel, and directories are not placed by them.
+    fn leave_alone(&self, group: GroupNr) {
+        // Counts of blocks change under it.
+        let _slot = self.slots[group.0 as usize].lock();
+        let [own, flex, all] = self.tallies(group);
+        let free = own.free_blocks.swap(0, Relaxed);
+        for tally in [flex, all] {
+            tally.free_blocks.fetch_sub(free, Relaxed);
+        }
     }
 
     /// Notes that a descriptor must be stored.
@@ -305,11 +321,7 @@ impl Groups {
 
     /// The groups as the allocator sees them, changed through `edit`.
     pub(crate) fn bitmaps<'a, E: Edit>(&'a self, sbi: &'a Sbi, edit: &'a E) -> Bitmaps<'a, E> {
-        Bitmaps {
-            groups: self,
-            sbi,
-            edit,
-        }
+        Bitmaps::new(self, sbi, edit)
     }
 
     fn mark(
@@ -514,62 +526,8 @@ fn sum_bitmaps(sbi: &Sbi, slot: &mut Slot) -> Result<()> {
     Ok(())
 }
 
-/// The groups as the block allocator sees them.
-pub(crate) struct Bitmaps<'a, E> {
-    groups: &'a Groups,
-    sbi: &'a Sbi,
-    edit: &'a E,
-}
-
-impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
-    type Error = Error;
-
-    fn free_blocks(&self, group: GroupNr) -> Result<u32> {
-        Ok(self.groups.slots[group.0 as usize]
-            .lock()
-            .desc
-            .free_clusters)
-    }
-
-    fn read_bitmap(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<()> {
-        let (desc, changed) = {
-            let slot = self.groups.slots[group.0 as usize].lock();
-            (slot.desc, slot.blocks_changed)
-        };
-        let mut copy = |data: &[u8]| {
-            let len = bitmap.len().min(data.len());
-            bitmap[..len].copy_from_slice(&data[..len]);
-        };
-        if is_uninit(self.sbi, &desc, BG_BLOCK_UNINIT) {
-            copy(&fresh_block_bitmap(self.sbi, group, &desc));
-        } else {
-            copy(&block_bitmap(self.sbi, group, &desc, changed)?.data());
-        }
-        Ok(())
-    }
-
-    fn prefetch(&self, groups: &[GroupNr]) {
-        let slots = groups
-            .iter()
-            .map(|group| &self.groups.slots[group.0 as usize]);
-        let stored = slots
-            .map(|slot| slot.lock().desc)
-            .filter(|desc| !is_uninit(self.sbi, desc, BG_BLOCK_UNINIT));
-        read_ahead(self.sbi.cache(), stored.map(|desc| desc.block_bitmap));
-    }
-
-    fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
-        self.groups
-            .mark(self.sbi, self.edit, group, (start, len), true)
-    }
-
-    fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
-        self.groups
-            .mark(self.sbi, self.edit, group, (start, len), false)
-    }
-}
-
-/// Everything a descriptor points to must lie in the file system.
+/// Everything a descriptor points to must lie in the file system. A count of free blocks that is too
+/// large is the allocator's matter.
 fn check_places(geometry: &Geometry, group: GroupNr, desc: &GroupDesc) -> Result<()> {
     let table_blocks = u64::from(geometry.itable_blocks());
     for (what, block, len) in [
@@ -581,14 +539,12 @@ fn check_places(geometry: &Geometry, group: GroupNr, desc: &GroupDesc) -> Result
             return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
         }
     }
-    if desc.free_inodes > geometry.inodes_per_group.get()
-        || desc.free_clusters > geometry.blocks_in_group(group)
-    {
+    if desc.free_inodes > geometry.inodes_per_group.get() {
         return Err(Error::Corrupt(Damage::BitmapCount {
             group,
             what: "group descriptor",
-            bitmap: geometry.blocks_in_group(group),
-            descriptor: desc.free_clusters.max(desc.free_inodes),
+            bitmap: geometry.inodes_per_group.get(),
+            descriptor: desc.free_inodes,
         }));
     }
     Ok(())

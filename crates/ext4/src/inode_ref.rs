@@ -113,10 +113,7 @@ impl InodeRef {
         let Some(pages) = self.cell.pages_if_any() else {
             return Ok(());
         };
-        let mut seen = self.seen.load(Relaxed);
-        let written = pages.sync(0..uext4_writeback::OFFSET_MAX, &mut seen);
-        self.seen.store(seen, Relaxed);
-        Ok(written?)
+        Ok(pages.sync(0..uext4_writeback::OFFSET_MAX, &self.seen)?)
     }
 
     /// The file system.

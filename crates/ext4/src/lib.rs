@@ -66,7 +66,7 @@
 //! xattr_change  acl  ea_inode                   attributes
 //! file_pages  map_change  extents_change  ...   where data is, changed
 //! handle  space  groups  orphan_change  sealer  changing a block; blocks, inodes, orphans; commits
-//! rw  reclaim                                   what writing adds; its memory
+//! rw  reclaim  discards                         what writing adds; its memory; what the device is told
 //! namei  file  symlink  xattr  crypto  orphan   reading: paths, contents, targets, attributes, names
 //! check                                         is it what it says it is?
 //! htree  dir  map  extents  indirect  inline    reading: directories, where data is
@@ -93,6 +93,7 @@ mod dir;
 mod dir_block;
 mod dir_change;
 mod dir_grow;
+mod discards;
 mod dquot;
 mod ea_inode;
 mod edit;
@@ -186,8 +187,20 @@ pub use open_inode::OpenInode;
 pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
 pub use super_::OpenOptions;
+pub use uext4_buffer_cache::{
+    BhLruOptions, BhLruStats, Policy as BhLruPolicy, PolicyError as BhLruError,
+    Scope as BhLruScope, Stats as BufferStats, bind_core,
+};
+pub use uext4_extent_status::{
+    OptionError as ExtentStatusError, Options as ExtentStatusOptions, Shrinker,
+    Stats as ExtentStatusStats, StatsMode,
+};
 pub use uext4_mballoc::{
     OptionError, Options as AllocatorOptions, PreallocationStats, Stats as AllocatorStats,
+};
+pub use uext4_mbcache::{
+    OptionError as MbcacheOptionError, Options as MbcacheOptions, Policy as MbcachePolicy,
+    Stats as MbcacheStats,
 };
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
 pub use uext4_ondisk::quota::QuotaKind;

@@ -65,6 +65,18 @@ impl MapCursor {
     }
 }
 
+impl MapCursor {
+    /// All that the leaf says which answered last, with the holes; nothing if none did, or if a fast
+    /// commit knows better of this inode.
+    pub(crate) fn whole_leaf(&self, sbi: &Sbi, inode: &Inode) -> Vec<Mapping> {
+        let changed = sbi.fast_commit().and_then(|all| all.changed(inode.ino));
+        match &self.leaf {
+            Some(leaf) if changed.is_none() => leaf.whole(sbi),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// # Errors
 /// [`Error::Invalid`] if the inode maps no blocks.
 pub(crate) fn check_mappable(sbi: &Sbi, inode: &Inode) -> Result<()> {

@@ -72,7 +72,7 @@ use crate::background::Waker;
 pub(crate) use pressure::default_budget;
 
 /// Rooms that share the budget.
-pub(crate) const ROOMS: usize = 6;
+pub(crate) const ROOMS: usize = 7;
 /// Least budget, in bytes: less would not hold what one operation needs.
 const BUDGET_MIN: u64 = 1 << 20;
 /// Rounds of one reclaim: a round may only clear marks of use, or move memory between rooms.
@@ -139,6 +139,8 @@ pub struct MemoryUse {
     pub extents: u64,
     /// Buddies of groups.
     pub buddies: u64,
+    /// What is known of attributes that inodes may share.
+    pub xattrs: u64,
     /// Inodes.
     pub inodes: u64,
     /// Names looked up of late.
@@ -155,7 +157,8 @@ impl MemoryUse {
     /// What is taken, all together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.pages + self.buffers + self.extents + self.buddies + self.inodes + self.names
+        let caches = self.buffers + self.extents + self.buddies + self.xattrs;
+        self.pages + caches + self.inodes + self.names
     }
 }
 
@@ -279,7 +282,8 @@ impl Memory {
 
     /// What is taken, and what was done about it; the rooms in the order of [`Rooms`].
     pub(crate) fn usage(&self, rooms: &Rooms<'_>) -> MemoryUse {
-        let [names, inodes, extents, buddies, buffers, pages] = rooms.map(|room| room.memory());
+        let [names, inodes, extents, buddies, buffers, pages, xattrs] =
+            rooms.map(|room| room.memory());
         MemoryUse {
             budget: self.budget,
             limit: self.limit(),
@@ -287,6 +291,7 @@ impl Memory {
             buffers,
             extents,
             buddies,
+            xattrs,
             inodes,
             names,
             direct_reclaims: self.counters.direct.load(Relaxed),

@@ -1,7 +1,7 @@
 //! What users of a file system mounted for writing hold: an inode in use, and what can be done with
 //! it. Every method is one call into the module that does the work.
 
-use uext4_ondisk::Ino;
+use uext4_ondisk::{Ino, Lblk};
 use uext4_writeback::{Paced, Writer};
 
 use crate::bulk::NewInode;
@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::fallocate::{self, Fallocate, Seek};
 use crate::fiemap::{self, FileExtent};
 use crate::file_change;
+use crate::file_pages;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::namei;
@@ -19,7 +20,7 @@ use crate::rename::{self, RenameMode};
 use crate::setattr::{self, SetAttributes};
 use crate::symlink;
 use crate::unlink;
-use crate::xattr::{self, Xattr};
+use crate::xattr::{self, Reader, Xattr};
 use crate::xattr_change::SetMode;
 
 /// An inode of a file system mounted for writing, in use: it stays what it is, even without a name,
@@ -251,6 +252,33 @@ impl OpenInode {
         fiemap::fiemap(&self.0, range, &mut each)
     }
 
+    /// Reads the whole map of the file's blocks in advance, and has it forgotten last when memory is
+    /// short (`EXT4_IOC_PRECACHE_EXTENTS`).
+    ///
+    /// # Errors
+    /// As [`OpenInode::fiemap`].
+    pub fn precache_extents(&self) -> Result<()> {
+        fiemap::precache(&self.0)
+    }
+
+    /// Forgets the map of the file's blocks but for what waits to be written
+    /// (`EXT4_IOC_CLEAR_ES_CACHE`).
+    pub fn clear_extent_cache(&self) {
+        if let Some(known) = self.0.known_blocks_if_any() {
+            known.clear_cache();
+        }
+    }
+
+    /// Compares all that is known of the file's blocks with the map on the device: for tests and tools,
+    /// as the kernel's aggressive tests of its extent status tree. Tells the first block of which
+    /// something else is known.
+    ///
+    /// # Errors
+    /// Damage, device errors.
+    pub fn check_extent_cache(&self) -> Result<Option<Lblk>> {
+        file_pages::contradiction(self.0.sbi(), &self.0)
+    }
+
     /// Makes data and attributes durable.
     ///
     /// # Errors
@@ -281,7 +309,7 @@ impl OpenInode {
     /// # Errors
     /// Damage, device errors.
     pub fn xattrs(&self) -> Result<Vec<Xattr>> {
-        xattr::list(self.0.sbi(), &self.0.inode.read())
+        xattr::list(self.0.sbi(), &self.0.inode.read(), Reader::Holder)
     }
 
     /// The value of an extended attribute.
@@ -289,7 +317,7 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::NoAttribute`], damage, device errors.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        crate::xattr_change::get(self.0.sbi(), &self.0.inode.read(), name)
+        xattr::get(self.0.sbi(), &self.0.inode.read(), Reader::Holder, name)
     }
 
     /// Sets an extended attribute, or with `None` removes it.
@@ -300,5 +328,16 @@ impl OpenInode {
     /// name of no known kind, damage, device errors.
     pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: SetMode) -> Result<()> {
         setattr::set_xattr(&self.0, name, value, mode)
+    }
+
+    /// Lets the inode have another block of attributes, if one with the same content is known and has
+    /// room for all users of its own, in place of its own; else others find its own. Tells whether it has
+    /// another one now. Asked of all inodes, this merges blocks that are equal (offline deduplication).
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] with `nombcache`, [`crate::Error::ReadOnly`]; damage, device errors: these
+    /// end all writing only if something was changed before.
+    pub fn share_xattrs(&self) -> Result<bool> {
+        setattr::share_xattrs(&self.0)
     }
 }

@@ -1,7 +1,7 @@
 //! What a block of metadata is and whose: how it is verified when it comes in, and sealed with a
 //! checksum before it is written.
 
-use uext4_buffer_cache::{Seal, VerifyTag};
+use uext4_buffer_cache::{Reuse, Seal, VerifyTag};
 use uext4_ondisk::Ino;
 
 /// What a block was verified as: the upper half of its [`VerifyTag`].
@@ -32,6 +32,20 @@ pub(crate) enum Kind {
     Quota,
     /// An extent node of depth 0; deeper ones follow.
     Extent,
+}
+
+/// When a block of this tag will be used again, as far as its kind tells.
+pub(crate) fn reuse(tag: VerifyTag) -> Reuse {
+    match Kind::of_seal((tag.0 >> 56) as u32) {
+        Kind::GroupDesc
+        | Kind::Bitmap
+        | Kind::Quota
+        | Kind::DirFirst
+        | Kind::Orphan
+        | Kind::Superblock => Reuse::Soon,
+        Kind::InodeTable | Kind::Indirect | Kind::Xattr | Kind::Extent => Reuse::Unknown,
+        Kind::Dir | Kind::Data => Reuse::Once,
+    }
 }
 
 /// The tag of a block of one kind that belongs to no inode.

@@ -5,7 +5,7 @@ use uext4_ondisk::{Lblk, Pblk};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::map::MapCursor;
-use crate::mapping::MapState;
+use crate::mapping::{MapState, Mapping};
 use crate::sbi::Sbi;
 
 /// A read that waits to be joined with its neighbour: device offset, and range of the buffer.
@@ -28,9 +28,24 @@ impl Pending {
 /// # Errors
 /// [`Error::FileTooBig`] past the last block a file may have, those of mapping, device errors.
 pub(crate) fn read_range(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let mut cursor = MapCursor::default();
+    read_mapped(sbi, offset, buf, |lblk, len| {
+        cursor.map(sbi, inode, lblk, len)
+    })
+}
+
+/// The same of what `map` tells of blocks, as [`MapCursor::map`] does.
+///
+/// # Errors
+/// As [`read_range`]; those of `map`.
+pub(crate) fn read_mapped(
+    sbi: &Sbi,
+    offset: u64,
+    buf: &mut [u8],
+    mut map: impl FnMut(Lblk, u32) -> Result<Mapping>,
+) -> Result<()> {
     let log = sbi.geometry().block_size.log2();
     let in_block = offset & ((1 << log) - 1);
-    let mut cursor = MapCursor::default();
     let mut pending: Option<Pending> = None;
     let mut done = 0usize;
     while done < buf.len() {
@@ -40,7 +55,7 @@ pub(crate) fn read_range(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) 
         let lblk = u32::try_from(at >> log).map_err(|_| Error::FileTooBig)?;
         let left = (buf.len() - done) as u64;
         let want = (skip + left).div_ceil(1 << log).min(u32::MAX.into()) as u32;
-        let run = cursor.map(sbi, inode, Lblk(lblk), want)?;
+        let run = map(Lblk(lblk), want)?;
         let bytes = (u64::from(run.len) << log) - skip;
         let len = bytes.min(left) as usize;
         let from = done;

@@ -20,6 +20,7 @@ fn rooms<'a>(sbi: &'a Sbi, rw: &'a Rw) -> Rooms<'a> {
         &rw.allocator,
         &**sbi.cache(),
         &rw.pages,
+        &rw.xattrs,
     ]
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_blockdev::Clock;
-use uext4_extent_status::Room;
+use uext4_extent_status::{Options as ExtentStatusOptions, Room};
 use uext4_jbd2::{Journal, Tid};
 use uext4_mballoc::{Allocator, Options as AllocatorOptions, Run};
 use uext4_ondisk::group_desc::GroupDesc;
@@ -21,6 +21,7 @@ use uext4_writeback::PageCache;
 
 use crate::background::Background;
 use crate::dentry::NameCache;
+use crate::discards::Discards;
 use crate::edit::Direct;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
@@ -90,10 +91,11 @@ pub(crate) struct Rw {
     /// The superblock but for its counts, which [`Rw::superblock`] puts in.
     superblock: Mutex<SuperBlock>,
     superblock_changed: AtomicBool,
-    /// The device is told of freed blocks, as long as it takes that.
-    discard: AtomicBool,
-    /// Blocks freed by transactions that have not committed.
+    /// What the device is to be told of freed blocks.
+    pub(crate) discards: Discards,
+    /// Blocks freed by transactions that are not durable.
     freed: Mutex<Vec<(Tid, Run)>>,
+    /// How many blocks are freed and nobody's yet, those the device is to be told of among them.
     freed_blocks: AtomicU64,
     /// Blocks promised to data that waits to be written.
     reserved: AtomicU64,
@@ -101,7 +103,7 @@ pub(crate) struct Rw {
     next_generation: AtomicU32,
     /// What keeps other hosts from writing, where the file system has it.
     mmp: OnceLock<Mmp>,
-    /// One limit for pages, metadata, extents, inodes and names.
+    /// One limit for pages, metadata, extents, shared attributes, inodes and names.
     pub(crate) memory: Memory,
     /// Held while all that waits for the journal is written because memory is short.
     pub(crate) draining: Mutex<()>,
@@ -122,7 +124,8 @@ impl Rw {
         journal: Journal,
         clock: Arc<dyn Clock>,
         (memory, pages, names_max): (Memory, PageCache<Error>, usize),
-        (quotas, (options, discard)): (Option<Quotas>, (AllocatorOptions, bool)),
+        (quotas, xattrs, extent_status): (Option<Quotas>, XattrSharing, ExtentStatusOptions),
+        (options, discard): (AllocatorOptions, bool),
     ) -> Result<Self> {
         let groups = Groups::open(sbi)?;
         let edit = Direct(sbi);
@@ -130,7 +133,7 @@ impl Rw {
         let allocator = Allocator::with_options(sbi.geometry(), &bitmaps, options)?;
         let (sec, nsec) = clock.now();
         let for_room = Arc::clone(&clock);
-        let extent_status = Room::new(move || for_room.monotonic());
+        let extent_status = Room::with_options(extent_status, move || for_room.monotonic());
         Ok(Self {
             journal,
             groups,
@@ -138,11 +141,11 @@ impl Rw {
             inodes: InodeCache::new(&extent_status),
             names: NameCache::new(names_max),
             orphans: Orphans::open(sbi)?,
-            xattrs: XattrSharing::default(),
+            xattrs,
             quotas,
             superblock: Mutex::new(*sbi.superblock()),
             superblock_changed: AtomicBool::new(true),
-            discard: AtomicBool::new(discard),
+            discards: Discards::new(discard),
             freed: Mutex::default(),
             freed_blocks: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
@@ -253,20 +256,20 @@ impl Rw {
         self.reserved.fetch_sub(blocks, Relaxed);
     }
 
-    /// Whether a commit would make blocks free.
+    /// Whether a commit, and telling the device, would make blocks free.
     pub(crate) fn has_freed(&self) -> bool {
         self.freed_blocks.load(Relaxed) > 0
     }
 
-    /// Remembers blocks until the transaction that freed them has committed.
+    /// Remembers blocks until the transaction that freed them is durable.
     pub(crate) fn hold_freed(&self, tid: Tid, run: Run) {
         self.freed.lock().push((tid, run));
         self.freed_blocks.fetch_add(run.len.into(), Relaxed);
     }
 
-    /// Lets others have what was freed up to and with transaction `tid`, which is durable. First the
-    /// device is told of it, if it is to be.
-    pub(crate) fn give_freed(&self, tid: Tid, sbi: &Sbi) {
+    /// What was freed up to and with transaction `tid`, which is durable, can be had by others: at once,
+    /// or when the device was told of it. Quick: the log is locked.
+    pub(crate) fn give_freed(&self, tid: Tid) {
         let mut due = Vec::new();
         self.freed.lock().retain(|(by, run)| {
             let is_due = *by <= tid;
@@ -275,39 +278,24 @@ impl Rw {
             }
             !is_due
         });
-        // Without a journal the medium may still have maps that show them.
-        if self.discard.load(Relaxed)
-            && !due.is_empty()
-            && (self.journal.has_log() || sbi.device().flush().is_ok())
-        {
-            self.discard_runs(sbi, &due);
-        }
-        for run in due {
-            self.allocator.give(run);
-            self.freed_blocks.fetch_sub(run.len.into(), Relaxed);
+        match self.discards.is_on() {
+            true => self.discards.add(due),
+            false => self.give(&due),
         }
     }
 
-    /// Tells the device of blocks that nobody uses; neighbours in one call.
-    fn discard_runs(&self, sbi: &Sbi, runs: &[Run]) {
-        let mut ranges: Vec<(u64, u64)> =
-            runs.iter().map(|run| (run.start.0, run.end().0)).collect();
-        ranges.sort_unstable();
-        ranges.dedup_by(|next, last| {
-            let joins = next.0 == last.1;
-            if joins {
-                last.1 = next.1;
-            }
-            joins
-        });
-        for (start, end) in ranges {
-            let len = (end - start) * sbi.block_len() as u64;
-            let told = sbi.device().trim(sbi.byte_offset(Pblk(start)), len);
-            // It is only advice: a device that does not take it is not asked again.
-            if !told.unwrap_or(false) {
-                self.discard.store(false, Relaxed);
-                return;
-            }
+    /// Tells the device of what is freed and durable, if it is to be told, and lets others have that.
+    /// Waits for who is at it; no handle may be held.
+    pub(crate) fn settle_freed(&self, sbi: &Sbi) {
+        let give = |runs: &[Run]| self.give(runs);
+        self.discards.settle(sbi, self.journal.has_log(), give);
+    }
+
+    /// Lets others have runs that were freed.
+    fn give(&self, runs: &[Run]) {
+        for run in runs {
+            self.allocator.give(*run);
+            self.freed_blocks.fetch_sub(run.len.into(), Relaxed);
         }
     }
 }

@@ -16,7 +16,7 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 
 use crate::error::{Error, Result};
 use crate::fast_commit::{FastCommit, ReplaySummary};
-use crate::owner::{Kind, tag};
+use crate::owner::{self, Kind, tag};
 
 /// Blocks of an inode table that are read at once, a power of two.
 pub(crate) const ITABLE_READAHEAD: u64 = 32;
@@ -146,7 +146,8 @@ impl Sbi {
         verify: impl FnOnce(&[u8]) -> std::result::Result<(), Damage>,
     ) -> Result<Buffer> {
         self.check_range(what, block, 1)?;
-        Ok(self.cache.bread(block, tag, verify)?)
+        let reuse = owner::reuse(tag);
+        Ok(self.cache.bread_expecting(block, reuse, tag, verify)?)
     }
 
     /// # Errors

@@ -88,7 +88,13 @@ impl Sealer for Sbi {
 
     fn after_commit(&self, tid: Tid) {
         if let Some(rw) = self.rw() {
-            rw.give_freed(tid, self);
+            rw.give_freed(tid);
+        }
+    }
+
+    fn commit_ended(&self) {
+        if let Some(rw) = self.rw() {
+            rw.discards.committed(|| rw.settle_freed(self));
         }
     }
 }

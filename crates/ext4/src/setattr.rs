@@ -13,6 +13,7 @@ use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::quota_change::{self, Payers};
 use crate::space::ensure_blocks;
+use crate::xattr_block;
 use crate::xattr_change::{self, SetMode};
 
 /// Blocks that an extended attribute may take: one for attributes, those of a value in an inode of its
@@ -156,6 +157,37 @@ fn hand_over(
         Some(owners) => owners.transfer(handle, payers, (inode.blocks << 9, delayed, inodes)),
         None => Ok(()),
     }
+}
+
+/// Lets an inode share a block of attributes; tells whether it has another one now.
+///
+/// # Errors
+/// As [`crate::OpenInode::share_xattrs`] says.
+pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
+    let sbi = file.sbi();
+    if !sbi.writable()?.xattrs.blocks.is_on() {
+        return Err(Error::Invalid {
+            what: "attributes are not shared with nombcache",
+        });
+    }
+    let _contents = file.rw.write();
+    if file.inode.read().xattr_block.is_none() {
+        return Ok(false);
+    }
+    let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
+    let inode = &mut *file.inode.write();
+    let merged = match xattr_block::merge(&handle, inode) {
+        Err(error) if handle.has_changed() => handle.failed(Err(error)),
+        // Damage of this inode's block alone.
+        result => result,
+    };
+    let Some(at) = merged? else {
+        return Ok(false);
+    };
+    inode.xattr_block = Some(at);
+    file.changed_in(handle.tid(), false);
+    handle.failed(store(&handle, sbi, inode))?;
+    Ok(true)
 }
 
 /// Sets or removes an extended attribute.

@@ -53,6 +53,7 @@ fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, u64) -> bool) -> 
     }
     if rw.has_freed() {
         rw.journal.commit_now(sbi)?;
+        rw.settle_freed(sbi);
         if take(rw, blocks) {
             return Ok(());
         }

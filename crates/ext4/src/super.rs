@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, Clock, host};
-use uext4_buffer_cache::{BufferCache, Options};
+use uext4_buffer_cache::{BhLruOptions, BufferCache, Options};
+use uext4_extent_status::Options as ExtentStatusOptions;
 use uext4_jbd2::Journal;
 use uext4_mballoc::Options as AllocatorOptions;
+use uext4_mbcache::Options as MbcacheOptions;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 use zerocopy::IntoBytes;
 
@@ -25,6 +28,7 @@ use crate::redo::redo;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::writeback_options::{WritebackOptions, flushers};
+use crate::xattr_shared::XattrSharing;
 
 /// One part in so many of the memory for metadata is for names.
 const NAMES_SHARE: usize = 8;
@@ -49,8 +53,8 @@ pub struct OpenOptions {
     /// Bytes of file data kept in memory, at most, within `memory`; at least 64 blocks. Only for
     /// writing.
     pub pages_max: u64,
-    /// Blocks each thread keeps at hand without asking the shared table, 1 to 64.
-    pub bh_lru_size: usize,
+    /// Which blocks each thread or core keeps at hand without asking the shared table.
+    pub bh_lru: BhLruOptions,
     /// Show a file system that was not unmounted as if its journal had been replayed. The device
     /// is not written. Without it such a file system is shown as it lies there.
     pub replay_journal: bool,
@@ -70,6 +74,11 @@ pub struct OpenOptions {
     /// How blocks are chosen: policies and tunables of the allocator. Only for writing. Its `stripe`,
     /// `flex_groups` and `rotational` are those of the file system and the device.
     pub allocator: AllocatorOptions,
+    /// How attributes that inodes may share are found: policy and tunables. `None`: nothing is shared
+    /// that is not yet. Only for writing. Seed and limits are those of the file system.
+    pub mbcache: Option<MbcacheOptions>,
+    /// How what is known of the blocks of files is shrunk and counted. Only for writing.
+    pub extent_status: ExtentStatusOptions,
     /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says, if it
     /// fits a group.
     pub stripe: Option<u32>,
@@ -83,13 +92,15 @@ impl Default for OpenOptions {
             memory: None,
             memory_max: usize::MAX,
             pages_max: u64::MAX,
-            bh_lru_size: 16,
+            bh_lru: BhLruOptions::default(),
             replay_journal: true,
             superblock: None,
             block_size: None,
             quota_limits: true,
             writeback: WritebackOptions::default(),
             allocator: AllocatorOptions::default(),
+            mbcache: Some(MbcacheOptions::default()),
+            extent_status: ExtentStatusOptions::default(),
             stripe: None,
             discard: false,
         }
@@ -97,20 +108,40 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, what
-    /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), and what
-    /// [`WritebackOptions::set`] knows.
+    /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, `mbcache=`,
+    /// `mb_bucket_bits=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
+    /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), what
+    /// [`WritebackOptions::set`] knows, what [`BhLruOptions::set`] does (`bh_lru=`, …), and what
+    /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`, `mb_bucket_bits=` and
+    /// `mb_max_entries=` count for nothing until `mbcache=` switches the cache on again, with their defaults.
     ///
     /// # Errors
-    /// [`Error::Option`], [`Error::Tunable`] and [`Error::WritebackMode`] for a name that is none, and
-    /// for a value out of its range, which it tells.
+    /// [`Error::Option`], [`Error::MbcacheOption`], [`Error::Tunable`], [`Error::WritebackMode`],
+    /// [`Error::BhLru`] and [`Error::ExtentStatus`] for a name that is none, and for a value out of its
+    /// range, which it tells.
     pub fn option(&mut self, option: &str) -> Result<()> {
-        if let Some((name, value)) = option.split_once('=')
-            && WritebackOptions::knows(name)
-        {
-            return self.writeback.set(name, value);
+        if let Some((name, value)) = option.split_once('=') {
+            if let "mbcache" | "mb_bucket_bits" | "mb_max_entries" = name {
+                let mut mbcache = self.mbcache.unwrap_or_default();
+                mbcache.set(name, value)?;
+                // A number for a cache that is switched off does not switch it on.
+                if name == "mbcache" || self.mbcache.is_some() {
+                    self.mbcache = Some(mbcache);
+                }
+                return Ok(());
+            }
+            if WritebackOptions::knows(name) {
+                return self.writeback.set(name, value);
+            }
+            if BhLruOptions::knows(name) {
+                return Ok(self.bh_lru.set(name, value)?);
+            }
+            if ExtentStatusOptions::knows(name) {
+                return Ok(self.extent_status.set(name, value)?);
+            }
         }
         match option {
+            "nombcache" | "no_mbcache" => self.mbcache = None,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             _ => {
@@ -152,6 +183,21 @@ impl OpenOptions {
         };
         options.check(group)?;
         Ok(options)
+    }
+
+    /// What inodes may share, of this file system.
+    ///
+    /// # Errors
+    /// [`Error::MbcacheOption`].
+    fn for_sharing(&self, sbi: &Sbi, clock: &dyn Clock) -> Result<XattrSharing> {
+        let (sec, nsec) = clock.now();
+        // The same on the same clock; not known to who only knows the image.
+        let seed = u64::from(nsec) << 32 ^ sec as u64;
+        let options = self.mbcache.map(|options| {
+            let options = MbcacheOptions { seed, ..options };
+            options.for_blocks(sbi.geometry().blocks_count)
+        });
+        XattrSharing::new(options, XATTR_REFCOUNT_MAX)
     }
 
     /// The same with the budget as a number: `memory`, or what `default` says.
@@ -235,7 +281,9 @@ pub(crate) fn open_rw(
             .page_cache(block_size, pages_max, &clock)?;
         let allocator = (options.for_allocator(&sbi)?, options.discard);
         let memory = (memory, pages, names_max);
-        let rw = Rw::new(&sbi, journal, clock, memory, (quotas, allocator))?;
+        let sharing = options.for_sharing(&sbi, &*clock)?;
+        let rooms = (quotas, sharing, options.extent_status);
+        let rw = Rw::new(&sbi, journal, clock, memory, rooms, allocator)?;
         sbi.set_writing(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;
@@ -426,6 +474,17 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
     let reclaimer = reclaimer.map_err(no_thread)?;
     rw.memory.set_waker(reclaimer.waker());
     threads.push(reclaimer);
+    if rw.discards.is_on() {
+        let weak = Arc::downgrade(sbi);
+        let discard = move || {
+            let sbi = weak.upgrade();
+            let parts = sbi.as_deref().and_then(|sbi| Some((sbi.rw()?, sbi)));
+            parts.map(|(rw, sbi)| rw.settle_freed(sbi)).is_some()
+        };
+        let discarder = Background::start("uext4-discard", TICK, discard).map_err(no_thread)?;
+        rw.discards.set_waker(Some(discarder.waker()));
+        threads.push(discarder);
+    }
     Ok(())
 }
 
@@ -435,6 +494,7 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
 /// As a commit; device errors.
 pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
+    rw.discards.set_waker(None);
     let threads = std::mem::take(&mut *rw.background.lock());
     drop(threads);
     rw.pages.cancel_writers();
@@ -442,6 +502,7 @@ pub(crate) fn close(sbi: &Sbi) -> Result<()> {
     let written = rw.pages.sync_all();
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
+    rw.settle_freed(sbi);
     set_in_use(sbi, false)?;
     if let Some(mmp) = rw.mmp() {
         mmp.release(&*rw.clock)?;
@@ -458,7 +519,7 @@ fn new_cache(
 ) -> BufferCache {
     let cache_options = Options {
         memory_max: options.memory_max,
-        bh_lru_size: options.bh_lru_size,
+        bh_lru: options.bh_lru,
     };
     BufferCache::new(Arc::clone(device), block_size, cache_options)
 }

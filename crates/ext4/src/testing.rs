@@ -33,10 +33,15 @@ pub(crate) fn mke2fs(flags: &str, kib: u64) -> Arc<MemoryDevice> {
 
 /// Mounts it for writing.
 pub(crate) fn mount(device: &Arc<MemoryDevice>) -> Arc<Sbi> {
+    mount_with(device, &OpenOptions::default())
+}
+
+/// The same with options.
+pub(crate) fn mount_with(device: &Arc<MemoryDevice>, options: &OpenOptions) -> Arc<Sbi> {
     let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     // Small times of deletion would be links of the orphan list.
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    Arc::new(super_::open_rw(device, clock, &OpenOptions::default()).unwrap())
+    Arc::new(super_::open_rw(device, clock, options).unwrap())
 }
 
 /// Unmounts, and asserts that e2fsck finds nothing wrong.

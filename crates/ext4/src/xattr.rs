@@ -34,15 +34,24 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
+/// Who reads the attributes of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Holds the inode's lock: it keeps what it leads to, and others may come to share that.
+    Holder,
+    /// Has a copy of the inode, perhaps an old one: what it leads to may be freed.
+    Onlooker,
+}
+
 /// All attributes user space may see, sorted by name.
 ///
 /// # Errors
 /// Damage of the attributes or of the inodes that hold values, device errors.
-pub(crate) fn list(sbi: &Sbi, inode: &Inode) -> Result<Vec<Xattr>> {
+pub(crate) fn list(sbi: &Sbi, inode: &Inode, reader: Reader) -> Result<Vec<Xattr>> {
     let mut found = Vec::new();
     let mut room = VALUES_MAX;
-    for_each(sbi, inode, |at, entry| {
-        if let Some(xattr) = shown(sbi, inode, at, entry)? {
+    for_each(sbi, inode, reader, |at, entry| {
+        if let Some(xattr) = shown(sbi, (inode, reader), at, entry)? {
             room = room
                 .checked_sub(xattr.value.len())
                 .ok_or(Error::Corrupt(Damage::Xattr {
@@ -108,6 +117,12 @@ impl Sources {
         Ok(parse_entries(region, 0, self.body_place())?)
     }
 
+    /// The block, and its bytes.
+    pub(crate) fn block(&self) -> Option<(Pblk, &[u8])> {
+        let (at, data) = self.block.as_ref()?;
+        Some((*at, data))
+    }
+
     /// The entries in the block.
     ///
     /// # Errors
@@ -118,6 +133,17 @@ impl Sources {
         };
         let place = XattrPlace::Block(*at);
         Ok(parse_entries(data, XATTR_BLOCK_HEADER_LEN, place)?)
+    }
+
+    /// Lets others share the block, whose entries are sound.
+    ///
+    /// # Errors
+    /// None for a block that was read as such.
+    pub(crate) fn seen(&self, sbi: &Sbi, reader: Reader) -> Result<()> {
+        match (reader, sbi.rw(), self.block()) {
+            (Reader::Holder, Some(rw), Some((at, data))) => rw.xattrs.seen_block(at, data),
+            _ => Ok(()),
+        }
     }
 
     /// How errors call the inode.
@@ -138,13 +164,16 @@ impl Sources {
 fn for_each(
     sbi: &Sbi,
     inode: &Inode,
+    reader: Reader,
     mut f: impl FnMut(XattrPlace, &XattrEntry<'_>) -> Result<()>,
 ) -> Result<()> {
     let sources = Sources::read(sbi, inode)?;
     for entry in sources.body_entries()? {
         f(sources.body_place(), &entry)?;
     }
-    for entry in sources.block_entries()? {
+    let in_block = sources.block_entries()?;
+    sources.seen(sbi, reader)?;
+    for entry in in_block {
         f(sources.block_place(), &entry)?;
     }
     Ok(())
@@ -156,7 +185,7 @@ fn for_each(
 /// Damage of the attributes or of the inode that holds the value, device errors.
 pub(crate) fn find_value(
     sbi: &Sbi,
-    inode: &Inode,
+    (inode, reader): (&Inode, Reader),
     index: u8,
     name: &[u8],
 ) -> Result<Option<Vec<u8>>> {
@@ -164,12 +193,13 @@ pub(crate) fn find_value(
     // The block is not read for what is in the inode.
     let sources = Sources::in_body(sbi, inode)?;
     if let Some(entry) = sources.body_entries()?.into_iter().find(is_it) {
-        return value(sbi, inode, sources.body_place(), &entry).map(Some);
+        return value(sbi, (inode, reader), sources.body_place(), &entry).map(Some);
     }
     let sources = sources.with_block(sbi, inode)?;
     let found = sources.block_entries()?.into_iter().find(is_it);
+    sources.seen(sbi, reader)?;
     found
-        .map(|entry| value(sbi, inode, sources.block_place(), &entry))
+        .map(|entry| value(sbi, (inode, reader), sources.block_place(), &entry))
         .transpose()
 }
 
@@ -195,7 +225,7 @@ pub(crate) fn bread(sbi: &Sbi, block: Pblk) -> Result<Buffer> {
 /// The attribute in the form user space gets, if it gets it at all.
 fn shown(
     sbi: &Sbi,
-    inode: &Inode,
+    read: (&Inode, Reader),
     place: XattrPlace,
     entry: &XattrEntry<'_>,
 ) -> Result<Option<Xattr>> {
@@ -205,7 +235,7 @@ fn shown(
     let Some(name) = join_name(entry.index, entry.name) else {
         return Ok(None);
     };
-    let value = value(sbi, inode, place, entry)?;
+    let value = value(sbi, read, place, entry)?;
     Ok(shown_value(entry.index, value)?.map(|value| Xattr { name, value }))
 }
 
@@ -223,12 +253,12 @@ fn shown_value(index: u8, stored: Vec<u8>) -> Result<Option<Vec<u8>>> {
 /// # Errors
 /// [`Error::NoAttribute`]; [`Error::AttributeName`], [`Error::Invalid`] and [`Error::Unsupported`]
 /// for what is no name; damage, device errors.
-pub(crate) fn get(sbi: &Sbi, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn get(sbi: &Sbi, inode: &Inode, reader: Reader, name: &[u8]) -> Result<Vec<u8>> {
     let (index, suffix) = parse_name(name)?;
     if index == INDEX_USER && !takes_user(inode.file_type) {
         return Err(Error::NoAttribute);
     }
-    let stored = find_value(sbi, inode, index, suffix)?.ok_or(Error::NoAttribute)?;
+    let stored = find_value(sbi, (inode, reader), index, suffix)?.ok_or(Error::NoAttribute)?;
     shown_value(index, stored)?.ok_or(Error::NoAttribute)
 }
 
@@ -259,17 +289,22 @@ pub(crate) fn parse_name(name: &[u8]) -> Result<(u8, &[u8])> {
     })
 }
 
-fn value(sbi: &Sbi, inode: &Inode, place: XattrPlace, entry: &XattrEntry<'_>) -> Result<Vec<u8>> {
+fn value(
+    sbi: &Sbi,
+    read: (&Inode, Reader),
+    place: XattrPlace,
+    entry: &XattrEntry<'_>,
+) -> Result<Vec<u8>> {
     match entry.value {
         XattrValue::Here(value) => Ok(value.to_vec()),
-        XattrValue::Inode { ino, size } => ea_inode_value(sbi, inode, place, (ino, size)),
+        XattrValue::Inode { ino, size } => ea_inode_value(sbi, read, place, (ino, size)),
     }
 }
 
 /// Reads a value that has an inode of its own.
 fn ea_inode_value(
     sbi: &Sbi,
-    owner: &Inode,
+    (owner, reader): (&Inode, Reader),
     at: XattrPlace,
     (ino, size): (Ino, u32),
 ) -> Result<Vec<u8>> {
@@ -284,6 +319,10 @@ fn ea_inode_value(
     let hash = ea_inode_hash(sbi.superblock().seed(), &value);
     if hash != ea_inode::hash(&inode) && !lustre {
         return Err(bad("value does not match its hash"));
+    }
+    // Nobody counts the users of an older writer's.
+    if reader == Reader::Holder && !lustre {
+        ea_inode::seen(sbi, &inode)?;
     }
     Ok(value)
 }

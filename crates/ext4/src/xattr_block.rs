@@ -1,10 +1,11 @@
 //! Blocks of attributes: written, shared by inodes whose attributes are equal, freed with the last.
 //!
-//! A block counts its users in `h_refcount` and is changed in place only while there is one, whom
-//! nobody joins meanwhile: an exclusive block leaves the table of shared ones first. The inodes of
+//! A block counts its users in `h_refcount`, under the lock of that count, and is changed in place only
+//! while there is one, whom nobody joins meanwhile: such a block leaves the cache of shared ones first. The inodes of
 //! values that its entries lead to count the block as one user, however many inodes share it.
 
 use uext4_buffer_cache::Buffer;
+use uext4_mbcache::{Key, Release};
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrBlockHeader, XattrEntry, XattrPlace,
     XattrValue, block_hash, parse_entries, put_block_header, put_entries, verify_block,
@@ -32,12 +33,41 @@ pub(crate) struct Values {
 struct Image {
     bytes: Vec<u8>,
     hash: u32,
+    /// If it may be shared.
+    key: Option<Key>,
 }
 
 impl Image {
-    fn body(&self) -> &[u8] {
-        self.bytes.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default()
+    fn new(handle: &Handle<'_>, hash: u32, bytes: Vec<u8>) -> Self {
+        let key = key(handle, hash, &bytes);
+        Self { bytes, hash, key }
     }
+
+    fn body(&self) -> &[u8] {
+        body(&self.bytes)
+    }
+}
+
+/// A block's content but for its header.
+fn body(block: &[u8]) -> &[u8] {
+    block.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default()
+}
+
+/// The key of a block's content, if it may be shared: blocks without a hash are not.
+fn key(handle: &Handle<'_>, hash: u32, block: &[u8]) -> Option<Key> {
+    let blocks = &handle.rw().xattrs.blocks;
+    (hash != 0).then(|| blocks.key(hash, body(block)))?
+}
+
+/// A user of a block that may be shared is to go, or to change it.
+fn releasing<'a>(
+    handle: &'a Handle<'_>,
+    hash: u32,
+    block: &'a [u8],
+    at: Pblk,
+) -> Option<Release<'a>> {
+    let blocks = &handle.rw().xattrs.blocks;
+    (hash != 0).then(|| blocks.release_read((hash, body(block)), at.0))?
 }
 
 /// Gives an inode a block with these sorted entries, which fit, in place of the one it has. Without
@@ -56,12 +86,11 @@ pub(crate) fn replace(
         old.map_or(Ok(()), |old| release(handle, old))?;
         return Ok(None);
     }
-    let mut image = Image {
-        bytes: vec![0; handle.sbi().block_len()],
-        hash: block_hash(entries.iter().map(|entry| entry.hash)),
-    };
-    put_entries(&mut image.bytes, XATTR_BLOCK_HEADER_LEN, entries);
-    if let Some(at) = share(handle, old, &image)? {
+    let mut bytes = vec![0; handle.sbi().block_len()];
+    put_entries(&mut bytes, XATTR_BLOCK_HEADER_LEN, entries);
+    let hash = block_hash(entries.iter().map(|entry| entry.hash));
+    let image = Image::new(handle, hash, bytes);
+    if let Some(at) = share(handle, old, (&image, 1))? {
         // The block has its own claim on what its entries lead to.
         if let Some(added) = values.added {
             ea_inode::release(handle, added)?;
@@ -94,26 +123,29 @@ pub(crate) fn replace(
 /// # Errors
 /// Damage of the block or of what it leads to, device errors.
 pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
+    let blocks = &handle.rw().xattrs.blocks;
     let buffer = bread(handle.sbi(), at)?;
+    // Nobody changes the content but its only user, so it stays.
     let data = buffer.data();
     let hash = header(&data, at)?.h_hash.get();
     let entries = parse_entries(&data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(at))?;
-    {
-        let mut locked = handle.rw().xattrs.blocks.lock(hash);
+    loop {
+        let release = releasing(handle, hash, &data, at);
+        let counting = blocks.lock(at.0);
         let users = header(&buffer.data(), at)?.h_refcount.get();
         match users {
-            0 => {
-                return Err(Error::Corrupt(Damage::Xattr {
-                    at: XattrPlace::Block(at),
-                    offset: 0,
-                    why: "block without users",
-                }));
+            0 => return Err(without_users(at)),
+            1 => {
+                let Some(Err(in_use)) = release.map(Release::remove) else {
+                    break;
+                };
+                drop(counting);
+                in_use.wait();
             }
-            1 => locked.forget(at),
             _ => {
                 set_users(handle, &buffer, users - 1, hash);
-                if hash != 0 {
-                    locked.put(at);
+                if let Some(release) = release {
+                    release.left(users - 1);
                 }
                 return Ok(());
             }
@@ -125,6 +157,14 @@ pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
     handle.free_metadata(at)
 }
 
+fn without_users(at: Pblk) -> Error {
+    Error::Corrupt(Damage::Xattr {
+        at: XattrPlace::Block(at),
+        offset: 0,
+        why: "block without users",
+    })
+}
+
 /// The inodes of values that entries lead to.
 pub(crate) fn inos(entries: &[XattrEntry<'_>]) -> impl Iterator<Item = Ino> {
     entries.iter().filter_map(|entry| match entry.value {
@@ -133,55 +173,121 @@ pub(crate) fn inos(entries: &[XattrEntry<'_>]) -> impl Iterator<Item = Ino> {
     })
 }
 
-/// Becomes one more user of a block like this, if one is known: perhaps the `old` one itself, which
-/// then counts its user already.
-fn share(handle: &Handle<'_>, old: Option<Pblk>, image: &Image) -> Result<Option<Pblk>> {
-    let table = &handle.rw().xattrs.blocks;
-    if image.hash == 0 {
-        return Ok(None);
-    }
-    let Some(at) = table.lock(image.hash).get() else {
-        return Ok(None);
-    };
-    // Read before the lock is taken, so that it need not be held for the device.
-    let pin = bread(handle.sbi(), at);
-    let mut locked = table.lock(image.hash);
-    let Ok(buffer) = pin.and_then(|_pin| bread(handle.sbi(), at)) else {
-        locked.forget(at);
+/// Searches at most, where what was found has gone each time.
+const SEARCHES_MAX: usize = 8;
+
+/// Becomes one more user of a block like this that has room for so many, if one is known: perhaps the
+/// `old` one itself, which then counts its user already.
+fn share(
+    handle: &Handle<'_>,
+    old: Option<Pblk>,
+    (image, coming): (&Image, u32),
+) -> Result<Option<Pblk>> {
+    let blocks = &handle.rw().xattrs.blocks;
+    let Some(key) = image.key else {
         return Ok(None);
     };
-    if locked.get() != Some(at) {
-        return Ok(None);
+    for _ in 0..SEARCHES_MAX {
+        let mut next = blocks.find(key);
+        loop {
+            let Some(candidate) = next else {
+                return Ok(None);
+            };
+            let at = Pblk(candidate.value());
+            // Read and compared before the count is locked. What cannot be read is not shared.
+            let buffer = bread(handle.sbi(), at).ok();
+            let Some(buffer) = buffer.filter(|buffer| is_like(buffer, image).is_some()) else {
+                next = candidate.next();
+                continue;
+            };
+            if old == Some(at) {
+                return Ok(old);
+            }
+            let counting = blocks.lock(at.0);
+            match is_like(&buffer, image) {
+                Some(users) if users.saturating_add(coming) <= XATTR_REFCOUNT_MAX => {
+                    if candidate.taken(users + 1).is_err() {
+                        // Freed or changed: perhaps there is another by now.
+                        break;
+                    }
+                    set_users(handle, &buffer, users + 1, image.hash);
+                    return Ok(Some(at));
+                }
+                // For these it is; one with more room may be found in its place.
+                Some(users) if users > coming => candidate.is_full(),
+                _ => {}
+            }
+            drop(counting);
+            next = candidate.next();
+        }
     }
+    Ok(None)
+}
+
+/// The users of a block, if it has at least one and this content.
+fn is_like(buffer: &Buffer, image: &Image) -> Option<u32> {
     let data = buffer.data();
-    let users = header(&data, at)?.h_refcount.get();
-    if data.get(XATTR_BLOCK_HEADER_LEN..) != Some(image.body()) {
-        return Ok(None);
-    }
-    drop(data);
-    if old == Some(at) {
-        return Ok(old);
-    }
-    if users >= XATTR_REFCOUNT_MAX {
-        // The next one like it is to be found.
-        locked.forget(at);
-        return Ok(None);
-    }
-    set_users(handle, &buffer, users + 1, image.hash);
-    Ok(Some(at))
+    let header = header(&data, buffer.block()).ok()?;
+    let users = header.h_refcount.get();
+    (users > 0 && body(&data) == image.body()).then_some(users)
 }
 
 /// The block, if it has one user and so may be changed; nobody else finds it any more.
 fn claim(handle: &Handle<'_>, at: Pblk) -> Result<Option<Buffer>> {
+    let blocks = &handle.rw().xattrs.blocks;
     let buffer = bread(handle.sbi(), at)?;
-    let hash = header(&buffer.data(), at)?.h_hash.get();
-    let mut locked = handle.rw().xattrs.blocks.lock(hash);
-    if header(&buffer.data(), at)?.h_refcount.get() != 1 {
+    let data = buffer.data();
+    let hash = header(&data, at)?.h_hash.get();
+    loop {
+        let release = releasing(handle, hash, &data, at);
+        let counting = blocks.lock(at.0);
+        if header(&buffer.data(), at)?.h_refcount.get() != 1 {
+            return Ok(None);
+        }
+        let Some(Err(in_use)) = release.map(Release::remove) else {
+            return Ok(Some(buffer));
+        };
+        drop(counting);
+        in_use.wait();
+    }
+}
+
+/// Another block like the inode's, whose user it now is in place of its own; `None` if there is none
+/// that is known and has room for all users of its own, so that this is freed with the last that moves:
+/// then others find its own. The inode itself is not changed.
+///
+/// # Errors
+/// Damage of the inode's block, device errors: nothing has changed. Damage of what it leads to.
+pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> {
+    let Some(old) = inode.xattr_block else {
+        return Ok(None);
+    };
+    let data = bread(handle.sbi(), old)?.data();
+    let header = header(&data, old)?;
+    let (hash, users) = (header.h_hash.get(), header.h_refcount.get());
+    // What `release` would find only after another block had got the user.
+    if users == 0 {
+        return Err(without_users(old));
+    }
+    parse_entries(&data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(old))?;
+    // One that is full cannot be shared more.
+    if users >= XATTR_REFCOUNT_MAX {
         return Ok(None);
     }
-    locked.forget(at);
-    drop(locked);
-    Ok(Some(buffer))
+    let image = Image::new(handle, hash, data.to_vec());
+    match share(handle, Some(old), (&image, users))? {
+        Some(at) if at != old => {
+            release(handle, old)?;
+            Ok(Some(at))
+        }
+        Some(_) => Ok(None),
+        None => {
+            if let Some(key) = image.key {
+                handle.rw().xattrs.blocks.made(key, old.0, users);
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// Takes a block near the inode.
@@ -221,9 +327,8 @@ fn write(handle: &Handle<'_>, buffer: &Buffer, image: &Image) {
         bytes.copy_from_slice(&image.bytes);
         put_block_header(bytes, buffer.block(), 1, image.hash, None);
     });
-    if image.hash != 0 {
-        let blocks = &handle.rw().xattrs.blocks;
-        blocks.lock(image.hash).put(buffer.block());
+    if let Some(key) = image.key {
+        handle.rw().xattrs.blocks.made(key, buffer.block().0, 1);
     }
 }
 

@@ -26,11 +26,9 @@ use crate::handle::Handle;
 use crate::inode::{Inode, inode_bytes};
 use crate::inode_store::change_bytes;
 use crate::sbi::Sbi;
-use crate::xattr::{Sources, parse_name, takes_user};
+use crate::xattr::{Reader, Sources, parse_name, takes_user};
 use crate::xattr_block::{self, Values};
 use crate::xattr_layout::{XattrShape, sort_key};
-
-pub(crate) use crate::xattr::get;
 
 /// Permission bits of owner, group and others.
 const PERMISSIONS: u16 = 0o777;
@@ -290,6 +288,7 @@ fn put(
         body: sources.body_entries()?,
         block: sources.block_entries()?,
     };
+    sources.seen(sbi, Reader::Holder)?;
     let before = charge(sbi, &lists.body, &lists.block);
     let was = lists.find(key);
     match (was, mode) {

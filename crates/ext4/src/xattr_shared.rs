@@ -1,79 +1,188 @@
-//! What inodes may share of their attributes: blocks, and inodes of values, found again by a hash.
+//! What inodes may share of their attributes: blocks, and inodes of values, found again by their hash.
 //!
-//! One entry a hash, so that of several equal blocks only the last is found. Forgetting an entry
-//! costs sharing and nothing else, so that the size of the table is bounded simply. What is in the
-//! table is in use: its number of users is changed, and it is freed, under the lock of its hash.
+//! Two caches of the room `mbcache`, or none (`nombcache`), and the locks of the counts of users: whoever
+//! counts a user more or less of a block, or of an inode of a value, does it under the lock of that. What
+//! this room asks of its callers is said there; nothing here adds to it.
 //!
-//! Lock: a shard's is a leaf but for those of groups and buffers; never two at once.
+//! A thing comes in when it is made, and when it is read for who holds the lock of an inode that leads to
+//! it: attributes that are listed or got, and those of an inode that is about to change them. What is read
+//! for a new inode's ACLs does not count, nor what is read for who has a copy of an inode.
+//!
+//! Locks: a count's is taken with none of the room's held, never two at once, and never while waiting.
+//! Under it come the room's, those of buffers and of a handle.
 
 use parking_lot::{Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
-use uext4_ondisk::{Ino, Pblk};
+use uext4_mbcache::{Cache, Candidate, Created, Key, Options, Release, Stats};
+use uext4_ondisk::Pblk;
+use uext4_ondisk::xattr::{XATTR_BLOCK_HEADER_LEN, verify_block};
 
-/// Parts of a table, a power of two.
-const SHARDS: usize = 16;
-/// Most entries of a part: some 4 MiB in all.
-const SHARD_MAX: usize = 16_384;
+use crate::error::Result;
+use crate::memory::Shrinker;
+
+/// Locks of counts; a power of two.
+const COUNTS: usize = 256;
 
 /// What is shared in one file system.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct XattrSharing {
     /// Blocks of attributes, by `h_hash`.
-    pub(crate) blocks: Shared<Pblk>,
+    pub(crate) blocks: Sharing,
     /// Inodes of values, by the value's hash.
-    pub(crate) values: Shared<Ino>,
+    pub(crate) values: Sharing,
 }
 
-/// Things found by a hash.
+impl XattrSharing {
+    /// Empty. `None`: nothing is shared that is not yet.
+    ///
+    /// # Errors
+    /// [`crate::Error::MbcacheOption`].
+    pub(crate) fn new(options: Option<Options>, users_max: u32) -> Result<Self> {
+        let blocks = options.map(|options| Options {
+            users_max,
+            ..options
+        });
+        let values = options.map(|options| Options {
+            // As many as can be counted.
+            users_max: u32::MAX,
+            ..options
+        });
+        Ok(Self {
+            blocks: Sharing::new(blocks)?,
+            values: Sharing::new(values)?,
+        })
+    }
+
+    /// Lets others find a block that one of its users has read, who stays that for now.
+    ///
+    /// # Errors
+    /// Damage of its header.
+    pub(crate) fn seen_block(&self, at: Pblk, block: &[u8]) -> Result<()> {
+        let header = verify_block(block, at, None)?;
+        let (hash, users) = (header.h_hash.get(), header.h_refcount.get());
+        // Blocks without a hash are not shared.
+        if hash != 0 && users > 0 {
+            let body = block.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default();
+            self.blocks.seen((hash, body), at.0, users);
+        }
+        Ok(())
+    }
+
+    /// Switches statistics on or off; they are on at first.
+    pub(crate) fn set_stats(&self, on: bool) {
+        self.caches().for_each(|cache| cache.set_stats(on));
+    }
+
+    fn caches(&self) -> impl Iterator<Item = &Cache> {
+        [&self.blocks, &self.values]
+            .into_iter()
+            .filter_map(|sharing| sharing.cache.as_ref())
+    }
+}
+
+impl Shrinker for XattrSharing {
+    fn memory(&self) -> u64 {
+        self.caches().map(|cache| cache.memory() as u64).sum()
+    }
+
+    fn count(&self) -> u64 {
+        let bytes = |cache: &Cache| cache.count() as u64 * cache.entry_memory() as u64;
+        self.caches().map(bytes).sum()
+    }
+
+    fn scan(&self, bytes: u64) -> u64 {
+        let mut freed = 0;
+        for cache in self.caches() {
+            let each = cache.entry_memory() as u64;
+            // Four times each at most: visits may only take away marks of use.
+            let mut left = cache.count().saturating_mul(4);
+            while freed < bytes && left > 0 {
+                let batch = left.min(uext4_mbcache::BATCH);
+                freed += cache.scan(batch) as u64 * each;
+                left -= batch;
+            }
+        }
+        freed
+    }
+
+    fn set_limit(&self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.caches().for_each(|cache| cache.set_limit(bytes / 2));
+    }
+}
+
+/// Things found by a hash, and the locks of their counts.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
-    shards: [Mutex<FxHashMap<u32, T>>; SHARDS],
+pub(crate) struct Sharing {
+    cache: Option<Cache>,
+    counts: [Mutex<()>; COUNTS],
 }
 
-impl<T> Default for Shared<T> {
-    fn default() -> Self {
-        Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-        }
-    }
-}
-
-impl<T: Copy + PartialEq> Shared<T> {
-    /// Locks what has this hash; others may be locked with it.
-    pub(crate) fn lock(&self, hash: u32) -> Locked<'_, T> {
-        let shard = hash as usize % SHARDS;
-        Locked {
-            hash,
-            table: self.shards[shard].lock(),
-        }
-    }
-}
-
-/// The lock of a hash.
-#[derive(Debug)]
-pub(crate) struct Locked<'a, T> {
-    hash: u32,
-    table: MutexGuard<'a, FxHashMap<u32, T>>,
-}
-
-impl<T: Copy + PartialEq> Locked<'_, T> {
-    /// What has the hash.
-    pub(crate) fn get(&self) -> Option<T> {
-        self.table.get(&self.hash).copied()
+impl Sharing {
+    fn new(options: Option<Options>) -> Result<Self> {
+        let cache = options.map(|options| Cache::new(&options)).transpose()?;
+        Ok(Self {
+            cache,
+            counts: std::array::from_fn(|_| Mutex::new(())),
+        })
     }
 
-    /// Lets others find `thing`, rather than what had the hash before.
-    pub(crate) fn put(&mut self, thing: T) {
-        if self.table.len() >= SHARD_MAX {
-            self.table.clear();
-        }
-        self.table.insert(self.hash, thing);
+    /// Locks the count of a thing's users; others may be locked with it.
+    pub(crate) fn lock(&self, thing: u64) -> MutexGuard<'_, ()> {
+        self.counts[thing as usize % COUNTS].lock()
     }
 
-    /// Lets nobody find `thing` any more.
-    pub(crate) fn forget(&mut self, thing: T) {
-        if self.get() == Some(thing) {
-            self.table.remove(&self.hash);
+    /// The key of a content, if there is a cache.
+    pub(crate) fn key(&self, hash: u32, body: &[u8]) -> Option<Key> {
+        Some(self.cache.as_ref()?.key(hash, body))
+    }
+
+    /// A thing that may have the content. Not under a count's lock.
+    pub(crate) fn find(&self, key: Key) -> Option<Candidate<'_>> {
+        self.cache.as_ref()?.find(key)
+    }
+
+    /// A thing was made, and has so many users, of whom the caller is one.
+    pub(crate) fn made(&self, key: Key, thing: u64, users: u32) {
+        if let Some(cache) = &self.cache {
+            // If it does not come in it is not shared.
+            let _: Created = cache.created(key, thing, users);
+            if cache.is_work_due() {
+                cache.work();
+            }
         }
+    }
+
+    /// A thing was read by one of its users, who stays that for now.
+    pub(crate) fn seen(&self, (hash, body): (u32, &[u8]), thing: u64, users: u32) {
+        if let Some(cache) = &self.cache {
+            let _: Created = cache.seen((hash, body), thing, users);
+            if cache.is_work_due() {
+                cache.work();
+            }
+        }
+    }
+
+    /// A user is to go, or to change the thing. Not under a count's lock.
+    pub(crate) fn release(&self, key: Key, thing: u64) -> Option<Release<'_>> {
+        Some(self.cache.as_ref()?.release(key, thing))
+    }
+
+    /// The same of a thing that was read: its hash and its body.
+    pub(crate) fn release_read<'a>(
+        &'a self,
+        read: (u32, &'a [u8]),
+        thing: u64,
+    ) -> Option<Release<'a>> {
+        Some(self.cache.as_ref()?.release_read(read, thing))
+    }
+
+    /// Whether anything is shared that is not yet.
+    pub(crate) fn is_on(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// What the cache has done.
+    pub(crate) fn stats(&self) -> Option<Stats> {
+        Some(self.cache.as_ref()?.stats())
     }
 }

@@ -10,8 +10,8 @@ use uext4::Filesystem;
 
 use super::change::{self, Operation, Target};
 use super::{
-    Output, cat, chmod, chown, fallocate, getfattr, ln, ls, mkdir, mv, put, rm, setfattr, stat,
-    touch, truncate,
+    Output, bdi, cat, chmod, chown, fallocate, getfattr, ln, ls, mkdir, mv, put, rm, setfattr,
+    stat, touch, truncate,
 };
 use crate::args::WriteArgs;
 use crate::failure::{Complaints, Exit, Failure};
@@ -24,7 +24,7 @@ const LINE_MAX: u64 = 1 << 20;
 ///
 /// One command a line, as on the command line but without the program and the image: "mkdir -p
 /// /srv". Words are quoted as in a shell; # begins a comment. put, mkdir, rm, mv, ln, chmod, chown,
-/// setfattr, getfattr, truncate, fallocate, touch, ls, cat, stat, and sync, which makes durable what
+/// setfattr, getfattr, truncate, fallocate, touch, ls, cat, stat, stats, which tells what waits to be written, and sync, which makes durable what
 /// was done so far. "put -" wants the script in a file. The first error ends it, with the number of its line; what was done before
 /// stays.
 #[derive(Args, Debug)]
@@ -67,6 +67,7 @@ enum Line {
     Ls(ls::LsArgs),
     Cat(cat::CatArgs),
     Stat(stat::StatArgs),
+    Stats(bdi::BdiArgs),
     /// Make all durable that was done so far
     Sync,
 }
@@ -156,6 +157,8 @@ fn run_line(
         Line::Truncate(line) => line,
         Line::Fallocate(line) => line,
         Line::Touch(line) => line,
+        // A look that writes nothing: it is to find what is dirty.
+        Line::Stats(line) => return bdi::run(line, fs, out),
         Line::Getfattr(_) | Line::Ls(_) | Line::Cat(_) | Line::Stat(_) | Line::Sync => {
             return read(args, fs, &line, out);
         }

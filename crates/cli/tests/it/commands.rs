@@ -16,7 +16,7 @@ const COMMANDS: [&str; 11] = [
 ];
 
 /// Those that write.
-const CHANGING: [&str; 17] = [
+const CHANGING: [&str; 18] = [
     "build",
     "mkfs",
     "put",
@@ -32,6 +32,7 @@ const CHANGING: [&str; 17] = [
     "fallocate",
     "touch",
     "sync",
+    "dedup-xattrs",
     "trim",
     "script",
 ];

@@ -8,6 +8,8 @@
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
+//! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
+//! | [`attributes`] | what does it do about damage, and what does it refuse? |
 //! | [`refused`] | what do they refuse, and what do they say to do next? |
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
@@ -16,6 +18,7 @@
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
 
+mod attributes;
 mod changing;
 mod commands;
 mod copies;
@@ -28,4 +31,5 @@ mod memory;
 mod oracle;
 mod refused;
 mod scripts;
+mod sharing;
 mod tree;

@@ -93,3 +93,48 @@ fn a_script_stops_at_the_first_error_or_goes_on() {
     assert_eq!(done(&image, &["ls", "/"]), "a\nb\nd\nlost+found\n");
     judge(&image);
 }
+
+#[test]
+fn a_script_tells_what_waits_to_be_written() {
+    let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
+        return;
+    };
+    let source = scratch.path().join("source");
+    fs::write(&source, vec![7; 200 << 10]).unwrap();
+    let lines = format!(
+        "put {} /file\nstats\nstats --json\nsync\nstats --json\n",
+        text(&source)
+    );
+    let output = script(&image, &[], &lines);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let (lines, objects): (Vec<&str>, Vec<&str>) =
+        shown.lines().partition(|line| !line.starts_with('{'));
+    let names = "BdiWriteback BdiReclaimable BdiDirtyThresh DirtyThresh BackgroundThresh BdiDirtied \
+                 BdiWritten BdiWriteBandwidth BdiDirtyRatelimit b_dirty b_io b_more_io b_dirty_time";
+    let names: Vec<&str> = names.split_whitespace().collect();
+    let found: Vec<&str> = lines
+        .iter()
+        .filter_map(|l| Some(l.split_once(':')?.0))
+        .collect();
+    assert_eq!(found, names, "{shown}");
+    let objects: Vec<serde_json::Value> = objects
+        .iter()
+        .map(|object| serde_json::from_str(object).unwrap())
+        .collect();
+    let value = |index: usize, name: &str| objects[index][name].as_u64().unwrap();
+    assert!(
+        names.iter().all(|name| objects[0][*name].is_u64()),
+        "{shown}"
+    );
+    // Of a file of 200 kB some may be written before the first look, all is after the second.
+    let all = value(0, "BdiReclaimable") + value(0, "BdiWriteback") + value(0, "BdiWritten");
+    assert_eq!((all, value(0, "BdiDirtied")), (200, 200), "{shown}");
+    assert_eq!(
+        (value(1, "BdiReclaimable"), value(1, "BdiWriteback")),
+        (0, 0)
+    );
+    assert_eq!((value(1, "BdiWritten"), value(1, "b_dirty")), (200, 0));
+    judge(&image);
+}

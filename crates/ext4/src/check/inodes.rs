@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::inode::{Inode, iget, inode_bytes};
 use crate::owned::{self, Owned};
 use crate::sbi::Sbi;
+use crate::xattr::{self, Reader};
 
 /// Inodes of a group that are in use: by the bitmap, and by the table.
 pub(super) struct GroupInodes {
@@ -173,7 +174,7 @@ impl Checker<'_> {
                 mapped_to,
             });
         }
-        if let Err(error) = crate::xattr::list(self.sbi, inode) {
+        if let Err(error) = xattr::list(self.sbi, inode, Reader::Onlooker) {
             self.report_error(Some(inode.ino), error);
         }
     }

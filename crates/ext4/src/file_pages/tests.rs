@@ -9,18 +9,25 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 use uext4_extent_status::Status;
+use uext4_mballoc::Run;
 use uext4_ondisk::{Ino, Lblk};
+use uext4_writeback::Mapping as _;
 
+use super::{FilePages, contradiction, make_written, map_taken};
 use crate::bulk::NewInode;
 use crate::create::{Creation, create};
+use crate::data_blocks::{discard, take};
+use crate::error::Error;
 use crate::fallocate::{Fallocate, fallocate};
-use crate::file_change::{fsync, known, write};
+use crate::fiemap::precache;
+use crate::file_change::{fsync, known, truncate_locked, write};
 use crate::inode_ref::InodeRef;
+use crate::mapping::{MapState, Mapping};
 use crate::memory::Shrinker;
 use crate::namei::lookup;
 use crate::sbi::Sbi;
 use crate::super_::{OpenOptions, adopt_orphans, close, open_rw};
-use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
+use crate::testing::{e2fsck, mke2fs, mount, mount_with, unmount_and_check};
 
 /// What data begins with.
 const MARK: u8 = 0xA7;
@@ -173,4 +180,161 @@ fn what_memory_lost_is_made_durable() {
         lookup(&after, &root(&after).inode.read(), b"file").unwrap(),
         ino
     );
+}
+
+/// Every second block of a file, one write each.
+fn every_second(file: &InodeRef, blocks: u64, block: u64) {
+    for at in (0..blocks).step_by(2) {
+        write(file, at * block, &vec![MARK; block as usize], false).unwrap();
+    }
+}
+
+#[test]
+fn a_miss_among_delayed_blocks_brings_back_little() {
+    let device = mke2fs("-t ext4 -b 1024", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    every_second(&file, 4000, 1024);
+    let tree = file.known_blocks_if_any().unwrap();
+    tree.clear_cache();
+    let room = sbi.rw().unwrap().inodes.room();
+    assert_eq!(room.count(), 0);
+    assert!(tree.delayed_blocks() > 1000);
+    assert_eq!(
+        known(&sbi, &file, Lblk(2001), 100).unwrap().status,
+        Status::Hole
+    );
+    // What was asked for and no more: the leaf says that the whole file is a hole.
+    assert!((1..=50).contains(&room.count()), "{}", room.count());
+    assert_eq!(contradiction(&sbi, &file).unwrap(), None);
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
+
+/// Takes and keeps all blocks there are.
+fn take_all(sbi: &Sbi, file: &InodeRef) -> Vec<Run> {
+    let mut all = Vec::new();
+    for len in [1024, 64, 1] {
+        loop {
+            match take(sbi, file, (Lblk(100_000), len), true) {
+                Ok(run) => all.push(run),
+                Err(Error::NoSpace { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+            discard(sbi, file);
+        }
+    }
+    all
+}
+
+#[test]
+fn what_is_half_marked_is_not_known_as_it_was() {
+    let device = mke2fs("-t ext4 -b 1024", 8192);
+    let sbi = mount(&device);
+    let (file, other) = (new_file(&sbi, b"file"), new_file(&sbi, b"other"));
+    truncate_locked(&file, 40 << 10).unwrap();
+    let mut aside = Vec::new();
+    // Four extents, none beside another on the device: the inode has no room for a fifth.
+    for at in (0..40).step_by(10) {
+        aside.push(take(&sbi, &file, (Lblk(at), 10), true).unwrap());
+        let run = take(&sbi, &file, (Lblk(at), 10), true).unwrap();
+        assert_eq!(run.len, 10);
+        map_taken(&sbi, &file, Lblk(at), run, true).unwrap();
+    }
+    discard(&sbi, &file);
+    aside.extend(take_all(&sbi, &other));
+    let first = known(&sbi, &file, Lblk(0), 15).unwrap();
+    assert_eq!((first.len, first.status), (10, Status::Unwritten));
+    let both = Mapping {
+        lblk: Lblk(0),
+        len: 15,
+        pblk: first.pblk,
+        state: MapState::Unwritten,
+    };
+    let error = make_written(&sbi, &file, &both).unwrap_err();
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert_eq!(contradiction(&sbi, &file).unwrap(), None);
+    let status = |lblk| known(&sbi, &file, Lblk(lblk), 1).unwrap().status;
+    assert_eq!([0, 12].map(status), [Status::Written, Status::Unwritten]);
+    aside
+        .into_iter()
+        .for_each(|run| sbi.rw().unwrap().allocator.untake(run));
+    drop((file, other));
+    unmount_and_check(&sbi, &device);
+}
+
+#[test]
+fn readers_never_see_what_others_wrote_to_freed_blocks() {
+    const LEN: u64 = 256 << 10;
+    let device = mke2fs("-t ext4 -b 1024 -N 64", 4096);
+    let sbi = mount(&device);
+    let (file, other) = (new_file(&sbi, b"file"), new_file(&sbi, b"other"));
+    let (cell, _) = sbi
+        .rw()
+        .unwrap()
+        .inodes
+        .get(&sbi, file.ino(), |_| Ok(()))
+        .unwrap();
+    let _user = InodeRef::new(&sbi, Arc::clone(&cell));
+    let pages = FilePages::new(&sbi, &Arc::downgrade(&cell));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut buf = vec![0; LEN as usize];
+                    while !done.load(Relaxed) {
+                        // As a page that is not in memory is read.
+                        pages.read_blocks(0, &mut buf).unwrap();
+                        assert!(buf.iter().all(|byte| [0, MARK].contains(byte)));
+                    }
+                })
+            })
+            .collect();
+        for round in 0..30 {
+            write(&file, 0, &vec![MARK; LEN as usize], false).unwrap();
+            fsync(&file, true).unwrap();
+            match round % 2 {
+                0 => fallocate(&file, Fallocate::PunchHole, 0, LEN).unwrap(),
+                _ => truncate_locked(&file, 0).unwrap(),
+            }
+            assert_eq!(contradiction(&sbi, &file).unwrap(), None);
+            sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();
+            // Most of the device: it gets what has been freed.
+            write(&other, 0, &vec![!MARK; 2 << 20], false).unwrap();
+            fsync(&other, true).unwrap();
+            truncate_locked(&other, 0).unwrap();
+            sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();
+        }
+        done.store(true, Relaxed);
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
+    });
+    drop((pages, _user, cell, file, other));
+    unmount_and_check(&sbi, &device);
+}
+
+#[test]
+fn loading_a_map_in_advance_stays_within_the_budget() {
+    let device = mke2fs("-t ext4 -b 1024", 131_072);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    every_second(&file, 100_000, 1024);
+    fsync(&file, true).unwrap();
+    let ino = file.ino();
+    drop(file);
+    close(&sbi).unwrap();
+    let options = OpenOptions {
+        memory: Some(1 << 20),
+        ..OpenOptions::default()
+    };
+    let sbi = mount_with(&device, &options);
+    let file = InodeRef::get(&sbi, ino).unwrap();
+    precache(&file).unwrap();
+    let used = sbi.memory_use();
+    assert!(used.extents < 1 << 20, "{used:?}");
+    assert!(file.known_blocks_if_any().unwrap().is_precached());
+    drop(file);
+    unmount_and_check(&sbi, &device);
 }

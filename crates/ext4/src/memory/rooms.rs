@@ -1,11 +1,14 @@
 //! The rooms of other crates, in bytes.
 
 use uext4_buffer_cache::BufferCache;
-use uext4_extent_status::{BATCH, EXTENT_BYTES, Room};
+use uext4_extent_status::{BATCH, Room};
 use uext4_mballoc::Allocator;
 use uext4_writeback::{MappingError, PageCache};
 
 use super::Shrinker;
+
+/// Visits of an extent before it goes, at most.
+const VISITS: usize = 5;
 
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -37,21 +40,23 @@ impl Shrinker for Room {
     }
 
     fn count(&self) -> u64 {
-        Room::count(self) as u64 * EXTENT_BYTES
+        Room::count(self) as u64 * self.extent_bytes()
     }
 
     fn scan(&self, bytes: u64) -> u64 {
-        let want = size(bytes.div_ceil(EXTENT_BYTES));
+        let each = self.extent_bytes();
+        let want = size(bytes.div_ceil(each));
         let mut freed = 0;
-        // Each extent twice: the first visit may only clear its mark.
-        let batches = Room::count(self) / BATCH * 2 + 2;
+        // A visit may only clear a mark of use. In queues of leaves there are up to three, and the
+        // change of queues.
+        let batches = Room::count(self).div_ceil(BATCH) * VISITS;
         for _ in 0..batches {
             if freed >= want {
                 break;
             }
             freed += Room::scan(self, BATCH);
         }
-        freed as u64 * EXTENT_BYTES
+        freed as u64 * each
     }
 }
 
@@ -89,5 +94,49 @@ impl<E: MappingError> Shrinker for PageCache<E> {
 
     fn set_limit(&self, bytes: u64) {
         PageCache::set_limit(self, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uext4_extent_status::{Extent, Options, Shrinker as Policy, Status, Tree};
+    use uext4_ondisk::{Lblk, Pblk};
+
+    use super::*;
+
+    #[test]
+    fn what_was_used_often_goes_if_all_is_asked_for() {
+        for policy in Policy::ALL {
+            let options = Options {
+                shards: 1,
+                ..policy.into()
+            };
+            let room = Room::with_options(options, || Duration::ZERO);
+            let trees: Vec<Tree> = (0..1000).map(|_| Tree::new(&room)).collect();
+            let hole = |lblk| Extent {
+                lblk: Lblk(lblk),
+                len: 1,
+                pblk: Pblk(0),
+                status: Status::Hole,
+            };
+            // Look-ups count once as time passes: as leaves come and go.
+            let passing = Tree::new(&room);
+            for tree in &trees {
+                tree.cache(hole(0));
+            }
+            for _ in 0..4 {
+                for _ in 0..100 {
+                    passing.cache(hole(0));
+                    passing.remove(Lblk(0), 1);
+                }
+                for tree in &trees {
+                    assert!(tree.lookup(Lblk(0)).is_some());
+                }
+            }
+            Shrinker::scan(&*room, u64::MAX);
+            assert_eq!(room.count(), 0, "{policy}");
+        }
     }
 }

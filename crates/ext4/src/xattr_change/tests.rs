@@ -8,12 +8,14 @@ use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
 use uext4_blockdev::{MemoryDevice, SplitMix64};
 use uext4_ondisk::Ino;
 
+mod policies;
+
 use super::*;
 use crate::inode::iget;
 use crate::inode_store::store;
 use crate::namei;
 use crate::testing::{kernel_mount, mke2fs, mount, unmount_and_check};
-use crate::xattr;
+use crate::xattr::{self, get};
 
 /// Names in the root, by what they begin with: f for files, d for directories, l for links.
 const NAMES: [&str; 6] = ["f0", "f1", "f2", "f3", "d0", "l0"];
@@ -60,7 +62,7 @@ fn change(
 }
 
 fn listed(sbi: &Sbi, inode: &Inode) -> BTreeMap<String, Vec<u8>> {
-    let list = xattr::list(sbi, inode).unwrap();
+    let list = xattr::list(sbi, inode, Reader::Holder).unwrap();
     let pair = |x: xattr::Xattr| (String::from_utf8(x.name).unwrap(), x.value);
     list.into_iter().map(pair).collect()
 }
@@ -124,7 +126,10 @@ struct Game {
 
 impl Game {
     fn new(device: &Arc<MemoryDevice>, seed: u64) -> Self {
-        let sbi = mount(device);
+        Self::on(mount(device), seed)
+    }
+
+    fn on(sbi: Arc<Sbi>, seed: u64) -> Self {
         let inodes: BTreeMap<_, _> = NAMES.map(|name| (name, find(&sbi, name))).into();
         let model = inodes
             .iter()
@@ -177,7 +182,7 @@ impl Game {
             Err(error) => panic!("{file} {name} {len}: {error}"),
         }
         let expected = model.get(name);
-        match get(&self.sbi, inode, name.as_bytes()) {
+        match get(&self.sbi, inode, Reader::Holder, name.as_bytes()) {
             Ok(found) => assert!(Some(&found) == expected, "{file} {name}"),
             Err(Error::NoAttribute) => assert!(expected.is_none(), "{file} {name}"),
             Err(error) => panic!("{file} {name}: {error}"),
@@ -365,38 +370,44 @@ fn equal_blocks_are_one_until_one_of_them_changes() {
     unmount_and_check(&sbi, &device);
 }
 
+/// Sets and removes one attribute of a file, of few values.
+fn play(sbi: &Sbi, name: &str, seed: u64) {
+    let (mut inode, mut random) = (find(sbi, name), SplitMix64::new(seed));
+    let mut model = None;
+    for _ in 0..400 {
+        let len = [700, 800, 5000][(random.next_u64() % 3) as usize];
+        let value = vec![random.next_u64() as u8 % 2; len];
+        let value = (random.next_u64() % 4 > 0).then_some(value);
+        match change(sbi, &mut inode, "user.a", value.as_deref(), SetMode::Any) {
+            Ok(()) => model = value,
+            Err(Error::XattrsTooBig { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(get(sbi, &inode, Reader::Holder, b"user.a").ok() == model);
+    }
+    change(sbi, &mut inode, "user.a", None, SetMode::Any).unwrap();
+}
+
+/// The same on four files at once, with commits in between.
+fn play_together(sbi: &Sbi) {
+    std::thread::scope(|scope| {
+        for (name, seed) in ["f0", "f1", "f2", "f3"].into_iter().zip(1..) {
+            scope.spawn(move || play(sbi, name, seed));
+        }
+        for _ in 0..20 {
+            sbi.rw().unwrap().journal.commit_now(sbi).unwrap();
+            std::thread::yield_now();
+        }
+    });
+}
+
 #[test]
 fn threads_share_and_part_again() {
     for shape in ["-t ext4 -b 4096 -O ea_inode", "-t ext2 -b 1024"] {
         let device = device(shape, 32_768);
         let sbi = mount(&device);
         let free = sbi.rw().unwrap().groups.total();
-        let play = |name: &str, seed: u64| {
-            let (mut inode, mut random) = (find(&sbi, name), SplitMix64::new(seed));
-            let mut model = None;
-            for _ in 0..400 {
-                let len = [700, 800, 5000][(random.next_u64() % 3) as usize];
-                let value = vec![random.next_u64() as u8 % 2; len];
-                let value = (random.next_u64() % 4 > 0).then_some(value);
-                match change(&sbi, &mut inode, "user.a", value.as_deref(), SetMode::Any) {
-                    Ok(()) => model = value,
-                    Err(Error::XattrsTooBig { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-                assert!(get(&sbi, &inode, b"user.a").ok() == model);
-            }
-            change(&sbi, &mut inode, "user.a", None, SetMode::Any).unwrap();
-        };
-        std::thread::scope(|scope| {
-            for (name, seed) in ["f0", "f1", "f2", "f3"].into_iter().zip(1..) {
-                let play = &play;
-                scope.spawn(move || play(name, seed));
-            }
-            for _ in 0..20 {
-                sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();
-                std::thread::yield_now();
-            }
-        });
+        play_together(&sbi);
         assert_eq!(sbi.rw().unwrap().groups.total(), free);
         unmount_and_check(&sbi, &device);
     }
@@ -483,7 +494,7 @@ fn damage_is_told() {
             _ = set(&handle, &mut copy, b"user.a", value, SetMode::Any);
             _ = set(&handle, &mut copy, b"user.b", value, SetMode::Any);
         }
-        _ = get(&sbi, &copy, b"user.a");
+        _ = get(&sbi, &copy, Reader::Onlooker, b"user.a");
         if let Some(now) = copy.xattr_block.filter(|&now| now != at) {
             _ = xattr_block::release(&handle, now);
         }

@@ -52,7 +52,7 @@ struct Origin {
 
 fn many(states: usize) -> usize {
     match std::env::var_os("UEXT4_LONG") {
-        Some(_) => states * 50,
+        Some(_) => states * 20,
         None => states,
     }
 }

@@ -164,6 +164,11 @@ impl Fsx {
             let found = self.file(twin).inode().size;
             self.wrong(&format!("file {twin} has size {found}, not {size}"));
         }
+        if let Some(lblk) = self.done(self.file(twin).check_extent_cache()) {
+            self.wrong(&format!(
+                "block {lblk:?} of file {twin} is known as something else"
+            ));
+        }
     }
 
     fn write(&mut self, number: u64, twin: usize) {

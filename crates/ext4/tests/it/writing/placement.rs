@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4::{Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions};
-use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+use uext4_blockdev::{
+    BlockDevice, Error as DeviceError, MemoryDevice, SimDevice, SimOptions, Timing, VirtualClock,
+};
 
 use super::device::{judge, made};
 
@@ -227,4 +230,33 @@ fn the_device_is_told_of_what_is_free_once_that_is_durable() {
     drop(root);
     fs.close().unwrap();
     judge(&base, "discard");
+}
+
+#[test]
+fn the_time_that_bitmaps_take_is_told() {
+    let clock = Arc::new(VirtualClock::new(1_700_000_000));
+    let timing = Timing {
+        read_latency: Duration::from_millis(5),
+        ..Timing::default()
+    };
+    let timed = SimOptions {
+        timing,
+        ..SimOptions::default()
+    };
+    let base = made("-t ext4 -b 4096", 65_536);
+    let device = Arc::new(SimDevice::with_clock(&base, timed, clock.clone()));
+    let fs = Filesystem::open_rw(device, clock, &OpenOptions::default()).unwrap();
+    file(&fs, "one").write(0, &vec![3; 1 << 20]).unwrap();
+    fs.sync().unwrap();
+    let text = fs.mb_stats().unwrap().to_string();
+    let line = text.lines().find(|line| line.contains("buddies_time_used"));
+    let nanos: u64 = line
+        .and_then(|line| line.split_once(": ")?.1.parse().ok())
+        .unwrap();
+    // A bitmap at least was read, and a read takes no less.
+    assert!(
+        nanos >= 5_000_000 && nanos.is_multiple_of(5_000_000),
+        "{text}"
+    );
+    fs.close().unwrap();
 }

@@ -1,0 +1,60 @@
+//! `dedup-xattrs`: equal blocks of extended attributes become one.
+
+use std::io::Write;
+
+use clap::Args;
+use uext4::FollowLast;
+
+use super::{Output, bytes, change};
+use crate::args::WriteArgs;
+use crate::below::each_below;
+use crate::failure::{Complaints, Exit, Failure};
+use crate::open;
+use crate::show::escaped;
+
+/// Merge equal blocks of extended attributes
+///
+/// Attributes that do not fit in an inode take a block, which up to 1024 inodes with the same
+/// attributes may share. Blocks that were written one by one are found and merged; what files hold
+/// stays as it is.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 dedup-xattrs disk.img
+  uext4 dedup-xattrs --options mb_max_entries=4194304 disk.img    millions of different blocks")]
+pub struct DedupXattrsArgs {
+    #[command(flatten)]
+    image: WriteArgs,
+}
+
+/// Opens, merges and closes.
+pub fn run(args: &DedupXattrsArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let image = &args.image.place.image;
+    let shown = escaped(bytes(image.as_os_str()));
+    let fs = open::open_rw(&args.image)?;
+    if fs.mbcache_stats().is_ok_and(|stats| stats.is_none()) {
+        let refused = Failure::new(
+            Exit::Usage,
+            "--options: with nombcache nothing finds equal blocks",
+        );
+        return change::close(&fs, image, Err(refused));
+    }
+    let mut complaints = Complaints::new();
+    let (mut moved, mut failed) = (0u64, Vec::new());
+    let merged = open::resolve_rw(&fs, b"/", FollowLast::No).map(|top| {
+        each_below(
+            &top,
+            b"/",
+            &mut |inode, path| match inode.share_xattrs() {
+                Ok(has_moved) => moved += u64::from(has_moved),
+                Err(error) => complaints.engine(escaped(path), &error),
+            },
+            &mut |path, error| failed.push(Failure::engine(escaped(path), error)),
+        );
+    });
+    change::close(&fs, image, merged)?;
+    for failure in failed {
+        complaints.failure(failure)?;
+    }
+    writeln!(out, "{shown}: {moved} inodes have another block")?;
+    Ok(complaints.exit())
+}

@@ -1,0 +1,176 @@
+//! What is known of the blocks of files: every shrinker under too little memory, options, the calls that
+//! load and clear.
+
+use std::sync::Arc;
+
+use uext4::{
+    Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, SetAttributes,
+    Shrinker,
+};
+use uext4_blockdev::{BlockDevice, VirtualClock};
+
+use super::device::{judge, made};
+
+const BLOCK: usize = 4096;
+
+fn open(device: Arc<dyn BlockDevice>, options: &str) -> Result<Filesystem, Error> {
+    let mut all = OpenOptions {
+        // Less than what is known of these files takes.
+        memory: Some(3 << 20),
+        ..OpenOptions::default()
+    };
+    all.options(options)?;
+    Filesystem::open_rw(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
+}
+
+fn file(fs: &Filesystem, name: &str) -> OpenInode {
+    let root = fs.root().unwrap();
+    let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
+    new.unwrap()
+}
+
+/// Every second block of the file, two passes so that neighbours lie apart, and a hole in the middle.
+fn scatter(file: &OpenInode, blocks: usize, seed: u8, contents: &mut Vec<u8>) {
+    contents.resize(blocks * BLOCK, 0);
+    for pass in 0..2 {
+        for block in (pass * 2..blocks).step_by(4) {
+            let data = [seed ^ block as u8 | 1; BLOCK];
+            file.write((block * BLOCK) as u64, &data).unwrap();
+            contents[block * BLOCK..][..BLOCK].copy_from_slice(&data);
+        }
+        file.fsync().unwrap();
+    }
+    let (from, len) = (blocks / 3 * BLOCK, 10 * BLOCK);
+    file.fallocate(Fallocate::PunchHole, from as u64, len as u64)
+        .unwrap();
+    contents[from..][..len].fill(0);
+    contents.truncate(contents.len() - 5 * BLOCK);
+    let size = Some(contents.len() as u64);
+    file.set_attributes(&SetAttributes {
+        size,
+        ..SetAttributes::default()
+    })
+    .unwrap();
+}
+
+fn read(file: &OpenInode, len: usize) -> Vec<u8> {
+    let mut all = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        match file.read(done as u64, &mut all[done..]).unwrap() {
+            0 => break,
+            more => done += more,
+        }
+    }
+    all
+}
+
+#[test]
+fn every_shrinker_tells_what_is_there() {
+    for shrinker in Shrinker::ALL {
+        for merge in ["on", "off"] {
+            let options = format!("es_shrinker={shrinker},es_stats=on,es_merge={merge}");
+            let device = made("-t ext4 -b 4096", 16_384);
+            let fs = open(device.clone(), &options).unwrap();
+            let mut contents = vec![Vec::new(); 3];
+            let files = [0, 1, 2].map(|i| file(&fs, &format!("f{i}")));
+            for (i, file) in files.iter().enumerate() {
+                scatter(file, 600, i as u8 * 17, &mut contents[i]);
+            }
+            for (file, contents) in files.iter().zip(&contents) {
+                assert!(read(file, contents.len()) == *contents, "{options}");
+                assert_eq!(file.check_extent_cache().unwrap(), None, "{options}");
+                file.clear_extent_cache();
+                assert!(read(file, contents.len()) == *contents, "{options}");
+                assert_eq!(file.check_extent_cache().unwrap(), None, "{options}");
+            }
+            let stats = fs.extent_status_stats().unwrap();
+            assert!(stats.es_stats_cache_hits > 0, "{options}: {stats:?}");
+            let locks = stats.lookup_hit_locks;
+            assert!(locks == 0 || !shrinker.drops_leaves(), "{options}: {locks}");
+            drop(files);
+            fs.close().unwrap();
+            judge(&device, &options);
+        }
+    }
+}
+
+#[test]
+fn a_leaf_is_known_once_a_block_of_it_is_asked_for() {
+    let device = made("-t ext4 -b 4096", 16_384);
+    let fs = open(device.clone(), "es_stats=on").unwrap();
+    let scattered = file(&fs, "f");
+    scatter(&scattered, 600, 3, &mut Vec::new());
+    scattered.clear_extent_cache();
+    let count = || fs.extent_status_stats().unwrap().es_stats_all_cnt;
+    assert_eq!(count(), 0);
+    // One part is told; all others of its leaf are known then, with the holes between them.
+    scattered.fiemap(0..4096, |_| false).unwrap();
+    assert!(count() > 500, "{}", count());
+    let misses = fs.extent_status_stats().unwrap().es_stats_cache_misses;
+    scattered.precache_extents().unwrap();
+    let stats = fs.extent_status_stats().unwrap();
+    assert!(stats.es_stats_cache_misses - misses <= 2, "{stats:?}");
+    let mut told = 0;
+    scattered
+        .fiemap(0..u64::MAX, |part| {
+            assert!(part.physical.is_some());
+            told += 1;
+            true
+        })
+        .unwrap();
+    assert!(told > 250, "{told}");
+    drop(scattered);
+    fs.close().unwrap();
+    judge(&device, "whole leaves");
+}
+
+#[test]
+fn the_map_of_a_directory_follows_its_growth() {
+    let device = made("-t ext4 -b 1024", 16_384);
+    let fs = open(device.clone(), "").unwrap();
+    let root = fs.root().unwrap();
+    let dir = root.create(b"d", NewInode::Directory, &Creation::default());
+    let dir = dir.unwrap();
+    let told = || {
+        let mut bytes = 0;
+        dir.fiemap(0..u64::MAX, |part| {
+            bytes += part.len;
+            true
+        })
+        .unwrap();
+        bytes
+    };
+    dir.precache_extents().unwrap();
+    assert_eq!(told(), 1024);
+    for number in 0..200 {
+        let name = format!("a long name for number {number}");
+        dir.create(name.as_bytes(), NewInode::File, &Creation::default())
+            .unwrap();
+    }
+    assert!(dir.inode().size > 4096);
+    assert_eq!(told(), dir.inode().size);
+    assert_eq!(dir.check_extent_cache().unwrap(), None);
+    drop((root, dir));
+    fs.close().unwrap();
+    judge(&device, "a directory's map");
+}
+
+#[test]
+fn options_have_names_and_values() {
+    let device = made("-t ext4 -b 4096", 16_384);
+    for (options, says) in [
+        ("es_shrinker=newest", "leaf-queue"),
+        ("es_stats=some", "sampled"),
+        ("es_merge=1", "on or off"),
+        ("es_shards=3", "power of two from 1 to 256"),
+        ("es_cap=3", "es_cap"),
+    ] {
+        let error = open(device.clone(), options).unwrap_err();
+        assert!(matches!(error, Error::ExtentStatus(_)), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    for options in ["", "es_shrinker=clock,es_shards=1", "es_shrinker=vanilla"] {
+        open(device.clone(), options).unwrap().close().unwrap();
+    }
+}
