@@ -17,9 +17,12 @@
 //! line that asks for what there is not.
 
 mod args;
+mod bh_lru;
 mod claim;
+mod extent_status;
 mod judge;
 mod mballoc;
+mod mbcache;
 mod ministat;
 mod random;
 mod record;

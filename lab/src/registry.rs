@@ -1,11 +1,18 @@
 //! All claims there are: a new one gets its line in its room's list.
 
 use crate::claim::{Claim, Failure};
-use crate::{mballoc, writeback};
+use crate::{bh_lru, extent_status, mballoc, mbcache, writeback};
 
 /// Every claim, room by room.
 pub fn claims() -> Vec<&'static Claim> {
-    [mballoc::CLAIMS, writeback::CLAIMS].concat()
+    [
+        bh_lru::CLAIMS,
+        extent_status::CLAIMS,
+        mballoc::CLAIMS,
+        mbcache::CLAIMS,
+        writeback::CLAIMS,
+    ]
+    .concat()
 }
 
 /// The claims named, in the order of the registry; all of them if none is named.

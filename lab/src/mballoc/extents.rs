@@ -24,19 +24,9 @@ pub struct Extent {
 #[derive(Clone, Debug, Default)]
 pub struct Extents {
     map: BTreeMap<u32, Extent>,
-    /// Unwritten extents stay as they were allocated, as in 3.15.
-    keeps_unwritten_apart: bool,
 }
 
 impl Extents {
-    /// None yet; unwritten ones will not merge.
-    pub fn with_unwritten_apart() -> Self {
-        Self {
-            keeps_unwritten_apart: true,
-            ..Self::default()
-        }
-    }
-
     /// How many.
     pub fn len(&self) -> u64 {
         self.map.len() as u64
@@ -79,7 +69,6 @@ impl Extents {
     /// Maps blocks that are a hole.
     pub fn insert(&mut self, mut lblk: u32, mut extent: Extent) {
         let most = match extent.unwritten {
-            true if self.keeps_unwritten_apart => 0,
             true => UNWRITTEN_MAX,
             false => WRITTEN_MAX,
         };
@@ -185,12 +174,10 @@ mod tests {
         assert_eq!(unwritten.len(), 2);
         unwritten.write(0, 32768);
         assert_eq!(unwritten.len(), 1);
-        let mut apart = Extents::with_unwritten_apart();
-        apart.insert(0, extent(0, 10, true));
-        apart.insert(10, extent(10, 10, true));
-        assert_eq!(apart.len(), 2);
-        apart.write(0, 20);
-        assert_eq!(apart.len(), 1);
+        // Windows of 8 MiB join: fifteen of them.
+        let mut windows = Extents::default();
+        (0..32).for_each(|i| windows.insert(i * 2048, extent(u64::from(i) * 2048, 2048, true)));
+        assert_eq!(windows.len(), 3);
     }
 
     #[test]

@@ -10,13 +10,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use uext4_mballoc::{Allocator, DataRequest, Error, Options, Request, Run, Search};
+use uext4_mballoc::{Allocator, DataRequest, Error, Options, Request, Run};
 use uext4_ondisk::{Geometry, GroupNr, Lblk, Pblk};
 
 use crate::claim::{Failure, Scale, Setting};
 use crate::mballoc::bitmaps::{Contradiction, MemoryBitmaps};
 use crate::mballoc::disk::Disk;
-use crate::mballoc::extents::{Extent, Extents, UNWRITTEN_MAX};
+use crate::mballoc::extents::Extent;
 use crate::mballoc::file::{File, FileNr};
 use crate::mballoc::format;
 use crate::mballoc::placement::Placement;
@@ -151,10 +151,7 @@ impl Volume {
         let part = self.placement.file(part);
         let nr = self.next_file;
         self.next_file += 1;
-        let mut file = File::new(part, self.goal_of(part, true));
-        if self.allocator.options().search == Search::Linear {
-            file.extents = Extents::with_unwritten_apart();
-        }
+        let file = File::new(part, self.goal_of(part, true));
         self.files.insert(nr, file);
         nr
     }
@@ -271,7 +268,7 @@ impl Volume {
                 // Delayed blocks are mapped when they are written.
                 (None, Some(dirty_end)) => dirty_end,
                 (None, None) => {
-                    let hole = file.hole_end(at, end).min(at + UNWRITTEN_MAX);
+                    let hole = file.hole_end(at, end);
                     at + self.map(nr, at, hole - at, true)?.len
                 }
             };

@@ -27,8 +27,8 @@ pub struct Session<'a> {
     pub volume: Volume,
     tree: &'a Tree,
     setting: &'a Setting,
-    /// Files of the first copy, in the tree's order.
-    first_copy: Vec<FileNr>,
+    /// Files of the copies, in the tree's order.
+    copies: Vec<FileNr>,
     archive: Option<FileNr>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Session<'a> {
             volume,
             tree,
             setting,
-            first_copy: Vec::new(),
+            copies: Vec::new(),
             archive: None,
         }
     }
@@ -60,18 +60,19 @@ const MIB: u64 = 1 << 20;
 /// Bytes of a record of the archive, and of the header before each file in it.
 const TAR_RECORD: u64 = 10 << 10;
 const TAR_HEADER: u64 = 512;
-/// Copies made by the second step and by the fourth.
+/// Copies of the tree, which are what the thread's machine copied, archived and unpacked at once.
 const COPIES: usize = 5;
-const UNTARS: usize = 3;
-/// Of the device, fallocated in that many files.
-const FALLOCATE_PERCENT: u64 = 70;
+/// GiB of the thread's device, and of those that were fallocated on it.
+const THREAD_GIB: u64 = 85;
+const FALLOCATED_GIB: u64 = 70;
+/// They are fallocated in that many files.
 const FALLOCATE_FILES: u64 = 10;
 
-/// 70 % of the device in ten files; nine are removed.
+/// 70 GiB of 85 in ten files, which are removed.
 fn fallocate(session: &mut Session<'_>) -> Result<Done, Failure> {
     let volume = &mut session.volume;
     let part = volume.make_directory(None, FALLOCATE_FILES)?;
-    let each = volume.device() / 100 * FALLOCATE_PERCENT / FALLOCATE_FILES;
+    let each = volume.device() / THREAD_GIB * FALLOCATED_GIB / FALLOCATE_FILES;
     let mut done = Done::default();
     for _ in 0..FALLOCATE_FILES {
         let nr = volume.create(part);
@@ -79,23 +80,21 @@ fn fallocate(session: &mut Session<'_>) -> Result<Done, Failure> {
         volume.close(nr);
         done.made.push(nr);
     }
-    done.removed_after = done.made[1..].to_vec();
+    done.removed_after = done.made.clone();
     Ok(done)
 }
 
 /// Five copies of the tree, one after the other.
 fn copy(session: &mut Session<'_>) -> Result<Done, Failure> {
     let mut done = Done::default();
-    for copy in 0..COPIES {
+    for _ in 0..COPIES {
         copy_tree(session, &mut done)?;
-        if copy == 0 {
-            session.first_copy = done.made.clone();
-        }
     }
+    session.copies = done.made.clone();
     Ok(done)
 }
 
-/// The first copy is read and an archive of it written.
+/// The copies are read and one archive of them written.
 fn tar(session: &mut Session<'_>) -> Result<Done, Failure> {
     let volume = &mut session.volume;
     let mut done = Done::default();
@@ -103,7 +102,7 @@ fn tar(session: &mut Session<'_>) -> Result<Done, Failure> {
     let archive = volume.create(part);
     let sizes = session.tree.directories.iter().flat_map(|d| &d.files);
     let (mut end, mut written) = (0, 0);
-    for (size, &source) in sizes.zip(&session.first_copy) {
+    for (size, &source) in sizes.cycle().zip(&session.copies) {
         volume.read(source);
         end += TAR_HEADER + size.next_multiple_of(TAR_HEADER);
         while written + TAR_RECORD <= end {
@@ -118,13 +117,13 @@ fn tar(session: &mut Session<'_>) -> Result<Done, Failure> {
     Ok(done)
 }
 
-/// The archive is read and the tree written, three times.
+/// The archive is read, and what is in it written.
 fn untar(session: &mut Session<'_>) -> Result<Done, Failure> {
     let mut done = Done::default();
-    for _ in 0..UNTARS {
-        if let Some(archive) = session.archive {
-            session.volume.read(archive);
-        }
+    if let Some(archive) = session.archive {
+        session.volume.read(archive);
+    }
+    for _ in 0..COPIES {
         copy_tree(session, &mut done)?;
     }
     Ok(done)

@@ -71,6 +71,8 @@ enum Event {
     Wake(u32, u32),
     /// A device finished a request.
     Served(u32),
+    /// A device has waited long enough for more requests.
+    Unplug(u32),
     /// A writer begins.
     Start(u32),
     /// Dirty pages are looked at.
@@ -240,6 +242,7 @@ impl Machine {
                 }
             }
             Event::Served(device) => self.served(device as usize),
+            Event::Unplug(device) => self.serve(device as usize),
             Event::Start(writer) => self.wake(writer),
             Event::Sample => {
                 let unwritten = self.unwritten();
@@ -465,8 +468,9 @@ mod tests {
             let failed = (0..8).filter(|&w| machine.writer(w).has_failed()).count();
             // A writer that does the I/O itself may wait for room in the queue for ever.
             if mode != Mode::Vanilla {
+                // A sleep ends up to a jiffy late.
                 assert!(
-                    ended.is_some_and(|at| at <= 32 * SECOND),
+                    ended.is_some_and(|at| at <= 32 * SECOND + JIFFY),
                     "{mode}: {ended:?}"
                 );
                 assert_eq!(failed, 8, "{mode}");

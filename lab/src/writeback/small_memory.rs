@@ -50,6 +50,11 @@ const GATES: &[Gate] = &[
         bound: Bound::AtLeast(2.0),
     },
     Gate {
+        what: "ioless-fixed, reproduced: p95 of the pauses over their median, 10 dd",
+        figure: Figure::At("/ioless-fixed/10/spread"),
+        bound: Bound::AtLeast(2.0),
+    },
+    Gate {
         what: "cell-rate: p95 of the pauses over their median, 10 dd",
         figure: Figure::At("/cell-rate/10/spread"),
         bound: Bound::AtMost(2.0),

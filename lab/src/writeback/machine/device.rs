@@ -4,6 +4,9 @@
 //! those who sleep take turns. [`Model::batch`] lets a woken one put in more at once, for 20 ms, past
 //! the limit by up to a half, as the kernel of 2010 did with 32 (`BLK_BATCH_REQ`); the room paper's
 //! recipe has no such thing, and the disk of the thread behaved as if it had none.
+//!
+//! An idle device is plugged by the first request it gets, as all were until 2.6.38: it begins when it
+//! has four, or after 3 ms, so that what comes one by one can merge.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,6 +16,9 @@ use super::{Event, MICRO, MILLI, Machine, Nanos, Random, SECOND, at};
 
 /// How long a woken submitter may put requests into a full queue.
 const BATCH_TIME: Nanos = 20 * MILLI;
+/// Requests at which a plugged device begins, and how long it waits for them.
+const UNPLUG_REQUESTS: usize = 4;
+const UNPLUG_TIME: Nanos = 3 * MILLI;
 /// Pages between the places of two regions: they never touch.
 const REGION_SPACE: u64 = 1 << 32;
 
@@ -107,6 +113,8 @@ pub struct Device {
     /// By place.
     queue: BTreeMap<u64, Request>,
     serving: Option<(u64, Request)>,
+    /// Until when it waits for more requests.
+    plugged: Option<Nanos>,
     /// Where the last request ended.
     head: u64,
     waiters: VecDeque<u32>,
@@ -120,6 +128,7 @@ impl Device {
             model,
             queue: BTreeMap::new(),
             serving: None,
+            plugged: None,
             head: u64::MAX,
             waiters: VecDeque::new(),
             removed: false,
@@ -148,6 +157,9 @@ impl Device {
         let most = self.model.request_pages;
         let place = run.region * REGION_SPACE + run.start;
         let mut done = 0;
+        if self.len() == 0 {
+            self.plugged = Some(now + UNPLUG_TIME);
+        }
         if let Some((&start, last)) = self.queue.range_mut(..place).next_back()
             && start + last.pages == place
         {
@@ -180,10 +192,12 @@ impl Device {
     }
 
     /// Begins the next request, if there is one and none is served; how long it takes.
-    fn serve(&mut self, random: &mut Random) -> Option<Nanos> {
-        if self.serving.is_some() || self.removed {
+    fn serve(&mut self, random: &mut Random, now: Nanos) -> Option<Nanos> {
+        let waits = self.plugged.is_some_and(|until| now < until);
+        if self.serving.is_some() || self.removed || (waits && self.len() < UNPLUG_REQUESTS) {
             return None;
         }
+        self.plugged = None;
         let next = self.queue.range(self.head..).next();
         let (&place, &request) = next.or_else(|| self.queue.iter().next())?;
         self.queue.remove(&place);
@@ -206,6 +220,9 @@ impl Machine {
     /// among those who are woken when there is room.
     pub(super) fn submit(&mut self, actor: u32, device: usize, run: Run, batch: &mut Batch) -> u64 {
         let done = self.devices[device].submit(run, batch, self.now);
+        if let Some(until) = self.devices[device].plugged {
+            self.push(until, Event::Unplug(device as u32));
+        }
         if done < run.pages {
             self.devices[device].waiters.push_back(actor);
         }
@@ -213,8 +230,8 @@ impl Machine {
         done
     }
 
-    fn serve(&mut self, device: usize) {
-        if let Some(time) = self.devices[device].serve(&mut self.random) {
+    pub(super) fn serve(&mut self, device: usize) {
+        if let Some(time) = self.devices[device].serve(&mut self.random, self.now) {
             self.push(self.now + time, Event::Served(device as u32));
         }
     }

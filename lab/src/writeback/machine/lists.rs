@@ -1,8 +1,14 @@
 //! Dirty files of a device in the order of writing, and the lock round them.
 //!
 //! `b_dirty`: those that became dirty, oldest first; `b_io`: those whose turn has come; `b_more_io`:
-//! those of which a part was written, or that somebody else was at. Each look at a file takes the lock
-//! once, as the kernel of 2010 dropped and took it again round each; so does making a file dirty.
+//! those of which a part was written, or that somebody else was at.
+//!
+//! The lock is the `inode_lock` of the kernel of 2010: one for all inodes. It is taken when a file is
+//! made (to put it among all inodes) and when its inode and its first page become dirty; for each file
+//! that somebody looks at, and again after its pages, after its inode, and after it was let go of. The
+//! inode of a small file is dirty again when its data are written, for its size is only then: it goes
+//! through the lists twice (in the thread's profile `redirty_tail` has nearly the samples of
+//! `writeback_single_inode`).
 //!
 //! It is a ticket lock: first come, first served, and each hand-over has to reach all processors that
 //! spin, so it takes 1 µs for each of them (Boyd-Wickizer and others, "Non-scalable locks are
@@ -15,6 +21,10 @@ use super::{MICRO, Nanos};
 /// A hand-over, and holding the lock where it stays on its processor.
 const HANDOVER: Nanos = MICRO;
 const HOLD: Nanos = MICRO / 10;
+/// How often the lock is taken to make a file and a page of it dirty.
+const CREATE_LOCKS: u64 = 3;
+/// How often after a file was picked: its pages are with the device; its inode is; it is let go of.
+const PUT_LOCKS: u64 = 3;
 /// Regions of directories, past those of files.
 const DIRECTORY_REGIONS: u64 = 1 << 31;
 
@@ -30,6 +40,8 @@ pub struct File {
     pub since: Nanos,
     /// It is on a list, or somebody writes it.
     pub listed: bool,
+    /// Its data are written, its inode is not.
+    pub inode_only: bool,
 }
 
 #[derive(Debug, Default)]
@@ -140,7 +152,7 @@ impl Lists {
 
     /// A file of this directory is about to become dirty.
     pub fn enlist(&mut self, file: usize, cpu: usize, now: Nanos) -> Look {
-        let (cost, handovers) = self.lock(self.shard_of(file), cpu, 1, now);
+        let (cost, handovers) = self.lock(self.shard_of(file), cpu, CREATE_LOCKS, now);
         Look {
             file: Some(file),
             cost,
@@ -204,7 +216,7 @@ impl Lists {
         let (mut visits, mut found) = (1, None);
         while let Some(file) = self.shards[shard].io.pop_front() {
             visits += 1;
-            if self.files[file].dirty == 0 {
+            if self.files[file].dirty == 0 && !self.files[file].inode_only {
                 self.files[file].listed = false;
             } else {
                 found = Some(file);
@@ -228,11 +240,19 @@ impl Lists {
     /// Puts a file back that was picked: `cut` if its turn ended before its dirty pages did.
     pub fn put(&mut self, file: usize, cut: bool, cpu: usize, now: Nanos) -> Look {
         let shard = self.shard_of(file);
-        let (cost, handovers) = self.lock(shard, cpu, 1, now);
+        let it = &self.files[file];
+        let again = it.directory.is_some() && it.dirty == 0 && !it.inode_only;
+        let times = PUT_LOCKS + u64::from(again);
+        let (cost, handovers) = self.lock(shard, cpu, times, now);
         self.shards[shard].busy -= 1;
         let it = &mut self.files[file];
-        if it.dirty == 0 {
+        if again {
+            it.inode_only = true;
+            it.since = now;
+            self.shards[shard].dirty.push_back(file);
+        } else if it.dirty == 0 {
             it.listed = false;
+            it.inode_only = false;
         } else if cut {
             self.shards[shard].more_io.push_back(file);
         } else {

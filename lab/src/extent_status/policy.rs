@@ -1,0 +1,65 @@
+//! How the lab spells a shrinker: as `es_shrinker=` does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use uext4_extent_status::{Options, Room, Shrinker, StatsMode};
+
+/// The kernel before the patches.
+pub const VANILLA: &str = "vanilla";
+/// The thread's third patch, and its fourth.
+pub const LRU: &str = "lru";
+pub const ROUND_ROBIN: &str = "round-robin";
+/// Linux today.
+pub const MAINLINE: &str = "mainline";
+/// The default.
+pub const DEFAULT: &str = "leaf-queue";
+pub const CLOCK: &str = "clock";
+/// Every one there is.
+pub const ALL: &[&str] = &[VANILLA, LRU, ROUND_ROBIN, MAINLINE, DEFAULT, CLOCK];
+
+/// Queues of leaves, whatever the machine: a record must not depend on it.
+const SHARDS: usize = 4;
+
+/// Reads a spelling.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(policy: &str) -> Result<Shrinker, String> {
+    policy
+        .parse()
+        .map_err(|error: uext4_extent_status::OptionError| error.to_string())
+}
+
+/// Whether it is one.
+///
+/// # Errors
+/// What is wrong with the spelling.
+pub fn accepts(policy: &str) -> Result<(), String> {
+    parse(policy).map(|_| ())
+}
+
+/// A room that counts everything, on a clock that the caller moves, in nanoseconds.
+pub fn room(shrinker: Shrinker, merge: bool, clock: &Arc<AtomicU64>) -> Arc<Room> {
+    let options = Options {
+        shrinker,
+        stats: StatsMode::On,
+        merge,
+        shards: SHARDS,
+    };
+    let clock = Arc::clone(clock);
+    Room::with_options(options, move || Duration::from_nanos(clock.load(Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_shrinkers_are_known() {
+        let parsed: Vec<_> = ALL.iter().map(|policy| parse(policy).unwrap()).collect();
+        assert_eq!(parsed, Shrinker::ALL);
+        assert!(accepts("best").is_err());
+    }
+}

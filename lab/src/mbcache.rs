@@ -1,0 +1,20 @@
+//! Claims about the cache of shared attribute blocks.
+
+mod cost;
+mod engine;
+mod full_blocks;
+mod memory;
+mod model;
+mod plan;
+mod policy;
+mod xattr_bench;
+
+use crate::claim::Claim;
+
+/// All of them; a new one gets its line here.
+pub const CLAIMS: &[&Claim] = &[
+    &xattr_bench::CLAIM,
+    &full_blocks::CLAIM,
+    &memory::CLAIM,
+    &engine::CLAIM,
+];
