@@ -27,14 +27,16 @@ test:
 	$(CARGO) test --locked --workspace
 	$(MAKE) --no-print-directory interleavings
 
+# Not linked as one whole: that takes longer to build than it saves.
 test-long:
-	PROPTEST_CASES=20000 UEXT4_LONG=1 $(CARGO) test --locked --workspace --release --no-fail-fast
+	PROPTEST_CASES=20000 UEXT4_LONG=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		$(CARGO) test --locked --workspace --release --no-fail-fast
 	UEXT4_LONG=1 $(MAKE) --no-print-directory interleavings
 
 # Threads in many orders, as a model checker chooses them.
 interleavings:
-	$(CARGO) test --locked --package uext4-jbd2 --package uext4-extent-status \
-		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle --test interleavings
+	$(CARGO) test --locked --package uext4-jbd2 --package uext4-extent-status --package uext4-mbcache \
+		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle,uext4-mbcache/shuttle --test interleavings
 	$(CARGO) test --locked --package uext4-writeback --test interleavings
 
 # One line a gate; fails if any falls short.

@@ -62,7 +62,7 @@ const LEVELS: &[&[&str]] = &[
         "inline",
         "inode_store",
     ],
-    &["bitmap", "dir_block", "dquot", "edit", "inode"],
+    &["bitmap", "dir_block", "discards", "dquot", "edit", "inode"],
     &["sbi"],
     &["fast_commit"],
     &[
