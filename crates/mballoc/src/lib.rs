@@ -153,6 +153,7 @@ pub use options::{OptionError, Options};
 pub use preallocation::PreallocationStats;
 pub use search::{Hints, Search, UnknownSearch};
 pub use stats::{CriterionStats, Stats};
+pub use uext4_tunables::TunableError;
 
 /// Block bitmaps and the free counts in the descriptors, as the file system keeps them.
 ///

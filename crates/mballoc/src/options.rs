@@ -1,6 +1,6 @@
 //! How an allocator decides: its policies and the kernel's tunables.
 
-use std::ops::RangeInclusive;
+use uext4_tunables::{Tunable, TunableError, shown};
 
 use crate::{Normalize, ParseNormalizeError, Search, UnknownSearch};
 
@@ -75,30 +75,9 @@ pub enum OptionError {
         /// The name.
         name: String,
     },
-    /// What it is to be is no whole number.
-    #[error("{name}: '{value}' is no number from {min} to {max}")]
-    NotNumber {
-        /// The option.
-        name: &'static str,
-        /// What it was to be.
-        value: String,
-        /// The least it may be.
-        min: u32,
-        /// The most.
-        max: u32,
-    },
-    /// The number is out of its range.
-    #[error("{name}={value}: out of range, {min} to {max}")]
-    Range {
-        /// The option.
-        name: &'static str,
-        /// What it was to be.
-        value: u32,
-        /// The least it may be.
-        min: u32,
-        /// The most.
-        max: u32,
-    },
+    /// No number, or one out of its range.
+    #[error(transparent)]
+    Tunable(#[from] TunableError),
     /// A stripe must fit a group.
     #[error("stripe={stripe}: a group has only {blocks_per_group} blocks")]
     Stripe {
@@ -115,70 +94,63 @@ pub enum OptionError {
     Search(#[from] UnknownSearch),
 }
 
-/// A number by name: its range, and where it is kept.
-struct Number {
-    name: &'static str,
-    range: RangeInclusive<u32>,
-    field: fn(&mut Options) -> &mut u32,
-}
-
-const NUMBERS: [Number; 12] = [
-    Number {
+const NUMBERS: [Tunable<Options>; 12] = [
+    Tunable {
         name: "stripe",
         range: 0..=1 << 19,
         field: |options| &mut options.stripe,
     },
-    Number {
+    Tunable {
         name: "mb_max_to_scan",
         range: 1..=1 << 20,
         field: |options| &mut options.max_to_scan,
     },
-    Number {
+    Tunable {
         name: "mb_min_to_scan",
         range: 0..=1 << 20,
         field: |options| &mut options.min_to_scan,
     },
-    Number {
+    Tunable {
         name: "mb_order2_req",
         range: 0..=17,
         field: |options| &mut options.order2_req,
     },
-    Number {
+    Tunable {
         name: "mb_stream_req",
         range: 0..=1 << 20,
         field: |options| &mut options.stream_req,
     },
-    Number {
+    Tunable {
         name: "mb_group_prealloc",
         range: 0..=1 << 15,
         field: |options| &mut options.group_prealloc,
     },
-    Number {
+    Tunable {
         name: "mb_max_linear_groups",
         range: 0..=1 << 20,
         field: |options| &mut options.max_linear_groups,
     },
-    Number {
+    Tunable {
         name: "mb_best_avail_max_trim_order",
         range: 0..=17,
         field: |options| &mut options.best_avail_max_trim_order,
     },
-    Number {
+    Tunable {
         name: "mb_prefetch",
         range: 0..=1 << 16,
         field: |options| &mut options.prefetch,
     },
-    Number {
+    Tunable {
         name: "mb_prefetch_limit",
         range: 0..=1 << 20,
         field: |options| &mut options.prefetch_limit,
     },
-    Number {
+    Tunable {
         name: "mb_stream_goals",
         range: 1..=1 << 12,
         field: |options| &mut options.stream_goals,
     },
-    Number {
+    Tunable {
         name: "flex_groups",
         range: 1..=1 << 31,
         field: |options| &mut options.flex_groups,
@@ -213,7 +185,7 @@ impl Options {
     /// [`OptionError::Unknown`], and what keeps a value from being taken; nothing is changed then.
     pub fn set(&mut self, option: &str) -> Result<(), OptionError> {
         let unknown = || OptionError::Unknown {
-            name: option.chars().take(64).collect(),
+            name: shown(option),
         };
         let Some((name, value)) = option.split_once('=') else {
             let (name, on) = match option.strip_prefix("no") {
@@ -229,8 +201,8 @@ impl Options {
             "mb_normalize" => self.normalize = value.parse()?,
             "mb_search" => self.search = value.parse()?,
             _ => {
-                let number = NUMBERS.iter().find(|number| number.name == name);
-                number.ok_or_else(unknown)?.set(self, value)?;
+                let number = Tunable::named(&NUMBERS, name).ok_or_else(unknown)?;
+                number.set(self, value)?;
             }
         }
         Ok(())
@@ -247,28 +219,6 @@ impl Options {
                 blocks_per_group,
             });
         }
-        Ok(())
-    }
-}
-
-impl Number {
-    fn set(&self, options: &mut Options, value: &str) -> Result<(), OptionError> {
-        let (name, min, max) = (self.name, *self.range.start(), *self.range.end());
-        let number: u32 = value.parse().map_err(|_| OptionError::NotNumber {
-            name,
-            value: value.chars().take(64).collect(),
-            min,
-            max,
-        })?;
-        if !self.range.contains(&number) {
-            return Err(OptionError::Range {
-                name,
-                value: number,
-                min,
-                max,
-            });
-        }
-        *(self.field)(options) = number;
         Ok(())
     }
 }

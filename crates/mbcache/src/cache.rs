@@ -54,7 +54,7 @@ impl Cache {
     /// An empty cache.
     ///
     /// # Errors
-    /// [`OptionError::Range`], [`OptionError::NoMemory`].
+    /// [`OptionError::Tunable`], [`OptionError::NoMemory`].
     pub fn new(options: &Options) -> Result<Self, OptionError> {
         options.check()?;
         let counters = Arc::new(Counters::new());

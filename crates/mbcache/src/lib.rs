@@ -93,6 +93,7 @@ pub use entry::Key;
 pub use options::{OptionError, Options};
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::Stats;
+pub use uext4_tunables::TunableError;
 
 /// About what an entry of a chain takes: itself, its places in a chain and on the list, and what the
 /// allocator of memory adds.

@@ -1,6 +1,6 @@
 //! What a cache is made with: its policy and tunables, each with its range.
 
-use std::ops::RangeInclusive;
+use uext4_tunables::{Tunable, TunableError, shown};
 
 use crate::policy::{Policy, UnknownPolicy};
 
@@ -42,30 +42,9 @@ pub enum OptionError {
         /// The name.
         name: String,
     },
-    /// What it is to be is no whole number.
-    #[error("{name}: '{value}' is no number from {min} to {max}")]
-    NotNumber {
-        /// The option.
-        name: &'static str,
-        /// What it was to be.
-        value: String,
-        /// The least it may be.
-        min: u32,
-        /// The most.
-        max: u32,
-    },
-    /// The number is out of its range.
-    #[error("{name}={value}: out of range, {min} to {max}")]
-    Range {
-        /// The option.
-        name: &'static str,
-        /// What it was to be.
-        value: u32,
-        /// The least it may be.
-        min: u32,
-        /// The most.
-        max: u32,
-    },
+    /// No number, or one out of its range.
+    #[error(transparent)]
+    Tunable(#[from] TunableError),
     /// There is no memory for so many chains.
     #[error("mb_bucket_bits={bits}: no memory for 2^{bits} chains")]
     NoMemory {
@@ -77,13 +56,6 @@ pub enum OptionError {
     Policy(#[from] UnknownPolicy),
 }
 
-/// A number by name: its range, and where it is kept.
-struct Number {
-    name: &'static str,
-    range: RangeInclusive<u32>,
-    field: fn(&mut Options) -> &mut u32,
-}
-
 /// Most entries of any cache: what [`Options::for_blocks`] gives the largest file systems.
 pub(crate) const ENTRIES_MAX: u32 = 1 << 22;
 /// Entries that even the smallest file system may have: as many as `mainline` ever has.
@@ -91,13 +63,13 @@ const ENTRIES_MIN: u64 = 1 << 15;
 /// Blocks for which there is an entry.
 const BLOCKS_PER_ENTRY: u64 = 64;
 
-const NUMBERS: [Number; 2] = [
-    Number {
+const NUMBERS: [Tunable<Options>; 2] = [
+    Tunable {
         name: "mb_bucket_bits",
         range: 1..=20,
         field: |options| &mut options.bucket_bits,
     },
-    Number {
+    Tunable {
         name: "mb_max_entries",
         range: 16..=ENTRIES_MAX,
         field: |options| &mut options.max_entries,
@@ -126,23 +98,9 @@ impl Options {
             self.policy = value.parse()?;
             return Ok(());
         }
-        let number = NUMBERS.iter().find(|number| number.name == name);
-        let Some(number) = number else {
-            let name = name.chars().take(64).collect();
-            return Err(OptionError::Unknown { name });
-        };
-        let (min, max) = (*number.range.start(), *number.range.end());
-        let Ok(parsed) = value.parse() else {
-            return Err(OptionError::NotNumber {
-                name: number.name,
-                value: value.chars().take(64).collect(),
-                min,
-                max,
-            });
-        };
-        number.check(parsed)?;
-        *(number.field)(self) = parsed;
-        Ok(())
+        let number = Tunable::named(&NUMBERS, name);
+        let number = number.ok_or_else(|| OptionError::Unknown { name: shown(name) })?;
+        Ok(number.set(self, value)?)
     }
 
     /// Refuses numbers out of their ranges.
@@ -154,12 +112,12 @@ impl Options {
                 number.check(value)?;
             }
         }
-        let users = Number {
+        let users: Tunable<Options> = Tunable {
             name: "users_max",
             range: 2..=u32::MAX,
             field: |options| &mut options.users_max,
         };
-        users.check(self.users_max)
+        Ok(users.check(self.users_max)?)
     }
 
     /// The greatest number of entries of a policy with `mb_max_entries` entries a chain.
@@ -169,19 +127,5 @@ impl Options {
             max => max,
         };
         max as usize
-    }
-}
-
-impl Number {
-    fn check(&self, value: u32) -> Result<(), OptionError> {
-        match self.range.contains(&value) {
-            true => Ok(()),
-            false => Err(OptionError::Range {
-                name: self.name,
-                value,
-                min: *self.range.start(),
-                max: *self.range.end(),
-            }),
-        }
     }
 }

@@ -6,10 +6,11 @@ use super::{Complaint, File};
 const ARROWS: &[(&str, &[&str])] = &[
     ("ondisk", &[]),
     ("blockdev", &[]),
+    ("tunables", &[]),
     ("extent-status", &["ondisk"]),
     ("buffer-cache", &["ondisk", "blockdev"]),
-    ("mballoc", &["ondisk"]),
-    ("mbcache", &[]),
+    ("mballoc", &["ondisk", "tunables"]),
+    ("mbcache", &["tunables"]),
     ("writeback", &["ondisk", "blockdev"]),
     ("jbd2", &["ondisk", "blockdev", "buffer-cache"]),
     (
