@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Filesystem, OpenOptions};
+use uext4::{Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use crate::creator::maker::e2fsck;
@@ -21,6 +21,23 @@ pub fn made(flags: &str, kib: u64) -> Arc<MemoryDevice> {
 pub fn mount(device: Arc<dyn BlockDevice>) -> Filesystem {
     let clock = VirtualClock::new(1_700_000_000);
     Filesystem::open_rw(device, Arc::new(clock), &OpenOptions::default()).unwrap()
+}
+
+/// The same with `all` and what is written in `options`, or why not.
+pub fn open(
+    device: Arc<dyn BlockDevice>,
+    mut all: OpenOptions,
+    options: &str,
+) -> Result<Filesystem, Error> {
+    all.options(options)?;
+    Filesystem::open_rw(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
+}
+
+/// A new file in the root directory.
+pub fn file(fs: &Filesystem, name: &str) -> OpenInode {
+    let root = fs.root().unwrap();
+    let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
+    new.unwrap()
 }
 
 /// Asserts that e2fsck finds nothing wrong.

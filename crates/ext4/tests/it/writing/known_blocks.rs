@@ -7,26 +7,19 @@ use uext4::{
     Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, SetAttributes,
     Shrinker,
 };
-use uext4_blockdev::{BlockDevice, VirtualClock};
+use uext4_blockdev::BlockDevice;
 
-use super::device::{judge, made};
+use super::device::{file, judge, made};
 
 const BLOCK: usize = 4096;
 
 fn open(device: Arc<dyn BlockDevice>, options: &str) -> Result<Filesystem, Error> {
-    let mut all = OpenOptions {
+    let all = OpenOptions {
         // Less than what is known of these files takes.
         memory: Some(3 << 20),
         ..OpenOptions::default()
     };
-    all.options(options)?;
-    Filesystem::open_rw(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
-}
-
-fn file(fs: &Filesystem, name: &str) -> OpenInode {
-    let root = fs.root().unwrap();
-    let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
-    new.unwrap()
+    super::device::open(device, all, options)
 }
 
 /// Every second block of the file, two passes so that neighbours lie apart, and a hole in the middle.

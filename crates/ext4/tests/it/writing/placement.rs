@@ -5,23 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uext4::{Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions};
+use uext4::{Error, Fallocate, Filesystem, OpenInode, OpenOptions};
 use uext4_blockdev::{
     BlockDevice, Error as DeviceError, MemoryDevice, SimDevice, SimOptions, Timing, VirtualClock,
 };
 
-use super::device::{judge, made};
+use super::device::{file, judge, made};
 
 fn open(device: Arc<dyn BlockDevice>, options: &str) -> Result<Filesystem, Error> {
-    let mut all = OpenOptions::default();
-    all.options(options)?;
-    Filesystem::open_rw(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
-}
-
-fn file(fs: &Filesystem, name: &str) -> OpenInode {
-    let root = fs.root().unwrap();
-    let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
-    new.unwrap()
+    super::device::open(device, OpenOptions::default(), options)
 }
 
 /// Where the parts of a file lie, in bytes; neighbours on the device are one.
