@@ -112,6 +112,7 @@ impl Node {
         let after = after.get(1..).unwrap_or_default();
         let rows = [before, &below, after].concat();
         *copied += rows.len() as u64;
+        debug_assert!(rows.is_sorted_by(|a, b| a.0 < b.0), "keys ascend");
         in_nodes(merged(rows, at), appended)
     }
 }

@@ -207,16 +207,20 @@ impl Side {
         let start = first.lblk.0;
         let root = self.root.as_ref();
         let found = root.and_then(|root| root.leaf_at(start));
-        let (before, after) = match found {
-            None => (None, None),
-            Some((key, leaf)) => match leaf.before(start) {
-                0 => (None, Some((leaf.get(0).start(), Arc::clone(leaf)))),
-                at if at == leaf.len() => (Some((key, Arc::clone(leaf))), None),
-                _ => return false,
-            },
+        // A leaf's key may lie before its first extent, and the first leaf's also behind it.
+        let (before, after, key) = match found {
+            None => (None, None, start),
+            Some((key, leaf)) => {
+                let first = leaf.get(0).start();
+                match leaf.before(start) {
+                    0 => (None, Some((first, Arc::clone(leaf))), key),
+                    at if at == leaf.len() => (Some((key.min(first), Arc::clone(leaf))), None, key),
+                    _ => return false,
+                }
+            }
         };
-        // Nothing may lie between them. A leaf's key may be before its first extent.
-        let next = root.and_then(|root| root.leaf_after(start));
+        // Nothing may lie between them.
+        let next = root.and_then(|root| root.leaf_after(key.max(start)));
         let is_in = match &after {
             Some((key, _)) => *key < last.lblk.0,
             None => next.is_some_and(|(key, _)| key <= last.lblk.0),

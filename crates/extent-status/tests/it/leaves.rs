@@ -240,7 +240,7 @@ proptest! {
     #[test]
     fn whole_leaves_go_in_as_their_extents_would(
         merge in any::<bool>(),
-        ops in prop::collection::vec((0..9_u32, 0..3000_u32, 1..400_u32, any::<bool>()), 1..25),
+        ops in prop::collection::vec((0..12_u32, 0..3000_u32, 1..400_u32, any::<bool>()), 1..25),
     ) {
         let rooms = [LeafQueue, Shrinker::Mainline].map(|shrinker| room_with(Options {
             merge,
@@ -253,6 +253,9 @@ proptest! {
                     0 => _ = tree.remove(Lblk(first), len),
                     1 => _ = tree.insert(delayed(first, 1 + len % 7)),
                     2 => _ = tree.insert(hole(first, len)),
+                    3 => tree.cache(written(first, 1, u64::from(first))),
+                    4 => tree.cache(written(first + 2000, 1, 1 + u64::from(first))),
+                    5 => _ = tree.remove(Lblk(first + 1000), u32::MAX - 5000),
                     _ => tree.cache_all(&map_leaf(first, len, with_holes)),
                 }
             }
@@ -266,6 +269,26 @@ proptest! {
         prop_assert_eq!(rooms[0].count(), rooms[1].count());
         scan_all(&rooms[0]);
         prop_assert!(trees[0].extents().iter().all(|extent| extent.status == Status::Delayed));
+    }
+}
+
+/// The key of the first leaf lies behind all that is left in it when the others come.
+#[test]
+fn leaves_that_come_behind_a_small_first_leaf_are_found() {
+    for shrinker in [LeafQueue, Clock] {
+        let tree = Tree::new(&room(shrinker));
+        tree.insert(written(1000, 1, 5000));
+        tree.insert(written(10, 1, 6000));
+        tree.remove(Lblk(1000), 1);
+        let leaf: Vec<Extent> = (0..20)
+            .map(|at| written(20 + 2 * at, 1, 7000 + 9 * u64::from(at)))
+            .collect();
+        tree.cache_all(&leaf);
+        assert_eq!(tree.extents().len(), 21);
+        tree.remove(Lblk(15), u32::MAX - 15);
+        assert_eq!(tree.extents(), [written(10, 1, 6000)]);
+        assert_eq!(tree.lookup(Lblk(20)), None);
+        assert_eq!(tree.lookup(Lblk(58)), None);
     }
 }
 
