@@ -119,25 +119,25 @@ impl Shared {
     }
 
     /// Lets the shrinker drop extents as `work` does, to which it also gives the place where it last
-    /// stopped. `None` if the tree is in use. If nothing is left to drop, the tree leaves the list;
-    /// without a list it answers true then, and the caller, who holds the list's lock, does that.
+    /// stopped. `None` if the tree is in use. If nothing is left to drop, `unlink` takes the tree off
+    /// the list, before anybody can put something into it again.
     pub(crate) fn try_reclaim(
         &self,
-        (room, list): (&Room, Option<&List>),
+        room: &Room,
         work: impl FnOnce(&mut Map, &mut u32) -> Pass,
-    ) -> Option<(Pass, bool)> {
+        unlink: impl FnOnce(&Self),
+    ) -> Option<Pass> {
         let state = &mut *self.state.try_write()?;
         if state.map.reclaimable() == 0 {
-            return Some((Pass::default(), false));
+            return Some(Pass::default());
         }
         let before = Population::of(&state.map);
         let pass = work(&mut state.map, &mut state.cursor);
         self.settle(room, state, &before);
-        let emptied = state.map.reclaimable() == 0;
-        if emptied && let Some(list) = list {
-            list.unlink(self);
+        if state.map.reclaimable() == 0 {
+            unlink(self);
         }
-        Some((pass, emptied))
+        Some(pass)
     }
 
     /// Brings the room's counters after the map.

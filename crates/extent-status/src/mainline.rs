@@ -17,6 +17,7 @@
 //! Tunables: none.
 
 use crate::list::List;
+use crate::map::Map;
 use crate::room::Room;
 use crate::round_robin;
 use crate::scan::Scan;
@@ -28,7 +29,7 @@ pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
         |scan| scan.visited >= nr,
         |tree, scan| {
             let left = nr - scan.visited;
-            let (pass, _) = tree.try_reclaim((room, Some(list)), |map, cursor| {
+            let work = |map: &mut Map, cursor: &mut u32| {
                 let start = *cursor;
                 let (mut pass, mut stop) = map.reclaim(start..u32::MAX, left);
                 if stop == u32::MAX {
@@ -40,7 +41,8 @@ pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
                 }
                 *cursor = stop;
                 pass
-            })?;
+            };
+            let pass = tree.try_reclaim(room, work, |tree| list.unlink(tree))?;
             Some(pass.note(scan))
         },
     )

@@ -16,6 +16,7 @@
 
 use crate::list::List;
 use crate::listed_tree::Shared;
+use crate::map::Map;
 use crate::room::Room;
 use crate::scan::Scan;
 
@@ -26,8 +27,8 @@ pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
         |scan| scan.freed >= nr,
         |tree, scan| {
             let left = nr - scan.freed;
-            let (pass, _) =
-                tree.try_reclaim((room, Some(list)), |map, _| map.reclaim_queued(left))?;
+            let work = |map: &mut Map, _: &mut u32| map.reclaim_queued(left);
+            let pass = tree.try_reclaim(room, work, |tree| list.unlink(tree))?;
             Some(pass.note(scan))
         },
     )

@@ -279,7 +279,8 @@ mod tests {
         let (held, list) = (list.take_turn().unwrap(), Arc::clone(list));
         drop(tree);
         assert_eq!((room.count(), list.len()), (0, 0));
-        let pass = held.try_reclaim((&room, Some(&list)), |map, _| map.reclaim_queued(9));
-        assert_eq!(pass.map(|(pass, _)| pass.freed), Some(0));
+        let unlink = |tree: &listed_tree::Shared| list.unlink(tree);
+        let pass = held.try_reclaim(&room, |map, _| map.reclaim_queued(9), unlink);
+        assert_eq!(pass.map(|pass| pass.freed), Some(0));
     }
 }

@@ -47,13 +47,14 @@ pub(crate) fn by_last_use(
         skipped: Vec::new(),
         scan: Scan::default(),
     };
+    let now = room.now();
     let trees = &mut *list.lock();
     turn.scan.list_locks = 1;
     turn.over(trees);
     if turn.scan.freed == 0 && nr > 0 && !turn.skipped.is_empty() {
         turn.scan.second_rounds = 1;
         turn.precached_too = turn.sort(trees);
-        trees.last_sorted = room.now();
+        trees.last_sorted = now;
         turn.over(trees);
     }
     let mut scan = turn.scan;
@@ -76,7 +77,8 @@ impl Turn<'_> {
     /// Once over the list; what was skipped is at its end afterwards.
     fn over(&mut self, trees: &mut Trees) {
         self.skipped.clear();
-        let all = self.room.count();
+        // Nobody is called out to while the list is locked.
+        let all = usize::try_from(self.room.counters().reclaimable()).unwrap_or(usize::MAX);
         let mut slot = trees.ring.first();
         for _ in 0..trees.ring.len() {
             if self.scan.freed >= self.nr.min(all) {
@@ -102,13 +104,9 @@ impl Turn<'_> {
             return;
         }
         let left = self.nr - self.scan.freed;
-        match tree.try_reclaim((self.room, None), |map, _| (self.pass)(map, left)) {
-            Some((pass, emptied)) => {
-                pass.note(&mut self.scan);
-                if emptied {
-                    trees.unlink(tree);
-                }
-            }
+        let work = |map: &mut Map, _: &mut u32| (self.pass)(map, left);
+        match tree.try_reclaim(self.room, work, |tree| trees.unlink(tree)) {
+            Some(pass) => _ = pass.note(&mut self.scan),
             None => self.scan.trylock_failed += 1,
         }
     }

@@ -238,3 +238,23 @@ fn an_answer_stands_as_long_as_the_number_does() {
         }
     });
 }
+
+#[test]
+fn what_may_be_dropped_is_always_found() {
+    check(|room| {
+        let tree = Arc::new(Tree::new(room));
+        tree.cache(extent(0, 1, Status::Written));
+        let scanner = {
+            let room = Arc::clone(room);
+            thread::spawn(move || room.scan(1))
+        };
+        tree.cache(extent(5, 1, Status::Written));
+        scanner.join().unwrap();
+        // Twice, as one of recent use may be spared the first time.
+        for _ in 0..3 {
+            room.scan(9);
+        }
+        assert_eq!(room.count(), 0);
+        assert!(tree.extents().is_empty());
+    });
+}
