@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) data: Arc<[u8]>,
     /// `data` is the block's content.
     pub(crate) uptodate: bool,
+    /// How often the content was declared of no use: what a read begun before brings is not taken.
+    pub(crate) forgotten: u32,
     /// `data` differs from the device.
     pub(crate) dirty: bool,
     pub(crate) verified: Option<VerifyTag>,
@@ -50,6 +52,7 @@ impl Inner {
             state: Mutex::new(State {
                 data: Arc::clone(&NO_DATA),
                 uptodate: false,
+                forgotten: 0,
                 dirty: false,
                 verified: None,
                 seal: None,

@@ -21,6 +21,10 @@ const BLOCKS_MIN: usize = 16;
 const READAHEAD_BYTES: usize = 1 << 20;
 /// Slots the clock passes before it lets go of a shard's lock.
 const CLOCK_STEPS: usize = 64;
+/// Blocks the clock looks at for each that comes over the limit, in the long run.
+const STEPS_PER_BLOCK: usize = 16;
+/// Blocks it looks at before it is asked whether that was much.
+const STEPS_FREE: usize = 256;
 
 /// Numbers the caches of this process, so that a thread's LRU never takes one for another.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -187,6 +191,7 @@ impl BufferCache {
             let mut state = inner.state.lock();
             inner.clear_dirty(&mut state);
             state.uptodate = false;
+            state.forgotten = state.forgotten.wrapping_add(1);
             state.verified = None;
         }
     }
@@ -199,12 +204,19 @@ impl BufferCache {
     /// Drops up to `nr` clean, unpinned blocks, least recently used first as far as the clock
     /// knows. Returns how many went.
     pub fn scan(&self, nr: usize) -> usize {
-        let gone = self.scan_unpinned(nr);
+        self.scan_counted(nr).0
+    }
+
+    /// As [`Self::scan`]; tells too how many blocks it looked at.
+    fn scan_counted(&self, nr: usize) -> (usize, usize) {
+        let (mut gone, mut steps) = self.scan_unpinned(nr);
         // What small caches hold is pinned for no reason that counts now.
         if gone < nr && self.invalidate_bh_lrus() > 0 {
-            return gone + self.scan_unpinned(nr - gone);
+            let more = self.scan_unpinned(nr - gone);
+            gone += more.0;
+            steps += more.1;
         }
-        gone
+        (gone, steps)
     }
 
     /// Lets the small caches in front go of the blocks they hold, where their policy holds any. Tells
@@ -218,16 +230,17 @@ impl BufferCache {
         self.fronts.count(on);
     }
 
-    fn scan_unpinned(&self, nr: usize) -> usize {
-        let mut gone = 0;
-        let mut idle = 0;
+    /// Tells how many blocks went, and how many were looked at for that.
+    fn scan_unpinned(&self, nr: usize) -> (usize, usize) {
+        let (mut gone, mut idle, mut steps) = (0, 0, 0);
         // Each shard twice: the first round may only clear the marks of use.
         while gone < nr && idle < 2 * SHARDS {
-            let went = self.reclaim_shard(nr - gone);
+            let (went, looked_at) = self.reclaim_shard(nr - gone);
             gone += went;
+            steps += looked_at;
             idle = if went > 0 { 0 } else { idle + 1 };
         }
-        gone
+        (gone, steps)
     }
 
     /// Bytes of memory one block takes, bookkeeping included.
@@ -324,14 +337,17 @@ impl BufferCache {
         (inner, true)
     }
 
-    /// Gets back below the memory limit, unless everything is pinned or dirty.
+    /// Gets back below the memory limit, unless everything is pinned or dirty. Where the clock had to
+    /// go far for the little that is not, it rests until so many blocks came that pay for that: an
+    /// eighth of what is held at most.
     fn make_room(&self, over: usize) {
         let rest = self.clock_rest.load(Relaxed);
         if rest > 0 {
             self.clock_rest.store(rest - 1, Relaxed);
-        } else if self.scan(over) == 0 {
-            self.clock_rest
-                .store(self.blocks.load(Relaxed) / 8, Relaxed);
+        } else {
+            let (_, steps) = self.scan_counted(over);
+            let rest = steps.saturating_sub(STEPS_FREE) / STEPS_PER_BLOCK;
+            self.clock_rest.store(rest, Relaxed);
         }
     }
 
@@ -347,11 +363,13 @@ impl BufferCache {
         }
     }
 
-    /// Lets the clock go once round the next shard for up to `want` blocks.
-    fn reclaim_shard(&self, want: usize) -> usize {
+    /// Lets the clock go once round the next shard for up to `want` blocks. Tells how many went, and
+    /// how many it looked at.
+    fn reclaim_shard(&self, want: usize) -> (usize, usize) {
         let shard = &self.shards[self.clock_shard.fetch_add(1, Relaxed) % SHARDS];
         let mut gone = 0;
-        let mut left = shard.table.lock().len();
+        let all = shard.table.lock().len();
+        let mut left = all;
         while left > 0 && gone < want {
             let (went, steps) = shard
                 .table
@@ -363,40 +381,42 @@ impl BufferCache {
             }
             left -= steps;
         }
-        shard.counters.evictions.fetch_add(gone as u64, Relaxed);
+        let counters = &shard.counters;
+        counters.evictions.fetch_add(gone as u64, Relaxed);
+        counters.clock_steps.fetch_add((all - left) as u64, Relaxed);
         self.blocks.fetch_sub(gone, Relaxed);
-        gone
+        (gone, all - left)
     }
 
     /// Reads a block unless another thread did while this one waited for it.
     fn read_block(&self, inner: &Inner) -> Result<(), Error> {
         let _io = inner.io.lock();
-        if inner.state.lock().uptodate {
+        let Some(forgotten) = missing(inner) else {
             return Ok(());
-        }
+        };
         let offset = self.byte_offset(inner.block)?;
         let mut data = zeroed(self.block_size);
         if let Some(buf) = Arc::get_mut(&mut data) {
             self.device.read_at(offset, buf)?;
         }
         count(&self.shard(inner.block).counters.reads);
-        fill(inner, data);
+        fill(inner, data, forgotten);
         Ok(())
     }
 
     /// Reads the missing blocks of a range that fits one request.
     fn readahead_chunk(&self, range: Range<u64>) -> Result<(), Error> {
-        let missing: Vec<Arc<Inner>> = range
+        let absent: Vec<Arc<Inner>> = range
             .map(|block| self.find_or_insert(Pblk(block)).0)
-            .filter(|inner| !inner.state.lock().uptodate)
+            .filter(|inner| missing(inner).is_some())
             .collect();
-        let mut locked: Vec<(&Inner, MutexGuard<'_, ()>)> = Vec::with_capacity(missing.len());
-        for inner in &missing {
+        let mut locked: Vec<(&Inner, u32, MutexGuard<'_, ()>)> = Vec::with_capacity(absent.len());
+        for inner in &absent {
             // Whoever holds it reads the block; nobody waits here, so there is no lock order.
             if let Some(guard) = inner.io.try_lock()
-                && !inner.state.lock().uptodate
+                && let Some(forgotten) = missing(inner)
             {
-                locked.push((inner, guard));
+                locked.push((inner, forgotten, guard));
             }
         }
         if locked.is_empty() {
@@ -406,18 +426,18 @@ impl BufferCache {
         let mut bytes = vec![0; locked.len() * size];
         let mut requests: Vec<ReadRequest<'_>> = Vec::new();
         let mut rest = bytes.as_mut_slice();
-        for run in locked.chunk_by(|(a, _), (b, _)| a.block.0 + 1 == b.block.0) {
+        for run in locked.chunk_by(|(a, ..), (b, ..)| a.block.0 + 1 == b.block.0) {
             let (buf, tail) = rest.split_at_mut(run.len() * size);
             rest = tail;
             let offset = self.byte_offset(run[0].0.block)?;
             requests.push(ReadRequest { offset, buf });
         }
         self.device.read_many(&mut requests)?;
-        for ((inner, _), data) in locked.iter().zip(bytes.chunks_exact(size)) {
+        for ((inner, forgotten, _), data) in locked.iter().zip(bytes.chunks_exact(size)) {
             let counters = &self.shard(inner.block).counters;
             count(&counters.reads);
             count(&counters.readahead);
-            fill(inner, Arc::from(data));
+            fill(inner, Arc::from(data), *forgotten);
         }
         Ok(())
     }
@@ -429,10 +449,17 @@ impl BufferCache {
     }
 }
 
-/// Gives a block the content that was read for it, unless it was given one meanwhile.
-fn fill(inner: &Inner, data: Arc<[u8]>) {
+/// How often a block without content was forgotten, for [`fill`]; `None` if it has one.
+fn missing(inner: &Inner) -> Option<u32> {
+    let state = inner.state.lock();
+    (!state.uptodate).then_some(state.forgotten)
+}
+
+/// Gives a block the content that was read for it, unless it was given one meanwhile, which may be
+/// forgotten again: then what was read is older than the device.
+fn fill(inner: &Inner, data: Arc<[u8]>, forgotten: u32) {
     let mut state = inner.state.lock();
-    if !state.uptodate {
+    if !state.uptodate && state.forgotten == forgotten {
         state.data = data;
         state.uptodate = true;
     }

@@ -24,6 +24,8 @@ pub struct Stats {
     pub writes: u64,
     /// Clean blocks dropped for memory.
     pub evictions: u64,
+    /// Blocks that were looked at for that.
+    pub clock_steps: u64,
     /// Times a block was verified.
     pub verifications: u64,
     /// Blocks held now.
@@ -102,6 +104,7 @@ pub(crate) struct Counters {
     pub(crate) readahead: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) evictions: AtomicU64,
+    pub(crate) clock_steps: AtomicU64,
     pub(crate) verifications: AtomicU64,
     pub(crate) lock_contended: AtomicU64,
 }
@@ -121,6 +124,7 @@ impl Stats {
         self.readahead += counters.readahead.load(Relaxed);
         self.writes += counters.writes.load(Relaxed);
         self.evictions += counters.evictions.load(Relaxed);
+        self.clock_steps += counters.clock_steps.load(Relaxed);
         self.verifications += counters.verifications.load(Relaxed);
         self.lock_contended += counters.lock_contended.load(Relaxed);
     }

@@ -96,3 +96,17 @@ fn readahead_reads_runs_at_once() {
     cache.readahead(Pblk(u64::MAX - 3), 100);
     assert_eq!(reads(), 5);
 }
+
+#[test]
+fn a_cache_of_pinned_blocks_is_not_walked_for_each_that_is_not() {
+    let cache = cache(Arc::new(TestDevice::new(40_000)), 10_000);
+    let pins: Vec<_> = (0..10_000).map(|block| get(&cache, block)).collect();
+    let started = cache.stats().clock_steps;
+    for block in 10_000..20_000 {
+        get(&cache, block);
+    }
+    let steps = cache.stats().clock_steps - started;
+    assert!(steps < 20 * 10_000, "{steps}");
+    assert!(cache.stats().nr_buffers < 12_000);
+    drop(pins);
+}
