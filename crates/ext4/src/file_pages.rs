@@ -203,13 +203,8 @@ pub(crate) fn read_map(
     let found = all.part(lblk, len);
     let leaf = cursor.whole_leaf(sbi, inode);
     blocks.cache_all(&leaf.iter().map(as_known).collect::<Vec<Known>>());
-    // Where something of it was known already. A hole may be the whole file, with much in it that
-    // is delayed: of that only what is asked for.
-    let all = if all.state == MapState::Hole {
-        found
-    } else {
-        all
-    };
+    // Where something of it was known already, as the delayed blocks of one who appends: else each
+    // append would come here again. The tree bounds how many parts it looks at.
     blocks.cache(as_known(&all));
     Ok(found)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::Stats as BufferStats;
-use uext4_extent_status::Stats as ExtentStatusStats;
+use uext4_extent_status::{Stats as ExtentStatusStats, StatsMode};
 use uext4_mballoc::{PreallocationStats, Stats as AllocatorStats};
 use uext4_mbcache::Stats as MbcacheStats;
 use uext4_ondisk::group_desc::GroupDesc;
@@ -185,6 +185,15 @@ impl Filesystem {
     /// [`crate::Error::ReadOnly`].
     pub fn extent_status_stats(&self) -> Result<ExtentStatusStats> {
         Ok(self.sbi.writable()?.inodes.room().stats())
+    }
+
+    /// Switches what [`extent_status_stats`](Self::extent_status_stats) counts, as `es_stats=`.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn count_extent_status(&self, mode: StatsMode) -> Result<()> {
+        self.sbi.writable()?.inodes.room().set_stats(mode);
+        Ok(())
     }
 
     /// The kernel's `mb_stats`: what the searches did.

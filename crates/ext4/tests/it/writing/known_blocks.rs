@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uext4::{
     Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, SetAttributes,
-    Shrinker,
+    Shrinker, StatsMode,
 };
 use uext4_blockdev::BlockDevice;
 
@@ -116,6 +116,33 @@ fn a_leaf_is_known_once_a_block_of_it_is_asked_for() {
     drop(scattered);
     fs.close().unwrap();
     judge(&device, "whole leaves");
+}
+
+#[test]
+fn who_appends_need_not_ask_the_map_each_time() {
+    let device = made("-t ext4 -b 4096", 16_384);
+    let fs = open(device.clone(), "").unwrap();
+    let file = file(&fs, "log");
+    scatter(&file, 100, 7, &mut Vec::new());
+    file.fsync().unwrap();
+    fs.count_extent_status(StatsMode::On).unwrap();
+    let misses = || fs.extent_status_stats().unwrap().es_stats_cache_misses;
+    // Delayed blocks stay, what is behind them is dropped with all else.
+    file.append(&[3; BLOCK]).unwrap();
+    file.clear_extent_cache();
+    let before = misses();
+    for _ in 0..200 {
+        file.append(&[3; BLOCK]).unwrap();
+    }
+    let asked = misses() - before;
+    assert!((1..4).contains(&asked), "{asked}");
+    fs.count_extent_status(StatsMode::Off).unwrap();
+    file.clear_extent_cache();
+    file.append(&[3; BLOCK]).unwrap();
+    assert_eq!(misses() - before, asked);
+    drop(file);
+    fs.close().unwrap();
+    judge(&device, "appended");
 }
 
 #[test]
