@@ -98,6 +98,10 @@ struct Worker {
     large: u64,
 }
 
+/// Small files of a worker at most, and bytes of its large one: all fit the image, however long it runs.
+const SMALL_MAX: usize = 2000;
+const LARGE_MAX: u64 = 40 * MIB;
+
 impl Worker {
     fn name(number: usize) -> String {
         format!("small-{number}")
@@ -122,14 +126,20 @@ impl Worker {
     }
 
     fn make(&mut self) {
-        let file = self.small.len();
+        let mut file = self.small.len();
+        if file == SMALL_MAX {
+            file = self.random.below(file as u64) as usize;
+            self.dir.unlink(Self::name(file).as_bytes()).unwrap();
+        } else {
+            self.small.push(0);
+        }
         let len = self.random.below(60_000) >> self.random.below(8);
         let name = Self::name(file);
         let made = self.dir.create(name.as_bytes(), NewInode::File, &FILE);
         let made = made.unwrap();
         let data = bytes(self.seed(file), 0..len);
         assert_eq!(made.write(0, &data).unwrap(), data.len());
-        self.small.push(len);
+        self.small[file] = len;
     }
 
     fn look(&mut self) {
@@ -161,6 +171,14 @@ impl Worker {
 
     /// Many chunks in one call.
     fn extend(&mut self, file: &OpenInode) {
+        if self.large > LARGE_MAX {
+            let attributes = SetAttributes {
+                size: Some(0),
+                ..SetAttributes::default()
+            };
+            file.set_attributes(&attributes).unwrap();
+            self.large = 0;
+        }
         let len = 1 + self.random.below(2 * MIB);
         let data = bytes(self.number, self.large..self.large + len);
         assert_eq!(file.write(self.large, &data).unwrap(), data.len());
