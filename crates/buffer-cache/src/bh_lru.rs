@@ -14,7 +14,7 @@
 //! | `tunable` | the same, 1…64 of 64 slots ([`array`]) | all slots | all slots before it | yes |
 //! | `mainline` | array of 16, installs in place ([`in_place`]) | all slots | all slots before it | yes |
 //! | `lru-hash` | exact LRU found by hash ([`hashed`]) | a chain | four links | no |
-//! | `set-associative` | sets of four by hash, predicted reuse ([`sets`]) | one word | at most two bits | no |
+//! | `set-associative` | sets of eight by hash, predicted reuse ([`sets`]) | one word | at most two bits | no |
 //!
 //! A policy changes the cost, never an answer. The first three hold a reference to each block they
 //! know, as the kernel does, so that such a block cannot leave the cache before
@@ -25,8 +25,8 @@
 //!
 //! Strict LRU over a cycle of k blocks hits always if it has k slots and never if it has fewer, so a
 //! size is right for one workload: 16 where 8 held everything costs compares on each miss and writes
-//! on each hit; 8 where ten are needed finds nothing. Sets of four entries with tags cost the same
-//! one word whatever the size, and blocks that come once do not push out those that come back.
+//! on each hit; 8 where ten are needed finds nothing. Sets of eight entries with tags cost the
+//! same one word whatever the size, and blocks that come once do not push out those that come back.
 //!
 //! # Scopes
 //!

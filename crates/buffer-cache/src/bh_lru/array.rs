@@ -20,7 +20,7 @@ use crate::buffer::Inner;
 /// Bytes of a slot in the kernel: a pointer.
 const POINTER: u32 = 8;
 
-type Slot = Option<(Key, Arc<Inner>)>;
+pub(super) type Slot = Option<(Key, Arc<Inner>)>;
 
 #[derive(Debug)]
 pub(super) struct Array {
@@ -41,10 +41,7 @@ impl Array {
     }
 
     pub(super) fn lookup(&mut self, key: Key, effort: &mut Effort) -> Option<Found> {
-        let slots = &mut self.slots[..self.size];
-        let (at, buffer) = find(slots, key, effort)?;
-        move_to_front(slots, at, effort);
-        Some(Found { buffer, at })
+        lookup(&mut self.slots[..self.size], key, effort)
     }
 
     pub(super) fn install(
@@ -87,27 +84,20 @@ impl Array {
     }
 }
 
-/// The slot of a block and a reference to it.
-pub(super) fn find(slots: &[Slot], key: Key, effort: &mut Effort) -> Option<(usize, Arc<Inner>)> {
-    for (at, slot) in slots.iter().enumerate() {
-        let Some((known, buffer)) = slot else {
-            continue;
-        };
+/// Finds a block, slot by slot. It goes to the front, and what stood before it down by one.
+pub(super) fn lookup(slots: &mut [Slot], key: Key, effort: &mut Effort) -> Option<Found> {
+    let is_it = |(at, slot): (usize, &Slot)| {
+        let (known, buffer) = slot.as_ref()?;
         effort.compares += 1;
-        if *known == key {
-            effort.atomics += 1;
-            return Some((at, Arc::clone(buffer)));
-        }
-    }
-    None
-}
-
-/// Shifts what stands before `at` down by one.
-pub(super) fn move_to_front(slots: &mut [Slot], at: usize, effort: &mut Effort) {
+        (*known == key).then(|| (at, Arc::clone(buffer)))
+    };
+    let (at, buffer) = slots.iter().enumerate().find_map(is_it)?;
+    effort.atomics += 1;
     if at > 0 {
         effort.slot_writes += at as u32 + 1;
         slots[..=at].rotate_right(1);
     }
+    Some(Found { buffer, at })
 }
 
 /// Puts a slot's content in place of another's.

@@ -13,13 +13,13 @@
 
 use std::sync::Arc;
 
-use super::array::{find, move_to_front, swap};
+use super::array::{self, Slot, swap};
 use super::{BH_LRU_SIZE_MAX, Effort, Found, Key};
 use crate::buffer::Inner;
 
 #[derive(Debug)]
 pub(super) struct InPlace {
-    slots: [Option<(Key, Arc<Inner>)>; BH_LRU_SIZE_MAX],
+    slots: [Slot; BH_LRU_SIZE_MAX],
     size: usize,
 }
 
@@ -32,10 +32,7 @@ impl InPlace {
     }
 
     pub(super) fn lookup(&mut self, key: Key, effort: &mut Effort) -> Option<Found> {
-        let slots = &mut self.slots[..self.size];
-        let (at, buffer) = find(slots, key, effort)?;
-        move_to_front(slots, at, effort);
-        Some(Found { buffer, at })
+        array::lookup(&mut self.slots[..self.size], key, effort)
     }
 
     pub(super) fn install(

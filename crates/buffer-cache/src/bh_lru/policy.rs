@@ -17,7 +17,7 @@ pub enum Policy {
     Mainline,
     /// `lru-hash`: exact LRU, found by hash.
     LruHash,
-    /// `set-associative`: sets of four by hash, with predicted reuse.
+    /// `set-associative`: sets of eight by hash, with predicted reuse.
     #[default]
     SetAssociative,
 }
@@ -116,7 +116,7 @@ pub struct BhLruOptions {
     /// `bh_lru=`: how blocks are remembered.
     pub policy: Policy,
     /// `bh_lru_size=`: how many, 1 to [`BH_LRU_SIZE_MAX`]; `None`: [`Policy::default_size`].
-    /// `set-associative` rounds it up to 4 times a power of two.
+    /// `set-associative` rounds it up to 8 times a power of two.
     pub size: Option<usize>,
     /// `bh_lru_scope=`: whether threads or cores remember.
     pub scope: Scope,

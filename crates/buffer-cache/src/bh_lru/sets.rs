@@ -1,27 +1,30 @@
-//! `set-associative`: sets of four entries by hash, a word of tags each, and predicted reuse.
+//! `set-associative`: sets of eight entries by hash, a word of tags each, and predicted reuse.
 //!
 //! ```text
-//! hash of block ─▶ set 0..16      tags: one u64          entries: key and weak handle
-//!                                ┌────┬────┬────┬────┐  ┌────┬────┬────┬────┐
-//!                                │ t0 │ t1 │ t2 │ t3 │  │    │    │    │    │
-//!                                └────┴────┴────┴────┘  └────┴────┴────┴────┘
-//!                                 reuse: two bits each, 0 soon … 3 not expected
+//! hash of block ─▶ set 0..8      tags: one u64            entries: key and weak handle
+//!                               ┌────┬────┬─ ─ ┬────┐  ┌────┬────┬─ ─ ┬────┐
+//!                               │ t0 │ t1 │    │ t7 │  │    │    │    │    │
+//!                               └────┴────┴─ ─ ┴────┘  └────┴────┴─ ─ ┴────┘
+//!                                reuse: two bits each, 0 soon … 3 not expected
 //! ```
 //!
-//! - A look-up compares four tags of 16 bits in one word; only an entry whose tag agrees is looked at.
+//! - A look-up compares eight tags of 8 bits in one word; only an entry whose tag agrees is looked at.
+//!   Four ways with longer tags cost the same, and of as many entries fewer are found: some sets are
+//!   full of what comes back while others hold what is done with.
 //! - A hit sets its prediction to "soon", which it mostly is already: nothing is moved.
 //! - A new entry is not expected at all (3), one in eight late (2), or soon (0) if the caller said so.
 //!   One that the caller expects to be used once is not let in at its first use; the tags of such blocks
-//!   are remembered in 64 places by hash, and one that is found there comes in.
+//!   are remembered, the last four of each of 16 hashes, and one that is found there comes in as one
+//!   that is used again soon.
 //! - The entry that gives way is the first that is not expected at all; if there is none, all grow
 //!   older until there is (bimodal re-reference interval prediction: Jaleel and others, "High
 //!   performance cache replacement using re-reference interval prediction", ISCA 2010). So newcomers
-//!   push one another out before they push out what was used again, and of five blocks that come round
-//!   in a set of four, three are found.
+//!   push one another out before they push out what was used again, and of nine blocks that come round
+//!   in a set of eight, most are found.
 //! - Entries are weak: nothing is held, and nothing need be told when a cache or a block goes. What
 //!   died is found by the look-up that fails to revive it.
 //!
-//! Costs: with fewer than 64 blocks in use some sets have more than four of them; exact LRU would have
+//! Costs: with fewer than 64 blocks in use some sets have more than eight of them; exact LRU would have
 //! kept them all.
 
 use std::sync::{Arc, Weak};
@@ -29,26 +32,30 @@ use std::sync::{Arc, Weak};
 use super::{BH_LRU_SIZE_MAX, Effort, Found, Key, Reuse};
 use crate::buffer::Inner;
 
-const WAYS: usize = 4;
+const WAYS: usize = 8;
 const SETS: usize = BH_LRU_SIZE_MAX / WAYS;
-const GHOSTS: usize = 64;
-/// The bits of a tag, and the lowest bit of each of four.
-const TAG_BITS: u32 = 16;
-const LOW_BITS: u64 = 0x0001_0001_0001_0001;
-const HIGH_BITS: u64 = LOW_BITS << (TAG_BITS - 1);
+/// The bits of a tag, the tag itself, and the lowest bit of each of eight.
+const TAG_BITS: u32 = u64::BITS / WAYS as u32;
+const TAG: u64 = (1 << TAG_BITS) - 1;
+const LOW_BITS: u64 = u64::MAX / TAG;
+/// Words of four tags that are remembered, the newest lowest.
+const GHOSTS: usize = 16;
+const GHOST_BITS: u32 = 16;
+const GHOST: u64 = (1 << GHOST_BITS) - 1;
+const GHOST_LOW_BITS: u64 = u64::MAX / GHOST;
 /// Predictions: when an entry is used again.
-const SOON: u8 = 0;
-const LATE: u8 = 2;
-const NOT_EXPECTED: u8 = 3;
+const SOON: u16 = 0;
+const LATE: u16 = 2;
+const NOT_EXPECTED: u16 = 3;
 /// Of so many newcomers one is expected late, so that what was expected soon grows old.
 const ONE_IN: u8 = 8;
 
 #[derive(Debug)]
 struct Set {
-    /// Four tags; 0 stands for no entry.
+    /// Eight tags; 0 stands for no entry.
     tags: u64,
     /// Two bits a way.
-    expected: u8,
+    expected: u16,
     ways: [(Key, Weak<Inner>); WAYS],
 }
 
@@ -63,7 +70,7 @@ const EMPTY: Set = Set {
 #[derive(Debug)]
 pub(super) struct Sets {
     sets: [Set; SETS],
-    ghosts: [u16; GHOSTS],
+    ghosts: [u64; GHOSTS],
     newcomers: u8,
 }
 
@@ -74,39 +81,44 @@ impl Default for Sets {
 }
 
 /// Never 0.
-fn tag_of(hash: u64) -> u16 {
-    (hash >> 44) as u16 | 1
+fn tag_of(hash: u64) -> u64 {
+    (hash >> 44 & TAG).max(1)
+}
+
+/// Never 0.
+fn ghost_of(hash: u64) -> u64 {
+    (hash >> 44 & GHOST).max(1)
+}
+
+/// A bit at the top of each part of `word` that is `part`; `low` has the lowest bit of each. A part
+/// above such a one may be marked too if it differs in its lowest bit only.
+fn equal_parts(word: u64, part: u64, low: u64) -> u64 {
+    let differ = word ^ low.wrapping_mul(part);
+    differ.wrapping_sub(low) & !differ & low.rotate_right(1)
 }
 
 /// The sets in use for a size: a power of two, so that at least `size` blocks fit.
 fn set_of(hash: u64, size: usize) -> usize {
     let sets = size.div_ceil(WAYS).next_power_of_two().min(SETS);
-    (hash >> 60) as usize & (sets - 1)
+    (hash >> 61) as usize & (sets - 1)
 }
 
 impl Set {
-    /// A bit at the top of each tag that is this one. A free way above one that agrees may be marked
-    /// too: who asks compares keys.
-    fn matches(&self, tag: u16) -> u64 {
-        let differ = self.tags ^ (LOW_BITS * u64::from(tag));
-        differ.wrapping_sub(LOW_BITS) & !differ & HIGH_BITS
-    }
-
-    fn expected(&self, way: usize) -> u8 {
+    fn expected(&self, way: usize) -> u16 {
         self.expected >> (2 * way) & 3
     }
 
-    fn predict(&mut self, way: usize, when: u8) {
+    fn predict(&mut self, way: usize, when: u16) {
         self.expected = self.expected & !(3 << (2 * way)) | when << (2 * way);
     }
 
-    fn set_tag(&mut self, way: usize, tag: u16) {
+    fn set_tag(&mut self, way: usize, tag: u64) {
         let shift = TAG_BITS * way as u32;
-        self.tags = self.tags & !(0xffff << shift) | u64::from(tag) << shift;
+        self.tags = self.tags & !(TAG << shift) | tag << shift;
     }
 
     fn is_empty(&self, way: usize) -> bool {
-        self.tags >> (TAG_BITS * way as u32) & 0xffff == 0
+        self.tags >> (TAG_BITS * way as u32) & TAG == 0
     }
 
     /// The way that is free or gives way.
@@ -136,7 +148,7 @@ impl Sets {
     pub(super) fn lookup(&mut self, key: Key, size: usize, effort: &mut Effort) -> Option<Found> {
         let hash = key.hash();
         let set = &mut self.sets[set_of(hash, size)];
-        let mut matches = set.matches(tag_of(hash));
+        let mut matches = equal_parts(set.tags, tag_of(hash), LOW_BITS);
         effort.compares += 1;
         while matches != 0 {
             let way = (matches.trailing_zeros() / TAG_BITS) as usize;
@@ -160,7 +172,7 @@ impl Sets {
         None
     }
 
-    fn newcomer(&mut self) -> u8 {
+    fn newcomer(&mut self) -> u16 {
         self.newcomers = (self.newcomers + 1) % ONE_IN;
         if self.newcomers == 0 {
             LATE
@@ -171,12 +183,19 @@ impl Sets {
 
     /// Whether a block that may be used once comes in: if it was seen not long ago.
     fn admits(&mut self, hash: u64, effort: &mut Effort) -> bool {
-        let tag = tag_of(hash);
+        let tag = ghost_of(hash);
         effort.compares += 1;
         effort.slot_writes += 1;
-        let ghost = &mut self.ghosts[(hash >> 38) as usize % GHOSTS];
-        effort.ghost_hit = *ghost == tag;
-        *ghost = if effort.ghost_hit { 0 } else { tag };
+        let ghosts = &mut self.ghosts[(hash >> 38) as usize % GHOSTS];
+        // The lowest mark is a true one.
+        let seen = equal_parts(*ghosts, tag, GHOST_LOW_BITS);
+        effort.ghost_hit = seen != 0;
+        *ghosts = if effort.ghost_hit {
+            let at = seen.trailing_zeros() / GHOST_BITS * GHOST_BITS;
+            *ghosts & !(GHOST << at)
+        } else {
+            *ghosts << GHOST_BITS | tag
+        };
         effort.ghost_hit
     }
 
@@ -193,8 +212,8 @@ impl Sets {
             return;
         }
         let expected = match reuse {
-            Reuse::Soon => SOON,
-            Reuse::Unknown | Reuse::Once => self.newcomer(),
+            Reuse::Soon | Reuse::Once => SOON,
+            Reuse::Unknown => self.newcomer(),
         };
         let set = &mut self.sets[set_of(hash, size)];
         // It may be there: where a core is shared, who found the front taken did not look.
