@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use uext4::bind_core;
+use uext4::{BhLruScope, bind_core};
 use uext4_blockdev::MemoryDevice;
 use uext4_buffer_cache::{BufferCache, Options, Reuse, VerifyTag};
 use uext4_ondisk::{BlockSize, Pblk};
@@ -189,7 +189,7 @@ fn creates(policy: &str, stream: Stream, operations: u64, seed: u64) -> Result<C
     let device = Arc::new(MemoryDevice::new(blocks * 1024));
     let options = Options {
         memory_max: 1 << 30,
-        bh_lru: policy::parse(policy).map_err(Failure::Usage)?,
+        bh_lru: policy::parse(policy, BhLruScope::Core).map_err(Failure::Usage)?,
     };
     let cache = BufferCache::new(device, BlockSize::MIN, options);
     cache.count_bh_lru(true);

@@ -6,7 +6,7 @@ use super::cost::{gain, round};
 use super::policy::{self, DEFAULT, MAINLINE, VANILLA_8, VANILLA_16};
 use super::volume::{self, Shape};
 use super::workload::{self, PHASES, Plan};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -19,7 +19,7 @@ pub const CLAIM: Claim = Claim {
     figures: FIGURES,
     policies: policy::ALL,
     accepts: policy::accepts,
-    parameters: &[],
+    parameters: &[policy::SCOPE, policy::FILES],
     gates: GATES,
     measure: Measure::Counted,
     run,
@@ -114,16 +114,8 @@ const FILES: u64 = 1_000_000;
 const PREFILLS: [u64; 6] = [0, 100_000, 500_000, 2_000_000, 5_000_000, 10_000_000];
 const TASKS: [u64; 2] = [1, 8];
 
-/// What a scale divides by.
-fn divisor(scale: Scale) -> u64 {
-    match scale {
-        Scale::Quick => 100,
-        Scale::Full => 1,
-    }
-}
-
 fn run(setting: &Setting) -> Result<Value, Failure> {
-    let divisor = divisor(setting.scale);
+    let divisor = policy::divisor(setting);
     let files = FILES / divisor;
     let mut results: Map<String, Value> = Map::new();
     for prefill in PREFILLS {
@@ -142,6 +134,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
                     files,
                     selinux,
                     directories: 1,
+                    scope: policy::scope(setting),
                 };
                 for policy in &setting.policies {
                     let measured = workload::run(&image, policy, &plan)?;

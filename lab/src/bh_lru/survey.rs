@@ -6,7 +6,7 @@ use super::mdtest::compare;
 use super::policy;
 use super::volume::{self, Shape};
 use super::workload::{self, Plan};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
+use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -14,7 +14,8 @@ pub const CLAIM: Claim = Claim {
     title: "mds-survey with quota: 16 crosses the cliff that 8 falls from, less with more threads",
     source: "Buisson, Liang and Dilger, [PATCH] Allow increasing the buffer-head per-CPU LRU size, June 2014",
     analysis: "The engine's own look-ups, with user and group quota, ACL and label: all of the thread's files \
-               (quick: a hundredth). Threads are tasks that take turns on two cores.",
+               (quick: a hundredth). Threads are tasks that take turns on two cores, or threads of \
+               their own that take turns.",
     figures: &[
         Printed {
             what: "one directory, 1, 2, 4, 8 and 16 threads: create",
@@ -43,7 +44,7 @@ pub const CLAIM: Claim = Claim {
     ],
     policies: policy::ALL,
     accepts: policy::accepts,
-    parameters: &[],
+    parameters: &[policy::SCOPE, policy::FILES],
     gates: GATES,
     measure: Measure::Counted,
     run,
@@ -103,15 +104,14 @@ const GATES: &[Gate] = &[
     },
 ];
 
+/// Files of all threads, as in the thread.
+const FILES: u64 = 1_000_000;
 /// Threads, one directory; threads with one each.
 const SHARED: [u64; 5] = [1, 2, 4, 8, 16];
 const OWN: [u64; 3] = [4, 8, 16];
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
-    let files = match setting.scale {
-        Scale::Quick => 10_000,
-        Scale::Full => 1_000_000,
-    };
+    let files = FILES / policy::divisor(setting);
     let shape = Shape {
         files,
         directories: 16,
@@ -131,6 +131,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
                 files,
                 selinux: true,
                 directories,
+                scope: policy::scope(setting),
             };
             let measured = workload::run(&image, policy, &plan)?;
             cells.insert(format!("{kind}-{tasks}"), measured);

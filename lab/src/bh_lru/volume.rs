@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
+use uext4::{BhLruScope, Creation, Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 use uext4_mkfs::BlockSizeWish;
 use uext4_ondisk::BlockSize;
@@ -68,7 +68,7 @@ pub fn make(shape: &Shape) -> Result<MemoryDevice, Failure> {
     let layout = uext4_mkfs::layout(&wishes, bytes).map_err(failed)?;
     uext4_mkfs::format(&layout, &device).map_err(failed)?;
     let device = Arc::new(device);
-    let fs = open(Arc::clone(&device), policy::DEFAULT)?;
+    let fs = open(Arc::clone(&device), policy::DEFAULT, BhLruScope::Core)?;
     let by = Creation { mode: 0o755, ..BY };
     for number in 0..shape.directories {
         let root = fs.root().map_err(failed)?;
@@ -88,10 +88,14 @@ pub fn make(shape: &Shape) -> Result<MemoryDevice, Failure> {
 ///
 /// # Errors
 /// [`Failure::Run`] as the engine says.
-pub fn open(device: Arc<MemoryDevice>, policy: &str) -> Result<Filesystem, Failure> {
+pub fn open(
+    device: Arc<MemoryDevice>,
+    policy: &str,
+    scope: BhLruScope,
+) -> Result<Filesystem, Failure> {
     let options = OpenOptions {
         memory: Some(2 << 30),
-        bh_lru: policy::parse(policy).map_err(Failure::Usage)?,
+        bh_lru: policy::parse(policy, scope).map_err(Failure::Usage)?,
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
@@ -159,7 +163,7 @@ mod tests {
             quota: true,
         };
         let device = Arc::new(make(&shape).unwrap());
-        let fs = open(device, policy::MAINLINE).unwrap();
+        let fs = open(device, policy::MAINLINE, BhLruScope::Thread).unwrap();
         let root = fs.root().unwrap();
         let dir = root.lookup(&directory(1)).unwrap();
         let file = dir.create(b"x", NewInode::File, &BY).unwrap();

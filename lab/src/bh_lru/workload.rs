@@ -1,12 +1,16 @@
 //! What mdtest and mds-survey do: each task makes its files, looks at them, removes them.
 //!
-//! Tasks take turns, one operation each; they run on two cores. So the order is the same for every
-//! policy, and the same twice.
+//! Tasks take turns, one operation each, so the order is the same for every policy, and the same
+//! twice. Fronts by core: one thread plays all tasks, as if on two cores. Fronts by thread: each task
+//! has a thread of its own, which waits for its turn.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use uext4::{Filesystem, NewInode, OpenInode, bind_core};
+use uext4::{BhLruScope, Filesystem, NewInode, OpenInode, bind_core};
 use uext4_blockdev::MemoryDevice;
 
 use super::cost::Counted;
@@ -28,6 +32,8 @@ pub struct Plan {
     pub selinux: bool,
     /// The directories are the first so many; the tasks share them evenly.
     pub directories: u64,
+    /// Whose fronts are.
+    pub scope: BhLruScope,
 }
 
 /// The three phases, in the order in which they are run.
@@ -38,44 +44,140 @@ pub const PHASES: [&str; 3] = ["create", "stat", "remove"];
 /// # Errors
 /// [`Failure::Run`] as the engine says.
 pub fn run(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Value, Failure> {
-    let fs = volume::open(Arc::new(image.snapshot()), policy)?;
-    let root = fs.root().map_err(failed)?;
-    let dirs: Result<Vec<OpenInode>, Failure> = (0..plan.directories)
-        .map(|number| root.lookup(&volume::directory(number)).map_err(failed))
-        .collect();
-    let dirs = dirs?;
-    fs.count_bh_lru(true);
+    let bench = Bench::new(image, policy, plan)?;
+    bench.fs.count_bh_lru(true);
     let mut results = Map::new();
-    for phase in PHASES {
-        let before = fs.buffer_stats();
-        each(&fs, plan, |task, name| {
-            let dir = &dirs[(task % plan.directories) as usize];
-            one(&fs, dir, phase, name, plan.selinux)
-        })?;
-        let counted = Counted::between(plan.files, &before, &fs.buffer_stats());
-        results.insert(phase.to_owned(), counted.json());
-    }
-    bind_core(None);
-    fs.close().map_err(failed)?;
+    bench.with_tasks(|turn| {
+        for phase in PHASES {
+            let before = bench.fs.buffer_stats();
+            bench.each(phase, turn)?;
+            let counted = Counted::between(plan.files, &before, &bench.fs.buffer_stats());
+            results.insert(phase.to_owned(), counted.json());
+        }
+        Ok(())
+    })?;
+    bench.fs.close().map_err(failed)?;
     Ok(Value::Object(results))
 }
 
-/// Calls `operation` for each file in turn, as if its task ran on its core.
-fn each(
-    fs: &Filesystem,
-    plan: &Plan,
-    mut operation: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    for number in 0..plan.files {
-        let task = number % plan.tasks;
-        bind_core(Some((task % CORES) as usize));
-        let name = format!("file.mdtest.{task}.{}", number / plan.tasks);
-        operation(task, name.as_bytes())?;
-        if number % COMMIT_EVERY == COMMIT_EVERY - 1 {
-            fs.sync().map_err(failed)?;
+/// Runs all phases on a copy of an image, with nothing counted; nanoseconds of an operation in each.
+///
+/// # Errors
+/// [`Failure::Run`] as the engine says.
+pub fn time(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<[f64; 3], Failure> {
+    let bench = Bench::new(image, policy, plan)?;
+    let mut times = [0.0; 3];
+    bench.with_tasks(|turn| {
+        for (phase, time) in PHASES.into_iter().zip(&mut times) {
+            let all = bench.each(phase, turn)?;
+            *time = all.as_nanos() as f64 / plan.files.max(1) as f64;
+        }
+        Ok(())
+    })?;
+    bench.fs.close().map_err(failed)?;
+    Ok(times)
+}
+
+/// A phase and the number of an operation in it.
+type Turn = (&'static str, u64);
+
+/// The file system that is worked on, and by which plan.
+struct Bench {
+    fs: Filesystem,
+    dirs: Vec<OpenInode>,
+    plan: Plan,
+}
+
+impl Bench {
+    fn new(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Self, Failure> {
+        let fs = volume::open(Arc::new(image.snapshot()), policy, plan.scope)?;
+        let root = fs.root().map_err(failed)?;
+        let dirs: Result<Vec<OpenInode>, Failure> = (0..plan.directories)
+            .map(|number| root.lookup(&volume::directory(number)).map_err(failed))
+            .collect();
+        let dirs = dirs?;
+        Ok(Self {
+            fs,
+            dirs,
+            plan: *plan,
+        })
+    }
+
+    /// Calls `work` with what does one operation and tells how long it took.
+    fn with_tasks(
+        &self,
+        work: impl FnOnce(&dyn Fn(Turn) -> Result<Duration, Failure>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self.plan.scope {
+            BhLruScope::Core => {
+                let done = work(&|turn| {
+                    bind_core(Some((turn.1 % self.plan.tasks % CORES) as usize));
+                    self.operation(turn)
+                });
+                bind_core(None);
+                done
+            }
+            BhLruScope::Thread => std::thread::scope(|scope| {
+                let tasks: Vec<Task> = (0..self.plan.tasks)
+                    .map(|_| Task::spawn(scope, self))
+                    .collect();
+                work(&|turn| tasks[(turn.1 % self.plan.tasks) as usize].take(turn))
+            }),
         }
     }
-    Ok(())
+
+    /// Does all operations of a phase in turn. Tells how long they took together.
+    fn each(
+        &self,
+        phase: &'static str,
+        turn: &dyn Fn(Turn) -> Result<Duration, Failure>,
+    ) -> Result<Duration, Failure> {
+        let mut all = Duration::ZERO;
+        for number in 0..self.plan.files {
+            all += turn((phase, number))?;
+            if number % COMMIT_EVERY == COMMIT_EVERY - 1 {
+                self.fs.sync().map_err(failed)?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn operation(&self, (phase, number): Turn) -> Result<Duration, Failure> {
+        let task = number % self.plan.tasks;
+        let dir = &self.dirs[(task % self.plan.directories) as usize];
+        let name = format!("file.mdtest.{task}.{}", number / self.plan.tasks);
+        let start = Instant::now();
+        one(&self.fs, dir, phase, name.as_bytes(), self.plan.selinux)?;
+        Ok(start.elapsed())
+    }
+}
+
+/// A thread that does one operation at a time.
+struct Task {
+    turns: Sender<Turn>,
+    done: Receiver<Result<Duration, Failure>>,
+}
+
+impl Task {
+    fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, bench: &'scope Bench) -> Self {
+        let (turns, asked) = channel::<Turn>();
+        let (tell, done) = channel();
+        scope.spawn(move || {
+            // Until the task, or who waits for it, is gone.
+            for turn in asked {
+                if tell.send(bench.operation(turn)).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { turns, done }
+    }
+
+    fn take(&self, turn: Turn) -> Result<Duration, Failure> {
+        let gone = || Failure::Run("a task panicked".to_owned());
+        self.turns.send(turn).map_err(|_| gone())?;
+        self.done.recv().map_err(|_| gone())?
+    }
 }
 
 fn one(
@@ -120,23 +222,28 @@ mod tests {
             quota: true,
         };
         let image = volume::make(&shape).unwrap();
-        let plan = Plan {
-            tasks: 3,
-            files: 400,
-            selinux: true,
-            directories: 1,
-        };
-        let all = policy::ALL.iter().map(|policy| {
-            let first = run(&image, policy, &plan).unwrap();
-            assert_eq!(first, run(&image, policy, &plan).unwrap(), "{policy}");
-            first
-        });
-        let all: Vec<Value> = all.collect();
-        for phase in PHASES {
-            for other in &all {
-                assert_eq!(other[phase]["lookups"], all[0][phase]["lookups"], "{phase}");
+        for scope in [BhLruScope::Core, BhLruScope::Thread] {
+            let plan = Plan {
+                tasks: 3,
+                files: 400,
+                selinux: true,
+                directories: 1,
+                scope,
+            };
+            let all = policy::ALL.iter().map(|policy| {
+                let first = run(&image, policy, &plan).unwrap();
+                assert_eq!(first, run(&image, policy, &plan).unwrap(), "{policy}");
+                first
+            });
+            let all: Vec<Value> = all.collect();
+            for phase in PHASES {
+                for other in &all {
+                    assert_eq!(other[phase]["lookups"], all[0][phase]["lookups"], "{phase}");
+                }
+                assert!(all[0][phase]["lookups"].as_f64() > Some(0.5), "{phase}");
             }
-            assert!(all[0][phase]["lookups"].as_f64() > Some(0.5), "{phase}");
+            let times = time(&image, policy::DEFAULT, &plan).unwrap();
+            assert!(times.iter().all(|time| *time > 0.0), "{times:?}");
         }
     }
 }
