@@ -1,6 +1,8 @@
 //! The index of a tree's leaves: a tree of small nodes that are never changed, only copied. So who
 //! holds a root sees all leaves as they were, for as long as it looks.
 //!
+//! Most files have a handful of extents: all of them lie in one leaf, which then is the root itself.
+//!
 //! A leaf holds the extents that begin from its key up to the next leaf's; the first leaf also those
 //! before its key. An extent may end behind the next leaf's key.
 
@@ -16,7 +18,7 @@ const FEW: usize = FAN / 4;
 
 /// First blocks and what begins there. Never empty.
 #[derive(Debug)]
-pub(crate) struct Node {
+struct Node {
     rows: Vec<Row>,
 }
 
@@ -29,22 +31,21 @@ enum Child {
 }
 
 /// All leaves, or none.
-pub(crate) type Root = Option<Arc<Node>>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Root(Option<Row>);
 
-impl Node {
-    /// The row that leads to `key`.
-    fn position(&self, key: u32) -> usize {
-        let before = self.rows.partition_point(|(first, _)| *first <= key);
-        before.saturating_sub(1)
+impl Root {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// The leaf whose extents begin around `key`, and its own key, which lies behind it only for the
     /// first leaf.
     pub(crate) fn leaf_at(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
-        let mut node = self;
+        let mut row = self.0.as_ref()?;
         loop {
-            match node.rows.get(node.position(key))? {
-                (_, Child::Node(below)) => node = below,
+            match row {
+                (_, Child::Node(node)) => row = node.rows.get(node.position(key))?,
                 (first, Child::Leaf(leaf)) => return Some((*first, leaf)),
             }
         }
@@ -52,19 +53,10 @@ impl Node {
 
     /// The first leaf whose key lies behind `key`.
     pub(crate) fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
-        let here = self.position(key);
-        for (first, child) in self.rows.iter().skip(here) {
-            match child {
-                Child::Node(below) => {
-                    if let Some(found) = below.leaf_after(key) {
-                        return Some(found);
-                    }
-                }
-                Child::Leaf(leaf) if *first > key => return Some((*first, leaf)),
-                Child::Leaf(_) => {}
-            }
+        match self.0.as_ref()? {
+            (_, Child::Node(node)) => node.leaf_after(key),
+            (first, Child::Leaf(leaf)) => (*first > key).then_some((*first, leaf)),
         }
-        None
     }
 
     /// The entry that contains `lblk`, and its leaf. For readers too, who may see half of a change.
@@ -88,6 +80,39 @@ impl Node {
 
     /// Every leaf, in order.
     pub(crate) fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf>)) {
+        match &self.0 {
+            None => {}
+            Some((_, Child::Node(node))) => node.for_each(work),
+            Some((_, Child::Leaf(leaf))) => work(leaf),
+        }
+    }
+}
+
+impl Node {
+    /// The row that leads to `key`.
+    fn position(&self, key: u32) -> usize {
+        let before = self.rows.partition_point(|(first, _)| *first <= key);
+        before.saturating_sub(1)
+    }
+
+    /// The first leaf whose key lies behind `key`.
+    fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
+        let here = self.position(key);
+        for (first, child) in self.rows.iter().skip(here) {
+            match child {
+                Child::Node(below) => {
+                    if let Some(found) = below.leaf_after(key) {
+                        return Some(found);
+                    }
+                }
+                Child::Leaf(leaf) if *first > key => return Some((*first, leaf)),
+                Child::Leaf(_) => {}
+            }
+        }
+        None
+    }
+
+    fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf>)) {
         for (_, child) in &self.rows {
             match child {
                 Child::Node(below) => below.for_each(work),
@@ -150,20 +175,25 @@ fn in_nodes(mut rows: Vec<Row>, appended: bool) -> Vec<Row> {
 /// The index after the leaf at `key` was replaced by others in order; with no leaf yet, `new` are
 /// all. Adds the rows it copied to `copied`.
 pub(crate) fn replace(root: &Root, key: u32, new: &[(u32, Arc<Leaf>)], copied: &mut u64) -> Root {
-    let empty = Node { rows: Vec::new() };
-    let top = root.as_deref().unwrap_or(&empty);
-    let mut rows = top.replaced(key, new, copied);
-    if rows.len() > 1 {
-        return Some(Arc::new(Node { rows }));
-    }
-    let (_, child) = rows.pop()?;
-    let Child::Node(mut node) = child else {
-        return None;
+    let mut rows = match (&root.0, new) {
+        (Some((_, Child::Node(node))), _) => node.replaced(key, new, copied),
+        (_, []) => return Root(None),
+        (_, [(key, leaf)]) => {
+            *copied += 1;
+            return Root(Some((*key, Child::Leaf(Arc::clone(leaf)))));
+        }
+        _ => Node { rows: Vec::new() }.replaced(key, new, copied),
     };
-    while let [(_, Child::Node(below))] = &node.rows[..] {
-        node = Arc::clone(below);
+    let mut top = match rows.len() {
+        0 | 1 => rows.pop(),
+        _ => Some((rows[0].0, Child::Node(Arc::new(Node { rows })))),
+    };
+    while let Some((_, Child::Node(node))) = &top
+        && let [only] = &node.rows[..]
+    {
+        top = Some(only.clone());
     }
-    Some(node)
+    Root(top)
 }
 
 #[cfg(test)]
@@ -177,9 +207,7 @@ mod tests {
 
     fn keys(root: &Root) -> usize {
         let mut count = 0;
-        if let Some(node) = root {
-            node.for_each(&mut |_| count += 1);
-        }
+        root.for_each(&mut |_| count += 1);
         count
     }
 
@@ -188,7 +216,7 @@ mod tests {
         fn leaves_are_found_where_they_were_put(
             ops in prop::collection::vec((0..5000_u32, 0..3), 1..400),
         ) {
-            let mut root = None;
+            let mut root = Root::default();
             let mut model: BTreeMap<u32, Arc<Leaf>> = BTreeMap::new();
             let mut copied = 0;
             for (key, op) in ops {
@@ -208,12 +236,12 @@ mod tests {
                 }
                 prop_assert_eq!(keys(&root), model.len());
                 let expected = model.range(..=key).next_back().or(model.iter().next());
-                let found = root.as_deref().and_then(|node| node.leaf_at(key));
+                let found = root.leaf_at(key);
                 prop_assert_eq!(found.map(|f| f.0), expected.map(|e| *e.0));
                 if let (Some(found), Some(expected)) = (found, expected) {
                     prop_assert!(Arc::ptr_eq(found.1, expected.1));
                 }
-                let after = root.as_deref().and_then(|node| node.leaf_after(key));
+                let after = root.leaf_after(key);
                 let expected = model.range(key + 1..).next();
                 prop_assert_eq!(after.map(|a| a.0), expected.map(|e| *e.0));
             }
@@ -222,11 +250,11 @@ mod tests {
 
     #[test]
     fn a_long_index_is_shallow_and_cheap_to_change() {
-        let mut root = None;
+        let mut root = Root::default();
         let mut copied = 0;
         for key in 0..30_000 {
             let new = (key, Arc::new(Leaf::new(&[], 0, None)));
-            let last = root.as_deref().and_then(|node: &Node| node.leaf_at(key));
+            let last = root.leaf_at(key);
             let rows: Vec<_> = last
                 .map(|(k, l)| (k, Arc::clone(l)))
                 .into_iter()

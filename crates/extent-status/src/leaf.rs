@@ -18,6 +18,9 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// The most extents of one leaf; a leaf is dropped as a whole.
 pub const LEAF_EXTENTS: usize = 64;
 
+/// The room of the smallest leaf, which needs no memory but its own.
+pub(crate) const FEWEST: usize = 4;
+
 /// The most a leaf can be in favour.
 const FREQ_MAX: u32 = 3;
 
@@ -86,10 +89,26 @@ struct Entry {
     place: AtomicU64,
 }
 
+impl From<Packed> for Entry {
+    fn from(packed: Packed) -> Self {
+        Self {
+            range: AtomicU64::new(packed.range),
+            place: AtomicU64::new(packed.place),
+        }
+    }
+}
+
+/// Most files have few extents: so many lie in the leaf itself.
+#[derive(Debug)]
+enum Entries {
+    Few([Entry; FEWEST]),
+    Many(Box<[Entry]>),
+}
+
 /// Never empty while it is in the index of its tree.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    entries: Box<[Entry]>,
+    entries: Entries,
     len: AtomicU32,
     /// The tick of the last look-up that counted, and how many counted.
     mark: AtomicU32,
@@ -98,22 +117,22 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// A leaf with room for what it holds and some more.
+    /// A leaf with room for `capacity` extents, at least [`FEWEST`].
     pub(crate) fn new(
         entries: &[Packed],
         capacity: usize,
         queued: Option<(Weak<Shared>, Place)>,
     ) -> Self {
         let zero = Packed { range: 0, place: 0 };
-        let padded = entries.iter().copied().chain(std::iter::repeat(zero));
+        let capacity = capacity.max(FEWEST);
         Self {
-            entries: padded
-                .take(capacity)
-                .map(|packed| Entry {
-                    range: AtomicU64::new(packed.range),
-                    place: AtomicU64::new(packed.place),
-                })
-                .collect(),
+            entries: if capacity == FEWEST {
+                let at = |index| entries.get(index).copied().unwrap_or(zero);
+                Entries::Few(std::array::from_fn(|index| Entry::from(at(index))))
+            } else {
+                let padded = entries.iter().copied().chain(std::iter::repeat(zero));
+                Entries::Many(padded.take(capacity).map(Entry::from).collect())
+            },
             len: AtomicU32::new(entries.len().min(capacity) as u32),
             mark: AtomicU32::new(0),
             queued,
@@ -123,29 +142,40 @@ impl Leaf {
     /// The room a leaf of `len` extents gets: few sizes, so that it seldom has to be made anew.
     pub(crate) fn capacity_for(len: usize) -> usize {
         match len {
-            0..=4 => 4,
+            0..=FEWEST => FEWEST,
             5..=16 => 16,
             _ => LEAF_EXTENTS,
         }
     }
 
+    fn entries(&self) -> &[Entry] {
+        match &self.entries {
+            Entries::Few(entries) => entries,
+            Entries::Many(entries) => entries,
+        }
+    }
+
     pub(crate) fn capacity(&self) -> usize {
-        self.entries.len()
+        self.entries().len()
     }
 
     /// What it takes, with its row in the index, in bytes.
     pub(crate) fn bytes(&self) -> i64 {
-        const BESIDE: usize = size_of::<Leaf>() + 16 + 32 + 16;
-        (BESIDE + self.entries.len() * size_of::<Entry>()) as i64
+        const BESIDE: usize = size_of::<Leaf>() + 16 + 32;
+        let apart = match &self.entries {
+            Entries::Few(_) => 0,
+            Entries::Many(entries) => 16 + size_of_val(&**entries),
+        };
+        (BESIDE + apart) as i64
     }
 
     pub(crate) fn len(&self) -> usize {
-        (self.len.load(Relaxed) as usize).min(self.entries.len())
+        (self.len.load(Relaxed) as usize).min(self.capacity())
     }
 
     /// The entry at `index`; nothing sensible beyond the last.
     pub(crate) fn get(&self, index: usize) -> Packed {
-        match self.entries.get(index) {
+        match self.entries().get(index) {
             Some(entry) => Packed {
                 range: entry.range.load(Relaxed),
                 place: entry.place.load(Relaxed),
@@ -154,15 +184,20 @@ impl Leaf {
         }
     }
 
+    /// The entries in use. A reader may see a length that is not theirs yet, within the room.
+    fn known(&self) -> &[Entry] {
+        &self.entries()[..self.len()]
+    }
+
     /// How many entries begin before `lblk`.
     pub(crate) fn before(&self, lblk: u32) -> usize {
-        let known = &self.entries[..self.len()];
+        let known = self.known();
         known.partition_point(|entry| ((entry.range.load(Relaxed) >> 32) as u32) < lblk)
     }
 
     /// The index of the last entry that begins at or before `lblk`.
     pub(crate) fn floor(&self, lblk: u32) -> Option<usize> {
-        let known = &self.entries[..self.len()];
+        let known = self.known();
         known
             .partition_point(|entry| (entry.range.load(Relaxed) >> 32) as u32 <= lblk)
             .checked_sub(1)
@@ -174,7 +209,7 @@ impl Leaf {
 
     /// Changes the entry at `index`, which must be there.
     pub(crate) fn set(&self, index: usize, packed: Packed) {
-        if let Some(entry) = self.entries.get(index) {
+        if let Some(entry) = self.entries().get(index) {
             entry.range.store(packed.range, Relaxed);
             entry.place.store(packed.place, Relaxed);
         }

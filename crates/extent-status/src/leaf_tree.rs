@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool as Flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use crate::extent::{Extent, FILL_MAX, Status, bit, joins};
@@ -32,7 +32,8 @@ pub(crate) struct Shared {
     merge: bool,
     /// Even: nothing is being changed. Written under the lock only.
     version: AtomicU64,
-    roots: ArcSwap<Roots>,
+    /// `None` for a tree that knows nothing.
+    roots: ArcSwapOption<Roots>,
     state: Mutex<State>,
     /// Counts changes of the map. Written under the lock only.
     pub(crate) seq: AtomicU64,
@@ -103,6 +104,23 @@ impl Owner<'_> {
 }
 
 impl State {
+    /// How many there are, of what may be dropped and of what is delayed.
+    fn extents(&self) -> (i64, i64) {
+        (self.cached.len() as i64, self.delayed.len() as i64)
+    }
+
+    /// What readers are to start from.
+    fn roots(&self) -> Option<Arc<Roots>> {
+        let (cached, delayed) = (self.cached.root(), self.delayed.root());
+        let is_empty = cached.is_empty() && delayed.is_empty();
+        (!is_empty).then(|| {
+            Arc::new(Roots {
+                cached: cached.clone(),
+                delayed: delayed.clone(),
+            })
+        })
+    }
+
     fn containing(&self, lblk: u32) -> Option<Packed> {
         let cached = self.cached.containing(lblk);
         cached.or_else(|| self.delayed.containing(lblk))
@@ -199,8 +217,8 @@ impl State {
 
 /// The entry that contains `lblk`, on either side, and its leaf.
 fn found<'a>(cached: &'a Root, delayed: &'a Root, lblk: u32) -> Option<(&'a Arc<Leaf>, Packed)> {
-    let within = |root: &'a Root| root.as_deref()?.containing(lblk);
-    let (leaf, _, packed) = within(cached).or_else(|| within(delayed))?;
+    let found = cached.containing(lblk);
+    let (leaf, _, packed) = found.or_else(|| delayed.containing(lblk))?;
     Some((leaf, packed))
 }
 
@@ -218,7 +236,7 @@ impl Shared {
             number: queues.number(),
             merge,
             version: AtomicU64::new(0),
-            roots: ArcSwap::default(),
+            roots: ArcSwapOption::empty(),
             state: Mutex::new(State {
                 cached: Side::new(true),
                 delayed: Side::new(false),
@@ -254,7 +272,8 @@ impl Shared {
             return Seen::Unclear;
         }
         let roots = self.roots.load();
-        let found = found(&roots.cached, &roots.delayed, lblk);
+        let roots = roots.as_deref();
+        let found = roots.and_then(|roots| found(&roots.cached, &roots.delayed, lblk));
         // The fence keeps the loads above it before the one below it.
         fence(Acquire);
         if self.version.load(Relaxed) != version {
@@ -317,22 +336,35 @@ impl Shared {
         self.change(owner, state, |state, owner| state.cached.clear(owner));
     }
 
-    /// Forgets all.
-    pub(crate) fn close(self: &Arc<Self>, owner: (&Room, &Queues)) {
+    /// Forgets all, for who lets go of the tree: nobody looks at it any more, so nothing is published.
+    pub(crate) fn close(self: &Arc<Self>, (room, queues): (&Room, &Queues)) {
         let state = &mut *self.state.lock();
-        self.change(owner, state, |state, owner| {
-            state.cached.clear(owner);
-            state.delayed.clear(owner);
-            state.delayed_blocks = 0;
-        });
+        let owner = Owner {
+            room,
+            queues,
+            tree: self,
+        };
+        let before = state.extents();
+        state.cached.clear(&owner);
+        state.delayed.clear(&owner);
+        self.count(room, before, (0, 0));
+    }
+
+    /// Brings the room's counters after a change, given the extents before and after it.
+    fn count(&self, room: &Room, before: (i64, i64), after: (i64, i64)) {
+        let reclaimable = after.0 - before.0;
+        let counters = room.counters();
+        counters.extents(reclaimable + after.1 - before.1, reclaimable);
+        if (before.0 > 0) != (after.0 > 0) {
+            counters.linked(if after.0 > 0 { 1 } else { -1 });
+        }
     }
 
     /// Notes whether the tree was loaded in advance by request: its leaves go last then.
     pub(crate) fn set_precached(&self, queues: &Queues, precached: bool) {
         let state = self.state.lock();
-        if self.precached.swap(precached, Relaxed) != precached
-            && let Some(root) = state.cached.root()
-        {
+        if self.precached.swap(precached, Relaxed) != precached {
+            let root = state.cached.root();
             root.for_each(&mut |leaf| queues.requeue(leaf, queues.usual(precached)));
         }
     }
@@ -364,9 +396,8 @@ impl Shared {
             queues,
             tree: self,
         };
-        let counts = |state: &State| (state.cached.len() as i64, state.delayed.len() as i64);
         let copied = |state: &State| (state.cached.version(), state.delayed.version());
-        let (before, roots) = (counts(state), copied(state));
+        let (before, roots) = (state.extents(), copied(state));
         // It is odd already if the last one who worked on this panicked.
         let version = self.version.load(Relaxed) | 1;
         self.version.store(version, Relaxed);
@@ -374,19 +405,10 @@ impl Shared {
         fence(Release);
         let answer = work(state, &owner);
         if copied(state) != roots {
-            self.roots.store(Arc::new(Roots {
-                cached: state.cached.root().clone(),
-                delayed: state.delayed.root().clone(),
-            }));
+            self.roots.store(state.roots());
         }
         self.version.store(version + 1, Release);
-        let after = counts(state);
-        let reclaimable = after.0 - before.0;
-        let counters = room.counters();
-        counters.extents(reclaimable + after.1 - before.1, reclaimable);
-        if (before.0 > 0) != (after.0 > 0) {
-            counters.linked(if after.0 > 0 { 1 } else { -1 });
-        }
+        self.count(room, before, state.extents());
         self.delayed_blocks.store(state.delayed_blocks, Release);
         answer
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::extent::{Extent, joins};
 use crate::index::{self, Root};
-use crate::leaf::{LEAF_EXTENTS, Leaf, Packed};
+use crate::leaf::{FEWEST, LEAF_EXTENTS, Leaf, Packed};
 use crate::leaf_tree::Owner;
 
 /// Leaves with no more extents than this become one with such a neighbour.
@@ -56,19 +56,18 @@ impl Side {
 
     /// The extent that contains `lblk`.
     pub(crate) fn containing(&self, lblk: u32) -> Option<Packed> {
-        let found = self.root.as_ref()?.containing(lblk)?;
-        Some(found.2)
+        let (_, _, packed) = self.root.containing(lblk)?;
+        Some(packed)
     }
 
     /// The leaf and the entry of the first extent that begins at `lblk` or after it.
     fn at_or_after(&self, lblk: u32) -> Option<(&Arc<Leaf>, usize)> {
-        let root = self.root.as_ref()?;
-        let (key, leaf) = root.leaf_at(lblk)?;
+        let (key, leaf) = self.root.leaf_at(lblk)?;
         let index = leaf.before(lblk);
         if index < leaf.len() {
             return Some((leaf, index));
         }
-        let (_, next) = root.leaf_after(key.max(lblk))?;
+        let (_, next) = self.root.leaf_after(key.max(lblk))?;
         Some((next, 0))
     }
 
@@ -97,12 +96,9 @@ impl Side {
 
     /// Forgets the range, cutting what reaches over its ends. Answers the blocks forgotten.
     pub(crate) fn remove(&mut self, range: Range<u32>, owner: &Owner<'_>) -> u32 {
-        let Some(root) = &self.root else {
-            return 0;
-        };
         let mut blocks = 0;
         let mut tail = None;
-        if let Some((leaf, index, packed)) = root.containing(range.start)
+        if let Some((leaf, index, packed)) = self.root.containing(range.start)
             && packed.start() < range.start
         {
             let whole = packed.extent();
@@ -135,9 +131,9 @@ impl Side {
     /// Puts `extent` where nothing is, and merges it with its neighbours if that is asked for.
     pub(crate) fn add(&mut self, extent: &Extent, merge: bool, owner: &Owner<'_>) {
         let mut new = *extent;
-        if merge && let Some(root) = &self.root {
+        if merge && !self.root.is_empty() {
             let before = extent.lblk.0.checked_sub(1);
-            let before = before.and_then(|last| root.containing(last));
+            let before = before.and_then(|last| self.root.containing(last));
             let before = before.filter(|(_, _, packed)| joins(&packed.extent(), extent));
             if let Some((_, _, packed)) = before {
                 new = Extent {
@@ -145,7 +141,7 @@ impl Side {
                     ..packed.extent()
                 };
             }
-            let after = root.containing(extent.end());
+            let after = self.root.containing(extent.end());
             let after = after.filter(|(_, _, packed)| joins(extent, &packed.extent()));
             new.len += after.map_or(0, |(_, _, packed)| packed.len());
             if let Some((leaf, index, _)) = before {
@@ -167,6 +163,10 @@ impl Side {
     /// if `merge` asks for that. Many of them, as a leaf of the map on the device has, get leaves of
     /// their own: they came together, and so they go and come back.
     pub(crate) fn add_all(&mut self, extents: &[Extent], merge: bool, owner: &Owner<'_>) {
+        if extents.len() <= FEWEST && self.root.is_empty() {
+            self.add_first(extents, owner);
+            return;
+        }
         let mut rest = extents;
         if rest.len() >= FEW && merge {
             // Only the first and the last can join what is there.
@@ -198,6 +198,24 @@ impl Side {
         }
     }
 
+    /// Puts the first extents in, at most [`FEWEST`]: one leaf, made at once.
+    fn add_first(&mut self, extents: &[Extent], owner: &Owner<'_>) {
+        let Some(first) = extents.first() else {
+            return;
+        };
+        let mut packed = [Packed::from(first); FEWEST];
+        for (packed, extent) in packed.iter_mut().zip(extents) {
+            *packed = Packed::from(extent);
+        }
+        let packed = &packed[..extents.len().min(FEWEST)];
+        let leaf = self.leaf(packed, FEWEST, owner);
+        self.extents += packed.len();
+        let rows = [(first.lblk.0, leaf)];
+        self.publish(first.lblk.0, &rows);
+        let [(_, leaf)] = &rows;
+        self.enter(leaf, None, owner);
+    }
+
     /// Makes leaves of extents that lie between two leaves. Answers whether they do; else nothing was
     /// done.
     fn add_leaves(&mut self, extents: &[Extent], owner: &Owner<'_>) -> bool {
@@ -205,10 +223,8 @@ impl Side {
             return false;
         };
         let start = first.lblk.0;
-        let root = self.root.as_ref();
-        let found = root.and_then(|root| root.leaf_at(start));
         // A leaf's key may lie before its first extent, and the first leaf's also behind it.
-        let (before, after, key) = match found {
+        let (before, after, key) = match self.root.leaf_at(start) {
             None => (None, None, start),
             Some((key, leaf)) => {
                 let first = leaf.get(0).start();
@@ -220,7 +236,7 @@ impl Side {
             }
         };
         // Nothing may lie between them.
-        let next = root.and_then(|root| root.leaf_after(key.max(start)));
+        let next = self.root.leaf_after(key.max(start));
         let is_in = match &after {
             Some((key, _)) => *key < last.lblk.0,
             None => next.is_some_and(|(key, _)| key <= last.lblk.0),
@@ -253,7 +269,7 @@ impl Side {
     /// Puts an entry where nothing is, as it is.
     fn put(&mut self, packed: Packed, owner: &Owner<'_>) {
         let start = packed.start();
-        let Some((key, leaf)) = self.root.as_ref().and_then(|root| root.leaf_at(start)) else {
+        let Some((key, leaf)) = self.root.leaf_at(start) else {
             let leaf = self.leaf(&[packed], Leaf::capacity_for(1), owner);
             self.extents += 1;
             self.publish(start, &[(start, Arc::clone(&leaf))]);
@@ -312,7 +328,7 @@ impl Side {
         appended: bool,
         owner: &Owner<'_>,
     ) {
-        let found = self.root.as_ref().and_then(|root| root.leaf_at(first));
+        let found = self.root.leaf_at(first);
         let key = found.map_or(first, |(key, _)| key);
         let at = match all.len() {
             0..=LEAF_EXTENTS => all.len(),
@@ -339,7 +355,7 @@ impl Side {
     /// one.
     fn merge(&mut self, leaf: &Arc<Leaf>, owner: &Owner<'_>) -> bool {
         let few = |(_, leaf): &(u32, &Arc<Leaf>)| leaf.len() <= FEW;
-        let Some(root) = &self.root else { return false };
+        let root = &self.root;
         let Some((key, _)) = root.leaf_at(leaf.get(0).start()) else {
             return false;
         };
@@ -368,7 +384,7 @@ impl Side {
     /// the index.
     pub(crate) fn drop_leaf(&mut self, leaf: &Arc<Leaf>, owner: &Owner<'_>) -> Option<usize> {
         let first = leaf.get(0).start();
-        let (_, found) = self.root.as_ref()?.leaf_at(first)?;
+        let (_, found) = self.root.leaf_at(first)?;
         if !Arc::ptr_eq(found, leaf) {
             return None;
         }
@@ -381,7 +397,8 @@ impl Side {
 
     /// Forgets all.
     pub(crate) fn clear(&mut self, owner: &Owner<'_>) {
-        if let Some(root) = self.root.take() {
+        if !self.root.is_empty() {
+            let root = std::mem::take(&mut self.root);
             root.for_each(&mut |leaf| self.leave(leaf, owner));
             self.version += 1;
         }

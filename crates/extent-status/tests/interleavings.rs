@@ -180,6 +180,41 @@ fn look_ups_see_no_half_of_a_change() {
 }
 
 #[test]
+fn few_extents_come_and_go_at_once() {
+    check(|room| {
+        let tree = Arc::new(Tree::new(room));
+        let few = [0, 4, 8, 12].map(|lblk| extent(lblk, 2, Status::Written));
+        let reader = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                assert!([None, Some(Status::Written)].contains(&look(&tree, 1)));
+                // It becomes delayed, and then stays so.
+                if look(&tree, 12) == Some(Status::Delayed) {
+                    assert_eq!(look(&tree, 12), Some(Status::Delayed));
+                }
+            })
+        };
+        let owner = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || {
+                tree.cache_all(&few);
+                tree.clear_cache();
+                tree.cache_all(&few[1..]);
+                tree.insert(extent(12, 1, Status::Delayed));
+                tree.cache_all(&few[..1]);
+            })
+        };
+        room.scan(1);
+        reader.join().unwrap();
+        owner.join().unwrap();
+        assert_eq!(tree.delayed_blocks(), 1);
+        assert_eq!(look(&tree, 12), Some(Status::Delayed));
+        (0..6).for_each(|_| _ = room.scan(100));
+        assert_eq!((room.count(), tree.extents().len()), (0, 1));
+    });
+}
+
+#[test]
 fn leaves_are_dropped_while_they_move() {
     check(|room| {
         let tree = Arc::new(Tree::new(room));
