@@ -17,6 +17,7 @@ mod model;
 mod placement;
 mod posix;
 mod quota;
+mod reservations;
 mod sequence;
 mod slow;
 mod threads;
