@@ -354,7 +354,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
         zero_tail(file, old)?;
         // What waits below the old end goes first: the new size is on disk at once.
         file.pages()?.flush(0..old)?;
-        return set_size(file, size, false);
+        return set_size(file, size, false).map(drop);
     }
     let log = sbi.geometry().block_size;
     let block = u64::from(log.bytes());
@@ -366,14 +366,13 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
             file.pages()?.discard(size..end)?;
         }
     }
+    // The new size is in no transaction without the orphan: a commit may come at any moment.
+    let is_orphan = set_size(file, size, true)?;
     // From here on nobody reads past the new end, and nothing behind it is written.
-    file.inode.write().size = size;
     file.pages()?.truncate(size);
     data_blocks::discard(sbi, file);
     forget_delayed(sbi, file, first, u32::MAX);
-    let has_blocks = maps_any(sbi, &file.inode.read());
-    set_size(file, size, has_blocks)?;
-    if !has_blocks {
+    if !is_orphan {
         return Ok(());
     }
     finish_truncate(file)
@@ -398,21 +397,26 @@ pub(crate) fn finish_truncate(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Stores a new size and the time; with `orphan` the inode is finished at the next mount if the power
-/// goes before it is.
-fn set_size(file: &InodeRef, size: u64, orphan: bool) -> Result<()> {
-    let handle = file.sbi().start(1 + Orphans::CREDITS)?;
+/// Stores a new size and the time. With `cuts`, a file that has blocks, or may get some from a flusher
+/// that is at it, becomes an orphan with that: it is cut at the next mount if the power goes before it
+/// is. Tells whether it did.
+fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
+    let sbi = file.sbi();
+    let handle = sbi.start(1 + Orphans::CREDITS)?;
     let now = handle.rw().now();
+    let pages = file.pages()?;
     let inode = &mut *file.inode.write();
+    // Nothing is mapped while the inode is locked.
+    let is_orphan = cuts && (pages.is_dirty() || maps_any(sbi, inode));
     inode.size = size;
     inode.disk_size = None;
     (inode.mtime, inode.ctime) = (now, now);
     file.changed_in(handle.tid(), true);
-    let stored = store(&handle, file.sbi(), inode).and_then(|()| {
-        if orphan {
+    let stored = store(&handle, sbi, inode).and_then(|()| {
+        if is_orphan {
             handle.add_orphan(inode.ino, inode.generation)?;
         }
-        Ok(())
+        Ok(is_orphan)
     });
     handle.failed(stored)
 }
@@ -437,3 +441,6 @@ pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     rw.journal.commit(tid, &**sbi)?;
     Ok(rw.journal.wait_durable(ticket)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! What becomes of promises, sizes and bytes past the end where a write or a cut is interrupted: by a
+//! commit, by a device that fails, by who calls it off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use parking_lot::Mutex;
+use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+use uext4_extent_status::{Status, Tree};
+use uext4_ondisk::{Ino, Lblk};
+use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
+
+use super::{fsync, known, read, truncate_locked, write, write_by};
+use crate::bulk::NewInode;
+use crate::create::{Creation, create};
+use crate::fallocate::{Fallocate, fallocate};
+use crate::inode_ref::InodeRef;
+use crate::inode_store::store;
+use crate::namei::lookup;
+use crate::sbi::Sbi;
+use crate::super_::{OpenOptions, adopt_orphans, open_rw};
+use crate::testing::{mke2fs, mount, unmount_and_check};
+
+/// What data begins with.
+const MARK: u8 = 0xA7;
+const BLOCK: u64 = 4096;
+
+type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A device that asks before it writes data, and before it reads: where the answer is no, it fails.
+struct Asking {
+    base: Arc<MemoryDevice>,
+    may_write: Mutex<Option<Hook>>,
+    may_read: Mutex<Option<Hook>>,
+}
+
+impl std::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.base.fmt(f)
+    }
+}
+
+fn ask(hook: &Mutex<Option<Hook>>, op: &'static str, offset: u64) -> Result<(), DeviceError> {
+    // Not under the lock: who is asked may write or read, too.
+    let hook = hook.lock().clone();
+    match hook {
+        Some(may) if !may() => Err(DeviceError::Io {
+            op,
+            offset,
+            source: std::io::Error::other("bad blocks"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl BlockDevice for Asking {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        ask(&self.may_read, "read", offset)?;
+        self.base.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if buf.first() == Some(&MARK) {
+            ask(&self.may_write, "write", offset)?;
+        }
+        self.base.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.base.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.base.discard(offset, len)
+    }
+}
+
+fn asking(base: Arc<MemoryDevice>) -> (Arc<Asking>, Arc<Sbi>) {
+    let device = Arc::new(Asking {
+        base,
+        may_write: Mutex::default(),
+        may_read: Mutex::default(),
+    });
+    let clock = Arc::new(VirtualClock::new(1_700_000_000));
+    let sbi = open_rw(Arc::clone(&device) as _, clock, &OpenOptions::default()).unwrap();
+    (device, Arc::new(sbi))
+}
+
+fn root(sbi: &Arc<Sbi>) -> InodeRef {
+    InodeRef::get(sbi, Ino::ROOT).unwrap()
+}
+
+fn new_file(sbi: &Arc<Sbi>, name: &[u8]) -> InodeRef {
+    create(&root(sbi), name, NewInode::File, &Creation::default()).unwrap()
+}
+
+fn commit(sbi: &Sbi) {
+    sbi.rw().unwrap().journal.commit_now(sbi).unwrap();
+}
+
+fn available(sbi: &Sbi) -> u64 {
+    sbi.rw().unwrap().available_blocks()
+}
+
+fn delayed(file: &InodeRef) -> u64 {
+    file.known_blocks_if_any().map_or(0, Tree::delayed_blocks)
+}
+
+fn bytes(blocks: u64) -> Vec<u8> {
+    vec![MARK; (blocks * BLOCK) as usize]
+}
+
+/// All of a file.
+fn content(file: &InodeRef) -> Vec<u8> {
+    let mut bytes = vec![0; file.inode.read().size as usize];
+    assert_eq!(read(file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+/// Recovers what a device held, asserts that e2fsck finds nothing wrong, and reads the file.
+fn recovered(image: MemoryDevice) -> Vec<u8> {
+    let image = Arc::new(image);
+    let sbi = mount(&image);
+    adopt_orphans(&sbi).unwrap();
+    unmount_and_check(&sbi, &image);
+    let sbi = mount(&image);
+    let ino = lookup(&sbi, &root(&sbi).inode.read(), b"file").unwrap();
+    content(&InodeRef::get(&sbi, ino).unwrap())
+}
+
+/// A file is cut to nothing while a flusher is at it, with commits before and after the
+/// flusher has done: every one of them can be recovered. What it writes has a place already, or none.
+fn cut_amid(has_blocks: bool) {
+    let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
+    let file = new_file(&sbi, b"file");
+    if has_blocks {
+        write(&file, 0, &bytes(16), false).unwrap();
+        fsync(&file, true).unwrap();
+    }
+    write(&file, 0, &bytes(16), false).unwrap();
+    let flags = [false, true].map(|flag| Arc::new(AtomicBool::new(flag)));
+    let [entered, stuck] = flags.clone();
+    *device.may_write.lock() = Some(Arc::new(move || {
+        flags[0].store(true, SeqCst);
+        while flags[1].load(SeqCst) {
+            thread::yield_now();
+        }
+        true
+    }));
+    let image = thread::scope(|scope| {
+        let flusher = scope.spawn(|| file.pages().unwrap().flush(0..u64::MAX));
+        while !entered.load(SeqCst) {
+            thread::yield_now();
+        }
+        // It waits for the flusher, once nobody reads past the new end.
+        let cut = scope.spawn(|| truncate_locked(&file, 0));
+        while file.inode.read().size > 0 {
+            thread::yield_now();
+        }
+        let journal = &sbi.rw().unwrap().journal;
+        let committed = journal.commit_now(&*sbi);
+        let before = device.base.snapshot();
+        stuck.store(false, SeqCst);
+        flusher.join().unwrap().unwrap();
+        committed.and_then(|()| journal.commit_now(&*sbi)).unwrap();
+        let after = device.base.snapshot();
+        cut.join().unwrap().unwrap();
+        [before, after]
+    });
+    for image in image {
+        assert!(recovered(image).is_empty());
+    }
+    assert_eq!(delayed(&file), 0);
+    drop(file);
+    unmount_and_check(&sbi, &device.base);
+}
+
+#[test]
+fn a_commit_in_the_midst_of_a_cut_leaves_no_blocks_past_the_end() {
+    cut_amid(true);
+}
+
+#[test]
+fn a_file_that_gets_blocks_while_it_is_cut_keeps_none() {
+    cut_amid(false);
+}
