@@ -81,6 +81,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         Fallocate::Allocate { keep_size } => {
             if !keep_size && span.to > size {
                 zero_tail(file, size)?;
+                reach_disk(file)?;
             }
             allocate(file, &span)?;
             resize(file, if keep_size { size } else { size.max(span.to) })
@@ -256,7 +257,8 @@ fn make_unwritten(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     Ok(())
 }
 
-/// Brings the size on disk up to the size: with the pages that go, nothing might be left to do it.
+/// Brings the size on disk up to the size, and so the data below it to the device: with pages that go,
+/// nothing might be left to do it, and a larger size is on disk at once.
 fn reach_disk(file: &InodeRef) -> Result<()> {
     let (size, is_behind) = {
         let inode = file.inode.read();

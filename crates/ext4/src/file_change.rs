@@ -366,6 +366,15 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
             file.pages()?.discard(size..end)?;
         }
     }
+    if file
+        .inode
+        .read()
+        .disk_size
+        .is_some_and(|on_disk| on_disk < size)
+    {
+        // What stays goes to the device first: the new size is on disk at once.
+        file.pages()?.flush(0..size)?;
+    }
     // The new size is in no transaction without the orphan: a commit may come at any moment.
     let is_orphan = set_size(file, size, true)?;
     // From here on nobody reads past the new end, and nothing behind it is written.

@@ -3,7 +3,7 @@
 //! Data reaches the device before the transaction that exposes it: a flusher takes blocks from the
 //! allocator in memory, writes the data there, and only then starts a handle that marks them used and
 //! maps them. A power cut in between leaves nothing that refers to them. The size on disk follows what
-//! has been written, never what was only taken in.
+//! has been written, never what was only taken in: who sets another size first writes what is below it.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;

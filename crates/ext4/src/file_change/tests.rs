@@ -193,3 +193,41 @@ fn a_commit_in_the_midst_of_a_cut_leaves_no_blocks_past_the_end() {
 fn a_file_that_gets_blocks_while_it_is_cut_keeps_none() {
     cut_amid(false);
 }
+
+#[test]
+fn no_size_is_on_disk_before_the_data_below_it() {
+    for way in 0..3 {
+        let device = mke2fs("-t ext4 -b 4096", 65_536);
+        let sbi = mount(&device);
+        let file = new_file(&sbi, b"file");
+        write(&file, 0, &bytes(16), false).unwrap();
+        let grow = Fallocate::Allocate { keep_size: false };
+        match way {
+            0 => fallocate(&file, grow, 100 * BLOCK, BLOCK).unwrap(),
+            1 => truncate_locked(&file, 8 * BLOCK).unwrap(),
+            _ => truncate_locked(&file, 8 * BLOCK + 5).unwrap(),
+        }
+        commit(&sbi);
+        let found = recovered(device.snapshot());
+        let data = found.len().min(8 * BLOCK as usize);
+        assert!(found[..data].iter().all(|byte| *byte == MARK), "{way}");
+        drop(file);
+        unmount_and_check(&sbi, &device);
+    }
+}
+
+#[test]
+fn what_is_cut_below_a_hole_gets_the_size_that_was_asked_for() {
+    let device = mke2fs("-t ext4 -b 4096", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(1), false).unwrap();
+    write(&file, 50 * BLOCK, &bytes(1), false).unwrap();
+    truncate_locked(&file, 20 * BLOCK).unwrap();
+    fsync(&file, true).unwrap();
+    let found = recovered(device.snapshot());
+    assert_eq!(found.len() as u64, 20 * BLOCK);
+    assert_eq!(found[..BLOCK as usize], bytes(1));
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
