@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::Stats as BufferStats;
@@ -39,10 +40,22 @@ use crate::super_::{self, OpenOptions};
 use crate::symlink;
 use crate::xattr::{self, Reader, Xattr};
 
-/// A file system opened for reading. Clones share everything and may be used by many threads.
-#[derive(Clone, Debug)]
+/// A file system opened for reading. Clones share everything and may be used by many threads; but each
+/// is told for itself, once, of data that had to be given up.
+#[derive(Debug)]
 pub struct Filesystem {
     sbi: Arc<Sbi>,
+    /// Losses of data that this one has been told.
+    seen: AtomicU64,
+}
+
+impl Clone for Filesystem {
+    fn clone(&self) -> Self {
+        Self {
+            sbi: Arc::clone(&self.sbi),
+            seen: AtomicU64::new(self.seen.load(Relaxed)),
+        }
+    }
 }
 
 impl Filesystem {
@@ -54,7 +67,8 @@ impl Filesystem {
     /// be read, device errors.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         let sbi = Arc::new(super_::open(device, options)?);
-        Ok(Self { sbi })
+        let seen = AtomicU64::new(0);
+        Ok(Self { sbi, seen })
     }
 
     /// Opens a file system for reading and writing. Its journal is replayed on the device, fast commits
@@ -74,7 +88,8 @@ impl Filesystem {
     ) -> Result<Self> {
         let sbi = Arc::new(super_::open_rw(device, clock, options)?);
         super_::adopt_orphans(&sbi)?;
-        Ok(Self { sbi })
+        let seen = AtomicU64::new(0);
+        Ok(Self { sbi, seen })
     }
 
     /// One more user of an inode of a file system opened for writing.
@@ -108,9 +123,10 @@ impl Filesystem {
     /// Makes everything durable that was done so far.
     ///
     /// # Errors
-    /// What writing data said, errors of the commit, device errors.
+    /// What writing data said; else, that data of some file were given up since this `Filesystem` was
+    /// told last, after writing them had failed too often. Errors of the commit, device errors.
     pub fn sync(&self) -> Result<()> {
-        super_::sync(&self.sbi)
+        super_::sync(&self.sbi, &self.seen)
     }
 
     /// Makes everything durable and marks the file system as cleanly unmounted. Inodes still in use
@@ -119,7 +135,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::sync`].
     pub fn close(&self) -> Result<()> {
-        super_::close(&self.sbi)
+        super_::close(&self.sbi, &self.seen)
     }
 
     /// Starts threads that do what [`Filesystem::tick`] does, until [`Filesystem::close`].

@@ -1,6 +1,7 @@
 //! Opening: from a device to the mounted state.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, Clock, host};
@@ -399,11 +400,12 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 /// Makes everything durable.
 ///
 /// # Errors
-/// What writing data said, errors of the commit, device errors.
-pub(crate) fn sync(sbi: &Sbi) -> Result<()> {
+/// What writing data said, or that some were given up since `seen` was brought up to date; errors of the
+/// commit, device errors.
+pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     // What cannot be written of one file keeps nothing else from being durable.
-    let written = rw.pages.sync_all();
+    let written = rw.pages.sync(seen);
     let ticket = rw.journal.barrier().ticket();
     rw.journal.commit_now(sbi)?;
     rw.journal.wait_durable(ticket)?;
@@ -491,15 +493,15 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
 /// Makes everything durable and marks the file system as cleanly unmounted.
 ///
 /// # Errors
-/// As a commit; device errors.
-pub(crate) fn close(sbi: &Sbi) -> Result<()> {
+/// As [`sync`].
+pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     rw.discards.set_waker(None);
     let threads = std::mem::take(&mut *rw.background.lock());
     drop(threads);
     rw.pages.cancel_writers();
     rw.pages.stop_flushers();
-    let written = rw.pages.sync_all();
+    let written = rw.pages.sync(seen);
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
     rw.settle_freed(sbi);

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_ondisk::Ino;
@@ -46,8 +47,13 @@ pub(crate) fn mount_with(device: &Arc<MemoryDevice>, options: &OpenOptions) -> A
 
 /// Unmounts, and asserts that e2fsck finds nothing wrong.
 pub(crate) fn unmount_and_check(sbi: &Sbi, device: &MemoryDevice) {
-    super_::close(sbi).unwrap();
+    close(sbi);
     e2fsck(device);
+}
+
+/// Unmounts.
+pub(crate) fn close(sbi: &Sbi) {
+    super_::close(sbi, &AtomicU64::new(0)).unwrap();
 }
 
 /// Asserts that e2fsck finds nothing wrong.

@@ -1,9 +1,10 @@
-//! Write errors of one file, each reported once to everyone who asks.
+//! Write errors of one file, or losses of a cache, each reported once to everyone who asks.
 //!
 //! The scheme of the kernel's `errseq_t`: a counter goes up with each error; whoever fsyncs keeps
 //! the value he saw last. An error nobody has seen yet is also new to those who come later. It belongs
 //! to the file, not to who wrote or whose call met it: each handle that was open before is told.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -55,6 +56,15 @@ impl<E: Clone> Errors<E> {
         let is_new = *seen != count;
         *seen = count;
         last.error.clone().filter(|_| is_new)
+    }
+
+    /// The same; of two threads that come with one `seen`, one is told.
+    pub(crate) fn tell(&self, seen: &AtomicU64) -> Option<E> {
+        let before = seen.load(Relaxed);
+        let mut now = before;
+        let error = self.since(&mut now);
+        let is_told = seen.compare_exchange(before, now, Relaxed, Relaxed);
+        error.filter(|_| is_told.is_ok())
     }
 }
 

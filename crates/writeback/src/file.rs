@@ -308,6 +308,9 @@ impl<E: MappingError> Drop for File<E> {
         }
         sub(&self.shared.counters.dirty, pages.dirty);
         add(&self.shared.counters.lost, pages.dirty);
+        if pages.dirty > 0 {
+            self.shared.losses.record(Error::Gone);
+        }
         let gate = &self.shared.gate;
         if pages.counted > 0 {
             gate.bdi.cleaned(pages.counted, gate.now());
@@ -440,12 +443,9 @@ impl<E: MappingError> FilePages<E> {
     /// As those two; after an error of its own attempt, `seen` is up to date as well.
     pub fn sync(&self, range: Range<u64>, seen: &AtomicU64) -> Result<(), Error<E>> {
         let flushed = self.flush(range);
-        let before = seen.load(Relaxed);
-        let mut now = before;
-        let earlier = self.error_since(&mut now);
-        let is_told = seen.compare_exchange(before, now, Relaxed, Relaxed);
+        let earlier = self.0.errors.tell(seen);
         flushed?;
-        is_told.map_or(Ok(()), |_| earlier)
+        earlier.map_or(Ok(()), Err)
     }
 
     /// Forgets what lies past `size` bytes and makes the rest of the last block zero, in memory: it

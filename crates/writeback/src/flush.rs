@@ -203,6 +203,8 @@ impl<E: MappingError> File<E> {
                     self.failed(run, pages, pass.is_last);
                     self.errors.record(Error::Mapping(Arc::clone(&error)));
                     if pass.is_last {
+                        let losses = &self.shared.losses;
+                        losses.record(Error::Mapping(Arc::clone(&error)));
                         mapping.lost(start..start.saturating_add(len));
                     }
                     pass.failed.get_or_insert(error);
@@ -257,6 +259,9 @@ impl<E: MappingError> File<E> {
         pages.give_up(&pieces);
         self.settle(&mut pages, before);
         add(&self.shared.counters.lost, before);
+        if before > 0 {
+            self.shared.losses.record(Error::Gone);
+        }
     }
 
     /// Gives the file its new place in the list of dirty files after its turn, if it is still dirty.

@@ -10,6 +10,7 @@ use uext4_blockdev::Clock;
 
 use crate::block_set::BLOCKS_MAX;
 use crate::dirty_list::DirtyList;
+use crate::errors::Errors;
 use crate::file::COPY_MAX;
 use crate::flusher::Flushers;
 use crate::limits::DirtyLimits;
@@ -19,7 +20,7 @@ use crate::reclaim::Files;
 use crate::stats::Counters;
 use crate::throttle::{Bdi, PAGE_SIZE, TunableError};
 use crate::writer::Gate;
-use crate::{MappingError, Options, Stats};
+use crate::{Error, MappingError, Options, Stats};
 
 /// Fewest blocks of memory it may hold.
 const BLOCKS_MIN: u64 = 64;
@@ -44,6 +45,8 @@ pub(crate) struct Shared<E: MappingError> {
     /// Files on the clock that are no more, about.
     pub(crate) dead: AtomicUsize,
     pub(crate) flushers: Flushers<E>,
+    /// Data that were given up: whoever syncs all files is told.
+    pub(crate) losses: Errors<Error<E>>,
 }
 
 impl<E: MappingError> fmt::Debug for Shared<E> {
@@ -96,6 +99,7 @@ impl<E: MappingError> Shared<E> {
             reclaim: Mutex::new(Files::new()),
             dead: AtomicUsize::new(0),
             flushers: Flushers::new(),
+            losses: Errors::new(),
             options,
         })
     }

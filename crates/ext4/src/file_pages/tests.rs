@@ -26,8 +26,8 @@ use crate::mapping::{MapState, Mapping};
 use crate::memory::Shrinker;
 use crate::namei::lookup;
 use crate::sbi::Sbi;
-use crate::super_::{OpenOptions, adopt_orphans, close, open_rw};
-use crate::testing::{e2fsck, mke2fs, mount, mount_with, unmount_and_check};
+use crate::super_::{OpenOptions, adopt_orphans, open_rw};
+use crate::testing::{close, e2fsck, mke2fs, mount, mount_with, unmount_and_check};
 
 /// What data begins with.
 const MARK: u8 = 0xA7;
@@ -129,7 +129,7 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
         recovers(image);
     }
     drop(file);
-    close(&sbi).unwrap();
+    close(&sbi);
     e2fsck(&device.base);
 }
 
@@ -324,7 +324,7 @@ fn loading_a_map_in_advance_stays_within_the_budget() {
     fsync(&file, true).unwrap();
     let ino = file.ino();
     drop(file);
-    close(&sbi).unwrap();
+    close(&sbi);
     let options = OpenOptions {
         memory: Some(1 << 20),
         ..OpenOptions::default()

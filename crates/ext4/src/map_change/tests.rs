@@ -261,7 +261,7 @@ impl Fixture {
         let handle = self.sbi.start(8).unwrap();
         store(&handle, &self.sbi, &self.inode).unwrap();
         drop(handle);
-        super_::close(&self.sbi).unwrap();
+        crate::testing::close(&self.sbi);
         self.check_again();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), self.device.to_bytes()).unwrap();

@@ -89,6 +89,30 @@ fn a_dead_device_is_given_up_in_the_end() {
     assert_eq!(file.read(0, 32 << 10).unwrap(), pattern(32 << 10, 3));
 }
 
+/// Flushers give a file up: each who syncs all files is told once, whether it is dirty then or not.
+#[test]
+fn what_flushers_give_up_is_told_to_who_syncs() {
+    let (cache, clock) = cache(4 << 20);
+    let file = TestFile::new(&cache, Vec::new());
+    let (one, two) = (cache.error_token(), cache.error_token());
+    let (one, two) = (AtomicU64::new(one), AtomicU64::new(two));
+    file.write(0, &pattern(8192, 1)).unwrap();
+    *file.disk.bad.lock().unwrap() = 0..u64::MAX;
+    for _ in 0..FAILURES_MAX {
+        assert!(file.pages.is_dirty());
+        clock.advance(Duration::from_secs(40));
+        cache.flush_expired();
+    }
+    assert!(!file.pages.is_dirty());
+    *file.disk.bad.lock().unwrap() = 0..0;
+    assert!(matches!(cache.sync(&one), Err(Error::Mapping(_))));
+    cache.sync(&one).unwrap();
+    assert!(matches!(cache.sync(&two), Err(Error::Mapping(_))));
+    cache.sync(&two).unwrap();
+    // Somebody knows: it is no news to who comes now.
+    cache.sync(&AtomicU64::new(cache.error_token())).unwrap();
+}
+
 #[test]
 fn writers_get_the_error_instead_of_waiting_for_ever() {
     for flushers in [0, 1, 2] {
@@ -186,6 +210,9 @@ fn a_file_without_its_mapping_is_gone() {
     let stats = cache.stats();
     assert_eq!((stats.nr_dirty, stats.nr_lost), (0, 2048));
     cache.sync_all().unwrap();
+    let seen = AtomicU64::new(0);
+    assert!(matches!(cache.sync(&seen), Err(Error::Gone)));
+    cache.sync(&seen).unwrap();
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn any_damage_of_a_tree_is_an_error_at_worst() {
     ] {
         let mut fixture = Fixture::new(flags, 16_384, FileType::Regular, Credits::Plenty);
         scatter(&mut fixture, 1200, |i| i * 3);
-        super_::close(&fixture.sbi).unwrap();
+        crate::testing::close(&fixture.sbi);
         let nodes = map_nodes(&fixture);
         assert!(nodes.len() > 4);
         let good = fixture.device.to_bytes();

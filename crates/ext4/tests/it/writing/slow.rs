@@ -121,6 +121,27 @@ fn places(file: &OpenInode) -> Vec<Range<u64>> {
     all
 }
 
+/// Flushers meet the errors, and give the data up: who syncs or closes is told, each once.
+#[test]
+fn what_was_given_up_is_told_to_who_syncs_and_who_closes() {
+    let (device, clock, fs) = open(65_536, "");
+    let other = fs.clone();
+    let lost = file(&fs, "lost", 64 << 10);
+    device.is_bad.store(true, SeqCst);
+    while fs.page_stats().unwrap().nr_dirty > 0 {
+        clock.advance(Duration::from_secs(40));
+        fs.tick().unwrap();
+    }
+    device.is_bad.store(false, SeqCst);
+    assert!(fs.sync().is_err());
+    fs.sync().unwrap();
+    assert!(lost.fsync().is_err());
+    lost.fsync().unwrap();
+    drop(lost);
+    assert!(other.close().is_err());
+    judge(&device.base, "after data were given up");
+}
+
 #[test]
 fn a_device_slow_to_discard_keeps_nobody_from_committing() {
     for has_threads in [false, true] {
