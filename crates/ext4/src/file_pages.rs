@@ -75,11 +75,10 @@ impl Pages for FilePages {
             known_map(blocks, lblk, len)
                 .map_or_else(|| read_map(&sbi, &inode, blocks, lblk, len), Ok)
         })?;
-        // What lies past the end is not the file's, whatever was there before.
-        let left = inode
-            .size
-            .max(cell.pending_end.load(Relaxed))
-            .saturating_sub(offset);
+        // What lies past the end is not the file's, whatever was there before; but what a write that is
+        // under way has put on the device already is.
+        let end = inode.size.max(inode.disk_size.unwrap_or(0));
+        let left = end.saturating_sub(offset);
         let keep = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         buf[keep..].fill(0);
         Ok(())

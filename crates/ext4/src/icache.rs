@@ -49,7 +49,7 @@ pub(crate) struct Cell {
     pub(crate) sync_tid: AtomicU64,
     /// The last one that changed what is needed to read its data.
     pub(crate) datasync_tid: AtomicU64,
-    /// End of what a write is taking in, while it does: bytes up to there are the file's.
+    /// End of what a write is taking in, while it does: what is written of that counts on disk.
     pub(crate) pending_end: AtomicU64,
     /// Was made without a name, and has got none yet; others that lost their last get none again.
     pub(crate) may_get_name: AtomicBool,

@@ -231,3 +231,32 @@ fn what_is_cut_below_a_hole_gets_the_size_that_was_asked_for() {
     drop(file);
     unmount_and_check(&sbi, &device);
 }
+
+#[test]
+fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
+    let device = mke2fs("-t ext4 -b 4096", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(1), false).unwrap();
+    fsync(&file, true).unwrap();
+    {
+        // As a power cut leaves it, or anybody else who wrote to it before.
+        let handle = sbi.start(1).unwrap();
+        let inode = &mut *file.inode.write();
+        inode.size = 10;
+        store(&handle, &sbi, inode).unwrap();
+    }
+    file.drop_pages();
+    let called_off = write_by(&file, 0, &[1; 2000], true, |_, _, _, _| {
+        read(&file, 0, &mut [0; 10]).unwrap();
+        Err(PagesError::Cancelled)
+    });
+    assert!(called_off.is_err());
+    write(&file, 2 * BLOCK, b"new", false).unwrap();
+    let mut expected = vec![MARK; 10];
+    expected.resize(2 * BLOCK as usize, 0);
+    expected.extend(b"new");
+    assert!(content(&file) == expected);
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
