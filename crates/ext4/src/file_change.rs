@@ -162,7 +162,15 @@ pub(crate) fn write_by(
     if offset > size {
         zero_tail(file, size)?;
     }
-    let end = promise(sbi, file, offset, offset + data.len() as u64)?;
+    let end = offset + data.len() as u64;
+    let end = match promise(sbi, file, offset, end) {
+        Ok(promised) => promised,
+        Err(error) => {
+            // A part of it may be promised, for which no page comes.
+            forget_untaken(file, offset, end)?;
+            return Err(error);
+        }
+    };
     // OK to truncate: no more than `data`.
     let data = &data[..(end - offset) as usize];
     file.pending_end.store(end, Relaxed);

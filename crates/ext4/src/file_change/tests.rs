@@ -260,3 +260,36 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
     drop(file);
     unmount_and_check(&sbi, &device);
 }
+
+#[test]
+fn a_write_that_fails_half_promised_keeps_no_promise() {
+    let base = mke2fs("-t ext4 -b 1024", 65_536);
+    let sbi = mount(&base);
+    let file = new_file(&sbi, b"file");
+    for at in (0..600).step_by(2) {
+        write(&file, at << 10, &[MARK; 1024], false).unwrap();
+    }
+    let ino = file.ino();
+    drop(file);
+    unmount_and_check(&sbi, &base);
+    let mut failed = 0;
+    for good in 0..6 {
+        let (device, sbi) = asking(Arc::new(base.snapshot()));
+        let file = InodeRef::get(&sbi, ino).unwrap();
+        let before = available(&sbi);
+        let left = AtomicU64::new(good);
+        *device.may_read.lock() = Some(Arc::new(move || {
+            left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                .is_ok()
+        }));
+        let written = write(&file, 0, &vec![MARK; 600 << 10], false);
+        failed += u64::from(written.is_err());
+        *device.may_read.lock() = None;
+        if written.is_err() {
+            assert_eq!((delayed(&file), available(&sbi)), (0, before), "{good}");
+        }
+        drop(file);
+        unmount_and_check(&sbi, &device.base);
+    }
+    assert!(failed > 2, "{failed}");
+}
