@@ -399,14 +399,14 @@ pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u6
         let is_data = match status {
             Status::Written | Status::Delayed => true,
             Status::Hole => false,
-            // Allocated and not written: data only where pages wait to be written there.
-            Status::Unwritten => match pages.next_dirty(at) {
-                Some(dirty) if dirty.start <= at => {
-                    until = until.min(dirty.end);
+            // Allocated and not written: data only where pages wait to be written there, or are.
+            Status::Unwritten => match pages.next_unwritten(at) {
+                Some(data) if data.start <= at => {
+                    until = until.min(data.end);
                     true
                 }
-                Some(dirty) => {
-                    until = until.min(dirty.start);
+                Some(data) => {
+                    until = until.min(data.start);
                     false
                 }
                 None => false,

@@ -15,7 +15,9 @@ use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::evict::{maps_any, unmap_from};
-use crate::file_pages::{as_known, forget_delayed, read_map};
+use crate::file_pages::{
+    as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
+};
 use crate::icache::{Cell, PagesOf};
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
@@ -162,12 +164,13 @@ pub(crate) fn write_by(
     if offset > size {
         zero_tail(file, size)?;
     }
+    settle_lost_locked(sbi, file);
     let end = offset + data.len() as u64;
     let end = match promise(sbi, file, offset, end) {
         Ok(promised) => promised,
         Err(error) => {
             // A part of it may be promised, for which no page comes.
-            forget_untaken(file, offset, end)?;
+            forget_untaken(sbi, file, offset..end);
             return Err(error);
         }
     };
@@ -190,29 +193,10 @@ pub(crate) fn write_by(
     });
     file.pending_end.store(0, Relaxed);
     if reached < end {
-        forget_untaken(file, reached, end)?;
+        forget_untaken(sbi, file, reached..end);
     }
     sbi.bound_later();
     Ok((offset, paced?))
-}
-
-/// Gives back what was promised to a range where no page waits to be written.
-fn forget_untaken(file: &InodeRef, from: u64, to: u64) -> Result<()> {
-    let sbi = file.sbi();
-    let size = sbi.geometry().block_size;
-    // Fits: no file is larger than its map.
-    let block = |byte: u64| size.blocks_for(byte) as u32;
-    let (mut next, end) = (block(from), block(to));
-    while next < end {
-        let dirty = file.pages()?.next_dirty(u64::from(next) << size.log2());
-        let (until, after) = match dirty {
-            Some(dirty) => (block(dirty.start).min(end), block(dirty.end)),
-            None => (end, end),
-        };
-        forget_delayed(sbi, file, Lblk(next), until.saturating_sub(next));
-        next = after;
-    }
-    Ok(())
 }
 
 /// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
@@ -446,7 +430,9 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     let sbi = file.sbi();
     let rw = sbi.writable()?;
-    file.write_pages()?;
+    let written = file.write_pages();
+    settle_lost(sbi, file);
+    written?;
     let ticket = rw.journal.barrier().ticket();
     let tid = if all && file.is_changed_later() {
         rw.journal.running()

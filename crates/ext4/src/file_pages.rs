@@ -6,7 +6,7 @@
 //! has been written, never what was only taken in: who sets another size first writes what is below it.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 
 use uext4_blockdev::WriteRequest;
@@ -119,11 +119,10 @@ impl Pages for FilePages {
         Ok(())
     }
 
-    fn lost(&self, range: Range<u64>) {
+    fn lost(&self, _: Range<u64>) {
         if let Ok((sbi, cell)) = self.parts() {
-            let log = sbi.geometry().block_size.log2();
-            let (from, to) = ((range.start >> log) as u32, (range.end >> log) as u32);
-            forget_delayed(&sbi, &cell, Lblk(from), to.saturating_sub(from));
+            cell.has_lost.store(true, SeqCst);
+            settle_lost(&sbi, &cell);
             data_blocks::discard_if_left(&sbi, &cell);
         }
     }
@@ -143,6 +142,43 @@ pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     rw.release(delayed.into());
     if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
         owners.unpromise(u64::from(delayed) * sbi.block_len() as u64);
+    }
+}
+
+/// Gives back what was promised to a part of a range, in bytes, where no page waits to be written or is
+/// being written. The file's contents are locked: a writer makes pages of what was promised before.
+pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
+    let size = sbi.geometry().block_size;
+    let block = |byte: u64| size.blocks_for(byte).min(u32::MAX.into()) as u32;
+    let (mut next, end) = (block(range.start), block(range.end));
+    while next < end {
+        let at = u64::from(next) << size.log2();
+        let unwritten = cell
+            .pages_if_any()
+            .and_then(|pages| pages.next_unwritten(at));
+        let (until, after) = match unwritten {
+            Some(unwritten) => (block(unwritten.start).min(end), block(unwritten.end)),
+            None => (end, end),
+        };
+        forget_delayed(sbi, cell, Lblk(next), until.saturating_sub(next));
+        next = after;
+    }
+}
+
+/// Gives back what was promised to data that were given up, unless somebody changes the contents now,
+/// who may count on a promise that he found: whoever writes, syncs or lets go of the file next does it.
+pub(crate) fn settle_lost(sbi: &Sbi, cell: &Cell) {
+    if cell.has_lost.load(SeqCst)
+        && let Some(_contents) = cell.rw.try_read()
+    {
+        settle_lost_locked(sbi, cell);
+    }
+}
+
+/// The same; the caller has locked the contents.
+pub(crate) fn settle_lost_locked(sbi: &Sbi, cell: &Cell) {
+    if cell.has_lost.swap(false, SeqCst) {
+        forget_untaken(sbi, cell, 0..u64::MAX);
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Cell {
     pub(crate) datasync_tid: AtomicU64,
     /// End of what a write is taking in, while it does: what is written of that counts on disk.
     pub(crate) pending_end: AtomicU64,
+    /// Data of it were given up, and what was promised to them is not given back yet.
+    pub(crate) has_lost: AtomicBool,
     /// Was made without a name, and has got none yet; others that lost their last get none again.
     pub(crate) may_get_name: AtomicBool,
     /// The pages of a regular file, once it was read or written.
@@ -110,6 +112,7 @@ impl Cell {
     fn new(inode: Inode) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             pending_end: AtomicU64::new(0),
+            has_lost: AtomicBool::new(false),
             may_get_name: AtomicBool::new(false),
             pages: OnceLock::new(),
             later: AtomicBool::new(false),

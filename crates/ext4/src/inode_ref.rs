@@ -10,7 +10,7 @@ use uext4_writeback::Place;
 use crate::data_blocks;
 use crate::error::{Error, Result};
 use crate::evict;
-use crate::file_pages::FilePages;
+use crate::file_pages::{self, FilePages};
 use crate::icache::{Cell, PagesOf, WithPages};
 use crate::namei::is_hidden;
 use crate::quota_change;
@@ -150,6 +150,7 @@ impl Drop for InodeRef {
             // What fails stays an orphan, and is deleted at the next mount.
             _ = evict::evict(&self.sbi, &self.cell);
         } else {
+            file_pages::settle_lost(&self.sbi, &self.cell);
             data_blocks::discard_if_left(&self.sbi, &self.cell);
         }
     }

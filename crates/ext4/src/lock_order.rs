@@ -59,6 +59,20 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Notes a lock that was not waited for.
+    fn tried(rank: Rank) -> Self {
+        #[cfg(debug_assertions)]
+        HELD.with_borrow_mut(|held| held.push(rank));
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+        Self {
+            #[cfg(debug_assertions)]
+            rank,
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
@@ -109,6 +123,13 @@ impl<T> RankedLock<T> {
             guard: self.lock.read(),
             _held,
         }
+    }
+
+    /// Shares it, if nobody has it alone: that waits for nobody, and may be tried under any lock.
+    pub(crate) fn try_read(&self) -> Option<Shared<'_, T>> {
+        let guard = self.lock.try_read()?;
+        let _held = Held::tried(self.rank);
+        Some(Shared { guard, _held })
     }
 
     /// Takes it alone.

@@ -96,11 +96,17 @@ impl Pages {
             self.dirty_folios.remove(&start);
         }
         self.dirty -= taken;
+        let runs = pieces.chunk_by(|a, b| a.end() == b.offset());
+        self.writing.extend(runs.filter_map(|run| {
+            let (first, last) = (run.first()?, run.last()?);
+            Some(first.offset()..last.end())
+        }));
         pieces
     }
 
-    /// Ends the writeback of pieces, written or given back.
+    /// Ends the writeback of pieces, all that there are of this file, written or given back.
     pub(crate) fn end_writeback(&mut self, pieces: &[Piece]) {
+        self.writing.clear();
         for piece in pieces {
             if let Some(folio) = self.folios.get_mut(&piece.folio) {
                 folio.writeback = false;

@@ -475,6 +475,12 @@ impl<E: MappingError> FilePages<E> {
         self.0.state.read().next_dirty(from)
     }
 
+    /// The same of what is dirty or being written.
+    #[must_use]
+    pub fn next_unwritten(&self, from: u64) -> Option<Range<u64>> {
+        self.0.state.read().next_unwritten(from)
+    }
+
     /// True while anything waits to be written or is being written.
     #[must_use]
     pub fn is_dirty(&self) -> bool {

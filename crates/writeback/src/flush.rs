@@ -182,6 +182,7 @@ impl<E: MappingError> File<E> {
         pass.taken += pieces.iter().map(Piece::len).sum::<u64>();
         let mapping = Arc::clone(&pass.mapping);
         let mut slices = Vec::with_capacity(pieces.len());
+        let mut lost = Vec::new();
         for run in pieces.chunk_by(|a, b| a.end() == b.offset()) {
             let start = run.first().map_or(0, Piece::offset);
             let len: u64 = run.iter().map(Piece::len).sum();
@@ -205,7 +206,7 @@ impl<E: MappingError> File<E> {
                     if pass.is_last {
                         let losses = &self.shared.losses;
                         losses.record(Error::Mapping(Arc::clone(&error)));
-                        mapping.lost(start..start.saturating_add(len));
+                        lost.push(start..start.saturating_add(len));
                     }
                     pass.failed.get_or_insert(error);
                 }
@@ -223,6 +224,8 @@ impl<E: MappingError> File<E> {
         if left > 0 {
             self.completed(left);
         }
+        // Now nothing of it is being written any more: what is not dirty is gone.
+        lost.into_iter().for_each(|range| mapping.lost(range));
     }
 
     /// Pages are on the device.
@@ -257,6 +260,7 @@ impl<E: MappingError> File<E> {
         let before = pages.dirty;
         let pieces = pages.take_dirty(0, u64::MAX, u64::MAX);
         pages.give_up(&pieces);
+        pages.end_writeback(&pieces);
         self.settle(&mut pages, before);
         add(&self.shared.counters.lost, before);
         if before > 0 {

@@ -64,6 +64,8 @@ pub(crate) struct Pages {
     pub(crate) dirty_folios: BTreeSet<u64>,
     /// Bytes of dirty blocks.
     pub(crate) dirty: u64,
+    /// What is being written, in order: runs without a gap between their blocks.
+    pub(crate) writing: Vec<Range<u64>>,
     /// The pages that they count as for throttling.
     pub(crate) counted: u64,
     /// Bytes of all folios.
@@ -97,6 +99,7 @@ impl Pages {
             folios: BTreeMap::new(),
             dirty_folios: BTreeSet::new(),
             dirty: 0,
+            writing: Vec::new(),
             counted: 0,
             resident: 0,
             loads: Loads::default(),
@@ -345,6 +348,29 @@ impl Pages {
             }
         }
         found.map(|found| found.start.max(from)..found.end)
+    }
+
+    /// The same of what is dirty or being written.
+    pub(crate) fn next_unwritten(&self, from: u64) -> Option<Range<u64>> {
+        let mut found: Option<Range<u64>> = None;
+        loop {
+            let at = found.as_ref().map_or(from, |found| found.end);
+            let dirty = self.next_dirty(at);
+            let first = self.writing.partition_point(|range| range.end <= at);
+            let writing = self.writing.get(first);
+            let writing = writing.map(|range| range.start.max(at)..range.end);
+            let next = match (dirty, writing) {
+                (Some(a), Some(b)) if a.start <= b.start => a,
+                (Some(a), None) => a,
+                (_, Some(b)) => b,
+                (None, None) => return found,
+            };
+            match &mut found {
+                None => found = Some(next),
+                Some(found) if found.end == next.start => found.end = next.end,
+                Some(_) => return found,
+            }
+        }
     }
 
     /// Where the largest folio starts that could cover an offset.

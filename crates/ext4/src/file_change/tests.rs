@@ -19,8 +19,8 @@ use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::namei::lookup;
 use crate::sbi::Sbi;
-use crate::super_::{OpenOptions, adopt_orphans, open_rw};
-use crate::testing::{mke2fs, mount, unmount_and_check};
+use crate::super_::{OpenOptions, adopt_orphans, close, open_rw};
+use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 
 /// What data begins with.
 const MARK: u8 = 0xA7;
@@ -292,4 +292,117 @@ fn a_write_that_fails_half_promised_keeps_no_promise() {
         unmount_and_check(&sbi, &device.base);
     }
     assert!(failed > 2, "{failed}");
+}
+
+/// Fails all data, and calls `last` when it does so for the last time before that is given up.
+fn fails(device: &Asking, last: impl Fn() + Send + Sync + 'static) {
+    let tried = AtomicU64::new(0);
+    *device.may_write.lock() = Some(Arc::new(move || {
+        if tried.fetch_add(1, SeqCst) + 1 == FAILURES_MAX.into() {
+            last();
+        }
+        false
+    }));
+}
+
+/// Unmounts, which tells that data were given up, and asserts that e2fsck finds nothing wrong.
+fn lossy_close(sbi: &Sbi, device: &MemoryDevice) {
+    assert!(close(sbi, &AtomicU64::new(0)).is_err());
+    e2fsck(device);
+}
+
+/// Asserts that a promise stands for each dirty block and for no other.
+fn all_promised(file: &InodeRef, before: u64) {
+    let sbi = file.sbi();
+    let mut next = 0;
+    let mut dirty = 0;
+    while let Some(range) = file.pages().unwrap().next_dirty(next) {
+        for block in range.start / BLOCK..range.end / BLOCK {
+            let here = known(sbi, file, Lblk(block as u32), 1).unwrap();
+            assert_eq!(here.status, Status::Delayed, "{block}");
+            dirty += 1;
+        }
+        next = range.end;
+    }
+    assert_eq!(delayed(file), dirty);
+    assert_eq!(before - available(sbi), dirty);
+}
+
+#[test]
+fn what_is_written_while_the_rest_is_given_up_keeps_its_promise() {
+    let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
+    let file = new_file(&sbi, b"file");
+    commit(&sbi);
+    let before = available(&sbi);
+    write(&file, 0, &bytes(16), false).unwrap();
+    let other = file.clone();
+    fails(&device, move || {
+        write(&other, 5 * BLOCK, &bytes(2), false).unwrap();
+    });
+    for _ in 0..FAILURES_MAX {
+        assert!(fsync(&file, true).is_err());
+    }
+    *device.may_write.lock() = None;
+    assert_eq!(file.pages().unwrap().dirty_bytes(), 2 * BLOCK);
+    all_promised(&file, before);
+    fsync(&file, true).unwrap();
+    all_promised(&file, available(&sbi));
+    drop(file);
+    lossy_close(&sbi, &device.base);
+}
+
+#[test]
+fn what_is_given_up_under_a_writer_keeps_his_promise() {
+    for end in ["write", "fsync", "put"] {
+        let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
+        let file = new_file(&sbi, b"file");
+        commit(&sbi);
+        let before = available(&sbi);
+        write(&file, 0, &bytes(16), false).unwrap();
+        fails(&device, || ());
+        // Blocks that were promised before, and are given up before he has them.
+        let data = bytes(1);
+        write_by(
+            &file,
+            5 * BLOCK,
+            &data,
+            false,
+            |pages, offset, data, size| {
+                for _ in 0..FAILURES_MAX {
+                    assert!(pages.flush(0..u64::MAX).is_err());
+                }
+                let taken = pages.write(offset, data, size)?;
+                Ok(Paced {
+                    taken,
+                    ..Paced::default()
+                })
+            },
+        )
+        .unwrap();
+        *device.may_write.lock() = None;
+        let here = known(&sbi, &file, Lblk(5), 1).unwrap();
+        assert_eq!(here.status, Status::Delayed);
+        match end {
+            "write" => {
+                write(&file, 0, &bytes(1), false).unwrap();
+                all_promised(&file, before);
+            }
+            "fsync" => {
+                // It tells what was lost, once.
+                assert!(fsync(&file, true).is_err());
+                fsync(&file, true).unwrap();
+                assert_eq!(delayed(&file), 0);
+            }
+            _ => {
+                let cell = file.clone();
+                drop(file);
+                all_promised(&cell, before);
+                drop(cell);
+                lossy_close(&sbi, &device.base);
+                continue;
+            }
+        }
+        drop(file);
+        lossy_close(&sbi, &device.base);
+    }
 }

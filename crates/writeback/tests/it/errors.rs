@@ -85,6 +85,7 @@ fn a_dead_device_is_given_up_in_the_end() {
     assert_eq!(only(&file.disk.lost), BLOCK..BLOCK + 4096);
     assert_eq!(cache.stats().nr_lost, 4096);
     cache.sync_all().unwrap();
+    assert_eq!(file.pages.next_unwritten(0), None);
     // What is read now is what the device has.
     assert_eq!(file.read(0, 32 << 10).unwrap(), pattern(32 << 10, 3));
 }
@@ -111,6 +112,36 @@ fn what_flushers_give_up_is_told_to_who_syncs() {
     cache.sync(&two).unwrap();
     // Somebody knows: it is no news to who comes now.
     cache.sync(&AtomicU64::new(cache.error_token())).unwrap();
+}
+
+#[test]
+fn what_is_being_written_is_told_from_what_is_clean() {
+    let (cache, _) = cache(4 << 20);
+    let file = TestFile::new(&cache, Vec::new());
+    file.write(0, &pattern(8192, 1)).unwrap();
+    file.write(16 << 10, &pattern(4096, 1)).unwrap();
+    file.disk.stuck.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| file.flush());
+        while file.pages.next_dirty(0).is_some() {
+            std::thread::yield_now();
+        }
+        let written = file.write(8192, &pattern(BLOCK as usize, 2));
+        let unwritten = [0, 5000, 9 << 10, 17 << 10].map(|at| file.pages.next_unwritten(at));
+        file.disk.stuck.store(false, SeqCst);
+        written.unwrap();
+        assert_eq!(
+            unwritten,
+            [
+                Some(0..9 << 10),
+                Some(5000..9 << 10),
+                Some(16 << 10..20 << 10),
+                Some(17 << 10..20 << 10)
+            ]
+        );
+        flusher.join().unwrap().unwrap();
+    });
+    assert_eq!(file.pages.next_unwritten(0), Some(8192..9 << 10));
 }
 
 #[test]
