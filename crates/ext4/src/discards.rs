@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use uext4_jbd2::Journal;
 use uext4_mballoc::Run;
 use uext4_ondisk::Pblk;
 
@@ -76,7 +77,7 @@ impl Discards {
 
     /// Tells the device of all that is due, and lets others have it with `give`. Waits for who is at it.
     /// No handle may be held.
-    pub(crate) fn settle(&self, sbi: &Sbi, has_log: bool, give: impl FnOnce(&[Run])) {
+    pub(crate) fn settle(&self, sbi: &Sbi, journal: &Journal, give: impl FnOnce(&[Run])) {
         let _telling = self.telling.lock();
         let due = {
             let mut due = self.due.lock();
@@ -87,7 +88,9 @@ impl Discards {
             return;
         }
         // Without a journal the medium may still have maps that show them.
-        if self.is_on() && (has_log || sbi.device().flush().is_ok()) {
+        // One that fails is told to whoever syncs next.
+        let is_durable = || journal.has_log() || journal.barrier().flush().is_ok();
+        if self.is_on() && is_durable() {
             self.tell(sbi, &due);
         }
         give(&due);

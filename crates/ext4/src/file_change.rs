@@ -433,6 +433,9 @@ pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     let written = file.write_pages();
     settle_lost(sbi, file);
     written?;
+    // What was written over in place needs no commit, but counts for nothing where another host has
+    // taken over, or a flush has failed that nobody repeats.
+    rw.journal.check()?;
     let ticket = rw.journal.barrier().ticket();
     let tid = if all && file.is_changed_later() {
         rw.journal.running()

@@ -27,8 +27,9 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
             what: "a range past the end, or a length of more than a group",
         });
     }
-    // Without a journal, what freed blocks may not be on the medium yet.
-    sbi.device().flush()?;
+    // Without a journal, what freed blocks may not be on the medium yet. One that fails is not the
+    // device's last word to whoever syncs.
+    rw.journal.barrier().flush()?;
     let edit = Direct(sbi);
     let bitmaps = rw.groups.bitmaps(sbi, &edit);
     let log = size.log2();

@@ -117,6 +117,7 @@ impl Mmp {
         let len = name.len().min(block.mmp_nodename.len() - 1);
         block.mmp_nodename[..len].copy_from_slice(&name[..len]);
         self.write(&mut block, clock)?;
+        self.flush()?;
         clock.sleep(wait);
         let later = self.read()?;
         if later.mmp_seq != block.mmp_seq {
@@ -125,14 +126,19 @@ impl Mmp {
         let updated = clock.monotonic();
         *self.state.get_mut() = State { block, updated };
         // The wait may have used up the interval.
-        self.update(clock)
+        self.update(clock, || self.flush())
     }
 
-    /// Changes the number, if it is time.
+    /// Changes the number, if it is time. `flush` flushes the device: the journal does, once it is open,
+    /// so that a flush that fails is told to all who rely on one.
     ///
     /// # Errors
     /// [`Error::InUse`] if another host has taken over, device errors. The caller then ends all writing.
-    pub(crate) fn update(&self, clock: &dyn Clock) -> Result<()> {
+    pub(crate) fn update(
+        &self,
+        clock: &dyn Clock,
+        flush: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let state = &mut *self.state.lock();
         let passed = clock.monotonic().saturating_sub(state.updated);
         if passed < self.interval {
@@ -150,18 +156,25 @@ impl Mmp {
         let next = state.block.mmp_seq.get() + 1;
         state.block.mmp_seq = if next > EXT4_MMP_SEQ_MAX { 1 } else { next }.into();
         self.write(&mut state.block, clock)?;
+        flush()?;
         state.updated = clock.monotonic();
         Ok(())
     }
 
-    /// Gives the file system free, after the last change of it is durable.
+    /// Gives the file system free, after the last change of it is durable: nobody relies on the device
+    /// any more.
     ///
     /// # Errors
     /// Device errors.
     pub(crate) fn release(&self, clock: &dyn Clock) -> Result<()> {
         let state = &mut *self.state.lock();
         state.block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();
-        self.write(&mut state.block, clock)
+        self.write(&mut state.block, clock)?;
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.device.flush()?)
     }
 
     fn read(&self) -> Result<MmpBlock> {
@@ -175,8 +188,7 @@ impl Mmp {
         if let Some(seed) = self.seed {
             block.mmp_checksum = block.checksum(seed).into();
         }
-        self.device.write_at(self.offset, block.as_bytes())?;
-        Ok(self.device.flush()?)
+        Ok(self.device.write_at(self.offset, block.as_bytes())?)
     }
 }
 

@@ -288,7 +288,7 @@ impl Rw {
     /// Waits for who is at it; no handle may be held.
     pub(crate) fn settle_freed(&self, sbi: &Sbi) {
         let give = |runs: &[Run]| self.give(runs);
-        self.discards.settle(sbi, self.journal.has_log(), give);
+        self.discards.settle(sbi, &self.journal, give);
     }
 
     /// Lets others have runs that were freed.

@@ -419,7 +419,7 @@ pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
 pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
     if let Some(mmp) = rw.mmp()
-        && let Err(error) = mmp.update(&*rw.clock)
+        && let Err(error) = mmp.update(&*rw.clock, || Ok(rw.journal.barrier().flush()?))
     {
         rw.journal.abort(&error);
         return Err(error);

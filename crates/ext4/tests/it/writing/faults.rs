@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uext4::{
     Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, RenameMode,
@@ -11,7 +12,7 @@ use uext4::{
 };
 use uext4_blockdev::{Fault, MemoryDevice, Op, SimDevice, SimOptions, SplitMix64, VirtualClock};
 
-use super::device::{judge, made, mount, steps};
+use super::device::{file, judge, made, mount, steps};
 
 const CREATION: Creation = Creation {
     mode: 0o700,
@@ -215,4 +216,35 @@ fn writes_that_fail() {
 fn flushes_that_fail() {
     every("-t ext4", Op::Flush, 5);
     every("-t ext3 -b 1024", Op::Flush, 6);
+}
+
+/// A flush that failed is told to who syncs, whoever met it: the device may tell it only once.
+#[test]
+fn a_flush_that_failed_for_others_is_told_to_who_syncs() {
+    for by_mmp in [false, true] {
+        let flags = if by_mmp { "-t ext4 -O mmp" } else { "-t ext4" };
+        let image = made(flags, 8192);
+        let device = Arc::new(SimDevice::new(&image, SimOptions::default()));
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let options = OpenOptions::default();
+        let fs = Filesystem::open_rw(device.clone(), clock.clone(), &options).unwrap();
+        let file = file(&fs, "file");
+        file.write(0, &[1; 4096]).unwrap();
+        fs.sync().unwrap();
+        // Written over in place: no commit is needed for it.
+        file.write(0, &[2; 4096]).unwrap();
+        file.fsync().unwrap();
+        file.write(0, &[3; 4096]).unwrap();
+        device.inject(Fault::new(Op::Flush).times(1));
+        let failed = match by_mmp {
+            true => {
+                clock.advance(Duration::from_secs(6));
+                fs.tick().unwrap_err()
+            }
+            false => fs.trim(0..u64::MAX, 0).unwrap_err(),
+        };
+        assert!(!matches!(failed, Error::Unsupported { .. }), "{failed}");
+        device.clear_faults();
+        assert!(file.fdatasync().is_err(), "{flags}");
+    }
 }
