@@ -496,9 +496,7 @@ fn destroy(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     }
     for run in owned {
         sbi.check_range("attribute value", run.start, run.len.into())?;
-        for block in run.start.0..run.start.0 + u64::from(run.len) {
-            handle.free_metadata(Pblk(block))?;
-        }
+        handle.free_metadata(run.start, run.len.into())?;
     }
     (inode.links, inode.size, inode.blocks) = (0, 0, 0);
     inode.i_block = [0; I_BLOCK_LEN];

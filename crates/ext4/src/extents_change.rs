@@ -10,8 +10,8 @@ use uext4_ondisk::{Lblk, Pblk};
 use crate::error::{Error, Result};
 use crate::extent_path::{NEW_MAX, Path, credits_of_change, shrink};
 use crate::file_blocks::{
-    Progress, add_blocks, afford, check_countable, credits_anywhere, free_data, groups_of_run,
-    range_end,
+    Progress, add_blocks, afford, check_countable, credits_anywhere, credits_revoke, free_data,
+    freed_by, groups_of_run, range_end,
 };
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -211,7 +211,10 @@ fn cut(
     }
     let left = path.from();
     let (is_empty, cut) = path.leaf(inode, |leaf| {
-        (leaf.is_empty(), plan_cut(handle, leaf, own, from, until))
+        (
+            leaf.is_empty(),
+            plan_cut((handle, inode), leaf, own, from, until),
+        )
     })?;
     let Some(cut) = cut else {
         if is_empty && !path.is_root() {
@@ -242,7 +245,7 @@ fn cut(
 /// Chooses what to unmap; None if there is nothing in the range. `extents` is empty if there are no
 /// credits for it.
 fn plan_cut(
-    handle: &Handle<'_>,
+    (handle, inode): (&Handle<'_>, &Inode),
     leaf: &[RawExtent],
     own: u32,
     from: u64,
@@ -252,7 +255,7 @@ fn plan_cut(
     let first = leaf.partition_point(|e| end(e.get()) <= from);
     let past = leaf.partition_point(|e| u64::from(e.ee_block.get()) < until);
     let last = past.checked_sub(1).filter(|last| *last >= first)?;
-    let mut groups = 0;
+    let (mut groups, mut blocks) = (0, 0);
     let mut cut = Cut {
         first: past,
         last,
@@ -263,18 +266,22 @@ fn plan_cut(
         let extent = raw.get();
         let gone = part(extent, from, until)?;
         groups += groups_of_run(sbi, gone.len.into());
-        if !afford(handle, own + credits_anywhere(sbi, groups)) {
+        blocks += u64::from(gone.len);
+        let revokes = credits_revoke(handle, inode, blocks);
+        if !afford(handle, own + credits_anywhere(sbi, groups) + revokes) {
             break;
         }
         cut.extents.push(extent);
         (cut.first, cut.from) = (i, gone.lblk.0.into());
     }
     if cut.extents.is_empty() {
-        // Not even one: as much of it as may lie in two groups.
+        // Not even one: as much of it as may lie in two groups, and can be revoked.
         let extent = leaf.get(last)?.get();
         let gone = part(extent, from, until)?;
         let len = u64::from(gone.len).min(sbi.geometry().blocks_per_group.get().into());
-        if afford(handle, own + credits_anywhere(sbi, 2)) {
+        let bare = own + credits_anywhere(sbi, 2);
+        if afford(handle, bare + credits_revoke(handle, inode, 1)) {
+            let len = len.min(freed_by(handle, inode, handle.credits() - bare));
             cut.extents.push(extent);
             (cut.first, cut.from) = (last, end(gone) - len);
         }

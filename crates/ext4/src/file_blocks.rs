@@ -136,9 +136,34 @@ pub(crate) fn take_map_blocks(
 /// # Errors
 /// As [`Handle::free_metadata`].
 pub(crate) fn free_map_block(handle: &Handle<'_>, inode: &mut Inode, block: Pblk) -> Result<()> {
-    handle.free_metadata(block)?;
+    handle.free_metadata(block, 1)?;
     subtract_blocks(handle, inode, 1);
     Ok(())
+}
+
+/// Whether the journal may know of what the map leads to.
+fn is_journaled(inode: &Inode) -> bool {
+    inode.file_type != FileType::Regular
+        || inode
+            .flags
+            .intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA)
+}
+
+/// Credits of [`free_data`] of `len` blocks, beside those of bitmaps.
+pub(crate) fn credits_revoke(handle: &Handle<'_>, inode: &Inode, len: u64) -> u32 {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    match is_journaled(inode) {
+        true => handle.credits_revoke(len),
+        false => 0,
+    }
+}
+
+/// How many blocks [`free_data`] may free with `credits` credits, beside those of bitmaps.
+pub(crate) fn freed_by(handle: &Handle<'_>, inode: &Inode, credits: u32) -> u64 {
+    match is_journaled(inode) {
+        true => handle.revokes(credits).into(),
+        false => u64::MAX,
+    }
 }
 
 /// Frees a run of what the map leads to.
@@ -151,15 +176,9 @@ pub(crate) fn free_data(
     start: Pblk,
     len: u32,
 ) -> Result<()> {
-    let journaled = inode.file_type != FileType::Regular
-        || inode
-            .flags
-            .intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA);
-    if journaled {
+    if is_journaled(inode) {
         // The journal may know of every single one.
-        for block in start.0..start.0.saturating_add(len.into()) {
-            handle.free_metadata(Pblk(block))?;
-        }
+        handle.free_metadata(start, len.into())?;
     } else {
         handle.free_blocks(start, len.into())?;
     }

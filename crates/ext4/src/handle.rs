@@ -190,14 +190,25 @@ impl<'a> Handle<'a> {
         Ok(true)
     }
 
-    /// Frees a block of metadata: what the journal knows of it is revoked.
+    /// Frees blocks of metadata: what the journal knows of them is revoked, which takes
+    /// [`Handle::credits_revoke`].
     ///
     /// # Errors
     /// As [`Handle::free_blocks`].
-    pub(crate) fn free_metadata(&self, block: Pblk) -> Result<()> {
-        self.free_blocks(block, 1)?;
-        self.journal.revoke(block);
+    pub(crate) fn free_metadata(&self, start: Pblk, len: u64) -> Result<()> {
+        self.free_blocks(start, len)?;
+        self.journal.revoke(start.0..start.0.saturating_add(len));
         Ok(())
+    }
+
+    /// Credits that freeing `blocks` blocks of metadata takes beside those of bitmaps.
+    pub(crate) fn credits_revoke(&self, blocks: u32) -> u32 {
+        self.journal.credits_revoke(blocks)
+    }
+
+    /// Blocks of metadata that may be freed with `credits` credits beside those of bitmaps.
+    pub(crate) fn revokes(&self, credits: u32) -> u32 {
+        self.journal.revokes(credits)
     }
 
     /// Takes an inode, for a directory (with a hash of its name) or anything else.

@@ -12,8 +12,8 @@ use zerocopy::little_endian::U32;
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::file_blocks::{
-    Progress, add_blocks, afford, check_countable, credits_anywhere, free_data, free_map_block,
-    groups_of_run, range_end, take_map_blocks,
+    Progress, add_blocks, afford, check_countable, credits_anywhere, credits_revoke, free_data,
+    free_map_block, groups_of_run, range_end, take_map_blocks,
 };
 use crate::handle::Handle;
 use crate::indirect::{numbers, read_table};
@@ -445,7 +445,9 @@ impl Clear<'_, '_> {
             }
             // OK to truncate: at most the numbers of a block.
             let len = (past - first) as u32;
-            if !afford(self.handle, credits_unwind(sbi, groups_of_run(sbi, len))) {
+            let revokes = credits_revoke(self.handle, inode, len.into());
+            let credits = credits_unwind(sbi, groups_of_run(sbi, len)) + revokes;
+            if !afford(self.handle, credits) {
                 self.stopped = Some(past);
                 return Ok(past);
             }

@@ -145,7 +145,7 @@ mod tests {
                     handle.free_inode(inode.ino, is_dir).unwrap();
                 }
                 for block in blocks {
-                    handle.free_metadata(block).unwrap();
+                    handle.free_metadata(block, 1).unwrap();
                 }
             }
             unmount_and_check(&sbi, &device);

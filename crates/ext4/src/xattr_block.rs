@@ -154,7 +154,7 @@ pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
     for ino in inos(&entries) {
         ea_inode::release(handle, ino)?;
     }
-    handle.free_metadata(at)
+    handle.free_metadata(at, 1)
 }
 
 fn without_users(at: Pblk) -> Error {

@@ -14,12 +14,16 @@ use crate::barrier::{Barrier, Ticket};
 use crate::checkpoint::Checkpoint;
 use crate::log::Log;
 use crate::ring::Ring;
-use crate::transaction::{Handle, Tid, Transaction};
+use crate::transaction::{Handle, Limits, Tid, Transaction};
 use crate::turn::Turn;
 use crate::{Error, LogRun, Recovery, recover};
 
 /// Most buffers of one transaction, whatever the log's size: bounds the memory a commit pins.
 const BUFFERS_MAX: u32 = 32_768;
+/// Bytes of a block of revokes that name none: its head and its checksum.
+const REVOKE_OVERHEAD: u32 = 16 + 4;
+/// Most bytes of one that is named.
+const REVOKE_LEN: u32 = 8;
 /// Blocks that wait to be written home when there is no log to bound them.
 const WAITING_MAX: usize = 8192;
 
@@ -108,7 +112,7 @@ pub struct Journal {
     pub(crate) committed: AtomicU64,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) barrier: Barrier,
-    credits_max: u32,
+    limits: Limits,
     has_log: bool,
     aborted: AtomicBool,
     /// Why.
@@ -187,6 +191,12 @@ impl Journal {
         credits_max: u32,
         ring: Option<Ring>,
     ) -> Self {
+        // Whatever the log's features are or become.
+        let named = (cache.block_size().bytes() - REVOKE_OVERHEAD) / REVOKE_LEN;
+        let limits = Limits {
+            credits: credits_max,
+            revokes: named.max(1),
+        };
         Self {
             device: Arc::clone(cache.device()),
             cache,
@@ -198,7 +208,7 @@ impl Journal {
             committed: AtomicU64::new(0),
             checkpoint: Checkpoint::default(),
             barrier,
-            credits_max,
+            limits,
             aborted: AtomicBool::new(false),
             reason: Mutex::default(),
             lost: Mutex::default(),
@@ -237,19 +247,19 @@ impl Journal {
     /// # Errors
     /// [`Error::Aborted`], [`Error::Credits`] for more than any transaction has.
     pub fn start(&self, credits: u32, sealer: &dyn Sealer) -> Result<Handle<'_>, Error> {
-        if credits > self.credits_max {
+        if credits > self.limits.credits {
             return Err(Error::Credits {
                 wanted: credits,
-                most: self.credits_max,
+                most: self.limits.credits,
             });
         }
         loop {
             self.check()?;
             let transaction = self.gate.read();
             let before = transaction.reserved.fetch_add(credits, Relaxed);
-            if before.saturating_add(credits) <= self.credits_max {
+            if before.saturating_add(credits) <= self.limits.credits {
                 transaction.begin(|| self.clock.monotonic());
-                return Ok(Handle::new(transaction, credits, self.credits_max));
+                return Ok(Handle::new(transaction, credits, self.limits));
             }
             transaction.reserved.fetch_sub(credits, Relaxed);
             let full = transaction.tid;
@@ -260,7 +270,7 @@ impl Journal {
 
     /// Most credits a handle may have.
     pub fn credits_max(&self) -> u32 {
-        self.credits_max
+        self.limits.credits
     }
 
     /// Whether there is a log. Without one [`Journal::commit`] protects nothing from a power cut.

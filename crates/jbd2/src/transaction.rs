@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub(crate) struct Transaction {
     pub(crate) tid: Tid,
     pub(crate) buffers: Mutex<Vec<Buffer>>,
     pub(crate) revoked: Mutex<FxHashSet<Pblk>>,
-    /// Buffers in it, and those that handles may still add.
+    /// Buffers in it, blocks of the log for what it revokes, and those of both that handles may still add.
     pub(crate) reserved: AtomicU32,
     /// Nanoseconds of the clock when its first handle started.
     began: AtomicU64,
@@ -66,7 +67,16 @@ pub struct Handle<'a> {
     claimed: RefCell<Vec<Buffer>>,
     /// Credits not used yet.
     credits: Cell<u32>,
-    credits_max: u32,
+    limits: Limits,
+}
+
+/// What holds for every transaction of a journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most credits: buffers, and blocks of the log for what is revoked.
+    pub(crate) credits: u32,
+    /// Revoked blocks that one block of the log names, at least 1.
+    pub(crate) revokes: u32,
 }
 
 impl<'a> Handle<'a> {
@@ -74,13 +84,13 @@ impl<'a> Handle<'a> {
     pub(crate) fn new(
         transaction: RwLockReadGuard<'a, Transaction>,
         credits: u32,
-        credits_max: u32,
+        limits: Limits,
     ) -> Self {
         Self {
             transaction,
             claimed: RefCell::default(),
             credits: Cell::new(credits),
-            credits_max,
+            limits,
         }
     }
 
@@ -94,11 +104,21 @@ impl<'a> Handle<'a> {
         self.credits.get()
     }
 
+    /// Credits that revoking `blocks` blocks may take.
+    pub fn credits_revoke(&self, blocks: u32) -> u32 {
+        blocks.div_ceil(self.limits.revokes)
+    }
+
+    /// Blocks that may be revoked with `credits` credits.
+    pub fn revokes(&self, credits: u32) -> u32 {
+        credits.saturating_mul(self.limits.revokes)
+    }
+
     /// Asks for `more` buffers; false if the transaction has no room for them. Then the operation
     /// must come to a consistent state, end this handle and start another.
     pub fn extend(&self, more: u32) -> bool {
         let reserved = &self.transaction.reserved;
-        if reserved.fetch_add(more, Relaxed).saturating_add(more) > self.credits_max {
+        if reserved.fetch_add(more, Relaxed).saturating_add(more) > self.limits.credits {
             reserved.fetch_sub(more, Relaxed);
             return false;
         }
@@ -118,19 +138,31 @@ impl<'a> Handle<'a> {
         let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, seal, f);
         if first {
             self.claimed.borrow_mut().push(buffer.clone());
-            match self.credits.get().checked_sub(1) {
-                Some(left) => self.credits.set(left),
-                // More than was asked for: counted all the same, so that the limit holds.
-                None => _ = self.transaction.reserved.fetch_add(1, Relaxed),
-            }
+            self.charge();
         }
         result
     }
 
-    /// Declares a block of metadata freed: nothing of it is replayed or written home any more once
-    /// this transaction has committed. The block must not be used again before that.
-    pub fn revoke(&self, block: Pblk) {
-        self.transaction.revoked.lock().insert(block);
+    /// Takes one credit.
+    fn charge(&self) {
+        match self.credits.get().checked_sub(1) {
+            Some(left) => self.credits.set(left),
+            // More than was asked for: counted all the same, so that the limit holds.
+            None => _ = self.transaction.reserved.fetch_add(1, Relaxed),
+        }
+    }
+
+    /// Declares blocks of metadata freed: nothing of them is replayed or written home any more once
+    /// this transaction has committed. The blocks must not be used again before that. Takes a credit
+    /// for each block of the log that it begins: [`Handle::credits_revoke`].
+    pub fn revoke(&self, blocks: Range<u64>) {
+        let mut revoked = self.transaction.revoked.lock();
+        for block in blocks {
+            let before = revoked.len();
+            if revoked.insert(Pblk(block)) && before.is_multiple_of(self.limits.revokes as usize) {
+                self.charge();
+            }
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! What revokes take back, and what they leave.
 
+use std::sync::Arc;
+
 use uext4_ondisk::journal::JournalIncompat;
 use zerocopy::big_endian::U32;
 
 use crate::judge::Verdict::{Refused, Replays};
 use crate::judge::{judge, judge_kinds};
-use crate::maker::{PLAIN, V1};
+use crate::maker::{PLAIN, V1, V3};
+use crate::toy::{Toy, place};
 
 #[test]
 fn a_revoke_takes_back_what_is_earlier() {
@@ -115,5 +118,35 @@ fn the_count_of_a_revoke_block_must_fit_it() {
     counts(23, &[(1, 1), (2, 2)], Replays(2));
     for count in [1025, 1 << 31, u32::MAX] {
         counts(count, &[], Refused);
+    }
+}
+
+/// Revokes take room in the log: who frees much is told to go on in another transaction, before one
+/// grows larger than the log.
+#[test]
+fn what_is_revoked_is_charged() {
+    for kind in [PLAIN, V3] {
+        let place = place(kind);
+        let device = Arc::new(place.device.snapshot());
+        let toy = Toy::open(&place, device).unwrap();
+        let (mut next, end, mut handles) = (1 << 20, (1 << 20) + 40_000, 0);
+        while next < end {
+            let handle = toy.journal.start(2, &toy).unwrap();
+            handles += 1;
+            let most = handle.revokes(1);
+            assert_eq!(handle.credits_revoke(most), 1);
+            assert_eq!(handle.credits_revoke(most + 1), 2);
+            while handle.credits() > 0 || handle.extend(1) {
+                let part = u64::from(handle.revokes(handle.credits()));
+                handle.revoke(next..next + part);
+                // What was revoked already costs nothing.
+                handle.revoke(next..next + part);
+                assert_eq!(handle.credits(), 0);
+                next += part;
+            }
+        }
+        assert!(handles > 10);
+        toy.journal.commit_now(&toy).unwrap();
+        toy.journal.check().unwrap();
     }
 }

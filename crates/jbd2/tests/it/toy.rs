@@ -165,7 +165,8 @@ impl Toy {
         if random.below(3) == 0 && matches!(model.now[index], Cell::Meta(_)) {
             model.now[index] = Cell::Free;
             model.freed[0].push(index);
-            handle.revoke(self.home(index));
+            let block = self.home(index).0;
+            handle.revoke(block..block + 1);
         }
         Ok(())
     }

@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use uext4::{Creation, Error, ExtentState, Fallocate, FileExtent, Filesystem, NewInode, OpenInode};
+use uext4::{
+    Creation, Error, ExtentState, Fallocate, FileExtent, Filesystem, InodeFlags, NewInode,
+    OpenInode, SetAttributes,
+};
 use uext4_blockdev::MemoryDevice;
 
 use super::device::{judge, made, mount};
@@ -58,7 +61,7 @@ fn extents_are_those_of_the_kernel() {
             file.write(at * block, &vec![at as u8; block as usize])
                 .unwrap();
         }
-        let extents = file.inode().has(uext4::InodeFlags::EXTENTS);
+        let extents = file.inode().has(InodeFlags::EXTENTS);
         if extents {
             let how = Fallocate::Allocate { keep_size: true };
             file.fallocate(how, 6000 * block, 40 * block).unwrap();
@@ -128,9 +131,9 @@ fn parts_are_copied() {
     let copied = from.copy_to(0, &to, free, 3_000_000).unwrap();
     assert_eq!(copied, 3_000_000);
     let big = file(&fs, b"big");
-    big.set_attributes(&uext4::SetAttributes {
+    big.set_attributes(&SetAttributes {
         size: Some(1 << 30),
-        ..uext4::SetAttributes::default()
+        ..SetAttributes::default()
     })
     .unwrap();
     let short = big.copy_to(0, &to, 0, 1 << 30).unwrap();
@@ -159,4 +162,28 @@ fn a_write_is_short_where_space_ends() {
     assert!(found == bytes[..taken]);
     fs.close().unwrap();
     judge(&device, "full");
+}
+
+/// What the journal may know of is revoked when it is freed, and that takes room in the log.
+#[test]
+fn a_large_file_with_journaled_data_is_deleted_beside_a_small_journal() {
+    const LEN: u64 = 160 << 20;
+    let device = made("-t ext4 -b 1024 -J size=1", 196_608);
+    let fs = mount(device.clone());
+    let large = file(&fs, b"large");
+    let how = Fallocate::Allocate { keep_size: false };
+    large.fallocate(how, 0, LEN).unwrap();
+    let change = SetAttributes {
+        flags: Some(InodeFlags::JOURNAL_DATA),
+        ..SetAttributes::default()
+    };
+    large.set_attributes(&change).unwrap();
+    assert!(large.inode().flags.contains(InodeFlags::JOURNAL_DATA));
+    fs.sync().unwrap();
+    large.fallocate(Fallocate::PunchHole, 0, LEN / 2).unwrap();
+    fs.root().unwrap().unlink(b"large").unwrap();
+    drop(large);
+    fs.sync().unwrap();
+    fs.close().unwrap();
+    judge(&device, "deleted");
 }
