@@ -1,10 +1,11 @@
-//! Telling the device of blocks that transactions freed (`discard`), once that is durable and before
-//! anybody else is given them.
+//! Giving back blocks that transactions freed, once that is durable; with `discard`, the device is told
+//! of them before anybody else is given them.
 //!
 //! ```text
 //! freed under a handle ──▶ held ──▶ commit is durable ──▶ due ──▶ the device is told ──▶ allocator
 //!                                   (under the log's lock)        (under none of the journal's)
 //! ```
+//! Who waits for a commit does not wait for what follows from it, of which there may be a million blocks.
 //! A slow device keeps nobody from committing: the thread that does what is due is another one, if
 //! threads were started, else the one that committed, after it has let go of the journal. Who needs the
 //! space waits for it ([`Discards::settle`]).
@@ -19,7 +20,7 @@ use uext4_ondisk::Pblk;
 use crate::background::Waker;
 use crate::sbi::Sbi;
 
-/// What the device is still to be told.
+/// What is still to be given back.
 #[derive(Debug)]
 pub(crate) struct Discards {
     /// The device is told, as long as it takes that.

@@ -267,8 +267,8 @@ impl Rw {
         self.freed_blocks.fetch_add(run.len.into(), Relaxed);
     }
 
-    /// What was freed up to and with transaction `tid`, which is durable, can be had by others: at once,
-    /// or when the device was told of it. Quick: the log is locked.
+    /// What was freed up to and with transaction `tid`, which is durable, can be had by others once it is
+    /// settled. Quick: the log is locked, and who waits for the commit waits for this.
     pub(crate) fn give_freed(&self, tid: Tid) {
         let mut due = Vec::new();
         self.freed.lock().retain(|(by, run)| {
@@ -278,10 +278,7 @@ impl Rw {
             }
             !is_due
         });
-        match self.discards.is_on() {
-            true => self.discards.add(due),
-            false => self.give(&due),
-        }
+        self.discards.add(due);
     }
 
     /// Tells the device of what is freed and durable, if it is to be told, and lets others have that.

@@ -110,11 +110,30 @@ fn dx_node_offset(bytes: &[u8], seal: Seal) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use uext4_jbd2::Sealer;
     use uext4_ondisk::inode::FileType;
 
     use crate::inode_store::store;
     use crate::orphan_change::set_next;
     use crate::testing::{mke2fs, mount, new_inode, unmount_and_check};
+
+    #[test]
+    fn who_waits_for_a_commit_waits_for_no_allocator() {
+        let device = mke2fs("-t ext4", 65_536);
+        let sbi = mount(&device);
+        let rw = sbi.rw().unwrap();
+        let handle = sbi.start(8).unwrap();
+        let block = handle.take_block(uext4_ondisk::Pblk(0)).unwrap();
+        let before = rw.allocator.free_blocks();
+        handle.free_blocks(block, 1).unwrap();
+        let tid = handle.tid();
+        drop(handle);
+        sbi.after_commit(tid);
+        assert_eq!(rw.allocator.free_blocks(), before);
+        sbi.commit_ended();
+        assert_eq!(rw.allocator.free_blocks(), before + 1);
+        unmount_and_check(&sbi, &device);
+    }
 
     #[test]
     fn what_is_taken_and_given_back_leaves_a_clean_file_system() {
