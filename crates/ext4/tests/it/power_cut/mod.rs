@@ -10,6 +10,7 @@ mod judge;
 pub mod log;
 mod model;
 mod others;
+mod race;
 pub mod recorder;
 mod workload;
 
