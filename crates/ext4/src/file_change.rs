@@ -247,7 +247,7 @@ fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32) -> Result<u32> {
         Err(error) => {
             let left = u32::try_from(rw.available_blocks()).unwrap_or(u32::MAX);
             let some = left.min(len);
-            if some > 0 && rw.reserve(some.into()) {
+            if some > 0 && rw.reserve(sbi, some.into()) {
                 return Ok(some);
             }
             Err(error)

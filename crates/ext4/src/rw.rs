@@ -222,28 +222,44 @@ impl Rw {
         self.superblock_changed.store(true, Relaxed);
     }
 
-    /// Blocks that data may still be promised.
+    /// Blocks that data may still be promised, as far as bitmaps were read.
     pub(crate) fn available_blocks(&self) -> u64 {
         self.allocator
-            .free_blocks()
+            .checked_free_blocks()
             .saturating_sub(self.reserved.load(Relaxed))
             .saturating_sub(self.metadata_reserve)
     }
 
-    /// Promises `blocks` blocks to data; false if there are not so many.
-    pub(crate) fn reserve(&self, blocks: u64) -> bool {
-        self.reserve_beside(blocks, self.metadata_reserve)
+    /// Promises `blocks` blocks to data; false if there are not so many. Reads bitmaps if what is known
+    /// of them is not enough.
+    pub(crate) fn reserve(&self, sbi: &Sbi, blocks: u64) -> bool {
+        self.reserve_beside(sbi, blocks, self.metadata_reserve)
     }
 
     /// Promises `blocks` blocks to names and attributes, which may use half of what data must leave:
     /// the other half is for mapping what was promised to data.
-    pub(crate) fn reserve_metadata(&self, blocks: u64) -> bool {
-        self.reserve_beside(blocks, self.metadata_reserve / 2)
+    pub(crate) fn reserve_metadata(&self, sbi: &Sbi, blocks: u64) -> bool {
+        self.reserve_beside(sbi, blocks, self.metadata_reserve / 2)
     }
 
-    fn reserve_beside(&self, blocks: u64, kept: u64) -> bool {
+    /// Only groups whose bitmaps were read and agree with their descriptors count: who takes what was
+    /// promised must not be the one to find out that it is not there.
+    fn reserve_beside(&self, sbi: &Sbi, blocks: u64, kept: u64) -> bool {
+        while !self.add_reserved(blocks, kept) {
+            let wanted = self.reserved.load(Relaxed).saturating_add(blocks);
+            let edit = Direct(sbi);
+            let bitmaps = self.groups.bitmaps(sbi, &edit);
+            let wanted = wanted.saturating_add(kept);
+            if !self.allocator.check_more(&bitmaps, wanted) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn add_reserved(&self, blocks: u64, kept: u64) -> bool {
         let before = self.reserved.fetch_add(blocks, Relaxed);
-        let room = self.allocator.free_blocks().saturating_sub(kept);
+        let room = self.allocator.checked_free_blocks().saturating_sub(kept);
         if before.saturating_add(blocks) <= room {
             return true;
         }

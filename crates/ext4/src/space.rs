@@ -47,14 +47,14 @@ pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
     reserve_with(sbi, rw, blocks, Rw::reserve)
 }
 
-fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, u64) -> bool) -> Result<()> {
-    if take(rw, blocks) {
+fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> bool) -> Result<()> {
+    if take(rw, sbi, blocks) {
         return Ok(());
     }
     if rw.has_freed() {
         rw.journal.commit_now(sbi)?;
         rw.settle_freed(sbi);
-        if take(rw, blocks) {
+        if take(rw, sbi, blocks) {
             return Ok(());
         }
     }

@@ -294,7 +294,7 @@ pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> 
 fn take(handle: &Handle<'_>, inode: &Inode) -> Result<Pblk> {
     let (geometry, rw) = (handle.sbi().geometry(), handle.rw());
     let (group, _) = geometry.inode_group(inode.ino).ok_or(Error::NotFound)?;
-    if !rw.reserve(1) {
+    if !rw.reserve(handle.sbi(), 1) {
         return Err(Error::NoSpace {
             needed: 1,
             free: rw.available_blocks(),

@@ -111,7 +111,8 @@ impl Allocator {
         &self.counters
     }
 
-    /// Free blocks in all groups but bad ones, and those preallocated for files.
+    /// Free blocks in all groups but bad ones, and those preallocated for files; of groups whose bitmaps
+    /// were not read, what their descriptors claim.
     pub fn free_blocks(&self) -> u64 {
         self.groups.free.load(Relaxed)
     }

@@ -27,6 +27,8 @@ struct Slot {
     kept: u32,
     /// Times a buddy was put here: tells whether a bitmap read without the lock is still good.
     loads: u32,
+    /// Its bitmap was read and agreed with its descriptor.
+    checked: bool,
     /// Its bitmap contradicts its descriptor: left alone.
     bad: bool,
 }
@@ -112,6 +114,10 @@ pub(crate) struct Groups {
     pub(crate) stripe_rows: Maxima,
     /// Free blocks in all groups but bad ones.
     pub(crate) free: AtomicU64,
+    /// Those of groups that are checked.
+    pub(crate) checked_free: AtomicU64,
+    /// Groups before this one need not be checked any more.
+    pub(crate) checked_to: AtomicU32,
     /// Free runs in all groups, one for each that is not loaded and has any.
     pub(crate) fragments: AtomicU64,
     bad: Mutex<Vec<BadGroup>>,
@@ -140,6 +146,8 @@ impl Groups {
             longest: Maxima::new(if shape.longest { count } else { 0 }),
             stripe_rows: Maxima::new(if shape.stripe > 0 { count } else { 0 }),
             free: AtomicU64::new(0),
+            checked_free: AtomicU64::new(0),
+            checked_to: AtomicU32::new(0),
             fragments: AtomicU64::new(0),
             bad: Mutex::default(),
             loaded: AtomicU32::new(0),
@@ -347,9 +355,19 @@ impl Groups {
         }
     }
 
+    /// How often a group was loaded, if it calls blocks free and was not checked.
+    pub(crate) fn unchecked(&self, group: u32) -> Option<u32> {
+        let at = &self.groups[group as usize];
+        if at.free.load(Relaxed) == 0 {
+            return None;
+        }
+        let slot = at.slot.lock();
+        (!slot.checked && !slot.bad).then_some(slot.loads)
+    }
+
     /// Reads a group's bitmap and keeps its buddy, unless it was loaded `loads` times already; marks
     /// the group bad if the two contradict each other, or it cannot be read: others may be used.
-    fn load<B: GroupBitmaps>(
+    pub(crate) fn load<B: GroupBitmaps>(
         &self,
         (bitmaps, counters): (&B, &Counters),
         group: u32,
@@ -401,6 +419,9 @@ impl Groups {
             slot.loads = slot.loads.wrapping_add(1);
             slot.buddy = Some(Box::new(buddy));
             self.loaded.fetch_add(1, Relaxed);
+            if !std::mem::replace(&mut slot.checked, true) {
+                self.checked_free.fetch_add(slot.free.into(), Relaxed);
+            }
             self.reindex(group, slot);
         }
         Ok(())
@@ -418,6 +439,9 @@ impl Groups {
         let bad = bad(slot);
         slot.bad = true;
         self.free.fetch_sub(slot.free.into(), Relaxed);
+        if std::mem::replace(&mut slot.checked, false) {
+            self.checked_free.fetch_sub(slot.free.into(), Relaxed);
+        }
         slot.free = 0;
         self.reindex(group, slot);
         drop(guard);
@@ -532,10 +556,13 @@ impl Groups {
             Some(_) => free + slot.kept,
             None => free,
         };
-        if counted < slot.free {
-            self.free.fetch_sub(u64::from(slot.free - counted), Relaxed);
-        } else {
-            self.free.fetch_add(u64::from(counted - slot.free), Relaxed);
+        let checked = slot.checked.then_some(&self.checked_free);
+        for total in [Some(&self.free), checked].into_iter().flatten() {
+            if counted < slot.free {
+                total.fetch_sub(u64::from(slot.free - counted), Relaxed);
+            } else {
+                total.fetch_add(u64::from(counted - slot.free), Relaxed);
+            }
         }
         slot.free = counted;
         let average = (free > 0).then(|| average_order(free / fragments.max(1), order_max));

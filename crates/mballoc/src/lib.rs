@@ -48,7 +48,10 @@
 //! come to are asked for ahead.
 //!
 //! A group whose bitmap contradicts its descriptor is marked bad: it is left alone, its free blocks
-//! leave the total, and [`Allocator::bad_groups`] tells of it.
+//! leave the total, and [`Allocator::bad_groups`] tells of it. That is seen when the bitmap is read. So
+//! the total, [`Allocator::free_blocks`], is what descriptors claim; who promises blocks counts on
+//! [`Allocator::checked_free_blocks`], and has more bitmaps read when these do not do
+//! ([`Allocator::check_more`]).
 //!
 //! # Data of files
 //!
@@ -70,7 +73,9 @@
 //! is lost with the power. It counts as free, and is given back with the file's last user
 //! ([`Allocator::discard`]) and before anything is refused: a request that finds nothing waits for
 //! those that are just about to keep something, takes all back, and asks again, while nothing more is
-//! kept. So a promise that counts on [`Allocator::free_blocks`] can be held.
+//! kept. So what is kept for files never is in the way of a promise that counts on
+//! [`Allocator::checked_free_blocks`]: it is held unless a bitmap that agreed cannot be read again, or no
+//! longer agrees, after its buddy was dropped.
 //!
 //! # Units
 //!
@@ -123,6 +128,7 @@
 mod allocator;
 mod bits;
 mod buddy;
+mod checked;
 mod file_space;
 mod groups;
 mod history;

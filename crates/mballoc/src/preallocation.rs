@@ -13,7 +13,7 @@
 //! What is kept is used in the buddies and free in the bitmaps: only memory knows of it, nothing is
 //! lost with the power, and no check finds it. It counts as free ([`crate::Allocator::free_blocks`]),
 //! for whoever is refused otherwise gets it: [`crate::Allocator::discard_all`] takes it back from all
-//! files before an allocation fails. So what was promised to a writer is always there.
+//! files before an allocation fails. So what is kept is never missing where it was promised to a writer.
 //!
 //! Each part kept lies in one group and holds one mark of it, as a run does that was taken and is not
 //! marked yet: the group stays loaded.

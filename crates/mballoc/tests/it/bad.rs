@@ -184,3 +184,75 @@ fn a_bitmap_that_cannot_be_read_keeps_nobody_from_the_others() {
         }
     }
 }
+
+#[test]
+fn only_checked_groups_count_for_promises() {
+    let mut lying = lying(20, &[(0, 40), (3, 63), (5, 0)]);
+    lying.unreadable = vec![4];
+    for allocator in allocators(&lying) {
+        let generated = || allocator.stats().buddies_generated;
+        assert_eq!((allocator.checked_free_blocks(), generated()), (0, 0));
+        assert!(allocator.check_more(&lying, 0));
+        assert_eq!(generated(), 0);
+        // The first lies; two more will do.
+        assert!(allocator.check_more(&lying, 100));
+        assert_eq!((allocator.checked_free_blocks(), generated()), (128, 3));
+        assert!(allocator.check_more(&lying, 128));
+        assert_eq!(generated(), 3);
+        // It stays with the group when its buddy is dropped, and follows what is taken and freed.
+        let held = allocator.allocate(&lying, &request(70, 10)).unwrap();
+        assert_eq!(allocator.checked_free_blocks(), 118);
+        assert_eq!(allocator.shrink(20), 2);
+        assert_eq!(allocator.checked_free_blocks(), 118);
+        allocator.free(&lying, held).unwrap();
+        assert_eq!(allocator.checked_free_blocks(), 128);
+        // All of it: no more than is there, however much is claimed; nobody looks at 5, which claims
+        // nothing.
+        assert!(!allocator.check_more(&lying, 20 * 64));
+        assert_eq!(allocator.checked_free_blocks(), 16 * 64);
+        assert_eq!(allocator.free_blocks(), 16 * 64);
+        let bad: Vec<u32> = allocator.bad_groups().iter().map(|b| b.group.0).collect();
+        assert_eq!(bad, [0, 3, 4]);
+        let before = generated();
+        assert!(!allocator.check_more(&lying, u64::MAX));
+        assert_eq!(generated(), before);
+    }
+}
+
+#[test]
+fn a_checked_group_that_cannot_be_read_again_counts_no_more() {
+    let mut lying = lying(4, &[]);
+    for allocator in allocators(&lying).collect::<Vec<_>>() {
+        lying.unreadable.clear();
+        assert!(!allocator.check_more(&lying, u64::MAX));
+        allocator.shrink(4);
+        lying.unreadable = vec![2];
+        let request = request(1 + 2 * 64, 1);
+        let held = allocator.allocate(&lying, &request);
+        assert!(held.is_err() || !allocator.is_bad(held.unwrap().start));
+        while allocator.bad_groups().is_empty() {
+            allocator.allocate(&lying, &request).unwrap();
+        }
+        assert_eq!(allocator.checked_free_blocks(), allocator.free_blocks());
+        assert!(allocator.free_blocks() <= 3 * 64);
+    }
+}
+
+#[test]
+fn threads_that_check_at_once_all_find_what_is_there() {
+    let lying = lying(200, &[(7, 3), (90, 63)]);
+    for allocator in allocators(&lying) {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (allocator, lying) = (&allocator, &lying);
+                scope.spawn(move || {
+                    for wanted in (0..=198).skip(thread) {
+                        assert!(allocator.check_more(lying, wanted * 64));
+                    }
+                });
+            }
+        });
+        assert_eq!(allocator.checked_free_blocks(), 198 * 64);
+        assert!(!allocator.check_more(&lying, 198 * 64 + 1));
+    }
+}

@@ -1,13 +1,15 @@
-//! Descriptors that claim more free blocks than their group has: the group is left alone, and the
-//! others are used.
+//! Descriptors that claim more free blocks than their group has, or than its bitmap says: the group is
+//! left alone, the others are used, and nothing is promised on such a claim.
 
 use std::process::Command;
 use std::sync::Arc;
 
-use uext4::{Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions};
+use uext4::{
+    Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions, SetAttributes, SetTime,
+};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_ondisk::GroupNr;
-use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, GroupDesc, bitmap_checksum};
 
 use super::device::{judge, made, mount};
 
@@ -213,5 +215,97 @@ fn a_group_that_claims_too_little_leaves_the_count_of_free_blocks() {
         let counted = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
         assert_eq!(counted, free, "{flags}");
         judge(&repair(&device), flags);
+    }
+}
+
+/// Makes all blocks in use but the last `left` of group 1; a checksum does not fit the bitmap of group
+/// 3 if it is `damaged`, and its descriptor claims 6000 free blocks in any case.
+fn use_all(device: &MemoryDevice, left: u32, damaged: bool) {
+    let clock = Arc::new(VirtualClock::new(1_700_000_000));
+    let bytes: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(device.to_bytes()));
+    let fs = Filesystem::open_rw(bytes, clock, &OpenOptions::default()).unwrap();
+    let geometry = fs.geometry();
+    for group in 0..5 {
+        let (at, mut bytes, mut desc) = descriptor(&fs, device, group);
+        let bitmap_at = desc.block_bitmap.0 * 1024;
+        let mut bitmap = [0; 1024];
+        device.read_at(bitmap_at, &mut bitmap).unwrap();
+        let blocks = geometry.blocks_in_group(GroupNr(group));
+        let kept = if group == 1 { left } else { 0 };
+        for bit in (0..blocks - kept).chain(blocks..8192) {
+            bitmap[bit as usize / 8] |= 1 << (bit % 8);
+        }
+        desc.free_clusters = bitmap.iter().map(|byte| byte.count_zeros()).sum();
+        assert_eq!(desc.free_clusters, kept);
+        desc.flags &= !BG_BLOCK_UNINIT;
+        if let Some(seed) = geometry.csum_seed {
+            desc.block_bitmap_csum = bitmap_checksum(seed, &bitmap, geometry.desc_size.into());
+        }
+        if group == 3 {
+            desc.free_clusters = 6000;
+            bitmap[100] ^= u8::from(damaged);
+        }
+        desc.store(&mut bytes, GroupNr(group), geometry.desc_checksum);
+        device.write_at(bitmap_at, &bitmap).unwrap();
+        device.write_at(at, &bytes).unwrap();
+    }
+}
+
+/// Each kind of file system, and the one that has checksums of bitmaps also with one that is wrong.
+fn plausible() -> impl Iterator<Item = (&'static str, bool)> {
+    let honest = FLAGS.into_iter().map(|flags| (flags, false));
+    honest.chain([(FLAGS[0], true)])
+}
+
+#[test]
+fn nothing_is_made_on_a_claim_that_a_bitmap_contradicts() {
+    for (flags, damaged) in plausible() {
+        let device = made(flags, 40_960);
+        use_all(&device, 0, damaged);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        // As any full file system: nothing was begun, and all else goes on.
+        for name in [b"a", b"b"] {
+            let made = root.create(name, NewInode::Directory, &CREATION);
+            assert!(matches!(made, Err(Error::NoSpace { .. })), "{made:?}");
+        }
+        let change = SetAttributes {
+            mtime: Some(SetTime::Now),
+            ..SetAttributes::default()
+        };
+        root.set_attributes(&change).unwrap();
+        fs.sync().unwrap();
+        drop(root);
+        fs.close().unwrap();
+        drop(fs);
+        judge(&repair(&device), flags);
+    }
+}
+
+#[test]
+fn no_data_is_taken_in_on_a_claim_that_a_bitmap_contradicts() {
+    for (flags, damaged) in plausible() {
+        let device = made(flags, 40_960);
+        use_all(&device, 1500, damaged);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let file = root.create(b"f", NewInode::File, &CREATION).unwrap();
+        let data: Vec<u8> = (0..3 << 20).map(|i| (i % 251) as u8).collect();
+        let taken = file.write(0, &data).unwrap();
+        assert!((500 << 10..1500 << 10).contains(&taken), "{flags}: {taken}");
+        file.fsync().unwrap();
+        drop((root, file));
+        fs.close().unwrap();
+        drop(fs);
+        let repaired = repair(&device);
+        let fs = mount(repaired.clone());
+        let file = fs.root().unwrap().lookup(b"f").unwrap();
+        let mut found = vec![0; data.len()];
+        assert_eq!(file.read(0, &mut found).unwrap(), taken);
+        assert!(found[..taken] == data[..taken], "{flags}");
+        drop(file);
+        fs.close().unwrap();
+        drop(fs);
+        judge(&repaired, flags);
     }
 }
