@@ -4,7 +4,8 @@
 //! Everything that changes metadata goes through a handle.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -257,19 +258,17 @@ impl Rw {
         true
     }
 
+    /// Adds to what is promised only what fits: who asks for too much is in nobody's way.
     fn add_reserved(&self, blocks: u64, kept: u64) -> bool {
-        let before = self.reserved.fetch_add(blocks, Relaxed);
-        let room = self.allocator.checked_free_blocks().saturating_sub(kept);
-        if before.saturating_add(blocks) <= room {
-            return true;
-        }
-        self.reserved.fetch_sub(blocks, Relaxed);
-        false
+        // Read behind what is promised, so that blocks just taken count as one or the other, or as both.
+        let room = || self.allocator.checked_free_blocks().saturating_sub(kept);
+        let add = |reserved: u64| reserved.checked_add(blocks).filter(|sum| *sum <= room());
+        self.reserved.fetch_update(Relaxed, Acquire, add).is_ok()
     }
 
     /// Takes a promise back, or says that it was kept.
     pub(crate) fn release(&self, blocks: u64) {
-        self.reserved.fetch_sub(blocks, Relaxed);
+        self.reserved.fetch_sub(blocks, Release);
     }
 
     /// Whether a commit, and telling the device, would make blocks free.

@@ -63,3 +63,44 @@ fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> boo
         free: rw.available_blocks(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use crate::testing::{mke2fs, mount};
+
+    #[test]
+    fn who_asks_for_too_much_keeps_nobody_from_a_block() {
+        let device = mke2fs("-t ext4 -b 1024", 8192);
+        let sbi = mount(&device);
+        let rw = sbi.writable().unwrap();
+        assert!(rw.reserve(&sbi, 1));
+        let left = rw.available_blocks();
+        let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    assert!(!rw.reserve(&sbi, left + 1));
+                    begun.store(true, Relaxed);
+                }
+            });
+            while !begun.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+            let refused = (0..1_000_000).filter(|_| match rw.reserve(&sbi, 1) {
+                true => {
+                    rw.release(1);
+                    false
+                }
+                false => true,
+            });
+            let refused = refused.count();
+            done.store(true, Relaxed);
+            assert_eq!(refused, 0);
+        });
+        assert_eq!(rw.available_blocks(), left);
+        assert!(rw.reserve(&sbi, left) && !rw.reserve(&sbi, 1));
+        rw.release(left + 1);
+    }
+}
