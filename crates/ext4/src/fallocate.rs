@@ -18,10 +18,12 @@ use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map_change::{self, Progress};
 use crate::sbi::Sbi;
-use crate::space::{ensure_blocks, ensure_data_blocks};
+use crate::space::{ensure_data_blocks, ensure_map_blocks};
 
 /// Credits of one step of unmapping or moving a range.
 const STEP_CREDITS: u32 = 64;
+/// Blocks promised to the tree where extents are cut at the ends of a range.
+const MAP_BLOCKS: u64 = 8;
 /// Blocks that are promised at once.
 const PROMISE_MAX: u32 = 32_768;
 
@@ -235,7 +237,7 @@ fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
 /// Makes whole blocks, all of which are allocated, read as zeroes.
 fn make_unwritten(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     let sbi = file.sbi();
-    let _blocks = ensure_blocks(sbi, 8)?;
+    let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
     let (mut lblk, mut len) = (Lblk(from), to.saturating_sub(from));
     while len > 0 {
         let handle = sbi.start(STEP_CREDITS)?;
@@ -279,7 +281,7 @@ fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     forget_delayed(sbi, file, Lblk(from), to - from);
     data_blocks::discard(sbi, file);
     // Cutting an extent in two may take a block for the tree.
-    let _blocks = ensure_blocks(sbi, 8)?;
+    let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
     let (mut lblk, mut len) = (Lblk(from), to - from);
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
@@ -315,7 +317,7 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
 /// Moves what is mapped from `from` on by `by` blocks.
 fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     let sbi = file.sbi();
-    let _blocks = ensure_blocks(sbi, 8)?;
+    let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
     let (mut lblk, mut len) = (Lblk(from), u32::MAX);
     // Readers may have come to know what was where it goes: a hole.
     let first = i64::from(from).saturating_add(by.min(0));

@@ -243,6 +243,11 @@ impl Rw {
         self.reserve_beside(sbi, blocks, self.metadata_reserve / 2)
     }
 
+    /// Promises `blocks` blocks to what gives blocks back or changes what has some, which may use all.
+    pub(crate) fn reserve_last(&self, sbi: &Sbi, blocks: u64) -> bool {
+        self.reserve_beside(sbi, blocks, 0)
+    }
+
     /// Only groups whose bitmaps were read and agree with their descriptors count: who takes what was
     /// promised must not be the one to find out that it is not there.
     fn reserve_beside(&self, sbi: &Sbi, blocks: u64, kept: u64) -> bool {

@@ -39,6 +39,17 @@ pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     Ok(Promise { rw, blocks })
 }
 
+/// The same for changing the map of blocks that a file has, which gives some back or takes hardly any:
+/// all that is left may be used, what names have to leave too.
+///
+/// # Errors
+/// As [`ensure_data_blocks`].
+pub(crate) fn ensure_map_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve_with(sbi, rw, blocks, Rw::reserve_last)?;
+    Ok(Promise { rw, blocks })
+}
+
 /// Promises blocks until [`Rw::release`]; as [`ensure_data_blocks`] otherwise.
 ///
 /// # Errors

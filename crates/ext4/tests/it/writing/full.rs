@@ -8,7 +8,7 @@ use uext4::{
 };
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 
-use super::device::{judge, made, mount_small};
+use super::device::{judge, made, mount, mount_small};
 
 const FLAGS: [&str; 5] = [
     "-t ext4 -N 256",
@@ -273,5 +273,54 @@ fn ranges_that_do_not_fit() {
         check(&root, &sizes);
         drop((root, file));
         close(fs, &device, flags);
+    }
+}
+
+/// Writes blocks so far apart that they are five extents, which do not fit an inode, to so many files;
+/// they are not mapped yet.
+fn scatter(root: &OpenInode, files: usize) -> Vec<OpenInode> {
+    let scattered = |number| {
+        let name = format!("scattered {number}");
+        let file = root.create(name.as_bytes(), NewInode::File, &CREATION);
+        let file = file.unwrap();
+        for piece in 0..5 {
+            file.write(piece << 20, &[number as u8; 1000]).unwrap();
+        }
+        file
+    };
+    (0..files).map(scattered).collect()
+}
+
+/// What gives blocks back, or moves them, goes on where nobody else gets any.
+#[test]
+fn ranges_of_a_full_file_system_are_given_back_and_moved() {
+    for flags in &FLAGS[..3] {
+        let flags = flags.replace("-N 256", "-N 2048");
+        let device = made(&flags, 8192);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let file = root.create(b"f", NewInode::File, &CREATION).unwrap();
+        let data = bytes(5, 1 << 20);
+        assert_eq!(file.write(0, &data).unwrap(), data.len());
+        file.fsync().unwrap();
+        // Trees take of what names have left.
+        let scattered = scatter(&root, 10);
+        let sizes = fill(&root);
+        grow(&root);
+        fs.sync().unwrap();
+        let zero = Fallocate::ZeroRange { keep_size: true };
+        file.fallocate(zero, 262_144, 16_384).unwrap();
+        file.fallocate(Fallocate::InsertRange, 524_288, 4096)
+            .unwrap();
+        file.fallocate(Fallocate::PunchHole, 65_536, 16_384)
+            .unwrap();
+        file.fallocate(Fallocate::CollapseRange, 786_432, 4096)
+            .unwrap();
+        let mut found = vec![0; 65_536];
+        assert_eq!(file.read(0, &mut found).unwrap(), found.len());
+        assert!(found == data[..65_536], "{flags}");
+        check(&root, &sizes);
+        drop((root, file, scattered));
+        close(fs, &device, &flags);
     }
 }
