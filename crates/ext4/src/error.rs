@@ -179,6 +179,17 @@ pub enum Error {
     Device(#[from] uext4_blockdev::Error),
 }
 
+impl Error {
+    /// Whether it says that there are not enough free blocks.
+    pub(crate) fn is_no_space(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::Shared(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
+}
+
 impl From<uext4_buffer_cache::Error> for Error {
     fn from(error: uext4_buffer_cache::Error) -> Self {
         use uext4_buffer_cache::Error as Cache;

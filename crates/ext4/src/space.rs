@@ -1,6 +1,8 @@
 //! Promises of blocks: what was promised will be there when it is taken, so that nothing runs out of
 //! space half-way.
 
+use std::sync::atomic::AtomicU64;
+
 use crate::error::{Error, Result};
 use crate::rw::Rw;
 use crate::sbi::Sbi;
@@ -73,6 +75,23 @@ fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> boo
         needed: blocks,
         free: rw.available_blocks(),
     })
+}
+
+/// Writes all data. Where that finds no space, and a commit makes some, it is tried once more.
+///
+/// # Errors
+/// What writing data said, or that some were given up since `seen` was brought up to date, which it is
+/// now; errors of the commit.
+pub(crate) fn write_all(sbi: &Sbi, rw: &Rw, seen: &AtomicU64) -> Result<()> {
+    let mut written = rw.pages.sync_all().map_err(Error::from);
+    if written.as_ref().is_err_and(Error::is_no_space) && rw.has_freed() {
+        rw.journal.commit_now(sbi)?;
+        rw.settle_freed(sbi);
+        written = rw.pages.sync_all().map_err(Error::from);
+    }
+    let earlier = rw.pages.error_since(seen);
+    written?;
+    Ok(earlier?)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use crate::quota::Quotas;
 use crate::redo::redo;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
+use crate::space::write_all;
 use crate::writeback_options::{WritebackOptions, flushers};
 use crate::xattr_shared::XattrSharing;
 
@@ -404,12 +405,12 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 /// commit, device errors.
 pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
-    // What cannot be written of one file keeps nothing else from being durable.
-    let written = rw.pages.sync(seen);
+    // What fails of one file keeps nothing else from being durable.
+    let written = write_all(sbi, rw, seen);
     let ticket = rw.journal.barrier().ticket();
     rw.journal.commit_now(sbi)?;
     rw.journal.wait_durable(ticket)?;
-    Ok(written?)
+    written
 }
 
 /// Does what is due.
@@ -501,7 +502,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     drop(threads);
     rw.pages.cancel_writers();
     rw.pages.stop_flushers();
-    let written = rw.pages.sync(seen);
+    let written = write_all(sbi, rw, seen);
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
     rw.settle_freed(sbi);
@@ -511,7 +512,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     }
     // Whoever still has an inode open must not write to what is marked as clean.
     rw.journal.abort(&"the file system was closed");
-    Ok(written?)
+    written
 }
 
 fn new_cache(

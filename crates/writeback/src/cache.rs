@@ -164,24 +164,22 @@ impl<E: MappingError> PageCache<E> {
         self.shared.sync_all()
     }
 
-    /// What somebody who comes now has been told of data that were given up, for [`PageCache::sync`].
+    /// What somebody who comes now has been told of data that were given up, for
+    /// [`PageCache::error_since`].
     #[must_use]
     pub fn error_token(&self) -> u64 {
         self.shared.losses.token()
     }
 
-    /// What sync does before the device is flushed: [`PageCache::sync_all`]; and tells if data of any
-    /// file were given up since `seen` was brought up to date last, whoever tried to write them. Now it
-    /// is. Of two threads that come with one `seen`, one is told of what was lost before.
+    /// What sync tells beside [`PageCache::sync_all`]: whether data of any file were given up since
+    /// `seen` was brought up to date last, whoever tried to write them. Now it is. Of two threads that
+    /// come with one `seen`, one is told of what was lost before.
     ///
     /// # Errors
     ///
-    /// As [`PageCache::sync_all`]; else the last error that data were given up for.
-    pub fn sync(&self, seen: &AtomicU64) -> Result<(), Error<E>> {
-        let written = self.sync_all();
-        let earlier = self.shared.losses.tell(seen);
-        written?;
-        earlier.map_or(Ok(()), Err)
+    /// The last error that data were given up for.
+    pub fn error_since(&self, seen: &AtomicU64) -> Result<(), Error<E>> {
+        self.shared.losses.tell(seen).map_or(Ok(()), Err)
     }
 
     /// Writes the files that have been dirty for `dirty_expire_centisecs` or longer, as a flusher does

@@ -57,7 +57,7 @@
 //!    reported once to each token ([`FilePages::error_since`]). A stall is none: nothing is lost yet, and
 //!    it is told to writers, all of whose bytes were taken in or not. A file of which [`FAILURES_MAX`] passes failed in a row
 //!    loses the blocks that failed again, so that everything ends; [`Mapping::lost`] tells which, and the
-//!    next [`PageCache::sync`] of each token that it happened.
+//!    next [`PageCache::error_since`] of each token that it happened.
 //!    Of a flusher's passes those count that are a second or more after the last that did.
 //!
 //! # Units and bounds

@@ -106,12 +106,12 @@ fn what_flushers_give_up_is_told_to_who_syncs() {
     }
     assert!(!file.pages.is_dirty());
     *file.disk.bad.lock().unwrap() = 0..0;
-    assert!(matches!(cache.sync(&one), Err(Error::Mapping(_))));
-    cache.sync(&one).unwrap();
-    assert!(matches!(cache.sync(&two), Err(Error::Mapping(_))));
-    cache.sync(&two).unwrap();
+    assert!(matches!(cache.error_since(&one), Err(Error::Mapping(_))));
+    cache.error_since(&one).unwrap();
+    assert!(matches!(cache.error_since(&two), Err(Error::Mapping(_))));
+    cache.error_since(&two).unwrap();
     // Somebody knows: it is no news to who comes now.
-    cache.sync(&AtomicU64::new(cache.error_token())).unwrap();
+    cache.error_since(&AtomicU64::new(cache.error_token())).unwrap();
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn a_file_without_its_mapping_is_gone() {
     assert_eq!((stats.nr_dirty, stats.nr_lost), (0, 2048));
     cache.sync_all().unwrap();
     let seen = AtomicU64::new(0);
-    assert!(matches!(cache.sync(&seen), Err(Error::Gone)));
-    cache.sync(&seen).unwrap();
+    assert!(matches!(cache.error_since(&seen), Err(Error::Gone)));
+    cache.error_since(&seen).unwrap();
 }
 
 #[test]

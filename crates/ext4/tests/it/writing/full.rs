@@ -324,3 +324,41 @@ fn ranges_of_a_full_file_system_are_given_back_and_moved() {
         close(fs, &device, &flags);
     }
 }
+
+/// Trees of many pieces may take more than is left for them; what was freed meanwhile will do.
+#[test]
+fn what_finds_no_place_is_tried_again_with_what_was_freed() {
+    for closes in [false, true] {
+        // One transaction has room for all of it.
+        let flags = "-t ext4 -b 4096 -N 1024 -J size=4";
+        let device = made(flags, 16_384);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let old = root.create(b"old", NewInode::File, &CREATION).unwrap();
+        assert_eq!(old.write(0, &vec![1; 1 << 20]).unwrap(), 1 << 20);
+        fs.sync().unwrap();
+        drop(old);
+        let scattered = scatter(&root, 130);
+        let rest = root.create(b"rest", NewInode::File, &CREATION).unwrap();
+        let mut end = 0;
+        while let Some(taken) = fits(rest.write(end, &vec![3; 1 << 20])) {
+            end += taken as u64;
+        }
+        root.unlink(b"old").unwrap();
+        if !closes {
+            fs.sync().unwrap();
+        }
+        drop((scattered, rest, root));
+        close(fs, &device, flags);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        for number in 0..130 {
+            let file = root.lookup(format!("scattered {number}").as_bytes());
+            let mut found = [0; 1000];
+            file.unwrap().read(4 << 20, &mut found).unwrap();
+            assert_eq!(found, [number as u8; 1000]);
+        }
+        drop(root);
+        close(fs, &device, flags);
+    }
+}
