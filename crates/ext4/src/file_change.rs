@@ -1,14 +1,16 @@
 //! Reading, writing and resizing files that are in use.
 //!
-//! A write copies into pages and promises blocks for what is not mapped yet: running out of space is
-//! told here, never when the pages are written.
+//! A write copies into pages and promises blocks for what is not mapped yet, and for the tables of a
+//! file without extents: running out of space is told here. Blocks of extent trees come out of what is
+//! left for them, at most 2 % of the file system: if more fragments wait at once than that has room
+//! for, it is told when the pages are written.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_extent_status::{Extent as Known, Status};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
-use uext4_writeback::Paced;
+use uext4_writeback::{OFFSET_MAX, Paced};
 
 use crate::attr;
 use crate::data_blocks;
@@ -19,6 +21,7 @@ use crate::file_pages::{
     as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
 };
 use crate::icache::{Cell, PagesOf};
+use crate::indirect::Reach;
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
@@ -26,7 +29,7 @@ use crate::inode_store::store;
 use crate::orphan_change::Orphans;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
-use crate::space::reserve;
+use crate::space::{note_blocks, reserve};
 
 /// What pages say.
 type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
@@ -201,53 +204,76 @@ pub(crate) fn write_by(
 
 /// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
 /// `to` where space or a quota ran out.
-fn promise(sbi: &Sbi, cell: &Cell, from: u64, to: u64) -> Result<u64> {
+fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let size = sbi.geometry().block_size;
     let mut next = (from >> size.log2()) as u32;
     // Fits: no file is larger than its map.
     let end = size.blocks_for(to) as u32;
+    let mut has_too_much = !file.inode.read().has(InodeFlags::EXTENTS);
+    if has_too_much {
+        file.delayed_tables(Reach::new(sbi));
+    }
     while next < end {
-        let Known { status, len, .. } = known(sbi, cell, Lblk(next), end - next)?;
-        let mut len = len;
-        if status == Status::Hole {
-            let some = reserve_some(sbi, rw, len);
-            // Who pays must not change meanwhile.
-            let inode = rw.quotas.is_some().then(|| cell.inode.read());
-            let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
-            let some = match (some, owners) {
-                (Ok(len), Some(owners)) => promise_some(rw, owners, len, size.bytes()),
-                (some, _) => some,
-            };
-            len = match some {
-                Ok(len) => len,
-                Err(_) if u64::from(next) << size.log2() > from => break,
-                Err(error) => return Err(error),
-            };
-            let replaced = rw.inodes.known_blocks(cell).insert(Known {
-                lblk: Lblk(next),
-                len,
-                pblk: Pblk(0),
-                status: Status::Delayed,
-            });
-            rw.release(replaced.into());
-            if let Some(owners) = owners {
-                owners.unpromise(u64::from(replaced) << size.log2());
+        let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
+        let promised = match status {
+            Status::Hole => promise_hole(sbi, rw, file, (Lblk(next), len)),
+            _ => Ok(len),
+        };
+        match promised {
+            Ok(len) => next += len,
+            // What is promised for its tables is less once they are there.
+            Err(Error::NoSpace { .. }) if has_too_much => {
+                has_too_much = false;
+                // What fails is told to who asks for it.
+                _ = file.pages()?.flush(0..OFFSET_MAX);
             }
+            Err(_) if u64::from(next) << size.log2() > from => break,
+            Err(error) => return Err(error),
         }
-        next += len;
     }
     Ok(to.min(u64::from(next) << size.log2()))
 }
 
-/// Promises up to `len` blocks: fewer where there are no more.
-fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32) -> Result<u32> {
-    match reserve(sbi, rw, len.into()) {
+/// Promises up to `len` blocks from the start of a hole on, and makes these delayed.
+fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, (lblk, len): (Lblk, u32)) -> Result<u32> {
+    let (len, tables) = match cell.delayed_tables_if_any() {
+        Some(tables) => tables.part(lblk, len),
+        None => (len, 0),
+    };
+    let some = reserve_some(sbi, rw, len, tables)?;
+    // Who pays must not change meanwhile.
+    let inode = rw.quotas.is_some().then(|| cell.inode.read());
+    let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
+    let block = sbi.geometry().block_size.bytes();
+    let len = match owners {
+        Some(owners) => {
+            promise_some(rw, owners, some, block).inspect_err(|_| rw.release(tables.into()))?
+        }
+        None => some,
+    };
+    let delayed = Known {
+        lblk,
+        len,
+        pblk: Pblk(0),
+        status: Status::Delayed,
+    };
+    let replaced = note_blocks(rw, cell, delayed);
+    if let Some(owners) = owners {
+        owners.unpromise(u64::from(replaced) * u64::from(block));
+    }
+    Ok(len)
+}
+
+/// Promises up to `len` blocks, fewer where there are no more, and beside them the blocks of tables.
+fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32, tables: u32) -> Result<u32> {
+    let beside = u64::from(tables);
+    match reserve(sbi, rw, u64::from(len) + beside) {
         Ok(()) => Ok(len),
         Err(error) => {
-            let left = u32::try_from(rw.available_blocks()).unwrap_or(u32::MAX);
-            let some = left.min(len);
-            if some > 0 && rw.reserve(sbi, some.into()) {
+            let left = rw.available_blocks().saturating_sub(beside);
+            let some = u32::try_from(left).unwrap_or(u32::MAX).min(len);
+            if some > 0 && rw.reserve(sbi, u64::from(some) + beside) {
                 return Ok(some);
             }
             Err(error)

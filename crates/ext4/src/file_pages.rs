@@ -27,6 +27,7 @@ use crate::map_change::{self, Progress};
 use crate::mapping::{MapState, Mapping};
 use crate::readpage::read_mapped;
 use crate::sbi::Sbi;
+use crate::space::{forget_blocks, note_blocks};
 
 /// Credits beside those of the map: bitmaps of two groups, the inode.
 const CREDITS: u32 = 4;
@@ -133,13 +134,10 @@ impl MapsPages for FilePages {}
 /// Gives back what was promised to delayed blocks of a range that will not be written. The inode's
 /// fields must not be locked.
 pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
-    let Some((rw, known)) = sbi.rw().zip(cell.known_blocks_if_any()) else {
-        return;
-    };
+    let Some(rw) = sbi.rw() else { return };
     // Who pays must not change meanwhile.
     let inode = rw.quotas.is_some().then(|| cell.inode.read());
-    let delayed = known.remove(from, len);
-    rw.release(delayed.into());
+    let delayed = forget_blocks(rw, cell, from, len);
     if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
         owners.unpromise(u64::from(delayed) * sbi.block_len() as u64);
     }
@@ -399,13 +397,13 @@ pub(crate) fn map_taken(
     } else {
         Status::Written
     };
-    let delayed = rw.inodes.known_blocks(cell).insert(Known {
+    let known = Known {
         lblk,
         len: taken.len,
         pblk: taken.start,
         status,
-    });
-    rw.release(delayed.into());
+    };
+    let delayed = note_blocks(rw, cell, known);
     if let Some(owners) = &mut inode.owners {
         let others = if unwritten { taken.len } else { 0 };
         owners.settle(bytes(taken.len), bytes(delayed) + bytes(others));

@@ -16,8 +16,10 @@ use uext4_mballoc::FileSpace;
 use uext4_ondisk::{Damage, Ino};
 use uext4_writeback::{FilePages, Mapping};
 
+use crate::delayed_tables::DelayedTables;
 use crate::edit::Edit;
 use crate::error::{Error, Result};
+use crate::indirect::Reach;
 use crate::inode::{Inode, iget};
 use crate::inode_store::store;
 use crate::lock_order::{Rank, RankedLock};
@@ -45,6 +47,8 @@ pub(crate) struct Cell {
     extents: OnceLock<Tree>,
     /// What the allocator remembers of its data, once it was asked for blocks.
     space: OnceLock<Box<FileSpace>>,
+    /// Tables that its delayed blocks may take, if it has no extents and ever had such blocks.
+    delayed_tables: OnceLock<Box<DelayedTables>>,
     /// The last transaction that changed anything of it.
     pub(crate) sync_tid: AtomicU64,
     /// The last one that changed what is needed to read its data.
@@ -123,6 +127,7 @@ impl Cell {
             inode: RankedLock::new(Rank::Inode, inode),
             extents: OnceLock::new(),
             space: OnceLock::new(),
+            delayed_tables: OnceLock::new(),
             sync_tid: AtomicU64::new(0),
             datasync_tid: AtomicU64::new(0),
             users: AtomicU32::new(0),
@@ -162,6 +167,17 @@ impl Cell {
     /// The same, if it was ever asked for blocks.
     pub(crate) fn space_if_any(&self) -> Option<&FileSpace> {
         self.space.get().map(|space| &**space)
+    }
+
+    /// What is promised for the tables of its delayed blocks, of a file without extents.
+    pub(crate) fn delayed_tables(&self, reach: Reach) -> &DelayedTables {
+        let new = || Box::new(DelayedTables::new(reach));
+        self.delayed_tables.get_or_init(new)
+    }
+
+    /// The same, if it ever had delayed blocks.
+    pub(crate) fn delayed_tables_if_any(&self) -> Option<&DelayedTables> {
+        self.delayed_tables.get().map(|tables| &**tables)
     }
 
     /// Whether fields wait for the next commit.

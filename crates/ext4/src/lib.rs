@@ -88,6 +88,7 @@ mod copy_range;
 mod create;
 mod crypto;
 mod data_blocks;
+mod delayed_tables;
 mod dentry;
 mod dir;
 mod dir_block;

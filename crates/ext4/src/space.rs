@@ -3,7 +3,12 @@
 
 use std::sync::atomic::AtomicU64;
 
+use uext4_extent_status::Extent as Known;
+use uext4_ondisk::Lblk;
+
+use crate::delayed_tables::{DelayedTables, Unneeded};
 use crate::error::{Error, Result};
+use crate::icache::Cell;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 
@@ -75,6 +80,38 @@ fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> boo
         needed: blocks,
         free: rw.available_blocks(),
     })
+}
+
+/// Notes what is known of blocks of a file from now on. What was promised to those of them that were
+/// delayed, and to their tables, is taken back; tells how many they were. Of delayed blocks of a file
+/// without extents the table they stand in must be promised too: see [`DelayedTables::part`].
+pub(crate) fn note_blocks(rw: &Rw, cell: &Cell, extent: Known) -> u32 {
+    let known = rw.inodes.known_blocks(cell);
+    release(rw, cell, |tables| match tables {
+        Some(tables) => tables.insert(known, extent),
+        None => data_only(known.insert(extent)),
+    })
+}
+
+/// The same, where nothing is known of `len` blocks from now on.
+pub(crate) fn forget_blocks(rw: &Rw, cell: &Cell, from: Lblk, len: u32) -> u32 {
+    let Some(known) = cell.known_blocks_if_any() else {
+        return 0;
+    };
+    release(rw, cell, |tables| match tables {
+        Some(tables) => tables.remove(known, from, len),
+        None => data_only(known.remove(from, len)),
+    })
+}
+
+fn data_only(data: u32) -> Unneeded {
+    Unneeded { data, tables: 0 }
+}
+
+fn release(rw: &Rw, cell: &Cell, f: impl FnOnce(Option<&DelayedTables>) -> Unneeded) -> u32 {
+    let unneeded = f(cell.delayed_tables_if_any());
+    rw.release(u64::from(unneeded.data) + u64::from(unneeded.tables));
+    unneeded.data
 }
 
 /// Writes all data. Where that finds no space, and a commit makes some, it is tried once more.

@@ -54,6 +54,7 @@ const LEVELS: &[&[&str]] = &[
     ],
     &["dir", "journal", "orphan", "quota_file", "readpage"],
     &["icache", "map", "owned"],
+    &["delayed_tables"],
     &[
         "attr",
         "extents",

@@ -362,3 +362,56 @@ fn what_finds_no_place_is_tried_again_with_what_was_freed() {
         close(fs, &device, flags);
     }
 }
+
+/// Each block far from the others takes a table: that is promised with it.
+#[test]
+fn tables_of_a_sparse_file_without_extents_have_their_place() {
+    for flags in ["-t ext3 -b 1024 -N 256", "-t ext2 -b 1024 -N 256"] {
+        for step in [256 << 10, 64 << 20] {
+            let device = made(flags, 8192);
+            let fs = mount(device.clone());
+            let root = fs.root().unwrap();
+            let mut written = Vec::new();
+            'all: for number in 0u64.. {
+                let name = format!("{number}");
+                let file = root.create(name.as_bytes(), NewInode::File, &CREATION);
+                let Some(file) = fits(file) else { break };
+                for at in (0..16u64 << 30).step_by(step) {
+                    match file.write(at, &at.to_le_bytes()) {
+                        Err(Error::FileTooBig) => break,
+                        taken => match fits(taken) {
+                            Some(taken) => assert_eq!(taken, 8),
+                            None => break 'all,
+                        },
+                    }
+                    written.push((number, at));
+                }
+                if number == 0 {
+                    file.fsync().unwrap();
+                }
+            }
+            assert!(written.len() > 1500, "{flags}: {}", written.len());
+            // Names go on beside it.
+            fs.sync().unwrap();
+            fits(root.create(b"d", NewInode::Directory, &CREATION));
+            for (number, at) in &written {
+                let file = root.lookup(format!("{number}").as_bytes()).unwrap();
+                let mut found = [0; 8];
+                file.read(*at, &mut found).unwrap();
+                assert_eq!(u64::from_le_bytes(found), *at, "{flags}");
+            }
+            // All that was promised was taken or given back: as many fit a second time.
+            let names = names(&root);
+            for name in names.iter().filter(|name| *name != b"lost+found") {
+                let child = root.lookup(name).unwrap();
+                match child.inode().file_type {
+                    FileType::Directory => root.rmdir(name).unwrap(),
+                    _ => root.unlink(name).unwrap(),
+                }
+            }
+            assert!(fill(&root).iter().sum::<usize>() > 4_000_000, "{flags}");
+            drop(root);
+            close(fs, &device, flags);
+        }
+    }
+}
