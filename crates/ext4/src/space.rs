@@ -114,7 +114,8 @@ fn release(rw: &Rw, cell: &Cell, f: impl FnOnce(Option<&DelayedTables>) -> Unnee
     unneeded.data
 }
 
-/// Writes all data. Where that finds no space, and a commit makes some, it is tried once more.
+/// Writes all data; what fails of one file keeps no other from it. Where it finds no space, and a commit
+/// makes some, it is tried once more.
 ///
 /// # Errors
 /// What writing data said, or that some were given up since `seen` was brought up to date, which it is

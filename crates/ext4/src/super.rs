@@ -405,7 +405,6 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 /// commit, device errors.
 pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
-    // What fails of one file keeps nothing else from being durable.
     let written = write_all(sbi, rw, seen);
     let ticket = rw.journal.barrier().ticket();
     rw.journal.commit_now(sbi)?;
