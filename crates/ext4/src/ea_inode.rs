@@ -150,7 +150,7 @@ pub(crate) fn seen(sbi: &Sbi, inode: &Inode) -> Result<()> {
         let (hash, users) = (hash(inode), u32::try_from(users).unwrap_or(u32::MAX));
         let body = body(hash, inode.size);
         let values = &rw.xattrs.values;
-        values.seen((hash, body.as_bytes()), inode.ino.0.into(), users);
+        values.seen((hash, body.as_bytes()), inode.ino.0.into(), || users);
     }
     Ok(())
 }

@@ -104,6 +104,12 @@ impl<'a> Handle<'a> {
         self.journal.credits()
     }
 
+    /// Spends a credit on a block that the commit will change, once for all handles.
+    pub(crate) fn defer(&self) {
+        self.changed.set(true);
+        self.journal.charge();
+    }
+
     /// Whether a block was changed through this handle.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.get()

@@ -1,5 +1,5 @@
-//! What happens once a commit: descriptors and the superblock are encoded, blocks get their checksums,
-//! freed blocks become free.
+//! What happens once a commit: descriptors, the superblock and counts of users are encoded, blocks get their
+//! checksums, freed blocks become free.
 
 use std::error::Error as StdError;
 
@@ -52,6 +52,7 @@ impl Sealer for Sbi {
         let closing = Closing(self, sealing);
         if let Some(rw) = self.rw() {
             rw.inodes.store_later(self, &closing, sealing.tid())?;
+            rw.xattrs.store_counts(&closing)?;
             if let Some(quotas) = &rw.quotas {
                 quotas.seal(&closing);
             }

@@ -3,9 +3,14 @@
 //! A block counts its users in `h_refcount`, under the lock of that count, and is changed in place only
 //! while there is one, whom nobody joins meanwhile: such a block leaves the cache of shared ones first. The inodes of
 //! values that its entries lead to count the block as one user, however many inodes share it.
+//!
+//! The count is stored by the commit ([`crate::xattr_shared`]). Who comes to a block that has users, or leaves
+//! some behind, shares the count's lock; that of the buffer is not taken, nor is the block copied.
+
+use std::sync::Arc;
 
 use uext4_buffer_cache::Buffer;
-use uext4_mbcache::{Key, Release};
+use uext4_mbcache::{Candidate, Key, Locked, Release};
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrBlockHeader, XattrEntry, XattrPlace,
     XattrValue, block_hash, parse_entries, put_block_header, put_entries, verify_block,
@@ -129,21 +134,25 @@ pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
     let data = buffer.data();
     let hash = header(&data, at)?.h_hash.get();
     let entries = parse_entries(&data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(at))?;
+    let count = blocks.counts.share(at.0);
+    if count.is_some_and(|count| count.leave(XATTR_REFCOUNT_MAX).is_some()) {
+        return Ok(());
+    }
     loop {
         let release = releasing(handle, hash, &data, at);
-        let counting = blocks.lock(at.0);
-        let users = header(&buffer.data(), at)?.h_refcount.get();
-        match users {
+        let mut counting = blocks.lock(at.0);
+        match users(&counting, &buffer)? {
             0 => return Err(without_users(at)),
             1 => {
                 let Some(Err(in_use)) = release.map(Release::remove) else {
+                    counting.forget();
                     break;
                 };
                 drop(counting);
                 in_use.wait();
             }
-            _ => {
-                set_users(handle, &buffer, users - 1, hash);
+            users => {
+                set_users(handle, &mut counting, &buffer, users - 1);
                 if let Some(release) = release {
                     release.left(users - 1);
                 }
@@ -195,41 +204,80 @@ fn share(
             };
             let at = Pblk(candidate.value());
             // Read and compared before the count is locked. What cannot be read is not shared.
-            let buffer = bread(handle.sbi(), at).ok();
-            let Some(buffer) = buffer.filter(|buffer| is_like(buffer, image).is_some()) else {
+            let found = bread(handle.sbi(), at)
+                .ok()
+                .map(|buffer| (buffer.data(), buffer));
+            let Some((data, buffer)) = found.filter(|(data, _)| body(data) == image.body()) else {
                 next = candidate.next();
                 continue;
             };
             if old == Some(at) {
                 return Ok(old);
             }
-            let counting = blocks.lock(at.0);
-            match is_like(&buffer, image) {
-                Some(users) if users.saturating_add(coming) <= XATTR_REFCOUNT_MAX => {
-                    if candidate.taken(users + 1).is_err() {
-                        // Freed or changed: perhaps there is another by now.
-                        break;
-                    }
-                    set_users(handle, &buffer, users + 1, image.hash);
-                    return Ok(Some(at));
-                }
-                // For these it is; one with more room may be found in its place.
-                Some(users) if users > coming => candidate.is_full(),
-                _ => {}
+            match join(handle, candidate, (&data, &buffer), coming) {
+                Joined::Yes => return Ok(Some(at)),
+                Joined::Passed(candidate) => next = candidate.next(),
+                // Perhaps there is another by now.
+                Joined::Gone => break,
             }
-            drop(counting);
-            next = candidate.next();
         }
     }
     Ok(None)
 }
 
-/// The users of a block, if it has at least one and this content.
-fn is_like(buffer: &Buffer, image: &Image) -> Option<u32> {
-    let data = buffer.data();
-    let header = header(&data, buffer.block()).ok()?;
-    let users = header.h_refcount.get();
-    (users > 0 && body(&data) == image.body()).then_some(users)
+/// What came of it to become a user of a block that was found.
+enum Joined<'a> {
+    Yes,
+    /// It has no room, or another content now.
+    Passed(Candidate<'a>),
+    /// Freed or changed, or it has just become full.
+    Gone,
+}
+
+/// Becomes one more user of a block that was found and had this content, if it has room for so many.
+fn join<'a>(
+    handle: &Handle<'_>,
+    candidate: Candidate<'a>,
+    (data, buffer): (&Arc<[u8]>, &Buffer),
+    coming: u32,
+) -> Joined<'a> {
+    let counts = &handle.rw().xattrs.blocks.counts;
+    let at = buffer.block().0;
+    let room_for = |users: u32| users > 0 && users.saturating_add(coming) <= XATTR_REFCOUNT_MAX;
+    if let Some(count) = counts.share(at) {
+        let users = count.users();
+        // Not the last it has room for: the cache is told of a full block by one alone.
+        if users > 0 && room_for(users + 1) && is_same(data, buffer) {
+            let taken = candidate.taken(users + 1).is_ok();
+            return match taken && count.come(XATTR_REFCOUNT_MAX - 1).is_some() {
+                true => Joined::Yes,
+                false => Joined::Gone,
+            };
+        }
+    }
+    let mut counting = counts.lock(at);
+    let users = users(&counting, buffer).unwrap_or(0);
+    if !is_same(data, buffer) {
+        return Joined::Passed(candidate);
+    }
+    if !room_for(users) {
+        // For these it is full; one with more room may be found in its place.
+        if users > coming {
+            candidate.is_full();
+        }
+        return Joined::Passed(candidate);
+    }
+    if candidate.taken(users + 1).is_err() {
+        return Joined::Gone;
+    }
+    set_users(handle, &mut counting, buffer, users + 1);
+    Joined::Yes
+}
+
+/// Whether a block still has the content it had; its header may have changed.
+fn is_same(data: &Arc<[u8]>, buffer: &Buffer) -> bool {
+    let now = buffer.data();
+    Arc::ptr_eq(data, &now) || body(data) == body(&now)
 }
 
 /// The block, if it has one user and so may be changed; nobody else finds it any more.
@@ -237,11 +285,21 @@ fn claim(handle: &Handle<'_>, at: Pblk) -> Result<Option<Buffer>> {
     let blocks = &handle.rw().xattrs.blocks;
     let buffer = bread(handle.sbi(), at)?;
     let data = buffer.data();
-    let hash = header(&data, at)?.h_hash.get();
+    let header = header(&data, at)?;
+    let hash = header.h_hash.get();
+    // Whoever goes after this look frees nothing: a block is made, and this one let go of.
+    if handle
+        .rw()
+        .xattrs
+        .users_of_block(at, header.h_refcount.get())
+        != 1
+    {
+        return Ok(None);
+    }
     loop {
         let release = releasing(handle, hash, &data, at);
         let counting = blocks.lock(at.0);
-        if header(&buffer.data(), at)?.h_refcount.get() != 1 {
+        if users(&counting, &buffer)? != 1 {
             return Ok(None);
         }
         let Some(Err(in_use)) = release.map(Release::remove) else {
@@ -264,7 +322,9 @@ pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> 
     };
     let data = bread(handle.sbi(), old)?.data();
     let header = header(&data, old)?;
-    let (hash, users) = (header.h_hash.get(), header.h_refcount.get());
+    let xattrs = &handle.rw().xattrs;
+    let hash = header.h_hash.get();
+    let users = xattrs.users_of_block(old, header.h_refcount.get());
     // What `release` would find only after another block had got the user.
     if users == 0 {
         return Err(without_users(old));
@@ -332,11 +392,19 @@ fn write(handle: &Handle<'_>, buffer: &Buffer, image: &Image) {
     }
 }
 
-/// Stores the number of users; the commit puts in the checksum.
-fn set_users(handle: &Handle<'_>, buffer: &Buffer, users: u32, hash: u32) {
-    handle.change(buffer, Owner::of(Kind::Xattr), |bytes| {
-        put_block_header(bytes, buffer.block(), users, hash, None);
-    });
+/// The users of a block whose count is locked.
+fn users(counting: &Locked<'_, Buffer>, buffer: &Buffer) -> Result<u32> {
+    match counting.users() {
+        Some(users) => Ok(users),
+        None => Ok(header(&buffer.data(), buffer.block())?.h_refcount.get()),
+    }
+}
+
+/// Notes the number of users, which the commit stores.
+fn set_users(handle: &Handle<'_>, counting: &mut Locked<'_, Buffer>, buffer: &Buffer, users: u32) {
+    if counting.set(users, || buffer.clone()) {
+        handle.defer();
+    }
 }
 
 /// The header of a block that was verified when it came in.

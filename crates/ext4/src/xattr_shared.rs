@@ -1,26 +1,30 @@
 //! What inodes may share of their attributes: blocks, and inodes of values, found again by their hash.
 //!
-//! Two caches of the room `mbcache`, or none (`nombcache`), and the locks of the counts of users: whoever
+//! Two caches of the room `mbcache`, or none (`nombcache`), and the counts of users with their locks: whoever
 //! counts a user more or less of a block, or of an inode of a value, does it under the lock of that. What
 //! this room asks of its callers is said there; nothing here adds to it.
+//!
+//! Users of blocks are counted in memory ([`Counts`]), and `h_refcount` is stored once a transaction, when it
+//! takes no more handles ([`XattrSharing::store_counts`]): so a transaction that is recovered has the
+//! counts that its inodes make, and none in between. Meanwhile the header's count is an old one: whoever
+//! wants to know asks [`XattrSharing::users_of_block`]. Users of inodes of values are stored one by one.
 //!
 //! A thing comes in when it is made, and when it is read for who holds the lock of an inode that leads to
 //! it: attributes that are listed or got, and those of an inode that is about to change them. What is read
 //! for a new inode's ACLs does not count, nor what is read for who has a copy of an inode.
 //!
-//! Locks: a count's is taken with none of the room's held, never two at once, and never while waiting.
-//! Under it come the room's, those of buffers and of a handle.
+//! Locks: a count's, shared or not, is taken with none of the room's held, never two at once, and never while
+//! waiting. Under it come the room's, those of buffers and of a handle.
 
-use parking_lot::{Mutex, MutexGuard};
-use uext4_mbcache::{Cache, Candidate, Created, Key, Options, Release, Stats};
+use uext4_buffer_cache::Buffer;
+use uext4_mbcache::{Cache, Candidate, Counts, Created, Key, Locked, Options, Release, Stats};
 use uext4_ondisk::Pblk;
-use uext4_ondisk::xattr::{XATTR_BLOCK_HEADER_LEN, verify_block};
+use uext4_ondisk::xattr::{XATTR_BLOCK_HEADER_LEN, put_block_header, verify_block};
 
+use crate::edit::Edit;
 use crate::error::Result;
 use crate::memory::Shrinker;
-
-/// Locks of counts; a power of two.
-const COUNTS: usize = 256;
+use crate::owner::{Kind, Owner};
 
 /// What is shared in one file system.
 #[derive(Debug)]
@@ -58,13 +62,33 @@ impl XattrSharing {
     /// Damage of its header.
     pub(crate) fn seen_block(&self, at: Pblk, block: &[u8]) -> Result<()> {
         let header = verify_block(block, at, None)?;
-        let (hash, users) = (header.h_hash.get(), header.h_refcount.get());
+        let (hash, stored) = (header.h_hash.get(), header.h_refcount.get());
         // Blocks without a hash are not shared.
-        if hash != 0 && users > 0 {
+        if hash != 0 && stored > 0 {
             let body = block.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default();
+            let users = || self.users_of_block(at, stored);
             self.blocks.seen((hash, body), at.0, users);
         }
         Ok(())
+    }
+
+    /// The users of a block whose header says that they are so many.
+    pub(crate) fn users_of_block(&self, at: Pblk, stored: u32) -> u32 {
+        self.blocks.counts.users(at.0).unwrap_or(stored)
+    }
+
+    /// Stores the counts of blocks that have changed since this was last done. Nobody has a handle.
+    ///
+    /// # Errors
+    /// None for blocks whose headers were verified.
+    pub(crate) fn store_counts(&self, closing: &impl Edit) -> Result<()> {
+        let mut result = Ok(());
+        self.blocks.counts.drain(|at, buffer, users| {
+            if result.is_ok() {
+                result = store_count(closing, (Pblk(at), buffer), users);
+            }
+        });
+        result
     }
 
     /// Switches statistics on or off; they are on at first.
@@ -77,6 +101,18 @@ impl XattrSharing {
             .into_iter()
             .filter_map(|sharing| sharing.cache.as_ref())
     }
+}
+
+/// Stores a block's number of users, if it is another one; the commit puts in the checksum.
+fn store_count(closing: &impl Edit, (at, buffer): (Pblk, &Buffer), users: u32) -> Result<()> {
+    // The bytes are let go of before they are changed: else they would be copied.
+    let header = verify_block(&buffer.data(), at, None)?;
+    if header.h_refcount.get() != users {
+        closing.change(buffer, Owner::of(Kind::Xattr), |bytes| {
+            put_block_header(bytes, at, users, header.h_hash.get(), None);
+        });
+    }
+    Ok(())
 }
 
 impl Shrinker for XattrSharing {
@@ -110,11 +146,12 @@ impl Shrinker for XattrSharing {
     }
 }
 
-/// Things found by a hash, and the locks of their counts.
+/// Things found by a hash, and their counts of users.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     cache: Option<Cache>,
-    counts: [Mutex<()>; COUNTS],
+    /// Of blocks, those that are not as in their headers; of values, the locks alone.
+    pub(crate) counts: Counts<Buffer>,
 }
 
 impl Sharing {
@@ -122,13 +159,13 @@ impl Sharing {
         let cache = options.map(|options| Cache::new(&options)).transpose()?;
         Ok(Self {
             cache,
-            counts: std::array::from_fn(|_| Mutex::new(())),
+            counts: Counts::default(),
         })
     }
 
     /// Locks the count of a thing's users; others may be locked with it.
-    pub(crate) fn lock(&self, thing: u64) -> MutexGuard<'_, ()> {
-        self.counts[thing as usize % COUNTS].lock()
+    pub(crate) fn lock(&self, thing: u64) -> Locked<'_, Buffer> {
+        self.counts.lock(thing)
     }
 
     /// The key of a content, if there is a cache.
@@ -153,7 +190,7 @@ impl Sharing {
     }
 
     /// A thing was read by one of its users, who stays that for now.
-    pub(crate) fn seen(&self, (hash, body): (u32, &[u8]), thing: u64, users: u32) {
+    pub(crate) fn seen(&self, (hash, body): (u32, &[u8]), thing: u64, users: impl FnOnce() -> u32) {
         if let Some(cache) = &self.cache {
             let _: Created = cache.seen((hash, body), thing, users);
             if cache.is_work_due() {

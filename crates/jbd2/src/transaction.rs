@@ -143,8 +143,9 @@ impl<'a> Handle<'a> {
         result
     }
 
-    /// Takes one credit.
-    fn charge(&self) {
+    /// Takes one credit. Whoever is the transaction's first to ask for a block that is changed once for
+    /// many handles, by [`crate::Sealing::modify`], does so for that block.
+    pub fn charge(&self) {
         match self.credits.get().checked_sub(1) {
             Some(left) => self.credits.set(left),
             // More than was asked for: counted all the same, so that the limit holds.

@@ -129,13 +129,18 @@ impl Cache {
     }
 
     /// A thing was read: its hash on disk and its content, its number, and its users. Called by who is
-    /// a user. Policies may leave it out, before they look at the body.
-    pub fn seen(&self, (hash, body): (u32, &[u8]), value: u64, users: u32) -> Created {
+    /// a user. Policies may leave it out, before they look at the body or ask for the users.
+    pub fn seen(
+        &self,
+        (hash, body): (u32, &[u8]),
+        value: u64,
+        users: impl FnOnce() -> u32,
+    ) -> Created {
         if !self.mechanism.admits(value) {
             self.counters.one(Counter::GhostRefused);
             return Created::Refused;
         }
-        self.created(self.key(hash, body), value, users)
+        self.created(self.key(hash, body), value, users())
     }
 
     /// Somebody is to be a user of this thing no more, or to change it as its only user. May sleep, under

@@ -27,13 +27,16 @@
 //!
 //! # Whoever calls
 //!
-//! Has a lock for the count of each thing's users, the *count's lock*: the kernel's is that of the buffer.
+//! Has a lock for the count of each thing's users, the *count's lock*: the kernel's is that of the buffer,
+//! [`Counts`] has others, and what the counts are until they are written down.
 //! 1. [`Cache::find`], [`Candidate::next`], [`Cache::release`] and [`InUse::wait`] may sleep: never under a
 //!    count's lock. Nobody who has a candidate calls `release` or `wait`.
 //! 2. [`Candidate::taken`], [`Release::left`] and [`Release::remove`] are called under it, and the count
 //!    changes under the same hold. Before `taken`, content and count are looked at again.
-//! 3. [`Cache::created`] and [`Cache::seen`] are called under it, or by a user who stays one meanwhile.
-//! 4. A content changes in place only after `remove`.
+//! 3. The lock may be shared by those who come to a thing that has users and room for more than one, for
+//!    `taken`, and by those who go from one that keeps users and was not full, who need say nothing.
+//! 4. [`Cache::created`] and [`Cache::seen`] are called under it, or by a user who stays one meanwhile.
+//! 5. A content changes in place only after `remove`.
 //!
 //! # Policies
 //!
@@ -55,18 +58,20 @@
 //!
 //! # Locks
 //!
-//! Leaf locks: of a chain, of a list or part of one, of an entry, of a queue of sleepers. Nothing is called
-//! out to. Each counts how often it was taken, waited for, and handed from one thread to another.
+//! A count's lock comes first: of 256 parts of [`Counts`], never two. The others are leaves: of a chain, of a
+//! list or part of one, of an entry, of a queue of sleepers. Nothing is called out to under them. Each leaf counts how
+//! often it was taken, waited for, and handed from one thread to another.
 //!
 //! # Cost
 //!
 //! A search: a lock and the entries of a chain, n/1024 with n entries and n equal ones at worst; `mb1` five
 //! locks and as many when it ends. `one-donor`: one hash of the content (0.1 ns a byte), one look into the
 //! table and two compare-and-swaps, whatever n is. An entry that comes takes two locks (`mb1` four), or one.
+//! A count that is gathered: a lock that is shared, a look into its part, a compare-and-swap.
 //!
 //! # What this room leaves out
 //!
-//! Reading and comparing, counts on disk, journals, quota, threads: the worker of `mainline` runs when the
+//! Reading and comparing, writing counts down, journals, quota, threads: the worker of `mainline` runs when the
 //! caller says ([`Cache::work`]). Removing duplicates that are there already (*offline* deduplication).
 //! Out of memory: chains, tables and lists ask for it and do without, and the cache forgets rather than grows when
 //! its owner sets a limit; single entries trust that limit.
@@ -74,6 +79,7 @@
 mod cache;
 mod chains;
 mod content;
+mod counts;
 mod entry;
 mod ghost;
 mod list;
@@ -89,6 +95,7 @@ mod table;
 mod wait;
 
 pub use cache::{BATCH, Cache, Candidate, Created, InUse, Release, Stale};
+pub use counts::{Counts, Locked, Shared};
 pub use entry::Key;
 pub use options::{OptionError, Options};
 pub use policy::{Policy, UnknownPolicy};

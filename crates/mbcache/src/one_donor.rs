@@ -27,7 +27,7 @@
 //! Differences from the plan: the table is in parts that grow by themselves, with whole entries behind
 //! pointers that readers count (`table.rs`), not slots with versions. Removing asks whether anybody has *found* the thing, not whether `room` says
 //! that it has one user: `room` may lag when a thing comes in by being read, and who removes has counted
-//! the users already. Counts on disk are not gathered here; that is the owner's.
+//! the users already. Counts on disk are gathered beside it, for any policy (`counts.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};

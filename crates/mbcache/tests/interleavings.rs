@@ -236,6 +236,37 @@ fn all_who_wait_are_woken() {
     });
 }
 
+/// A block whose count is gathered: some come and go, which share its lock, while the others leave, and the last of
+/// them changes it in place.
+#[test]
+fn who_comes_and_who_goes_share_a_count() {
+    check(|policy| {
+        let disk = disk(policy, 5);
+        let users = [(); 3].map(|()| inode(&disk, 7));
+        assert!(users.iter().all(|at| *at == users[0]), "{policy}");
+        let comer = spawn(&disk, |disk| disk.share(7));
+        let passer = spawn(&disk, |disk| {
+            disk.share(7).inspect(|&at| disk.release(at));
+        });
+        let [first, second, mut third] = users;
+        let goer = spawn(&disk, move |disk| {
+            [first, second]
+                .into_iter()
+                .flatten()
+                .for_each(|at| disk.release(at));
+        });
+        let changer = spawn(&disk, move |disk| {
+            disk.set(&mut third, 4);
+            third.inspect(|&at| assert_eq!(disk.get(at), 4));
+            third
+        });
+        let came = join(comer);
+        join(passer);
+        join(goer);
+        disk.check(&[came, join(changer)], 8);
+    });
+}
+
 /// Two make equal things at once: with one donor, one of them serves.
 #[test]
 fn equal_things_made_at_once() {

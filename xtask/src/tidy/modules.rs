@@ -63,7 +63,15 @@ const LEVELS: &[&[&str]] = &[
         "inline",
         "inode_store",
     ],
-    &["bitmap", "dir_block", "discards", "dquot", "edit", "inode"],
+    &[
+        "bitmap",
+        "dir_block",
+        "discards",
+        "dquot",
+        "edit",
+        "inode",
+        "xattr_shared",
+    ],
     &["sbi"],
     &["fast_commit"],
     &[
@@ -77,7 +85,6 @@ const LEVELS: &[&[&str]] = &[
         "mapping",
         "memory",
         "owner",
-        "xattr_shared",
     ],
 ];
 

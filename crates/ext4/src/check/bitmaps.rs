@@ -131,6 +131,9 @@ impl Checker<'_> {
                 continue;
             };
             let stored = header.h_refcount.get();
+            // Of a file system that is written to, the journal's commit stores it.
+            let rw = self.sbi.rw();
+            let stored = rw.map_or(stored, |rw| rw.xattrs.users_of_block(block, stored));
             if stored != counted {
                 self.report(Issue::XattrRefcount {
                     block,

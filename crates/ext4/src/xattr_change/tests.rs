@@ -339,7 +339,8 @@ fn equal_blocks_are_one_until_one_of_them_changes() {
         let at = inode.xattr_block.unwrap();
         let data = xattr::read_block(&sbi, at).unwrap();
         let header = uext4_ondisk::xattr::verify_block(&data, at, None).unwrap();
-        header.h_refcount.get()
+        let xattrs = &sbi.rw().unwrap().xattrs;
+        xattrs.users_of_block(at, header.h_refcount.get())
     };
     assert_eq!(inodes[0].xattr_block, inodes[1].xattr_block);
     assert_eq!(users(&inodes[2]), 3);

@@ -1,13 +1,15 @@
 //! Blocks with contents and users, and whoever has them: what an engine does, with every rule of the
-//! cache's callers. Panics where a block is used after it was freed.
+//! cache's callers. Users are counted in memory and stored by [`Disk::commit`]. Panics where a block is used after
+//! it was freed.
 
 use parking_lot::Mutex;
-use uext4_mbcache::{Cache, Key, Options};
+use uext4_mbcache::{Cache, Candidate, Counts, Key, Options};
 
 /// A block that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     content: u32,
+    /// As stored.
     users: u32,
 }
 
@@ -19,6 +21,7 @@ pub struct Disk {
     /// Contents whose hash on disk is the same: every so many.
     hashes: u32,
     blocks: Vec<Mutex<Option<Block>>>,
+    counts: Counts<()>,
     free: Mutex<Vec<u64>>,
     /// Whether the cache promises that what is found is not freed.
     keeps: bool,
@@ -32,6 +35,7 @@ impl Disk {
             users_max: options.users_max,
             hashes,
             blocks: (0..blocks).map(|_| Mutex::new(None)).collect(),
+            counts: Counts::default(),
             free: Mutex::new((0..blocks).rev().collect()),
             keeps: !policy.starts_with("mbcache2"),
         }
@@ -60,7 +64,8 @@ impl Disk {
         let block = self.block(at).lock().expect("a user's block");
         let (content, hash) = (block.content, block.content % self.hashes);
         let body = Self::body(content);
-        _ = self.cache.seen((hash, &body), at, block.users);
+        let users = || self.counts.users(at).unwrap_or(block.users);
+        _ = self.cache.seen((hash, &body), at, users);
         content
     }
 
@@ -97,28 +102,59 @@ impl Disk {
                     next = candidate.next();
                     continue;
                 }
-                let mut block = self.block(at).lock();
-                let Some(found) = block.as_mut().filter(|found| found.content == content) else {
-                    assert!(!self.keeps, "{at} was found and changed");
-                    drop(block);
-                    next = candidate.next();
-                    continue;
-                };
-                if found.users >= self.users_max {
-                    candidate.is_full();
-                    drop(block);
-                    next = candidate.next();
-                    continue;
+                match self.join(candidate, content) {
+                    Ok(true) => return Some(at),
+                    Ok(false) => break,
+                    Err(candidate) => next = candidate.next(),
                 }
-                if candidate.taken(found.users + 1).is_ok() {
-                    found.users += 1;
-                    return Some(at);
-                }
-                assert!(!self.keeps);
-                break;
             }
         }
         None
+    }
+
+    /// One user more of what was found; whether that is so, or it is to be searched for again.
+    fn join<'a>(&self, candidate: Candidate<'a>, content: u32) -> Result<bool, Candidate<'a>> {
+        let at = candidate.value();
+        let has_content = || {
+            let has = self.block(at).lock().is_some_and(|b| b.content == content);
+            assert!(has || !self.keeps, "{at} was found and freed or changed");
+            has
+        };
+        if let Some(count) = self.counts.share(at) {
+            let users = count.users();
+            if users + 1 < self.users_max && has_content() {
+                let taken = candidate.taken(users + 1).is_ok();
+                assert!(taken || !self.keeps);
+                return Ok(taken && count.come(self.users_max - 1).is_some());
+            }
+        }
+        let mut count = self.counts.lock(at);
+        if !has_content() {
+            return Err(candidate);
+        }
+        let users = count.users().unwrap_or_else(|| self.stored(at));
+        if users >= self.users_max {
+            candidate.is_full();
+            return Err(candidate);
+        }
+        let taken = candidate.taken(users + 1).is_ok();
+        assert!(taken || !self.keeps);
+        if taken {
+            count.set(users + 1, || ());
+        }
+        Ok(taken)
+    }
+
+    fn stored(&self, at: u64) -> u32 {
+        self.block(at).lock().map_or(0, |block| block.users)
+    }
+
+    /// Stores the users of all blocks. Nobody comes or goes meanwhile.
+    pub fn commit(&self) {
+        self.counts.drain(|at, (), users| {
+            let mut block = self.block(at).lock();
+            block.as_mut().expect("what is freed is forgotten").users = users;
+        });
     }
 
     fn make(&self, content: u32) -> u64 {
@@ -133,20 +169,20 @@ impl Disk {
     fn edit(&self, at: u64, content: u32) -> bool {
         loop {
             let release = self.cache.release(self.key(self.content(at)), at);
-            let mut block = self.block(at).lock();
-            let only = block.as_mut().filter(|block| block.users == 1);
-            let Some(only) = only else {
+            let count = self.counts.lock(at);
+            if count.users().unwrap_or_else(|| self.stored(at)) != 1 {
                 return false;
-            };
+            }
             match release.remove() {
                 Ok(()) => {
-                    only.content = content;
-                    drop(block);
+                    drop(count);
+                    let new = Block { content, users: 1 };
+                    self.block(at).lock().replace(new).expect("a block");
                     _ = self.cache.created(self.key(content), at, 1);
                     return true;
                 }
                 Err(in_use) => {
-                    drop(block);
+                    drop(count);
                     in_use.wait();
                 }
             }
@@ -155,24 +191,29 @@ impl Disk {
 
     /// Lets go of a block.
     pub fn release(&self, at: u64) {
+        let count = self.counts.share(at);
+        if count.is_some_and(|count| count.leave(self.users_max).is_some()) {
+            return;
+        }
         loop {
             let release = self.cache.release(self.key(self.content(at)), at);
-            let mut block = self.block(at).lock();
-            let found = block.as_mut().expect("a user's block");
-            if found.users > 1 {
-                found.users -= 1;
-                release.left(found.users);
+            let mut count = self.counts.lock(at);
+            let users = count.users().unwrap_or_else(|| self.stored(at));
+            assert!(users > 0, "a user's block");
+            if users > 1 {
+                count.set(users - 1, || ());
+                release.left(users - 1);
                 return;
             }
             match release.remove() {
                 Ok(()) => {
-                    *block = None;
-                    drop(block);
+                    count.forget();
+                    *self.block(at).lock() = None;
                     self.free.lock().push(at);
                     return;
                 }
                 Err(in_use) => {
-                    drop(block);
+                    drop(count);
                     in_use.wait();
                 }
             }
@@ -181,8 +222,8 @@ impl Disk {
 
     /// Users of all blocks, by block.
     pub fn users(&self) -> Vec<u32> {
-        let users = |block: &Mutex<Option<Block>>| block.lock().map_or(0, |block| block.users);
-        self.blocks.iter().map(users).collect()
+        let users = |at| self.counts.users(at).unwrap_or_else(|| self.stored(at));
+        (0..self.blocks.len() as u64).map(users).collect()
     }
 
     /// Whether these inodes are all users, and nothing is found that is none of the content's hash.
@@ -191,6 +232,8 @@ impl Disk {
         for at in inodes.iter().flatten() {
             users[*at as usize] += 1;
         }
+        assert_eq!(self.users(), users);
+        self.commit();
         assert_eq!(self.users(), users);
         assert!(users.iter().all(|&users| users <= self.users_max));
         for content in 0..contents {

@@ -1,0 +1,197 @@
+//! Counts of users, gathered in memory until their owner writes them down.
+//!
+//! A thing's count is on disk. The first who changes it puts it in here, with whatever the owner needs to
+//! write it (`T`, a buffer that is pinned); who comes next changes it here. The owner [takes](Counts::drain)
+//! all at once, when nobody can change any: a hundred changes of one count, or two that undo each other,
+//! become one write or none.
+//!
+//! A count's lock is that of its part of the table. Who comes to a thing that has users, or goes from one
+//! that keeps some, shares it and changes the count by compare-and-swap, so that nobody waits for anybody.
+//! Who may be the last, who fills a thing or finds it full, and who is the first to change its count,
+//! takes it alone.
+
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
+
+use crate::lock::AtomicU32;
+
+/// Parts; a power of two.
+const PARTS: usize = 256;
+
+#[derive(Debug)]
+struct Count<T> {
+    users: AtomicU32,
+    owner: T,
+}
+
+type Part<T> = FxHashMap<u64, Count<T>>;
+
+/// The counts that are not as on disk.
+pub struct Counts<T> {
+    parts: Box<[RwLock<Part<T>>]>,
+}
+
+impl<T> fmt::Debug for Counts<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts").finish_non_exhaustive()
+    }
+}
+
+impl<T> Default for Counts<T> {
+    fn default() -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| RwLock::default()).collect(),
+        }
+    }
+}
+
+impl<T> Counts<T> {
+    /// The part of a thing, of [`PARTS`](Self::PARTS): things of one part have one lock.
+    pub fn part(thing: u64) -> usize {
+        // OK to truncate: the lowest bits are wanted.
+        thing as usize % PARTS
+    }
+
+    /// Shares the lock of a thing's count, if that is gathered. Others' may be shared with it.
+    pub fn share(&self, thing: u64) -> Option<Shared<'_, T>> {
+        let part = self.parts[Self::part(thing)].read();
+        part.contains_key(&thing).then_some(Shared { part, thing })
+    }
+
+    /// Takes the lock of a thing's count alone, and with it that of others.
+    pub fn lock(&self, thing: u64) -> Locked<'_, T> {
+        let part = self.parts[Self::part(thing)].write();
+        Locked { part, thing }
+    }
+
+    /// A thing's users, if that is gathered: the number on disk is an old one then.
+    pub fn users(&self, thing: u64) -> Option<u32> {
+        self.share(thing).map(|count| count.users())
+    }
+
+    /// Hands out all counts, to be written, and forgets them. Nobody changes one meanwhile; `f` is called
+    /// under the count's lock.
+    pub fn drain(&self, mut f: impl FnMut(u64, &T, u32)) {
+        for part in &self.parts {
+            let mut part = part.write();
+            for (&thing, count) in part.iter() {
+                f(thing, &count.owner, count.users.load(Acquire));
+            }
+            // The memory too: a busy moment's is not kept.
+            *part = Part::default();
+        }
+    }
+}
+
+/// The lock of a count that is gathered, shared with others who come and go.
+pub struct Shared<'a, T> {
+    part: RwLockReadGuard<'a, Part<T>>,
+    thing: u64,
+}
+
+impl<T> Shared<'_, T> {
+    fn count(&self) -> Option<&AtomicU32> {
+        self.part.get(&self.thing).map(|count| &count.users)
+    }
+
+    /// Users at this moment; others come and go meanwhile, but a thing with users does not lose the last.
+    pub fn users(&self) -> u32 {
+        self.count().map_or(0, |users| users.load(Acquire))
+    }
+
+    /// One user more of a thing that has some, `most` at most: how many there are now. `None`: as many
+    /// as that there are already.
+    pub fn come(&self, most: u32) -> Option<u32> {
+        self.change(|users| (users > 0 && users < most).then(|| users + 1))
+    }
+
+    /// One user less of a thing that has others, and had less than `full`: how many are left. `None`: that
+    /// is not so, and has to be looked at under [`Counts::lock`].
+    pub fn leave(&self, full: u32) -> Option<u32> {
+        self.change(|users| (users > 1 && users < full).then(|| users - 1))
+    }
+
+    fn change(&self, f: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+        let count = self.count()?;
+        let was = count.fetch_update(AcqRel, Acquire, &f).ok()?;
+        f(was)
+    }
+}
+
+/// The lock of a count, alone.
+pub struct Locked<'a, T> {
+    part: RwLockWriteGuard<'a, Part<T>>,
+    thing: u64,
+}
+
+impl<T> Locked<'_, T> {
+    /// Users, if that is gathered; else what is on disk is true.
+    pub fn users(&self) -> Option<u32> {
+        self.part
+            .get(&self.thing)
+            .map(|count| count.users.load(Acquire))
+    }
+
+    /// Users from now on. `true`: this is the first change since counts were last taken.
+    pub fn set(&mut self, users: u32, owner: impl FnOnce() -> T) -> bool {
+        match self.part.entry(self.thing) {
+            Entry::Occupied(mut count) => {
+                count.get_mut().users = AtomicU32::new(users);
+                false
+            }
+            Entry::Vacant(free) => {
+                free.insert(Count {
+                    users: AtomicU32::new(users),
+                    owner: owner(),
+                });
+                true
+            }
+        }
+    }
+
+    /// The thing is freed: its count is not written any more.
+    pub fn forget(mut self) {
+        self.part.remove(&self.thing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_add_up_and_are_taken_once() {
+        let counts = Counts::default();
+        assert!(counts.share(7).is_none());
+        let mut count = counts.lock(7);
+        assert_eq!(count.users(), None);
+        assert!(count.set(2, || "seven"));
+        assert!(!count.set(3, || "not asked for"));
+        drop(count);
+        let count = counts.share(7).unwrap();
+        assert_eq!((count.come(4), count.come(4)), (Some(4), None));
+        // Full things, and the last user, are for who has the lock alone.
+        assert_eq!((count.leave(4), count.leave(5)), (None, Some(3)));
+        assert_eq!(
+            (count.leave(5), count.leave(5), count.leave(5)),
+            (Some(2), Some(1), None)
+        );
+        drop(count);
+        counts.lock(8).set(5, || "eight");
+        counts.lock(8 + PARTS as u64).set(6, || "its neighbour");
+        counts.lock(8).forget();
+        assert_eq!((counts.users(7), counts.users(8)), (Some(1), None));
+        let mut taken = Vec::new();
+        counts.drain(|thing, owner, users| taken.push((thing, *owner, users)));
+        taken.sort_unstable();
+        assert_eq!(
+            taken,
+            [(7, "seven", 1), (8 + PARTS as u64, "its neighbour", 6)]
+        );
+        counts.drain(|thing, _, _| panic!("{thing} again"));
+    }
+}
