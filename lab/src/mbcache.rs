@@ -1,6 +1,7 @@
 //! Claims about the cache of shared attribute blocks.
 
 mod cost;
+mod counting;
 mod engine;
 mod full_blocks;
 mod memory;

@@ -39,6 +39,10 @@ pub enum Place {
     Queue,
     /// A block's buffer.
     Buffer(u64),
+    /// The lock of some counts of users, alone; the same, shared; and one of these counts.
+    Counts(u64),
+    CountsShared(u64),
+    Count(u64),
     /// A counter that is changed without a lock.
     Line(u64),
 }
@@ -81,6 +85,11 @@ impl Costs {
     /// Changes a counter that tasks share.
     pub fn line(&mut self, line: u64, task: usize) {
         self.turn(Place::Line(line), task, 0.0, LINE);
+    }
+
+    /// Shares a lock, or changes a word under it: nobody waits, but the line moves.
+    pub fn share(&mut self, place: Place, task: usize) {
+        self.turn(place, task, LOCK, LINE);
     }
 
     fn turn(&mut self, place: Place, task: usize, time: f64, moving: f64) -> bool {

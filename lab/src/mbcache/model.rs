@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use uext4_mbcache::{Cache, Candidate, InUse, Key, Release, Stats};
 
 use super::cost::{self, Costs, Place, round};
+use super::counting::{Counting, Look};
 use super::plan::{Draw, Plan};
 use super::policy;
 use crate::claim::Failure;
@@ -109,6 +110,7 @@ struct World<'a> {
     sleepers: Vec<(usize, Reason)>,
     runnable: Vec<usize>,
     costs: Costs,
+    counting: Counting,
     /// Locks of lists taken in each kind of call, and calls.
     lists: [(u64, u64); 4],
     sleeps: u64,
@@ -141,6 +143,8 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
         sleepers: Vec::new(),
         runnable: (0..plan.tasks as usize).collect(),
         costs: Costs::default(),
+        // The others stand for kernels.
+        counting: Counting::new(policy == policy::DEFAULT),
         lists: [(0, 0); 4],
         sleeps: 0,
         wakeups: 0,
@@ -170,6 +174,9 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
         }
     }
     world.check()?;
+    let blocks = &world.blocks;
+    let users = |at| blocks[at as usize].users;
+    world.counting.commit(&mut world.costs, users);
     Ok(world.results(plan, &before))
 }
 
@@ -390,7 +397,7 @@ impl<'a> World<'a> {
         let at = found.value();
         let block = *self.block(at);
         if block.users == 0 || block.content != task.content || block.users >= USERS_MAX {
-            self.costs.buffer(at, number, 0);
+            self.counting.look(&mut self.costs, number, at, Look::Alone);
             if block.users >= USERS_MAX {
                 found.is_full();
             }
@@ -400,10 +407,12 @@ impl<'a> World<'a> {
         let taken = self.call(Call::End, (number, task.content), |_| found.taken(users));
         self.costs.line(at, number);
         self.unfound(at);
-        self.costs.buffer(at, number, u64::from(taken.is_ok()));
+        let (costs, counting) = (&mut self.costs, &mut self.counting);
         if taken.is_err() {
+            counting.look(costs, number, at, Look::Alone);
             return Step::Search;
         }
+        counting.change(costs, number, (at, users - 1), users < USERS_MAX);
         self.block(at).users = users;
         self.inodes[task.file] = Some(at);
         task.old.map_or(Step::Start, |_| Step::Hold(Then::Free))
@@ -453,14 +462,15 @@ impl<'a> World<'a> {
         let Block { content, users, .. } = *self.block(at);
         let who = (number, content);
         if users > 1 {
+            let (costs, counting) = (&mut self.costs, &mut self.counting);
             let next = match then {
                 Then::Edit => {
-                    self.costs.buffer(at, number, 0);
+                    counting.look(costs, number, at, Look::Others);
                     self.call(Call::Release, who, |_| drop(release));
                     Step::Make
                 }
                 Then::Free => {
-                    self.costs.buffer(at, number, 1);
+                    counting.change(costs, number, (at, users), users < USERS_MAX);
                     self.block(at).users -= 1;
                     self.call(Call::Release, who, |_| release.left(users - 1));
                     Step::Start
@@ -471,19 +481,19 @@ impl<'a> World<'a> {
         }
         let removed = self.call(Call::Release, who, |_| release.remove());
         self.let_go(at, content);
+        let (costs, counting) = (&mut self.costs, &mut self.counting);
         if let Err(in_use) = removed {
-            self.costs.buffer(at, number, 0);
+            counting.look(costs, number, at, Look::Alone);
             return Step::Wait(in_use, then);
         }
         match then {
             Then::Edit => {
-                self.costs.buffer(at, number, 1);
+                counting.edit(costs, number, at);
                 self.block(at).content = task.content;
                 self.create(number, task, at);
             }
             Then::Free => {
-                // Bitmap and descriptor.
-                self.costs.buffer(at, number, 2);
+                counting.free(costs, number, at);
                 self.block(at).users = 0;
                 self.free.push(at);
             }
