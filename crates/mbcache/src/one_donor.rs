@@ -10,17 +10,20 @@
 //! find                 room − 1, pending + 1      by compare-and-swap, without a lock
 //! put                  room + 1, pending − 1
 //! take, with n users                pending − 1;  room = max − n − pending, what is there in truth
-//! remove               pending = 0 → GONE         else whoever removes waits
-//! no room, none found             → GONE          the next thing made of this content comes in
+//! remove               pending = 0 → GONE         else room = max − 1 − pending, and whoever removes waits
+//!                                                 till nobody has found it, or it has another user
+//! no room, none found             → GONE          a spare takes its place, or the next thing that is made
 //! ```
 //! The key is a hash of all of the content with 64 bits, seeded for each mount: two contents with one key
-//! are not met in practice, and cannot be made on purpose. One entry a key, so an answer takes one look,
-//! whatever the number of equal things. Once GONE a state stays so, and such an entry is on its way out of
+//! are not met in practice, and cannot be made on purpose. One entry a key gives, so an answer takes one look,
+//! whatever the number of equal things. Others of the content that have room (they were full and are not any
+//! more, or were made while the donor had all its room promised) are *spares*, 128 of a content at most, entries like any
+//! other. When the donor has no room the oldest that has some changes places with it. Once GONE a state stays so, and such an entry is on its way out of
 //! the table. An entry that is found does not go: so the table knows of everyone who may become a user. A
 //! search takes no lock and may miss an entry while its part of the table changes, which costs sharing; who
 //! removes a thing, and must know whether it is there, looks under the part's lock.
 //!
-//! What is made comes in; what is read, when it is read twice (`ghost.rs`). Entries are in parts by key;
+//! What is made comes in, as a spare if there is a donor; what is read, when it is read twice (`ghost.rs`). Entries are in parts by key;
 //! each part has a clock with marks of use from 0 to 3, and gives one for one beyond `mb_max_entries` of
 //! all. A hand passes 256 entries at most, then the next that nobody has found goes.
 //!
@@ -30,9 +33,11 @@
 //! the users already. Counts on disk are gathered beside it, for any policy (`counts.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64 as Number, AtomicUsize};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use parking_lot::MutexGuard;
+use rustc_hash::FxHashMap;
 
 use crate::cache::Created;
 use crate::entry::{Entry, Key};
@@ -59,6 +64,8 @@ const PARTS: usize = 64;
 const PART_MIN: usize = 16;
 /// Entries that a hand passes at most before it takes one that was used.
 const HAND_MAX: usize = 256;
+/// Spares of a content at most.
+const SPARES_MAX: usize = 128;
 /// About what an entry takes: itself, its place in the table and on the clock, and what the allocator of
 /// memory adds.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>() + 16 + Table::ENTRY_BYTES + 24 + 2 * 16;
@@ -71,12 +78,21 @@ fn room(state: u64) -> u64 {
     state % PENDING
 }
 
-/// A part: some contents' entries, and their clock with the hand at the front. Entries come to the table
-/// and go from it under the clock's lock.
+/// A part: some contents' entries. They come and go under the shelf's lock.
 #[derive(Debug, Default)]
 struct Part {
     donors: Table,
-    clock: Lock<List>,
+    shelf: Lock<Shelf>,
+    /// Contents with spares: what those who look without the lock go by.
+    with_spares: AtomicUsize,
+}
+
+/// The clock of a part's entries with the hand at its front, and the spares of each content by age. A
+/// content that has spares has a donor.
+#[derive(Debug, Default)]
+struct Shelf {
+    clock: List,
+    spares: FxHashMap<u64, Vec<Arc<Entry>>>,
 }
 
 /// The cache. A part's lock comes before nothing.
@@ -89,19 +105,77 @@ pub(crate) struct OneDonor {
     max: usize,
     users_max: u64,
     len: AtomicUsize,
+    next_seq: Number,
     /// The part that is scanned next.
     hand: AtomicUsize,
 }
 
 impl Part {
-    /// The entry of a content, if it is not gone.
-    fn donor(&self, content: u64) -> Option<Arc<Entry>> {
-        self.donors.get(content).filter(|entry| !is_gone(entry))
+    /// The entry of a thing, if it is not gone. With the shelf's lock, so that it is not missed.
+    fn entry(&self, shelf: &Shelf, (content, value): (u64, u64)) -> Option<Arc<Entry>> {
+        let is_it = |entry: &&Arc<Entry>| entry.value == value && !is_gone(entry);
+        if let Some(donor) = self.donors.get(content).filter(|donor| is_it(&donor)) {
+            return Some(donor);
+        }
+        shelf.spares.get(&content)?.iter().find(is_it).cloned()
+    }
+
+    /// Takes an entry from where it is; the oldest spare with room takes the donor's place.
+    fn take_out(&self, shelf: &mut Shelf, entry: &Arc<Entry>) {
+        let content = entry.key.content;
+        let Some(spares) = shelf.spares.get_mut(&content) else {
+            self.donors.remove(entry);
+            return;
+        };
+        match spares.iter().position(|spare| Arc::ptr_eq(spare, entry)) {
+            Some(at) => _ = spares.remove(at),
+            None => {
+                let next = spares.iter().position(|spare| has_room(state(spare)));
+                let next = spares.remove(next.unwrap_or(0));
+                self.donors.replace(entry, &next);
+            }
+        }
+        if spares.is_empty() {
+            shelf.spares.remove(&content);
+            self.with_spares.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Puts an entry on the shelf and into the table, or among the spares of its donor. `false` if there
+    /// is no memory, or there are spares enough.
+    fn put_in(&self, shelf: &mut Shelf, entry: &Arc<Entry>) -> bool {
+        let content = entry.key.content;
+        let has_donor = self.donors.get(content).is_some();
+        let spares = shelf.spares.get(&content).map_or(0, Vec::len);
+        if spares >= SPARES_MAX || !shelf.clock.push_back(entry) {
+            return false;
+        }
+        if !has_donor {
+            let is_in = self.donors.insert(entry);
+            return is_in || !shelf.clock.remove(entry);
+        }
+        if spares == 0 {
+            self.with_spares.fetch_add(1, Relaxed);
+        }
+        shelf
+            .spares
+            .entry(content)
+            .or_default()
+            .push(Arc::clone(entry));
+        true
     }
 }
 
+fn state(entry: &Entry) -> u64 {
+    entry.state.load(Acquire)
+}
+
+fn has_room(state: u64) -> bool {
+    state & (GONE | FULL) == 0 && room(state) > 0
+}
+
 fn is_gone(entry: &Entry) -> bool {
-    entry.state.load(Acquire) & GONE != 0
+    state(entry) & GONE != 0
 }
 
 impl OneDonor {
@@ -118,6 +192,7 @@ impl OneDonor {
             max,
             users_max: options.users_max.into(),
             len: AtomicUsize::new(0),
+            next_seq: Number::new(0),
             hand: AtomicUsize::new(0),
         }
     }
@@ -127,8 +202,8 @@ impl OneDonor {
         &self.parts[(content >> 56) as usize % self.parts.len()]
     }
 
-    fn lock<'a>(&self, part: &'a Part) -> MutexGuard<'a, List> {
-        part.clock.lock(&self.counters, Counter::ListLocks)
+    fn lock<'a>(&self, part: &'a Part) -> MutexGuard<'a, Shelf> {
+        part.shelf.lock(&self.counters, Counter::ListLocks)
     }
 
     /// Changes a state; `None` if `f` says that it is to stay. Answers what it was and what it is.
@@ -146,46 +221,103 @@ impl OneDonor {
         }
     }
 
-    /// Ends that an entry is found: `f` changes its state otherwise.
-    fn end(&self, entry: &Arc<Entry>, f: impl Fn(u64) -> u64) {
+    /// Ends that an entry is found: `f` changes its state otherwise. Answers what it is then.
+    fn end(&self, entry: &Arc<Entry>, f: impl Fn(u64) -> u64) -> u64 {
         let changed = self.change(entry, |state| {
             let state = f(state - PENDING);
             let is_done = pending(state) == 0 && (state & FULL != 0 || room(state) == 0);
             Some(if is_done { state | GONE } else { state })
         });
-        let Some((_, now)) = changed else {
-            return;
-        };
+        let now = changed.map_or(GONE, |(_, now)| now);
         if now & GONE != 0 {
-            self.drop_gone(entry);
+            // Out of the table, and off its clock.
+            let part = self.part(entry.key.content);
+            self.unlink(part, &mut self.lock(part), entry);
         }
-        if pending(now) == 0 {
-            self.unused.wake_all(&self.counters);
-        }
+        now
     }
 
-    /// Takes an entry that is gone out of the table and off its clock.
-    fn drop_gone(&self, entry: &Arc<Entry>) {
-        let part = self.part(entry.key.content);
-        self.unlink(part, &mut self.lock(part), entry);
-    }
-
-    /// The same with the part's clock locked.
-    fn unlink(&self, part: &Part, clock: &mut List, entry: &Arc<Entry>) {
+    /// Takes an entry that is gone out of its part, which is locked.
+    fn unlink(&self, part: &Part, shelf: &mut Shelf, entry: &Arc<Entry>) {
         self.ghost.forget(entry.value);
-        if clock.remove(entry) {
-            part.donors.remove(entry);
+        if shelf.clock.remove(entry) {
+            part.take_out(shelf, entry);
             self.len.fetch_sub(1, Relaxed);
         }
     }
 
+    /// Promises a user's room of an entry that has some.
+    fn promise(&self, entry: &Entry) -> bool {
+        let promised = self.change(entry, |state| has_room(state).then(|| state - 1 + PENDING));
+        if promised.is_some() && entry.flags.load(Relaxed) < USES_MAX {
+            // Two at once may make it one more.
+            entry.flags.fetch_add(1, Relaxed);
+            self.counters.one(Counter::Touches);
+        }
+        promised.is_some()
+    }
+
+    /// A spare with room that `fits`, where the donor has none; it is the donor from here on.
+    fn find_spare(&self, content: u64, fits: impl Fn(&Entry) -> bool) -> Option<Arc<Entry>> {
+        let part = self.part(content);
+        if part.with_spares.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut shelf = self.lock(part);
+        let spares = shelf.spares.get_mut(&content)?;
+        let mut steps = 0;
+        let at = spares.iter().position(|spare| {
+            steps += 1;
+            fits(spare) && self.promise(spare)
+        });
+        self.counters.chain(steps);
+        let spare = Arc::clone(&spares[at?]);
+        if let Some(donor) = part.donors.get(content) {
+            part.donors.replace(&donor, &spare);
+            // By age, as those that come.
+            spares.retain(|other| !Arc::ptr_eq(other, &spare));
+            let place = spares.partition_point(|other| other.seq < donor.seq);
+            spares.insert(place, donor);
+        }
+        Some(spare)
+    }
+
+    /// A thing of so many users comes in. Its part is locked, and it is not there.
+    fn bring_in(
+        &self,
+        part: &Part,
+        shelf: &mut Shelf,
+        (key, value): (Key, u64),
+        users: u64,
+    ) -> Created {
+        let Some(room) = self.users_max.checked_sub(users).filter(|&room| room > 0) else {
+            return Created::Refused;
+        };
+        // All together: parts are not of one size. An empty one gets its first entry.
+        if self.len() >= self.max && shelf.clock.len() > 0 {
+            let mut any = usize::MAX;
+            if !self.evict(part, shelf, &mut any, true) {
+                return Created::Refused;
+            }
+            self.counters.one(Counter::ShrunkSync);
+        }
+        let seq = self.next_seq.fetch_add(1, Relaxed);
+        let entry = Entry::new(key, (value, seq), (room, 0));
+        if !part.put_in(shelf, &entry) {
+            return Created::Refused;
+        }
+        self.len.fetch_add(1, Relaxed);
+        self.ghost.admitted(value);
+        Created::Inserted
+    }
+
     /// Moves a hand on to an entry that nobody has found, and drops it. At most `nr` entries are passed;
     /// with `must`, those in use go like others at last.
-    fn evict(&self, part: &Part, clock: &mut List, nr: &mut usize, must: bool) -> bool {
+    fn evict(&self, part: &Part, shelf: &mut Shelf, nr: &mut usize, must: bool) -> bool {
         let mut passed = 0;
-        let most = HAND_MAX + if must { clock.len() } else { 0 };
+        let most = HAND_MAX + if must { shelf.clock.len() } else { 0 };
         while *nr > 0 && passed < most {
-            let Some(entry) = clock.front().map(Arc::clone) else {
+            let Some(entry) = shelf.clock.front().map(Arc::clone) else {
                 break;
             };
             *nr -= 1;
@@ -194,16 +326,16 @@ impl OneDonor {
             let uses = entry.flags.load(Relaxed);
             if uses > 0 && passed <= HAND_MAX {
                 entry.flags.fetch_sub(1, Relaxed);
-                clock.move_to_back(&entry);
+                shelf.clock.move_to_back(&entry);
                 self.counters.one(Counter::SecondChances);
                 continue;
             }
             let is_free = |state: u64| (pending(state) == 0).then_some(state | GONE);
             if self.change(&entry, is_free).is_some() {
-                self.unlink(part, clock, &entry);
+                self.unlink(part, shelf, &entry);
                 return true;
             }
-            clock.move_to_back(&entry);
+            shelf.clock.move_to_back(&entry);
         }
         false
     }
@@ -231,26 +363,23 @@ impl Mechanism for OneDonor {
     }
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
-        if after.is_some() {
-            return None;
-        }
-        let part = self.part(key.content);
-        let entry = part.donor(key.content)?;
+        // Any other if that is full, else an older one: so a search ends.
+        let fits = |entry: &Entry| {
+            after.is_none_or(|after| state(after) & FULL != 0 || entry.seq < after.seq)
+        };
+        let donor = self.part(key.content).donors.get(key.content)?;
         self.counters.chain(1);
-        self.change(&entry, |state| {
-            let has_room = state & (GONE | FULL) == 0 && room(state) > 0;
-            has_room.then(|| state - 1 + PENDING)
-        })?;
-        if entry.flags.load(Relaxed) < USES_MAX {
-            // Two at once may make it one more.
-            entry.flags.fetch_add(1, Relaxed);
-            self.counters.one(Counter::Touches);
+        if fits(&donor) && self.promise(&donor) {
+            return Some(donor);
         }
-        Some(entry)
+        self.find_spare(key.content, fits)
     }
 
     fn put(&self, entry: &Arc<Entry>) {
-        self.end(entry, |state| state + 1);
+        let now = self.end(entry, |state| state + 1);
+        if pending(now) == 0 {
+            self.unused.wake_all(&self.counters);
+        }
     }
 
     fn take(&self, entry: &Arc<Entry>, users: u32) -> bool {
@@ -261,6 +390,8 @@ impl Mechanism for OneDonor {
             let full = if users >= self.users_max { FULL } else { 0 };
             full + others * PENDING + room
         });
+        // Whoever was to remove it is not its last user any more.
+        self.unused.wake_all(&self.counters);
         true
     }
 
@@ -273,78 +404,65 @@ impl Mechanism for OneDonor {
     }
 
     fn create(&self, key: Key, value: u64, users: u32) -> Created {
-        let Some(room) = self.users_max.checked_sub(users.into()).filter(|&r| r > 0) else {
-            return Created::Refused;
-        };
         let part = self.part(key.content);
-        let mut clock = self.lock(part);
-        if let Some(old) = part.donors.get(key.content) {
-            if !is_gone(&old) {
-                return Created::Present;
-            }
-            self.unlink(part, &mut clock, &old);
+        let mut shelf = self.lock(part);
+        if part.entry(&shelf, (key.content, value)).is_some() {
+            return Created::Present;
         }
-        // All together: parts are not of one size. An empty one gets its first entry.
-        if self.len() >= self.max && clock.len() > 0 {
-            let mut any = usize::MAX;
-            if !self.evict(part, &mut clock, &mut any, true) {
-                return Created::Refused;
-            }
-            self.counters.one(Counter::ShrunkSync);
-        }
-        let entry = Entry::new(key, (value, 0), (room, 0));
-        if !clock.push_back(&entry) {
-            return Created::Refused;
-        }
-        if !part.donors.insert(&entry) {
-            clock.remove(&entry);
-            return Created::Refused;
-        }
-        self.len.fetch_add(1, Relaxed);
-        self.ghost.admitted(value);
-        Created::Inserted
+        self.bring_in(part, &mut shelf, (key, value), users.into())
     }
 
     fn remove(&self, key: Key, value: u64, _: Option<&Arc<Entry>>) -> Result<(), Arc<Entry>> {
         let part = self.part(key.content);
         // Under the lock: without it an entry may be missed.
-        let mut clock = self.lock(part);
-        let found = part.donor(key.content);
-        let Some(entry) = found.filter(|entry| entry.value == value) else {
+        let mut shelf = self.lock(part);
+        let Some(entry) = part.entry(&shelf, (key.content, value)) else {
             self.ghost.forget(value);
             return Ok(());
         };
-        let free = |state: u64| (pending(state) == 0).then_some(state | GONE);
-        let Some((was, _)) = self.change(&entry, free) else {
-            return Err(entry);
-        };
-        self.unlink(part, &mut clock, &entry);
-        self.counters
-            .add(Counter::Deletes, u64::from(was & GONE == 0));
-        Ok(())
+        let changed = self.change(&entry, |state| match pending(state) {
+            0 => Some(state | GONE),
+            // There is one user, who asks: what is said of it is true again.
+            others => {
+                let room = self.users_max.saturating_sub(1 + others);
+                Some(state & FULL | others * PENDING | room)
+            }
+        });
+        match changed {
+            Some((was, now)) if now & GONE != 0 => {
+                self.unlink(part, &mut shelf, &entry);
+                self.counters
+                    .add(Counter::Deletes, u64::from(was & GONE == 0));
+                Ok(())
+            }
+            _ => Err(entry),
+        }
     }
 
     fn left(&self, key: Key, value: u64, users: u32) {
-        match self.part(key.content).donor(key.content) {
-            None => {
-                if self.create(key, value, users) == Created::Inserted {
-                    self.counters.one(Counter::Creates);
-                }
+        let part = self.part(key.content);
+        let mut shelf = self.lock(part);
+        if let Some(entry) = part.entry(&shelf, (key.content, value)) {
+            let changed = self.change(&entry, |state| {
+                let others = pending(state);
+                let room = self.users_max.saturating_sub(u64::from(users) + others);
+                (state & GONE == 0).then_some(others * PENDING + room)
+            });
+            if changed.is_some() {
+                return;
             }
-            Some(entry) if entry.value == value => {
-                self.change(&entry, |state| {
-                    let others = pending(state);
-                    let room = self.users_max.saturating_sub(u64::from(users) + others);
-                    (state & GONE == 0).then_some(others * PENDING + room)
-                });
-            }
-            Some(_) => {}
+        }
+        if self.bring_in(part, &mut shelf, (key, value), users.into()) == Created::Inserted {
+            self.counters.one(Counter::Creates);
         }
     }
 
     fn wait_unused(&self, entry: &Arc<Entry>) {
-        let is_unused = || pending(entry.state.load(Acquire)) == 0;
-        self.unused.wait_until(&self.counters, is_unused);
+        let is_over = || {
+            let state = state(entry);
+            pending(state) == 0 || self.users_max > room(state) + pending(state) + 1
+        };
+        self.unused.wait_until(&self.counters, is_over);
     }
 
     fn scan(&self, nr: usize, why: Counter) -> usize {
@@ -356,10 +474,10 @@ impl Mechanism for OneDonor {
             }
             let at = self.hand.fetch_add(1, Relaxed) % self.parts.len();
             let part = &self.parts[at];
-            let mut clock = self.lock(part);
-            let mut share = nr.min(clock.len()).min(HAND_MAX);
+            let mut shelf = self.lock(part);
+            let mut share = nr.min(shelf.clock.len()).min(HAND_MAX);
             nr -= share;
-            while self.evict(part, &mut clock, &mut share, false) {
+            while self.evict(part, &mut shelf, &mut share, false) {
                 freed += 1;
             }
         }

@@ -66,6 +66,17 @@ impl Table {
         true
     }
 
+    /// Puts an entry in the place of another of its content, if that is there; no reader finds neither. The
+    /// owner's lock is held.
+    pub(crate) fn replace(&self, old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
+        let places = self.0.load();
+        let found = places.at(old.key.content, |found| Arc::ptr_eq(found, old));
+        if let Some((at, _)) = &found {
+            places.entries[*at].store(Some(Arc::clone(new)));
+        }
+        found.is_some()
+    }
+
     /// Takes out this entry, if it is there. The owner's lock is held.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
         let places = self.0.load();
@@ -189,10 +200,14 @@ mod tests {
             for (step, number) in steps {
                 let at = content(number);
                 let key = Key { hash: 0, content: at };
-                let entry = Entry::new(key, (number, 0), (0, 0));
+                let entry = Entry::new(key, (number << 9 | model.len() as u64, 0), (0, 0));
                 match (step, model.get(&at).map(Arc::clone)) {
                     (0 | 1, None) => {
                         prop_assert!(table.insert(&entry));
+                        model.insert(at, entry);
+                    }
+                    (1, Some(old)) => {
+                        prop_assert!(table.replace(&old, &entry) && !table.replace(&old, &entry));
                         model.insert(at, entry);
                     }
                     (2, Some(old)) => {

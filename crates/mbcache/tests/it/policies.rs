@@ -178,24 +178,77 @@ fn one_donor_keeps_what_is_used() {
 }
 
 #[test]
-fn a_full_donor_makes_room_for_the_next() {
+fn a_full_donor_makes_room_for_the_oldest_spare() {
     let options = Options {
         users_max: 2,
         ..Options::default()
     };
     let cache = Cache::new(&options).unwrap();
     let key = cache.key(1, b"one");
-    assert_eq!(cache.created(key, 10, 1), Created::Inserted);
-    // An equal one, made at the same time by another, is not found.
-    assert_eq!(cache.created(key, 11, 1), Created::Present);
+    // Equal ones, made at the same time by others, are spares.
+    for value in [10, 11, 12] {
+        assert_eq!(cache.created(key, value, 1), Created::Inserted);
+        assert_eq!(cache.created(key, value, 1), Created::Present);
+    }
     cache.find(key).unwrap().taken(2).unwrap();
+    let second = cache.find(key).unwrap();
+    // While all room of the donor is promised the next gives.
+    let third = cache.find(key).unwrap();
+    assert_eq!((second.value(), third.value()), (11, 12));
     assert!(cache.find(key).is_none());
-    assert_eq!(cache.created(key, 12, 1), Created::Inserted);
-    assert_eq!(cache.find(key).unwrap().value(), 12);
+    drop(second);
+    cache.release(key, 12).remove().unwrap_err();
+    third.taken(2).unwrap();
+    assert_eq!((cache.find(key).unwrap().value(), cache.count()), (11, 1));
+    cache.release(key, 11).remove().unwrap();
+    assert!(cache.find(key).is_none());
+    // The full ones have room again, and one of them goes.
+    for value in [12, 10] {
+        cache.release(key, value).left(1);
+    }
+    assert_eq!((cache.find(key).unwrap().value(), cache.count()), (12, 2));
     cache.release(key, 12).remove().unwrap();
-    // The full one has room again.
-    cache.release(key, 10).left(1);
     assert_eq!(cache.find(key).unwrap().value(), 10);
+    assert_eq!((cache.scan(10) + cache.scan(10), cache.count()), (1, 0));
+}
+
+#[test]
+fn there_are_so_many_spares_and_any_may_go() {
+    let cache = cache(Policy::OneDonor, 0);
+    let key = cache.key(1, b"one");
+    let made = (0..200).map(|value| cache.created(key, value, 1));
+    let inserted = made.filter(|made| *made == Created::Inserted).count();
+    assert_eq!((inserted, cache.count()), (129, 129));
+    // The donor, one in the middle, the last: another gives each time.
+    for value in [0, 70, 128, 1] {
+        cache.release(key, value).remove().unwrap();
+        assert_eq!(cache.created(key, value, 1024), Created::Refused);
+        assert!(![0, 70, 128].contains(&cache.find(key).unwrap().value()));
+    }
+    while cache.scan(1000) > 0 {}
+    assert_eq!((cache.count(), cache.find(key).is_none()), (0, true));
+}
+
+#[test]
+fn who_is_not_the_last_any_more_waits_for_nobody_else() {
+    let cache = cache(Policy::OneDonor, 0);
+    let key = cache.key(1, b"one");
+    // All it has had but one have gone, of which nobody was told.
+    assert_eq!(cache.created(key, 10, 5), Created::Inserted);
+    let (first, second) = (cache.find(key).unwrap(), cache.find(key).unwrap());
+    let in_use = cache.release(key, 10).remove().unwrap_err();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            in_use.wait();
+            tell.send(()).unwrap();
+        });
+        let soon = std::time::Duration::from_millis(20);
+        assert!(told.recv_timeout(soon).is_err(), "nobody has come yet");
+        first.taken(2).unwrap();
+        told.recv_timeout(soon * 500).unwrap();
+    });
+    drop(second);
 }
 
 #[test]
