@@ -15,6 +15,7 @@ use crate::one_donor::OneDonor;
 use crate::options::{OptionError, Options};
 use crate::policy::{Mechanism, Policy};
 use crate::stats::{Counter, Counters, Stats};
+use crate::trace;
 
 /// The batch in which callers ask [`Cache::scan`], in entries.
 pub const BATCH: usize = 128;
@@ -104,9 +105,13 @@ impl Cache {
     }
 
     fn candidate(&self, entry: Option<Arc<Entry>>) -> Option<Candidate<'_>> {
-        let entry = Some(entry?);
+        let entry = entry?;
         self.counters.one(Counter::Compares);
-        Some(Candidate { cache: self, entry })
+        trace::hit(&entry);
+        Some(Candidate {
+            cache: self,
+            entry: Some(entry),
+        })
     }
 
     /// A thing of this content was made, and has so many users. Called by who is a user, or under the
@@ -114,7 +119,7 @@ impl Cache {
     pub fn created(&self, key: Key, value: u64, users: u32) -> Created {
         let cap = self.cap.load(Relaxed);
         if self.mechanism.len() >= cap {
-            self.mechanism.scan(BATCH, Counter::ShrunkPressure);
+            self.scan(BATCH);
         }
         let created = match self.mechanism.len() < cap {
             true => self.mechanism.create(key, value, users),
@@ -125,6 +130,7 @@ impl Cache {
             Created::Present => Counter::Ebusy,
             Created::Refused => Counter::Refused,
         });
+        trace::create(key, value, users, created);
         created
     }
 
@@ -170,7 +176,9 @@ impl Cache {
 
     /// Does what the kernel leaves to a worker, if there is anything; answers how many entries went.
     pub fn work(&self) -> usize {
-        self.mechanism.work()
+        let freed = self.mechanism.work();
+        trace::evict(freed, self.count());
+        freed
     }
 
     /// Whether [`work`](Self::work) has something to do.
@@ -186,7 +194,9 @@ impl Cache {
     /// Looks at up to `nr` entries and drops what may go, because memory is short. Answers how many
     /// went; 0 does not mean that nothing is left.
     pub fn scan(&self, nr: usize) -> usize {
-        self.mechanism.scan(nr, Counter::ShrunkPressure)
+        let freed = self.mechanism.scan(nr, Counter::ShrunkPressure);
+        trace::evict(freed, self.count());
+        freed
     }
 
     /// About how many bytes it takes.
@@ -272,7 +282,9 @@ impl<'a> Candidate<'a> {
             return Err(Stale);
         };
         let cache = self.cache;
-        if !cache.mechanism.take(&entry, users) {
+        let taken = cache.mechanism.take(&entry, users);
+        trace::reuse(&entry, users, taken);
+        if !taken {
             cache.counters.one(Counter::ReuseRetry);
             return Err(Stale);
         }
@@ -313,7 +325,10 @@ impl<'a> Release<'a> {
     fn key(&self) -> Key {
         match self.what {
             What::Known(key) => key,
-            What::Read(hash, body) => self.cache.key(hash, body),
+            What::Read(hash, body) => match self.cache.mechanism.content_of(self.value) {
+                Some(content) => Key { hash, content },
+                None => self.cache.key(hash, body),
+            },
         }
     }
 
@@ -325,9 +340,9 @@ impl<'a> Release<'a> {
     pub fn remove(mut self) -> Result<(), InUse<'a>> {
         let held = self.held.take();
         let cache = self.cache;
-        let removed = cache
-            .mechanism
-            .remove(self.key(), self.value, held.as_ref());
+        let (key, value) = (self.key(), self.value);
+        let removed = cache.mechanism.remove(key, value, held.as_ref());
+        trace::delete(key.hash, value, removed.is_ok());
         removed.map_err(|entry| {
             cache.counters.one(Counter::DeletesLost);
             InUse { cache, entry }
@@ -365,6 +380,7 @@ impl InUse<'_> {
     /// lock of its count, which whoever has found it may need.
     pub fn wait(self) {
         self.cache.counters.one(Counter::WaitsUnused);
+        trace::wait(&self.entry);
         self.cache.mechanism.wait_unused(&self.entry);
     }
 }

@@ -87,11 +87,13 @@ mod lock;
 mod mainline;
 mod mb1;
 mod mbcache2;
+mod memo;
 mod one_donor;
 mod options;
 mod policy;
 mod stats;
 mod table;
+mod trace;
 mod wait;
 
 pub use cache::{BATCH, Cache, Candidate, Created, InUse, Release, Stale};

@@ -23,6 +23,8 @@
 //! search takes no lock and may miss an entry while its part of the table changes, which costs sharing; who
 //! removes a thing, and must know whether it is there, looks under the part's lock.
 //!
+//! Who lets go of a thing hashes its content again only if it is not known (`memo.rs`).
+//!
 //! What is made comes in, as a spare if there is a donor; what is read, when it is read twice (`ghost.rs`). Entries are in parts by key;
 //! each part has a clock with marks of use from 0 to 3, and gives one for one beyond `mb_max_entries` of
 //! all. A hand passes 256 entries at most, then the next that nobody has found goes.
@@ -44,6 +46,7 @@ use crate::entry::{Entry, Key};
 use crate::ghost::Ghost;
 use crate::list::List;
 use crate::lock::Lock;
+use crate::memo::Memo;
 use crate::options::Options;
 use crate::policy::Mechanism;
 use crate::stats::{Counter, Counters};
@@ -101,6 +104,7 @@ pub(crate) struct OneDonor {
     counters: Arc<Counters>,
     parts: Box<[Part]>,
     ghost: Ghost,
+    memo: Memo,
     unused: WaitQueue,
     max: usize,
     users_max: u64,
@@ -188,6 +192,7 @@ impl OneDonor {
             counters,
             parts: (0..parts).map(|_| Part::default()).collect(),
             ghost: Ghost::new(),
+            memo: Memo::new(),
             unused: WaitQueue::default(),
             max,
             users_max: options.users_max.into(),
@@ -301,6 +306,7 @@ impl OneDonor {
             }
             self.counters.one(Counter::ShrunkSync);
         }
+        self.memo.note(value, key.content);
         let seq = self.next_seq.fetch_add(1, Relaxed);
         let entry = Entry::new(key, (value, seq), (room, 0));
         if !part.put_in(shelf, &entry) {
@@ -355,11 +361,15 @@ impl Mechanism for OneDonor {
     }
 
     fn fixed_bytes(&self) -> usize {
-        Ghost::BYTES + self.parts.len() * size_of::<Part>()
+        Ghost::BYTES + Memo::BYTES + self.parts.len() * size_of::<Part>()
     }
 
     fn needs_content(&self) -> bool {
         true
+    }
+
+    fn content_of(&self, value: u64) -> Option<u64> {
+        self.memo.content(value)
     }
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
@@ -425,7 +435,7 @@ impl Mechanism for OneDonor {
             // There is one user, who asks: what is said of it is true again.
             others => {
                 let room = self.users_max.saturating_sub(1 + others);
-                Some(state & FULL | others * PENDING | room)
+                Some((state & FULL) + others * PENDING + room)
             }
         });
         match changed {

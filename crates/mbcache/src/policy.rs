@@ -97,6 +97,13 @@ pub(crate) trait Mechanism: fmt::Debug + Send + Sync {
         false
     }
 
+    /// The hash of the content under which a thing came in last, if that is known; asked by its only user,
+    /// or under the lock of its count. It is in under no other.
+    fn content_of(&self, value: u64) -> Option<u64> {
+        let _ = value;
+        None
+    }
+
     /// An entry of this key that has room; after `after`, which is still found when this returns.
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>>;
 

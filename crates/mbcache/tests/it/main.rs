@@ -5,3 +5,4 @@ mod conformance;
 mod disk;
 mod policies;
 mod threads;
+mod tracing;

@@ -197,7 +197,7 @@ fn a_full_donor_makes_room_for_the_oldest_spare() {
     assert_eq!((second.value(), third.value()), (11, 12));
     assert!(cache.find(key).is_none());
     drop(second);
-    cache.release(key, 12).remove().unwrap_err();
+    _ = cache.release(key, 12).remove().unwrap_err();
     third.taken(2).unwrap();
     assert_eq!((cache.find(key).unwrap().value(), cache.count()), (11, 1));
     cache.release(key, 11).remove().unwrap();
