@@ -17,7 +17,7 @@
 //! The key is a hash of all of the content with 64 bits, seeded for each mount: two contents with one key
 //! are not met in practice, and cannot be made on purpose. One entry a key gives, so an answer takes one look,
 //! whatever the number of equal things. Others of the content that have room (they were full and are not any
-//! more, or were made while the donor had all its room promised) are *spares*, 128 of a content at most, entries like any
+//! more, or were made while the donor had all its room promised) are *spares*, 1024 of a content at most, entries like any
 //! other. When the donor has no room the oldest that has some changes places with it. Once GONE a state stays so, and such an entry is on its way out of
 //! the table. An entry that is found does not go: so the table knows of everyone who may become a user. A
 //! search takes no lock and may miss an entry while its part of the table changes, which costs sharing; who
@@ -68,7 +68,7 @@ const PART_MIN: usize = 16;
 /// Entries that a hand passes at most before it takes one that was used.
 const HAND_MAX: usize = 256;
 /// Spares of a content at most.
-const SPARES_MAX: usize = 128;
+const SPARES_MAX: usize = 1024;
 /// About what an entry takes: itself, its place in the table and on the clock, and what the allocator of
 /// memory adds.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>() + 16 + Table::ENTRY_BYTES + 24 + 2 * 16;

@@ -216,14 +216,14 @@ fn a_full_donor_makes_room_for_the_oldest_spare() {
 fn there_are_so_many_spares_and_any_may_go() {
     let cache = cache(Policy::OneDonor, 0);
     let key = cache.key(1, b"one");
-    let made = (0..200).map(|value| cache.created(key, value, 1));
+    let made = (0..1200).map(|value| cache.created(key, value, 1));
     let inserted = made.filter(|made| *made == Created::Inserted).count();
-    assert_eq!((inserted, cache.count()), (129, 129));
+    assert_eq!((inserted, cache.count()), (1025, 1025));
     // The donor, one in the middle, the last: another gives each time.
-    for value in [0, 70, 128, 1] {
+    for value in [0, 700, 1024, 1] {
         cache.release(key, value).remove().unwrap();
         assert_eq!(cache.created(key, value, 1024), Created::Refused);
-        assert!(![0, 70, 128].contains(&cache.find(key).unwrap().value()));
+        assert!(![0, 700, 1024].contains(&cache.find(key).unwrap().value()));
     }
     while cache.scan(1000) > 0 {}
     assert_eq!((cache.count(), cache.find(key).is_none()), (0, true));
