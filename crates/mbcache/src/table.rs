@@ -1,20 +1,23 @@
 //! A hash table of entries by their content, read without a lock and changed under its owner's.
 //!
-//! Open addressing: a place has a mark, some bits of the content's hash, and the entry. Who reads while
-//! somebody changes the table, or lays it out anew, may miss an entry; he never gets a wrong one. Who
-//! must not miss one reads under the owner's lock.
+//! Open addressing: a place has a mark, some bits of the content's hash, and the entry, which is put there
+//! once and for all. An entry that goes leaves its place with a mark that says so, till the table is laid
+//! out anew: to exchange what readers may be looking at would mean to ask every thread there is, at each
+//! entry that comes. Who reads while the table is laid out anew may miss an entry; he never gets a wrong
+//! one. Who must not miss one reads under the owner's lock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwap, ArcSwapOption, Guard};
+use arc_swap::ArcSwap;
 
 use crate::entry::Entry;
 
 /// Least places; a power of two.
 const PLACES_MIN: usize = 16;
-/// The mark of a place without an entry.
+/// The mark of a place that never had an entry, and of one whose entry has gone. Others are odd.
 const EMPTY: u32 = 0;
+const LEFT: u32 = 2;
 
 /// The table.
 #[derive(Debug)]
@@ -23,46 +26,42 @@ pub(crate) struct Table(ArcSwap<Places>);
 #[derive(Debug)]
 struct Places {
     marks: Vec<AtomicU32>,
-    entries: Vec<ArcSwapOption<Entry>>,
-    /// Entries; read and changed under the owner's lock only.
+    entries: Vec<OnceLock<Arc<Entry>>>,
+    /// Entries, and places that are not empty; read and changed under the owner's lock only.
     len: AtomicU32,
+    taken: AtomicU32,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        let none = Places {
-            marks: Vec::new(),
-            entries: Vec::new(),
-            len: AtomicU32::new(0),
-        };
-        Self(ArcSwap::from_pointee(none))
+        Self(ArcSwap::from_pointee(Places::default()))
     }
 }
 
 impl Table {
-    /// About what an entry takes in it: three places.
-    pub(crate) const ENTRY_BYTES: usize = 3 * (size_of::<ArcSwapOption<Entry>>() + 4);
+    /// About what an entry takes in it: four places, and one that has gone.
+    pub(crate) const ENTRY_BYTES: usize =
+        4 * (size_of::<OnceLock<Arc<Entry>>>() + 4) + size_of::<Entry>() + 16;
 
     /// The entry of a content.
     pub(crate) fn get(&self, content: u64) -> Option<Arc<Entry>> {
         let places = self.0.load();
         let (_, found) = places.at(content, |entry| entry.key.content == content)?;
-        Guard::into_inner(found)
+        Some(Arc::clone(found))
     }
 
     /// Puts in an entry of a content that has none. `false` if there is no memory. The owner's lock is held.
     pub(crate) fn insert(&self, entry: &Arc<Entry>) -> bool {
         let places = self.0.load();
-        let (len, all) = (places.len.load(Relaxed) as usize, places.marks.len());
-        if (len + 1) * 2 <= all {
+        if places.has_room() {
             places.put(entry);
             return true;
         }
-        let Some(more) = places.laid_out((all * 2).max(PLACES_MIN)) else {
+        let Some(new) = places.laid_out() else {
             return false;
         };
-        more.put(entry);
-        self.0.store(Arc::new(more));
+        new.put(entry);
+        self.0.store(Arc::new(new));
         true
     }
 
@@ -80,15 +79,13 @@ impl Table {
     /// Takes out this entry, if it is there. The owner's lock is held.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
         let places = self.0.load();
-        let content = entry.key.content;
-        let found = places.at(content, |found| Arc::ptr_eq(found, entry));
+        let found = places.at(entry.key.content, |found| Arc::ptr_eq(found, entry));
         if let Some((at, _)) = found {
-            places.take_out(at);
+            places.marks[at].store(LEFT, Release);
+            places.len.fetch_sub(1, Relaxed);
         }
-        let (len, all) = (places.len.load(Relaxed) as usize, places.marks.len());
-        if all > PLACES_MIN
-            && len * 8 < all
-            && let Some(fewer) = places.laid_out(all / 2)
+        if places.is_waste()
+            && let Some(fewer) = places.laid_out()
         {
             self.0.store(Arc::new(fewer));
         }
@@ -99,6 +96,17 @@ fn mark(content: u64) -> u32 {
     (content >> 32) as u32 | 1
 }
 
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            marks: Vec::new(),
+            entries: Vec::new(),
+            len: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+        }
+    }
+}
+
 impl Places {
     /// The places where a content may be, in their order.
     fn places(&self, content: u64) -> impl Iterator<Item = usize> {
@@ -107,72 +115,58 @@ impl Places {
     }
 
     /// The first place of a content whose entry `is` it.
-    fn at(
-        &self,
-        content: u64,
-        is: impl Fn(&Arc<Entry>) -> bool,
-    ) -> Option<(usize, Guard<Option<Arc<Entry>>>)> {
+    fn at(&self, content: u64, is: impl Fn(&Arc<Entry>) -> bool) -> Option<(usize, &Arc<Entry>)> {
         for at in self.places(content) {
             let found = self.marks[at].load(Acquire);
             if found == EMPTY {
                 return None;
             }
-            if found == mark(content) {
-                let entry = self.entries[at].load();
-                if entry.as_ref().is_some_and(&is) {
-                    return Some((at, entry));
-                }
+            if found == mark(content)
+                && let Some(entry) = self.entries[at].get().filter(|entry| is(entry))
+            {
+                return Some((at, entry));
             }
         }
         None
+    }
+
+    /// Whether another entry has a place; a quarter stays empty, for searches to end there.
+    fn has_room(&self) -> bool {
+        (self.taken.load(Relaxed) as usize + 1) * 4 <= self.marks.len() * 3
+    }
+
+    /// Whether far more has gone than is there.
+    fn is_waste(&self) -> bool {
+        let len = self.len.load(Relaxed) as usize;
+        self.taken.load(Relaxed) as usize > 3 * len + PLACES_MIN
     }
 
     /// There is room, as [`Table::insert`] sees to.
     fn put(&self, entry: &Arc<Entry>) {
         let content = entry.key.content;
         let is_empty = |at: &usize| self.marks[*at].load(Relaxed) == EMPTY;
-        if let Some(at) = self.places(content).find(is_empty) {
-            self.entries[at].store(Some(Arc::clone(entry)));
+        if let Some(at) = self.places(content).find(is_empty)
+            && self.entries[at].set(Arc::clone(entry)).is_ok()
+        {
             self.marks[at].store(mark(content), Release);
             self.len.fetch_add(1, Relaxed);
+            self.taken.fetch_add(1, Relaxed);
         }
     }
 
-    /// Empties a place; entries behind it move up, so that no search ends too early.
-    fn take_out(&self, at: usize) {
-        let mask = self.marks.len() - 1;
-        let (mut hole, mut next) = (at, (at + 1) & mask);
-        while next != at && self.marks[next].load(Relaxed) != EMPTY {
-            let entry = self.entries[next].load_full();
-            let home = entry.as_ref().map_or(next, |e| e.key.content as usize);
-            let from = |place: usize| next.wrapping_sub(place) & mask;
-            if from(home) >= from(hole) {
-                let mark = self.marks[next].load(Relaxed);
-                self.entries[hole].store(entry);
-                self.marks[hole].store(mark, Release);
-                hole = next;
-            }
-            next = (next + 1) & mask;
-        }
-        // The entry stays behind the mark till another comes: exchanging it costs more.
-        self.marks[hole].store(EMPTY, Release);
-        self.len.fetch_sub(1, Relaxed);
-    }
-
-    /// The same entries in so many places; `None` if there is no memory.
-    fn laid_out(&self, places: usize) -> Option<Self> {
-        let mut new = Self {
-            marks: Vec::new(),
-            entries: Vec::new(),
-            len: AtomicU32::new(0),
-        };
+    /// The entries that are there in places of their own, of which they take a third at most with one
+    /// more; `None` if there is no memory.
+    fn laid_out(&self) -> Option<Self> {
+        let len = self.len.load(Relaxed) as usize;
+        let places = ((len + 1) * 3).next_power_of_two().max(PLACES_MIN);
+        let mut new = Self::default();
         new.marks.try_reserve_exact(places).ok()?;
         new.entries.try_reserve_exact(places).ok()?;
         new.marks.resize_with(places, || AtomicU32::new(EMPTY));
-        new.entries.resize_with(places, ArcSwapOption::empty);
+        new.entries.resize_with(places, OnceLock::new);
         for (mark, entry) in self.marks.iter().zip(&self.entries) {
-            if mark.load(Relaxed) != EMPTY {
-                entry.load_full().inspect(|entry| new.put(entry));
+            if !matches!(mark.load(Relaxed), EMPTY | LEFT) {
+                entry.get().inspect(|entry| new.put(entry));
             }
         }
         Some(new)
