@@ -1,21 +1,26 @@
 //! This engine, the kernel's ext4 and fuse2fs side by side, in one run.
 //!
 //! ```text
-//! cargo bench -p uext4 --bench beside -- [ours|kernel|fuse2fs]… [names|threads|fsync|bytes|slow]…
+//! cargo bench -p uext4 --bench beside -- [ours|kernel|fuse2fs]… [names|threads|fsync|bytes|xattrs|extents|slow]…
 //!     [--rounds N] [--names N] [--processor-time] [--json]
 //! ```
 //! Without words all that can be measured here is. Ours works in this process on an image in memory;
 //! the others are called through the system, on a loop device or a file, both in `/dev/shm`, which
 //! takes root. Figures are medians of the rounds. `--processor-time` measures what one thread does by
 //! the processor time of the process (ours alone, all its threads) instead of the clock: so that a
-//! machine which has other things to do gives figures too. `slow` puts ours and the kernel's on the same
-//! throttled disk; it takes minutes, and is only measured when asked for.
+//! machine which has other things to do gives figures too. `xattrs` and `extents` put ours on an image
+//! file in `/dev/shm` as well, take turns, and print tables of their own. `slow` puts ours and the
+//! kernel's on the same throttled disk; it takes minutes, and is only measured when asked for. Whatever
+//! cannot be measured here is said to be skipped; an image that e2fsck does not call clean is an error.
 
+mod extents;
+mod loop_mount;
 mod measure;
 mod ours;
 mod slow;
 mod system;
 mod table;
+mod xattrs;
 
 use std::process::ExitCode;
 
@@ -33,7 +38,9 @@ struct Asked {
 }
 
 const SUBJECTS: [&str; 3] = ["ours", "kernel", "fuse2fs"];
-const PARTS: [&str; 5] = ["names", "threads", "fsync", "bytes", "slow"];
+const PARTS: [&str; 7] = [
+    "names", "threads", "fsync", "bytes", "xattrs", "extents", "slow",
+];
 
 impl Asked {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
@@ -135,7 +142,7 @@ fn system(asked: &Asked, subject: system::Kind, table: &mut Table) {
         let mounted = match system::Mounted::new(subject) {
             Ok(mounted) => mounted,
             Err(why) => {
-                eprintln!("{}: left out, {why}", subject.name());
+                eprintln!("{}: skipped, {why}", subject.name());
                 return;
             }
         };
@@ -165,7 +172,7 @@ fn slow(asked: &Asked, table: &mut Table) {
                         table.add(what, subject, rate);
                     }
                 }
-                Err(why) => eprintln!("{subject} on a slow disk: left out, {why}"),
+                Err(why) => eprintln!("{subject} on a slow disk: skipped, {why}"),
             }
         }
     }
@@ -186,15 +193,31 @@ fn main() -> ExitCode {
     if asked.subject("ours") {
         ours(&asked, &mut table);
     }
+    let by_system = ["names", "threads", "bytes"];
     for kind in [system::Kind::Kernel, system::Kind::Fuse] {
-        if asked.subject(kind.name()) {
+        if asked.subject(kind.name()) && by_system.iter().any(|part| asked.part(part)) {
             system(&asked, kind, &mut table);
         }
     }
-    if asked.json {
-        println!("{}", table.json());
-    } else {
-        print!("{}", table.text());
+    let mut tables = vec![table];
+    if asked.part("xattrs") {
+        match xattrs::run(asked.rounds, |subject| asked.subject(subject)) {
+            Ok(table) => tables.push(table),
+            Err(why) => {
+                eprintln!("attributes: {why}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    if asked.part("extents") {
+        tables.push(extents::run(asked.rounds, |subject| asked.subject(subject)));
+    }
+    for table in tables.iter().filter(|table| !table.is_empty()) {
+        if asked.json {
+            println!("{}", table.json());
+        } else {
+            print!("{}", table.text());
+        }
     }
     ExitCode::SUCCESS
 }

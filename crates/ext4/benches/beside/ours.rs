@@ -52,7 +52,11 @@ pub fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
         pages_max: 1 << 30,
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open_rw(device, Arc::new(SystemClock), &options).unwrap();
+    open_as(device, &options)
+}
+
+pub fn open_as(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Filesystem {
+    let fs = Filesystem::open_rw(device, Arc::new(SystemClock), options).unwrap();
     fs.start_background().unwrap();
     fs
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
 use tempfile::TempDir;
 
+use crate::loop_mount::LoopMount;
 use crate::measure::{BYTES, CALL, Clock, Names, rate};
 use crate::ours::mke2fs;
 
@@ -30,7 +31,7 @@ impl Kind {
 pub struct Mounted {
     kind: Kind,
     dirs: Vec<File>,
-    device: Option<String>,
+    kernels: Option<LoopMount>,
     point: PathBuf,
     _dir: TempDir,
 }
@@ -57,16 +58,12 @@ impl Mounted {
         let mut mounted = Self {
             kind,
             dirs: Vec::new(),
-            device: None,
+            kernels: None,
             point: point.clone(),
             _dir: dir,
         };
         match kind {
-            Kind::Kernel => {
-                let device = run("losetup", &["-f", "--show", from])?;
-                mounted.device = Some(device.clone());
-                run("mount", &["-t", "ext4", &device, at])?;
-            }
+            Kind::Kernel => mounted.kernels = Some(LoopMount::new(&image, &point, "")?),
             Kind::Fuse => _ = run("fuse2fs", &["-o", "rw", from, at])?,
         }
         for name in ["a", "b"] {
@@ -100,12 +97,11 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.dirs.clear();
-        let point = self.point.to_str().unwrap();
-        // What was not mounted cannot be unmounted, and need not be.
-        _ = run("umount", &[point]);
-        if let Some(device) = &self.device {
-            _ = run("losetup", &["-d", device]);
+        if self.kind == Kind::Fuse {
+            // What was not mounted cannot be unmounted, and need not be.
+            _ = run("umount", &[self.point.to_str().unwrap()]);
         }
+        self.kernels = None;
     }
 }
 

@@ -31,6 +31,11 @@ impl Table {
         self.rows[at].1[column].push(figure);
     }
 
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         let mut text = format!("{:34}", "");
