@@ -8,6 +8,7 @@ mod memory;
 mod model;
 mod plan;
 mod policy;
+mod threads;
 mod xattr_bench;
 
 use crate::claim::Claim;
@@ -18,4 +19,5 @@ pub const CLAIMS: &[&Claim] = &[
     &full_blocks::CLAIM,
     &memory::CLAIM,
     &engine::CLAIM,
+    &threads::CLAIM,
 ];

@@ -65,7 +65,8 @@ const BY: Creation = Creation {
     gid: 1000,
 };
 
-fn failed(error: impl std::fmt::Display) -> Failure {
+/// A run that could not go on.
+pub fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Run(error.to_string())
 }
 
@@ -126,17 +127,10 @@ impl Sets {
             done.map_err(failed)?;
         }
         let stats = fs.mbcache_stats().map_err(failed)?;
-        let mut users = BTreeMap::new();
-        for file in &files {
-            if let Some(at) = file.inode().xattr_block {
-                *users.entry(at).or_insert(0u32) += 1;
-            }
-        }
+        let users = users(&files);
         drop((files, root));
         fs.close().map_err(failed)?;
-        let wrong = users.iter().try_fold(0, |wrong, (at, users)| {
-            Ok::<u64, Failure>(wrong + u64::from(count(device, *at)? != *users))
-        })?;
+        let wrong = wrong(device, &users)?;
         let with: u32 = users.values().sum();
         let stats = stats.map(|(blocks, _)| blocks).unwrap_or_default();
         let each = |count: u64| round(count as f64 / self.sets as f64);
@@ -150,6 +144,27 @@ impl Sets {
     }
 }
 
+/// How many of these inodes have each block.
+pub fn users(files: &[OpenInode]) -> BTreeMap<Pblk, u32> {
+    let mut users = BTreeMap::new();
+    for file in files {
+        if let Some(at) = file.inode().xattr_block {
+            *users.entry(at).or_insert(0u32) += 1;
+        }
+    }
+    users
+}
+
+/// Blocks that count other users than these.
+///
+/// # Errors
+/// Of the device, damage of a block.
+pub fn wrong(device: &MemoryDevice, users: &BTreeMap<Pblk, u32>) -> Result<u64, Failure> {
+    users.iter().try_fold(0, |wrong, (at, users)| {
+        Ok(wrong + u64::from(count(device, *at)? != *users))
+    })
+}
+
 /// The users that a block counts.
 fn count(device: &MemoryDevice, at: Pblk) -> Result<u32, Failure> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
@@ -160,17 +175,22 @@ fn count(device: &MemoryDevice, at: Pblk) -> Result<u32, Failure> {
     Ok(header.h_refcount.get())
 }
 
-fn name(number: u64) -> Vec<u8> {
+/// A file's name.
+pub fn name(number: u64) -> Vec<u8> {
     format!("f{number}").into_bytes()
 }
 
-fn value(number: u64) -> Vec<u8> {
+/// A value that is too long for an inode.
+pub fn value(number: u64) -> Vec<u8> {
     let digits = format!("{number:06}.");
     digits.bytes().cycle().take(VALUE_LEN).collect()
 }
 
-/// A file system in memory with its files.
-fn make(files: u64) -> Result<MemoryDevice, Failure> {
+/// A file system in memory with so many files.
+///
+/// # Errors
+/// None that are known.
+pub fn make(files: u64) -> Result<MemoryDevice, Failure> {
     let bytes = ((files * 6000) + (192 << 20)).next_multiple_of(1 << 20);
     let device = MemoryDevice::new(bytes);
     let mut wishes = uext4_mkfs::Options::new([7; 16], [9; 16], TIME as u32);
@@ -191,7 +211,11 @@ fn make(files: u64) -> Result<MemoryDevice, Failure> {
     Ok(device.snapshot())
 }
 
-fn open(device: Arc<MemoryDevice>, policy: &str) -> Result<Filesystem, Failure> {
+/// Opens it for writing under a policy.
+///
+/// # Errors
+/// What is no policy, errors of opening.
+pub fn open(device: Arc<MemoryDevice>, policy: &str) -> Result<Filesystem, Failure> {
     let mut options = OpenOptions {
         memory: Some(1 << 30),
         ..OpenOptions::default()
