@@ -54,10 +54,9 @@ impl Table {
     pub(crate) fn insert(&self, entry: &Arc<Entry>) -> bool {
         let places = self.0.load();
         if places.has_room() {
-            places.put(entry);
-            return true;
+            return places.put(entry);
         }
-        let Some(new) = places.laid_out() else {
+        let Some(new) = places.laid_out(None) else {
             return false;
         };
         new.put(entry);
@@ -65,15 +64,27 @@ impl Table {
         true
     }
 
-    /// Puts an entry in the place of another of its content, if that is there; no reader finds neither. The
-    /// owner's lock is held.
+    /// Puts an entry in the stead of another of its content, if that is there and there is memory; no reader
+    /// finds neither. The owner's lock is held.
     pub(crate) fn replace(&self, old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
         let places = self.0.load();
-        let found = places.at(old.key.content, |found| Arc::ptr_eq(found, old));
-        if let Some((at, _)) = &found {
-            places.entries[*at].store(Some(Arc::clone(new)));
+        let Some((at, _)) = places.at(old.key.content, |found| Arc::ptr_eq(found, old)) else {
+            return false;
+        };
+        if !places.has_room()
+            && let Some(more) = places.laid_out(Some(at))
+        {
+            more.put(new);
+            self.0.store(Arc::new(more));
+            return true;
         }
-        found.is_some()
+        // Without memory, of those that are kept empty. In this order: who sees that the old one has left
+        // comes to the new one behind it.
+        let is_put = places.put(new);
+        if is_put {
+            places.leave(at);
+        }
+        is_put
     }
 
     /// Takes out this entry, if it is there. The owner's lock is held.
@@ -81,11 +92,10 @@ impl Table {
         let places = self.0.load();
         let found = places.at(entry.key.content, |found| Arc::ptr_eq(found, entry));
         if let Some((at, _)) = found {
-            places.marks[at].store(LEFT, Release);
-            places.len.fetch_sub(1, Relaxed);
+            places.leave(at);
         }
         if places.is_waste()
-            && let Some(fewer) = places.laid_out()
+            && let Some(fewer) = places.laid_out(None)
         {
             self.0.store(Arc::new(fewer));
         }
@@ -141,22 +151,31 @@ impl Places {
         self.taken.load(Relaxed) as usize > 3 * len + PLACES_MIN
     }
 
-    /// There is room, as [`Table::insert`] sees to.
-    fn put(&self, entry: &Arc<Entry>) {
+    /// Puts an entry in an empty place, if there is one.
+    fn put(&self, entry: &Arc<Entry>) -> bool {
         let content = entry.key.content;
         let is_empty = |at: &usize| self.marks[*at].load(Relaxed) == EMPTY;
-        if let Some(at) = self.places(content).find(is_empty)
-            && self.entries[at].set(Arc::clone(entry)).is_ok()
-        {
+        let Some(at) = self.places(content).find(is_empty) else {
+            return false;
+        };
+        let is_put = self.entries[at].set(Arc::clone(entry)).is_ok();
+        if is_put {
             self.marks[at].store(mark(content), Release);
             self.len.fetch_add(1, Relaxed);
             self.taken.fetch_add(1, Relaxed);
         }
+        is_put
     }
 
-    /// The entries that are there in places of their own, of which they take a third at most with one
-    /// more; `None` if there is no memory.
-    fn laid_out(&self) -> Option<Self> {
+    /// The entry of a place goes.
+    fn leave(&self, at: usize) {
+        self.marks[at].store(LEFT, Release);
+        self.len.fetch_sub(1, Relaxed);
+    }
+
+    /// The entries that are there, but for that of one place, in places of their own, of which they take a
+    /// third at most with one more; `None` if there is no memory.
+    fn laid_out(&self, without: Option<usize>) -> Option<Self> {
         let len = self.len.load(Relaxed) as usize;
         let places = ((len + 1) * 3).next_power_of_two().max(PLACES_MIN);
         let mut new = Self::default();
@@ -164,9 +183,9 @@ impl Places {
         new.entries.try_reserve_exact(places).ok()?;
         new.marks.resize_with(places, || AtomicU32::new(EMPTY));
         new.entries.resize_with(places, OnceLock::new);
-        for (mark, entry) in self.marks.iter().zip(&self.entries) {
-            if !matches!(mark.load(Relaxed), EMPTY | LEFT) {
-                entry.get().inspect(|entry| new.put(entry));
+        for (at, (mark, entry)) in self.marks.iter().zip(&self.entries).enumerate() {
+            if Some(at) != without && !matches!(mark.load(Relaxed), EMPTY | LEFT) {
+                entry.get().inspect(|entry| _ = new.put(entry));
             }
         }
         Some(new)
