@@ -401,8 +401,7 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 /// Makes everything durable.
 ///
 /// # Errors
-/// What writing data said, or that some were given up since `seen` was brought up to date; errors of the
-/// commit, device errors.
+/// What writing data said, or that some were given up since `seen`; errors of the commit, device errors.
 pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     let written = write_all(sbi, rw, seen);
@@ -464,11 +463,8 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
     let weak = Arc::downgrade(sbi);
     let reclaim = move || {
         let sbi = weak.upgrade();
-        sbi.map(|sbi| {
-            sbi.watch_pressure();
-            sbi.reclaim();
-        })
-        .is_some()
+        let reclaim = |sbi: Arc<Sbi>| (sbi.watch_pressure(), sbi.reclaim());
+        sbi.map(reclaim).is_some()
     };
     let mut threads = rw.background.lock();
     threads.push(Background::start("uext4-journal", TICK, commit).map_err(no_thread)?);
