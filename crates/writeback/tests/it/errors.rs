@@ -111,7 +111,9 @@ fn what_flushers_give_up_is_told_to_who_syncs() {
     assert!(matches!(cache.error_since(&two), Err(Error::Mapping(_))));
     cache.error_since(&two).unwrap();
     // Somebody knows: it is no news to who comes now.
-    cache.error_since(&AtomicU64::new(cache.error_token())).unwrap();
+    cache
+        .error_since(&AtomicU64::new(cache.error_token()))
+        .unwrap();
 }
 
 #[test]
