@@ -105,6 +105,7 @@ impl<'a> Plan<'a> {
         for (fate, (end, kind)) in plan.fates.values_mut().zip(judged) {
             (fate.end, fate.kind) = (end, kind);
         }
+        plan.check_ranges()?;
         plan.check_parents()?;
         plan.count_subdirs()?;
         plan.check_reach()?;
@@ -307,6 +308,19 @@ impl<'a> Plan<'a> {
             return Ok(());
         }
         Err(unsupported("fast commits that move directories"))
+    }
+
+    /// # Errors
+    /// If a directory is to have blocks: names are recorded one by one, and never where they lie.
+    fn check_ranges(&self) -> Result<()> {
+        let is_dir = |fate: &Fate| fate.kind == Some(FileType::Directory);
+        for (ino, fate) in self.fates().filter(|(_, fate)| is_dir(fate)) {
+            let change = self.change(ino, fate);
+            if change.is_some_and(|change| change.ranges().next().is_some()) {
+                return Err(unsupported("fast commits that map blocks of directories"));
+            }
+        }
+        Ok(())
     }
 
     /// New directories must not lie in one another only. Linear: none is walked over twice.

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 
 use uext4::FollowLast;
@@ -32,6 +32,22 @@ pub struct Mount {
 
 impl Mount {
     pub fn new(image: &Path, options: &str) -> Self {
+        Self::attempt(image, options).unwrap_or_else(|output| panic!("mount: {output:?}"))
+    }
+
+    /// `None` if the kernel calls the image damaged (EUCLEAN).
+    pub fn of_sound(image: &Path, options: &str) -> Option<Self> {
+        match Self::attempt(image, options) {
+            Ok(mount) => Some(mount),
+            Err(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(said.contains("Structure needs cleaning"), "{output:?}");
+                None
+            }
+        }
+    }
+
+    fn attempt(image: &Path, options: &str) -> Result<Self, Output> {
         let dir = tempfile::tempdir().unwrap();
         // A writable loop device even for a read-only mount: the journal must be replayed.
         let device = run(
@@ -40,12 +56,14 @@ impl Mount {
         );
         let device = device.trim();
         let _detached = Detach(device.to_owned());
-        let place = dir.path().as_os_str();
-        run(
-            "mount",
-            [OsStr::new("-o"), options.as_ref(), device.as_ref(), place],
-        );
-        Self { dir }
+        let mut mount = Command::new("mount");
+        let output = mount.args(["-o", options, device]).arg(dir.path()).output();
+        let output = output.unwrap();
+        output
+            .status
+            .success()
+            .then_some(Self { dir })
+            .ok_or(output)
     }
 
     pub fn path(&self) -> &Path {
