@@ -107,8 +107,11 @@ fn commit(sbi: &Sbi) {
     sbi.rw().unwrap().journal.commit_now(sbi).unwrap();
 }
 
+/// Blocks that may be promised, once all bitmaps were read.
 fn available(sbi: &Sbi) -> u64 {
-    sbi.rw().unwrap().available_blocks()
+    let rw = sbi.rw().unwrap();
+    assert!(!rw.reserve(sbi, 1 << 40));
+    rw.available_blocks()
 }
 
 fn delayed(file: &InodeRef) -> u64 {

@@ -311,13 +311,19 @@ impl<'a> Plan<'a> {
     }
 
     /// # Errors
-    /// If a directory is to have blocks: names are recorded one by one, and never where they lie.
+    /// If what has no map of data is to have blocks. Those of a directory are not recorded: its names
+    /// are, one by one.
     fn check_ranges(&self) -> Result<()> {
-        let is_dir = |fate: &Fate| fate.kind == Some(FileType::Directory);
-        for (ino, fate) in self.fates().filter(|(_, fate)| is_dir(fate)) {
+        let has_data = |fate: &Fate| {
+            let kinds = [FileType::Regular, FileType::Symlink];
+            fate.kind.is_none_or(|kind| kinds.contains(&kind))
+        };
+        for (ino, fate) in self.fates().filter(|(_, fate)| !has_data(fate)) {
             let change = self.change(ino, fate);
             if change.is_some_and(|change| change.ranges().next().is_some()) {
-                return Err(unsupported("fast commits that map blocks of directories"));
+                return Err(unsupported(
+                    "fast commits that map blocks of what is no file",
+                ));
             }
         }
         Ok(())
