@@ -83,7 +83,7 @@ pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
 /// Damage, device errors.
 pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     forget_delayed(sbi, cell, from, u32::MAX);
-    loop {
+    while maps_any(sbi, &cell.inode.read()) {
         let handle = sbi.start(STEP_CREDITS.min(sbi.writable()?.journal.credits_max()))?;
         let inode = &mut *cell.inode.write();
         if !maps_any(sbi, inode) {
@@ -93,9 +93,10 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
         let result = unmap_step(&handle, inode, from, u32::MAX);
         cell.changed_in(handle.tid(), true);
         if handle.failed(result)? == Progress::Done {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 /// One step of unmapping, and the inode stored after it. Directories and links free their blocks as

@@ -11,7 +11,7 @@ use crate::data_blocks;
 use crate::error::{Error, Result};
 use crate::evict::unmap_step;
 use crate::file_change::{known, size_max, zero_tail};
-use crate::file_pages::{forget_delayed, forget_mapped, map_taken};
+use crate::file_pages::{forget_delayed, forget_mapped, map_taken, settle_lost_locked};
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
@@ -76,6 +76,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
     let _contents = file.rw.write();
     check_allowed(&file.inode.read(), how)?;
     leave_inode(file)?;
+    settle_lost_locked(sbi, file);
     let span = check(file, how, offset, len)?;
     let size = file.inode.read().size;
     let pages = file.pages()?;
@@ -90,6 +91,8 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         }
         Fallocate::PunchHole => {
             reach_disk(file)?;
+            // Before anything goes, as in all that follow: there may be none.
+            let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
             pages.discard(span.from..span.to.min(size).max(span.from))?;
             unmap(file, span.inner)?;
             // Readers may have brought in what was there before it went.
@@ -101,17 +104,16 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
                 zero_tail(file, size)?;
             }
             reach_disk(file)?;
-            pages.discard(span.from..span.to.min(size).max(span.from))?;
-            // What was promised to pages that are gone is allocated like all the rest.
-            let (first, end) = span.inner;
-            forget_delayed(sbi, file, Lblk(first), end - first);
             allocate(file, &span)?;
+            let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
+            pages.discard(span.from..span.to.min(size).max(span.from))?;
             make_unwritten(file, span.inner)?;
             pages.discard(span.bytes(sbi))?;
             resize(file, if keep_size { size } else { size.max(span.to) })
         }
         Fallocate::CollapseRange => {
             settle_from(file, span.from)?;
+            let _blocks = ensure_map_blocks(sbi, 2 * MAP_BLOCKS)?;
             unmap(file, span.inner)?;
             shift(file, span.inner.1, -i64::from(span.inner.1 - span.inner.0))?;
             pages.discard(span.from..uext4_writeback::OFFSET_MAX)?;
@@ -119,6 +121,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         }
         Fallocate::InsertRange => {
             settle_from(file, span.from)?;
+            let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
             resize(file, size + len)?;
             shift(file, span.inner.0, i64::from(span.inner.1 - span.inner.0))?;
             Ok(pages.discard(span.from..uext4_writeback::OFFSET_MAX)?)
@@ -234,10 +237,9 @@ fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes whole blocks, all of which are allocated, read as zeroes.
+/// Makes whole blocks, all of which are allocated, read as zeroes. Blocks for the map are promised.
 fn make_unwritten(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     let sbi = file.sbi();
-    let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
     let (mut lblk, mut len) = (Lblk(from), to.saturating_sub(from));
     while len > 0 {
         let handle = sbi.start(STEP_CREDITS)?;
@@ -272,7 +274,7 @@ fn reach_disk(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Gives back whole blocks.
+/// Gives back whole blocks. Cutting an extent in two may take a block for the tree: it is promised.
 fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     let sbi = file.sbi();
     if from >= to {
@@ -280,8 +282,6 @@ fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     }
     forget_delayed(sbi, file, Lblk(from), to - from);
     data_blocks::discard(sbi, file);
-    // Cutting an extent in two may take a block for the tree.
-    let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
     let (mut lblk, mut len) = (Lblk(from), to - from);
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
@@ -314,10 +314,9 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
     Ok(())
 }
 
-/// Moves what is mapped from `from` on by `by` blocks.
+/// Moves what is mapped from `from` on by `by` blocks. Blocks for the map are promised.
 fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     let sbi = file.sbi();
-    let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
     let (mut lblk, mut len) = (Lblk(from), u32::MAX);
     // Readers may have come to know what was where it goes: a hole.
     let first = i64::from(from).saturating_add(by.min(0));

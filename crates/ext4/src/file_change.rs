@@ -378,20 +378,17 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     let block = u64::from(log.bytes());
     let end = size.next_multiple_of(block);
     let first = Lblk(log.blocks_for(size).min(u64::from(u32::MAX)) as u32);
+    let on_disk = file.inode.read().disk_size;
+    if on_disk.is_some_and(|on_disk| on_disk < size) {
+        // What stays goes to the device first: the new size is on disk at once. Before anything is
+        // changed, as it may fail.
+        file.pages()?.flush(0..size)?;
+    }
     if end != size {
         let last = Lblk(first.0 - 1);
         if known(sbi, file, last, 1)?.status != Status::Hole {
             file.pages()?.discard(size..end)?;
         }
-    }
-    if file
-        .inode
-        .read()
-        .disk_size
-        .is_some_and(|on_disk| on_disk < size)
-    {
-        // What stays goes to the device first: the new size is on disk at once.
-        file.pages()?.flush(0..size)?;
     }
     // The new size is in no transaction without the orphan: a commit may come at any moment.
     let is_orphan = set_size(file, size, true)?;

@@ -120,10 +120,17 @@ impl Pages for FilePages {
         Ok(())
     }
 
-    fn lost(&self, _: Range<u64>) {
+    fn lost(&self, range: Range<u64>) {
         if let Ok((sbi, cell)) = self.parts() {
-            cell.has_lost.store(true, SeqCst);
-            settle_lost(&sbi, &cell);
+            let others = cell.has_lost.swap(true, SeqCst);
+            match cell.rw.try_read() {
+                Some(_contents) if others => settle_lost_locked(&sbi, &cell),
+                Some(_contents) => {
+                    cell.has_lost.store(false, SeqCst);
+                    forget_untaken(&sbi, &cell, range);
+                }
+                None => {}
+            }
             data_blocks::discard_if_left(&sbi, &cell);
         }
     }
@@ -148,7 +155,9 @@ pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
 pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
     let size = sbi.geometry().block_size;
     let block = |byte: u64| size.blocks_for(byte).min(u32::MAX.into()) as u32;
-    let (mut next, end) = (block(range.start), block(range.end));
+    // A block of which a part is in the range was promised for it too, unless it has a page.
+    let first = (range.start >> size.log2()).min(u32::MAX.into()) as u32;
+    let (mut next, end) = (first, block(range.end));
     while next < end {
         let at = u64::from(next) << size.log2();
         let unwritten = cell
@@ -175,7 +184,7 @@ pub(crate) fn settle_lost(sbi: &Sbi, cell: &Cell) {
 
 /// The same; the caller has locked the contents.
 pub(crate) fn settle_lost_locked(sbi: &Sbi, cell: &Cell) {
-    if cell.has_lost.swap(false, SeqCst) {
+    if cell.has_lost.load(SeqCst) && cell.has_lost.swap(false, SeqCst) {
         forget_untaken(sbi, cell, 0..u64::MAX);
     }
 }

@@ -484,7 +484,9 @@ impl<E: MappingError> FilePages<E> {
     /// True while anything waits to be written or is being written.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.0.dirty.load(Relaxed) + self.0.writeback.load(Relaxed) > 0
+        // Not the counters: one may be read before what the other is told of.
+        let pages = self.0.state.read();
+        pages.dirty > 0 || !pages.writing.is_empty()
     }
 
     /// Bytes of blocks that wait to be written.

@@ -182,7 +182,7 @@ impl<E: MappingError> File<E> {
         pass.taken += pieces.iter().map(Piece::len).sum::<u64>();
         let mapping = Arc::clone(&pass.mapping);
         let mut slices = Vec::with_capacity(pieces.len());
-        let mut lost = Vec::new();
+        let mut lost: Option<Range<u64>> = None;
         for run in pieces.chunk_by(|a, b| a.end() == b.offset()) {
             let start = run.first().map_or(0, Piece::offset);
             let len: u64 = run.iter().map(Piece::len).sum();
@@ -206,7 +206,8 @@ impl<E: MappingError> File<E> {
                     if pass.is_last {
                         let losses = &self.shared.losses;
                         losses.record(Error::Mapping(Arc::clone(&error)));
-                        lost.push(start..start.saturating_add(len));
+                        let first = lost.as_ref().map_or(start, |lost| lost.start);
+                        lost = Some(first..start.saturating_add(len));
                     }
                     pass.failed.get_or_insert(error);
                 }
@@ -225,7 +226,7 @@ impl<E: MappingError> File<E> {
             self.completed(left);
         }
         // Now nothing of it is being written any more: what is not dirty is gone.
-        lost.into_iter().for_each(|range| mapping.lost(range));
+        lost.into_iter().for_each(|all| mapping.lost(all));
     }
 
     /// Pages are on the device.

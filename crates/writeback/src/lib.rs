@@ -244,7 +244,7 @@ pub trait Mapping: Send + Sync {
     }
 
     /// Bytes of this range that were dirty were given up after too many errors: what was reserved
-    /// for them can be released. Parts may have become dirty again meanwhile:
+    /// for them can be released. Once a batch, from the first of its runs that were to the last. Parts may have become dirty again meanwhile:
     /// [`FilePages::next_dirty`] tells which. Nothing of the file is being written, nor will be before
     /// this returns.
     fn lost(&self, range: Range<u64>) {

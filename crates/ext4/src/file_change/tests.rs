@@ -285,7 +285,8 @@ fn a_write_that_fails_half_promised_keeps_no_promise() {
             left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
                 .is_ok()
         }));
-        let written = write(&file, 0, &vec![MARK; 600 << 10], false);
+        // From within a block, and from its beginning.
+        let written = write(&file, 1124 * (good % 2), &vec![MARK; 600 << 10], false);
         failed += u64::from(written.is_err());
         *device.may_read.lock() = None;
         if written.is_err() {
@@ -297,11 +298,28 @@ fn a_write_that_fails_half_promised_keeps_no_promise() {
     assert!(failed > 2, "{failed}");
 }
 
+#[test]
+fn a_truncation_that_fails_has_changed_nothing() {
+    let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 16_384));
+    let file = new_file(&sbi, b"file");
+    let mut data = vec![MARK; 50_000];
+    write(&file, 0, &data, false).unwrap();
+    *device.may_write.lock() = Some(Arc::new(|| false));
+    assert!(truncate_locked(&file, 5000).is_err());
+    *device.may_write.lock() = None;
+    assert!(content(&file) == data);
+    truncate_locked(&file, 5000).unwrap();
+    data.truncate(5000);
+    assert!(content(&file) == data);
+    drop(file);
+    unmount_and_check(&sbi, &device.base);
+}
+
 /// Fails all data, and calls `last` when it does so for the last time before that is given up.
 fn fails(device: &Asking, last: impl Fn() + Send + Sync + 'static) {
     let tried = AtomicU64::new(0);
     *device.may_write.lock() = Some(Arc::new(move || {
-        if tried.fetch_add(1, SeqCst) + 1 == FAILURES_MAX.into() {
+        if tried.fetch_add(1, SeqCst) + 1 == u64::from(FAILURES_MAX) {
             last();
         }
         false
