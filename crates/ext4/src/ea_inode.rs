@@ -61,9 +61,9 @@ pub(crate) fn credits_obtain(sbi: &Sbi) -> u32 {
     blocks_max(sbi) + 1 + bitmaps_max(sbi) + 2
 }
 
-/// Blocks that [`release`] changes at most.
+/// Blocks that [`release`] changes at most: bitmaps, the inode, one of revokes.
 pub(crate) fn credits_release(sbi: &Sbi) -> u32 {
-    bitmaps_max(sbi) + 2
+    bitmaps_max(sbi) + 3
 }
 
 /// The inode of a value.

@@ -106,8 +106,13 @@ impl<'a> Handle<'a> {
 
     /// Spends a credit on a block that the commit will change, once for all handles.
     pub(crate) fn defer(&self) {
-        self.changed.set(true);
+        self.touched();
         self.journal.charge();
+    }
+
+    /// Something has changed that the commit will store: what stops now is half-done.
+    pub(crate) fn touched(&self) {
+        self.changed.set(true);
     }
 
     /// Whether a block was changed through this handle.

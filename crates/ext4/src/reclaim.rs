@@ -97,7 +97,8 @@ impl Sbi {
     /// the others go on meanwhile, unless it gets worse.
     fn drain(&self, rw: &Rw) {
         let limit = rw.memory.limit();
-        let blocks = (rw.journal.pinned() * self.cache().block_memory()) as u64;
+        let pinned = rw.journal.pinned() + rw.xattrs.blocks.counts.len();
+        let blocks = (pinned * self.cache().block_memory()) as u64;
         if blocks + rw.inodes.later_memory() < limit / 16 {
             return;
         }

@@ -129,15 +129,16 @@ pub(crate) fn replace(
 /// Damage of the block or of what it leads to, device errors.
 pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
     let blocks = &handle.rw().xattrs.blocks;
+    let count = blocks.counts.share(at.0);
+    if count.is_some_and(|count| count.leave(XATTR_REFCOUNT_MAX).is_some()) {
+        handle.touched();
+        return Ok(());
+    }
     let buffer = bread(handle.sbi(), at)?;
     // Nobody changes the content but its only user, so it stays.
     let data = buffer.data();
     let hash = header(&data, at)?.h_hash.get();
     let entries = parse_entries(&data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(at))?;
-    let count = blocks.counts.share(at.0);
-    if count.is_some_and(|count| count.leave(XATTR_REFCOUNT_MAX).is_some()) {
-        return Ok(());
-    }
     loop {
         let release = releasing(handle, hash, &data, at);
         let mut counting = blocks.lock(at.0);
@@ -145,6 +146,7 @@ pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
             0 => return Err(without_users(at)),
             1 => {
                 let Some(Err(in_use)) = release.map(Release::remove) else {
+                    handle.touched();
                     counting.forget();
                     break;
                 };
@@ -249,10 +251,11 @@ fn join<'a>(
         // Not the last it has room for: the cache is told of a full block by one alone.
         if users > 0 && room_for(users + 1) && is_same(data, buffer) {
             let taken = candidate.taken(users + 1).is_ok();
-            return match taken && count.come(XATTR_REFCOUNT_MAX - 1).is_some() {
-                true => Joined::Yes,
-                false => Joined::Gone,
-            };
+            if taken && count.come(XATTR_REFCOUNT_MAX - 1).is_some() {
+                handle.touched();
+                return Joined::Yes;
+            }
+            return Joined::Gone;
         }
     }
     let mut counting = counts.lock(at);
@@ -402,8 +405,9 @@ fn users(counting: &Locked<'_, Buffer>, buffer: &Buffer) -> Result<u32> {
 
 /// Notes the number of users, which the commit stores.
 fn set_users(handle: &Handle<'_>, counting: &mut Locked<'_, Buffer>, buffer: &Buffer, users: u32) {
-    if counting.set(users, || buffer.clone()) {
-        handle.defer();
+    match counting.set(users, || buffer.clone()) {
+        true => handle.defer(),
+        false => handle.touched(),
     }
 }
 

@@ -12,7 +12,8 @@
 
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
@@ -30,9 +31,14 @@ struct Count<T> {
 
 type Part<T> = FxHashMap<u64, Count<T>>;
 
+/// On cache lines of its own: busy things that came one after the other have neighbouring parts.
+#[repr(align(128))]
+struct PartLock<T>(RwLock<Part<T>>);
+
 /// The counts that are not as on disk.
 pub struct Counts<T> {
-    parts: Box<[RwLock<Part<T>>]>,
+    parts: Box<[PartLock<T>]>,
+    len: AtomicUsize,
 }
 
 impl<T> fmt::Debug for Counts<T> {
@@ -44,7 +50,8 @@ impl<T> fmt::Debug for Counts<T> {
 impl<T> Default for Counts<T> {
     fn default() -> Self {
         Self {
-            parts: (0..PARTS).map(|_| RwLock::default()).collect(),
+            parts: (0..PARTS).map(|_| PartLock(RwLock::default())).collect(),
+            len: AtomicUsize::new(0),
         }
     }
 }
@@ -58,14 +65,15 @@ impl<T> Counts<T> {
 
     /// Shares the lock of a thing's count, if that is gathered. Others' may be shared with it.
     pub fn share(&self, thing: u64) -> Option<Shared<'_, T>> {
-        let part = self.parts[Self::part(thing)].read();
+        let part = self.parts[Self::part(thing)].0.read();
         part.contains_key(&thing).then_some(Shared { part, thing })
     }
 
     /// Takes the lock of a thing's count alone, and with it that of others.
     pub fn lock(&self, thing: u64) -> Locked<'_, T> {
-        let part = self.parts[Self::part(thing)].write();
-        Locked { part, thing }
+        let part = self.parts[Self::part(thing)].0.write();
+        let len = &self.len;
+        Locked { part, thing, len }
     }
 
     /// A thing's users, if that is gathered: the number on disk is an old one then.
@@ -73,15 +81,26 @@ impl<T> Counts<T> {
         self.share(thing).map(|count| count.users())
     }
 
+    /// How many counts are gathered, about.
+    pub fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Hands out all counts, to be written, and forgets them. Nobody changes one meanwhile; `f` is called
     /// under the count's lock.
     pub fn drain(&self, mut f: impl FnMut(u64, &T, u32)) {
         for part in &self.parts {
-            let mut part = part.write();
+            let mut part = part.0.write();
             for (&thing, count) in part.iter() {
                 f(thing, &count.owner, count.users.load(Acquire));
             }
             // The memory too: a busy moment's is not kept.
+            self.len.fetch_sub(part.len(), Relaxed);
             *part = Part::default();
         }
     }
@@ -126,6 +145,7 @@ impl<T> Shared<'_, T> {
 pub struct Locked<'a, T> {
     part: RwLockWriteGuard<'a, Part<T>>,
     thing: u64,
+    len: &'a AtomicUsize,
 }
 
 impl<T> Locked<'_, T> {
@@ -144,6 +164,7 @@ impl<T> Locked<'_, T> {
                 false
             }
             Entry::Vacant(free) => {
+                self.len.fetch_add(1, Relaxed);
                 free.insert(Count {
                     users: AtomicU32::new(users),
                     owner: owner(),
@@ -155,7 +176,9 @@ impl<T> Locked<'_, T> {
 
     /// The thing is freed: its count is not written any more.
     pub fn forget(mut self) {
-        self.part.remove(&self.thing);
+        if self.part.remove(&self.thing).is_some() {
+            self.len.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -185,6 +208,7 @@ mod tests {
         counts.lock(8 + PARTS as u64).set(6, || "its neighbour");
         counts.lock(8).forget();
         assert_eq!((counts.users(7), counts.users(8)), (Some(1), None));
+        assert_eq!((counts.len(), counts.is_empty()), (2, false));
         let mut taken = Vec::new();
         counts.drain(|thing, owner, users| taken.push((thing, *owner, users)));
         taken.sort_unstable();
@@ -193,5 +217,6 @@ mod tests {
             [(7, "seven", 1), (8 + PARTS as u64, "its neighbour", 6)]
         );
         counts.drain(|thing, _, _| panic!("{thing} again"));
+        assert!(counts.is_empty());
     }
 }

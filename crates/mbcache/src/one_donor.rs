@@ -135,8 +135,11 @@ impl Part {
             Some(at) => _ = spares.remove(at),
             None => {
                 let next = spares.iter().position(|spare| has_room(state(spare)));
-                let next = spares.remove(next.unwrap_or(0));
-                self.donors.replace(entry, &next);
+                let next = next.unwrap_or(0);
+                // Without memory for that it stays where it is found.
+                if self.donors.replace(entry, &spares[next]) {
+                    spares.remove(next);
+                }
             }
         }
         if spares.is_empty() {
@@ -277,12 +280,16 @@ impl OneDonor {
         });
         self.counters.chain(steps);
         let spare = Arc::clone(&spares[at?]);
-        if let Some(donor) = part.donors.get(content) {
-            part.donors.replace(&donor, &spare);
+        // Without memory it stays a spare: nobody who was found is out of sight.
+        if let Some(donor) = part.donors.get(content)
+            && part.donors.replace(&donor, &spare)
+        {
             // By age, as those that come.
             spares.retain(|other| !Arc::ptr_eq(other, &spare));
             let place = spares.partition_point(|other| other.seq < donor.seq);
-            spares.insert(place, donor);
+            if !is_gone(&donor) {
+                spares.insert(place, donor);
+            }
         }
         Some(spare)
     }

@@ -123,6 +123,10 @@ impl Checker<'_> {
         let mut refs: Vec<(Pblk, u32)> = std::mem::take(&mut self.xattr_refs).into_iter().collect();
         refs.sort_unstable();
         for (block, counted) in refs {
+            // Of a file system that is written to, the journal's commit stores it: asked for first, as it
+            // is forgotten then.
+            let rw = self.sbi.rw();
+            let gathered = rw.and_then(|rw| rw.xattrs.blocks.counts.users(block.0));
             // What is wrong with the block itself was told with the inode that has it.
             let Ok(data) = crate::xattr::read_block(self.sbi, block) else {
                 continue;
@@ -130,10 +134,7 @@ impl Checker<'_> {
             let Ok(header) = verify_block(&data, block, None) else {
                 continue;
             };
-            let stored = header.h_refcount.get();
-            // Of a file system that is written to, the journal's commit stores it.
-            let rw = self.sbi.rw();
-            let stored = rw.map_or(stored, |rw| rw.xattrs.users_of_block(block, stored));
+            let stored = gathered.unwrap_or(header.h_refcount.get());
             if stored != counted {
                 self.report(Issue::XattrRefcount {
                     block,
