@@ -100,6 +100,7 @@ fn put_new(handle: &Handle<'_>, ino: Ino, raw: &[u8]) -> Result<Inode> {
         inode.flags.set(InodeFlags::EXTENTS, sbi.has_extents());
         inode.size = 0;
     }
+    check_device(&inode)?;
     inode.blocks = 0;
     if maps(&inode, sbi) {
         empty_map(&mut inode);
@@ -178,6 +179,22 @@ fn check_flags(inode: &Inode, are_fine: bool) -> Result<()> {
     }
     let why = "no fast commit sets or clears one of these";
     Err(misfit(inode.ino, "i_flags", inode.flags.bits().into(), why))
+}
+
+/// # Errors
+/// Damage if a new device, pipe or socket has a size, or more in the place of its map than a number.
+fn check_device(inode: &Inode) -> Result<()> {
+    use FileType::{Directory, Regular, Symlink};
+    let maps = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    let is_fine = matches!(inode.file_type, Regular | Directory | Symlink)
+        || inode.size == 0
+            && !inode.flags.intersects(maps)
+            && inode.i_block.iter().skip(2 * 4).all(|byte| *byte == 0);
+    if is_fine {
+        return Ok(());
+    }
+    let why = "a fast commit makes a device, pipe or socket with data";
+    Err(misfit(inode.ino, "i_mode", inode.mode.into(), why))
 }
 
 /// # Errors

@@ -138,10 +138,20 @@ fn inodes_that_fit_nothing_are_refused() {
         raw.0[40..40 + target.len()].copy_from_slice(target);
         vec![raw.record(new), creat(Ino::ROOT, new, b"link")]
     };
+    let device = |size: u32, flags: u32| {
+        let mut raw = Raw::new(FileType::CharDevice, size, 8);
+        raw.put32(32, flags);
+        vec![raw.record(new), creat(Ino::ROOT, new, b"device")]
+    };
+    let fine = Arc::new(left.with(&device(0, 0)));
+    open_and_close(Arc::clone(&fine) as _).unwrap();
+    judge(&fine, "a device");
     let fine = Arc::new(left.with(&symlink(b"target")));
     open_and_close(Arc::clone(&fine) as _).unwrap();
     judge(&fine, "a symbolic link");
     let cases = vec![
+        ("a device with a size", device(6, 0)),
+        ("a device with extents", device(0, 0x8_0000)),
         ("a target with a zero in it", symlink(b"t\0rget")),
         ("a short target in a block", symlink(b"")),
         (
