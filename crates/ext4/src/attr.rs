@@ -32,7 +32,7 @@ pub(crate) const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::PROJINHERIT);
 
 /// What lsattr shows, and chattr may hand back as it was.
-pub(crate) const VISIBLE: InodeFlags = MODIFIABLE
+pub const VISIBLE: InodeFlags = MODIFIABLE
     .union(InodeFlags::DIRTY)
     .union(InodeFlags::COMPRBLK)
     .union(InodeFlags::NOCOMPR)

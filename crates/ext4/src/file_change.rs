@@ -31,6 +31,15 @@ use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::space::{note_blocks, reserve};
 
+/// How a write is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteMode {
+    /// At the end, wherever that is: what append-only files take, and nothing else.
+    pub append: bool,
+    /// Set-user-id and set-group-id stay, as after the writes of who has `CAP_FSETID`.
+    pub keep_set_id: bool,
+}
+
 /// What pages say.
 type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
 
@@ -101,7 +110,7 @@ pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
 fn wants_atime(sbi: &Sbi, inode: &Inode) -> bool {
     const DAY: i64 = 24 * 60 * 60;
     let Some(rw) = sbi.rw() else { return false };
-    if inode.has(InodeFlags::NOATIME) || !rw.relatime {
+    if inode.has(InodeFlags::NOATIME) || !rw.relatime.load(Relaxed) {
         return false;
     }
     let now = rw.now();
@@ -127,12 +136,16 @@ pub(crate) fn write(
             ..Paced::default()
         })
     };
-    let (offset, paced) = write_by(file, offset, data, append, take_in)?;
+    let mode = WriteMode {
+        append,
+        ..WriteMode::default()
+    };
+    let (offset, paced) = write_by(file, offset, data, mode, take_in)?;
     Ok((offset, paced.taken))
 }
 
-/// The same, where the pages take the data in as `take_in` says, which is given the offset, the data
-/// and the size of the file; tells what it said.
+/// The same in any mode, where the pages take the data in as `take_in` says, which is given the offset,
+/// the data and the size of the file; tells what it said.
 ///
 /// # Errors
 /// As [`write`]; those of `take_in`.
@@ -140,7 +153,7 @@ pub(crate) fn write_by(
     file: &InodeRef,
     offset: u64,
     data: &[u8],
-    append: bool,
+    mode: WriteMode,
     take_in: impl FnOnce(&PagesOf, u64, &[u8], u64) -> PagesResult<Paced>,
 ) -> Result<(u64, Paced)> {
     let sbi = file.sbi();
@@ -149,12 +162,12 @@ pub(crate) fn write_by(
     let (size, max) = {
         let inode = file.inode.read();
         check_file(&inode)?;
-        if inode.has(InodeFlags::IMMUTABLE) || inode.has(InodeFlags::APPEND) && !append {
+        if inode.has(InodeFlags::IMMUTABLE) || inode.has(InodeFlags::APPEND) && !mode.append {
             return Err(attr::fixed());
         }
         (inode.size, size_max(sbi, &inode))
     };
-    let offset = if append { size } else { offset };
+    let offset = if mode.append { size } else { offset };
     if data.is_empty() {
         return Ok((offset, Paced::default()));
     }
@@ -192,7 +205,9 @@ pub(crate) fn write_by(
         // Where less was taken in than was to be, a part of a block may count as on disk already.
         inode.disk_size = inode.disk_size.filter(|on_disk| *on_disk < inode.size);
         (inode.mtime, inode.ctime) = (now, now);
-        attr::drop_set_id(inode);
+        if !mode.keep_set_id {
+            attr::drop_set_id(inode);
+        }
     });
     file.pending_end.store(0, Relaxed);
     if reached < end {

@@ -35,7 +35,9 @@ use crate::open_inode::OpenInode;
 use crate::orphan;
 use crate::quota;
 use crate::quota_change;
+use crate::readdir::{self, Listed};
 use crate::sbi::Sbi;
+use crate::statfs::{self, Statfs};
 use crate::super_::{self, OpenOptions};
 use crate::symlink;
 use crate::xattr::{self, Reader, Xattr};
@@ -136,6 +138,30 @@ impl Filesystem {
     /// As [`Filesystem::sync`].
     pub fn close(&self) -> Result<()> {
         super_::close(&self.sbi, &self.seen)
+    }
+
+    /// What statfs tells.
+    pub fn statfs(&self) -> Statfs {
+        statfs::statfs(&self.sbi)
+    }
+
+    /// Ends all writing as after an error, without making anything durable that is not yet: what
+    /// `EXT4_IOC_SHUTDOWN` does, for tests of what is left then.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn shutdown(&self) -> Result<()> {
+        self.sbi.writable()?.journal.abort(&"it was shut down");
+        Ok(())
+    }
+
+    /// Notes times of access, relative to changes, or none at all (`noatime`). On at first.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn note_access(&self, on: bool) -> Result<()> {
+        self.sbi.writable()?.relatime.store(on, Relaxed);
+        Ok(())
     }
 
     /// Starts threads that do what [`Filesystem::tick`] does, until [`Filesystem::close`].
@@ -387,6 +413,20 @@ impl Filesystem {
         dir::read_dir(&self.sbi, dir)
     }
 
+    /// Tells the names of a directory after `cookie` (0: all) to `each`, with the cookie to go on after
+    /// each, until it says false.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read_dir`].
+    pub fn list(
+        &self,
+        dir: &Inode,
+        cookie: u64,
+        each: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        readdir::list(&self.sbi, dir, cookie, each)
+    }
+
     /// The name to show for one stored in a directory: in an encrypted directory its no-key form, as
     /// the kernel shows it to who has no key, else the name itself.
     ///
@@ -473,6 +513,14 @@ impl Filesystem {
     /// Damage of the attributes, device errors.
     pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
         xattr::list(&self.sbi, inode, Reader::Onlooker)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoAttribute`], damage, device errors.
+    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        xattr::get(&self.sbi, inode, Reader::Onlooker, name)
     }
 
     /// Checks everything, checksums and cross references, and shows `report` each issue as it is

@@ -59,7 +59,7 @@
 //! ```text
 //! paths  filesystem  open_inode                 the two layers of the API
 //! super  rename  setattr  fallocate             opening and closing; operations ...
-//! create  unlink  file_change  readdir          ... on names, contents and attributes
+//! create  unlink  file_change  readdir  statfs  ... on names, contents and attributes
 //! redo  writeback_options                       fast commits that wait; how pages are written back
 //! inode_ref  evict                              inodes in use, and their end
 //! dir_change  htree_change  inline_dir          names of a directory
@@ -153,6 +153,7 @@ mod sbi;
 mod sealer;
 mod setattr;
 mod space;
+mod statfs;
 #[path = "super.rs"]
 mod super_;
 mod symlink;
@@ -166,6 +167,7 @@ mod xattr_change;
 mod xattr_layout;
 mod xattr_shared;
 
+pub use attr::VISIBLE as VISIBLE_FLAGS;
 pub use bulk::{
     Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
     XattrFootprint,
@@ -179,14 +181,17 @@ pub use fallocate::{Fallocate, Seek};
 pub use fast_commit::ReplaySummary;
 pub use fiemap::{ExtentState, FileExtent};
 pub use file::DataRanges;
+pub use file_change::WriteMode;
 pub use filesystem::Filesystem;
 pub use inode::Inode;
 pub use mapping::{MapState, Mapping};
 pub use memory::MemoryUse;
 pub use namei::FollowLast;
 pub use open_inode::OpenInode;
+pub use readdir::Listed;
 pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
+pub use statfs::Statfs;
 pub use super_::OpenOptions;
 pub use uext4_buffer_cache::{
     BhLruOptions, BhLruStats, Policy as BhLruPolicy, PolicyError as BhLruError,

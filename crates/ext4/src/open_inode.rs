@@ -10,12 +10,12 @@ use crate::create::{self, Creation};
 use crate::error::Result;
 use crate::fallocate::{self, Fallocate, Seek};
 use crate::fiemap::{self, FileExtent};
-use crate::file_change;
+use crate::file_change::{self, WriteMode};
 use crate::file_pages;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::namei;
-use crate::readdir;
+use crate::readdir::{self, Listed};
 use crate::rename::{self, RenameMode};
 use crate::setattr::{self, SetAttributes};
 use crate::symlink;
@@ -44,6 +44,14 @@ impl OpenInode {
         let mut inode = self.0.inode.read().clone();
         inode.owners = None;
         inode
+    }
+
+    /// Space promised to data that waits to be written, in units of 512 bytes: not yet among
+    /// [`Inode::blocks`], but among what stat shows.
+    pub fn delayed_blocks(&self) -> u64 {
+        let known = self.0.known_blocks_if_any();
+        let blocks = known.map_or(0, |known| known.delayed_blocks());
+        blocks * (self.0.sbi().block_len() as u64 / 512)
     }
 
     /// The inode of a name in this directory.
@@ -77,6 +85,21 @@ impl OpenInode {
             readdir::read_from(self.0.sbi(), &dir, cookie, &mut |entry, next| {
                 each(entry.name, entry.ino, next)
             })?;
+        }
+        file_change::accessed(&self.0)
+    }
+
+    /// The same, with the type that is noted beside each name.
+    ///
+    /// # Locking
+    /// As [`OpenInode::read_dir`].
+    ///
+    /// # Errors
+    /// As [`OpenInode::read_dir`].
+    pub fn list(&self, cookie: u64, each: &mut dyn FnMut(&Listed<'_>) -> bool) -> Result<()> {
+        {
+            let _names = self.0.rw.read();
+            readdir::list(self.0.sbi(), &self.0.inode.read(), cookie, each)?;
         }
         file_change::accessed(&self.0)
     }
@@ -173,8 +196,9 @@ impl OpenInode {
     /// As [`OpenInode::write`]; [`crate::Error::Interrupted`] if he was called off before a byte was
     /// taken in.
     pub fn write_by(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<usize> {
+        let mode = WriteMode::default();
         let written =
-            file_change::write_by(&self.0, offset, data, false, |pages, at, data, size| {
+            file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
                 let taken = pages.write_by(writer, at, data, size)?;
                 let pause = std::time::Duration::ZERO;
                 Ok(Paced { taken, pause })
@@ -195,8 +219,22 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::write`].
     pub fn write_paced(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<Paced> {
+        self.write_paced_in(WriteMode::default(), writer, offset, data)
+    }
+
+    /// The same in any mode; with [`WriteMode::append`] the offset is not looked at.
+    ///
+    /// # Errors
+    /// As [`OpenInode::write`].
+    pub fn write_paced_in(
+        &self,
+        mode: WriteMode,
+        writer: &mut Writer,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Paced> {
         let written =
-            file_change::write_by(&self.0, offset, data, false, |pages, at, data, size| {
+            file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
                 pages.write_paced(writer, at, data, size)
             });
         Ok(written?.1)

@@ -13,8 +13,8 @@
 use uext4_ondisk::dir_entry::{DirBlock, DirEntry};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::hash::{HashVersion, hash_name};
-use uext4_ondisk::inode::InodeFlags;
-use uext4_ondisk::{Damage, Lblk, Pblk};
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::dir::{Block, DirCursor, check_is_dir, is_dx};
 use crate::dir_change::may_hash;
@@ -55,6 +55,39 @@ pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -
         return read_one(sbi, block, cookie, f);
     }
     read_linear(sbi, dir, cookie, f)
+}
+
+/// A name of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// The name as stored, 1 to 255 bytes.
+    pub name: &'a [u8],
+    /// Whose it is.
+    pub ino: Ino,
+    /// The type noted beside it, where there is one.
+    pub file_type: Option<FileType>,
+    /// The cookie to go on with after it.
+    pub next: u64,
+}
+
+/// As [`read_from`], for users.
+///
+/// # Errors
+/// Those of [`read_from`].
+pub(crate) fn list(
+    sbi: &Sbi,
+    dir: &Inode,
+    cookie: u64,
+    each: &mut dyn FnMut(&Listed<'_>) -> bool,
+) -> Result<()> {
+    read_from(sbi, dir, cookie, &mut |entry, next| {
+        each(&Listed {
+            name: entry.name,
+            ino: entry.ino,
+            file_type: entry.file_type,
+            next,
+        })
+    })
 }
 
 fn records<'a>(sbi: &Sbi, bytes: &'a [u8], at: Pblk) -> DirBlock<'a> {

@@ -86,7 +86,7 @@ pub(crate) struct Rw {
     /// Held while a name moves from one directory to another: no directory moves otherwise.
     pub(crate) rename: Mutex<()>,
     /// Access times are noted, relative to changes.
-    pub(crate) relatime: bool,
+    pub(crate) relatime: AtomicBool,
     /// Inodes have room for nanoseconds and times after 2038.
     extra_times: bool,
     /// The superblock but for its counts, which [`Rw::superblock`] puts in.
@@ -156,7 +156,7 @@ impl Rw {
             wb_flushers: pages.bdi_tunables().wb_flushers,
             pages,
             rename: Mutex::default(),
-            relatime: true,
+            relatime: AtomicBool::new(true),
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock,
             mmp: OnceLock::new(),
@@ -229,6 +229,16 @@ impl Rw {
             .checked_free_blocks()
             .saturating_sub(self.reserved.load(Relaxed))
             .saturating_sub(self.metadata_reserve)
+    }
+
+    /// Blocks promised to data that waits to be written.
+    pub(crate) fn reserved_blocks(&self) -> u64 {
+        self.reserved.load(Relaxed)
+    }
+
+    /// Blocks that data must leave free, for mapping what was promised.
+    pub(crate) fn metadata_reserve(&self) -> u64 {
+        self.metadata_reserve
     }
 
     /// Promises `blocks` blocks to data; false if there are not so many. Reads bitmaps if what is known

@@ -31,6 +31,7 @@ const LEVELS: &[&[&str]] = &[
         "unlink",
         "file_change",
         "readdir",
+        "statfs",
         "redo",
         "writeback_options",
     ],
