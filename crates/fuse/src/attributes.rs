@@ -1,0 +1,231 @@
+//! What stat shows, and changing it.
+
+use std::sync::Arc;
+
+use uext4::{Inode, SetAttributes, SetTime, Timestamp};
+use zerocopy::IntoBytes;
+
+use crate::abi::flags::fattr;
+use crate::abi::{AttrOut, SetattrIn};
+use crate::errno::Result;
+use crate::nodes::Node;
+use crate::reply::{Out, attr_of};
+use crate::server::{Answer, Server, Ticket};
+
+/// Cutting more bytes off than this is done by other threads than those that read requests.
+const CUT_MAX: u64 = 4 << 20;
+
+/// GETATTR.
+pub fn getattr(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
+    let node = server.nodes.get(id)?;
+    out.put(&attr_out(server, &node))
+}
+
+fn attr_out(server: &Server, node: &Node) -> AttrOut {
+    let attr = attr_of(&node.inode(), node.delayed(), server.block_size);
+    server.validity.attr(attr)
+}
+
+/// STATX, which the kernel asks for where the time of creation is wanted.
+pub fn statx(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
+    let node = server.nodes.get(id)?;
+    let (inode, delayed) = (node.inode(), node.delayed());
+    out.put(&server.validity.statx(&inode, delayed, server.block_size))
+}
+
+/// SETATTR.
+pub fn setattr(
+    server: &Arc<Server>,
+    id: u64,
+    it: SetattrIn,
+    out: &mut Out<'_>,
+    ticket: impl FnOnce() -> Ticket,
+) -> Answer {
+    let node = match server.nodes.get(id) {
+        Ok(node) => node,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    if it.valid & fattr::SIZE != 0 && node.inode().size.saturating_sub(it.size) > CUT_MAX {
+        let (server, ticket) = (Arc::clone(server), ticket());
+        let late = Arc::clone(&server);
+        server.late.run(move || {
+            let set = set(&node, &it).map(|()| attr_out(&late, &node));
+            ticket.answer(
+                set.as_ref()
+                    .map(|attr| attr.as_bytes())
+                    .map_err(|error| *error),
+            );
+        });
+        return Answer::Later;
+    }
+    let set = set(&node, &it).map(|()| attr_out(server, &node));
+    set.and_then(|attr| out.put(&attr)).into()
+}
+
+fn set(node: &Node, it: &SetattrIn) -> Result<()> {
+    let inode = node.writable()?;
+    Ok(inode.set_attributes(&wanted(it, || inode.inode()))?)
+}
+
+/// What is to be set. `inode`: as it is, where that matters.
+fn wanted(it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
+    let asks = |flag| it.valid & flag != 0;
+    // OK to truncate: twelve bits.
+    let mut mode = asks(fattr::MODE).then_some((it.mode & 0o7777) as u16);
+    if asks(fattr::KILL_SUIDGID) && mode.is_none() {
+        mode = without_set_id(&inode());
+    }
+    let time = |given, now, sec: u64, nsec: u32| match (asks(given), asks(now)) {
+        (_, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::To(Timestamp {
+            sec: sec.cast_signed(),
+            nsec: nsec.min(999_999_999),
+        })),
+        (false, false) => None,
+    };
+    SetAttributes {
+        mode,
+        uid: asks(fattr::UID).then_some(it.uid),
+        gid: asks(fattr::GID).then_some(it.gid),
+        size: asks(fattr::SIZE).then_some(it.size),
+        atime: time(fattr::ATIME, fattr::ATIME_NOW, it.atime, it.atimensec),
+        mtime: time(fattr::MTIME, fattr::MTIME_NOW, it.mtime, it.mtimensec),
+        ctime: time(fattr::CTIME, 0, it.ctime, it.ctimensec),
+        ..SetAttributes::default()
+    }
+}
+
+/// The mode without set-user-id, and without set-group-id where the group may execute; `None` if that
+/// changes nothing.
+pub fn without_set_id(inode: &Inode) -> Option<u16> {
+    let old = inode.mode & 0o7777;
+    let dropped = match old & 0o2010 {
+        0o2010 => 0o6000,
+        _ => 0o4000,
+    };
+    (old & dropped != 0).then_some(old & !dropped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{StatxOut, opcode};
+    use crate::errno::Errno;
+    use crate::testing::Client;
+
+    fn set(client: &Client, id: u64, it: SetattrIn) -> Result<AttrOut> {
+        client.get(opcode::SETATTR, id, it.as_bytes())
+    }
+
+    #[test]
+    fn times_in_every_form() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let it = SetattrIn {
+            valid: fattr::ATIME | fattr::MTIME,
+            atime: (-5i64).cast_unsigned(),
+            atimensec: 7,
+            mtime: 5_000_000_000,
+            mtimensec: 999_999_999,
+            ..SetattrIn::default()
+        };
+        let told = set(&client, file, it).unwrap();
+        assert_eq!(
+            (told.attr.atime.cast_signed(), told.attr.atimensec),
+            (-5, 7)
+        );
+        assert_eq!(
+            (told.attr.mtime, told.attr.mtimensec),
+            (5_000_000_000, 999_999_999)
+        );
+        let now = told.attr.ctime;
+        let it = SetattrIn {
+            valid: fattr::ATIME | fattr::ATIME_NOW | fattr::CTIME,
+            ctime: 17,
+            ..SetattrIn::default()
+        };
+        let told = set(&client, file, it).unwrap();
+        assert_eq!(
+            (told.attr.atime, told.attr.mtime, told.attr.ctime),
+            (now, 5_000_000_000, 17)
+        );
+        assert_eq!(told.attr_valid, 1 << 30);
+    }
+
+    #[test]
+    fn statx_tells_the_time_of_creation() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let told: StatxOut = client.get(opcode::STATX, file, &[0; 24]).unwrap();
+        assert_eq!(told.stat.mask, 0xFFF);
+        assert_eq!(told.stat.btime.tv_sec, client.clock_start());
+        assert_eq!((told.stat.ino, told.stat.mode), (file, 0o100_644));
+    }
+
+    #[test]
+    fn set_id_bits_go_where_the_kernel_says() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let mode = |mode| SetattrIn {
+            valid: fattr::MODE,
+            mode,
+            ..SetattrIn::default()
+        };
+        let cut = |valid| SetattrIn {
+            valid: fattr::SIZE | valid,
+            size: 3,
+            ..SetattrIn::default()
+        };
+        set(&client, file, mode(0o106_755)).unwrap();
+        assert_eq!(set(&client, file, cut(0)).unwrap().attr.mode, 0o106_755);
+        let told = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
+        assert_eq!((told.attr.mode, told.attr.size), (0o100_755, 3));
+        // Without execution by the group it is mandatory locking's, and stays.
+        set(&client, file, mode(0o102_644)).unwrap();
+        let told = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
+        assert_eq!(told.attr.mode, 0o102_644);
+        set(&client, file, mode(0o104_711)).unwrap();
+        let owner = SetattrIn {
+            valid: fattr::UID,
+            uid: 5,
+            ..SetattrIn::default()
+        };
+        let told = set(&client, file, owner).unwrap();
+        assert_eq!(
+            (told.attr.mode, told.attr.uid, told.attr.gid),
+            (0o100_711, 5, 100)
+        );
+    }
+
+    #[test]
+    fn large_cuts_are_answered_later() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let size = |size| SetattrIn {
+            valid: fattr::SIZE,
+            size,
+            ..SetattrIn::default()
+        };
+        assert_eq!(
+            set(&client, file, size(20 << 20)).unwrap().attr.size,
+            20 << 20
+        );
+        assert_eq!(set(&client, file, size(1)).unwrap().attr.size, 1);
+        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!(told.attr.size, 1);
+        assert_eq!(set(&client, file, size(1 << 60)), Err(Errno::EFBIG));
+        assert_eq!(set(&client, 1, size(1)), Err(Errno::EISDIR));
+    }
+
+    #[test]
+    fn blocks_that_wait_are_counted() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        client.write(file, 0, &[1; 10_000]);
+        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!((told.attr.size, told.attr.blocks), (10_000, 24));
+        client.server.fs.sync().unwrap();
+        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!(told.attr.blocks, 24);
+    }
+}

@@ -1,0 +1,354 @@
+//! Contents: opened, read, written, made durable, moved about.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uext4::{Fallocate, InodeFlags, OpenInode, Paced, Seek, SetAttributes, WriteMode, Writer};
+use zerocopy::IntoBytes;
+
+use crate::abi::flags::{OPEN_KILL_SUIDGID, WRITE_CACHE, WRITE_KILL_SUIDGID, open as flag};
+use crate::abi::{
+    BmapIn, BmapOut, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, InHeader, LseekIn, LseekOut,
+    OpenIn, ReadIn, WriteIn, WriteOut,
+};
+use crate::attributes::without_set_id;
+use crate::errno::{Errno, Result};
+use crate::names::opened;
+use crate::nodes::Node;
+use crate::reply::Out;
+use crate::server::{Answer, Server, Ticket};
+
+/// OPEN. What is opened needs no handle: its node is known as long as the kernel has it open.
+pub fn open(server: &Server, id: u64, it: &OpenIn, out: &mut Out<'_>) -> Result<()> {
+    let node = server.nodes.get(id)?;
+    if let Node::Writable(inode) = &*node {
+        prepare(inode, it.flags, it.open_flags)?;
+    }
+    out.put(&opened())
+}
+
+/// What opening a file with these flags does to it, and what it refuses: the kernel does not know of
+/// immutable and append-only files here.
+///
+/// # Errors
+/// `EPERM`; those of cutting the file to nothing.
+pub fn prepare(inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
+    let cuts = flags & flag::TRUNC != 0;
+    if flags & flag::ACCMODE == 0 && !cuts {
+        return Ok(());
+    }
+    let now = inode.inode();
+    let may_only_grow = now.has(InodeFlags::APPEND);
+    if now.has(InodeFlags::IMMUTABLE) || may_only_grow && (cuts || flags & flag::APPEND == 0) {
+        return Err(Errno::EPERM);
+    }
+    if cuts {
+        let kills = open_flags & OPEN_KILL_SUIDGID != 0;
+        inode.set_attributes(&SetAttributes {
+            size: Some(0),
+            mode: kills.then(|| without_set_id(&now)).flatten(),
+            ..SetAttributes::default()
+        })?;
+    }
+    Ok(())
+}
+
+/// READ, straight into the reply.
+pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<()> {
+    let node = server.nodes.get(id)?;
+    let room = out.room(it.size as usize);
+    let len = node.read(&server.fs, it.offset, room)?;
+    out.fill(len);
+    Ok(())
+}
+
+/// A write that is not over.
+struct Writing {
+    node: Arc<Node>,
+    writer: Arc<Mutex<Writer>>,
+    mode: WriteMode,
+    offset: u64,
+    /// Bytes that were taken in.
+    done: usize,
+}
+
+impl Writing {
+    /// Goes on, if the writer may.
+    fn step(&mut self, rest: &[u8]) -> Result<Paced> {
+        let inode = self.node.writable()?;
+        let at = self.offset + self.done as u64;
+        let paced = inode.write_paced_in(self.mode, &mut self.writer.lock(), at, rest)?;
+        self.done += paced.taken;
+        Ok(paced)
+    }
+
+    /// OK to truncate: a request has no more than 32 bits.
+    fn reply(&self) -> WriteOut {
+        WriteOut {
+            size: self.done as u32,
+            padding: 0,
+        }
+    }
+
+    /// What the writer is told where it ends with an error: of what was taken in, if anything was.
+    fn end(&self, ticket: Ticket, error: Option<Errno>) {
+        match error {
+            Some(error) if self.done == 0 => ticket.answer(Err(error)),
+            _ => ticket.answer(Ok(self.reply().as_bytes())),
+        }
+    }
+}
+
+/// WRITE. Over the dirty limits the answer waits until the pause is over.
+pub fn write(
+    server: &Arc<Server>,
+    header: &InHeader,
+    it: &WriteIn,
+    data: &[u8],
+    out: &mut Out<'_>,
+    ticket: &dyn Fn() -> Ticket,
+) -> Answer {
+    let mut writing = match writing(server, header, it) {
+        Ok(writing) => writing,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    match writing.step(data) {
+        Err(error) => Answer::Now(Err(error)),
+        Ok(paced) if paced.pause.is_zero() => out.put(&writing.reply()).into(),
+        Ok(paced) => {
+            let rest = data[writing.done..].to_vec();
+            wait(server, writing, rest, paced, ticket());
+            Answer::Later
+        }
+    }
+}
+
+fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> {
+    let node = server.nodes.get(header.nodeid)?;
+    let inode = node.writable()?;
+    let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
+    let pid = match it.write_flags & WRITE_CACHE {
+        0 => header.pid,
+        _ => 0,
+    };
+    Ok(Writing {
+        writer: server.writers.of(pid),
+        mode: WriteMode {
+            append,
+            keep_set_id: it.write_flags & WRITE_KILL_SUIDGID == 0,
+        },
+        node,
+        offset: it.offset,
+        done: 0,
+    })
+}
+
+/// Answers a writer when its pause is over, or goes on with `rest` then.
+fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced, ticket: Ticket) {
+    let again = Arc::clone(server);
+    let unique = ticket.unique();
+    let ending = move |called_off: bool| {
+        if rest.is_empty() || called_off {
+            return writing.end(ticket, called_off.then_some(Errno::EINTR));
+        }
+        let server = Arc::clone(&again);
+        again.late.run(move || match writing.step(&rest) {
+            Err(error) => writing.end(ticket, Some(error)),
+            Ok(paced) if paced.pause.is_zero() => writing.end(ticket, None),
+            Ok(paced) => {
+                let rest = rest[paced.taken..].to_vec();
+                wait(&server, writing, rest, paced, ticket);
+            }
+        });
+    };
+    server.late.after(paced.pause, unique, ending);
+}
+
+/// Has something done by another thread that gives no answer but that it was done.
+fn later(
+    server: &Server,
+    ticket: impl FnOnce() -> Ticket,
+    job: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Answer {
+    let ticket = ticket();
+    server
+        .late
+        .run(move || ticket.answer(job().map(|()| &[][..])));
+    Answer::Later
+}
+
+/// FSYNC and FSYNCDIR. Of a file system that was opened for reading all is durable.
+pub fn fsync(server: &Server, id: u64, data_only: bool, ticket: impl FnOnce() -> Ticket) -> Answer {
+    let node = match server.nodes.get(id) {
+        Ok(node) => node,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    if !server.writable {
+        return Answer::Now(Ok(()));
+    }
+    later(server, ticket, move || {
+        let inode = node.writable()?;
+        let synced = match data_only {
+            true => inode.fdatasync(),
+            false => inode.fsync(),
+        };
+        Ok(synced?)
+    })
+}
+
+/// SYNCFS.
+pub fn syncfs(server: &Arc<Server>, ticket: impl FnOnce() -> Ticket) -> Answer {
+    if !server.writable {
+        return Answer::Now(Ok(()));
+    }
+    let all = Arc::clone(server);
+    later(server, ticket, move || Ok(all.fs.sync()?))
+}
+
+/// FALLOCATE.
+pub fn fallocate(
+    server: &Server,
+    id: u64,
+    it: &FallocateIn,
+    ticket: impl FnOnce() -> Ticket,
+) -> Answer {
+    let (node, how) = match server
+        .nodes
+        .get(id)
+        .and_then(|node| Ok((node, how(it.mode)?)))
+    {
+        Ok(found) => found,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    let (offset, len) = (it.offset, it.length);
+    later(server, ticket, move || {
+        Ok(node.writable()?.fallocate(how, offset, len)?)
+    })
+}
+
+/// What `fallocate` calls its modes.
+fn how(mode: u32) -> Result<Fallocate> {
+    const KEEP_SIZE: u32 = 0x01;
+    const PUNCH_HOLE: u32 = 0x02;
+    const COLLAPSE_RANGE: u32 = 0x08;
+    const ZERO_RANGE: u32 = 0x10;
+    const INSERT_RANGE: u32 = 0x20;
+    let keep_size = mode & KEEP_SIZE != 0;
+    match mode & !KEEP_SIZE {
+        0 => Ok(Fallocate::Allocate { keep_size }),
+        PUNCH_HOLE if keep_size => Ok(Fallocate::PunchHole),
+        ZERO_RANGE => Ok(Fallocate::ZeroRange { keep_size }),
+        COLLAPSE_RANGE if !keep_size => Ok(Fallocate::CollapseRange),
+        INSERT_RANGE if !keep_size => Ok(Fallocate::InsertRange),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+/// LSEEK for data or a hole.
+pub fn lseek(server: &Server, id: u64, it: &LseekIn, out: &mut Out<'_>) -> Result<()> {
+    let what = match it.whence {
+        3 => Seek::Data,
+        4 => Seek::Hole,
+        _ => return Err(Errno::EINVAL),
+    };
+    let node = server.nodes.get(id)?;
+    let found = match &*node {
+        Node::Writable(inode) => inode.seek(it.offset, what)?,
+        Node::ReadOnly(_) => seek_read_only(server, &node, it.offset, what)?,
+    };
+    let offset = found.ok_or(Errno::ENXIO)?;
+    out.put(&LseekOut { offset })
+}
+
+fn seek_read_only(server: &Server, node: &Node, offset: u64, what: Seek) -> Result<Option<u64>> {
+    let inode = node.inode();
+    if offset >= inode.size {
+        return Ok(None);
+    }
+    let mut hole = offset;
+    for range in server.fs.data_ranges(&inode)? {
+        let range = range?;
+        if range.end <= offset {
+            continue;
+        }
+        match what {
+            Seek::Data => return Ok(Some(range.start.max(offset))),
+            Seek::Hole if range.start > hole => return Ok(Some(hole)),
+            Seek::Hole => hole = range.end,
+        }
+    }
+    Ok(match what {
+        Seek::Data => None,
+        Seek::Hole => Some(hole),
+    })
+}
+
+/// COPY_FILE_RANGE.
+pub fn copy(
+    server: &Server,
+    id: u64,
+    it: &CopyFileRangeIn,
+    wide: bool,
+    ticket: impl FnOnce() -> Ticket,
+) -> Answer {
+    let nodes = server
+        .nodes
+        .get(id)
+        .and_then(|from| Ok((from, server.nodes.get(it.nodeid_out)?)));
+    let (from, to) = match nodes {
+        Ok(nodes) => nodes,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    if it.flags != 0 {
+        return Answer::Now(Err(Errno::EINVAL));
+    }
+    let (offset, to_offset) = (it.off_in, it.off_out);
+    // What the short answer can tell, in whole pages.
+    let len = if wide {
+        it.len
+    } else {
+        it.len.min(0xFFFF_F000)
+    };
+    let ticket = ticket();
+    server.late.run(move || {
+        let copied = (from.writable(), to.writable());
+        let copied = match copied {
+            (Ok(from), Ok(to)) => from
+                .copy_to(offset, to, to_offset, len)
+                .map_err(Errno::from),
+            _ => Err(Errno::EROFS),
+        };
+        match copied {
+            Err(error) => ticket.answer(Err(error)),
+            Ok(bytes_copied) if wide => {
+                ticket.answer(Ok(CopyFileRangeOut { bytes_copied }.as_bytes()));
+            }
+            Ok(copied) => ticket.answer(Ok(WriteOut {
+                // OK to truncate: no more than was asked for.
+                size: copied as u32,
+                padding: 0,
+            }
+            .as_bytes())),
+        }
+    });
+    Answer::Later
+}
+
+/// BMAP: where a block of a file lies; 0 where there is none. Only asked on mounts of block devices.
+pub fn bmap(server: &Server, id: u64, it: &BmapIn, out: &mut Out<'_>) -> Result<()> {
+    let node = server.nodes.get(id)?;
+    let size = u64::from(it.blocksize.max(512));
+    let start = it.block.checked_mul(size).ok_or(Errno::EINVAL)?;
+    let inode = node.writable()?;
+    inode.fsync()?;
+    let mut found = 0;
+    inode.fiemap(start..start.saturating_add(1), |part| {
+        let physical = part.physical.filter(|_| part.offset <= start);
+        found = physical.map_or(0, |physical| (physical + start - part.offset) / size);
+        false
+    })?;
+    out.put(&BmapOut { block: found })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Contents, asked for as the kernel asks.
+
+use uext4::InodeFlags;
+
+use super::*;
+use crate::abi::{AttrOut, OpenOut, opcode};
+use crate::testing::{Client, e2fsck};
+
+const LEN: usize = 300_000;
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 7 % 251) as u8).collect()
+}
+
+fn size(client: &Client, id: u64) -> u64 {
+    let told: AttrOut = client.get(opcode::GETATTR, id, &[0; 16]).unwrap();
+    told.attr.size
+}
+
+fn seek(client: &Client, id: u64, offset: u64, whence: u32) -> Result<u64> {
+    let it = LseekIn {
+        offset,
+        whence,
+        ..LseekIn::default()
+    };
+    let told: Result<LseekOut> = client.get(opcode::LSEEK, id, it.as_bytes());
+    Ok(told?.offset)
+}
+
+fn allocate(client: &Client, id: u64, mode: u32, offset: u64, length: u64) -> Result<()> {
+    let it = FallocateIn {
+        offset,
+        length,
+        mode,
+        ..FallocateIn::default()
+    };
+    client.ask(opcode::FALLOCATE, id, it.as_bytes()).map(|_| ())
+}
+
+fn opened_with(client: &Client, id: u64, flags: u32, open_flags: u32) -> Result<OpenOut> {
+    client.get(opcode::OPEN, id, OpenIn { flags, open_flags }.as_bytes())
+}
+
+#[test]
+fn what_was_written_is_read_across_every_edge() {
+    let client = Client::new();
+    let file = client.create(1, b"file");
+    let data = pattern(LEN);
+    for (index, part) in data.chunks(70_001).enumerate() {
+        client.write(file, (index * 70_001) as u64, part);
+    }
+    assert_eq!(client.read(file, 0, LEN + 100), data);
+    assert_eq!(client.read(file, 12_345, 4096), data[12_345..16_441]);
+    assert_eq!(client.read(file, LEN as u64, 10), b"");
+    assert!(
+        client
+            .ask(opcode::FSYNC, file, &[0; 16])
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        client
+            .ask(opcode::FSYNCDIR, 1, &[0; 16])
+            .unwrap()
+            .is_empty()
+    );
+    assert!(client.ask(opcode::SYNCFS, 1, &[0; 8]).unwrap().is_empty());
+    assert_eq!(client.read(file, 0, LEN), data);
+}
+
+#[test]
+fn set_id_bits_go_with_the_writes_of_others() {
+    let client = Client::new();
+    let file = client.create(1, b"file");
+    let mode = || -> u32 {
+        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        told.attr.mode & 0o7777
+    };
+    let inode = client.inode(file);
+    let set = SetAttributes {
+        mode: Some(0o6755),
+        ..SetAttributes::default()
+    };
+    inode.set_attributes(&set).unwrap();
+    client.write(file, 0, b"of root");
+    assert_eq!(mode(), 0o6755);
+    client.write_with(file, 0, b"of another", WRITE_KILL_SUIDGID, 0);
+    assert_eq!(mode(), 0o755);
+    inode.set_attributes(&set).unwrap();
+    opened_with(&client, file, flag::TRUNC | 1, OPEN_KILL_SUIDGID).unwrap();
+    assert_eq!((mode(), size(&client, file)), (0o755, 0));
+}
+
+#[test]
+fn immutable_and_append_only_files() {
+    let client = Client::new();
+    let file = client.create(1, b"file");
+    client.write(file, 0, b"start");
+    let inode = client.inode(file);
+    let flags = |flags| {
+        let set = SetAttributes {
+            flags: Some(flags),
+            ..SetAttributes::default()
+        };
+        inode.set_attributes(&set).unwrap();
+    };
+    flags(InodeFlags::APPEND);
+    assert_eq!(opened_with(&client, file, 1, 0), Err(Errno::EPERM));
+    assert_eq!(
+        opened_with(&client, file, 1 | flag::APPEND | flag::TRUNC, 0),
+        Err(Errno::EPERM)
+    );
+    opened_with(&client, file, 1 | flag::APPEND, 0).unwrap();
+    client.write_with(file, 5, b" end", 0, flag::APPEND);
+    assert_eq!(client.read(file, 0, 100), b"start end");
+    flags(InodeFlags::IMMUTABLE);
+    assert_eq!(
+        opened_with(&client, file, 2 | flag::APPEND, 0),
+        Err(Errno::EPERM)
+    );
+    opened_with(&client, file, 0, 0).unwrap();
+    flags(InodeFlags::default());
+    opened_with(&client, file, 2, 0).unwrap();
+}
+
+#[test]
+fn holes_are_made_filled_and_found() {
+    let client = Client::new();
+    let file = client.create(1, b"file");
+    client.write(file, 0, &pattern(40_960));
+    allocate(&client, file, 3, 8192, 8192).unwrap();
+    assert_eq!(seek(&client, file, 0, 4), Ok(8192));
+    assert_eq!(seek(&client, file, 8192, 3), Ok(16_384));
+    assert_eq!(seek(&client, file, 40_960, 3), Err(Errno::ENXIO));
+    assert_eq!(seek(&client, file, 0, 1), Err(Errno::EINVAL));
+    assert_eq!(client.read(file, 8192, 8192), vec![0; 8192]);
+    allocate(&client, file, 0, 0, 81_920).unwrap();
+    assert_eq!(size(&client, file), 81_920);
+    allocate(&client, file, 1, 0, 163_840).unwrap();
+    assert_eq!(size(&client, file), 81_920);
+    allocate(&client, file, 0x10, 4096, 4096).unwrap();
+    assert_eq!(client.read(file, 4096, 4096), vec![0; 4096]);
+    allocate(&client, file, 8, 4096, 12_288).unwrap();
+    assert_eq!(size(&client, file), 69_632);
+    assert_eq!(
+        client.read(file, 4096, 4096),
+        pattern(40_960)[16_384..20_480]
+    );
+    allocate(&client, file, 0x20, 4096, 4096).unwrap();
+    assert_eq!(size(&client, file), 73_728);
+    for mode in [2, 4, 0x40, 0x29] {
+        assert_eq!(
+            allocate(&client, file, mode, 0, 4096),
+            Err(Errno::EOPNOTSUPP)
+        );
+    }
+    assert_eq!(allocate(&client, 1, 0, 0, 4096), Err(Errno::EISDIR));
+    client.server.finish().unwrap();
+    e2fsck(&client.device);
+}
+
+#[test]
+fn holes_of_what_was_opened_for_reading() {
+    let client = Client::new();
+    let file = client.create(1, b"file");
+    client.write(file, 0, &pattern(4096));
+    client.write(file, 1 << 20, &pattern(4096));
+    client.server.finish().unwrap();
+    let client = client.reopened_read_only();
+    let file = client.lookup(1, b"file").unwrap().nodeid;
+    assert_eq!(seek(&client, file, 0, 4), Ok(4096));
+    assert_eq!(seek(&client, file, 4096, 3), Ok(1 << 20));
+    assert_eq!(seek(&client, file, 1 << 20, 4), Ok((1 << 20) + 4096));
+    assert_eq!(seek(&client, file, 2 << 20, 3), Err(Errno::ENXIO));
+    assert_eq!(client.read(file, 1 << 20, 8192), pattern(4096));
+    let body = [
+        WriteIn {
+            size: 1,
+            ..WriteIn::default()
+        }
+        .as_bytes(),
+        b"x",
+    ]
+    .concat();
+    assert_eq!(client.ask(opcode::WRITE, file, &body), Err(Errno::EROFS));
+    assert!(
+        client
+            .ask(opcode::FSYNC, file, &[0; 16])
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn ranges_are_copied_in_both_forms() {
+    let client = Client::new();
+    let from = client.create(1, b"from");
+    let to = client.create(1, b"to");
+    let data = pattern(50_000);
+    client.write(from, 0, &data);
+    let it = CopyFileRangeIn {
+        off_in: 100,
+        nodeid_out: to,
+        off_out: 5000,
+        len: 1 << 40,
+        ..CopyFileRangeIn::default()
+    };
+    let told: WriteOut = client
+        .get(opcode::COPY_FILE_RANGE, from, it.as_bytes())
+        .unwrap();
+    assert_eq!(told.size, 49_900);
+    let code = opcode::COPY_FILE_RANGE_64;
+    let told: CopyFileRangeOut = client.get(code, from, it.as_bytes()).unwrap();
+    assert_eq!(told.bytes_copied, 49_900);
+    assert_eq!(client.read(to, 5000, 60_000), data[100..]);
+    let odd = CopyFileRangeIn { flags: 1, ..it };
+    assert_eq!(client.ask(code, from, odd.as_bytes()), Err(Errno::EINVAL));
+}
+
+#[test]
+fn blocks_are_found_where_they_lie() {
+    let client = Client::new();
+    let file = client.create(1, b"file");
+    client.write(file, 8192, &pattern(4096));
+    let ask = |block| -> u64 {
+        let it = BmapIn {
+            block,
+            blocksize: 4096,
+            padding: 0,
+        };
+        let told: BmapOut = client.get(opcode::BMAP, file, it.as_bytes()).unwrap();
+        told.block
+    };
+    assert_eq!(ask(0), 0);
+    let at = ask(2);
+    assert!(at > 0);
+    let mut read = vec![0; 4096];
+    client.read_device(at * 4096, &mut read);
+    assert!(read == pattern(4096));
+}
+
+#[test]
+fn writers_over_the_limit_are_answered_when_their_pause_is_over() {
+    let client = Client::with_little_dirty();
+    let file = client.create(1, b"file");
+    let data = pattern(1 << 20);
+    for round in 0..12u64 {
+        client.write(file, round << 20, &data);
+    }
+    for round in 0..12u64 {
+        assert!(client.read(file, round << 20, 1 << 20) == data);
+    }
+    assert!(client.answered_later() > 0);
+    client.server.finish().unwrap();
+    e2fsck(&client.device);
+}

@@ -1,0 +1,139 @@
+//! The first words between the kernel and us: what both can do.
+
+use crate::abi::flags::init;
+use crate::abi::{FUSE_KERNEL_MINOR_VERSION, FUSE_KERNEL_VERSION, InitIn, InitOut, MINOR_MIN};
+use crate::errno::{Errno, Result};
+
+/// Most bytes of a write, and of a read: what the kernel allows by default (256 pages).
+pub const IO_MAX: u32 = 1 << 20;
+/// Bytes of a page, as the protocol counts them.
+const PAGE: u32 = 4096;
+/// Requests nobody waits for that may be under way at once, readahead above all.
+const BACKGROUND_MAX: u16 = 64;
+
+/// What we want where the kernel has it.
+const WANTED: u64 = init::ASYNC_READ
+    | init::ATOMIC_O_TRUNC
+    | init::EXPORT_SUPPORT
+    | init::BIG_WRITES
+    | init::DONT_MASK
+    | init::HAS_IOCTL_DIR
+    | init::DO_READDIRPLUS
+    | init::READDIRPLUS_AUTO
+    | init::ASYNC_DIO
+    | init::PARALLEL_DIROPS
+    | init::POSIX_ACL
+    | init::ABORT_ERROR
+    | init::MAX_PAGES
+    | init::CACHE_SYMLINKS
+    | init::NO_OPENDIR_SUPPORT
+    | init::EXPLICIT_INVAL_DATA
+    | init::HANDLE_KILLPRIV_V2
+    | init::SETXATTR_EXT
+    | init::INIT_EXT;
+
+/// What was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// The flags both have.
+    pub flags: u64,
+    /// The minor version spoken.
+    pub minor: u32,
+}
+
+impl Dialect {
+    /// Whether all of these were agreed on.
+    pub fn has(&self, flags: u64) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+/// Answers INIT. Gives no dialect where the kernel speaks a newer major version: it is told ours, and
+/// comes again. `time_gran`: the steps of times, in nanoseconds.
+///
+/// # Errors
+/// `EPROTO` for a kernel too old to be understood.
+pub fn agree(asked: &InitIn, time_gran: u32) -> Result<(InitOut, Option<Dialect>)> {
+    let ours = InitOut {
+        major: FUSE_KERNEL_VERSION,
+        minor: FUSE_KERNEL_MINOR_VERSION,
+        ..InitOut::default()
+    };
+    if asked.major > FUSE_KERNEL_VERSION {
+        return Ok((ours, None));
+    }
+    if asked.major < FUSE_KERNEL_VERSION || asked.minor < MINOR_MIN {
+        return Err(Errno::EPROTO);
+    }
+    let mut offered = u64::from(asked.flags);
+    if offered & init::INIT_EXT != 0 {
+        offered |= u64::from(asked.flags2) << 32;
+    }
+    let flags = offered & WANTED;
+    let dialect = Dialect {
+        flags,
+        minor: asked.minor.min(FUSE_KERNEL_MINOR_VERSION),
+    };
+    let max_write = match dialect.has(init::MAX_PAGES) {
+        true => IO_MAX,
+        false => 32 * PAGE,
+    };
+    let reply = InitOut {
+        minor: dialect.minor,
+        max_readahead: asked.max_readahead,
+        // OK to truncate: the halves.
+        flags: flags as u32,
+        flags2: (flags >> 32) as u32,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
+        max_write,
+        time_gran,
+        max_pages: (max_write / PAGE) as u16,
+        ..ours
+    };
+    Ok((reply, Some(dialect)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_offered_is_agreed_on() {
+        let offered = init::INIT_EXT | init::MAX_PAGES | init::WRITEBACK_CACHE | init::POSIX_ACL;
+        let asked = InitIn {
+            major: 7,
+            minor: 45,
+            max_readahead: 131_072,
+            flags: offered as u32,
+            flags2: u32::MAX,
+            ..InitIn::default()
+        };
+        let (reply, dialect) = agree(&asked, 1).unwrap();
+        let dialect = dialect.unwrap();
+        assert_eq!(dialect.flags, offered & !init::WRITEBACK_CACHE);
+        assert_eq!(u64::from(reply.flags), dialect.flags);
+        assert_eq!(
+            (reply.major, reply.minor, reply.flags2),
+            (7, FUSE_KERNEL_MINOR_VERSION, 0)
+        );
+        assert_eq!((reply.max_write, reply.max_pages), (1 << 20, 256));
+        assert!(!dialect.has(init::SETXATTR_EXT));
+    }
+
+    #[test]
+    fn old_and_new_kernels() {
+        let of = |major, minor| InitIn {
+            major,
+            minor,
+            ..InitIn::default()
+        };
+        assert_eq!(agree(&of(7, 30), 1), Err(Errno::EPROTO));
+        assert_eq!(agree(&of(6, 99), 1), Err(Errno::EPROTO));
+        let (reply, dialect) = agree(&of(8, 0), 1).unwrap();
+        assert_eq!((reply.major, dialect), (7, None));
+        let (reply, dialect) = agree(&of(7, 31), 1).unwrap();
+        assert_eq!((reply.minor, reply.max_write), (31, 128 << 10));
+        assert_eq!(dialect.unwrap().minor, 31);
+    }
+}

@@ -1,0 +1,274 @@
+//! What programs ask of ext4 by ioctl: flags, projects, versions, discarding, shutting down.
+//!
+//! The kernel checks who may change flags and projects before it asks. What else is for the privileged
+//! is checked here, by the user's id. FUSE passes on only calls whose number tells what they carry; of
+//! `EXT4_IOC_SHUTDOWN` it does not pass on how, so it is the way that makes nothing durable.
+
+use std::sync::Arc;
+
+use uext4::{Inode, InodeFlags, SetAttributes, VISIBLE_FLAGS};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{FstrimRange, Fsxattr, InHeader, IoctlIn, IoctlOut};
+use crate::errno::{Errno, Result};
+use crate::nodes::Node;
+use crate::reply::Out;
+use crate::server::{Answer, Server, Ticket};
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
+const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC32_GETVERSION: u32 = 0x8004_7601;
+const EXT4_IOC_GETVERSION: u32 = 0x8008_6603;
+const FS_IOC_FSGETXATTR: u32 = 0x801C_581F;
+const FS_IOC_FSSETXATTR: u32 = 0x401C_5820;
+const FITRIM: u32 = 0xC018_5879;
+const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587D;
+const EXT4_IOC_PRECACHE_EXTENTS: u32 = 0x6612;
+const EXT4_IOC_CLEAR_ES_CACHE: u32 = 0x6628;
+
+/// Flags, and what `FS_IOC_FSGETXATTR` calls them.
+const XFLAGS: [(InodeFlags, u32); 7] = [
+    (InodeFlags::IMMUTABLE, 0x8),
+    (InodeFlags::APPEND, 0x10),
+    (InodeFlags::SYNC, 0x20),
+    (InodeFlags::NOATIME, 0x40),
+    (InodeFlags::NODUMP, 0x80),
+    (InodeFlags::PROJINHERIT, 0x200),
+    (InodeFlags::DAX, 0x8000),
+];
+
+/// IOCTL.
+pub fn ioctl(
+    server: &Arc<Server>,
+    header: &InHeader,
+    it: &IoctlIn,
+    data: &[u8],
+    out: &mut Out<'_>,
+    ticket: impl FnOnce() -> Ticket,
+) -> Answer {
+    if it.cmd == FITRIM {
+        return trim(server, header, data, ticket);
+    }
+    answer(server, header, it, data, out).into()
+}
+
+fn answer(
+    server: &Server,
+    header: &InHeader,
+    it: &IoctlIn,
+    data: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let node = server.nodes.get(header.nodeid)?;
+    match it.cmd {
+        FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => {
+            let flags = node.inode().flags.intersection(VISIBLE_FLAGS);
+            number(flags.bits(), it, out)
+        }
+        FS_IOC_GETVERSION | FS_IOC32_GETVERSION | EXT4_IOC_GETVERSION => {
+            number(node.inode().generation, it, out)
+        }
+        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
+            let (flags, _) = u32::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
+            set(&node, InodeFlags::from_bits_retain(flags), None)?;
+            out.put(&IoctlOut::default())
+        }
+        FS_IOC_FSGETXATTR => {
+            out.put(&IoctlOut::default())?;
+            out.put(&fsxattr_of(&node.inode()))
+        }
+        FS_IOC_FSSETXATTR => {
+            set_fsxattr(&node, data)?;
+            out.put(&IoctlOut::default())
+        }
+        EXT4_IOC_SHUTDOWN => {
+            root_only(header)?;
+            server.fs.shutdown()?;
+            number(0, it, out)
+        }
+        EXT4_IOC_PRECACHE_EXTENTS => {
+            node.writable()?.precache_extents()?;
+            out.put(&IoctlOut::default())
+        }
+        EXT4_IOC_CLEAR_ES_CACHE => {
+            root_only(header)?;
+            node.writable()?.clear_extent_cache();
+            out.put(&IoctlOut::default())
+        }
+        _ => Err(Errno::ENOTTY),
+    }
+}
+
+fn root_only(header: &InHeader) -> Result<()> {
+    match header.uid {
+        0 => Ok(()),
+        _ => Err(Errno::EPERM),
+    }
+}
+
+/// A number of as many bytes as were asked for.
+fn number(value: u32, it: &IoctlIn, out: &mut Out<'_>) -> Result<()> {
+    out.put(&IoctlOut::default())?;
+    match it.out_size {
+        8.. => out.put(&u64::from(value)),
+        4.. => out.put(&value),
+        _ => Ok(()),
+    }
+}
+
+fn fsxattr_of(inode: &Inode) -> Fsxattr {
+    let has = XFLAGS.iter().filter(|(flag, _)| inode.has(*flag));
+    Fsxattr {
+        fsx_xflags: has.fold(0, |all, (_, xflag)| all | xflag),
+        fsx_projid: inode.projid,
+        ..Fsxattr::default()
+    }
+}
+
+fn set_fsxattr(node: &Node, data: &[u8]) -> Result<()> {
+    let (wanted, _) = Fsxattr::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
+    let known = XFLAGS.iter().fold(0, |all, (_, xflag)| all | xflag);
+    if wanted.fsx_xflags & !known != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let inode = node.inode();
+    let mut flags = inode.flags.intersection(VISIBLE_FLAGS);
+    for (flag, xflag) in XFLAGS {
+        flags.set(flag, wanted.fsx_xflags & xflag != 0);
+    }
+    let projid = (wanted.fsx_projid != inode.projid).then_some(wanted.fsx_projid);
+    set(node, flags, projid)
+}
+
+fn set(node: &Node, flags: InodeFlags, projid: Option<u32>) -> Result<()> {
+    let wanted = SetAttributes {
+        flags: Some(flags),
+        projid,
+        ..SetAttributes::default()
+    };
+    Ok(node.writable()?.set_attributes(&wanted)?)
+}
+
+/// FITRIM: by another thread, for it takes as long as the device.
+fn trim(
+    server: &Arc<Server>,
+    header: &InHeader,
+    data: &[u8],
+    ticket: impl FnOnce() -> Ticket,
+) -> Answer {
+    let range = root_only(header).and_then(|()| {
+        let read = FstrimRange::read_from_prefix(data);
+        Ok(read.map_err(|_| Errno::EINVAL)?.0)
+    });
+    let range = match range {
+        Ok(range) => range,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    let (all, ticket) = (Arc::clone(server), ticket());
+    server.late.run(move || {
+        let end = range.start.saturating_add(range.len);
+        match all.fs.trim(range.start..end, range.minlen) {
+            Err(error) => ticket.answer(Err(error.into())),
+            Ok(len) => {
+                let told = FstrimRange { len, ..range };
+                let reply = [IoctlOut::default().as_bytes(), told.as_bytes()].concat();
+                ticket.answer(Ok(&reply));
+            }
+        }
+    });
+    Answer::Later
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::opcode;
+    use crate::testing::Client;
+
+    fn call(client: &Client, id: u64, cmd: u32, data: &[u8], out_size: u32) -> Result<Vec<u8>> {
+        let it = IoctlIn {
+            cmd,
+            in_size: data.len() as u32,
+            out_size,
+            ..IoctlIn::default()
+        };
+        let told = client.ask(opcode::IOCTL, id, &[it.as_bytes(), data].concat())?;
+        assert_eq!(told[..16], [0; 16]);
+        Ok(told[16..].to_vec())
+    }
+
+    #[test]
+    fn flags_are_shown_and_set() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let flags = call(&client, file, FS_IOC_GETFLAGS, &[], 4).unwrap();
+        assert_eq!(flags, 0x8_0000u32.as_bytes());
+        let asked = 0x8_0040u32;
+        call(&client, file, FS_IOC_SETFLAGS, asked.as_bytes(), 0).unwrap();
+        assert_eq!(
+            call(&client, file, FS_IOC_GETFLAGS, &[], 8).unwrap(),
+            0x8_0040u64.as_bytes()
+        );
+        let odd = 0x200_0000u32 | 1 << 31;
+        let refused = call(&client, file, FS_IOC_SETFLAGS, odd.as_bytes(), 0);
+        assert_eq!(refused, Err(Errno::EOPNOTSUPP));
+        assert_eq!(
+            call(&client, file, FS_IOC_SETFLAGS, b"x", 0),
+            Err(Errno::EINVAL)
+        );
+        let version = call(&client, file, FS_IOC_GETVERSION, &[], 4).unwrap();
+        assert_eq!(version, client.inode(file).inode().generation.as_bytes());
+    }
+
+    #[test]
+    fn projects_and_extended_flags() {
+        let client = Client::with_projects();
+        let dir = client.mkdir(1, b"dir");
+        let wanted = Fsxattr {
+            fsx_xflags: 0x200 | 0x80,
+            fsx_projid: 17,
+            ..Fsxattr::default()
+        };
+        call(&client, dir, FS_IOC_FSSETXATTR, wanted.as_bytes(), 0).unwrap();
+        let told = call(&client, dir, FS_IOC_FSGETXATTR, &[], 28).unwrap();
+        assert_eq!(told, wanted.as_bytes());
+        let file = client.create(dir, b"file");
+        let told = call(&client, file, FS_IOC_FSGETXATTR, &[], 28).unwrap();
+        assert_eq!(Fsxattr::read_from_bytes(&told).unwrap().fsx_projid, 17);
+        let odd = Fsxattr {
+            fsx_xflags: 2,
+            ..Fsxattr::default()
+        };
+        let refused = call(&client, file, FS_IOC_FSSETXATTR, odd.as_bytes(), 0);
+        assert_eq!(refused, Err(Errno::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn the_privileged_discard_and_shut_down() {
+        let client = Client::new();
+        let range = FstrimRange {
+            start: 0,
+            len: u64::MAX,
+            minlen: 0,
+        };
+        let refused = call(&client, 1, FITRIM, range.as_bytes(), 24);
+        assert_eq!(refused, Err(Errno::EPERM));
+        assert_eq!(
+            call(&client, 1, EXT4_IOC_SHUTDOWN, &[], 4),
+            Err(Errno::EPERM)
+        );
+        let root = client.asking_as_root();
+        let told = call(&root, 1, FITRIM, range.as_bytes(), 24).unwrap();
+        assert!(FstrimRange::read_from_bytes(&told).unwrap().len > 1 << 20);
+        let file = root.create(1, b"file");
+        call(&root, file, EXT4_IOC_PRECACHE_EXTENTS, &[], 0).unwrap();
+        call(&root, file, EXT4_IOC_CLEAR_ES_CACHE, &[], 0).unwrap();
+        call(&root, 1, EXT4_IOC_SHUTDOWN, &[], 4).unwrap();
+        let made = root.ask(opcode::UNLINK, 1, b"file\0");
+        assert_eq!(made, Err(Errno::EROFS));
+        assert_eq!(call(&root, 1, 0x5401, &[], 0), Err(Errno::ENOTTY));
+    }
+}

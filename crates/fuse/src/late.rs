@@ -1,0 +1,302 @@
+//! Answers that come later: what would hold up a thread that reads requests is done by others.
+//!
+//! ```text
+//! run(job)               a pool of up to POOL_MAX threads, started when they are needed
+//! after(pause, unique)   one thread, a heap of what is due when
+//! ```
+//! A writer over the dirty limits is not answered until its pause is over, and no thread waits for
+//! that but the one timer for all. Who no longer waits for an answer ([`Late::interrupt`]) gets it at
+//! once.
+//!
+//! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Most threads of the pool.
+const POOL_MAX: usize = 16;
+
+/// Work for the pool.
+type Job = Box<dyn FnOnce() + Send>;
+/// What is done when a pause is over; true: it was called off.
+type Ending = Box<dyn FnOnce(bool) + Send>;
+
+/// A pause of a request.
+struct Pause {
+    until: Instant,
+    unique: u64,
+    ending: Ending,
+}
+
+impl PartialEq for Pause {
+    fn eq(&self, other: &Self) -> bool {
+        (self.until, self.unique) == (other.until, other.unique)
+    }
+}
+
+impl Eq for Pause {}
+
+impl PartialOrd for Pause {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Pause {
+    /// The one that ends first is the greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.until, other.unique).cmp(&(self.until, self.unique))
+    }
+}
+
+#[derive(Default)]
+struct Pool {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    ends: bool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Pauses {
+    all: BinaryHeap<Pause>,
+    ends: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    pool: Mutex<Pool>,
+    has_jobs: Condvar,
+    pauses: Mutex<Pauses>,
+    is_due: Condvar,
+}
+
+/// Who answers later.
+#[derive(Default)]
+pub struct Late(Arc<Shared>);
+
+impl std::fmt::Debug for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Late").finish_non_exhaustive()
+    }
+}
+
+/// A panic of a job must not end all others.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Late {
+    /// Has a job done by another thread, or by this one where there is no other.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let mut pool = lock(&self.0.pool);
+        if pool.ends {
+            drop(pool);
+            return job();
+        }
+        pool.jobs.push_back(Box::new(job));
+        if pool.idle >= pool.jobs.len() || pool.threads.len() >= POOL_MAX {
+            self.0.has_jobs.notify_one();
+            return;
+        }
+        let shared = Arc::clone(&self.0);
+        let name = "uext4-late".to_owned();
+        match thread::Builder::new()
+            .name(name)
+            .spawn(move || work(&shared))
+        {
+            Ok(thread) => pool.threads.push(thread),
+            Err(_) if pool.threads.is_empty() => {
+                let job = pool.jobs.pop_back();
+                drop(pool);
+                if let Some(job) = job {
+                    job();
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Calls `ending` when the pause of a request is over, or earlier if nobody waits any more.
+    pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
+        let mut pauses = lock(&self.0.pauses);
+        if pauses.ends {
+            drop(pauses);
+            return ending(true);
+        }
+        if pauses.thread.is_none() {
+            let shared = Arc::clone(&self.0);
+            let timer = thread::Builder::new().name("uext4-timer".to_owned());
+            match timer.spawn(move || end_pauses(&shared)) {
+                Ok(thread) => pauses.thread = Some(thread),
+                Err(_) => {
+                    drop(pauses);
+                    // Without a timer the writer is throttled by the thread it asked.
+                    thread::sleep(pause);
+                    return ending(false);
+                }
+            }
+        }
+        pauses.all.push(Pause {
+            until: Instant::now() + pause,
+            unique,
+            ending: Box::new(ending),
+        });
+        self.0.is_due.notify_one();
+    }
+
+    /// Ends the pause of a request; tells whether there was one.
+    pub fn interrupt(&self, unique: u64) -> bool {
+        let mut pauses = lock(&self.0.pauses);
+        let (called_off, others) = std::mem::take(&mut pauses.all)
+            .into_iter()
+            .partition::<Vec<_>, _>(|pause| pause.unique == unique);
+        pauses.all = others.into();
+        drop(pauses);
+        let found = !called_off.is_empty();
+        for pause in called_off {
+            (pause.ending)(true);
+        }
+        found
+    }
+
+    /// Ends all pauses, does all jobs, and ends all threads.
+    pub fn finish(&self) {
+        let mut pauses = lock(&self.0.pauses);
+        pauses.ends = true;
+        let all = std::mem::take(&mut pauses.all);
+        let timer = pauses.thread.take();
+        drop(pauses);
+        self.0.is_due.notify_all();
+        for pause in all {
+            (pause.ending)(true);
+        }
+        let mut pool = lock(&self.0.pool);
+        pool.ends = true;
+        let threads = std::mem::take(&mut pool.threads);
+        drop(pool);
+        self.0.has_jobs.notify_all();
+        for thread in threads.into_iter().chain(timer) {
+            // What a job panicked of has been told.
+            _ = thread.join();
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    let mut pool = lock(&shared.pool);
+    loop {
+        if let Some(job) = pool.jobs.pop_front() {
+            drop(pool);
+            job();
+            pool = lock(&shared.pool);
+            continue;
+        }
+        if pool.ends {
+            return;
+        }
+        pool.idle += 1;
+        pool = shared
+            .has_jobs
+            .wait(pool)
+            .unwrap_or_else(PoisonError::into_inner);
+        pool.idle -= 1;
+    }
+}
+
+fn end_pauses(shared: &Shared) {
+    let mut pauses = lock(&shared.pauses);
+    while !pauses.ends {
+        let now = Instant::now();
+        let next = pauses.all.peek().map(|pause| pause.until);
+        pauses = match next {
+            None => shared
+                .is_due
+                .wait(pauses)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(until) if until > now => {
+                let waited = shared.is_due.wait_timeout(pauses, until - now);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            Some(_) => {
+                let due = pauses.all.pop();
+                drop(pauses);
+                if let Some(due) = due {
+                    (due.ending)(false);
+                }
+                lock(&shared.pauses)
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn pauses_end_in_the_order_of_their_ends() {
+        let late = Late::default();
+        let (tell, told) = mpsc::channel();
+        let began = Instant::now();
+        for (unique, millis) in [(1, 60), (2, 20), (3, 40)] {
+            let tell = tell.clone();
+            late.after(Duration::from_millis(millis), unique, move |off| {
+                tell.send((unique, off)).unwrap();
+            });
+        }
+        let all: Vec<_> = (0..3).map(|_| told.recv().unwrap()).collect();
+        assert_eq!(all, [(2, false), (3, false), (1, false)]);
+        assert!(began.elapsed() >= Duration::from_millis(60));
+        late.finish();
+    }
+
+    #[test]
+    fn who_no_longer_waits_is_answered_at_once() {
+        let late = Late::default();
+        let (tell, told) = mpsc::channel();
+        let hour = Duration::from_secs(3600);
+        for unique in 1..=3 {
+            let tell = tell.clone();
+            late.after(hour, unique, move |off| tell.send((unique, off)).unwrap());
+        }
+        assert!(late.interrupt(2));
+        assert!(!late.interrupt(2));
+        assert_eq!(told.recv().unwrap(), (2, true));
+        late.finish();
+        let mut rest: Vec<_> = told.try_iter().collect();
+        rest.sort_unstable();
+        assert_eq!(rest, [(1, true), (3, true)]);
+        late.after(hour, 4, move |off| tell.send((4, off)).unwrap());
+        assert_eq!(told.recv().unwrap(), (4, true));
+    }
+
+    #[test]
+    fn jobs_that_wait_for_one_another_get_on() {
+        let late = Late::default();
+        let done = Arc::new(AtomicU32::new(0));
+        let barrier = Arc::new(std::sync::Barrier::new(POOL_MAX));
+        for _ in 0..POOL_MAX {
+            let (done, barrier) = (Arc::clone(&done), Arc::clone(&barrier));
+            late.run(move || {
+                barrier.wait();
+                done.fetch_add(1, SeqCst);
+            });
+        }
+        for _ in 0..100 {
+            let done = Arc::clone(&done);
+            late.run(move || _ = done.fetch_add(1, SeqCst));
+        }
+        late.finish();
+        assert_eq!(done.load(SeqCst) as usize, POOL_MAX + 100);
+        let after = Arc::clone(&done);
+        late.run(move || _ = after.fetch_add(1, SeqCst));
+        assert_eq!(done.load(SeqCst) as usize, POOL_MAX + 101);
+    }
+}

@@ -1,0 +1,45 @@
+//! An ext4 image as a FUSE mount: requests of the kernel to calls of the engine, nothing else.
+//!
+//! ```text
+//! kernel ⇄ transport ─bytes─▶ request ─▶ server ─▶ engine
+//!              ▲                           │
+//!              └──────── bytes ── reply ◀──┘  at once, or by a ticket, later
+//! ```
+//! The protocol is decoded and encoded here ([`abi`], [`request`], [`reply`]), so that every transport
+//! feeds the same requests to the same [`server`], and so that a test can ask as a kernel does without
+//! a mount. What is read goes from the engine's pages straight into the buffer the transport writes.
+//!
+//! Threads: several read requests and do at once what is asked ([`session`]); what may take long goes
+//! to others, and a writer over the dirty limits is answered when its pause is over, by one timer for
+//! all ([`late`]). Locks: those of the engine; [`nodes`], [`writers`] and [`late`] have leaves of their
+//! own.
+//!
+//! Who caches what is told in `docs/fuse.md`. Left out: who may do what (the kernel decides,
+//! `default_permissions`), locks of files (the kernel keeps them), options of the command line.
+
+#![cfg_attr(test, allow(missing_docs))]
+
+pub mod abi;
+mod attributes;
+mod data;
+mod directories;
+pub mod errno;
+mod init;
+mod ioctl;
+mod late;
+mod life;
+pub mod mount;
+mod names;
+mod nodes;
+mod reply;
+pub mod request;
+mod server;
+pub mod session;
+#[cfg(test)]
+mod testing;
+mod transport;
+mod writers;
+mod xattrs;
+
+pub use reply::{Out, Validity};
+pub use server::{Answer, Channel, Server, Ticket};

@@ -1,0 +1,402 @@
+//! Mounting and unmounting: root asks the kernel itself, others `fusermount3`, which is set-user-id.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::{Errno as Host, FdFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+/// Mounts and unmounts for those who are not root.
+const FUSERMOUNT: &str = "fusermount3";
+/// The type that the mount table shows.
+const TYPE: &str = "fuse.uext4";
+
+/// Why nothing was mounted, or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel does not offer FUSE, or not to us.
+    #[error("/dev/fuse: {0}")]
+    Device(#[source] io::Error),
+    /// The place is none to mount at.
+    #[error("{}: {source}", .dir.display())]
+    Place {
+        /// Where.
+        dir: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The place is no directory.
+    #[error("{}: not a directory", .dir.display())]
+    NotDirectory {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// Somebody uses it.
+    #[error("{}: in use", .dir.display())]
+    Busy {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// Nothing is mounted there.
+    #[error("{}: not mounted", .dir.display())]
+    NotMounted {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// `fusermount3` is not there, or does not run.
+    #[error("{FUSERMOUNT}: {0}")]
+    NoFusermount(#[source] io::Error),
+    /// `fusermount3` said no.
+    #[error("{FUSERMOUNT}: {said}")]
+    Fusermount {
+        /// What it said.
+        said: String,
+    },
+}
+
+/// How something is mounted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the mount table shows as its source: the image.
+    pub source: String,
+    /// What every mount has: read-only, no devices, …
+    pub flags: MountFlags,
+    /// Others than who mounts may use it.
+    pub allow_other: bool,
+}
+
+/// The names of flags, as `mount -o` has them.
+const FLAG_NAMES: [(MountFlags, &str); 6] = [
+    (MountFlags::RDONLY, "ro"),
+    (MountFlags::NOSUID, "nosuid"),
+    (MountFlags::NODEV, "nodev"),
+    (MountFlags::NOEXEC, "noexec"),
+    (MountFlags::NOATIME, "noatime"),
+    (MountFlags::SYNCHRONOUS, "sync"),
+];
+
+impl Options {
+    /// As `fusermount3` takes them.
+    fn text(&self) -> String {
+        let has = FLAG_NAMES
+            .iter()
+            .filter(|(flag, _)| self.flags.contains(*flag));
+        let mut all: Vec<String> = has.map(|(_, name)| (*name).to_owned()).collect();
+        all.push("default_permissions".to_owned());
+        if self.allow_other {
+            all.push("allow_other".to_owned());
+        }
+        all.push("subtype=uext4".to_owned());
+        // A comma or a backslash would end the name.
+        let source = self.source.replace('\\', "\\\\").replace(',', "\\,");
+        all.push(format!("fsname={source}"));
+        all.join(",")
+    }
+
+    /// As mount(2) takes them.
+    fn data(&self, device: &File) -> String {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let allow_other = if self.allow_other { ",allow_other" } else { "" };
+        format!(
+            "fd={},rootmode=40000,user_id={},group_id={},default_permissions{allow_other}",
+            device.as_raw_fd(),
+            uid.as_raw(),
+            gid.as_raw(),
+        )
+    }
+}
+
+/// A mount of ours.
+#[derive(Clone, Debug)]
+pub struct Mounted {
+    dir: PathBuf,
+}
+
+/// Mounts at `dir`. Gives the descriptor that requests come from.
+///
+/// # Errors
+/// Every [`enum@Error`].
+pub fn mount(dir: &Path, options: &Options) -> Result<(OwnedFd, Mounted), Error> {
+    let place = |source| Error::Place {
+        dir: dir.to_owned(),
+        source,
+    };
+    // The daemon leaves the directory it was started in.
+    let dir = fs::canonicalize(dir).map_err(place)?;
+    if !fs::metadata(&dir).map_err(place)?.is_dir() {
+        return Err(Error::NotDirectory { dir });
+    }
+    let fd = match rustix::process::geteuid().is_root() {
+        true => mount_as_root(&dir, options)?,
+        false => mount_with_help(&dir, options)?,
+    };
+    Ok((fd, Mounted { dir }))
+}
+
+fn mount_as_root(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
+    let mut open = File::options();
+    let device = open.read(true).write(true).open("/dev/fuse");
+    let device = device.map_err(Error::Device)?;
+    // OK to unwrap: a number and words without zero bytes.
+    let data = CString::new(options.data(&device)).unwrap();
+    let mounted = rustix::mount::mount(
+        options.source.as_str(),
+        dir,
+        TYPE,
+        options.flags,
+        Some(data.as_c_str()),
+    );
+    mounted.map_err(|error| match error {
+        Host::NODEV => Error::Device(error.into()),
+        _ => Error::Place {
+            dir: dir.to_owned(),
+            source: error.into(),
+        },
+    })?;
+    Ok(device.into())
+}
+
+/// Has `fusermount3` mount, which sends the descriptor over a socket.
+fn mount_with_help(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
+    let failed = Error::NoFusermount;
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    // It is to have this one after exec.
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| failed(e.into()))?;
+    let child = Command::new(FUSERMOUNT)
+        .args(["-o", &options.text(), "--"])
+        .arg(dir)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    drop(theirs);
+    let received = receive(&ours);
+    let ended = child.wait_with_output().map_err(failed)?;
+    match received {
+        Some(fd) if ended.status.success() => Ok(fd),
+        _ => Err(refused(&ended.stderr)),
+    }
+}
+
+/// What `fusermount3` said, without its name.
+fn refused(stderr: &[u8]) -> Error {
+    let said = String::from_utf8_lossy(stderr);
+    let line = said.lines().last().unwrap_or("it failed").trim();
+    let prefix = format!("{FUSERMOUNT}: ");
+    Error::Fusermount {
+        said: line.strip_prefix(&prefix).unwrap_or(line).to_owned(),
+    }
+}
+
+fn receive(socket: impl AsFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    rustix::net::recvmsg(socket, &mut parts, &mut control, flags).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+/// Unmounts what is mounted at `dir`. When it returns, its daemon has been told; that has everything
+/// durable when it has ended.
+///
+/// # Errors
+/// [`Error::Busy`], [`Error::NotMounted`], [`Error::Place`], those of `fusermount3`.
+pub fn unmount(dir: &Path) -> Result<(), Error> {
+    unmount_with(dir, UnmountFlags::NOFOLLOW)
+}
+
+fn unmount_with(dir: &Path, flags: UnmountFlags) -> Result<(), Error> {
+    let dir = dir.to_owned();
+    if !rustix::process::geteuid().is_root() {
+        let mut command = Command::new(FUSERMOUNT);
+        command.arg("-u");
+        if flags.contains(UnmountFlags::DETACH) {
+            command.arg("-z");
+        }
+        let ended = command.arg("--").arg(&dir).stdin(Stdio::null()).output();
+        let ended = ended.map_err(Error::NoFusermount)?;
+        return match ended.status.success() {
+            true => Ok(()),
+            false => Err(refused(&ended.stderr)),
+        };
+    }
+    rustix::mount::unmount(&dir, flags).map_err(|error| match error {
+        Host::BUSY => Error::Busy { dir },
+        Host::INVAL => Error::NotMounted { dir },
+        _ => Error::Place {
+            dir,
+            source: error.into(),
+        },
+    })
+}
+
+impl Mounted {
+    /// Where.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Unmounts. What is in use is made durable and taken from its users: they get errors from then on.
+    ///
+    /// # Errors
+    /// As [`unmount`].
+    pub fn end(&self) -> Result<(), Error> {
+        let Err(busy) = unmount(&self.dir) else {
+            return Ok(());
+        };
+        if matches!(busy, Error::NotMounted { .. }) {
+            return Err(busy);
+        }
+        // What was changed through mappings is in the kernel until now.
+        if let Ok(dir) = File::open(&self.dir) {
+            _ = rustix::fs::syncfs(dir);
+        }
+        self.abort();
+        unmount_with(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
+    }
+
+    /// Ends the connection where its owner may: it is listed under the minor number of its device.
+    fn abort(&self) {
+        if let Ok(stat) = rustix::fs::stat(&self.dir) {
+            let number = rustix::fs::minor(stat.st_dev);
+            _ = fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1");
+        }
+    }
+}
+
+/// What our mount at `dir` shows, by the table of mounts; `None` where there is none.
+///
+/// # Errors
+/// Those of reading the table.
+pub fn source_of(dir: &Path) -> io::Result<Option<PathBuf>> {
+    let table = fs::read("/proc/self/mounts")?;
+    let mut found = None;
+    for line in table.split(|byte| *byte == b'\n') {
+        let mut fields = line.split(|byte| *byte == b' ');
+        if let (Some(source), Some(place), Some(kind)) =
+            (fields.next(), fields.next(), fields.next())
+            && unescaped(place) == dir.as_os_str().as_bytes()
+        {
+            // The last one is on top.
+            found = (kind == TYPE.as_bytes()).then(|| OsString::from_vec(unescaped(source)).into());
+        }
+    }
+    Ok(found)
+}
+
+/// A field of the table: spaces and the like are written as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, after @ ..] = rest {
+        let code = after.get(..3).filter(|_| *first == b'\\');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(source: &str) -> Options {
+        Options {
+            source: source.to_owned(),
+            flags: MountFlags::RDONLY | MountFlags::NODEV,
+            allow_other: true,
+        }
+    }
+
+    #[test]
+    fn options_in_both_forms() {
+        let text = options("a,b\\c").text();
+        assert_eq!(
+            text,
+            "ro,nodev,default_permissions,allow_other,subtype=uext4,fsname=a\\,b\\\\c"
+        );
+        let device = File::open("/dev/null").unwrap();
+        let data = options("x").data(&device);
+        assert!(
+            data.starts_with("fd=") && data.contains(",rootmode=40000,"),
+            "{data}"
+        );
+        assert!(data.ends_with(",default_permissions,allow_other"), "{data}");
+    }
+
+    #[test]
+    fn fields_of_the_table() {
+        assert_eq!(unescaped(br"/a\040b\134c"), b"/a b\\c");
+        assert_eq!(unescaped(br"\0"), br"\0");
+        assert_eq!(unescaped(br"\999"), br"\999");
+        assert_eq!(source_of(Path::new("/proc")).unwrap(), None);
+    }
+
+    #[test]
+    fn places_that_are_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = mount(file.path(), &options("x")).unwrap_err();
+        assert!(matches!(error, Error::NotDirectory { .. }), "{error}");
+        let error = mount(Path::new("/no/such/place"), &options("x")).unwrap_err();
+        assert!(matches!(error, Error::Place { .. }), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        assert!(unmount(dir.path()).is_err());
+    }
+
+    #[test]
+    fn what_fusermount_says_is_passed_on() {
+        let error = refused(b"x\nfusermount3: user has no write access to mountpoint /mnt\n");
+        let said = error.to_string();
+        assert_eq!(
+            said,
+            "fusermount3: user has no write access to mountpoint /mnt"
+        );
+    }
+
+    #[test]
+    fn a_descriptor_comes_over_a_socket() {
+        use std::io::IoSlice;
+
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let fds = [file.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(
+            &theirs,
+            &[IoSlice::new(b"x")],
+            &mut control,
+            SendFlags::empty(),
+        )
+        .unwrap();
+        assert!(receive(&ours).is_some());
+        drop(theirs);
+        assert!(receive(&ours).is_none());
+    }
+}

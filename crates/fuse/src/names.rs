@@ -1,0 +1,378 @@
+//! Names: looked up, made, taken, moved.
+
+use uext4::{Creation, Error, Ino, NewInode, OpenInode, RenameMode};
+
+use crate::abi::flags::{fopen, open as flag};
+use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
+use crate::data;
+use crate::errno::{Errno, Result};
+use crate::nodes::Node;
+use crate::reply::{Out, decode_device};
+use crate::server::Server;
+
+/// `renameat2`: the new name must not be there.
+const RENAME_NOREPLACE: u32 = 1;
+/// `renameat2`: the names change places.
+const RENAME_EXCHANGE: u32 = 2;
+/// `renameat2`: a whiteout takes the old name.
+const RENAME_WHITEOUT: u32 = 4;
+
+/// LOOKUP. That a name is not there is an answer, which the kernel keeps.
+pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+    let found = match server.nodes.get(dir) {
+        Ok(dir) => dir.lookup(&server.fs, name),
+        // A handle from before, of an inode that the kernel has forgotten since.
+        Err(_) if name == b"." => {
+            let ino = u32::try_from(dir).map_err(|_| Errno::ESTALE)?;
+            Node::open(&server.fs, Ino(ino), server.writable).map_err(|_| Errno::ESTALE)
+        }
+        Err(error) => Err(error),
+    };
+    match found {
+        Ok(node) => server.tell(node, out),
+        Err(Errno::ENOENT) => out.put(&server.validity.no_entry()),
+        Err(error) => Err(error),
+    }
+}
+
+/// READLINK.
+pub fn readlink(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
+    let target = server.nodes.get(id)?.read_link(&server.fs)?;
+    out.put_bytes(&target)
+}
+
+/// Who makes an inode, and how. OK to truncate: twelve bits.
+fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
+    Creation {
+        mode: (mode & 0o7777) as u16,
+        umask: (umask & 0o7777) as u16,
+        uid: header.uid,
+        gid: header.gid,
+    }
+}
+
+fn make(
+    server: &Server,
+    header: &InHeader,
+    name: &[u8],
+    kind: NewInode<'_>,
+    (mode, umask): (u32, u32),
+) -> Result<OpenInode> {
+    let dir = server.nodes.get(header.nodeid)?;
+    Ok(dir
+        .writable()?
+        .create(name, kind, &creation(header, mode, umask))?)
+}
+
+/// SYMLINK.
+pub fn symlink(
+    server: &Server,
+    header: &InHeader,
+    name: &[u8],
+    target: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let made = make(server, header, name, NewInode::Symlink(target), (0o777, 0))?;
+    server.tell(Node::Writable(made), out)
+}
+
+/// MKDIR.
+pub fn mkdir(
+    server: &Server,
+    header: &InHeader,
+    it: &MkdirIn,
+    name: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let made = make(
+        server,
+        header,
+        name,
+        NewInode::Directory,
+        (it.mode, it.umask),
+    )?;
+    server.tell(Node::Writable(made), out)
+}
+
+/// MKNOD.
+pub fn mknod(
+    server: &Server,
+    header: &InHeader,
+    it: &MknodIn,
+    name: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let device = decode_device(it.rdev);
+    let kind = match it.mode >> 12 {
+        0 | 0o10 => NewInode::File,
+        0o01 => NewInode::Fifo,
+        0o02 => NewInode::CharDevice(device),
+        0o06 => NewInode::BlockDevice(device),
+        0o14 => NewInode::Socket,
+        _ => return Err(Errno::EINVAL),
+    };
+    let made = make(server, header, name, kind, (it.mode, it.umask))?;
+    server.tell(Node::Writable(made), out)
+}
+
+/// How a file that was opened is cached.
+pub fn opened() -> OpenOut {
+    OpenOut {
+        open_flags: fopen::KEEP_CACHE | fopen::NOFLUSH,
+        ..OpenOut::default()
+    }
+}
+
+/// CREATE: makes a file and opens it, or opens what somebody else made just now.
+pub fn create(
+    server: &Server,
+    header: &InHeader,
+    it: &CreateIn,
+    name: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let dir = server.nodes.get(header.nodeid)?;
+    let dir = dir.writable()?;
+    let file = match dir.create(name, NewInode::File, &creation(header, it.mode, it.umask)) {
+        Err(Error::Exists) if it.flags & flag::EXCL == 0 => {
+            let file = dir.lookup(name)?;
+            data::prepare(&file, it.flags, it.open_flags)?;
+            file
+        }
+        made => made?,
+    };
+    server.tell(Node::Writable(file), out)?;
+    out.put(&opened())
+}
+
+/// TMPFILE: a file that has no name.
+pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<'_>) -> Result<()> {
+    let dir = server.nodes.get(header.nodeid)?;
+    let how = creation(header, it.mode, it.umask);
+    let file = dir.writable()?.create_unnamed(&how)?;
+    server.tell(Node::Writable(file), out)?;
+    out.put(&opened())
+}
+
+/// LINK.
+pub fn link(server: &Server, of: u64, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+    let node = server.nodes.get(of)?;
+    let inode = node.writable()?;
+    let dir = server.nodes.get(dir)?;
+    inode.link(dir.writable()?, name)?;
+    server.tell(Node::Writable(inode.clone()), out)
+}
+
+/// UNLINK.
+pub fn unlink(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
+    let dir = server.nodes.get(dir)?;
+    Ok(dir.writable()?.unlink(name)?)
+}
+
+/// RMDIR.
+pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
+    let dir = server.nodes.get(dir)?;
+    Ok(dir.writable()?.rmdir(name)?)
+}
+
+/// RENAME and RENAME2.
+pub fn rename(
+    server: &Server,
+    (from, old): (u64, &[u8]),
+    (to, new): (u64, &[u8]),
+    flags: u32,
+) -> Result<()> {
+    let mode = match flags {
+        0 => RenameMode::Replace,
+        RENAME_NOREPLACE => RenameMode::NoReplace,
+        RENAME_EXCHANGE => RenameMode::Exchange,
+        RENAME_WHITEOUT => RenameMode::Whiteout,
+        _ => return Err(Errno::EINVAL),
+    };
+    let from = server.nodes.get(from)?;
+    let to = server.nodes.get(to)?;
+    Ok(from.writable()?.rename(old, to.writable()?, new, mode)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::abi::{EntryOut, LinkIn, Rename2In, opcode};
+    use crate::testing::{Client, e2fsck};
+
+    fn renamed(client: &Client, old: &[u8], dir: u64, new: &[u8], flags: u32) -> Result<()> {
+        let it = Rename2In {
+            newdir: dir,
+            flags,
+            padding: 0,
+        };
+        let body = [it.as_bytes(), old, b"\0", new, b"\0"].concat();
+        client.ask(opcode::RENAME2, 1, &body).map(|_| ())
+    }
+
+    #[test]
+    fn every_kind_is_made_with_its_owner() {
+        let client = Client::new();
+        let kinds = [
+            (0o10, 0),
+            (0o01, 0),
+            (0o02, 0x103),
+            (0o06, 0x801),
+            (0o14, 0),
+        ];
+        for (kind, rdev) in kinds {
+            let it = MknodIn {
+                mode: kind << 12 | 0o4666,
+                rdev,
+                umask: 0o022,
+                padding: 0,
+            };
+            let name = format!("{kind}\0");
+            let body = [it.as_bytes(), name.as_bytes()].concat();
+            let made: EntryOut = client.get(opcode::MKNOD, 1, &body).unwrap();
+            assert_eq!(made.attr.mode, kind << 12 | 0o4644);
+            assert_eq!(
+                (made.attr.uid, made.attr.gid, made.attr.rdev),
+                (1000, 100, rdev)
+            );
+            assert_eq!(
+                client
+                    .lookup(1, &name.as_bytes()[..name.len() - 1])
+                    .unwrap()
+                    .nodeid,
+                made.nodeid
+            );
+        }
+        let it = MknodIn {
+            mode: 0o17 << 12,
+            ..MknodIn::default()
+        };
+        let body = [it.as_bytes(), b"x\0"].concat();
+        assert_eq!(client.ask(opcode::MKNOD, 1, &body), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_entry_that_is_kept() {
+        let client = Client::new();
+        let none = client.lookup(1, b"none").unwrap();
+        assert_eq!((none.nodeid, none.entry_valid), (0, 1 << 30));
+        let file = client.create(1, b"file");
+        assert_eq!(client.lookup(file, b"x").unwrap_err(), Errno::ENOTDIR);
+        let long = [b'x'; 256];
+        assert_eq!(client.lookup(1, &long).unwrap_err(), Errno::ENAMETOOLONG);
+    }
+
+    #[test]
+    fn handles_of_forgotten_inodes_are_found_again() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let before = client.lookup(file, b".");
+        // It is no directory; the kernel asks so for directories and files alike.
+        assert!(before.is_err() || before.unwrap().nodeid == file);
+        client.forget(file, 1);
+        let again = client.lookup(file, b".").unwrap();
+        assert_eq!(again.nodeid, file);
+        assert_eq!(client.lookup(1 << 40, b".").unwrap_err(), Errno::ESTALE);
+        assert_eq!(client.lookup(4000, b".").unwrap_err(), Errno::ESTALE);
+    }
+
+    #[test]
+    fn links_and_moves() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let it = LinkIn { oldnodeid: file };
+        let body = [it.as_bytes(), b"second\0"].concat();
+        let linked: EntryOut = client.get(opcode::LINK, 1, &body).unwrap();
+        assert_eq!((linked.nodeid, linked.attr.nlink), (file, 2));
+        let dir = client.mkdir(1, b"dir");
+        renamed(&client, b"second", dir, b"third", 0).unwrap();
+        assert_eq!(client.lookup(dir, b"third").unwrap().nodeid, file);
+        client.create(1, b"other");
+        assert_eq!(
+            renamed(&client, b"other", 1, b"file", 1),
+            Err(Errno::EEXIST)
+        );
+        renamed(&client, b"other", 1, b"file", 2).unwrap();
+        assert_eq!(client.lookup(1, b"other").unwrap().nodeid, file);
+        renamed(&client, b"other", dir, b"fourth", 4).unwrap();
+        let whiteout = client.lookup(1, b"other").unwrap();
+        assert_eq!(
+            (whiteout.attr.mode & 0o170_000, whiteout.attr.rdev),
+            (0o020_000, 0)
+        );
+        assert_eq!(renamed(&client, b"other", 1, b"x", 8), Err(Errno::EINVAL));
+        assert_eq!(
+            client.ask(opcode::RMDIR, 1, b"dir\0"),
+            Err(Errno::ENOTEMPTY)
+        );
+        assert_eq!(client.ask(opcode::UNLINK, 1, b"dir\0"), Err(Errno::EISDIR));
+        client.server.finish().unwrap();
+        e2fsck(&client.device);
+    }
+
+    #[test]
+    fn symbolic_links_and_files_without_a_name() {
+        let client = Client::new();
+        let made: EntryOut = client.get(opcode::SYMLINK, 1, b"link\0to/there\0").unwrap();
+        assert_eq!(made.attr.mode, 0o120_777);
+        assert_eq!(
+            client.ask(opcode::READLINK, made.nodeid, &[]).unwrap(),
+            b"to/there"
+        );
+        let it = CreateIn {
+            flags: 0o2,
+            mode: 0o100_600,
+            ..CreateIn::default()
+        };
+        let file: EntryOut = client.get(opcode::TMPFILE, 1, it.as_bytes()).unwrap();
+        assert_eq!((file.attr.nlink, file.attr.mode), (0, 0o100_600));
+        client.write(file.nodeid, 0, b"x");
+        let body = [
+            LinkIn {
+                oldnodeid: file.nodeid,
+            }
+            .as_bytes(),
+            b"named\0",
+        ]
+        .concat();
+        let named: EntryOut = client.get(opcode::LINK, 1, &body).unwrap();
+        assert_eq!((named.nodeid, named.attr.nlink), (file.nodeid, 1));
+    }
+
+    #[test]
+    fn create_opens_what_somebody_made_meanwhile() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        client.write(file, 0, b"contents");
+        let mut it = CreateIn {
+            flags: 0o1002,
+            mode: 0o100_644,
+            ..CreateIn::default()
+        };
+        let body = [it.as_bytes(), b"file\0"].concat();
+        let again: EntryOut = client.get(opcode::CREATE, 1, &body).unwrap();
+        assert_eq!((again.nodeid, again.attr.size), (file, 0));
+        it.flags |= flag::EXCL;
+        let body = [it.as_bytes(), b"file\0"].concat();
+        assert_eq!(client.ask(opcode::CREATE, 1, &body), Err(Errno::EEXIST));
+    }
+
+    #[test]
+    fn what_was_opened_for_reading_stays_as_it_is() {
+        let client = Client::read_only();
+        assert!(client.lookup(1, b"lost+found").unwrap().nodeid > 1);
+        let it = MkdirIn {
+            mode: 0o755,
+            umask: 0,
+        };
+        let body = [it.as_bytes(), b"dir\0"].concat();
+        assert_eq!(client.ask(opcode::MKDIR, 1, &body), Err(Errno::EROFS));
+        assert_eq!(client.ask(opcode::UNLINK, 1, b"x\0"), Err(Errno::EROFS));
+        assert_eq!(
+            client.ask(opcode::RMDIR, 1, b"lost+found\0"),
+            Err(Errno::EROFS)
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! What the kernel knows of us: nodes, and how often it was told of each.
+//!
+//! ```text
+//! nodeid → one of 64 parts → (look-ups, inode in use)
+//! ```
+//! A nodeid is the inode's number, but for the root (1, where the inode is 2). Each reply that names a
+//! node counts one look-up; FORGET takes back as many as it says, and with the last one the node goes.
+//! Until then its inode is in use: what is unlinked keeps its contents as long as the kernel knows
+//! it, and no number comes to mean something else meanwhile. The root stays for good.
+//!
+//! Lock: one a part, a leaf; an inode is let go of outside it, for that may delete it.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+use uext4::{Filesystem, Ino, Inode, Listed, OpenInode, Xattr};
+
+use crate::abi::FUSE_ROOT_ID;
+use crate::errno::{Errno, Result};
+use crate::reply::node_of;
+
+/// Parts of the table, a power of two.
+const PARTS: usize = 64;
+
+/// An inode that the kernel knows.
+#[derive(Debug)]
+pub enum Node {
+    /// Of a file system opened for writing.
+    Writable(OpenInode),
+    /// Of one opened for reading: nothing of it changes.
+    ReadOnly(Box<Inode>),
+}
+
+impl Node {
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        match self {
+            Self::Writable(inode) => inode.ino(),
+            Self::ReadOnly(inode) => inode.ino,
+        }
+    }
+
+    /// Its fields as they are now.
+    pub fn inode(&self) -> Inode {
+        match self {
+            Self::Writable(inode) => inode.inode(),
+            Self::ReadOnly(inode) => (**inode).clone(),
+        }
+    }
+
+    /// Units of 512 bytes that are promised to it and not allocated yet.
+    pub fn delayed(&self) -> u64 {
+        match self {
+            Self::Writable(inode) => inode.delayed_blocks(),
+            Self::ReadOnly(_) => 0,
+        }
+    }
+
+    /// As something that can be changed.
+    ///
+    /// # Errors
+    /// `EROFS`.
+    pub fn writable(&self) -> Result<&OpenInode> {
+        match self {
+            Self::Writable(inode) => Ok(inode),
+            Self::ReadOnly(_) => Err(Errno::EROFS),
+        }
+    }
+
+    /// The node of a name in this directory.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn lookup(&self, fs: &Filesystem, name: &[u8]) -> Result<Self> {
+        match self {
+            Self::Writable(dir) => Ok(Self::Writable(dir.lookup(name)?)),
+            Self::ReadOnly(dir) => Self::open(fs, fs.lookup(dir, name)?, false),
+        }
+    }
+
+    /// The node of a number.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn open(fs: &Filesystem, ino: Ino, writable: bool) -> Result<Self> {
+        if writable {
+            return Ok(Self::Writable(fs.open_inode(ino)?));
+        }
+        if fs.is_hidden(ino) {
+            return Err(Errno::EUCLEAN);
+        }
+        Ok(Self::ReadOnly(Box::new(fs.inode(ino)?)))
+    }
+
+    /// Reads from `offset` on.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn read(&self, fs: &Filesystem, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(match self {
+            Self::Writable(inode) => inode.read(offset, buf)?,
+            Self::ReadOnly(inode) => fs.read_at(inode, offset, buf)?,
+        })
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn read_link(&self, fs: &Filesystem) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::Writable(inode) => inode.read_link()?,
+            Self::ReadOnly(inode) => fs.read_link(inode)?,
+        })
+    }
+
+    /// Tells the names of this directory after `cookie`.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn list(
+        &self,
+        fs: &Filesystem,
+        cookie: u64,
+        each: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        let listed = match self {
+            Self::Writable(dir) => dir.list(cookie, each),
+            Self::ReadOnly(dir) => fs.list(dir, cookie, each),
+        };
+        Ok(listed?)
+    }
+
+    /// The extended attributes.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn xattrs(&self, fs: &Filesystem) -> Result<Vec<Xattr>> {
+        Ok(match self {
+            Self::Writable(inode) => inode.xattrs()?,
+            Self::ReadOnly(inode) => fs.xattrs(inode)?,
+        })
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn xattr(&self, fs: &Filesystem, name: &[u8]) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::Writable(inode) => inode.xattr(name)?,
+            Self::ReadOnly(inode) => fs.xattr(inode, name)?,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    node: Arc<Node>,
+    lookups: u64,
+}
+
+/// All nodes the kernel knows.
+#[derive(Debug)]
+pub struct Nodes {
+    parts: [RwLock<FxHashMap<u64, Known>>; PARTS],
+}
+
+impl Nodes {
+    /// The root alone.
+    pub fn new(root: Node) -> Self {
+        let nodes = Self {
+            parts: std::array::from_fn(|_| RwLock::default()),
+        };
+        nodes.remember(root);
+        nodes
+    }
+
+    fn part(&self, id: u64) -> &RwLock<FxHashMap<u64, Known>> {
+        // OK to index: less than the number of parts.
+        &self.parts[id as usize % PARTS]
+    }
+
+    /// A node.
+    ///
+    /// # Errors
+    /// `ESTALE` for one that the kernel was never told of.
+    pub fn get(&self, id: u64) -> Result<Arc<Node>> {
+        let part = self.part(id).read();
+        let known = part.get(&id).ok_or(Errno::ESTALE)?;
+        Ok(Arc::clone(&known.node))
+    }
+
+    /// The kernel is told of a node once more.
+    pub fn remember(&self, node: Node) -> Arc<Node> {
+        let id = node_of(node.ino().0.into());
+        let mut part = self.part(id).write();
+        match part.get_mut(&id) {
+            Some(known) => {
+                known.lookups += 1;
+                let known = Arc::clone(&known.node);
+                drop(part);
+                // One more user of the same inode, not needed.
+                drop(node);
+                known
+            }
+            None => {
+                let node = Arc::new(node);
+                let known = Known {
+                    node: Arc::clone(&node),
+                    lookups: 1,
+                };
+                part.insert(id, known);
+                node
+            }
+        }
+    }
+
+    /// The kernel forgets so many look-ups. Gives the node if it knows it no longer.
+    pub fn forget(&self, id: u64, lookups: u64) -> Option<Arc<Node>> {
+        if id == FUSE_ROOT_ID {
+            return None;
+        }
+        let mut part = self.part(id).write();
+        let known = part.get_mut(&id)?;
+        known.lookups = known.lookups.saturating_sub(lookups);
+        match known.lookups {
+            0 => part.remove(&id).map(|known| known.node),
+            _ => None,
+        }
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.read().len()).sum()
+    }
+
+    /// Whether there are none, which cannot be: the root stays.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all: the kernel is gone.
+    pub fn clear(&self) {
+        for part in &self.parts {
+            let all = std::mem::take(&mut *part.write());
+            drop(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4::{Creation, NewInode};
+
+    use super::*;
+    use crate::testing::file_system;
+
+    #[test]
+    fn look_ups_are_counted_exactly() {
+        let (fs, _) = file_system();
+        let root = fs.root().unwrap();
+        let nodes = Nodes::new(Node::Writable(root.clone()));
+        let how = Creation::default();
+        let file = root.create(b"file", NewInode::File, &how).unwrap();
+        let id = u64::from(file.ino().0);
+        drop(file);
+        assert_eq!(nodes.get(id).unwrap_err(), Errno::ESTALE);
+        for _ in 0..3 {
+            let found = nodes.get(1).unwrap().lookup(&fs, b"file").unwrap();
+            nodes.remember(found);
+        }
+        assert_eq!(nodes.len(), 2);
+        assert!(nodes.forget(id, 2).is_none());
+        assert!(nodes.get(id).is_ok());
+        assert!(nodes.forget(id, 1).is_some());
+        assert!(nodes.get(id).is_err());
+        assert!(nodes.forget(id, 1).is_none());
+        // The root is never forgotten.
+        assert!(nodes.forget(1, u64::MAX).is_none());
+        assert_eq!(nodes.get(1).unwrap().ino(), Ino::ROOT);
+    }
+
+    #[test]
+    fn what_is_unlinked_lives_until_it_is_forgotten() {
+        let (fs, _) = file_system();
+        let root = fs.root().unwrap();
+        let nodes = Nodes::new(Node::Writable(root.clone()));
+        let file = root.create(b"file", NewInode::File, &Creation::default());
+        let node = nodes.remember(Node::Writable(file.unwrap()));
+        node.writable().unwrap().write(0, b"contents").unwrap();
+        let id = u64::from(node.ino().0);
+        root.unlink(b"file").unwrap();
+        drop(node);
+        let mut read = [0; 8];
+        assert_eq!(nodes.get(id).unwrap().read(&fs, 0, &mut read), Ok(8));
+        assert_eq!(&read, b"contents");
+        let free = fs.statfs().free_inodes;
+        nodes.forget(id, 1);
+        assert_eq!(fs.statfs().free_inodes, free + 1);
+        nodes.clear();
+        assert!(nodes.is_empty());
+    }
+}

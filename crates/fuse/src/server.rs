@@ -1,0 +1,346 @@
+//! A pure mapping: requests → calls of the engine → replies. Knows no descriptor and no mount.
+//!
+//! | family | file |
+//! |---|---|
+//! | names: look-up, make, take, move | [`names`](crate::names) |
+//! | attributes | [`attributes`](crate::attributes) |
+//! | contents | [`data`](crate::data) |
+//! | listing directories | [`directories`](crate::directories) |
+//! | extended attributes | [`xattrs`](crate::xattrs) |
+//! | flags, projects, discarding | [`ioctl`](crate::ioctl) |
+//!
+//! Whether a user may do something is decided by the kernel before it asks (`default_permissions`),
+//! ACLs included; here only the engine's own rules are kept. Every answer is given at once, or by a
+//! [`Ticket`] later: fsync and what else may take long by the threads of [`Late`], a writer who
+//! is over the dirty limits when his pause is over.
+
+use std::sync::{Arc, OnceLock};
+
+use uext4::{Filesystem, Ino};
+use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
+
+use crate::abi::flags::init as has;
+use crate::abi::{InitIn, Kstatfs};
+use crate::errno::{Errno, Result};
+use crate::init::{self, Dialect};
+use crate::late::Late;
+use crate::nodes::{Node, Nodes};
+use crate::reply::{Out, Validity, attr_of};
+use crate::request::{Operation, Request, each_forgotten};
+use crate::writers::Writers;
+use crate::{attributes, data, directories, ioctl, names, xattrs};
+
+/// Inodes of more units of 512 bytes are deleted by other threads than those that read requests.
+const LARGE: u64 = 2048;
+
+/// Where answers go.
+pub trait Channel: Send + Sync + std::fmt::Debug {
+    /// Answers the request of this number. Who asked may be gone: then nothing happens.
+    fn send(&self, unique: u64, answer: Result<&[u8]>);
+}
+
+/// The right, and the duty, to answer a request later.
+#[derive(Debug)]
+pub struct Ticket {
+    channel: Arc<dyn Channel>,
+    unique: u64,
+    answered: bool,
+}
+
+impl Ticket {
+    /// For a request of a channel.
+    pub fn new(channel: &Arc<dyn Channel>, unique: u64) -> Self {
+        Self {
+            channel: Arc::clone(channel),
+            unique,
+            answered: false,
+        }
+    }
+
+    /// Which request.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Answers it.
+    pub fn answer(mut self, answer: Result<&[u8]>) {
+        self.answered = true;
+        self.channel.send(self.unique, answer);
+    }
+}
+
+impl Drop for Ticket {
+    /// What was to be done ended in a panic: nobody is to wait for ever.
+    fn drop(&mut self) {
+        if !self.answered {
+            self.channel.send(self.unique, Err(Errno::EIO));
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The reply is in what was given for it, or it is an error.
+    Now(Result<()>),
+    /// Somebody has the ticket.
+    Later,
+    /// There is none to this kind of request.
+    Never,
+}
+
+impl From<Result<()>> for Answer {
+    fn from(result: Result<()>) -> Self {
+        Self::Now(result)
+    }
+}
+
+/// A file system, served.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) fs: Filesystem,
+    pub(crate) writable: bool,
+    pub(crate) nodes: Nodes,
+    pub(crate) writers: Writers,
+    pub(crate) late: Late,
+    pub(crate) validity: Validity,
+    pub(crate) block_size: u32,
+    dialect: OnceLock<Dialect>,
+}
+
+impl Server {
+    /// Of a file system that was opened, for writing if `writable`.
+    ///
+    /// # Errors
+    /// Those of reading the root directory.
+    pub fn new(fs: Filesystem, writable: bool, validity: Validity) -> Result<Self> {
+        let root = Node::open(&fs, Ino::ROOT, writable)?;
+        Ok(Self {
+            writable,
+            nodes: Nodes::new(root),
+            writers: Writers::default(),
+            late: Late::default(),
+            validity,
+            block_size: fs.geometry().block_size.bytes(),
+            dialect: OnceLock::new(),
+            fs,
+        })
+    }
+
+    /// The file system.
+    pub fn file_system(&self) -> &Filesystem {
+        &self.fs
+    }
+
+    /// Nodes the kernel knows.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// What was agreed on, once INIT was answered.
+    pub fn dialect(&self) -> Option<&Dialect> {
+        self.dialect.get()
+    }
+
+    /// Whether the kernel sends the long form of SETXATTR.
+    pub fn long_setxattr(&self) -> bool {
+        self.dialect()
+            .is_some_and(|dialect| dialect.has(has::SETXATTR_EXT))
+    }
+
+    /// Does what is asked for. What is read goes straight into `out`; the rest of a reply too.
+    pub fn handle(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        channel: &Arc<dyn Channel>,
+    ) -> Answer {
+        let header = &request.header;
+        let id = header.nodeid;
+        let ticket = || Ticket::new(channel, header.unique);
+        match request.operation {
+            Operation::Init(asked) => self.init(&asked, out).into(),
+            _ if self.dialect.get().is_none() => Answer::Now(Err(Errno::EIO)),
+            Operation::Forget(lookups) => self.forget(id, lookups),
+            Operation::BatchForget(all) => {
+                for one in each_forgotten(all) {
+                    self.forget(one.nodeid, one.nlookup);
+                }
+                Answer::Never
+            }
+            Operation::Interrupt(unique) => {
+                self.late.interrupt(unique);
+                Answer::Never
+            }
+            Operation::Write(it, data) => data::write(self, header, &it, data, out, &ticket),
+            Operation::Fsync(_) | Operation::Fsyncdir => {
+                let data_only = matches!(request.operation, Operation::Fsync(true));
+                data::fsync(self, id, data_only, ticket)
+            }
+            Operation::Syncfs => data::syncfs(self, ticket),
+            Operation::Fallocate(it) => data::fallocate(self, id, &it, ticket),
+            Operation::CopyFileRange(it, wide) => data::copy(self, id, &it, wide, ticket),
+            Operation::Setattr(it) => attributes::setattr(self, id, it, out, ticket),
+            Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, ticket),
+            _ => self.at_once(request, out).into(),
+        }
+    }
+
+    /// What is answered by the thread that read it.
+    fn at_once(&self, request: &Request<'_>, out: &mut Out<'_>) -> Result<()> {
+        let header = &request.header;
+        let id = header.nodeid;
+        match request.operation {
+            Operation::Lookup(name) => names::lookup(self, id, name, out),
+            Operation::Symlink { name, target } => names::symlink(self, header, name, target, out),
+            Operation::Mknod(it, name) => names::mknod(self, header, &it, name, out),
+            Operation::Mkdir(it, name) => names::mkdir(self, header, &it, name, out),
+            Operation::Create(it, name) => names::create(self, header, &it, name, out),
+            Operation::Tmpfile(it) => names::tmpfile(self, header, &it, out),
+            Operation::Link(of, name) => names::link(self, of, id, name, out),
+            Operation::Unlink(name) => names::unlink(self, id, name),
+            Operation::Rmdir(name) => names::rmdir(self, id, name),
+            Operation::Rename {
+                newdir,
+                flags,
+                old,
+                new,
+            } => names::rename(self, (id, old), (newdir, new), flags),
+            Operation::Getattr => attributes::getattr(self, id, out),
+            Operation::Statx => attributes::statx(self, id, out),
+            Operation::Readlink => names::readlink(self, id, out),
+            Operation::Open(it) => data::open(self, id, &it, out),
+            Operation::Read(it) => data::read(self, id, &it, out),
+            Operation::Lseek(it) => data::lseek(self, id, &it, out),
+            Operation::Bmap(it) => data::bmap(self, id, &it, out),
+            Operation::Readdir(it, plus) => directories::readdir(self, id, &it, plus, out),
+            Operation::Getxattr(size, name) => xattrs::get(self, id, size, name, out),
+            Operation::Listxattr(size) => xattrs::list(self, header, size, out),
+            Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
+            Operation::Removexattr(name) => xattrs::remove(self, id, name),
+            Operation::Statfs => out.put(&self.statfs()),
+            Operation::Release | Operation::Releasedir | Operation::Destroy => Ok(()),
+            // Never asked again: nothing is to be done when a descriptor is closed, directories need no
+            // handle, and the kernel knows itself who may do what.
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+
+    fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
+        let has_nanoseconds = usize::from(self.fs.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
+        let time_gran = if has_nanoseconds { 1 } else { 1_000_000_000 };
+        let (reply, dialect) = init::agree(asked, time_gran)?;
+        if let Some(dialect) = dialect {
+            // The first one holds.
+            _ = self.dialect.set(dialect);
+        }
+        out.put(&reply)
+    }
+
+    fn forget(&self, id: u64, lookups: u64) -> Answer {
+        if let Some(node) = self.nodes.forget(id, lookups)
+            && let Node::Writable(inode) = &*node
+        {
+            let inode = inode.inode();
+            if inode.links == 0 && inode.blocks > LARGE {
+                self.late.run(move || drop(node));
+            }
+        }
+        Answer::Never
+    }
+
+    /// Tells the kernel of a node: one look-up more.
+    pub(crate) fn tell(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
+        let node = self.nodes.remember(node);
+        let inode = node.inode();
+        let attr = attr_of(&inode, node.delayed(), self.block_size);
+        out.put(&self.validity.entry(attr, inode.generation))
+    }
+
+    fn statfs(&self) -> Kstatfs {
+        let statfs = self.fs.statfs();
+        Kstatfs {
+            blocks: statfs.blocks,
+            bfree: statfs.free,
+            bavail: statfs.available,
+            files: statfs.inodes,
+            ffree: statfs.free_inodes,
+            bsize: statfs.block_size,
+            namelen: 255,
+            frsize: statfs.block_size,
+            ..Kstatfs::default()
+        }
+    }
+
+    /// After the last request: all that is under way is answered, nothing is known any more, and what
+    /// was written is durable and the file system closed.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn finish(&self) -> uext4::Result<()> {
+        if self.writable {
+            self.fs.cancel_writers()?;
+        }
+        self.late.finish();
+        self.nodes.clear();
+        match self.writable {
+            true => self.fs.close(),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::opcode;
+    use crate::testing::{Client, e2fsck};
+
+    #[test]
+    fn nothing_is_done_before_init() {
+        let client = Client::without_init();
+        assert_eq!(client.ask(opcode::GETATTR, 1, &[0; 16]), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn statfs_tells_the_engines_counts() {
+        let client = Client::new();
+        let told: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
+        let counts = client.server.fs.statfs();
+        assert_eq!(
+            (told.blocks, told.bfree, told.ffree),
+            (counts.blocks, counts.free, counts.free_inodes)
+        );
+        assert_eq!((told.bsize, told.namelen), (4096, 255));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_and_never_asked_again() {
+        let client = Client::new();
+        for code in [opcode::FLUSH, opcode::OPENDIR, opcode::ACCESS, 33, 49, 99] {
+            assert_eq!(client.ask(code, 1, &[0; 64]), Err(Errno::ENOSYS), "{code}");
+        }
+        assert_eq!(
+            client.ask(opcode::GETATTR, 77, &[0; 16]),
+            Err(Errno::ESTALE)
+        );
+    }
+
+    #[test]
+    fn a_ticket_that_is_lost_is_an_error_and_no_hang() {
+        let client = Client::new();
+        drop(Ticket::new(&client.channel(), 42));
+        assert_eq!(client.answer_to(42), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn the_end_leaves_a_sound_image() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        client.write(file, 0, &[7; 100_000]);
+        client.ask(opcode::UNLINK, 1, b"file\0").unwrap();
+        client.create(1, b"other");
+        client.server.finish().unwrap();
+        e2fsck(&client.device);
+    }
+}

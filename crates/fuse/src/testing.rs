@@ -1,0 +1,295 @@
+//! A kernel's side for tests: asks a server as a mount would, without one.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use uext4::{Filesystem, OpenInode, OpenOptions};
+use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
+use uext4_mkfs::{BlockSizeWish, FsType, Options, format, layout, parse_features};
+use uext4_ondisk::BlockSize;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{
+    CreateIn, EntryOut, ForgetIn, InHeader, InitIn, MkdirIn, ReadIn, WriteIn, opcode,
+};
+use crate::errno::Result;
+use crate::reply::{Out, Validity};
+use crate::request::{Body, Request};
+use crate::server::{Answer, Channel, Server};
+
+/// Bytes of the images.
+const LEN: u64 = 64 << 20;
+
+/// Where late answers go.
+#[derive(Debug, Default)]
+struct Answers {
+    all: Mutex<HashMap<u64, Result<Vec<u8>>>>,
+    came: Condvar,
+    count: AtomicU64,
+}
+
+impl Channel for Answers {
+    fn send(&self, unique: u64, answer: Result<&[u8]>) {
+        let answer = answer.map(<[u8]>::to_vec);
+        assert!(self.all.lock().unwrap().insert(unique, answer).is_none());
+        self.count.fetch_add(1, SeqCst);
+        self.came.notify_all();
+    }
+}
+
+/// Somebody who asks.
+pub struct Client {
+    pub server: Arc<Server>,
+    pub device: Arc<MemoryDevice>,
+    answers: Arc<Answers>,
+    unique: AtomicU64,
+    uid: u32,
+    started: i64,
+}
+
+fn image(features: &str) -> Arc<MemoryDevice> {
+    let options = Options {
+        fs_type: FsType::Ext4,
+        block_size: BlockSize::from_bytes(4096).map(BlockSizeWish::Exactly),
+        features: parse_features(features).unwrap(),
+        ..Options::new([7; 16], [9; 16], 1_700_000_000)
+    };
+    let device = Arc::new(MemoryDevice::new(LEN));
+    format(&layout(&options, LEN).unwrap(), &*device).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>, options: &str) -> Filesystem {
+    let mut all = OpenOptions::default();
+    all.options(options).unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
+    Filesystem::open_rw(device, Arc::new(SystemClock), &all).unwrap()
+}
+
+/// An empty file system, opened for writing.
+pub fn file_system() -> (Filesystem, Arc<MemoryDevice>) {
+    let device = image("");
+    (open(&device, ""), device)
+}
+
+/// Asserts that e2fsck finds nothing wrong.
+pub fn e2fsck(device: &MemoryDevice) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), device.to_bytes()).unwrap();
+    let judged = Command::new("e2fsck")
+        .args(["-f", "-n"])
+        .arg(file.path())
+        .output();
+    let judged = judged.unwrap();
+    let stdout = String::from_utf8_lossy(&judged.stdout);
+    assert!(judged.status.success(), "{stdout}");
+}
+
+impl Client {
+    fn of(device: Arc<MemoryDevice>, fs: Filesystem, writable: bool) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            server: Arc::new(Server::new(fs, writable, Validity::default()).unwrap()),
+            device,
+            answers: Arc::default(),
+            unique: AtomicU64::new(2),
+            uid: 1000,
+            started: now.unwrap().as_secs() as i64,
+        }
+    }
+
+    fn greeted(self) -> Self {
+        let it = InitIn {
+            major: 7,
+            minor: 40,
+            flags: u32::MAX,
+            flags2: u32::MAX,
+            ..InitIn::default()
+        };
+        self.ask(opcode::INIT, 0, it.as_bytes()).unwrap();
+        self
+    }
+
+    fn writable(features: &str, options: &str) -> Self {
+        let device = image(features);
+        let fs = open(&device, options);
+        Self::of(device, fs, true)
+    }
+
+    /// Of a new file system that is written.
+    pub fn new() -> Self {
+        Self::without_init().greeted()
+    }
+
+    /// The same before INIT.
+    pub fn without_init() -> Self {
+        Self::writable("", "")
+    }
+
+    /// With projects.
+    pub fn with_projects() -> Self {
+        Self::writable("project,quota", "").greeted()
+    }
+
+    /// Where writers soon have to wait.
+    pub fn with_little_dirty() -> Self {
+        let client = Self::writable("", "dirty_bytes=2097152,dirty_background_bytes=1048576");
+        client.server.file_system().start_background().unwrap();
+        client.greeted()
+    }
+
+    /// Of a new file system that is only read.
+    pub fn read_only() -> Self {
+        Self::only_reading(image(""))
+    }
+
+    fn only_reading(device: Arc<MemoryDevice>) -> Self {
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+        let fs = Filesystem::open(shared, &OpenOptions::default()).unwrap();
+        Self::of(device, fs, false).greeted()
+    }
+
+    /// The same image, only read.
+    pub fn reopened_read_only(self) -> Self {
+        Self::only_reading(self.device)
+    }
+
+    /// The same with root's id.
+    pub fn asking_as_root(self) -> Self {
+        Self { uid: 0, ..self }
+    }
+
+    /// Asks and waits for the answer, in both forms that requests have.
+    pub fn ask(&self, code: u32, id: u64, body: &[u8]) -> Result<Vec<u8>> {
+        let unique = self.unique.fetch_add(2, SeqCst);
+        let header = InHeader {
+            len: (size_of::<InHeader>() + body.len()) as u32,
+            opcode: code,
+            unique,
+            nodeid: id,
+            uid: self.uid,
+            gid: 100,
+            pid: 7,
+            ..InHeader::default()
+        };
+        let bytes = [header.as_bytes(), body].concat();
+        let (header, body) = Request::header(&bytes)?;
+        assert!(matches!(body, Body::Joined(_)));
+        let request = Request::decode(header, body, self.server.long_setxattr())?;
+        let mut buffer = vec![0; 1 << 21];
+        let mut out = Out::new(&mut buffer);
+        match self.server.handle(&request, &mut out, &self.channel()) {
+            Answer::Now(done) => done.map(|()| out.filled().to_vec()),
+            Answer::Later => self.answer_to(unique),
+            Answer::Never => Ok(Vec::new()),
+        }
+    }
+
+    /// The same where the answer begins with a structure.
+    pub fn get<T: FromBytes>(&self, code: u32, id: u64, body: &[u8]) -> Result<T> {
+        let told = self.ask(code, id, body)?;
+        Ok(T::read_from_prefix(&told).unwrap().0)
+    }
+
+    /// Where late answers go.
+    pub fn channel(&self) -> Arc<dyn Channel> {
+        Arc::<Answers>::clone(&self.answers) as Arc<dyn Channel>
+    }
+
+    /// The late answer to a request.
+    pub fn answer_to(&self, unique: u64) -> Result<Vec<u8>> {
+        let mut all = self.answers.all.lock().unwrap();
+        loop {
+            if let Some(answer) = all.remove(&unique) {
+                return answer;
+            }
+            let waited = self
+                .answers
+                .came
+                .wait_timeout(all, Duration::from_secs(60))
+                .unwrap();
+            assert!(!waited.1.timed_out(), "no answer to {unique}");
+            all = waited.0;
+        }
+    }
+
+    /// How many requests were answered late.
+    pub fn answered_later(&self) -> u64 {
+        self.answers.count.load(SeqCst)
+    }
+
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<EntryOut> {
+        self.get(opcode::LOOKUP, dir, &[name, b"\0"].concat())
+    }
+
+    pub fn create(&self, dir: u64, name: &[u8]) -> u64 {
+        let it = CreateIn {
+            flags: 2,
+            mode: 0o100_644,
+            umask: 0o022,
+            open_flags: 0,
+        };
+        let body = [it.as_bytes(), name, b"\0"].concat();
+        let made: EntryOut = self.get(opcode::CREATE, dir, &body).unwrap();
+        made.nodeid
+    }
+
+    pub fn mkdir(&self, dir: u64, name: &[u8]) -> u64 {
+        let it = MkdirIn {
+            mode: 0o755,
+            umask: 0,
+        };
+        let body = [it.as_bytes(), name, b"\0"].concat();
+        let made: EntryOut = self.get(opcode::MKDIR, dir, &body).unwrap();
+        made.nodeid
+    }
+
+    pub fn write(&self, id: u64, offset: u64, data: &[u8]) {
+        self.write_with(id, offset, data, 0, 0);
+    }
+
+    pub fn write_with(&self, id: u64, offset: u64, data: &[u8], write_flags: u32, flags: u32) {
+        let it = WriteIn {
+            offset,
+            size: data.len() as u32,
+            write_flags,
+            flags,
+            ..WriteIn::default()
+        };
+        let body = [it.as_bytes(), data].concat();
+        let told: crate::abi::WriteOut = self.get(opcode::WRITE, id, &body).unwrap();
+        assert_eq!(told.size as usize, data.len());
+    }
+
+    pub fn read(&self, id: u64, offset: u64, len: usize) -> Vec<u8> {
+        let it = ReadIn {
+            offset,
+            size: len as u32,
+            ..ReadIn::default()
+        };
+        self.ask(opcode::READ, id, it.as_bytes()).unwrap()
+    }
+
+    pub fn forget(&self, id: u64, nlookup: u64) {
+        let told = self.ask(opcode::FORGET, id, ForgetIn { nlookup }.as_bytes());
+        assert_eq!(told, Ok(Vec::new()));
+    }
+
+    /// The engine's handle of a node.
+    pub fn inode(&self, id: u64) -> OpenInode {
+        let node = self.server.nodes().get(id).unwrap();
+        node.writable().unwrap().clone()
+    }
+
+    pub fn read_device(&self, at: u64, buf: &mut [u8]) {
+        self.device.read_at(at, buf).unwrap();
+    }
+
+    /// Seconds since 1970 when this began.
+    pub fn clock_start(&self) -> i64 {
+        self.started
+    }
+}

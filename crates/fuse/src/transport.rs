@@ -1,0 +1,3 @@
+//! How bytes come from the kernel and go back: `/dev/fuse`.
+
+pub mod dev;

@@ -1,0 +1,204 @@
+//! `/dev/fuse`: a read is a request, a write is a reply.
+//!
+//! Threads share one descriptor: the kernel gives each request to one of those who read. A descriptor
+//! of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores, and its ioctl cannot be
+//! called without `unsafe`.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno as Host;
+use zerocopy::IntoBytes;
+
+use crate::abi::{InHeader, OutHeader, WriteIn};
+use crate::errno::{Errno, Result};
+use crate::init::IO_MAX;
+use crate::life::Part;
+use crate::reply::Out;
+use crate::request::Request;
+use crate::server::{Answer, Channel, Server};
+
+/// Bytes of the header of a reply.
+const HEADER: usize = size_of::<OutHeader>();
+/// Bytes a request may have: the largest write, or a name and a value, with all that is before.
+const REQUEST_MAX: usize = IO_MAX as usize + size_of::<InHeader>() + size_of::<WriteIn>() + 4096;
+/// Bytes a reply may have.
+const REPLY_MAX: usize = IO_MAX as usize + HEADER + 4096;
+
+/// The descriptor of a mount.
+#[derive(Debug)]
+pub struct Device(OwnedFd);
+
+impl Device {
+    /// Of a descriptor that was mounted.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Reads a request; `None` once the file system is unmounted.
+    fn read(&self, buf: &mut [u8]) -> std::io::Result<Option<usize>> {
+        loop {
+            return match rustix::io::read(&self.0, &mut *buf) {
+                Ok(0) | Err(Host::NODEV | Host::CONNABORTED) => Ok(None),
+                Ok(len) => Ok(Some(len)),
+                // The request was called off while it was read.
+                Err(Host::INTR | Host::AGAIN | Host::NOENT) => continue,
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+}
+
+fn header(unique: u64, answer: Result<usize>) -> OutHeader {
+    let (error, len) = match answer {
+        Ok(len) => (0, len),
+        Err(Errno(number)) => (-i32::from(number), 0),
+    };
+    OutHeader {
+        // OK to truncate: bounded by the buffer.
+        len: (HEADER + len) as u32,
+        error,
+        unique,
+    }
+}
+
+impl Channel for Device {
+    fn send(&self, unique: u64, answer: Result<&[u8]>) {
+        let header = header(unique, answer.map(<[u8]>::len));
+        let parts = [
+            IoSlice::new(header.as_bytes()),
+            IoSlice::new(answer.unwrap_or_default()),
+        ];
+        // It fails only if nobody waits for the answer any more.
+        _ = rustix::io::writev(&self.0, &parts);
+    }
+}
+
+/// One thread's requests, and the memory for them.
+#[derive(Debug)]
+pub struct EventLoop {
+    server: Arc<Server>,
+    device: Arc<Device>,
+    channel: Arc<dyn Channel>,
+    part: Part,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl EventLoop {
+    /// Of a server and the descriptor of its mount, for a part of its life.
+    pub fn new(server: &Arc<Server>, device: &Arc<Device>, part: Part) -> Self {
+        Self {
+            server: Arc::clone(server),
+            device: Arc::clone(device),
+            channel: Arc::<Device>::clone(device),
+            part,
+            request: vec![0; REQUEST_MAX],
+            reply: vec![0; REPLY_MAX],
+        }
+    }
+
+    /// Waits for a request, does what it asks and answers it; false once there will be none.
+    ///
+    /// # Errors
+    /// Those of reading the device.
+    pub fn turn(&mut self) -> std::io::Result<bool> {
+        let Some(len) = self.device.read(&mut self.request)? else {
+            return Ok(false);
+        };
+        // OK to index: no more than there was room for.
+        let bytes = &self.request[..len];
+        let Ok((header_in, body)) = Request::header(bytes) else {
+            // Nothing that could be answered.
+            return Ok(true);
+        };
+        let (head, payload) = self.reply.split_at_mut(HEADER);
+        let mut out = Out::new(payload);
+        let long = self.server.long_setxattr();
+        let answer = match Request::decode(header_in, body, long) {
+            Ok(request) => self
+                .part
+                .serve(|| self.server.handle(&request, &mut out, &self.channel)),
+            Err(error) => Some(Answer::Now(Err(error))),
+        };
+        let done = match answer {
+            Some(Answer::Now(done)) => done,
+            Some(_) => return Ok(true),
+            // The mount is as good as gone.
+            None => Err(Errno::EIO),
+        };
+        let len = out.len();
+        let told = header(header_in.unique, done.map(|()| len));
+        head.copy_from_slice(told.as_bytes());
+        // OK to index: the header and what was put behind it.
+        let reply = &self.reply[..told.len as usize];
+        // It fails only if nobody waits for the answer any more.
+        _ = rustix::io::write(&self.device.0, reply);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use zerocopy::FromBytes;
+
+    use super::*;
+    use crate::abi::{InitIn, InitOut, opcode};
+    use crate::life::Life;
+    use crate::testing::Client;
+
+    /// A pair of sockets that keep messages whole, as the device does.
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    fn request(code: u32, unique: u64, body: &[u8]) -> Vec<u8> {
+        let header = InHeader {
+            len: (size_of::<InHeader>() + body.len()) as u32,
+            opcode: code,
+            unique,
+            nodeid: 1,
+            ..InHeader::default()
+        };
+        [header.as_bytes(), body].concat()
+    }
+
+    #[test]
+    fn requests_are_answered_until_there_are_no_more() {
+        let client = Client::without_init();
+        let (kernel, ours) = pair();
+        let device = Arc::new(Device::new(ours));
+        let mut turns = EventLoop::new(&client.server, &device, Arc::new(Life::default()).join());
+        let mut told = |bytes: &[u8]| {
+            rustix::io::write(&kernel, bytes).unwrap();
+            assert!(turns.turn().unwrap());
+            let mut buf = vec![0; 4096];
+            let len = rustix::io::read(&kernel, &mut buf).unwrap();
+            let (header, rest) = OutHeader::read_from_prefix(&buf[..len]).unwrap();
+            assert_eq!(header.len as usize, len);
+            (header, rest.to_vec())
+        };
+        let init = InitIn {
+            major: 7,
+            minor: 40,
+            ..InitIn::default()
+        };
+        let (header, rest) = told(&request(opcode::INIT, 2, init.as_bytes()));
+        assert_eq!((header.error, header.unique), (0, 2));
+        assert_eq!(InitOut::read_from_bytes(&rest).unwrap().minor, 40);
+        let (header, rest) = told(&request(opcode::LOOKUP, 4, b"no zero byte"));
+        assert_eq!((header.error, rest.len()), (-22, 0));
+        let (header, _) = told(&request(999, 6, &[]));
+        assert_eq!(header.error, -38);
+        // Later, by another thread.
+        let (header, _) = told(&request(opcode::FSYNCDIR, 8, &[0; 16]));
+        assert_eq!((header.error, header.unique), (0, 8));
+        rustix::io::write(&kernel, b"no header").unwrap();
+        assert!(turns.turn().unwrap());
+        drop(kernel);
+        assert!(!turns.turn().unwrap());
+    }
+}
