@@ -19,6 +19,7 @@ Examples:
   uext4 put disk.img ./site /srv        copy files and directories in
   uext4 rm -r disk.img /var/cache       mkdir, mv, ln, chmod, chown, touch, truncate: as always
   uext4 script disk.img < commands      many changes at once
+  uext4 mount disk.img ~/mnt            as a directory, to every program; uext4 umount ~/mnt
 
 Exit codes:
   0  done; for check: clean
@@ -73,6 +74,8 @@ pub enum Command {
     DedupXattrs(commands::dedup_xattrs::DedupXattrsArgs),
     Trim(commands::trim::TrimArgs),
     Script(commands::script::ScriptArgs),
+    Mount(commands::mount::MountArgs),
+    Umount(commands::umount::UmountArgs),
 }
 
 // No doc comments on the two: they would be taken for the subcommands' own.

@@ -18,6 +18,7 @@ pub mod ls;
 pub mod manifest;
 pub mod mkdir;
 pub mod mkfs;
+pub mod mount;
 pub mod mv;
 pub mod put;
 pub mod rm;
@@ -31,6 +32,7 @@ pub mod touch;
 pub mod tree;
 pub mod trim;
 pub mod truncate;
+pub mod umount;
 
 use std::ffi::OsStr;
 use std::io::{BufWriter, StdoutLock, Write};
@@ -81,6 +83,8 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Sync(args) => sync::run(args, &mut out),
         Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
         Command::Trim(args) => trim::run(args, &mut out),
+        Command::Mount(args) => mount::run(args, &mut out),
+        Command::Umount(args) => umount::run(args, &mut out),
         Command::Script(args) => script::run(args, &mut out),
     };
     // What came before a failure is still worth reading.

@@ -6,6 +6,7 @@
 
 mod args;
 mod attached;
+mod background;
 mod below;
 mod budget;
 mod commands;
@@ -17,6 +18,7 @@ mod group_space;
 mod json;
 mod links;
 mod mode;
+mod mount_options;
 mod open;
 mod progress;
 mod record;

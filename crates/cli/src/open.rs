@@ -27,25 +27,33 @@ const WRITING_MEMORY: u64 = 192 << 20;
 /// # Errors
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
 pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
-    let image = &args.place.image;
-    let whole = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
-    // Nobody may change it meanwhile. Where there are no locks, reading is still worth it.
-    if let Err(error @ BlockError::Locked { .. }) = whole.lock(false) {
-        return Err(device_failure(image, &error));
-    }
-    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
-    let device = if args.superblock.is_some() && args.place.is_found() && holds_ext(&*whole) {
-        whole
-    } else {
-        part(whole, &args.place)?
-    };
     let options = OpenOptions {
         memory: Some(READING_MEMORY),
         replay_journal: !args.no_replay,
         superblock: args.superblock,
         ..OpenOptions::default()
     };
-    let opened = Filesystem::open(device, &options);
+    open_to_read(&args.place, &options)
+}
+
+/// The same with all options.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
+    let image = &place.image;
+    let whole = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
+    // Nobody may change it meanwhile. Where there are no locks, reading is still worth it.
+    if let Err(error @ BlockError::Locked { .. }) = whole.lock(false) {
+        return Err(device_failure(image, &error));
+    }
+    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
+    let device = if options.superblock.is_some() && place.is_found() && holds_ext(&*whole) {
+        whole
+    } else {
+        part(whole, place)?
+    };
+    let opened = Filesystem::open(device, options);
     if let Ok(fs) = &opened
         && let Some(sequence) = fs.replayed().and_then(|r| r.failed_commit)
     {
@@ -57,7 +65,7 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
     opened.map_err(|error| {
         let failure = Failure::engine(image.display(), &error);
         match error {
-            uext4::Error::Corrupt(_) if args.superblock.is_none() => {
+            uext4::Error::Corrupt(_) if options.superblock.is_none() => {
                 failure.hint("try a backup: `--superblock 32768` (8193 with 1 KiB blocks)")
             }
             _ => failure,
@@ -101,10 +109,18 @@ pub fn open_rw(args: &WriteArgs) -> Result<Filesystem, Failure> {
         let set = options.options(list);
         set.map_err(|error| Failure::new(Exit::Usage, format_args!("--options: {error}")))?;
     }
-    let image = &args.place.image;
+    open_to_write(&args.place, &options)
+}
+
+/// The same with all options.
+///
+/// # Errors
+/// As [`open_rw`].
+pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
+    let image = &place.image;
     let whole = writable(image)?;
-    let device = part(Arc::new(whole), &args.place)?;
-    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), &options).and_then(|fs| {
+    let device = part(Arc::new(whole), place)?;
+    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options).and_then(|fs| {
         fs.start_background()?;
         Ok(fs)
     });

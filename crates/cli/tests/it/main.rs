@@ -14,6 +14,7 @@
 //! | [`scripts`] | does `script` do the same, and stop where it should? |
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
+//! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
@@ -28,6 +29,7 @@ mod interrupted;
 mod making;
 mod matrix;
 mod memory;
+mod mounted;
 mod oracle;
 mod refused;
 mod scripts;
