@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use crate::failure::{Exit, Failure};
+use crate::helper;
 
 /// What tells the program that it is the one in the background.
 pub const FLAG: &str = "--in-background";
@@ -28,7 +29,8 @@ const READY: &str = "ready";
 pub fn start() -> Result<Exit, Failure> {
     let failed = |error: &io::Error| Failure::io("starting in the background", error);
     let program = std::env::current_exe().map_err(|error| failed(&error))?;
-    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let called = helper::arguments(std::env::args_os());
+    let mut arguments: Vec<OsString> = called.into_iter().skip(1).collect();
     // Behind the name of the subcommand.
     arguments.insert(arguments.len().min(1), FLAG.into());
     let child = Command::new(program)

@@ -15,6 +15,7 @@ mod failure;
 mod format;
 mod free;
 mod group_space;
+mod helper;
 mod json;
 mod links;
 mod mode;
@@ -34,7 +35,7 @@ use clap::Parser;
 use crate::failure::{Exit, Failure};
 
 fn main() -> ExitCode {
-    let cli = match args::Cli::try_parse() {
+    let cli = match args::Cli::try_parse_from(helper::arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(told) => {
             // Also how help and version are told. If nobody listens, there is nothing to do.

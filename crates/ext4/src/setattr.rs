@@ -53,6 +53,20 @@ pub struct SetAttributes {
     pub projid: Option<u32>,
 }
 
+impl SetAttributes {
+    /// Sets times to the time it is, and nothing else.
+    fn only_touches(&self) -> bool {
+        let is_now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
+        let times = Self {
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            ..Self::default()
+        };
+        *self == times && [self.atime, self.mtime, self.ctime].into_iter().all(is_now)
+    }
+}
+
 /// Changes attributes.
 ///
 /// # Errors
@@ -64,7 +78,11 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         flags: attributes.flags,
         ..SetAttributes::default()
     };
-    let forbid = attr::IMMUTABILITY;
+    // What may only grow may be touched.
+    let forbid = match attributes.only_touches() {
+        true => InodeFlags::IMMUTABLE,
+        false => attr::IMMUTABILITY,
+    };
     if *attributes != only_flags && file.inode.read().flags.intersects(forbid) {
         return Err(attr::fixed());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Inode, SetAttributes, SetTime, Timestamp};
+use uext4::{FileType, Inode, SetAttributes, SetTime, Timestamp};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::fattr;
@@ -70,10 +70,14 @@ fn set(node: &Node, it: &SetattrIn) -> Result<()> {
 /// What is to be set. `inode`: as it is, where that matters.
 fn wanted(it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
     let asks = |flag| it.valid & flag != 0;
+    // Nothing is left of a request that was to drop them and no more: `chown(-1, -1)` above all.
+    let drops_only = it.valid & !(fattr::FH | fattr::LOCKOWNER) == 0;
     // OK to truncate: twelve bits.
     let mut mode = asks(fattr::MODE).then_some((it.mode & 0o7777) as u16);
-    if asks(fattr::KILL_SUIDGID) && mode.is_none() {
-        mode = without_set_id(&inode());
+    if (asks(fattr::KILL_SUIDGID) || drops_only) && mode.is_none() {
+        let inode = inode();
+        let drops = asks(fattr::KILL_SUIDGID) || inode.file_type != FileType::Directory;
+        mode = drops.then(|| without_set_id(&inode)).flatten();
     }
     let time = |given, now, sec: u64, nsec: u32| match (asks(given), asks(now)) {
         (_, true) => Some(SetTime::Now),
@@ -184,6 +188,9 @@ mod tests {
         set(&client, file, mode(0o102_644)).unwrap();
         let told = set(&client, file, cut(fattr::KILL_SUIDGID)).unwrap();
         assert_eq!(told.attr.mode, 0o102_644);
+        set(&client, file, mode(0o104_644)).unwrap();
+        let told = set(&client, file, SetattrIn::default()).unwrap();
+        assert_eq!(told.attr.mode, 0o100_644);
         set(&client, file, mode(0o104_711)).unwrap();
         let owner = SetattrIn {
             valid: fattr::UID,

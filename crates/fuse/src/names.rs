@@ -182,15 +182,20 @@ pub fn rename(
     (to, new): (u64, &[u8]),
     flags: u32,
 ) -> Result<()> {
+    const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
+    let from = server.nodes.get(from)?;
+    let to = server.nodes.get(to)?;
     let mode = match flags {
+        // The kernel holds both directories: nobody makes the name meanwhile.
+        BOTH if !matches!(to.lookup(&server.fs, new), Err(Errno::ENOENT)) => {
+            return Err(Errno::EEXIST);
+        }
         0 => RenameMode::Replace,
         RENAME_NOREPLACE => RenameMode::NoReplace,
         RENAME_EXCHANGE => RenameMode::Exchange,
-        RENAME_WHITEOUT => RenameMode::Whiteout,
+        RENAME_WHITEOUT | BOTH => RenameMode::Whiteout,
         _ => return Err(Errno::EINVAL),
     };
-    let from = server.nodes.get(from)?;
-    let to = server.nodes.get(to)?;
     Ok(from.writable()?.rename(old, to.writable()?, new, mode)?)
 }
 

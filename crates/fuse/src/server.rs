@@ -292,6 +292,9 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+
     use super::*;
     use crate::abi::opcode;
     use crate::testing::{Client, e2fsck};
@@ -331,6 +334,45 @@ mod tests {
         let client = Client::new();
         drop(Ticket::new(&client.channel(), 42));
         assert_eq!(client.answer_to(42), Err(Errno::EIO));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+        /// The kernel asks no such things, and nothing it could ask ends in a panic.
+        #[test]
+        fn nothing_that_can_be_asked_is_too_strange(
+            all in proptest::collection::vec(
+                (1u32..54, 0u64..20, proptest::collection::vec(strange(), 0..12)),
+                1..200,
+            ),
+        ) {
+            let client = Client::new();
+            let dir = client.mkdir(1, b"dir");
+            for name in [&b"a"[..], b"b"] {
+                let file = client.create(dir, name);
+                client.write(file, 0, &[3; 9000]);
+            }
+            for (code, id, words) in all {
+                let mut body: Vec<u8> = words.iter().flat_map(|word| word.as_bytes()).copied().collect();
+                body.extend(b"a\0b\0");
+                _ = client.ask(code, id, &body);
+            }
+            client.server.finish().unwrap();
+            e2fsck(&client.device);
+        }
+    }
+
+    /// Numbers that mean something somewhere, and others.
+    fn strange() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            Just(0),
+            0u64..64,
+            Just(u64::MAX),
+            Just(4096),
+            any::<u64>(),
+            any::<u32>().prop_map(u64::from),
+            Just(u64::from_le_bytes(*b"a\0b\0dir\0")),
+        ]
     }
 
     #[test]

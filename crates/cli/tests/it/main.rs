@@ -15,6 +15,7 @@
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
+//! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
@@ -31,6 +32,7 @@ mod matrix;
 mod memory;
 mod mounted;
 mod oracle;
+mod posix;
 mod refused;
 mod scripts;
 mod sharing;

@@ -486,6 +486,35 @@ fn what_was_fsynced_survives_the_daemons_death() {
 }
 
 #[test]
+fn as_mount_calls_its_helpers() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 16);
+    fs::write(mount.dir().join("file"), "contents").unwrap();
+    let mut mount = mount.unmounted();
+    let helper = mount.scratch.path().join("mount.fuse.uext4");
+    symlink(env!("CARGO_BIN_EXE_uext4"), &helper).unwrap();
+    let (image, dir) = (mount.image(), mount.dir());
+    run(
+        text(&helper),
+        &[
+            text(&image),
+            text(&dir),
+            "-n",
+            "-o",
+            "ro,noauto,x-systemd.automount",
+        ],
+    );
+    mount.is_mounted = true;
+    assert_eq!(
+        fs::read_to_string(mount.dir().join("file")).unwrap(),
+        "contents"
+    );
+    mount.judged();
+}
+
+#[test]
 fn what_cannot_be_mounted_is_told_in_a_sentence() {
     if !can_mount() {
         return;
