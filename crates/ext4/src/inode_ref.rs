@@ -80,6 +80,12 @@ impl InodeRef {
         Ok(inode)
     }
 
+    /// Another user, who is told only of errors from now on.
+    pub(crate) fn reopened(&self) -> Self {
+        self.cell.add_user();
+        Self::new(&self.sbi, Arc::clone(&self.cell))
+    }
+
     /// Its number.
     pub(crate) fn ino(&self) -> Ino {
         self.cell.ino

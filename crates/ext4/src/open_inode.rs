@@ -39,6 +39,13 @@ impl OpenInode {
         self.0.ino()
     }
 
+    /// One more user, as if it were opened anew: of what goes wrong in writing its data he is told what
+    /// happens from now on, where a clone is told what the original would be.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        Self(self.0.reopened())
+    }
+
     /// Its fields as they are now.
     pub fn inode(&self) -> Inode {
         let mut inode = self.0.inode.read().clone();

@@ -18,13 +18,13 @@ use crate::nodes::Node;
 use crate::reply::Out;
 use crate::server::{Answer, Server, Ticket};
 
-/// OPEN. What is opened needs no handle: its node is known as long as the kernel has it open.
+/// OPEN.
 pub fn open(server: &Server, id: u64, it: &OpenIn, out: &mut Out<'_>) -> Result<()> {
     let node = server.nodes.get(id)?;
     if let Node::Writable(inode) = &*node {
         prepare(inode, it.flags, it.open_flags)?;
     }
-    out.put(&opened())
+    out.put(&opened(server, &node, it.flags))
 }
 
 /// What opening a file with these flags does to it, and what it refuses: the kernel does not know of
@@ -177,23 +177,31 @@ fn later(
     Answer::Later
 }
 
-/// FSYNC and FSYNCDIR. Of a file system that was opened for reading all is durable.
-pub fn fsync(server: &Server, id: u64, data_only: bool, ticket: impl FnOnce() -> Ticket) -> Answer {
-    let node = match server.nodes.get(id) {
-        Ok(node) => node,
-        Err(error) => return Answer::Now(Err(error)),
-    };
+/// FSYNC of a node by a handle, 0 for none, and FSYNCDIR. Of a file system that was opened for reading all
+/// is durable.
+pub fn fsync(
+    server: &Server,
+    (id, handle): (u64, u64),
+    data_only: bool,
+    ticket: impl FnOnce() -> Ticket,
+) -> Answer {
     if !server.writable {
         return Answer::Now(Ok(()));
     }
-    later(server, ticket, move || {
-        let inode = node.writable()?;
+    let sync = move |inode: &OpenInode| {
         let synced = match data_only {
             true => inode.fdatasync(),
             false => inode.fsync(),
         };
         Ok(synced?)
-    })
+    };
+    if let Some(inode) = server.handles.get(handle) {
+        return later(server, ticket, move || sync(&inode));
+    }
+    match server.nodes.get(id) {
+        Ok(node) => later(server, ticket, move || sync(node.writable()?)),
+        Err(error) => Answer::Now(Err(error)),
+    }
 }
 
 /// SYNCFS.

@@ -24,6 +24,7 @@ mod attributes;
 mod data;
 mod directories;
 pub mod errno;
+mod handles;
 mod init;
 mod ioctl;
 mod late;

@@ -115,9 +115,14 @@ pub fn mknod(
     server.tell(Node::Writable(made), out)
 }
 
-/// How a file that was opened is cached.
-pub fn opened() -> OpenOut {
+/// How a file that was opened is cached, and its handle if it is to be written.
+pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
+    let fh = match node {
+        Node::Writable(inode) if flags & flag::ACCMODE != 0 => server.handles.open(inode),
+        _ => 0,
+    };
     OpenOut {
+        fh,
         open_flags: fopen::KEEP_CACHE | fopen::NOFLUSH,
         ..OpenOut::default()
     }
@@ -141,8 +146,10 @@ pub fn create(
         }
         made => made?,
     };
-    server.tell(Node::Writable(file), out)?;
-    out.put(&opened())
+    let node = Node::Writable(file);
+    let opened = opened(server, &node, it.flags);
+    server.tell(node, out)?;
+    out.put(&opened)
 }
 
 /// TMPFILE: a file that has no name.
@@ -150,8 +157,10 @@ pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<
     let dir = server.nodes.get(header.nodeid)?;
     let how = creation(header, it.mode, it.umask);
     let file = dir.writable()?.create_unnamed(&how)?;
-    server.tell(Node::Writable(file), out)?;
-    out.put(&opened())
+    let node = Node::Writable(file);
+    let opened = opened(server, &node, it.flags);
+    server.tell(node, out)?;
+    out.put(&opened)
 }
 
 /// LINK.

@@ -118,12 +118,12 @@ pub enum Operation<'a> {
     Read(abi::ReadIn),
     /// Data are written.
     Write(abi::WriteIn, &'a [u8]),
-    /// A file is closed for the last time.
-    Release,
+    /// The file with this handle is closed for the last time.
+    Release(u64),
     /// One of the descriptors of a file is closed.
     Flush,
-    /// A file is made durable; with `true` its data alone.
-    Fsync(bool),
+    /// The file with this handle is made durable; with `true` its data alone.
+    Fsync(u64, bool),
     /// A directory is made durable.
     Fsyncdir,
     /// All is made durable.
@@ -248,10 +248,12 @@ fn files<'a>(code: u32, body: Body<'a>) -> Option<Result<Operation<'a>>> {
             let data = rest.get(..it.size as usize).ok_or(Errno::EINVAL)?;
             Ok(Operation::Write(it, data))
         }),
-        opcode::RELEASE => Ok(Operation::Release),
+        opcode::RELEASE => body
+            .only()
+            .map(|it: abi::ReleaseIn| Operation::Release(it.fh)),
         opcode::FLUSH => Ok(Operation::Flush),
         opcode::FSYNC => body.only().map(|it: abi::FsyncIn| {
-            Operation::Fsync(it.fsync_flags & abi::flags::FSYNC_FDATASYNC != 0)
+            Operation::Fsync(it.fh, it.fsync_flags & abi::flags::FSYNC_FDATASYNC != 0)
         }),
         opcode::FSYNCDIR => Ok(Operation::Fsyncdir),
         opcode::SYNCFS => Ok(Operation::Syncfs),

@@ -22,6 +22,7 @@ use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use crate::abi::flags::init as has;
 use crate::abi::{InitIn, Kstatfs};
 use crate::errno::{Errno, Result};
+use crate::handles::Handles;
 use crate::init::{self, Dialect};
 use crate::late::Late;
 use crate::nodes::{Node, Nodes};
@@ -101,6 +102,7 @@ pub struct Server {
     pub(crate) fs: Filesystem,
     pub(crate) writable: bool,
     pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
     pub(crate) writers: Writers,
     pub(crate) late: Late,
     pub(crate) validity: Validity,
@@ -118,6 +120,7 @@ impl Server {
         Ok(Self {
             writable,
             nodes: Nodes::new(root),
+            handles: Handles::default(),
             writers: Writers::default(),
             late: Late::default(),
             validity,
@@ -173,10 +176,10 @@ impl Server {
                 Answer::Never
             }
             Operation::Write(it, data) => data::write(self, header, &it, data, out, &ticket),
-            Operation::Fsync(_) | Operation::Fsyncdir => {
-                let data_only = matches!(request.operation, Operation::Fsync(true));
-                data::fsync(self, id, data_only, ticket)
+            Operation::Fsync(handle, data_only) => {
+                data::fsync(self, (id, handle), data_only, ticket)
             }
+            Operation::Fsyncdir => data::fsync(self, (id, 0), false, ticket),
             Operation::Syncfs => data::syncfs(self, ticket),
             Operation::Fallocate(it) => data::fallocate(self, id, &it, ticket),
             Operation::CopyFileRange(it, wide) => data::copy(self, id, &it, wide, ticket),
@@ -219,7 +222,11 @@ impl Server {
             Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
             Operation::Statfs => out.put(&self.statfs()),
-            Operation::Release | Operation::Releasedir | Operation::Destroy => Ok(()),
+            Operation::Release(handle) => {
+                self.handles.release(handle);
+                Ok(())
+            }
+            Operation::Releasedir | Operation::Destroy => Ok(()),
             // Never asked again: nothing is to be done when a descriptor is closed, directories need no
             // handle, and the kernel knows itself who may do what.
             _ => Err(Errno::ENOSYS),
@@ -282,6 +289,7 @@ impl Server {
             self.fs.cancel_writers()?;
         }
         self.late.finish();
+        self.handles.clear();
         self.nodes.clear();
         match self.writable {
             true => self.fs.close(),

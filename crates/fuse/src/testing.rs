@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use uext4::{Filesystem, OpenInode, OpenOptions};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
+use uext4_blockdev::{BlockDevice, Error, MemoryDevice, SystemClock};
 use uext4_mkfs::{BlockSizeWish, FsType, Options, format, layout, parse_features};
 use uext4_ondisk::BlockSize;
 use zerocopy::{FromBytes, IntoBytes};
@@ -40,6 +40,52 @@ impl Channel for Answers {
     }
 }
 
+/// A device whose writes fail while they are to.
+#[derive(Debug)]
+pub struct Faulty {
+    device: Arc<MemoryDevice>,
+    fails: AtomicBool,
+}
+
+impl Faulty {
+    pub fn fail_writes(&self, on: bool) {
+        self.fails.store(on, SeqCst);
+    }
+}
+
+impl BlockDevice for Faulty {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), Error> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> std::result::Result<(), Error> {
+        match self.fails.load(SeqCst) {
+            true => Err(Error::Io {
+                op: "write",
+                offset,
+                source: std::io::Error::other("injected"),
+            }),
+            false => self.device.write_at(offset, buf),
+        }
+    }
+
+    fn flush(&self) -> std::result::Result<(), Error> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> std::result::Result<(), Error> {
+        self.device.discard(offset, len)
+    }
+}
+
 /// Somebody who asks.
 pub struct Client {
     pub server: Arc<Server>,
@@ -63,9 +109,12 @@ fn image(features: &str) -> Arc<MemoryDevice> {
 }
 
 fn open(device: &Arc<MemoryDevice>, options: &str) -> Filesystem {
+    open_on(Arc::<MemoryDevice>::clone(device), options)
+}
+
+fn open_on(device: Arc<dyn BlockDevice>, options: &str) -> Filesystem {
     let mut all = OpenOptions::default();
     all.options(options).unwrap();
-    let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     Filesystem::open_rw(device, Arc::new(SystemClock), &all).unwrap()
 }
 
@@ -139,6 +188,17 @@ impl Client {
         let client = Self::writable("", "dirty_bytes=2097152,dirty_background_bytes=1048576");
         client.server.file_system().start_background().unwrap();
         client.greeted()
+    }
+
+    /// Of a new file system on a device whose writes may fail.
+    pub fn with_faults() -> (Self, Arc<Faulty>) {
+        let device = image("");
+        let faulty = Arc::new(Faulty {
+            device: Arc::clone(&device),
+            fails: AtomicBool::new(false),
+        });
+        let fs = open_on(Arc::<Faulty>::clone(&faulty), "");
+        (Self::of(device, fs, true).greeted(), faulty)
     }
 
     /// Of a new file system that is only read.

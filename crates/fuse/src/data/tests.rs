@@ -3,7 +3,7 @@
 use uext4::InodeFlags;
 
 use super::*;
-use crate::abi::{AttrOut, OpenOut, opcode};
+use crate::abi::{AttrOut, FsyncIn, OpenOut, ReleaseIn, opcode};
 use crate::testing::{Client, e2fsck};
 
 const LEN: usize = 300_000;
@@ -253,4 +253,38 @@ fn writers_over_the_limit_are_answered_when_their_pause_is_over() {
     assert!(client.answered_later() > 0);
     client.server.finish().unwrap();
     e2fsck(&client.device);
+}
+
+#[test]
+fn what_went_wrong_is_told_once_to_each_who_has_the_file_open() {
+    let (client, device) = Client::with_faults();
+    let file = client.create(1, b"file");
+    client.ask(opcode::SYNCFS, 1, &[0; 8]).unwrap();
+    let handles: Vec<u64> = (0..2)
+        .map(|_| opened_with(&client, file, 2, 0).unwrap().fh)
+        .collect();
+    let synced = |fh| {
+        let it = FsyncIn {
+            fh,
+            ..FsyncIn::default()
+        };
+        client.ask(opcode::FSYNC, file, it.as_bytes()).map(|_| ())
+    };
+    client.write(file, 0, &pattern(50_000));
+    device.fail_writes(true);
+    assert_eq!(synced(handles[0]), Err(Errno::EIO));
+    device.fail_writes(false);
+    let late = opened_with(&client, file, 2, 0).unwrap().fh;
+    assert_eq!(synced(handles[1]), Err(Errno::EIO));
+    for fh in [handles[0], handles[1], late] {
+        assert_eq!(synced(fh), Ok(()));
+    }
+    let release = ReleaseIn {
+        fh: late,
+        ..ReleaseIn::default()
+    };
+    client
+        .ask(opcode::RELEASE, file, release.as_bytes())
+        .unwrap();
+    assert!(client.server.handles.get(late).is_none());
 }

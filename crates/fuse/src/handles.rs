@@ -1,0 +1,95 @@
+//! Files that are open for writing, each opening by itself.
+//!
+//! Nodes would do for everything but one thing: what went wrong in writing a file is told once to each
+//! who has it open, and so each has a user of the inode of his own. Who only reads has none, and handle 0.
+//!
+//! Lock: one of 64 parts, a leaf; an inode is let go of outside it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use uext4::OpenInode;
+
+/// Parts of the table, a power of two.
+const PARTS: usize = 64;
+
+/// The handles there are.
+#[derive(Debug)]
+pub struct Handles {
+    next: AtomicU64,
+    parts: [Mutex<FxHashMap<u64, Arc<OpenInode>>>; PARTS],
+}
+
+impl Default for Handles {
+    fn default() -> Self {
+        Self {
+            next: AtomicU64::new(1),
+            parts: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl Handles {
+    fn part(&self, handle: u64) -> &Mutex<FxHashMap<u64, Arc<OpenInode>>> {
+        // OK to index: less than the number of parts.
+        &self.parts[handle as usize % PARTS]
+    }
+
+    /// A handle of an inode that was opened for writing. From now on it is told what goes wrong.
+    pub fn open(&self, inode: &OpenInode) -> u64 {
+        let handle = self.next.fetch_add(1, Relaxed);
+        let inode = Arc::new(inode.reopened());
+        self.part(handle).lock().insert(handle, inode);
+        handle
+    }
+
+    /// The inode of a handle; `None` for 0.
+    pub fn get(&self, handle: u64) -> Option<Arc<OpenInode>> {
+        self.part(handle).lock().get(&handle).cloned()
+    }
+
+    /// The end of a handle.
+    pub fn release(&self, handle: u64) {
+        let inode = self.part(handle).lock().remove(&handle);
+        drop(inode);
+    }
+
+    /// The end of all.
+    pub fn clear(&self) {
+        for part in &self.parts {
+            let all = std::mem::take(&mut *part.lock());
+            drop(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4::{Creation, NewInode};
+
+    use super::*;
+    use crate::testing::file_system;
+
+    #[test]
+    fn handles_keep_the_inode_in_use_to_their_end() {
+        let (fs, _) = file_system();
+        let root = fs.root().unwrap();
+        let how = Creation::default();
+        let file = root.create(b"file", NewInode::File, &how).unwrap();
+        let handles = Handles::default();
+        let (one, two) = (handles.open(&file), handles.open(&file));
+        assert!(one != two && one != 0);
+        root.unlink(b"file").unwrap();
+        drop(file);
+        let free = fs.statfs().free_inodes;
+        handles.get(one).unwrap().write(0, b"x").unwrap();
+        handles.release(one);
+        assert!(handles.get(one).is_none());
+        assert_eq!(fs.statfs().free_inodes, free);
+        handles.release(two);
+        handles.release(0);
+        assert_eq!(fs.statfs().free_inodes, free + 1);
+    }
+}
