@@ -11,7 +11,7 @@ use uext4_extent_status::{Status, Tree};
 use uext4_ondisk::{Ino, Lblk};
 use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
 
-use super::{fsync, known, read, truncate_locked, write, write_by};
+use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
 use crate::bulk::NewInode;
 use crate::create::{Creation, create};
 use crate::fallocate::{Fallocate, fallocate};
@@ -25,6 +25,10 @@ use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 /// What data begins with.
 const MARK: u8 = 0xA7;
 const BLOCK: u64 = 4096;
+const APPENDING: WriteMode = WriteMode {
+    append: true,
+    keep_set_id: false,
+};
 
 type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -250,7 +254,7 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
         store(&handle, &sbi, inode).unwrap();
     }
     file.drop_pages();
-    let called_off = write_by(&file, 0, &[1; 2000], true, |_, _, _, _| {
+    let called_off = write_by(&file, 0, &[1; 2000], APPENDING, |_, _, _, _| {
         read(&file, 0, &mut [0; 10]).unwrap();
         Err(PagesError::Cancelled)
     });
@@ -387,7 +391,7 @@ fn what_is_given_up_under_a_writer_keeps_his_promise() {
             &file,
             5 * BLOCK,
             &data,
-            false,
+            WriteMode::default(),
             |pages, offset, data, size| {
                 for _ in 0..FAILURES_MAX {
                     assert!(pages.flush(0..u64::MAX).is_err());
