@@ -163,7 +163,22 @@ impl OpenInode {
     /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] for a
     /// directory that would come to lie in itself.
     pub fn rename(&self, old: &[u8], to: &Self, new: &[u8], mode: RenameMode) -> Result<()> {
-        rename::rename(&self.0, old, &to.0, new, mode)
+        self.rename_by(old, to, new, mode, &Creation::default())
+    }
+
+    /// The same where a whiteout, if there is one, belongs to whom `by` says.
+    ///
+    /// # Errors
+    /// As [`OpenInode::rename`].
+    pub fn rename_by(
+        &self,
+        old: &[u8],
+        to: &Self,
+        new: &[u8],
+        mode: RenameMode,
+        by: &Creation,
+    ) -> Result<()> {
+        rename::rename((&self.0, old), (&to.0, new), mode, by)
     }
 
     /// The target of a symbolic link.

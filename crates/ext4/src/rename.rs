@@ -45,18 +45,17 @@ struct Directories<'a> {
     _locks: (Alone<'a, ()>, Option<Alone<'a, ()>>),
 }
 
-/// Moves a name, in one step that is seen whole or not at all.
+/// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by` says.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`],
 /// [`Error::NotDirectory`], [`Error::Invalid`] for a directory that would become its own ancestor,
 /// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::TooManyLinks`], damage, device errors.
 pub(crate) fn rename(
-    from: &InodeRef,
-    old: &[u8],
-    to: &InodeRef,
-    new: &[u8],
+    (from, old): (&InodeRef, &[u8]),
+    (to, new): (&InodeRef, &[u8]),
     mode: RenameMode,
+    by: &Creation,
 ) -> Result<()> {
     let sbi = from.sbi();
     let across = from.ino() != to.ino();
@@ -85,7 +84,7 @@ pub(crate) fn rename(
     check_kinds(&dirs, &source, target.as_ref(), mode)?;
     // Before the handle of the move: a handle of its own. Nobody sees it without its name.
     let whiteout = match mode {
-        RenameMode::Whiteout => Some(make_whiteout(from)?),
+        RenameMode::Whiteout => Some(make_whiteout(from, by)?),
         _ => None,
     };
     let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
@@ -243,9 +242,14 @@ fn check_kinds(
     }
 }
 
-fn make_whiteout(dir: &InodeRef) -> Result<InodeRef> {
+fn make_whiteout(dir: &InodeRef, by: &Creation) -> Result<InodeRef> {
     let kind = NewInode::CharDevice(DeviceNumber { major: 0, minor: 0 });
-    create::create_unnamed(dir, kind, &Creation::default())
+    let how = Creation {
+        mode: 0,
+        umask: 0,
+        ..*by
+    };
+    create::create_unnamed(dir, kind, &how)
 }
 
 /// Counts a subdirectory in or out of its parent.

@@ -6,7 +6,7 @@ use uext4::{FileType, Inode, SetAttributes, SetTime, Timestamp};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::fattr;
-use crate::abi::{AttrOut, SetattrIn};
+use crate::abi::{AttrOut, InHeader, SetattrIn};
 use crate::errno::Result;
 use crate::nodes::Node;
 use crate::reply::{Out, attr_of};
@@ -36,20 +36,21 @@ pub fn statx(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
 /// SETATTR.
 pub fn setattr(
     server: &Arc<Server>,
-    id: u64,
+    header: &InHeader,
     it: SetattrIn,
     out: &mut Out<'_>,
     ticket: impl FnOnce() -> Ticket,
 ) -> Answer {
-    let node = match server.nodes.get(id) {
+    let node = match server.nodes.get(header.nodeid) {
         Ok(node) => node,
         Err(error) => return Answer::Now(Err(error)),
     };
+    let header = *header;
     if it.valid & fattr::SIZE != 0 && node.inode().size.saturating_sub(it.size) > CUT_MAX {
         let (server, ticket) = (Arc::clone(server), ticket());
         let late = Arc::clone(&server);
         server.late.run(move || {
-            let set = set(&node, &it).map(|()| attr_out(&late, &node));
+            let set = set(&node, &header, &it).map(|()| attr_out(&late, &node));
             ticket.answer(
                 set.as_ref()
                     .map(|attr| attr.as_bytes())
@@ -58,17 +59,17 @@ pub fn setattr(
         });
         return Answer::Later;
     }
-    let set = set(&node, &it).map(|()| attr_out(server, &node));
+    let set = set(&node, &header, &it).map(|()| attr_out(server, &node));
     set.and_then(|attr| out.put(&attr)).into()
 }
 
-fn set(node: &Node, it: &SetattrIn) -> Result<()> {
+fn set(node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
     let inode = node.writable()?;
-    Ok(inode.set_attributes(&wanted(it, || inode.inode()))?)
+    Ok(inode.set_attributes(&wanted(header, it, || inode.inode()))?)
 }
 
 /// What is to be set. `inode`: as it is, where that matters.
-fn wanted(it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
+fn wanted(header: &InHeader, it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
     let asks = |flag| it.valid & flag != 0;
     // Nothing is left of a request that was to drop them and no more: `chown(-1, -1)` above all.
     let drops_only = it.valid & !(fattr::FH | fattr::LOCKOWNER) == 0;
@@ -76,8 +77,14 @@ fn wanted(it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
     let mut mode = asks(fattr::MODE).then_some((it.mode & 0o7777) as u16);
     if (asks(fattr::KILL_SUIDGID) || drops_only) && mode.is_none() {
         let inode = inode();
-        let drops = asks(fattr::KILL_SUIDGID) || inode.file_type != FileType::Directory;
+        // Of others it comes before a write, which says itself what is to be dropped.
+        let is_owner = header.uid == 0 || header.uid == inode.uid;
+        let may_drop = is_owner && inode.file_type != FileType::Directory;
+        let drops = asks(fattr::KILL_SUIDGID) || may_drop;
         mode = drops.then(|| without_set_id(&inode)).flatten();
+    }
+    if asks(fattr::UID) || asks(fattr::GID) {
+        mode = mode.or_else(|| without_foreign_group(header, &inode()));
     }
     let time = |given, now, sec: u64, nsec: u32| match (asks(given), asks(now)) {
         (_, true) => Some(SetTime::Now),
@@ -97,6 +104,17 @@ fn wanted(it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
         ctime: time(fattr::CTIME, 0, it.ctime, it.ctimensec),
         ..SetAttributes::default()
     }
+}
+
+/// The mode without set-group-id, if the owner of a file is changed by who is not in its group; `None` if
+/// that changes nothing. Of his groups only the first is known here: who is in it by another loses the
+/// bit as well. What the group may execute loses it in any case.
+fn without_foreign_group(header: &InHeader, inode: &Inode) -> Option<u16> {
+    let old = inode.mode & 0o7777;
+    let may_keep = header.uid == 0 || header.gid == inode.gid;
+    let loses = old & 0o2000 != 0 && inode.file_type != FileType::Directory && !may_keep;
+    // The engine drops set-user-id itself, with the owner.
+    loses.then_some(old & !0o6000)
 }
 
 /// The mode without set-user-id, and without set-group-id where the group may execute; `None` if that
@@ -191,6 +209,30 @@ mod tests {
         set(&client, file, mode(0o104_644)).unwrap();
         let told = set(&client, file, SetattrIn::default()).unwrap();
         assert_eq!(told.attr.mode, 0o100_644);
+        let foreign = SetattrIn {
+            valid: fattr::UID | fattr::MODE,
+            uid: 5,
+            mode: 0o104_644,
+            ..SetattrIn::default()
+        };
+        set(&client, file, foreign).unwrap();
+        let told = set(&client, file, SetattrIn::default()).unwrap();
+        assert_eq!(told.attr.mode, 0o104_644);
+        let back = SetattrIn {
+            valid: fattr::UID,
+            uid: 1000,
+            ..SetattrIn::default()
+        };
+        set(&client, file, back).unwrap();
+        // The client is in group 100, as the file is now, and then no more.
+        let group = |gid| SetattrIn {
+            valid: fattr::GID,
+            gid,
+            ..SetattrIn::default()
+        };
+        set(&client, file, mode(0o102_644)).unwrap();
+        assert_eq!(set(&client, file, group(7)).unwrap().attr.mode, 0o102_644);
+        assert_eq!(set(&client, file, group(100)).unwrap().attr.mode, 0o100_644);
         set(&client, file, mode(0o104_711)).unwrap();
         let owner = SetattrIn {
             valid: fattr::UID,

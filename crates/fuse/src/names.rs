@@ -187,12 +187,13 @@ pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
 /// RENAME and RENAME2.
 pub fn rename(
     server: &Server,
-    (from, old): (u64, &[u8]),
+    header: &InHeader,
+    old: &[u8],
     (to, new): (u64, &[u8]),
     flags: u32,
 ) -> Result<()> {
     const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
-    let from = server.nodes.get(from)?;
+    let from = server.nodes.get(header.nodeid)?;
     let to = server.nodes.get(to)?;
     let mode = match flags {
         // The kernel holds both directories: nobody makes the name meanwhile.
@@ -205,7 +206,10 @@ pub fn rename(
         RENAME_WHITEOUT | BOTH => RenameMode::Whiteout,
         _ => return Err(Errno::EINVAL),
     };
-    Ok(from.writable()?.rename(old, to.writable()?, new, mode)?)
+    let by = creation(header, 0, 0);
+    Ok(from
+        .writable()?
+        .rename_by(old, to.writable()?, new, mode, &by)?)
 }
 
 #[cfg(test)]
@@ -313,8 +317,8 @@ mod tests {
         renamed(&client, b"other", dir, b"fourth", 4).unwrap();
         let whiteout = client.lookup(1, b"other").unwrap();
         assert_eq!(
-            (whiteout.attr.mode & 0o170_000, whiteout.attr.rdev),
-            (0o020_000, 0)
+            (whiteout.attr.mode, whiteout.attr.rdev, whiteout.attr.uid),
+            (0o020_000, 0, 1000)
         );
         assert_eq!(renamed(&client, b"other", 1, b"x", 8), Err(Errno::EINVAL));
         assert_eq!(

@@ -183,7 +183,7 @@ impl Server {
             Operation::Syncfs => data::syncfs(self, ticket),
             Operation::Fallocate(it) => data::fallocate(self, id, &it, ticket),
             Operation::CopyFileRange(it, wide) => data::copy(self, id, &it, wide, ticket),
-            Operation::Setattr(it) => attributes::setattr(self, id, it, out, ticket),
+            Operation::Setattr(it) => attributes::setattr(self, header, it, out, ticket),
             Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, ticket),
             _ => self.at_once(request, out).into(),
         }
@@ -208,7 +208,7 @@ impl Server {
                 flags,
                 old,
                 new,
-            } => names::rename(self, (id, old), (newdir, new), flags),
+            } => names::rename(self, header, old, (newdir, new), flags),
             Operation::Getattr => attributes::getattr(self, id, out),
             Operation::Statx => attributes::statx(self, id, out),
             Operation::Readlink => names::readlink(self, id, out),

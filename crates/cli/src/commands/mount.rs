@@ -23,8 +23,9 @@ use crate::open;
 /// Show an image as a directory, to every program
 ///
 /// Mounts with FUSE: root needs nothing else, others fusermount3 (package fuse3). Runs in the background
-/// and is ready when the command returns. What was written is durable after fsync, 5 seconds, `uext4
-/// umount`, or SIGTERM to the daemon. With `-o ro` not one byte of the image is written.
+/// and is ready when the command returns. What was written is durable after fsync, `uext4 umount`, or
+/// SIGTERM to the daemon; else within about half a minute. With `-o ro` not one byte of the image is
+/// written.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 mount disk.img ~/mnt
