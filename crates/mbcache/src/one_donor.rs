@@ -287,9 +287,7 @@ impl OneDonor {
             // By age, as those that come.
             spares.retain(|other| !Arc::ptr_eq(other, &spare));
             let place = spares.partition_point(|other| other.seq < donor.seq);
-            if !is_gone(&donor) {
-                spares.insert(place, donor);
-            }
+            spares.insert(place, donor);
         }
         Some(spare)
     }
