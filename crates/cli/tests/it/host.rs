@@ -52,22 +52,40 @@ pub fn run(tool: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
+/// Runs a tool that unmounts. A process that another test has forked holds what is open here until it
+/// becomes its program: for so long the mount is in use.
+pub fn unmount(tool: &str, arguments: &[&str]) {
+    for _ in 0..100 {
+        let output = Command::new(tool).args(arguments).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return;
+        }
+        assert!(
+            told.contains("in use") || told.contains("busy"),
+            "{tool} {arguments:?}: {told}"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("{tool} {arguments:?}: still in use");
+}
+
 /// A path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs the command under test.
+/// The command under test.
+pub const UEXT4: &str = env!("CARGO_BIN_EXE_uext4");
+
+/// Runs it.
 pub fn uext4(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_uext4"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(UEXT4).args(arguments).output().unwrap()
 }
 
 /// Runs the command under test, which must succeed.
 pub fn uext4_ok(arguments: &[&str]) -> Vec<u8> {
-    run(env!("CARGO_BIN_EXE_uext4"), arguments)
+    run(UEXT4, arguments)
 }
 
 /// Makes an empty image with the options given, of this many MiB.

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrF
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::host::{mke2fs, run, scratch, text, uext4, uext4_ok};
+use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
 
 /// True if we can mount with FUSE, and with the kernel's ext4; else says that the test is skipped.
 fn can_mount() -> bool {
@@ -59,7 +59,7 @@ impl Mount {
     }
 
     fn unmounted(mut self) -> Self {
-        uext4_ok(&["umount", text(&self.dir())]);
+        unmount(UEXT4, &["umount", text(&self.dir())]);
         self.is_mounted = false;
         self
     }
@@ -80,7 +80,7 @@ impl Mount {
             &["-o", "loop,ro", text(&self.image()), text(&place)],
         );
         f(&place);
-        run("umount", &[text(&place)]);
+        unmount("umount", &[text(&place)]);
     }
 
     /// The process that serves it.

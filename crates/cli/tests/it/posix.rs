@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::fs::{FileType, Timespec, Timestamps};
 
-use crate::host::{mke2fs, run, scratch, text, uext4_ok};
+use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
 
 /// Calls of one run.
 const CALLS: u32 = 6000;
@@ -303,8 +303,8 @@ fn the_same_answers_as_the_kernels_ext4() {
     run("mount", &["-o", "loop", text(&at("1")), text(&theirs)]);
     uext4_ok(&["mount", "-o", "allow_other", text(&at("2")), text(&ours)]);
     let all = std::panic::catch_unwind(|| compare(&theirs, &ours));
-    run("umount", &[text(&theirs)]);
-    uext4_ok(&["umount", text(&ours)]);
+    unmount("umount", &[text(&theirs)]);
+    unmount(UEXT4, &["umount", text(&ours)]);
     run("e2fsck", &["-f", "-n", text(&at("2"))]);
     all.unwrap();
 }
