@@ -62,6 +62,9 @@ pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<
     Ok(())
 }
 
+/// Bytes that are copied for one request at most.
+const COPY_MAX: u64 = 64 << 20;
+
 /// A write that is not over.
 struct Writing {
     node: Arc<Node>,
@@ -70,16 +73,31 @@ struct Writing {
     offset: u64,
     /// Bytes that were taken in.
     done: usize,
+    /// Pages that the kernel writes back: it calls them clean whatever is said of their number, so they
+    /// are taken in wholly, or their writing has failed.
+    is_whole: bool,
 }
 
 impl Writing {
-    /// Goes on, if the writer may.
+    /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a pause.
     fn step(&mut self, rest: &[u8]) -> Result<Paced> {
         let inode = self.node.writable()?;
-        let at = self.offset + self.done as u64;
-        let paced = inode.write_paced_in(self.mode, &mut self.writer.lock(), at, rest)?;
-        self.done += paced.taken;
-        Ok(paced)
+        let mut taken = 0;
+        loop {
+            let at = self.offset + self.done as u64;
+            let left = &rest[taken..];
+            let mut paced = inode.write_paced_in(self.mode, &mut self.writer.lock(), at, left)?;
+            self.done += paced.taken;
+            taken += paced.taken;
+            let is_over = !self.is_whole || taken == rest.len() || !paced.pause.is_zero();
+            if !is_over && paced.taken == 0 {
+                return Err(Errno::ENOSPC);
+            }
+            if is_over {
+                paced.taken = taken;
+                return Ok(paced);
+            }
+        }
     }
 
     /// OK to truncate: a request has no more than 32 bits.
@@ -93,7 +111,7 @@ impl Writing {
     /// What the writer is told where it ends with an error: of what was taken in, if anything was.
     fn end(&self, ticket: Ticket, error: Option<Errno>) {
         match error {
-            Some(error) if self.done == 0 => ticket.answer(Err(error)),
+            Some(error) if self.done == 0 || self.is_whole => ticket.answer(Err(error)),
             _ => ticket.answer(Ok(self.reply().as_bytes())),
         }
     }
@@ -127,10 +145,8 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     let node = server.nodes.get(header.nodeid)?;
     let inode = node.writable()?;
     let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
-    let pid = match it.write_flags & WRITE_CACHE {
-        0 => header.pid,
-        _ => 0,
-    };
+    let is_whole = it.write_flags & WRITE_CACHE != 0;
+    let pid = if is_whole { 0 } else { header.pid };
     Ok(Writing {
         writer: server.writers.of(pid),
         mode: WriteMode {
@@ -140,6 +156,7 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
         node,
         offset: it.offset,
         done: 0,
+        is_whole,
     })
 }
 
@@ -148,16 +165,29 @@ fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced,
     let again = Arc::clone(server);
     let unique = ticket.unique();
     let ending = move |called_off: bool| {
-        if rest.is_empty() || called_off {
+        if rest.is_empty() || called_off && !writing.is_whole {
+            let called_off = called_off && !writing.is_whole;
             return writing.end(ticket, called_off.then_some(Errno::EINTR));
         }
         let server = Arc::clone(&again);
-        again.late.run(move || match writing.step(&rest) {
-            Err(error) => writing.end(ticket, Some(error)),
-            Ok(paced) if paced.pause.is_zero() => writing.end(ticket, None),
-            Ok(paced) => {
-                let rest = rest[paced.taken..].to_vec();
-                wait(&server, writing, rest, paced, ticket);
+        again.late.run(move || {
+            let mut rest = &rest[..];
+            loop {
+                let paced = match writing.step(rest) {
+                    Err(error) => return writing.end(ticket, Some(error)),
+                    Ok(paced) => paced,
+                };
+                rest = &rest[paced.taken..];
+                if paced.pause.is_zero() {
+                    return writing.end(ticket, None);
+                }
+                // At the end nobody waits for pauses any more.
+                if !called_off {
+                    return wait(&server, writing, rest.to_vec(), paced, ticket);
+                }
+                if rest.is_empty() {
+                    return writing.end(ticket, None);
+                }
             }
         });
     };
@@ -311,12 +341,9 @@ pub fn copy(
         return Answer::Now(Err(Errno::EINVAL));
     }
     let (offset, to_offset) = (it.off_in, it.off_out);
-    // What the short answer can tell, in whole pages.
-    let len = if wide {
-        it.len
-    } else {
-        it.len.min(0xFFFF_F000)
-    };
+    // Who copies asks again for the rest. Nobody else's fsync waits for a thread for long, and the short
+    // answer can tell so much.
+    let len = it.len.min(COPY_MAX);
     let ticket = ticket();
     server.late.run(move || {
         let copied = (from.writable(), to.writable());

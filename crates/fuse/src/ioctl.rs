@@ -1,7 +1,8 @@
 //! What programs ask of ext4 by ioctl: flags, projects, versions, discarding, shutting down.
 //!
-//! The kernel checks who may change flags and projects before it asks. What else is for the privileged
-//! is checked here, by the user's id. FUSE passes on only calls whose number tells what they carry; of
+//! Who may change flags and projects is checked here too: kernels before 5.13 do not, and no kernel
+//! checks numbers meant for programs of 32 bits. What else is for the privileged is checked here, by
+//! the user's id. FUSE passes on only calls whose number tells what they carry; of
 //! `EXT4_IOC_SHUTDOWN` it does not pass on how, so it is the way that makes nothing durable.
 
 use std::sync::Arc;
@@ -28,6 +29,11 @@ const FITRIM: u32 = 0xC018_5879;
 const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587D;
 const EXT4_IOC_PRECACHE_EXTENTS: u32 = 0x6612;
 const EXT4_IOC_CLEAR_ES_CACHE: u32 = 0x6628;
+
+/// Flags that only root changes, of his own files too.
+const FOR_ROOT: InodeFlags = InodeFlags::IMMUTABLE
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::JOURNAL_DATA);
 
 /// Flags, and what `FS_IOC_FSGETXATTR` calls them.
 const XFLAGS: [(InodeFlags, u32); 7] = [
@@ -73,7 +79,7 @@ fn answer(
         }
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
             let (flags, _) = u32::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
-            set(&node, InodeFlags::from_bits_retain(flags), None)?;
+            set(header, &node, InodeFlags::from_bits_retain(flags), None)?;
             out.put(&IoctlOut::default())
         }
         FS_IOC_FSGETXATTR => {
@@ -81,7 +87,7 @@ fn answer(
             out.put(&fsxattr_of(&node.inode()))
         }
         FS_IOC_FSSETXATTR => {
-            set_fsxattr(&node, data)?;
+            set_fsxattr(header, &node, data)?;
             out.put(&IoctlOut::default())
         }
         EXT4_IOC_SHUTDOWN => {
@@ -128,7 +134,7 @@ fn fsxattr_of(inode: &Inode) -> Fsxattr {
     }
 }
 
-fn set_fsxattr(node: &Node, data: &[u8]) -> Result<()> {
+fn set_fsxattr(header: &InHeader, node: &Node, data: &[u8]) -> Result<()> {
     let (wanted, _) = Fsxattr::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
     let known = XFLAGS.iter().fold(0, |all, (_, xflag)| all | xflag);
     if wanted.fsx_xflags & !known != 0 {
@@ -140,10 +146,15 @@ fn set_fsxattr(node: &Node, data: &[u8]) -> Result<()> {
         flags.set(flag, wanted.fsx_xflags & xflag != 0);
     }
     let projid = (wanted.fsx_projid != inode.projid).then_some(wanted.fsx_projid);
-    set(node, flags, projid)
+    set(header, node, flags, projid)
 }
 
-fn set(node: &Node, flags: InodeFlags, projid: Option<u32>) -> Result<()> {
+fn set(header: &InHeader, node: &Node, flags: InodeFlags, projid: Option<u32>) -> Result<()> {
+    let inode = node.inode();
+    let changes = (inode.flags ^ flags).intersection(VISIBLE_FLAGS);
+    if inode.uid != header.uid || changes.intersects(FOR_ROOT) {
+        root_only(header)?;
+    }
     let wanted = SetAttributes {
         flags: Some(flags),
         projid,
@@ -212,6 +223,14 @@ mod tests {
             call(&client, file, FS_IOC_GETFLAGS, &[], 8).unwrap(),
             0x8_0040u64.as_bytes()
         );
+        // Not his to set, by whichever number it is asked for; nor another's file to change.
+        let fixed = 0x8_0010u32;
+        for cmd in [FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS] {
+            let told = call(&client, file, cmd, fixed.as_bytes(), 0);
+            assert_eq!(told, Err(Errno::EPERM));
+            let told = call(&client, 1, cmd, asked.as_bytes(), 0);
+            assert_eq!(told, Err(Errno::EPERM));
+        }
         let odd = 0x200_0000u32 | 1 << 31;
         let refused = call(&client, file, FS_IOC_SETFLAGS, odd.as_bytes(), 0);
         assert_eq!(refused, Err(Errno::EOPNOTSUPP));

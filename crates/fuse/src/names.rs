@@ -121,9 +121,14 @@ pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
         Node::Writable(inode) if flags & flag::ACCMODE != 0 => server.handles.open(inode),
         _ => 0,
     };
+    // Kernels before 5.15 keep the pages of a file that is cut when it is opened.
+    let keep = match flags & flag::TRUNC {
+        0 => fopen::KEEP_CACHE,
+        _ => 0,
+    };
     OpenOut {
         fh,
-        open_flags: fopen::KEEP_CACHE | fopen::NOFLUSH,
+        open_flags: keep | fopen::NOFLUSH,
         ..OpenOut::default()
     }
 }
