@@ -61,7 +61,9 @@ impl<E: MappingError> File<E> {
         if is_clean {
             return Ok(0);
         }
-        let mut pass = self.begin_pass(false)?;
+        let Some(mut pass) = self.begin_pass(false)? else {
+            return Ok(0);
+        };
         self.write_dirty(range, u64::MAX, &mut pass);
         self.end_pass(pass)
     }
@@ -74,7 +76,8 @@ impl<E: MappingError> File<E> {
         };
         let cursor = self.flush.lock().cursor;
         let mut pass = match self.begin_pass(true) {
-            Ok(pass) => pass,
+            Ok(Some(pass)) => pass,
+            Ok(None) => return (turn, Ok(())),
             Err(error) => return (turn, Err(error)),
         };
         let mut stop = self.write_dirty(cursor..u64::MAX, budget, &mut pass);
@@ -89,23 +92,27 @@ impl<E: MappingError> File<E> {
 
     /// Of the passes of flushers those count that are far enough from the last that counted: several
     /// flushers may come one after the other, and what is in the device's way may take a while.
-    fn begin_pass(&self, is_turn: bool) -> Result<Pass<E>, Error<E>> {
+    /// `None` where there is no owner any more, and nothing to write: he may have dropped what was dirty
+    /// since the caller looked, as who deletes a file does.
+    fn begin_pass(&self, is_turn: bool) -> Result<Option<Pass<E>>, Error<E>> {
         let Some(mapping) = self.mapping.upgrade() else {
-            self.lose_all();
-            return Err(Error::Gone);
+            return match self.lose_all() {
+                0 => Ok(None),
+                _ => Err(Error::Gone),
+            };
         };
         let now = self.shared.gate.now();
         let progress = self.flush.lock();
         let since = progress.counted.map(|at| now.saturating_sub(at));
         let counts = !is_turn || since.is_none_or(|since| since >= FAILURES_APART);
-        Ok(Pass {
+        Ok(Some(Pass {
             mapping,
             taken: 0,
             written: 0,
             failed: None,
             counts,
             is_last: counts && progress.failures.saturating_add(1) >= FAILURES_MAX,
-        })
+        }))
     }
 
     /// Writes what is dirty in the range now, until the pass has taken `budget` bytes; tells where it
@@ -254,8 +261,8 @@ impl<E: MappingError> File<E> {
         self.settle(&mut pages, before);
     }
 
-    /// Drops what is dirty: there is nobody any more who could write it.
-    fn lose_all(&self) {
+    /// Drops what is dirty: there is nobody any more who could write it. Tells how many bytes that was.
+    fn lose_all(&self) -> u64 {
         let _flush = self.flush.lock();
         let mut pages = self.state.write();
         let before = pages.dirty;
@@ -267,6 +274,7 @@ impl<E: MappingError> File<E> {
         if before > 0 {
             self.shared.losses.record(Error::Gone);
         }
+        before
     }
 
     /// Gives the file its new place in the list of dirty files after its turn, if it is still dirty.
@@ -277,5 +285,49 @@ impl<E: MappingError> File<E> {
             let now = (!has_more).then(|| self.shared.gate.now());
             pages.key = Some(self.shared.dirty.requeue(self, key, now));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4_blockdev::SystemClock;
+    use uext4_ondisk::BlockSize;
+
+    use super::*;
+    use crate::{Options, PageCache, Place};
+
+    struct Nowhere;
+
+    impl Mapping for Nowhere {
+        type Error = std::io::Error;
+
+        fn read_blocks(&self, _: u64, buf: &mut [u8]) -> Result<(), Self::Error> {
+            buf.fill(0);
+            Ok(())
+        }
+
+        fn write_run(&self, _: u64, _: &[&[u8]]) -> Result<(), Self::Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_deleted_since_it_was_found_dirty_is_no_error() {
+        let options = Options::new(BlockSize::MIN);
+        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
+        let owner: Arc<dyn Mapping<Error = std::io::Error>> = Arc::new(Nowhere);
+        let pages = cache.file_at(Arc::downgrade(&owner), Place::default());
+        pages.write(0, &[1; 8192], 0).unwrap();
+        let found = pages.0.shared.dirty.files();
+        pages.truncate(0);
+        drop(owner);
+        let [file] = &found[..] else {
+            panic!("one dirty file");
+        };
+        let (turn, result) = file.flush_turn(u64::MAX);
+        result.unwrap();
+        assert_eq!(turn.written, 0);
+        let lost = cache.stats().nr_lost;
+        assert_eq!(lost, 0);
     }
 }
