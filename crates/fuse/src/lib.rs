@@ -25,7 +25,7 @@ mod data;
 mod directories;
 pub mod errno;
 mod handles;
-mod init;
+pub mod init;
 mod ioctl;
 mod late;
 mod life;
@@ -34,6 +34,7 @@ mod names;
 mod nodes;
 mod reply;
 pub mod request;
+mod serve;
 mod server;
 pub mod session;
 #[cfg(test)]
@@ -43,4 +44,5 @@ mod writers;
 mod xattrs;
 
 pub use reply::{Out, Validity};
+pub use serve::Serve;
 pub use server::{Answer, Channel, Server, Ticket};

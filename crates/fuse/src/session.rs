@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::life::Life;
+use crate::serve::Serve;
 use crate::server::Server;
 use crate::transport::dev::{Device, EventLoop};
 
@@ -16,8 +17,8 @@ const THREADS_MAX: usize = 64;
 
 /// A mounted file system being served.
 #[derive(Debug)]
-pub struct Session {
-    server: Arc<Server>,
+pub struct Session<S = Server> {
+    server: Arc<S>,
     life: Arc<Life>,
 }
 
@@ -38,13 +39,13 @@ pub fn threads() -> usize {
     cores.clamp(THREADS_MIN, THREADS_MAX)
 }
 
-impl Session {
+impl<S: Serve> Session<S> {
     /// Answers INIT, and starts `threads` threads: what the mount shows can be used from now on.
     ///
     /// # Errors
     /// Those of reading the device, of starting threads; `ConnectionAborted` if it was unmounted before
     /// INIT, or its version is not spoken.
-    pub fn begin(server: Arc<Server>, fd: OwnedFd, threads: usize) -> io::Result<Self> {
+    pub fn begin(server: Arc<S>, fd: OwnedFd, threads: usize) -> io::Result<Self> {
         let device = Arc::new(Device::new(fd));
         let life = Arc::new(Life::default());
         let mut first = EventLoop::new(&server, &device, life.join());

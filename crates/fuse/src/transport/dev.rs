@@ -17,7 +17,8 @@ use crate::init::IO_MAX;
 use crate::life::Part;
 use crate::reply::Out;
 use crate::request::Request;
-use crate::server::{Answer, Channel, Server};
+use crate::serve::Serve;
+use crate::server::{Answer, Channel};
 
 /// Bytes of the header of a reply.
 const HEADER: usize = size_of::<OutHeader>();
@@ -77,8 +78,8 @@ impl Channel for Device {
 
 /// One thread's requests, and the memory for them.
 #[derive(Debug)]
-pub struct EventLoop {
-    server: Arc<Server>,
+pub struct EventLoop<S> {
+    server: Arc<S>,
     device: Arc<Device>,
     channel: Arc<dyn Channel>,
     part: Part,
@@ -86,9 +87,9 @@ pub struct EventLoop {
     reply: Vec<u8>,
 }
 
-impl EventLoop {
+impl<S: Serve> EventLoop<S> {
     /// Of a server and the descriptor of its mount, for a part of its life.
-    pub fn new(server: &Arc<Server>, device: &Arc<Device>, part: Part) -> Self {
+    pub fn new(server: &Arc<S>, device: &Arc<Device>, part: Part) -> Self {
         Self {
             server: Arc::clone(server),
             device: Arc::clone(device),

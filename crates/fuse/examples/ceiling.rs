@@ -1,0 +1,411 @@
+//! The ceiling: a file system that does next to nothing, behind the same transports, with the same
+//! words in INIT and the same answers that hold for good. What the mount of an image costs beside it is
+//! the engine's; what this one costs is the kernel's and the transport's.
+//!
+//! ```text
+//! ceiling DIR
+//! ```
+//! Mounts at `DIR` and serves until it is unmounted. Everything is in memory: files are bytes, a
+//! directory is a map. Requests are those that the mount of an image gets: FLUSH and OPENDIR are
+//! answered once with ENOSYS, attributes that are asked for are not there. No links, no special files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustc_hash::FxBuildHasher;
+use rustix::mount::MountFlags;
+use uext4_fuse::abi::flags::{fattr, fopen};
+use uext4_fuse::abi::{
+    Attr, CreateIn, Dirent, EntryOut, InHeader, Kstatfs, OpenOut, ReadIn, SetattrIn, WriteIn,
+    WriteOut,
+};
+use uext4_fuse::errno::{Errno, Result};
+use uext4_fuse::init::{self, Dialect};
+use uext4_fuse::request::{Operation, Request, each_forgotten};
+use uext4_fuse::session::{self, Session};
+use uext4_fuse::{Answer, Channel, Out, Serve, Validity, mount};
+use zerocopy::IntoBytes;
+
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+/// Blocks of 4 KiB that the file system claims to have.
+const BLOCKS: u64 = 1 << 22;
+
+/// A name's node, and its place in the listing.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: u64,
+    cookie: u64,
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    names: HashMap<Vec<u8>, Place, FxBuildHasher>,
+    order: BTreeMap<u64, Vec<u8>>,
+    last: u64,
+}
+
+impl Directory {
+    fn find(&self, name: &[u8]) -> Result<u64> {
+        let found = self.names.get(name);
+        found.map(|place| place.id).ok_or(Errno::ENOENT)
+    }
+
+    fn add(&mut self, name: &[u8], id: u64) {
+        self.last += 1;
+        let cookie = self.last;
+        self.names.insert(name.to_vec(), Place { id, cookie });
+        self.order.insert(cookie, name.to_vec());
+    }
+
+    fn take(&mut self, name: &[u8]) -> Option<u64> {
+        let place = self.names.remove(name)?;
+        self.order.remove(&place.cookie);
+        Some(place.id)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    attr: Attr,
+    lookups: u64,
+    data: Vec<u8>,
+    dir: Directory,
+}
+
+type Shared = Arc<Mutex<Node>>;
+
+/// Nodes by their number, less one; those that are gone leave a place that nobody gets again.
+#[derive(Debug)]
+struct Ceiling {
+    nodes: RwLock<Vec<Option<Shared>>>,
+    dialect: OnceLock<Dialect>,
+    validity: Validity,
+}
+
+fn lock(node: &Shared) -> MutexGuard<'_, Node> {
+    node.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> (u64, u32) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    (now.as_secs(), now.subsec_nanos())
+}
+
+impl Ceiling {
+    fn new() -> Self {
+        let ceiling = Self {
+            nodes: RwLock::default(),
+            dialect: OnceLock::new(),
+            validity: Validity::default(),
+        };
+        ceiling.make(&InHeader::default(), DIRECTORY | 0o777);
+        ceiling
+    }
+
+    fn get(&self, id: u64) -> Result<Shared> {
+        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let found = nodes.get(id.wrapping_sub(1) as usize).cloned().flatten();
+        found.ok_or(Errno::ESTALE)
+    }
+
+    /// A node without a name.
+    fn make(&self, header: &InHeader, mode: u32) -> (u64, Shared) {
+        let (sec, nsec) = now();
+        let attr = Attr {
+            atime: sec,
+            mtime: sec,
+            ctime: sec,
+            atimensec: nsec,
+            mtimensec: nsec,
+            ctimensec: nsec,
+            mode,
+            nlink: 1 + u32::from(mode & DIRECTORY == DIRECTORY),
+            uid: header.uid,
+            gid: header.gid,
+            blksize: 4096,
+            ..Attr::default()
+        };
+        let node = Arc::new(Mutex::new(Node {
+            attr,
+            ..Node::default()
+        }));
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        nodes.push(Some(Arc::clone(&node)));
+        let id = nodes.len() as u64;
+        drop(nodes);
+        lock(&node).attr.ino = id;
+        (id, node)
+    }
+
+    fn forget(&self, id: u64, lookups: u64) {
+        let Ok(node) = self.get(id) else { return };
+        let mut node = lock(&node);
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups == 0 && node.attr.nlink == 0 {
+            let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+            nodes[id as usize - 1] = None;
+        }
+    }
+
+    /// The entry of a node that the kernel is told of.
+    fn told(&self, node: &Shared) -> EntryOut {
+        let mut node = lock(node);
+        node.lookups += 1;
+        let attr = node.attr;
+        EntryOut {
+            nodeid: attr.ino,
+            ..self.validity.entry(attr, 0)
+        }
+    }
+
+    fn lookup(&self, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+        let found = lock(&self.get(dir)?).dir.find(name);
+        match found {
+            Ok(id) => out.put(&self.told(&self.get(id)?)),
+            Err(_) => out.put(&self.validity.no_entry()),
+        }
+    }
+
+    fn create(&self, header: &InHeader, mode: u32, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+        let dir = self.get(header.nodeid)?;
+        let mut dir = lock(&dir);
+        if dir.dir.find(name).is_ok() {
+            return Err(Errno::EEXIST);
+        }
+        let (id, node) = self.make(header, mode);
+        dir.dir.add(name, id);
+        drop(dir);
+        out.put(&self.told(&node))
+    }
+
+    /// Takes a node's name; what is left of it lives as long as the kernel knows it.
+    fn drop_name(&self, id: u64) {
+        if let Ok(node) = self.get(id) {
+            lock(&node).attr.nlink = 0;
+        }
+    }
+
+    fn unlink(&self, dir: u64, name: &[u8]) -> Result<()> {
+        let taken = lock(&self.get(dir)?).dir.take(name);
+        self.drop_name(taken.ok_or(Errno::ENOENT)?);
+        Ok(())
+    }
+
+    fn rmdir(&self, dir: u64, name: &[u8]) -> Result<()> {
+        let id = lock(&self.get(dir)?).dir.find(name)?;
+        match lock(&self.get(id)?).dir.names.is_empty() {
+            true => self.unlink(dir, name),
+            false => Err(Errno::ENOTEMPTY),
+        }
+    }
+
+    fn rename(&self, old: (u64, &[u8]), new: (u64, &[u8]), flags: u32) -> Result<()> {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        // The kernel holds both directories.
+        let id = lock(&self.get(old.0)?).dir.take(old.1);
+        let id = id.ok_or(Errno::ENOENT)?;
+        let dir = self.get(new.0)?;
+        let mut dir = lock(&dir);
+        let replaced = dir.dir.take(new.1);
+        dir.dir.add(new.1, id);
+        drop(dir);
+        replaced.into_iter().for_each(|id| self.drop_name(id));
+        Ok(())
+    }
+
+    fn setattr(&self, id: u64, it: &SetattrIn, out: &mut Out<'_>) -> Result<()> {
+        let node = self.get(id)?;
+        let mut node = lock(&node);
+        let has = |flag| it.valid & flag != 0;
+        if has(fattr::SIZE) {
+            node.data.resize(it.size as usize, 0);
+            node.attr.size = it.size;
+        }
+        let (sec, nsec) = now();
+        let attr = &mut node.attr;
+        if has(fattr::MODE) {
+            attr.mode = attr.mode & !0o7777 | it.mode & 0o7777;
+        }
+        attr.uid = if has(fattr::UID) { it.uid } else { attr.uid };
+        attr.gid = if has(fattr::GID) { it.gid } else { attr.gid };
+        if has(fattr::ATIME) {
+            let is_now = has(fattr::ATIME_NOW);
+            (attr.atime, attr.atimensec) = [(it.atime, it.atimensec), (sec, nsec)][is_now as usize];
+        }
+        if has(fattr::MTIME) {
+            let is_now = has(fattr::MTIME_NOW);
+            (attr.mtime, attr.mtimensec) = [(it.mtime, it.mtimensec), (sec, nsec)][is_now as usize];
+        }
+        (attr.ctime, attr.ctimensec) = (sec, nsec);
+        out.put(&self.validity.attr(*attr))
+    }
+
+    fn read(&self, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<()> {
+        let node = self.get(id)?;
+        let node = lock(&node);
+        let start = node.data.len().min(it.offset as usize);
+        let room = out.room(it.size as usize);
+        let len = room.len().min(node.data.len() - start);
+        room[..len].copy_from_slice(&node.data[start..start + len]);
+        out.fill(len);
+        Ok(())
+    }
+
+    fn write(&self, id: u64, it: &WriteIn, data: &[u8], out: &mut Out<'_>) -> Result<()> {
+        let node = self.get(id)?;
+        let mut node = lock(&node);
+        let start = it.offset as usize;
+        let end = start.checked_add(data.len()).ok_or(Errno::EFBIG)?;
+        let bytes = &mut node.data;
+        if start > bytes.len() {
+            bytes.resize(start, 0);
+        }
+        // What is there is written over, the rest is added.
+        let over = data.len().min(bytes.len() - start);
+        bytes[start..start + over].copy_from_slice(&data[..over]);
+        bytes.extend_from_slice(&data[over..]);
+        let attr = &mut node.attr;
+        attr.size = attr.size.max(end as u64);
+        attr.blocks = attr.size.div_ceil(512);
+        (attr.mtime, attr.mtimensec) = now();
+        out.put(&WriteOut {
+            size: it.size,
+            padding: 0,
+        })
+    }
+
+    fn readdir(&self, id: u64, it: &ReadIn, plus: bool, out: &mut Out<'_>) -> Result<()> {
+        let dir = self.get(id)?;
+        let dir = lock(&dir);
+        for (cookie, name) in dir.dir.order.range(it.offset + 1..) {
+            let node = self.get(dir.dir.find(name)?)?;
+            let attr = lock(&node).attr;
+            let dirent = Dirent {
+                ino: attr.ino,
+                off: *cookie,
+                namelen: name.len() as u32,
+                type_: attr.mode >> 12,
+            };
+            let entry = EntryOut {
+                nodeid: attr.ino,
+                ..self.validity.entry(attr, 0)
+            };
+            let before = if plus { entry.as_bytes() } else { &[] };
+            if !out.entry(it.size as usize, before, dirent, name) {
+                break;
+            }
+            if plus {
+                lock(&node).lookups += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&self, out: &mut Out<'_>) -> Result<()> {
+        out.put(&OpenOut {
+            open_flags: fopen::KEEP_CACHE | fopen::NOFLUSH,
+            ..OpenOut::default()
+        })
+    }
+
+    fn statfs(&self, out: &mut Out<'_>) -> Result<()> {
+        out.put(&Kstatfs {
+            blocks: BLOCKS,
+            bfree: BLOCKS,
+            bavail: BLOCKS,
+            bsize: 4096,
+            frsize: 4096,
+            namelen: 255,
+            ..Kstatfs::default()
+        })
+    }
+
+    fn answer(&self, request: &Request<'_>, out: &mut Out<'_>) -> Result<()> {
+        let header = &request.header;
+        let id = header.nodeid;
+        match request.operation {
+            Operation::Init(asked) => {
+                let (reply, dialect) = init::agree(&asked, 1)?;
+                if let Some(dialect) = dialect {
+                    _ = self.dialect.set(dialect);
+                }
+                out.put(&reply)
+            }
+            Operation::Lookup(name) => self.lookup(id, name, out),
+            Operation::Create(CreateIn { mode, umask, .. }, name) => {
+                self.create(header, REGULAR | mode & !umask & 0o7777, name, out)?;
+                self.opened(out)
+            }
+            Operation::Mkdir(it, name) => {
+                self.create(header, DIRECTORY | it.mode & !it.umask & 0o7777, name, out)
+            }
+            Operation::Unlink(name) => self.unlink(id, name),
+            Operation::Rmdir(name) => self.rmdir(id, name),
+            Operation::Rename {
+                newdir,
+                flags,
+                old,
+                new,
+            } => self.rename((id, old), (newdir, new), flags),
+            Operation::Getattr => out.put(&self.validity.attr(lock(&self.get(id)?).attr)),
+            Operation::Setattr(it) => self.setattr(id, &it, out),
+            Operation::Open(_) => self.opened(out),
+            Operation::Read(it) => self.read(id, &it, out),
+            Operation::Write(it, data) => self.write(id, &it, data, out),
+            Operation::Readdir(it, plus) => self.readdir(id, &it, plus, out),
+            Operation::Getxattr(..) => Err(Errno::ENODATA),
+            Operation::Statfs => self.statfs(out),
+            Operation::Fsync(..) | Operation::Fsyncdir => Ok(()),
+            Operation::Release(_) | Operation::Releasedir | Operation::Destroy => Ok(()),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+impl Serve for Ceiling {
+    fn handle(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        _: &Arc<dyn Channel>,
+    ) -> Answer {
+        match request.operation {
+            Operation::Forget(lookups) => self.forget(request.header.nodeid, lookups),
+            Operation::BatchForget(all) => {
+                each_forgotten(all).for_each(|one| self.forget(one.nodeid, one.nlookup));
+            }
+            Operation::Interrupt(_) => {}
+            _ => return self.answer(request, out).into(),
+        }
+        Answer::Never
+    }
+
+    fn dialect(&self) -> Option<&Dialect> {
+        self.dialect.get()
+    }
+
+    fn finish(&self) -> uext4::Result<()> {
+        Ok(())
+    }
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let dir = PathBuf::from(arguments.next().ok_or("ceiling DIR")?);
+    let options = mount::Options {
+        source: "ceiling".to_owned(),
+        flags: MountFlags::NOSUID | MountFlags::NODEV,
+        allow_other: false,
+    };
+    let (fd, mounted) = mount::mount(&dir, &options)?;
+    let session = Session::begin(Arc::new(Ceiling::new()), fd, session::threads());
+    let session = session.inspect_err(|_| _ = mounted.end())?;
+    session.wait()?;
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Who answers requests, as a transport sees it: the [`Server`] of an image, or any other.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::abi::flags::init as has;
+use crate::init::Dialect;
+use crate::reply::Out;
+use crate::request::Request;
+use crate::server::{Answer, Channel, Server};
+
+/// Answers requests of a mount, of as many threads as there are.
+pub trait Serve: Debug + Send + Sync + Sized + 'static {
+    /// Does what is asked for; the reply goes into `out`, or through the channel later. The first
+    /// request is INIT, after whose answer there is a [`Serve::dialect`].
+    fn handle(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        channel: &Arc<dyn Channel>,
+    ) -> Answer;
+
+    /// What was agreed on, once INIT was answered.
+    fn dialect(&self) -> Option<&Dialect>;
+
+    /// After the last request: what waits for an answer gets one, and all is durable.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    fn finish(&self) -> uext4::Result<()>;
+
+    /// Whether the kernel sends the long form of SETXATTR.
+    fn long_setxattr(&self) -> bool {
+        self.dialect()
+            .is_some_and(|dialect| dialect.has(has::SETXATTR_EXT))
+    }
+}
+
+impl Serve for Server {
+    fn handle(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        channel: &Arc<dyn Channel>,
+    ) -> Answer {
+        // The server's own; the same for the others.
+        Server::handle(self, request, out, channel)
+    }
+
+    fn dialect(&self) -> Option<&Dialect> {
+        Server::dialect(self)
+    }
+
+    fn finish(&self) -> uext4::Result<()> {
+        Server::finish(self)
+    }
+}
