@@ -197,7 +197,8 @@ impl Ceiling {
 
     fn rmdir(&self, dir: u64, name: &[u8]) -> Result<()> {
         let id = lock(&self.get(dir)?).dir.find(name)?;
-        match lock(&self.get(id)?).dir.names.is_empty() {
+        let is_empty = lock(&self.get(id)?).dir.names.is_empty();
+        match is_empty {
             true => self.unlink(dir, name),
             false => Err(Errno::ENOTEMPTY),
         }
