@@ -3,6 +3,7 @@
 
 use rustix::mount::MountFlags;
 use uext4::OpenOptions;
+use uext4_fuse::Transport;
 
 use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
@@ -18,6 +19,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Threads that read requests; `None`: as many as are right.
     pub threads: Option<usize>,
+    /// How requests come from the kernel.
+    pub transport: Transport,
     /// What the engine is told.
     pub engine: OpenOptions,
 }
@@ -77,6 +80,7 @@ impl Default for MountOptions {
             flags: MountFlags::empty(),
             allow_other: false,
             threads: None,
+            transport: Transport::Auto,
             engine: OpenOptions::default(),
         }
     }
@@ -117,6 +121,10 @@ impl MountOptions {
             ("noquota", "") => self.engine.quota_limits = false,
             ("memory", size) => match parse_size(size) {
                 Ok(size) => self.engine.memory = Some(size),
+                Err(error) => return wrong(&error),
+            },
+            ("transport", name) => match name.parse() {
+                Ok(transport) => self.transport = transport,
                 Err(error) => return wrong(&error),
             },
             ("threads", number) => match number.parse::<usize>() {
@@ -162,6 +170,13 @@ mod tests {
     }
 
     #[test]
+    fn transports_by_name() {
+        assert_eq!(parse("rw").unwrap().transport, Transport::Auto);
+        let options = parse("transport=dev,transport=io_uring").unwrap();
+        assert_eq!(options.transport, Transport::Uring);
+    }
+
+    #[test]
     fn the_engines_options_are_handed_on() {
         let options = parse("discard,stripe=16,dirty_ratio=30").unwrap();
         assert!(options.engine.discard);
@@ -174,6 +189,7 @@ mod tests {
             "nonsense",
             "memory=x",
             "threads=0",
+            "transport=splice",
             "sb=32768",
             "data=writeback",
             "stripe=x",

@@ -3,7 +3,7 @@
 //! the engine's; what this one costs is the kernel's and the transport's.
 //!
 //! ```text
-//! ceiling DIR
+//! ceiling DIR [auto|dev|io_uring]
 //! ```
 //! Mounts at `DIR` and serves until it is unmounted. Everything is in memory: files are bytes, a
 //! directory is a map. Requests are those that the mount of an image gets: FLUSH and OPENDIR are
@@ -24,8 +24,8 @@ use uext4_fuse::abi::{
 use uext4_fuse::errno::{Errno, Result};
 use uext4_fuse::init::{self, Dialect};
 use uext4_fuse::request::{Operation, Request, each_forgotten};
-use uext4_fuse::session::{self, Session};
-use uext4_fuse::{Answer, Channel, Out, Serve, Validity, mount};
+use uext4_fuse::session::{How, Session};
+use uext4_fuse::{Answer, Channel, Out, Serve, Transport, Validity, mount};
 use zerocopy::IntoBytes;
 
 const DIRECTORY: u32 = 0o040_000;
@@ -398,14 +398,22 @@ impl Serve for Ceiling {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);
-    let dir = PathBuf::from(arguments.next().ok_or("ceiling DIR")?);
+    let dir = PathBuf::from(arguments.next().ok_or("ceiling DIR [TRANSPORT]")?);
+    let transport = match arguments.next() {
+        Some(name) => name.to_string_lossy().parse::<Transport>()?,
+        None => Transport::Auto,
+    };
     let options = mount::Options {
         source: "ceiling".to_owned(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,
         allow_other: false,
     };
     let (fd, mounted) = mount::mount(&dir, &options)?;
-    let session = Session::begin(Arc::new(Ceiling::new()), fd, session::threads());
+    let how = How {
+        transport,
+        ..How::default()
+    };
+    let session = Session::begin(Arc::new(Ceiling::new()), fd, how);
     let session = session.inspect_err(|_| _ = mounted.end())?;
     session.wait()?;
     Ok(())

@@ -11,8 +11,8 @@ pub mod flags;
 
 /// The major version there is.
 pub const FUSE_KERNEL_VERSION: u32 = 7;
-/// The minor version that is spoken.
-pub const FUSE_KERNEL_MINOR_VERSION: u32 = 40;
+/// The minor version that is spoken: the first with rings.
+pub const FUSE_KERNEL_MINOR_VERSION: u32 = 42;
 /// The oldest minor version that is understood: Linux 5.4.
 pub const MINOR_MIN: u32 = 31;
 /// The nodeid of the root directory.
@@ -126,9 +126,19 @@ structs! {
         fsx_xflags: u32, fsx_extsize: u32, fsx_nextents: u32, fsx_projid: u32, fsx_cowextsize: u32,
         fsx_pad: [u32; 2],
     }
+    /// One request of a ring: headers, and what is behind them; a reply stands in their place.
+    UringReqHeader, 288 { in_out: [u64; 16], op_in: [u64; 16], ring_ent_in_out: UringEntInOut }
+    UringEntInOut, 32 { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }
+    /// What a command of a ring carries.
+    UringCmdReq, 24 { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6] }
     /// What `FITRIM` carries.
     FstrimRange, 24 { start: u64, len: u64, minlen: u64 }
 }
+
+/// Commands of a ring: an entry is offered to the kernel.
+pub const FUSE_IO_URING_CMD_REGISTER: u32 = 1;
+/// Commands of a ring: an entry's reply is given, and the entry offered again.
+pub const FUSE_IO_URING_CMD_COMMIT_AND_FETCH: u32 = 2;
 
 /// What a request is.
 pub mod opcode {

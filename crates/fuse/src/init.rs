@@ -1,5 +1,7 @@
 //! The first words between the kernel and us: what both can do.
 
+use zerocopy::{FromBytes, IntoBytes};
+
 use crate::abi::flags::init;
 use crate::abi::{FUSE_KERNEL_MINOR_VERSION, FUSE_KERNEL_VERSION, InitIn, InitOut, MINOR_MIN};
 use crate::errno::{Errno, Result};
@@ -30,7 +32,8 @@ const WANTED: u64 = init::ASYNC_READ
     | init::EXPLICIT_INVAL_DATA
     | init::HANDLE_KILLPRIV_V2
     | init::SETXATTR_EXT
-    | init::INIT_EXT;
+    | init::INIT_EXT
+    | init::OVER_IO_URING;
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,43 @@ impl Dialect {
     /// Whether all of these were agreed on.
     pub fn has(&self, flags: u64) -> bool {
         self.flags & flags == flags
+    }
+}
+
+/// What the transport can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The bits of what it cannot do.
+    pub without: u64,
+    /// Most bytes of a write, and of a read.
+    pub io_max: u32,
+}
+
+impl Default for Terms {
+    /// Those of `/dev/fuse`.
+    fn default() -> Self {
+        Self {
+            without: init::OVER_IO_URING,
+            io_max: IO_MAX,
+        }
+    }
+}
+
+impl Terms {
+    /// Takes what the transport cannot do from what the kernel asks for.
+    pub fn narrow(&self, asked: &mut InitIn) {
+        // OK to truncate: the halves.
+        asked.flags &= !(self.without as u32);
+        asked.flags2 &= !((self.without >> 32) as u32);
+    }
+
+    /// Bounds what an answer to INIT allows.
+    pub fn limit(&self, answer: &mut [u8]) {
+        if let Ok((mut reply, _)) = InitOut::read_from_prefix(answer) {
+            reply.max_write = reply.max_write.min(self.io_max);
+            reply.max_pages = (reply.max_write / PAGE) as u16;
+            _ = reply.write_to_prefix(answer);
+        }
     }
 }
 
@@ -111,14 +151,40 @@ mod tests {
         };
         let (reply, dialect) = agree(&asked, 1).unwrap();
         let dialect = dialect.unwrap();
-        assert_eq!(dialect.flags, offered & !init::WRITEBACK_CACHE);
-        assert_eq!(u64::from(reply.flags), dialect.flags);
+        let agreed = offered & !init::WRITEBACK_CACHE;
+        assert_eq!(dialect.flags, agreed | init::OVER_IO_URING);
+        assert_eq!(u64::from(reply.flags), agreed);
         assert_eq!(
             (reply.major, reply.minor, reply.flags2),
-            (7, FUSE_KERNEL_MINOR_VERSION, 0)
+            (7, FUSE_KERNEL_MINOR_VERSION, 1 << 9)
         );
         assert_eq!((reply.max_write, reply.max_pages), (1 << 20, 256));
         assert!(!dialect.has(init::SETXATTR_EXT));
+    }
+
+    #[test]
+    fn a_transport_takes_from_what_is_offered_and_bounds_what_is_allowed() {
+        let mut asked = InitIn {
+            major: 7,
+            minor: 45,
+            flags: u32::MAX,
+            flags2: u32::MAX,
+            ..InitIn::default()
+        };
+        Terms::default().narrow(&mut asked);
+        assert_eq!((asked.flags, asked.flags2), (u32::MAX, !(1 << 9)));
+        let (reply, dialect) = agree(&asked, 1).unwrap();
+        assert!(!dialect.unwrap().has(init::OVER_IO_URING));
+        let mut answer = reply.as_bytes().to_vec();
+        let terms = Terms {
+            without: 0,
+            io_max: 256 << 10,
+        };
+        terms.limit(&mut answer);
+        let limited = InitOut::read_from_bytes(&answer).unwrap();
+        assert_eq!((limited.max_write, limited.max_pages), (256 << 10, 64));
+        assert_eq!(limited.flags, reply.flags);
+        terms.limit(&mut answer[..10]);
     }
 
     #[test]

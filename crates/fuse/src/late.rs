@@ -15,6 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::cpus;
+
 /// Most threads of the pool.
 const POOL_MAX: usize = 16;
 
@@ -104,10 +106,10 @@ impl Late {
         }
         let shared = Arc::clone(&self.0);
         let name = "uext4-late".to_owned();
-        match thread::Builder::new()
-            .name(name)
-            .spawn(move || work(&shared))
-        {
+        match thread::Builder::new().name(name).spawn(move || {
+            cpus::unpin();
+            work(&shared);
+        }) {
             Ok(thread) => pool.threads.push(thread),
             Err(_) if pool.threads.is_empty() => {
                 let job = pool.jobs.pop_back();
@@ -130,7 +132,11 @@ impl Late {
         if pauses.thread.is_none() {
             let shared = Arc::clone(&self.0);
             let timer = thread::Builder::new().name("uext4-timer".to_owned());
-            match timer.spawn(move || end_pauses(&shared)) {
+            let run = move || {
+                cpus::unpin();
+                end_pauses(&shared);
+            };
+            match timer.spawn(run) {
                 Ok(thread) => pauses.thread = Some(thread),
                 Err(_) => {
                     drop(pauses);

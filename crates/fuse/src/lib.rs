@@ -21,6 +21,7 @@
 
 pub mod abi;
 mod attributes;
+mod cpus;
 mod data;
 mod directories;
 pub mod errno;
@@ -46,3 +47,4 @@ mod xattrs;
 pub use reply::{Out, Validity};
 pub use serve::Serve;
 pub use server::{Answer, Channel, Server, Ticket};
+pub use transport::Transport;

@@ -5,10 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+use crate::abi::flags::init as has;
+use crate::init::Terms;
 use crate::life::Life;
 use crate::serve::Serve;
 use crate::server::Server;
 use crate::transport::dev::{Device, EventLoop};
+use crate::transport::uring::{self, Rings, Sizes};
+use crate::transport::{NO_RINGS, Transport};
 
 /// Fewest threads that read requests: while one waits for the image, others go on.
 const THREADS_MIN: usize = 4;
@@ -20,6 +24,26 @@ const THREADS_MAX: usize = 64;
 pub struct Session<S = Server> {
     server: Arc<S>,
     life: Arc<Life>,
+    transport: Transport,
+}
+
+/// How requests are read.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Threads that read `/dev/fuse`.
+    pub threads: usize,
+    /// Which way is gone.
+    pub transport: Transport,
+}
+
+impl Default for How {
+    /// As is right for this machine.
+    fn default() -> Self {
+        Self {
+            threads: threads(),
+            transport: Transport::Auto,
+        }
+    }
 }
 
 /// Ends a session from elsewhere.
@@ -39,36 +63,99 @@ pub fn threads() -> usize {
     cores.clamp(THREADS_MIN, THREADS_MAX)
 }
 
+/// Rings where they are wanted and can be had, and what INIT is answered with.
+fn prepared<S: Serve>(
+    server: &Arc<S>,
+    device: &Arc<Device>,
+    life: &Arc<Life>,
+    (transport, sizes): (Transport, Option<Sizes>),
+) -> io::Result<(Option<Rings>, Terms)> {
+    let is_must = transport == Transport::Uring;
+    let Some(sizes) = sizes else {
+        return match is_must {
+            true => Err(no_rings()),
+            false => Ok((None, Terms::default())),
+        };
+    };
+    match Rings::prepare(server, device, life, sizes) {
+        Err(error) if is_must => Err(error),
+        Err(_) => Ok((None, Terms::default())),
+        Ok(rings) => {
+            let terms = Terms {
+                without: 0,
+                io_max: sizes.io_max,
+            };
+            Ok((Some(rings), terms))
+        }
+    }
+}
+
+fn no_rings() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, NO_RINGS)
+}
+
 impl<S: Serve> Session<S> {
-    /// Answers INIT, and starts `threads` threads: what the mount shows can be used from now on.
+    /// Answers INIT, and starts the threads: what the mount shows can be used from now on.
     ///
     /// # Errors
     /// Those of reading the device, of starting threads; `ConnectionAborted` if it was unmounted before
-    /// INIT, or its version is not spoken.
-    pub fn begin(server: Arc<S>, fd: OwnedFd, threads: usize) -> io::Result<Self> {
+    /// INIT, or its version is not spoken; `Unsupported` where io_uring must be and is not there.
+    pub fn begin(server: Arc<S>, fd: OwnedFd, how: How) -> io::Result<Self> {
+        let sizes = match how.transport {
+            Transport::Auto | Transport::Uring if uring::is_allowed() => Sizes::of_machine(),
+            _ => None,
+        };
+        Self::begin_with(server, fd, how, sizes)
+    }
+
+    /// The same with rings of these sizes, if any.
+    fn begin_with(server: Arc<S>, fd: OwnedFd, how: How, sizes: Option<Sizes>) -> io::Result<Self> {
         let device = Arc::new(Device::new(fd));
         let life = Arc::new(Life::default());
-        let mut first = EventLoop::new(&server, &device, life.join());
+        let (rings, terms) = prepared(&server, &device, &life, (how.transport, sizes))?;
+        let mut first = EventLoop::new(&server, &device, life.join()).on(terms);
         while server.dialect().is_none() {
             if !first.turn()? {
                 let what = "unmounted before it began";
                 return Err(io::Error::new(io::ErrorKind::ConnectionAborted, what));
             }
         }
+        let is_agreed = server
+            .dialect()
+            .is_some_and(|it| it.has(has::OVER_IO_URING));
+        let mut closer = rings.filter(|_| is_agreed).and_then(Rings::offer);
+        let (threads, transport) = match (&closer, how.transport) {
+            (Some(_), _) => (1, Transport::Uring),
+            (None, Transport::Uring) => return Err(no_rings()),
+            (None, _) => (how.threads.clamp(1, THREADS_MAX), Transport::Dev),
+        };
         let mut next = Some(first);
-        for number in 0..threads.clamp(1, THREADS_MAX) {
+        for number in 0..threads {
             let again = || EventLoop::new(&server, &device, life.join());
             let mut turns = next.take().unwrap_or_else(again);
+            let closer = closer.take();
             let named = thread::Builder::new().name(format!("uext4-fuse-{number}"));
             // What keeps one from reading keeps all: they end, and the session with them.
-            let thread = named.spawn(move || while turns.turn().unwrap_or(false) {});
+            let thread = named.spawn(move || {
+                while turns.turn().unwrap_or(false) {}
+                drop(closer);
+            });
             match thread {
                 // Fewer are enough.
                 Err(_) if number > 0 => break,
                 thread => drop(thread?),
             }
         }
-        Ok(Self { server, life })
+        Ok(Self {
+            server,
+            life,
+            transport,
+        })
+    }
+
+    /// Which way is gone.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// What ends it from elsewhere.
@@ -89,16 +176,25 @@ impl<S: Serve> Session<S> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::mount::MountFlags;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use zerocopy::IntoBytes;
 
     use super::*;
     use crate::abi::{InHeader, InitIn, opcode};
-    use crate::testing::{Client, e2fsck};
+    use crate::mount;
+    use crate::testing::{Client, RingsAllowed, e2fsck};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    fn over_dev(threads: usize) -> How {
+        How {
+            threads,
+            transport: Transport::Dev,
+        }
     }
 
     fn greeting() -> Vec<u8> {
@@ -120,11 +216,72 @@ mod tests {
         let client = Client::without_init();
         let (kernel, ours) = pair();
         rustix::io::write(&kernel, &greeting()).unwrap();
-        let session = Session::begin(Arc::clone(&client.server), ours, threads()).unwrap();
+        let session = Session::begin(Arc::clone(&client.server), ours, How::default()).unwrap();
         assert!(client.server.dialect().is_some());
         drop(kernel);
         session.wait().unwrap();
         e2fsck(&client.device);
+    }
+
+    /// Serves a real mount on rings of these sizes; a file that was written through it is the same.
+    fn serves_a_mount(transport: Transport, sizes: Option<Sizes>) -> io::Result<Transport> {
+        let client = Client::without_init();
+        let dir = tempfile::tempdir().unwrap();
+        let options = mount::Options {
+            source: "session".to_owned(),
+            flags: MountFlags::NODEV,
+            allow_other: false,
+        };
+        let (fd, mounted) = mount::mount(dir.path(), &options).unwrap();
+        let how = How {
+            threads: 2,
+            transport,
+        };
+        let session = Session::begin_with(Arc::clone(&client.server), fd, how, sizes);
+        let session = session.inspect_err(|_| mounted.end().unwrap())?;
+        let file = dir.path().join("file");
+        let data: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
+        std::fs::write(&file, &data).unwrap();
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        let again = std::fs::File::open(&file).unwrap();
+        rustix::fs::fadvise(&again, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert!(std::fs::read(&file).unwrap() == data);
+        drop(again);
+        mounted.end().unwrap();
+        let transport = session.transport();
+        session.wait().unwrap();
+        e2fsck(&client.device);
+        Ok(transport)
+    }
+
+    #[test]
+    fn rings_where_the_kernel_takes_them_and_the_device_where_it_does_not() {
+        let Some(_allowed) = RingsAllowed::new() else {
+            return;
+        };
+        let good = Sizes::of_machine().unwrap();
+        let shallow = Sizes { depth: 1, ..good };
+        let narrow = Sizes {
+            io_max: 128 << 10,
+            ..good
+        };
+        for sizes in [good, shallow, narrow] {
+            let used = serves_a_mount(Transport::Auto, Some(sizes)).unwrap();
+            assert_eq!(used, Transport::Uring, "{sizes:?}");
+        }
+        // Refused after it was agreed on: less than the kernel wants of a payload.
+        let small = Sizes {
+            io_max: 4096,
+            ..good
+        };
+        let used = serves_a_mount(Transport::Auto, Some(small)).unwrap();
+        assert_eq!(used, Transport::Dev);
+        let refused = serves_a_mount(Transport::Uring, Some(small)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        assert_eq!(
+            serves_a_mount(Transport::Dev, None).unwrap(),
+            Transport::Dev
+        );
     }
 
     #[test]
@@ -132,7 +289,7 @@ mod tests {
         let client = Client::without_init();
         let (kernel, ours) = pair();
         rustix::io::write(&kernel, &greeting()).unwrap();
-        let session = Session::begin(Arc::clone(&client.server), ours, 2).unwrap();
+        let session = Session::begin(Arc::clone(&client.server), ours, over_dev(2)).unwrap();
         let ender = session.ender();
         thread::spawn(move || ender.end());
         session.wait().unwrap();
@@ -145,7 +302,7 @@ mod tests {
         let client = Client::without_init();
         let (kernel, ours) = pair();
         drop(kernel);
-        let error = Session::begin(client.server, ours, 1).unwrap_err();
+        let error = Session::begin(client.server, ours, over_dev(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     }
 }

@@ -1,6 +1,7 @@
 //! A kernel's side for tests: asks a server as a mount would, without one.
 
 use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -22,6 +23,37 @@ use crate::server::{Answer, Channel, Server};
 
 /// Bytes of the images.
 const LEN: u64 = 64 << 20;
+
+/// The machine's permission to use rings; as it was before when dropped.
+pub struct RingsAllowed {
+    parameter: std::fs::File,
+    before: String,
+}
+
+impl RingsAllowed {
+    /// Where this machine has none, or this is not root, it says that the test is skipped. Whoever else
+    /// wants it waits.
+    pub fn new() -> Option<Self> {
+        let path = "/sys/module/fuse/parameters/enable_uring";
+        let mut open = std::fs::File::options();
+        let Ok(parameter) = open.read(true).write(true).open(path) else {
+            println!("skipped: needs root and FUSE over io_uring");
+            return None;
+        };
+        rustix::fs::flock(&parameter, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let before = std::fs::read_to_string(path).unwrap();
+        parameter.write_all_at(b"Y", 0).unwrap();
+        Some(Self { parameter, before })
+    }
+}
+
+impl Drop for RingsAllowed {
+    fn drop(&mut self) {
+        self.parameter
+            .write_all_at(self.before.as_bytes(), 0)
+            .unwrap();
+    }
+}
 
 /// Where late answers go.
 #[derive(Debug, Default)]

@@ -1,3 +1,47 @@
-//! How bytes come from the kernel and go back: `/dev/fuse`.
+//! How bytes come from the kernel and go back: `/dev/fuse`, or a ring for each CPU.
+
+use std::str::FromStr;
 
 pub mod dev;
+pub mod uring;
+
+/// Which way is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Over io_uring where the kernel allows it, else over `/dev/fuse`.
+    #[default]
+    Auto,
+    /// `/dev/fuse`.
+    Dev,
+    /// io_uring, or not at all.
+    Uring,
+}
+
+impl FromStr for Transport {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "dev" => Ok(Self::Dev),
+            "io_uring" => Ok(Self::Uring),
+            _ => Err("not auto, dev or io_uring"),
+        }
+    }
+}
+
+impl Transport {
+    /// Whether what is wanted is there, as far as can be told before a mount.
+    ///
+    /// # Errors
+    /// [`NO_RINGS`] where io_uring must be and is not allowed.
+    pub fn check(self) -> Result<(), &'static str> {
+        match self {
+            Self::Uring if !uring::is_allowed() => Err(NO_RINGS),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a mount over io_uring is refused.
+pub const NO_RINGS: &str = "the kernel does not offer FUSE over io_uring";

@@ -45,6 +45,9 @@ const LAYS_OUT_BYTES: [&str; 2] = ["ondisk", "blockdev"];
 /// The one other file that may: what it lays out goes to the kernel, and never to a disk.
 const LAYS_OUT_REQUESTS: &str = "crates/fuse/src/abi.rs";
 
+/// The one package that speaks to the kernel where only `unsafe` can, and the file that does.
+const UNSAFE: (&str, &str) = ("fuse", "crates/fuse/src/transport/uring/commands.rs");
+
 /// Checks every manifest and the layout rule.
 pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
     for file in files.iter().filter(|f| f.name() == "Cargo.toml") {
@@ -56,6 +59,7 @@ pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
     }
     for file in files.iter().filter(|f| f.is_rust()) {
         layout(file, complaints);
+        no_unsafe(file, complaints);
     }
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         if !files.iter().any(|f| f.path == name) {
@@ -89,7 +93,12 @@ fn package(file: &File, manifest: &toml::Table, complaints: &mut Vec<Complaint>)
     let Some(folder) = folder(&file.path) else {
         return;
     };
-    if !inherits(&["lints", "workspace"]) {
+    if folder == UNSAFE.0 {
+        let lint = look_up(manifest, &["lints", "rust", "unsafe_code"]);
+        if lint.and_then(toml::Value::as_str) != Some("deny") {
+            complaints.push(file.complain(0, "unsafe code must be denied"));
+        }
+    } else if !inherits(&["lints", "workspace"]) {
         complaints.push(file.complain(0, "does not take the workspace's lints"));
     }
     for (kind, rooted) in [
@@ -165,6 +174,19 @@ fn layout(file: &File, complaints: &mut Vec<Complaint>) {
     }
 }
 
+/// Only one file may allow what is denied or forbidden everywhere.
+fn no_unsafe(file: &File, complaints: &mut Vec<Complaint>) {
+    let allows = concat!("allow(", "unsafe_code");
+    if file.path == UNSAFE.1 {
+        return;
+    }
+    for (index, line) in file.text.lines().enumerate() {
+        if line.contains(allows) {
+            complaints.push(file.complain(index + 1, format!("only {} is unsafe", UNSAFE.1)));
+        }
+    }
+}
+
 fn look_up<'a>(table: &'a toml::Table, path: &[&str]) -> Option<&'a toml::Value> {
     let (first, rest) = path.split_first()?;
     let value = table.get(*first)?;
@@ -200,6 +222,28 @@ mod tests {
         assert!(arrow("mkfs", LAB, false).is_some());
         assert!(arrow("cli", "image", true).is_none());
         assert!(arrow("stranger", "ondisk", true).is_some());
+    }
+
+    #[test]
+    fn unsafe_code_has_one_place() {
+        let text = concat!("#![allow(", "unsafe_code)]\n");
+        for (path, complained) in [(UNSAFE.1, 0), ("crates/fuse/src/mount.rs", 1)] {
+            let file = File {
+                path: path.to_owned(),
+                text: text.to_owned(),
+            };
+            let mut complaints = Vec::new();
+            no_unsafe(&file, &mut complaints);
+            assert_eq!(complaints.len(), complained, "{path}");
+        }
+        let file = File {
+            path: "crates/fuse/Cargo.toml".to_owned(),
+            text: "[package]\nlicense.workspace = true\n[lints.rust]\nunsafe_code = \"allow\"\n"
+                .to_owned(),
+        };
+        let mut complaints = Vec::new();
+        check(&[file], &mut complaints);
+        assert_eq!(complaints.len(), 3, "{complaints:?}");
     }
 
     #[test]

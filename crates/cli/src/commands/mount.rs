@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::Filesystem;
 use uext4_fuse::mount::{self, Error as MountError, Mounted};
-use uext4_fuse::session::{self, Ender, Session};
+use uext4_fuse::session::{self, Ender, How, Session};
 use uext4_fuse::{Server, Validity};
 
 use super::Output;
@@ -33,7 +33,7 @@ use crate::open;
   uext4 umount ~/mnt
 
 Options: ro, rw, noatime, nodev, nosuid, noexec, sync, allow_other, noload, memory=SIZE,
-threads=N, discard, stripe=N, dirty_ratio=N and all others that `--options` of the changing commands
+threads=N, transport=auto|dev|io_uring, discard, stripe=N, dirty_ratio=N and all others that `--options` of the changing commands
 takes; unknown ones are refused.")]
 pub struct MountArgs {
     /// Options, separated by commas
@@ -55,6 +55,7 @@ pub struct MountArgs {
 /// Mounts, and serves until it is unmounted.
 pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
     let options = MountOptions::parse(&args.options)?;
+    options.transport.check().map_err(no_rings)?;
     if !args.foreground && !args.in_background {
         return background::start();
     }
@@ -99,8 +100,11 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
         },
     )
     .map_err(|error| mount_failure(&error))?;
-    let threads = options.threads.unwrap_or_else(session::threads);
-    let begun = Session::begin(Arc::new(server), fd, threads);
+    let how = How {
+        threads: options.threads.unwrap_or_else(session::threads),
+        transport: options.transport,
+    };
+    let begun = Session::begin(Arc::new(server), fd, how);
     let session = begun.map_err(|error| {
         _ = mounted.end();
         Failure::io(args.dir.display(), &error)
@@ -110,6 +114,13 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
         background::ready().map_err(|error| Failure::io("leaving the terminal", &error))?;
     }
     Ok(session)
+}
+
+fn no_rings(what: &str) -> Failure {
+    Failure::new(Exit::CouldNot, format_args!("-o transport=io_uring: {what}")).hint(
+        "as root, write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14 or newer), or leave \
+         the option out",
+    )
 }
 
 /// Unmounts when a signal asks for the end. The thread is never waited for.

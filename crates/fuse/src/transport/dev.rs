@@ -1,22 +1,21 @@
 //! `/dev/fuse`: a read is a request, a write is a reply.
 //!
 //! Threads share one descriptor: the kernel gives each request to one of those who read. A descriptor
-//! of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores, and its ioctl cannot be
-//! called without `unsafe`.
+//! of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores.
 
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno as Host;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, OutHeader, WriteIn};
+use crate::abi::{InHeader, OutHeader, WriteIn, opcode};
 use crate::errno::{Errno, Result};
-use crate::init::IO_MAX;
+use crate::init::{IO_MAX, Terms};
 use crate::life::Part;
 use crate::reply::Out;
-use crate::request::Request;
+use crate::request::{Operation, Request};
 use crate::serve::Serve;
 use crate::server::{Answer, Channel};
 
@@ -37,6 +36,11 @@ impl Device {
         Self(fd)
     }
 
+    /// The descriptor.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// Reads a request; `None` once the file system is unmounted.
     fn read(&self, buf: &mut [u8]) -> std::io::Result<Option<usize>> {
         loop {
@@ -51,7 +55,8 @@ impl Device {
     }
 }
 
-fn header(unique: u64, answer: Result<usize>) -> OutHeader {
+/// The header of an answer: of so many bytes, or an error.
+pub fn header(unique: u64, answer: Result<usize>) -> OutHeader {
     let (error, len) = match answer {
         Ok(len) => (0, len),
         Err(Errno(number)) => (-i32::from(number), 0),
@@ -83,6 +88,7 @@ pub struct EventLoop<S> {
     device: Arc<Device>,
     channel: Arc<dyn Channel>,
     part: Part,
+    terms: Terms,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
@@ -95,9 +101,15 @@ impl<S: Serve> EventLoop<S> {
             device: Arc::clone(device),
             channel: Arc::<Device>::clone(device),
             part,
+            terms: Terms::default(),
             request: vec![0; REQUEST_MAX],
             reply: vec![0; REPLY_MAX],
         }
+    }
+
+    /// The same where INIT is answered on these terms.
+    pub fn on(self, terms: Terms) -> Self {
+        Self { terms, ..self }
     }
 
     /// Waits for a request, does what it asks and answers it; false once there will be none.
@@ -118,9 +130,13 @@ impl<S: Serve> EventLoop<S> {
         let mut out = Out::new(payload);
         let long = self.server.long_setxattr();
         let answer = match Request::decode(header_in, body, long) {
-            Ok(request) => self
-                .part
-                .serve(|| self.server.handle(&request, &mut out, &self.channel)),
+            Ok(mut request) => {
+                if let Operation::Init(asked) = &mut request.operation {
+                    self.terms.narrow(asked);
+                }
+                self.part
+                    .serve(|| self.server.handle(&request, &mut out, &self.channel))
+            }
             Err(error) => Some(Answer::Now(Err(error))),
         };
         let done = match answer {
@@ -130,6 +146,9 @@ impl<S: Serve> EventLoop<S> {
             None => Err(Errno::EIO),
         };
         let len = out.len();
+        if header_in.opcode == opcode::INIT {
+            self.terms.limit(&mut payload[..len]);
+        }
         let told = header(header_in.unique, done.map(|()| len));
         head.copy_from_slice(told.as_bytes());
         // OK to index: the header and what was put behind it.
@@ -146,7 +165,7 @@ mod tests {
     use zerocopy::FromBytes;
 
     use super::*;
-    use crate::abi::{InitIn, InitOut, opcode};
+    use crate::abi::{InitIn, InitOut};
     use crate::life::Life;
     use crate::testing::Client;
 

@@ -1,0 +1,319 @@
+//! FUSE over io_uring: a queue for each CPU, whose thread serves on the CPU that asks.
+//!
+//! ```text
+//! who asks ─▶ kernel ─▶ entry of this CPU's queue ─▶ its thread: decode, serve, reply in place ─▶ kernel
+//!                                                       │ later                     ▲
+//!                                                       └─▶ another thread ─▶ Mailbox (eventfd)
+//! ```
+//! One call gives the kernel a reply and waits for the next request. What a request carries is read
+//! where the kernel put it, and what is read goes from the engine's pages to where the kernel takes it.
+//!
+//! INIT, FORGET, INTERRUPT and what is told to the kernel stay on `/dev/fuse`, with one thread. The
+//! kernel uses the queues once every possible CPU's has an entry; it holds all requests back until then, or
+//! until one is refused: then it goes on over `/dev/fuse`. So all that may fail on our side, memory,
+//! rings and threads, is there before INIT is answered ([`Rings::prepare`]).
+//!
+//! An entry is its request until that is answered, so a late answer holds one. Nothing that answers
+//! late waits for another request: fsync and the like have threads of their own ([`crate::late`]), the
+//! pause of a writer ends by itself, and INTERRUPT comes by `/dev/fuse`. So where all entries of a queue
+//! wait, those who ask from that CPU wait for the first of them, and for nothing else; there are as many
+//! as memory allows ([`Sizes`]). The kernel takes the entry that was given back last, so that those
+//! that are not needed are never touched, and take no memory.
+//!
+//! Lock: one a [`Mailbox`], a leaf.
+
+mod commands;
+mod sizes;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rustix::event::EventfdFlags;
+use rustix::io::Errno as Host;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{InHeader, UringEntInOut};
+use crate::cpus;
+use crate::errno::{Errno, Result};
+use crate::life::{Life, Part};
+use crate::reply::Out;
+use crate::request::{Body, Request};
+use crate::serve::Serve;
+use crate::server::{Answer, Channel};
+use crate::transport::dev::{Device, header};
+use commands::{Commands, Event};
+pub use sizes::Sizes;
+
+/// Where an administrator allows rings.
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+/// Bytes of a reply to a request that carries a name or data, which stand where the reply goes: the
+/// largest is an extended attribute's value.
+const REPLY_MAX: usize = 128 << 10;
+
+/// Whether mounts from now on may use rings.
+pub fn is_allowed() -> bool {
+    std::fs::read(PARAMETER).is_ok_and(|told| told.starts_with(b"Y"))
+}
+
+/// Answers that come from other threads.
+#[derive(Debug)]
+struct Mailbox {
+    answers: Mutex<Vec<(u64, Result<Vec<u8>>)>>,
+    /// The connection is over.
+    is_over: AtomicBool,
+    wake: Arc<OwnedFd>,
+}
+
+impl Mailbox {
+    fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self {
+            answers: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            wake: Arc::new(rustix::event::eventfd(0, flags)?),
+        })
+    }
+
+    fn ring(&self) {
+        // Full, it can be read already.
+        _ = rustix::io::write(&self.wake, 1u64.as_bytes());
+    }
+
+    fn take(&self) -> Vec<(u64, Result<Vec<u8>>)> {
+        _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Channel for Mailbox {
+    fn send(&self, unique: u64, answer: Result<&[u8]>) {
+        let answer = answer.map(<[u8]>::to_vec);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.push((unique, answer));
+        drop(answers);
+        self.ring();
+    }
+}
+
+/// One CPU's queue, and its thread's memory.
+#[derive(Debug)]
+struct Queue<S> {
+    server: Arc<S>,
+    commands: Commands,
+    mailbox: Arc<Mailbox>,
+    channel: Arc<dyn Channel>,
+    part: Part,
+    /// For each entry the request that is answered later.
+    late: Vec<Option<u64>>,
+    /// Entries that are lost.
+    lost: usize,
+    reply: Vec<u8>,
+}
+
+impl<S: Serve> Queue<S> {
+    /// Offers the entries, and serves until there will be no more requests. `tell` is told whether
+    /// the kernel took any.
+    fn run(&mut self, tell: &Sender<bool>) {
+        let registered = self.commands.register();
+        self.look();
+        let is_taken = registered.is_ok() && self.lost < self.commands.depth();
+        if !is_taken {
+            self.commands.refuse();
+        }
+        _ = tell.send(is_taken);
+        // What keeps one from waiting ends it; its requests end with the connection.
+        while !self.is_over() && self.commands.submit(true).is_ok() {
+            self.look();
+        }
+    }
+
+    /// The kernel has no entry, and will have none.
+    fn is_over(&self) -> bool {
+        let is_over = self.mailbox.is_over.load(Relaxed) || self.lost == self.commands.depth();
+        is_over && self.commands.offered() == 0
+    }
+
+    /// Does what has come.
+    fn look(&mut self) {
+        while let Some((event, has_more)) = self.commands.next() {
+            match event {
+                Event::Request(index) => self.serve(index),
+                Event::Lost(error) => self.lose(error),
+                Event::Woken => {
+                    self.answer_late();
+                    self.commands.listen();
+                }
+            }
+            // Who was answered need not wait until the next one is.
+            if has_more {
+                _ = self.commands.submit(false);
+            }
+        }
+    }
+
+    fn lose(&mut self, error: i32) {
+        self.lost += 1;
+        let error = Host::from_raw_os_error(error);
+        if matches!(error, Host::NOTCONN | Host::CONNABORTED) {
+            self.mailbox.is_over.store(true, Relaxed);
+        }
+    }
+
+    fn serve(&mut self, index: usize) {
+        let Some((head, payload)) = self.commands.entry(index) else {
+            return;
+        };
+        // OK to unwrap: there are more bytes than a header has.
+        let asked = InHeader::read_from_prefix(head.in_out.as_bytes())
+            .unwrap()
+            .0;
+        let carried = payload.len().min(head.ring_ent_in_out.payload_sz as usize);
+        let (carried, mut out) = match carried {
+            0 => (&[][..], Out::new(&mut *payload)),
+            len => (&payload[..len], Out::new(&mut self.reply)),
+        };
+        let body = Body::Split(head.op_in.as_bytes(), carried);
+        let answer = match Request::decode(asked, body, self.server.long_setxattr()) {
+            Ok(request) => self
+                .part
+                .serve(|| self.server.handle(&request, &mut out, &self.channel)),
+            Err(error) => Some(Answer::Now(Err(error))),
+        };
+        let is_in_place = carried.is_empty();
+        let len = out.len();
+        let done = match answer {
+            Some(Answer::Now(done)) => done.map(|()| len),
+            Some(Answer::Later) => {
+                self.late[index] = Some(asked.unique);
+                return;
+            }
+            Some(Answer::Never) => Ok(0),
+            // The mount is as good as gone.
+            None => Err(Errno::EIO),
+        };
+        if !is_in_place && let Ok(len) = done {
+            payload[..len].copy_from_slice(&self.reply[..len]);
+        }
+        self.reply_to(index, asked.unique, done);
+    }
+
+    /// Says of what length the reply is that is in an entry, and gives the entry back.
+    fn reply_to(&mut self, index: usize, unique: u64, done: Result<usize>) {
+        if let Some((head, _)) = self.commands.entry(index) {
+            let told = header(unique, done);
+            head.in_out.as_mut_bytes()[..size_of_val(&told)].copy_from_slice(told.as_bytes());
+            head.ring_ent_in_out = UringEntInOut {
+                flags: 0,
+                // OK to truncate: no longer than an entry.
+                payload_sz: done.unwrap_or(0) as u32,
+                ..head.ring_ent_in_out
+            };
+            self.commands.commit(index);
+        }
+    }
+
+    fn answer_late(&mut self) {
+        for (unique, answer) in self.mailbox.take() {
+            let waits = self.late.iter().position(|late| *late == Some(unique));
+            let Some(index) = waits else { continue };
+            self.late[index] = None;
+            let Some((_, payload)) = self.commands.entry(index) else {
+                continue;
+            };
+            let done = answer.map(|bytes| {
+                let len = bytes.len().min(payload.len());
+                payload[..len].copy_from_slice(&bytes[..len]);
+                len
+            });
+            self.reply_to(index, unique, done);
+        }
+    }
+}
+
+/// The queues of all CPUs, ready to be offered to the kernel.
+#[derive(Debug)]
+pub struct Rings {
+    go: Vec<Sender<Sender<bool>>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+}
+
+/// Ends queues when the connection is over, also those of which the kernel has nothing to tell.
+#[derive(Debug)]
+pub struct Closer(Vec<Arc<Mailbox>>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        for mailbox in &self.0 {
+            mailbox.is_over.store(true, Relaxed);
+            mailbox.ring();
+        }
+    }
+}
+
+impl Rings {
+    /// Makes rings, memory and threads for all CPUs there may be. The threads wait; dropped, they end.
+    ///
+    /// # Errors
+    /// Those of setting up rings, of starting threads.
+    pub fn prepare<S: Serve>(
+        server: &Arc<S>,
+        device: &Arc<Device>,
+        life: &Arc<Life>,
+        sizes: Sizes,
+    ) -> io::Result<Self> {
+        let mut rings = Self {
+            go: Vec::new(),
+            mailboxes: Vec::new(),
+        };
+        for queue in 0..sizes.queues {
+            let mailbox = Arc::new(Mailbox::new()?);
+            let size = (sizes.depth, sizes.io_max as usize);
+            let commands = Commands::new(device, &mailbox.wake, queue, size)?;
+            let mut queue = Queue {
+                server: Arc::clone(server),
+                late: vec![None; commands.depth()],
+                commands,
+                channel: Arc::<Mailbox>::clone(&mailbox),
+                mailbox: Arc::clone(&mailbox),
+                part: life.join(),
+                lost: 0,
+                reply: vec![0; REPLY_MAX],
+            };
+            let (go, told) = mpsc::channel();
+            let number = queue.commands.queue();
+            let named = thread::Builder::new().name(format!("uext4-ring-{number}"));
+            named.spawn(move || wait_and_run(&mut queue, &told))?;
+            rings.go.push(go);
+            rings.mailboxes.push(mailbox);
+        }
+        Ok(rings)
+    }
+
+    /// Offers the queues to the kernel, after INIT was answered. `None`: it did not take them, and goes on
+    /// over `/dev/fuse`.
+    pub fn offer(self) -> Option<Closer> {
+        let (tell, told) = mpsc::channel();
+        for go in self.go {
+            _ = go.send(tell.clone());
+        }
+        drop(tell);
+        let queues = self.mailboxes.len();
+        let taken = told
+            .iter()
+            .take(queues)
+            .filter(|is_taken| *is_taken)
+            .count();
+        (taken == queues).then_some(Closer(self.mailboxes))
+    }
+}
+
+fn wait_and_run<S: Serve>(queue: &mut Queue<S>, go: &Receiver<Sender<bool>>) {
+    if let Ok(tell) = go.recv() {
+        cpus::pin(queue.commands.queue().into());
+        queue.run(&tell);
+    }
+}
