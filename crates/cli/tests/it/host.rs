@@ -1,5 +1,7 @@
 //! The machine the tests run on: tools, loop devices, mounts, scratch space, the command itself.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -16,6 +18,44 @@ pub fn can_mount() -> bool {
         println!("skipped: needs root, loop devices and mke2fs");
     }
     possible
+}
+
+/// The machine's permission to mount over io_uring; as it was before when dropped.
+pub struct RingsAllowed {
+    parameter: File,
+    before: String,
+}
+
+impl RingsAllowed {
+    const PATH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    /// Where the machine has none, it says that the test is skipped. Whoever else wants it waits.
+    pub fn new() -> Option<Self> {
+        let opened = File::options().read(true).write(true).open(Self::PATH);
+        let Ok(parameter) = opened else {
+            println!("skipped: needs root and FUSE over io_uring");
+            return None;
+        };
+        rustix::fs::flock(&parameter, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let before = std::fs::read_to_string(Self::PATH).unwrap();
+        let allowed = Self { parameter, before };
+        allowed.set(true);
+        Some(allowed)
+    }
+
+    /// Allows or forbids them.
+    pub fn set(&self, on: bool) {
+        let told = if on { b"Y" } else { b"N" };
+        self.parameter.write_all_at(told, 0).unwrap();
+    }
+}
+
+impl Drop for RingsAllowed {
+    fn drop(&mut self) {
+        self.parameter
+            .write_all_at(self.before.as_bytes(), 0)
+            .unwrap();
+    }
 }
 
 /// True if the tool is there; else says that the test is skipped.

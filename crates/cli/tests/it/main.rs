@@ -16,6 +16,7 @@
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
+//! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
@@ -34,6 +35,7 @@ mod mounted;
 mod oracle;
 mod posix;
 mod refused;
+mod rings;
 mod scripts;
 mod sharing;
 mod tree;

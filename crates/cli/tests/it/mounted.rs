@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -22,31 +23,39 @@ fn can_mount() -> bool {
 }
 
 /// An image, and where it is mounted.
-struct Mount {
+pub struct Mount {
     scratch: TempDir,
     is_mounted: bool,
 }
 
 impl Mount {
     fn new(options: &[&str], mib: u32) -> Self {
+        Self::with(options, mib, "rw")
+    }
+
+    /// A new image, mounted with options.
+    pub fn with(options: &[&str], mib: u32, mounting: &str) -> Self {
         let mount = Self {
             scratch: scratch(),
             is_mounted: false,
         };
         fs::create_dir(mount.dir()).unwrap();
         mke2fs(&mount.image(), options, mib);
-        mount.mounted("rw")
+        mount.mounted(mounting)
     }
 
-    fn image(&self) -> PathBuf {
+    /// The image.
+    pub fn image(&self) -> PathBuf {
         self.scratch.path().join("image")
     }
 
-    fn dir(&self) -> PathBuf {
+    /// Where it is mounted.
+    pub fn dir(&self) -> PathBuf {
         self.scratch.path().join("mnt")
     }
 
-    fn mounted(mut self, options: &str) -> Self {
+    /// Mounts it.
+    pub fn mounted(mut self, options: &str) -> Self {
         uext4_ok(&[
             "mount",
             "-o",
@@ -58,14 +67,15 @@ impl Mount {
         self
     }
 
-    fn unmounted(mut self) -> Self {
+    /// Unmounts it.
+    pub fn unmounted(mut self) -> Self {
         unmount(UEXT4, &["umount", text(&self.dir())]);
         self.is_mounted = false;
         self
     }
 
     /// Unmounts; nothing may be wrong then.
-    fn judged(self) -> Self {
+    pub fn judged(self) -> Self {
         let mount = self.unmounted();
         run("e2fsck", &["-f", "-n", text(&mount.image())]);
         mount
@@ -83,8 +93,13 @@ impl Mount {
         unmount("umount", &[text(&place)]);
     }
 
+    /// It was unmounted by somebody else.
+    pub fn is_gone(&mut self) {
+        self.is_mounted = false;
+    }
+
     /// The process that serves it.
-    fn daemon(&self) -> String {
+    pub fn daemon(&self) -> String {
         let image = self.image();
         let found = fs::read_dir("/proc").unwrap().flatten().find(|entry| {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -92,6 +107,15 @@ impl Mount {
             line.contains("--in-background") && line.contains(text(&image))
         });
         found.unwrap().file_name().into_string().unwrap()
+    }
+}
+
+/// Waits until a daemon has ended.
+pub fn wait_for_end(daemon: &str) {
+    let began = Instant::now();
+    while Path::new("/proc").join(daemon).exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{daemon} lives");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -429,9 +453,7 @@ fn a_signal_makes_everything_durable() {
     fs::write(mount.dir().join("file"), vec![5; 1 << 20]).unwrap();
     let daemon = mount.daemon();
     run("kill", &["-TERM", &daemon]);
-    while Path::new("/proc").join(&daemon).exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_for_end(&daemon);
     mount.is_mounted = false;
     assert!(open.write_all(b"x").is_err());
     run("e2fsck", &["-f", "-n", text(&mount.image())]);

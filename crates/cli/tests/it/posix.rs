@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::fs::{FileType, Timespec, Timestamps};
 
-use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{RingsAllowed, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
 
 /// Calls of one run.
 const CALLS: u32 = 6000;
@@ -290,6 +290,18 @@ fn answer(result: io::Result<String>) -> Result<String, Option<i32>> {
 
 #[test]
 fn the_same_answers_as_the_kernels_ext4() {
+    the_same_answers("allow_other,transport=dev");
+}
+
+#[test]
+fn the_same_answers_over_io_uring() {
+    let Some(_allowed) = RingsAllowed::new() else {
+        return;
+    };
+    the_same_answers("allow_other,transport=io_uring");
+}
+
+fn the_same_answers(options: &str) {
     if !crate::host::can_mount() || !Path::new("/dev/fuse").exists() {
         return;
     }
@@ -301,7 +313,7 @@ fn the_same_answers_as_the_kernels_ext4() {
         fs::create_dir(place).unwrap();
     }
     run("mount", &["-o", "loop", text(&at("1")), text(&theirs)]);
-    uext4_ok(&["mount", "-o", "allow_other", text(&at("2")), text(&ours)]);
+    uext4_ok(&["mount", "-o", options, text(&at("2")), text(&ours)]);
     let all = std::panic::catch_unwind(|| compare(&theirs, &ours));
     unmount("umount", &[text(&theirs)]);
     unmount(UEXT4, &["umount", text(&ours)]);
