@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
 use crate::fitrim;
+use crate::in_use;
 use crate::inode::{self, Inode};
 use crate::inode_ref::InodeRef;
 use crate::map;
@@ -135,9 +136,10 @@ impl Filesystem {
     /// stay usable, but nothing should be changed any more.
     ///
     /// # Errors
-    /// As [`Filesystem::sync`].
+    /// As [`Filesystem::sync`]. Where data were lost that is noted in the superblock, and nobody writes to the
+    /// file system before it was checked; after other errors it is as if it had not been closed.
     pub fn close(&self) -> Result<()> {
-        super_::close(&self.sbi, &self.seen)
+        in_use::close(&self.sbi, &self.seen)
     }
 
     /// What statfs tells.

@@ -60,7 +60,7 @@
 //! paths  filesystem  open_inode                 the two layers of the API
 //! super  rename  setattr  fallocate             opening and closing; operations ...
 //! create  unlink  file_change  readdir  statfs  ... on names, contents and attributes
-//! redo  writeback_options                       fast commits that wait; how pages are written back
+//! redo  in_use  writeback_options               fast commits that wait; closing; how pages are written
 //! inode_ref  evict                              inodes in use, and their end
 //! dir_change  htree_change  inline_dir          names of a directory
 //! xattr_change  acl  ea_inode                   attributes
@@ -118,6 +118,7 @@ mod htree;
 mod htree_change;
 mod ialloc;
 mod icache;
+mod in_use;
 mod indirect;
 mod indirect_change;
 mod inline;

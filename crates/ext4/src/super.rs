@@ -11,15 +11,15 @@ use uext4_jbd2::Journal;
 use uext4_mballoc::Options as AllocatorOptions;
 use uext4_mbcache::Options as MbcacheOptions;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
-use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
-use zerocopy::IntoBytes;
 
 use crate::background::Background;
 use crate::error::{Error, Result};
 use crate::fast_commit::FastCommit;
 use crate::file_change;
+use crate::in_use::set_in_use;
 use crate::inode_ref::InodeRef;
 use crate::journal;
 use crate::memory::{Memory, default_budget};
@@ -353,35 +353,6 @@ fn set_log_features(sbi: &Sbi) -> Result<()> {
     Ok(sbi.writable()?.journal.set_features(wide, checksums)?)
 }
 
-/// Writes the superblock in place: while in use it is neither valid nor without need of recovery.
-fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
-    let rw = sbi.writable()?;
-    let (sec, _) = rw.clock.now();
-    let has_log = rw.journal.has_log();
-    let may_have_orphans = in_use || !rw.orphans.all().is_empty();
-    rw.change_superblock(|superblock| {
-        let mut features = superblock.features();
-        features.incompat.set(Incompat::RECOVER, in_use && has_log);
-        let has_file = features.compat.contains(Compat::ORPHAN_FILE);
-        let present = has_file && may_have_orphans;
-        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
-        superblock.set_features(features);
-        let valid = superblock.s_state.get() & !STATE_VALID;
-        // With a journal the state stays valid: the journal tells.
-        let is_valid = !in_use || has_log;
-        superblock.s_state = (valid | if is_valid { STATE_VALID } else { 0 }).into();
-        let time = (sec as u32, (sec >> 32) as u8);
-        (superblock.s_wtime, superblock.s_wtime_hi) = (time.0.into(), time.1);
-        if in_use {
-            (superblock.s_mtime, superblock.s_mtime_hi) = (time.0.into(), time.1);
-            superblock.s_mnt_count = superblock.s_mnt_count.get().wrapping_add(1).into();
-        }
-    });
-    sbi.device()
-        .write_at(SUPERBLOCK_OFFSET, rw.superblock().as_bytes())?;
-    Ok(rw.journal.barrier().flush()?)
-}
-
 /// Deletes the inodes that were to be deleted when the file system was left, and cuts others to their
 /// size.
 ///
@@ -484,30 +455,6 @@ pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
         threads.push(discarder);
     }
     Ok(())
-}
-
-/// Makes everything durable and marks the file system as cleanly unmounted.
-///
-/// # Errors
-/// As [`sync`].
-pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
-    let rw = sbi.writable()?;
-    rw.discards.set_waker(None);
-    let threads = std::mem::take(&mut *rw.background.lock());
-    drop(threads);
-    rw.pages.cancel_writers();
-    rw.pages.stop_flushers();
-    let written = write_all(sbi, rw, seen);
-    rw.allocator.discard_all();
-    rw.journal.flush(sbi)?;
-    rw.settle_freed(sbi);
-    set_in_use(sbi, false)?;
-    if let Some(mmp) = rw.mmp() {
-        mmp.release(&*rw.clock)?;
-    }
-    // Whoever still has an inode open must not write to what is marked as clean.
-    rw.journal.abort(&"the file system was closed");
-    written
 }
 
 fn new_cache(

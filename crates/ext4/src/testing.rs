@@ -11,6 +11,7 @@ use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, FileType, InodeFlags};
 
 use crate::handle::Handle;
 use crate::ialloc::Parent;
+use crate::in_use;
 use crate::inode::Inode;
 use crate::inode_store::store_new;
 use crate::sbi::Sbi;
@@ -53,7 +54,7 @@ pub(crate) fn unmount_and_check(sbi: &Sbi, device: &MemoryDevice) {
 
 /// Unmounts.
 pub(crate) fn close(sbi: &Sbi) {
-    super_::close(sbi, &AtomicU64::new(0)).unwrap();
+    in_use::close(sbi, &AtomicU64::new(0)).unwrap();
 }
 
 /// Asserts that e2fsck finds nothing wrong.

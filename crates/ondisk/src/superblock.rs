@@ -19,6 +19,12 @@ pub const STATE_VALID: u16 = 0x1;
 pub const STATE_ERROR: u16 = 0x2;
 /// `s_state`: orphans are being recovered.
 pub const STATE_ORPHAN: u16 = 0x4;
+/// `s_first_error_errcode`, `s_last_error_errcode`: an error that has no number of its own.
+pub const ERR_UNKNOWN: u8 = 1;
+/// The same: the device failed.
+pub const ERR_EIO: u8 = 2;
+/// The same: there was no space.
+pub const ERR_ENOSPC: u8 = 6;
 /// `s_flags`: directory hashes take bytes as signed.
 pub const FLAGS_SIGNED_HASH: u32 = 0x1;
 /// `s_flags`: directory hashes take bytes as unsigned.

@@ -33,6 +33,7 @@ const LEVELS: &[&[&str]] = &[
         "readdir",
         "statfs",
         "redo",
+        "in_use",
         "writeback_options",
     ],
     &["dir_change", "inode_ref", "inline_file"],

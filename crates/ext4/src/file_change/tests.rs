@@ -15,11 +15,12 @@ use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
 use crate::bulk::NewInode;
 use crate::create::{Creation, create};
 use crate::fallocate::{Fallocate, fallocate};
+use crate::in_use::close;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::namei::lookup;
 use crate::sbi::Sbi;
-use crate::super_::{OpenOptions, adopt_orphans, close, open_rw};
+use crate::super_::{OpenOptions, adopt_orphans, open_rw};
 use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 
 /// What data begins with.

@@ -1,0 +1,195 @@
+//! What the superblock says of how a file system is used: in use, left clean, left with errors.
+
+use std::sync::atomic::AtomicU64;
+
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::superblock::{
+    ERR_EIO, ERR_ENOSPC, ERR_UNKNOWN, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
+};
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+use crate::sbi::Sbi;
+use crate::space::write_all;
+
+/// What met the error, as it is noted.
+const FUNC: &[u8] = b"close";
+
+/// Writes the superblock in place: while in use it is neither valid nor without need of recovery.
+pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
+    let rw = sbi.writable()?;
+    let (sec, _) = rw.clock.now();
+    let has_log = rw.journal.has_log();
+    let may_have_orphans = in_use || !rw.orphans.all().is_empty();
+    rw.change_superblock(|superblock| {
+        let mut features = superblock.features();
+        features.incompat.set(Incompat::RECOVER, in_use && has_log);
+        let has_file = features.compat.contains(Compat::ORPHAN_FILE);
+        let present = has_file && may_have_orphans;
+        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
+        superblock.set_features(features);
+        let valid = superblock.s_state.get() & !STATE_VALID;
+        // With a journal the state stays valid: the journal tells.
+        let is_valid = !in_use || has_log;
+        superblock.s_state = (valid | if is_valid { STATE_VALID } else { 0 }).into();
+        let time = (sec as u32, (sec >> 32) as u8);
+        (superblock.s_wtime, superblock.s_wtime_hi) = (time.0.into(), time.1);
+        if in_use {
+            (superblock.s_mtime, superblock.s_mtime_hi) = (time.0.into(), time.1);
+            superblock.s_mnt_count = superblock.s_mnt_count.get().wrapping_add(1).into();
+        }
+    });
+    sbi.device()
+        .write_at(SUPERBLOCK_OFFSET, rw.superblock().as_bytes())?;
+    Ok(rw.journal.barrier().flush()?)
+}
+
+/// Notes that data were lost, as the kernel's ext4 notes errors: whoever opens the file system for writing
+/// is told to check it. Written with the superblock.
+fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
+    let rw = sbi.writable()?;
+    let (sec, _) = rw.clock.now();
+    let code = match error {
+        error if error.is_no_space() => ERR_ENOSPC,
+        Error::Interrupted | Error::Invalid { .. } => ERR_UNKNOWN,
+        _ => ERR_EIO,
+    };
+    let mut func = [0; 32];
+    func[..FUNC.len()].copy_from_slice(FUNC);
+    // The low 32 bits, and the next 8.
+    let (time, time_hi) = ((sec as u32).into(), (sec >> 32) as u8);
+    rw.change_superblock(|superblock| {
+        superblock.s_state = (superblock.s_state.get() | STATE_ERROR).into();
+        let count = superblock.s_error_count.get();
+        superblock.s_error_count = count.saturating_add(1).into();
+        superblock.s_last_error_func = func;
+        superblock.s_last_error_errcode = code;
+        (
+            superblock.s_last_error_time,
+            superblock.s_last_error_time_hi,
+        ) = (time, time_hi);
+        // Which file it was of is known no longer.
+        superblock.s_last_error_ino = 0.into();
+        superblock.s_last_error_block = 0.into();
+        superblock.s_last_error_line = 0.into();
+        if count == 0 {
+            superblock.s_first_error_func = func;
+            superblock.s_first_error_errcode = code;
+            (
+                superblock.s_first_error_time,
+                superblock.s_first_error_time_hi,
+            ) = (time, time_hi);
+            superblock.s_first_error_ino = 0.into();
+            superblock.s_first_error_block = 0.into();
+            superblock.s_first_error_line = 0.into();
+        }
+    });
+    Ok(())
+}
+
+/// Makes everything durable and marks the file system as cleanly unmounted; with errors where data were
+/// lost. What ended all writing before leaves it as after a power cut.
+///
+/// # Errors
+/// As [`crate::super_::sync`].
+pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
+    let rw = sbi.writable()?;
+    rw.discards.set_waker(None);
+    let threads = std::mem::take(&mut *rw.background.lock());
+    drop(threads);
+    rw.pages.cancel_writers();
+    rw.pages.stop_flushers();
+    let written = write_all(sbi, rw, seen);
+    rw.allocator.discard_all();
+    rw.journal.flush(sbi)?;
+    rw.settle_freed(sbi);
+    if let Err(error) = &written {
+        note_loss(sbi, error)?;
+    }
+    set_in_use(sbi, false)?;
+    if let Some(mmp) = rw.mmp() {
+        mmp.release(&*rw.clock)?;
+    }
+    // Whoever still has an inode open must not write to what is marked as clean.
+    rw.journal.abort(&"the file system was closed");
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+    use uext4_ondisk::superblock::SuperBlock;
+
+    use super::*;
+    use crate::super_::OpenOptions;
+    use crate::testing::{e2fsck, mke2fs};
+    use crate::{Creation, Filesystem, NewInode};
+
+    /// A device that writes metadata, and no data while it is not to.
+    #[derive(Debug)]
+    struct NoData(Arc<MemoryDevice>, AtomicBool);
+
+    impl BlockDevice for NoData {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), DeviceError> {
+            self.0.read_at(offset, buf)
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8]) -> std::result::Result<(), DeviceError> {
+            match self.1.load(Relaxed) && buf.starts_with(b"data") {
+                true => Err(DeviceError::Io {
+                    op: "write",
+                    offset,
+                    source: std::io::Error::other("injected"),
+                }),
+                false => self.0.write_at(offset, buf),
+            }
+        }
+
+        fn flush(&self) -> std::result::Result<(), DeviceError> {
+            self.0.flush()
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> std::result::Result<(), DeviceError> {
+            self.0.discard(offset, len)
+        }
+    }
+
+    fn open(device: &Arc<NoData>) -> Result<Filesystem> {
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        Filesystem::open_rw(Arc::<NoData>::clone(device), clock, &OpenOptions::default())
+    }
+
+    #[test]
+    fn data_that_were_lost_are_noted_as_an_error() {
+        let memory = mke2fs("-t ext4", 8192);
+        let device = Arc::new(NoData(Arc::clone(&memory), AtomicBool::new(true)));
+        let fs = open(&device).unwrap();
+        let root = fs.root().unwrap();
+        let file = root.create(b"file", NewInode::File, &Creation::default());
+        file.unwrap().write(0, &b"data".repeat(1024)).unwrap();
+        assert!(fs.close().is_err());
+        drop(fs);
+        let mut superblock = [0; size_of::<SuperBlock>()];
+        memory.read_at(SUPERBLOCK_OFFSET, &mut superblock).unwrap();
+        let superblock = SuperBlock::parse(&superblock).unwrap();
+        assert_eq!(superblock.s_state.get(), STATE_VALID | STATE_ERROR);
+        assert_eq!(superblock.s_error_count.get(), 1);
+        assert_eq!(superblock.s_last_error_time.get(), 1_700_000_000);
+        assert_eq!(superblock.s_first_error_errcode, ERR_EIO);
+        assert!(superblock.s_last_error_func.starts_with(b"close\0"));
+        // The file system itself is as it should be; and nobody goes on as if nothing had been.
+        e2fsck(&memory);
+        assert!(matches!(open(&device), Err(Error::Invalid { .. })));
+    }
+}
