@@ -19,7 +19,7 @@ use crate::helper;
 /// What tells the program that it is the one in the background.
 pub const FLAG: &str = "--in-background";
 /// What it says when it is ready.
-const READY: &str = "ready";
+const READY: &str = "ready\n";
 
 /// Starts this command once more in the background, and waits until it is ready or has failed; what it
 /// had to say then, it has said.
@@ -46,7 +46,7 @@ pub fn start() -> Result<Exit, Failure> {
         // Without a line it has ended.
         _ = BufReader::new(stdout).read_line(&mut line);
     }
-    if line.trim_end() == READY {
+    if line == READY {
         return Ok(Exit::Success);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -58,19 +58,21 @@ pub fn start() -> Result<Exit, Failure> {
     })
 }
 
-/// Tells who started this that it is ready, and leaves the terminal and the directory.
+/// Leaves the terminal and the directory, and tells who started this that it is ready. What fails then
+/// fails before anybody relies on it.
 ///
 /// # Errors
-/// Those of doing so.
+/// Those of doing so, of telling nobody above all.
 pub fn ready() -> io::Result<()> {
-    let mut stdout = io::stdout();
-    writeln!(stdout, "{READY}")?;
-    stdout.flush()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // It may lead a session already.
     _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    Ok(rustix::stdio::dup2_stderr(&null)?)
+    // Not through what would keep it, and try again at the end.
+    File::from(rustix::stdio::stdout().try_clone_to_owned()?).write_all(READY.as_bytes())?;
+    // From here on it is mounted, whatever becomes of what nobody reads.
+    _ = rustix::stdio::dup2_stdout(&null);
+    _ = rustix::stdio::dup2_stderr(&null);
+    Ok(())
 }

@@ -9,7 +9,8 @@ use uext4_blockdev::partition::{self, Found};
 use uext4_blockdev::{
     Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock,
 };
-use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
@@ -71,6 +72,24 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
             _ => failure,
         }
     })
+}
+
+/// Whether the file system in an image was closed by who had it open for writing, and has no errors noted.
+/// `None` if it cannot be told: it is not found without being told where, or not ours to read.
+pub fn was_left_clean(image: &Path) -> Option<bool> {
+    let whole = FileDevice::open(image, Access::ReadOnly).ok()?;
+    let place = PlaceArgs {
+        image: image.to_owned(),
+        offset: None,
+        partition: None,
+    };
+    let device = part(Arc::new(whole), &place).ok()?;
+    let mut bytes = [0; size_of::<SuperBlock>()];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let superblock = SuperBlock::parse(&bytes).ok()?;
+    let in_use = superblock.features().incompat.contains(Incompat::RECOVER);
+    let state = superblock.s_state.get() & (STATE_VALID | STATE_ERROR);
+    Some(!in_use && state == STATE_VALID)
 }
 
 /// The image to be written, for nobody else.

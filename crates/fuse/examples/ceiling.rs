@@ -404,7 +404,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         None => Transport::Auto,
     };
     let options = mount::Options {
-        source: "ceiling".to_owned(),
+        source: "ceiling".into(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,
         allow_other: false,
     };

@@ -57,6 +57,12 @@ impl Life {
         self.changed.notify_all();
     }
 
+    /// Whether all threads have ended.
+    pub fn is_over(&self) -> bool {
+        let state = self.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner).running == 0
+    }
+
     /// Waits until all threads have ended, or it was ended and no request is under way.
     pub fn wait(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,11 +111,13 @@ mod tests {
         let life = Arc::new(Life::default());
         let parts: Vec<_> = (0..3).map(|_| life.join()).collect();
         assert_eq!(parts[0].serve(|| 5), Some(5));
+        assert!(!life.is_over());
         let threads = parts
             .into_iter()
             .map(|part| thread::spawn(move || drop(part)));
         let threads: Vec<_> = threads.collect();
         life.wait();
+        assert!(life.is_over());
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());

@@ -1,6 +1,6 @@
 //! Mounting and unmounting: root asks the kernel itself, others `fusermount3`, which is set-user-id.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,10 +14,10 @@ use rustix::io::{Errno as Host, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::mountinfo::{self, Number, TYPE};
+
 /// Mounts and unmounts for those who are not root.
 const FUSERMOUNT: &str = "fusermount3";
-/// The type that the mount table shows.
-const TYPE: &str = "fuse.uext4";
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What the mount table shows as its source: the image.
-    pub source: String,
+    pub source: PathBuf,
     /// What every mount has: read-only, no devices, …
     pub flags: MountFlags,
     /// Others than who mounts may use it.
@@ -85,7 +85,7 @@ const FLAG_NAMES: [(MountFlags, &str); 6] = [
 
 impl Options {
     /// As `fusermount3` takes them.
-    fn text(&self) -> String {
+    fn text(&self) -> OsString {
         let has = FLAG_NAMES
             .iter()
             .filter(|(flag, _)| self.flags.contains(*flag));
@@ -95,10 +95,16 @@ impl Options {
             all.push("allow_other".to_owned());
         }
         all.push("subtype=uext4".to_owned());
-        // A comma or a backslash would end the name.
-        let source = self.source.replace('\\', "\\\\").replace(',', "\\,");
-        all.push(format!("fsname={source}"));
-        all.join(",")
+        let mut text = all.join(",").into_bytes();
+        text.extend_from_slice(b",fsname=");
+        for byte in self.source.as_os_str().as_bytes() {
+            // A comma or a backslash would end the name.
+            if let b',' | b'\\' = byte {
+                text.push(b'\\');
+            }
+            text.push(*byte);
+        }
+        OsString::from_vec(text)
     }
 
     /// As mount(2) takes them.
@@ -118,6 +124,8 @@ impl Options {
 #[derive(Clone, Debug)]
 pub struct Mounted {
     dir: PathBuf,
+    /// `None` where the table of mounts cannot be read.
+    number: Option<Number>,
 }
 
 /// Mounts at `dir`. Gives the descriptor that requests come from.
@@ -138,7 +146,9 @@ pub fn mount(dir: &Path, options: &Options) -> Result<(OwnedFd, Mounted), Error>
         true => mount_as_root(&dir, options)?,
         false => mount_with_help(&dir, options)?,
     };
-    Ok((fd, Mounted { dir }))
+    let shown = mountinfo::at(&dir).ok().flatten();
+    let number = shown.map(|shown| shown.number);
+    Ok((fd, Mounted { dir, number }))
 }
 
 fn mount_as_root(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
@@ -148,7 +158,7 @@ fn mount_as_root(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
     // OK to unwrap: a number and words without zero bytes.
     let data = CString::new(options.data(&device)).unwrap();
     let mounted = rustix::mount::mount(
-        options.source.as_str(),
+        options.source.as_path(),
         dir,
         TYPE,
         options.flags,
@@ -171,7 +181,7 @@ fn mount_with_help(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
     // It is to have this one after exec.
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| failed(e.into()))?;
     let child = Command::new(FUSERMOUNT)
-        .args(["-o", &options.text(), "--"])
+        .args([OsStr::new("-o"), &options.text(), OsStr::new("--")])
         .arg(dir)
         .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
         .stdin(Stdio::null())
@@ -251,11 +261,23 @@ impl Mounted {
         &self.dir
     }
 
+    /// What no other mount has in common with it as long as it is there; `None` where the table of
+    /// mounts cannot be read.
+    pub fn number(&self) -> Option<Number> {
+        self.number
+    }
+
     /// Unmounts. What is in use is made durable and taken from its users: they get errors from then on.
+    /// What is mounted there by now and is not this is left alone.
     ///
     /// # Errors
     /// As [`unmount`].
     pub fn end(&self) -> Result<(), Error> {
+        if !self.is_on_top() {
+            self.abort();
+            let dir = self.dir.clone();
+            return Err(Error::NotMounted { dir });
+        }
         let Err(busy) = unmount(&self.dir) else {
             return Ok(());
         };
@@ -270,54 +292,27 @@ impl Mounted {
         unmount_with(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
     }
 
-    /// Ends the connection where its owner may: it is listed under the minor number of its device.
+    /// Whether it is what `dir` shows.
+    fn is_on_top(&self) -> bool {
+        match (mountinfo::at(&self.dir), self.number) {
+            (Ok(shown), Some(number)) => shown.is_some_and(|shown| shown.number == number),
+            _ => true,
+        }
+    }
+
+    /// Ends the connection where its owner may: it is listed under the minor number of its device. Once it
+    /// is mounted nowhere, others may come to have that.
     fn abort(&self) {
-        if let Ok(stat) = rustix::fs::stat(&self.dir) {
-            let number = rustix::fs::minor(stat.st_dev);
-            _ = fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1");
-        }
-    }
-}
-
-/// What our mount at `dir` shows, by the table of mounts; `None` where there is none.
-///
-/// # Errors
-/// Those of reading the table.
-pub fn source_of(dir: &Path) -> io::Result<Option<PathBuf>> {
-    let table = fs::read("/proc/self/mounts")?;
-    let mut found = None;
-    for line in table.split(|byte| *byte == b'\n') {
-        let mut fields = line.split(|byte| *byte == b' ');
-        if let (Some(source), Some(place), Some(kind)) =
-            (fields.next(), fields.next(), fields.next())
-            && unescaped(place) == dir.as_os_str().as_bytes()
+        if let Some(number) = self.number
+            && number.major == 0
+            && mountinfo::has(number).is_ok_and(|has| has)
         {
-            // The last one is on top.
-            found = (kind == TYPE.as_bytes()).then(|| OsString::from_vec(unescaped(source)).into());
+            _ = fs::write(
+                format!("/sys/fs/fuse/connections/{}/abort", number.minor),
+                "1",
+            );
         }
     }
-    Ok(found)
-}
-
-/// A field of the table: spaces and the like are written as a backslash and three octal digits.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, after @ ..] = rest {
-        let code = after.get(..3).filter(|_| *first == b'\\');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -326,7 +321,7 @@ mod tests {
 
     fn options(source: &str) -> Options {
         Options {
-            source: source.to_owned(),
+            source: source.into(),
             flags: MountFlags::RDONLY | MountFlags::NODEV,
             allow_other: true,
         }
@@ -346,14 +341,6 @@ mod tests {
             "{data}"
         );
         assert!(data.ends_with(",default_permissions,allow_other"), "{data}");
-    }
-
-    #[test]
-    fn fields_of_the_table() {
-        assert_eq!(unescaped(br"/a\040b\134c"), b"/a b\\c");
-        assert_eq!(unescaped(br"\0"), br"\0");
-        assert_eq!(unescaped(br"\999"), br"\999");
-        assert_eq!(source_of(Path::new("/proc")).unwrap(), None);
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Ender {
     pub fn end(&self) {
         self.0.end();
     }
+
+    /// Whether it is over: what is mounted where it was is somebody else's.
+    pub fn has_ended(&self) -> bool {
+        self.0.is_over()
+    }
 }
 
 /// Threads that are right for this machine.

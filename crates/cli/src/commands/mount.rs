@@ -10,6 +10,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::Filesystem;
 use uext4_fuse::mount::{self, Error as MountError, Mounted};
+use uext4_fuse::parting::Parting;
+use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, Session};
 use uext4_fuse::{Server, Validity};
 
@@ -52,6 +54,14 @@ pub struct MountArgs {
     dir: PathBuf,
 }
 
+/// A file system that is mounted and served.
+struct Serving {
+    session: Session,
+    mounted: Mounted,
+    /// `None` where nobody can wait for its end but by the lock on the image.
+    parting: Option<Parting>,
+}
+
 /// Mounts, and serves until it is unmounted.
 pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
     let options = MountOptions::parse(&args.options)?;
@@ -70,12 +80,33 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
         // Nothing was done with it.
         fs.close().map_err(failed)?;
     }
-    let session = served?;
-    session.wait().map_err(failed)?;
+    let serving = served?;
+    let ready = match args.in_background {
+        true => background::ready(),
+        false => Ok(()),
+    };
+    if ready.is_err() {
+        // Who started it is gone: nobody knows that anything is mounted.
+        _ = serving.mounted.end();
+        serving.session.ender().end();
+    }
+    let ended = serving.session.wait();
+    drop(fs);
+    let wrong = ended.as_ref().err().map(ToString::to_string);
+    if let Some(parting) = &serving.parting {
+        parting.say(wrong.as_deref());
+    }
+    if args.in_background
+        && let Some(wrong) = &wrong
+    {
+        report(&format!("{}: {wrong}", image.display()));
+    }
+    ended.map_err(failed)?;
+    ready.map_err(|error| Failure::io("telling that it is mounted", &error))?;
     Ok(Exit::Success)
 }
 
-fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Session, Failure> {
+fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Serving, Failure> {
     let image = &args.place.image;
     if !options.read_only {
         let notes = !options.flags.contains(MountFlags::NOATIME);
@@ -90,16 +121,18 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
     // Before anything is mounted: a signal that comes then must find somebody.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]);
     let signals = signals.map_err(|error| Failure::io("signals", &error))?;
-    let source = std::path::absolute(image).unwrap_or_else(|_| image.clone());
     let (fd, mounted) = mount::mount(
         &args.dir,
         &mount::Options {
-            source: source.to_string_lossy().into_owned(),
+            source: std::path::absolute(image).unwrap_or_else(|_| image.clone()),
             flags: options.flags,
             allow_other: options.allow_other,
         },
     )
     .map_err(|error| mount_failure(&error))?;
+    let parting = mounted
+        .number()
+        .and_then(|number| Parting::listen(number).ok());
     let how = How {
         threads: options.threads.unwrap_or_else(session::threads),
         transport: options.transport,
@@ -109,11 +142,12 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
         _ = mounted.end();
         Failure::io(args.dir.display(), &error)
     })?;
-    end_at_signals(signals, mounted, session.ender());
-    if args.in_background {
-        background::ready().map_err(|error| Failure::io("leaving the terminal", &error))?;
-    }
-    Ok(session)
+    end_at_signals(signals, mounted.clone(), session.ender());
+    Ok(Serving {
+        session,
+        mounted,
+        parting,
+    })
 }
 
 fn no_rings(what: &str) -> Failure {
@@ -127,9 +161,12 @@ fn no_rings(what: &str) -> Failure {
 fn end_at_signals(mut signals: Signals, mounted: Mounted, ender: Ender) {
     thread::spawn(move || {
         for _ in signals.forever() {
-            // Whoever still uses it gets errors from now on.
-            _ = mounted.end();
-            ender.end();
+            // By now others may be mounted where it was.
+            if !ender.has_ended() {
+                // Whoever still uses it gets errors from now on.
+                _ = mounted.end();
+                ender.end();
+            }
         }
     });
 }

@@ -1,21 +1,28 @@
 //! `umount`: the end of a mount, when all is durable.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use uext4_fuse::mount;
+use uext4_fuse::mountinfo::{self, Shown};
+use uext4_fuse::parting::{Ended, Waiting};
 
 use super::Output;
 use super::mount::mount_failure;
 use crate::failure::{Exit, Failure};
+use crate::open;
 
 /// How long the daemon is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How long it is waited for, at most, that nobody reads the image.
+const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 
 /// Unmount what `uext4 mount` mounted
 ///
-/// Returns when everything is durable in the image and the image is no longer in use.
+/// Returns when everything is durable in the image and the image is no longer in use. Where something
+/// that was written is not in it, this says so, and ends with exit code 8.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 umount ~/mnt")]
@@ -29,30 +36,81 @@ pub struct UmountArgs {
 pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
     let dir = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
-    let table = |error| Failure::io("/proc/self/mounts", &error);
-    let Some(image) = mount::source_of(&dir).map_err(table)? else {
+    let table = |error| Failure::io("/proc/self/mountinfo", &error);
+    let Some(shown) = mountinfo::at(&dir).map_err(table)? else {
         let error = mount::Error::NotMounted { dir };
         return Err(mount_failure(&error).hint("`findmnt -t fuse.uext4` lists what is"));
     };
+    // Before: afterwards it may be gone.
+    let waiting = Waiting::at(&shown);
     mount::unmount(&dir).map_err(|error| mount_failure(&error))?;
-    wait_until_free(&image)
+    let began = Instant::now();
+    let ended = waiting.map_or(Ended::Silently, |waiting| waiting.wait(PATIENCE));
+    match ended {
+        Ended::Badly(wrong) => Err(lost(&shown, &wrong)),
+        Ended::NotYet => Err(still_in_use(&shown)),
+        // It has ended, so what keeps us from looking at the image is no matter.
+        Ended::Well => {
+            _ = wait_until_free(&shown, began);
+            Ok(Exit::Success)
+        }
+        Ended::Silently => {
+            wait_until_free(&shown, began)?;
+            match open::was_left_clean(&shown.source) {
+                _ if shown.is_read_only => Ok(Exit::Success),
+                Some(true) => Ok(Exit::Success),
+                Some(false) => Err(lost(&shown, "its daemon ended before it was unmounted")),
+                None => {
+                    let what = "unmounted, but whether all is in it was not told";
+                    let what = format_args!("{}: {what}", shown.source.display());
+                    Err(Failure::new(Exit::CouldNot, what).hint("`uext4 check IMAGE` looks at it"))
+                }
+            }
+        }
+    }
 }
 
-/// Waits until the daemon has let go of the image: it holds a lock on it to its end.
-fn wait_until_free(image: &Path) -> Result<Exit, Failure> {
-    let Ok(file) = std::fs::File::open(image) else {
-        // It was moved or is not ours to read: there is nothing to wait for.
-        return Ok(Exit::Success);
-    };
-    let began = Instant::now();
+fn lost(shown: &Shown, wrong: &str) -> Failure {
+    let image = shown.source.display();
+    let what = format_args!("{image}: unmounted, but not all that was written is in it: {wrong}");
+    Failure::new(Exit::CouldNot, what).hint(
+        "what was fsynced without an error is there; if it cannot be mounted again, `e2fsck -f IMAGE` \
+         comes first",
+    )
+}
+
+fn still_in_use(shown: &Shown) -> Failure {
+    let what = format_args!("{}: unmounted, but still in use", shown.source.display());
+    Failure::new(Exit::CouldNot, what)
+}
+
+/// Waits until the daemon has let go of the image: it holds a lock on it to its end. Where the image is
+/// only read others may share that, and they are not waited for.
+fn wait_until_free(shown: &Shown, began: Instant) -> Result<(), Failure> {
+    let image: &Path = &shown.source;
+    let file = File::open(image).map_err(|error| {
+        let what = format_args!(
+            "{}: unmounted, but whether it is still in use cannot be told: {error}",
+            image.display()
+        );
+        Failure::new(Exit::CouldNot, what)
+    })?;
     let mut pause = Duration::from_millis(1);
-    while file.try_lock_shared().is_err() {
-        if began.elapsed() > PATIENCE {
-            let what = format_args!("{}: still in use", image.display());
-            return Err(Failure::new(Exit::CouldNot, what));
+    loop {
+        let locked = match shown.is_read_only {
+            true => file.try_lock(),
+            false => file.try_lock_shared(),
+        };
+        match locked {
+            Err(TryLockError::WouldBlock) => {}
+            // Where there are no locks, the daemon had none.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
         }
-        std::thread::sleep(pause);
+        match began.elapsed() {
+            waited if shown.is_read_only && waited > PATIENCE_WITH_READERS => return Ok(()),
+            waited if waited > PATIENCE => return Err(still_in_use(shown)),
+            _ => std::thread::sleep(pause),
+        }
         pause = (pause * 2).min(Duration::from_millis(50));
     }
-    Ok(Exit::Success)
 }

@@ -15,6 +15,7 @@
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
+//! | [`ends`] | how mounts end, and what `umount` tells of it |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`memory`] | does what an image has much of take memory? |
@@ -25,6 +26,7 @@ mod attributes;
 mod changing;
 mod commands;
 mod copies;
+mod ends;
 mod host;
 mod hostile;
 mod interrupted;

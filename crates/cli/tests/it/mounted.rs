@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
 
 /// True if we can mount with FUSE, and with the kernel's ext4; else says that the test is skipped.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let possible = crate::host::can_mount() && Path::new("/dev/fuse").exists();
     if !possible {
         println!("skipped: needs /dev/fuse");
@@ -24,12 +24,12 @@ fn can_mount() -> bool {
 
 /// An image, and where it is mounted.
 pub struct Mount {
-    scratch: TempDir,
-    is_mounted: bool,
+    pub scratch: TempDir,
+    pub is_mounted: bool,
 }
 
 impl Mount {
-    fn new(options: &[&str], mib: u32) -> Self {
+    pub fn new(options: &[&str], mib: u32) -> Self {
         Self::with(options, mib, "rw")
     }
 

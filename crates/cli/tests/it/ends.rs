@@ -1,0 +1,180 @@
+//! How mounts end: what `umount` tells, and that nobody ends what is not his.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
+use crate::mounted::{Mount, can_mount};
+
+/// Whether one of ours is mounted there.
+fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_it = |line: &str| {
+        let mut fields = line.split(' ');
+        fields.nth(4) == Some(text(dir)) && line.contains(" - fuse.uext4 ")
+    };
+    table.lines().any(is_it)
+}
+
+fn wait_for_end(daemon: &str) {
+    let began = Instant::now();
+    while Path::new("/proc").join(daemon).exists() {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{daemon} goes on"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn data_that_did_not_reach_the_image_are_told_by_umount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = scratch();
+    let (small, dir) = (scratch.path().join("small"), scratch.path().join("mnt"));
+    fs::create_dir(&small).unwrap();
+    fs::create_dir(&dir).unwrap();
+    // Room for what the empty file system takes, and for a part of the data.
+    run(
+        "mount",
+        &["-t", "tmpfs", "-o", "size=12M", "none", text(&small)],
+    );
+    let image = small.join("image");
+    mke2fs(&image, &["-t", "ext4", "-J", "size=4"], 64);
+    uext4_ok(&["mount", text(&image), text(&dir)]);
+    fs::write(dir.join("file"), vec![7; 20 << 20]).unwrap();
+    let output = uext4(&["umount", text(&dir)]);
+    let was_mounted = is_mounted(&dir);
+    unmount("umount", &[text(&small)]);
+    assert_eq!(output.status.code(), Some(8), "{}", said(&output));
+    assert!(said(&output).contains("not all that was written is in it"));
+    assert!(!was_mounted);
+}
+
+#[test]
+fn a_daemon_that_was_killed_is_no_success() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = Mount::new(&["-t", "ext4"], 32);
+    fs::write(mount.dir().join("file"), vec![7; 1 << 20]).unwrap();
+    let daemon = mount.daemon();
+    run("kill", &["-KILL", &daemon]);
+    wait_for_end(&daemon);
+    let output = uext4(&["umount", text(&mount.dir())]);
+    mount.is_mounted = false;
+    assert_eq!(output.status.code(), Some(8), "{}", said(&output));
+    assert!(said(&output).contains("not all that was written is in it"));
+    assert!(!is_mounted(&mount.dir()));
+    // Nothing is wrong with it, and the next time all is well.
+    mount.mounted("rw").judged();
+}
+
+#[test]
+fn umount_waits_for_the_daemon_of_this_mount_alone() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 32).unmounted();
+    let other = mount.scratch.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let mount = mount.mounted("ro");
+    let daemon = mount.daemon();
+    uext4_ok(&["mount", "-o", "ro", text(&mount.image()), text(&other)]);
+    let began = Instant::now();
+    let mount = mount.unmounted();
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(!Path::new("/proc").join(daemon).exists());
+    assert!(is_mounted(&other));
+    unmount(UEXT4, &["umount", text(&other)]);
+    // Where the image went meanwhile is no matter, for its daemon tells.
+    let mount = mount.mounted("rw");
+    fs::write(mount.dir().join("file"), "contents").unwrap();
+    let moved = mount.image().with_extension("moved");
+    fs::rename(mount.image(), &moved).unwrap();
+    let mount = mount.unmounted();
+    run("e2fsck", &["-f", "-n", text(&moved)]);
+    fs::rename(&moved, mount.image()).unwrap();
+}
+
+#[test]
+fn paths_that_are_no_text() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = scratch();
+    let name = |bytes: &[u8]| scratch.path().join(OsStr::from_bytes(bytes));
+    let (image, dir) = (name(b"im,a\\ge \xFF"), name(b"m\xFEnt"));
+    fs::create_dir(&dir).unwrap();
+    let made = scratch.path().join("made");
+    mke2fs(&made, &["-t", "ext4"], 16);
+    fs::rename(made, &image).unwrap();
+    let ran = |arguments: &[&OsStr]| Command::new(UEXT4).args(arguments).output().unwrap();
+    let mounted = ran(&["mount".as_ref(), image.as_ref(), dir.as_ref()]);
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    let written = fs::write(dir.join("file"), "contents");
+    let ended = ran(&["umount".as_ref(), dir.as_ref()]);
+    assert!(ended.status.success(), "{}", said(&ended));
+    written.unwrap();
+    let arguments: [OsString; 3] = ["-f".into(), "-n".into(), image.into()];
+    let judged = Command::new("e2fsck").args(arguments).output().unwrap();
+    assert!(judged.status.success());
+}
+
+#[test]
+fn a_signal_ends_nothing_but_ones_own_mount() {
+    if !can_mount() {
+        return;
+    }
+    let mut below = Mount::new(&["-t", "ext4"], 16);
+    fs::write(below.dir().join("below"), "contents").unwrap();
+    let daemon = below.daemon();
+    let image = below.scratch.path().join("above");
+    mke2fs(&image, &["-t", "ext4"], 16);
+    uext4_ok(&["mount", text(&image), text(&below.dir())]);
+    fs::write(below.dir().join("above"), "contents").unwrap();
+    run("kill", &["-TERM", &daemon]);
+    wait_for_end(&daemon);
+    let read = fs::read(below.dir().join("above"));
+    unmount(UEXT4, &["umount", text(&below.dir())]);
+    // What is left of the lower one.
+    _ = Command::new("umount").arg("-l").arg(below.dir()).output();
+    below.is_mounted = false;
+    assert_eq!(read.unwrap(), b"contents");
+    for image in [&image, &below.image()] {
+        run("e2fsck", &["-f", "-n", text(image)]);
+    }
+}
+
+#[test]
+fn what_nobody_was_told_of_is_mounted_no_more() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = Mount::new(&["-t", "ext4"], 16).unmounted();
+    let (image, dir) = (mount.image(), mount.dir());
+    let child = Command::new(UEXT4)
+        .args(["mount", "--in-background", text(&image), text(&dir)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = child.unwrap();
+    // As when the command that started it is interrupted.
+    drop(child.stdout.take());
+    let status = child.wait().unwrap();
+    mount.is_mounted = is_mounted(&dir);
+    assert_eq!(status.code(), Some(8));
+    assert!(!mount.is_mounted);
+    run("e2fsck", &["-f", "-n", text(&image)]);
+    assert!(File::open(&image).unwrap().try_lock().is_ok());
+}

@@ -1,0 +1,20 @@
+//! What is told to nobody who asked: to standard error, and to the system's log, for a daemon has only that.
+
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+
+/// Where the system's log takes messages.
+const LOG: &str = "/dev/log";
+/// `LOG_DAEMON | LOG_ERR`.
+const PRIORITY: u32 = 3 << 3 | 3;
+
+/// Tells a sentence.
+pub fn report(what: &str) {
+    // Where neither is there, nobody listens.
+    _ = writeln!(std::io::stderr(), "uext4: {what}");
+    if let Ok(socket) = UnixDatagram::unbound() {
+        _ = socket.set_nonblocking(true);
+        let line = format!("<{PRIORITY}>uext4[{}]: {what}", std::process::id());
+        _ = socket.send_to(line.as_bytes(), LOG);
+    }
+}
