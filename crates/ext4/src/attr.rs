@@ -157,12 +157,25 @@ pub(crate) fn fixed() -> Error {
     }
 }
 
-/// Drops set-user-id, and set-group-id of what the group may execute.
-pub(crate) fn drop_set_id(inode: &mut Inode) {
-    inode.mode &= !0o4000;
-    if inode.mode & 0o2010 == 0o2010 {
-        inode.mode &= !0o2000;
-    }
+/// What becomes of set-user-id and set-group-id when the contents of a file change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetId {
+    /// They stay, as after the writes of who has `CAP_FSETID`.
+    Keep,
+    /// Set-user-id goes, and set-group-id of what the group may execute.
+    #[default]
+    Drop,
+    /// Both go, as after the writes of who is not in the group.
+    DropAll,
+}
+
+/// Drops set-id bits.
+pub(crate) fn drop_set_id(inode: &mut Inode, how: SetId) {
+    inode.mode &= match how {
+        SetId::Keep => !0,
+        SetId::Drop if inode.mode & 0o2010 == 0o2000 => !0o4000,
+        SetId::Drop | SetId::DropAll => !0o6000,
+    };
 }
 
 #[cfg(test)]

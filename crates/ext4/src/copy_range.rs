@@ -1,19 +1,24 @@
 //! Copying part of a file to a file.
 
 use crate::error::{Error, Result};
-use crate::file_change::{read, write};
+use crate::file_change::{WriteMode, read, write_in};
 use crate::inode_ref::InodeRef;
 
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
 
 /// Copies up to `len` bytes and tells how many: fewer at the end of the source, or where space runs
-/// out. Each chunk is read and written atomically, not all of them together.
+/// out. Writes as `mode` says. Each chunk is read and written atomically, not all of them together.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last byte a file
 /// can have; what reading and writing says if nothing was copied.
-pub(crate) fn copy_range(from: (&InodeRef, u64), to: (&InodeRef, u64), len: u64) -> Result<u64> {
+pub(crate) fn copy_range(
+    from: (&InodeRef, u64),
+    to: (&InodeRef, u64),
+    len: u64,
+    mode: WriteMode,
+) -> Result<u64> {
     let ((source, from), (target, to)) = (from, to);
     let past_all = |what| Error::Invalid { what };
     let (from_end, to_end) = from
@@ -29,7 +34,7 @@ pub(crate) fn copy_range(from: (&InodeRef, u64), to: (&InodeRef, u64), len: u64)
     while done < len {
         let want = (len - done).min(CHUNK) as usize;
         let step = read(source, from + done, &mut buf[..want])
-            .and_then(|got| Ok((got, write(target, to + done, &buf[..got], false)?.1)));
+            .and_then(|got| Ok((got, write_in(target, to + done, &buf[..got], mode)?.1)));
         match step {
             Ok((got, put)) => {
                 done += put as u64;

@@ -12,7 +12,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::{OFFSET_MAX, Paced};
 
-use crate::attr;
+use crate::attr::{self, SetId};
 use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
@@ -36,8 +36,8 @@ use crate::space::{note_blocks, reserve};
 pub struct WriteMode {
     /// At the end, wherever that is: what append-only files take, and nothing else.
     pub append: bool,
-    /// Set-user-id and set-group-id stay, as after the writes of who has `CAP_FSETID`.
-    pub keep_set_id: bool,
+    /// What becomes of set-user-id and set-group-id.
+    pub set_id: SetId,
 }
 
 /// What pages say.
@@ -129,16 +129,29 @@ pub(crate) fn write(
     data: &[u8],
     append: bool,
 ) -> Result<(u64, usize)> {
+    let mode = WriteMode {
+        append,
+        ..WriteMode::default()
+    };
+    write_in(file, offset, data, mode)
+}
+
+/// The same in any mode.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_in(
+    file: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    mode: WriteMode,
+) -> Result<(u64, usize)> {
     let take_in = |pages: &PagesOf, offset, data: &[u8], size| {
         let taken = pages.write(offset, data, size)?;
         Ok(Paced {
             taken,
             ..Paced::default()
         })
-    };
-    let mode = WriteMode {
-        append,
-        ..WriteMode::default()
     };
     let (offset, paced) = write_by(file, offset, data, mode, take_in)?;
     Ok((offset, paced.taken))
@@ -205,9 +218,7 @@ pub(crate) fn write_by(
         // Where less was taken in than was to be, a part of a block may count as on disk already.
         inode.disk_size = inode.disk_size.filter(|on_disk| *on_disk < inode.size);
         (inode.mtime, inode.ctime) = (now, now);
-        if !mode.keep_set_id {
-            attr::drop_set_id(inode);
-        }
+        attr::drop_set_id(inode, mode.set_id);
     });
     file.pending_end.store(0, Relaxed);
     if reached < end {
@@ -215,6 +226,23 @@ pub(crate) fn write_by(
     }
     sbi.bound_later();
     Ok((offset, paced?))
+}
+
+/// Drops set-id bits as a write does.
+///
+/// # Errors
+/// [`Error::ReadOnly`].
+pub(crate) fn drop_set_id(file: &InodeRef, how: SetId) -> Result<()> {
+    let rw = file.sbi().writable()?;
+    rw.journal.check()?;
+    let _contents = file.rw.write();
+    let now = rw.now();
+    rw.inodes.change_later(file, |inode| {
+        attr::drop_set_id(inode, how);
+        inode.ctime = now;
+    });
+    file.sbi().bound_later();
+    Ok(())
 }
 
 /// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than

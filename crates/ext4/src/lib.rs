@@ -168,7 +168,7 @@ mod xattr_change;
 mod xattr_layout;
 mod xattr_shared;
 
-pub use attr::VISIBLE as VISIBLE_FLAGS;
+pub use attr::{SetId, VISIBLE as VISIBLE_FLAGS};
 pub use bulk::{
     Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
     XattrFootprint,

@@ -4,6 +4,7 @@
 use uext4_ondisk::{Ino, Lblk};
 use uext4_writeback::{Paced, Writer};
 
+use crate::attr::SetId;
 use crate::bulk::NewInode;
 use crate::copy_range;
 use crate::create::{self, Creation};
@@ -51,6 +52,11 @@ impl OpenInode {
         let mut inode = self.0.inode.read().clone();
         inode.owners = None;
         inode
+    }
+
+    /// Type and permissions as they are now.
+    pub fn mode(&self) -> u16 {
+        self.0.inode.read().mode
     }
 
     /// Space promised to data that waits to be written, in units of 512 bytes: not yet among
@@ -295,7 +301,22 @@ impl OpenInode {
     /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as [`OpenInode::read`] and
     /// [`OpenInode::write`] if nothing was copied.
     pub fn copy_to(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
-        copy_range::copy_range((&self.0, offset), (&to.0, to_offset), len)
+        self.copy_to_in(WriteMode::default(), offset, to, to_offset, len)
+    }
+
+    /// The same in any mode; with [`WriteMode::append`] `to_offset` is not looked at.
+    ///
+    /// # Errors
+    /// As [`OpenInode::copy_to`].
+    pub fn copy_to_in(
+        &self,
+        mode: WriteMode,
+        offset: u64,
+        to: &Self,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        copy_range::copy_range((&self.0, offset), (&to.0, to_offset), len, mode)
     }
 
     /// Tells where the parts of a range of bytes lie, in order, as long as `each` returns true; holes
@@ -353,6 +374,14 @@ impl OpenInode {
     /// As [`OpenInode::fsync`].
     pub fn fdatasync(&self) -> Result<()> {
         file_change::fsync(&self.0, false)
+    }
+
+    /// Drops set-id bits, as a write does.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn drop_set_id(&self, how: SetId) -> Result<()> {
+        file_change::drop_set_id(&self.0, how)
     }
 
     /// Changes attributes: those that are given.

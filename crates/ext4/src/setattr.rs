@@ -3,7 +3,7 @@
 use uext4_extent_status::Tree;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
-use crate::attr;
+use crate::attr::{self, SetId};
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::file_change::truncate_locked;
@@ -114,7 +114,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     inode.gid = attributes.gid.unwrap_or(inode.gid);
     inode.projid = attributes.projid.unwrap_or(inode.projid);
     if new_owner && inode.file_type != FileType::Directory {
-        attr::drop_set_id(inode);
+        attr::drop_set_id(inode, SetId::Drop);
     }
     let time = |wanted: Option<SetTime>, old| match wanted {
         None => old,

@@ -121,6 +121,8 @@ structs! {
     }
     CopyFileRangeOut, 8 { bytes_copied: u64 }
     SyncfsIn, 8 { padding: u64 }
+    /// A notification that nobody asked for: attributes, and with `off` ≥ 0 data too, are to be asked for anew.
+    NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 }
     /// What `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` carry.
     Fsxattr, 28 {
         fsx_xflags: u32, fsx_extsize: u32, fsx_nextents: u32, fsx_projid: u32, fsx_cowextsize: u32,
@@ -139,6 +141,9 @@ structs! {
 pub const FUSE_IO_URING_CMD_REGISTER: u32 = 1;
 /// Commands of a ring: an entry's reply is given, and the entry offered again.
 pub const FUSE_IO_URING_CMD_COMMIT_AND_FETCH: u32 = 2;
+
+/// What a notification is, in place of an error.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 /// What a request is.
 pub mod opcode {

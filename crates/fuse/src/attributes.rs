@@ -9,8 +9,9 @@ use crate::abi::flags::fattr;
 use crate::abi::{AttrOut, InHeader, SetattrIn};
 use crate::errno::Result;
 use crate::nodes::Node;
+use crate::privileges::{is_in_group, is_root};
 use crate::reply::{Out, attr_of};
-use crate::server::{Answer, Server, Ticket};
+use crate::server::{Answer, Caller, Server};
 
 /// Cutting more bytes off than this is done by other threads than those that read requests.
 const CUT_MAX: u64 = 4 << 20;
@@ -39,7 +40,7 @@ pub fn setattr(
     header: &InHeader,
     it: SetattrIn,
     out: &mut Out<'_>,
-    ticket: impl FnOnce() -> Ticket,
+    caller: &Caller<'_>,
 ) -> Answer {
     let node = match server.nodes.get(header.nodeid) {
         Ok(node) => node,
@@ -47,7 +48,7 @@ pub fn setattr(
     };
     let header = *header;
     if it.valid & fattr::SIZE != 0 && node.inode().size.saturating_sub(it.size) > CUT_MAX {
-        let (server, ticket) = (Arc::clone(server), ticket());
+        let (server, ticket) = (Arc::clone(server), caller.ticket());
         let late = Arc::clone(&server);
         server.late.run(move || {
             let set = set(&node, &header, &it).map(|()| attr_out(&late, &node));
@@ -65,23 +66,30 @@ pub fn setattr(
 
 fn set(node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
     let inode = node.writable()?;
-    Ok(inode.set_attributes(&wanted(header, it, || inode.inode()))?)
+    let wanted = wanted(header, it, || inode.inode());
+    // Of others it comes before a write, which says itself what is to be dropped; and there is
+    // `chown(-1, -1)`, which is not theirs to do.
+    let is_owner = || is_root(header) || header.uid == inode.inode().uid;
+    if drops_only(it) && !is_owner() {
+        return Ok(());
+    }
+    Ok(inode.set_attributes(&wanted)?)
+}
+
+/// Nothing is left of a request that was to drop set-id bits and no more: `chown(-1, -1)` above all.
+fn drops_only(it: &SetattrIn) -> bool {
+    it.valid & !(fattr::FH | fattr::LOCKOWNER) == 0
 }
 
 /// What is to be set. `inode`: as it is, where that matters.
 fn wanted(header: &InHeader, it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
     let asks = |flag| it.valid & flag != 0;
-    // Nothing is left of a request that was to drop them and no more: `chown(-1, -1)` above all.
-    let drops_only = it.valid & !(fattr::FH | fattr::LOCKOWNER) == 0;
     // OK to truncate: twelve bits.
     let mut mode = asks(fattr::MODE).then_some((it.mode & 0o7777) as u16);
-    if (asks(fattr::KILL_SUIDGID) || drops_only) && mode.is_none() {
+    if (asks(fattr::KILL_SUIDGID) || drops_only(it)) && mode.is_none() {
         let inode = inode();
-        // Of others it comes before a write, which says itself what is to be dropped.
-        let is_owner = header.uid == 0 || header.uid == inode.uid;
-        let may_drop = is_owner && inode.file_type != FileType::Directory;
-        let drops = asks(fattr::KILL_SUIDGID) || may_drop;
-        mode = drops.then(|| without_set_id(&inode)).flatten();
+        let drops = asks(fattr::KILL_SUIDGID) || inode.file_type != FileType::Directory;
+        mode = drops.then(|| without_set_id(header, &inode)).flatten();
     }
     if asks(fattr::UID) || asks(fattr::GID) {
         mode = mode.or_else(|| without_foreign_group(header, &inode()));
@@ -107,23 +115,22 @@ fn wanted(header: &InHeader, it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAt
 }
 
 /// The mode without set-group-id, if the owner of a file is changed by who is not in its group; `None` if
-/// that changes nothing. Of his groups only the first is known here: who is in it by another loses the
-/// bit as well. What the group may execute loses it in any case.
+/// that changes nothing. What the group may execute loses it in any case.
 fn without_foreign_group(header: &InHeader, inode: &Inode) -> Option<u16> {
     let old = inode.mode & 0o7777;
-    let may_keep = header.uid == 0 || header.gid == inode.gid;
-    let loses = old & 0o2000 != 0 && inode.file_type != FileType::Directory && !may_keep;
+    let may_lose = old & 0o2000 != 0 && inode.file_type != FileType::Directory;
+    let loses = may_lose && !is_root(header) && !is_in_group(header, inode.gid);
     // The engine drops set-user-id itself, with the owner.
     loses.then_some(old & !0o6000)
 }
 
-/// The mode without set-user-id, and without set-group-id where the group may execute; `None` if that
-/// changes nothing.
-pub fn without_set_id(inode: &Inode) -> Option<u16> {
+/// The mode without set-user-id, and without set-group-id where the group may execute or who asks is not in
+/// it; `None` if that changes nothing.
+pub fn without_set_id(header: &InHeader, inode: &Inode) -> Option<u16> {
     let old = inode.mode & 0o7777;
     let dropped = match old & 0o2010 {
-        0o2010 => 0o6000,
-        _ => 0o4000,
+        0o2000 if is_root(header) || is_in_group(header, inode.gid) => 0o4000,
+        _ => 0o6000,
     };
     (old & dropped != 0).then_some(old & !dropped)
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uext4::{Fallocate, InodeFlags, OpenInode, Paced, Seek, SetAttributes, WriteMode, Writer};
+use uext4::{
+    Fallocate, InodeFlags, OpenInode, Paced, Seek, SetAttributes, SetId, WriteMode, Writer,
+};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::{OPEN_KILL_SUIDGID, WRITE_CACHE, WRITE_KILL_SUIDGID, open as flag};
@@ -15,14 +17,23 @@ use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
 use crate::names::opened;
 use crate::nodes::Node;
+use crate::privileges::{Before, fate, is_root};
 use crate::reply::Out;
-use crate::server::{Answer, Server, Ticket};
+use crate::server::{Answer, Caller, Channel, Server, Ticket};
 
 /// OPEN.
-pub fn open(server: &Server, id: u64, it: &OpenIn, out: &mut Out<'_>) -> Result<()> {
-    let node = server.nodes.get(id)?;
+pub fn open(
+    server: &Server,
+    header: &InHeader,
+    it: &OpenIn,
+    out: &mut Out<'_>,
+    caller: &Caller<'_>,
+) -> Result<()> {
+    let node = server.nodes.get(header.nodeid)?;
     if let Node::Writable(inode) = &*node {
-        prepare(inode, it.flags, it.open_flags)?;
+        let before = Before::of(inode);
+        prepare(header, inode, it.flags, it.open_flags)?;
+        before.settle(inode, caller.channel());
     }
     out.put(&opened(server, &node, it.flags))
 }
@@ -32,7 +43,7 @@ pub fn open(server: &Server, id: u64, it: &OpenIn, out: &mut Out<'_>) -> Result<
 ///
 /// # Errors
 /// `EPERM`; those of cutting the file to nothing.
-pub fn prepare(inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
+pub fn prepare(header: &InHeader, inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
     let cuts = flags & flag::TRUNC != 0;
     if flags & flag::ACCMODE == 0 && !cuts {
         return Ok(());
@@ -46,7 +57,7 @@ pub fn prepare(inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
         let kills = open_flags & OPEN_KILL_SUIDGID != 0;
         inode.set_attributes(&SetAttributes {
             size: Some(0),
-            mode: kills.then(|| without_set_id(&now)).flatten(),
+            mode: kills.then(|| without_set_id(header, &now)).flatten(),
             ..SetAttributes::default()
         })?;
     }
@@ -70,6 +81,7 @@ struct Writing {
     node: Arc<Node>,
     writer: Arc<Mutex<Writer>>,
     mode: WriteMode,
+    before: Before,
     offset: u64,
     /// Bytes that were taken in.
     done: usize,
@@ -108,8 +120,16 @@ impl Writing {
         }
     }
 
+    /// Before the writer is told anything.
+    fn settle(&self, channel: &dyn Channel) {
+        if let Node::Writable(inode) = &*self.node {
+            self.before.settle(inode, channel);
+        }
+    }
+
     /// What the writer is told where it ends with an error: of what was taken in, if anything was.
     fn end(&self, ticket: Ticket, error: Option<Errno>) {
+        self.settle(ticket.channel());
         match error {
             Some(error) if self.done == 0 || self.is_whole => ticket.answer(Err(error)),
             _ => ticket.answer(Ok(self.reply().as_bytes())),
@@ -124,21 +144,22 @@ pub fn write(
     it: &WriteIn,
     data: &[u8],
     out: &mut Out<'_>,
-    ticket: &dyn Fn() -> Ticket,
+    caller: &Caller<'_>,
 ) -> Answer {
     let mut writing = match writing(server, header, it) {
         Ok(writing) => writing,
         Err(error) => return Answer::Now(Err(error)),
     };
-    match writing.step(data) {
-        Err(error) => Answer::Now(Err(error)),
-        Ok(paced) if paced.pause.is_zero() => out.put(&writing.reply()).into(),
-        Ok(paced) => {
-            let rest = data[writing.done..].to_vec();
-            wait(server, writing, rest, paced, ticket());
-            Answer::Later
+    let paced = match writing.step(data) {
+        Ok(paced) if !paced.pause.is_zero() => paced,
+        ended => {
+            writing.settle(caller.channel());
+            return ended.and_then(|_| out.put(&writing.reply())).into();
         }
-    }
+    };
+    let rest = data[writing.done..].to_vec();
+    wait(server, writing, rest, paced, caller.ticket());
+    Answer::Later
 }
 
 fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> {
@@ -147,12 +168,16 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     let is_whole = it.write_flags & WRITE_CACHE != 0;
     let pid = if is_whole { 0 } else { header.pid };
+    let before = Before::of(inode);
+    let set_id = match it.write_flags & WRITE_KILL_SUIDGID {
+        0 => SetId::Keep,
+        _ if before.has_any() => fate(header, inode),
+        _ => SetId::Drop,
+    };
     Ok(Writing {
         writer: server.writers.of(pid),
-        mode: WriteMode {
-            append,
-            keep_set_id: it.write_flags & WRITE_KILL_SUIDGID == 0,
-        },
+        mode: WriteMode { append, set_id },
+        before,
         node,
         offset: it.offset,
         done: 0,
@@ -197,10 +222,10 @@ fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced,
 /// Has something done by another thread that gives no answer but that it was done.
 fn later(
     server: &Server,
-    ticket: impl FnOnce() -> Ticket,
+    caller: &Caller<'_>,
     job: impl FnOnce() -> Result<()> + Send + 'static,
 ) -> Answer {
-    let ticket = ticket();
+    let ticket = caller.ticket();
     server
         .late
         .run(move || ticket.answer(job().map(|()| &[][..])));
@@ -213,7 +238,7 @@ pub fn fsync(
     server: &Server,
     (id, handle): (u64, u64),
     data_only: bool,
-    ticket: impl FnOnce() -> Ticket,
+    caller: &Caller<'_>,
 ) -> Answer {
     if !server.writable {
         return Answer::Now(Ok(()));
@@ -226,42 +251,51 @@ pub fn fsync(
         Ok(synced?)
     };
     if let Some(inode) = server.handles.get(handle) {
-        return later(server, ticket, move || sync(&inode));
+        return later(server, caller, move || sync(&inode));
     }
     match server.nodes.get(id) {
-        Ok(node) => later(server, ticket, move || sync(node.writable()?)),
+        Ok(node) => later(server, caller, move || sync(node.writable()?)),
         Err(error) => Answer::Now(Err(error)),
     }
 }
 
 /// SYNCFS.
-pub fn syncfs(server: &Arc<Server>, ticket: impl FnOnce() -> Ticket) -> Answer {
+pub fn syncfs(server: &Arc<Server>, caller: &Caller<'_>) -> Answer {
     if !server.writable {
         return Answer::Now(Ok(()));
     }
     let all = Arc::clone(server);
-    later(server, ticket, move || Ok(all.fs.sync()?))
+    later(server, caller, move || Ok(all.fs.sync()?))
 }
 
 /// FALLOCATE.
 pub fn fallocate(
     server: &Server,
-    id: u64,
+    header: &InHeader,
     it: &FallocateIn,
-    ticket: impl FnOnce() -> Ticket,
+    caller: &Caller<'_>,
 ) -> Answer {
-    let (node, how) = match server
-        .nodes
-        .get(id)
-        .and_then(|node| Ok((node, how(it.mode)?)))
-    {
+    let node = server.nodes.get(header.nodeid);
+    let (node, how) = match node.and_then(|node| Ok((node, how(it.mode)?))) {
         Ok(found) => found,
         Err(error) => return Answer::Now(Err(error)),
     };
     let (offset, len) = (it.offset, it.length);
-    later(server, ticket, move || {
-        Ok(node.writable()?.fallocate(how, offset, len)?)
-    })
+    let (header, ticket) = (*header, caller.ticket());
+    server.late.run(move || {
+        let done = node.writable().and_then(|inode| {
+            let before = Before::of(inode);
+            let done = inode.fallocate(how, offset, len);
+            // The kernel drops them before, but only of files of who asks.
+            if done.is_ok() && before.has_any() && !is_root(&header) {
+                inode.drop_set_id(fate(&header, inode))?;
+            }
+            before.settle(inode, ticket.channel());
+            Ok(done?)
+        });
+        ticket.answer(done.map(|()| &[][..]));
+    });
+    Answer::Later
 }
 
 /// What `fallocate` calls its modes.
@@ -324,15 +358,13 @@ fn seek_read_only(server: &Server, node: &Node, offset: u64, what: Seek) -> Resu
 /// COPY_FILE_RANGE.
 pub fn copy(
     server: &Server,
-    id: u64,
+    header: &InHeader,
     it: &CopyFileRangeIn,
     wide: bool,
-    ticket: impl FnOnce() -> Ticket,
+    caller: &Caller<'_>,
 ) -> Answer {
-    let nodes = server
-        .nodes
-        .get(id)
-        .and_then(|from| Ok((from, server.nodes.get(it.nodeid_out)?)));
+    let from = server.nodes.get(header.nodeid);
+    let nodes = from.and_then(|from| Ok((from, server.nodes.get(it.nodeid_out)?)));
     let (from, to) = match nodes {
         Ok(nodes) => nodes,
         Err(error) => return Answer::Now(Err(error)),
@@ -344,15 +376,23 @@ pub fn copy(
     // Who copies asks again for the rest. Nobody else's fsync waits for a thread for long, and the short
     // answer can tell so much.
     let len = it.len.min(COPY_MAX);
-    let ticket = ticket();
+    let (header, ticket) = (*header, caller.ticket());
     server.late.run(move || {
-        let copied = (from.writable(), to.writable());
-        let copied = match copied {
-            (Ok(from), Ok(to)) => from
-                .copy_to(offset, to, to_offset, len)
-                .map_err(Errno::from),
-            _ => Err(Errno::EROFS),
-        };
+        let copied = from.writable().and_then(|from| {
+            let to = to.writable()?;
+            let before = Before::of(to);
+            let set_id = match is_root(&header) {
+                true => SetId::Keep,
+                false => fate(&header, to),
+            };
+            let mode = WriteMode {
+                append: false,
+                set_id,
+            };
+            let copied = from.copy_to_in(mode, offset, to, to_offset, len);
+            before.settle(to, ticket.channel());
+            Ok(copied?)
+        });
         match copied {
             Err(error) => ticket.answer(Err(error)),
             Ok(bytes_copied) if wide => {

@@ -13,8 +13,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{FstrimRange, Fsxattr, InHeader, IoctlIn, IoctlOut};
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
+use crate::privileges::is_root;
 use crate::reply::Out;
-use crate::server::{Answer, Server, Ticket};
+use crate::server::{Answer, Caller, Server};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
@@ -53,12 +54,19 @@ pub fn ioctl(
     it: &IoctlIn,
     data: &[u8],
     out: &mut Out<'_>,
-    ticket: impl FnOnce() -> Ticket,
+    caller: &Caller<'_>,
 ) -> Answer {
     if it.cmd == FITRIM {
-        return trim(server, header, data, ticket);
+        return trim(server, header, data, caller);
     }
-    answer(server, header, it, data, out).into()
+    let answered = answer(server, header, it, data, out);
+    if answered.is_ok()
+        && let FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR = it.cmd
+    {
+        // The kernel does not know that this sets the time of change.
+        caller.channel().forget_attributes(header.nodeid);
+    }
+    answered.into()
 }
 
 fn answer(
@@ -109,9 +117,9 @@ fn answer(
 }
 
 fn root_only(header: &InHeader) -> Result<()> {
-    match header.uid {
-        0 => Ok(()),
-        _ => Err(Errno::EPERM),
+    match is_root(header) {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
     }
 }
 
@@ -164,12 +172,7 @@ fn set(header: &InHeader, node: &Node, flags: InodeFlags, projid: Option<u32>) -
 }
 
 /// FITRIM: by another thread, for it takes as long as the device.
-fn trim(
-    server: &Arc<Server>,
-    header: &InHeader,
-    data: &[u8],
-    ticket: impl FnOnce() -> Ticket,
-) -> Answer {
+fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Caller<'_>) -> Answer {
     let range = root_only(header).and_then(|()| {
         let read = FstrimRange::read_from_prefix(data);
         Ok(read.map_err(|_| Errno::EINVAL)?.0)
@@ -178,7 +181,7 @@ fn trim(
         Ok(range) => range,
         Err(error) => return Answer::Now(Err(error)),
     };
-    let (all, ticket) = (Arc::clone(server), ticket());
+    let (all, ticket) = (Arc::clone(server), caller.ticket());
     server.late.run(move || {
         let end = range.start.saturating_add(range.len);
         match all.fs.trim(range.start..end, range.minlen) {
@@ -223,6 +226,8 @@ mod tests {
             call(&client, file, FS_IOC_GETFLAGS, &[], 8).unwrap(),
             0x8_0040u64.as_bytes()
         );
+        // It set the time of change too.
+        assert_eq!(client.forgotten(), [file]);
         // Not his to set, by whichever number it is asked for; nor another's file to change.
         let fixed = 0x8_0010u32;
         for cmd in [FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS] {

@@ -35,6 +35,7 @@ pub mod mountinfo;
 mod names;
 mod nodes;
 pub mod parting;
+mod privileges;
 mod reply;
 pub mod report;
 pub mod request;

@@ -146,7 +146,7 @@ pub fn create(
     let file = match dir.create(name, NewInode::File, &creation(header, it.mode, it.umask)) {
         Err(Error::Exists) if it.flags & flag::EXCL == 0 => {
             let file = dir.lookup(name)?;
-            data::prepare(&file, it.flags, it.open_flags)?;
+            data::prepare(header, &file, it.flags, it.open_flags)?;
             file
         }
         made => made?,

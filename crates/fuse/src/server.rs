@@ -38,6 +38,33 @@ const LARGE: u64 = 2048;
 pub trait Channel: Send + Sync + std::fmt::Debug {
     /// Answers the request of this number. Who asked may be gone: then nothing happens.
     fn send(&self, unique: u64, answer: Result<&[u8]>);
+    /// Has the kernel forget the attributes of a node, which it does before this returns. Only for who is asked
+    /// to do something with the node just now: so it is in use, and the kernel waits for nothing.
+    fn forget_attributes(&self, id: u64);
+}
+
+/// Who asks: may be answered later, and told something before.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    channel: &'a Arc<dyn Channel>,
+    unique: u64,
+}
+
+impl<'a> Caller<'a> {
+    /// Of a request of a channel.
+    pub fn new(channel: &'a Arc<dyn Channel>, unique: u64) -> Self {
+        Self { channel, unique }
+    }
+
+    /// The right to answer later.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::new(self.channel, self.unique)
+    }
+
+    /// Where the answer goes.
+    pub fn channel(&self) -> &dyn Channel {
+        &**self.channel
+    }
 }
 
 /// The right, and the duty, to answer a request later.
@@ -61,6 +88,11 @@ impl Ticket {
     /// Which request.
     pub fn unique(&self) -> u64 {
         self.unique
+    }
+
+    /// Where the answer goes.
+    pub fn channel(&self) -> &dyn Channel {
+        &*self.channel
     }
 
     /// Answers it.
@@ -160,7 +192,7 @@ impl Server {
     ) -> Answer {
         let header = &request.header;
         let id = header.nodeid;
-        let ticket = || Ticket::new(channel, header.unique);
+        let caller = &Caller::new(channel, header.unique);
         match request.operation {
             Operation::Init(asked) => self.init(&asked, out).into(),
             _ if self.dialect.get().is_none() => Answer::Now(Err(Errno::EIO)),
@@ -175,16 +207,17 @@ impl Server {
                 self.late.interrupt(unique);
                 Answer::Never
             }
-            Operation::Write(it, data) => data::write(self, header, &it, data, out, &ticket),
+            Operation::Write(it, data) => data::write(self, header, &it, data, out, caller),
             Operation::Fsync(handle, data_only) => {
-                data::fsync(self, (id, handle), data_only, ticket)
+                data::fsync(self, (id, handle), data_only, caller)
             }
-            Operation::Fsyncdir => data::fsync(self, (id, 0), false, ticket),
-            Operation::Syncfs => data::syncfs(self, ticket),
-            Operation::Fallocate(it) => data::fallocate(self, id, &it, ticket),
-            Operation::CopyFileRange(it, wide) => data::copy(self, id, &it, wide, ticket),
-            Operation::Setattr(it) => attributes::setattr(self, header, it, out, ticket),
-            Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, ticket),
+            Operation::Fsyncdir => data::fsync(self, (id, 0), false, caller),
+            Operation::Syncfs => data::syncfs(self, caller),
+            Operation::Fallocate(it) => data::fallocate(self, header, &it, caller),
+            Operation::CopyFileRange(it, wide) => data::copy(self, header, &it, wide, caller),
+            Operation::Setattr(it) => attributes::setattr(self, header, it, out, caller),
+            Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, caller),
+            Operation::Open(it) => data::open(self, header, &it, out, caller).into(),
             _ => self.at_once(request, out).into(),
         }
     }
@@ -212,7 +245,6 @@ impl Server {
             Operation::Getattr => attributes::getattr(self, id, out),
             Operation::Statx => attributes::statx(self, id, out),
             Operation::Readlink => names::readlink(self, id, out),
-            Operation::Open(it) => data::open(self, id, &it, out),
             Operation::Read(it) => data::read(self, id, &it, out),
             Operation::Lseek(it) => data::lseek(self, id, &it, out),
             Operation::Bmap(it) => data::bmap(self, id, &it, out),

@@ -61,6 +61,8 @@ struct Answers {
     all: Mutex<HashMap<u64, Result<Vec<u8>>>>,
     came: Condvar,
     count: AtomicU64,
+    /// Nodes whose attributes the kernel was to forget, each time.
+    forgotten: Mutex<Vec<u64>>,
 }
 
 impl Channel for Answers {
@@ -69,6 +71,10 @@ impl Channel for Answers {
         assert!(self.all.lock().unwrap().insert(unique, answer).is_none());
         self.count.fetch_add(1, SeqCst);
         self.came.notify_all();
+    }
+
+    fn forget_attributes(&self, id: u64) {
+        self.forgotten.lock().unwrap().push(id);
     }
 }
 
@@ -306,6 +312,11 @@ impl Client {
             assert!(!waited.1.timed_out(), "no answer to {unique}");
             all = waited.0;
         }
+    }
+
+    /// Nodes whose attributes the kernel was to forget, since this was asked last.
+    pub fn forgotten(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.answers.forgotten.lock().unwrap())
     }
 
     /// How many requests were answered late.

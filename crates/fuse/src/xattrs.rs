@@ -8,6 +8,7 @@ use uext4::{SetAttributes, SetMode};
 use crate::abi::flags::SETXATTR_ACL_KILL_SGID;
 use crate::abi::{GetxattrOut, InHeader, SetxattrIn};
 use crate::errno::{Errno, Result};
+use crate::privileges::is_root;
 use crate::reply::Out;
 use crate::server::Server;
 
@@ -56,7 +57,7 @@ pub fn list(server: &Server, header: &InHeader, size: u32, out: &mut Out<'_>) ->
     let node = server.nodes.get(header.nodeid)?;
     let mut names = Vec::new();
     for xattr in node.xattrs(&server.fs)? {
-        let is_hidden = header.uid != 0 && xattr.name.starts_with(b"trusted.");
+        let is_hidden = !is_root(header) && xattr.name.starts_with(b"trusted.");
         if !is_hidden && check(&xattr.name).is_ok() {
             names.extend_from_slice(&xattr.name);
             names.push(0);

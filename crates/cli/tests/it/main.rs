@@ -18,6 +18,7 @@
 //! | [`ends`] | how mounts end, and what `umount` tells of it |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
+//! | [`privileges`] | what becomes of set-id bits when others use a file? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
@@ -36,6 +37,7 @@ mod memory;
 mod mounted;
 mod oracle;
 mod posix;
+mod privileges;
 mod refused;
 mod rings;
 mod scripts;

@@ -293,7 +293,13 @@ fn acls_special_bits_and_flags() {
     assert!(fs::metadata(&file).unwrap().created().is_ok());
     let flags = rustix::fs::ioctl_getflags(File::open(&file).unwrap()).unwrap();
     let wanted = flags | rustix::fs::IFlags::NODUMP;
+    let changed = || {
+        let now = fs::metadata(&file).unwrap();
+        (now.ctime(), now.ctime_nsec())
+    };
+    let before = changed();
     rustix::fs::ioctl_setflags(File::open(&file).unwrap(), wanted).unwrap();
+    assert!(before < changed());
     assert_eq!(
         rustix::fs::ioctl_getflags(File::open(&file).unwrap()),
         Ok(wanted)

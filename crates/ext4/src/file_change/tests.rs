@@ -12,6 +12,7 @@ use uext4_ondisk::{Ino, Lblk};
 use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
 
 use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
+use crate::attr::SetId;
 use crate::bulk::NewInode;
 use crate::create::{Creation, create};
 use crate::fallocate::{Fallocate, fallocate};
@@ -28,7 +29,7 @@ const MARK: u8 = 0xA7;
 const BLOCK: u64 = 4096;
 const APPENDING: WriteMode = WriteMode {
     append: true,
-    keep_set_id: false,
+    set_id: SetId::Drop,
 };
 
 type Hook = Arc<dyn Fn() -> bool + Send + Sync>;

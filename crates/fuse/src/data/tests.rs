@@ -72,6 +72,8 @@ fn what_was_written_is_read_across_every_edge() {
 fn set_id_bits_go_with_the_writes_of_others() {
     let client = Client::new();
     let file = client.create(1, b"file");
+    let from = client.create(1, b"from");
+    client.write(from, 0, b"contents");
     let mode = || -> u32 {
         let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
         told.attr.mode & 0o7777
@@ -84,11 +86,38 @@ fn set_id_bits_go_with_the_writes_of_others() {
     inode.set_attributes(&set).unwrap();
     client.write(file, 0, b"of root");
     assert_eq!(mode(), 0o6755);
+    assert_eq!(client.forgotten(), []);
     client.write_with(file, 0, b"of another", WRITE_KILL_SUIDGID, 0);
-    assert_eq!(mode(), 0o755);
+    // The kernel, which keeps attributes, is told that they have changed; and only then.
+    assert_eq!((mode(), client.forgotten()), (0o755, vec![file]));
+    client.write_with(file, 0, b"of another", WRITE_KILL_SUIDGID, 0);
+    assert_eq!(client.forgotten(), []);
     inode.set_attributes(&set).unwrap();
     opened_with(&client, file, flag::TRUNC | 1, OPEN_KILL_SUIDGID).unwrap();
     assert_eq!((mode(), size(&client, file)), (0o755, 0));
+    assert_eq!(client.forgotten(), [file]);
+    inode.set_attributes(&set).unwrap();
+    allocate(&client, file, 0, 0, 4096).unwrap();
+    assert_eq!((mode(), client.forgotten()), (0o755, vec![file]));
+    let copy = |client: &Client| {
+        let it = CopyFileRangeIn {
+            nodeid_out: file,
+            len: 8,
+            ..CopyFileRangeIn::default()
+        };
+        let told: Result<WriteOut> = client.get(opcode::COPY_FILE_RANGE, from, it.as_bytes());
+        assert_eq!(told.unwrap().size, 8);
+    };
+    inode.set_attributes(&set).unwrap();
+    copy(&client);
+    assert_eq!((mode(), client.forgotten()), (0o755, vec![file]));
+    // Root keeps them.
+    inode.set_attributes(&set).unwrap();
+    let client = client.asking_as_root();
+    copy(&client);
+    allocate(&client, file, 0, 0, 8192).unwrap();
+    assert_eq!(inode.mode() & 0o7777, 0o6755);
+    assert_eq!(client.forgotten(), []);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno as Host;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, OutHeader, WriteIn, opcode};
+use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
 use crate::errno::{Errno, Result};
 use crate::init::{IO_MAX, Terms};
 use crate::life::Part;
@@ -77,6 +77,25 @@ impl Channel for Device {
             IoSlice::new(answer.unwrap_or_default()),
         ];
         // It fails only if nobody waits for the answer any more.
+        _ = rustix::io::writev(&self.0, &parts);
+    }
+
+    fn forget_attributes(&self, id: u64) {
+        let what = NotifyInvalInodeOut {
+            ino: id,
+            off: -1,
+            len: 0,
+        };
+        let header = OutHeader {
+            len: (HEADER + size_of_val(&what)) as u32,
+            error: NOTIFY_INVAL_INODE,
+            unique: 0,
+        };
+        let parts = [
+            IoSlice::new(header.as_bytes()),
+            IoSlice::new(what.as_bytes()),
+        ];
+        // It fails where the kernel knows nothing of the node.
         _ = rustix::io::writev(&self.0, &parts);
     }
 }

@@ -1,0 +1,95 @@
+//! Who asks, and what that lets him keep of a file's set-id bits.
+//!
+//! The kernel says with a write, and with cutting a file, whether the bits are to go (`HANDLE_KILLPRIV_V2`);
+//! with FALLOCATE and COPY_FILE_RANGE it does not. What can be told of who asks are his ids, so root, by
+//! his file-system id, stands for all that have `CAP_FSETID`, `CAP_SYS_ADMIN` or `CAP_LINUX_IMMUTABLE`.
+//! Of his groups only the first comes with the request; the others are looked up where one matters, which
+//! is rarely.
+
+use uext4::{OpenInode, SetId};
+
+use crate::abi::InHeader;
+use crate::reply::node_of;
+use crate::server::Channel;
+
+/// Set-user-id and set-group-id.
+const BITS: u16 = 0o6000;
+
+/// Whether who asks may do what only the privileged do.
+pub fn is_root(header: &InHeader) -> bool {
+    header.uid == 0
+}
+
+/// Whether a group is one of his.
+pub fn is_in_group(header: &InHeader, group: u32) -> bool {
+    let also = || groups_of(header.pid).is_some_and(|all| all.contains(&group));
+    header.gid == group || also()
+}
+
+/// The further groups of a thread; `None` where it cannot be seen, or is gone.
+fn groups_of(thread: u32) -> Option<Vec<u32>> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let groups = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Groups:"))?;
+    let groups = groups.split_whitespace();
+    Some(groups.filter_map(|group| group.parse().ok()).collect())
+}
+
+/// What becomes of a file's bits when its contents change, and they may go.
+pub fn fate(header: &InHeader, inode: &OpenInode) -> SetId {
+    // Set-group-id without execution by the group is told apart only for who is not in it.
+    let is_foreign = || !is_in_group(header, inode.inode().gid);
+    match inode.mode() & 0o2010 == 0o2000 && is_foreign() {
+        true => SetId::DropAll,
+        false => SetId::Drop,
+    }
+}
+
+/// A file's bits before something that may drop them. The kernel takes them to stay, unless it is told that
+/// they went.
+#[derive(Debug)]
+pub struct Before(u16);
+
+impl Before {
+    /// Of a file as it is.
+    pub fn of(inode: &OpenInode) -> Self {
+        Self(inode.mode() & BITS)
+    }
+
+    /// Whether there are any.
+    pub fn has_any(&self) -> bool {
+        self.0 != 0
+    }
+
+    /// Has the kernel forget the attributes if some of the bits went: before it gets the answer.
+    pub fn settle(&self, inode: &OpenInode, channel: &dyn Channel) {
+        if self.0 & !inode.mode() != 0 {
+            channel.forget_attributes(node_of(inode.ino().0.into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_those_of_the_thread() {
+        let own = rustix::process::getgroups().unwrap();
+        let own: Vec<u32> = own.iter().map(|group| group.as_raw()).collect();
+        let thread = std::process::id();
+        assert_eq!(groups_of(thread), Some(own.clone()));
+        assert_eq!(groups_of(0), None);
+        let header = InHeader {
+            gid: 5,
+            pid: thread,
+            ..InHeader::default()
+        };
+        assert!(is_in_group(&header, 5));
+        for group in own {
+            assert!(is_in_group(&header, group));
+        }
+        assert!(!is_in_group(&header, 77_777));
+    }
+}
