@@ -153,7 +153,15 @@ impl Filesystem {
     /// # Errors
     /// [`crate::Error::ReadOnly`].
     pub fn shutdown(&self) -> Result<()> {
-        self.sbi.writable()?.journal.abort(&"it was shut down");
+        self.end_writing(&"it was shut down")
+    }
+
+    /// The same for a reason, which every change is refused with from now on.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn end_writing(&self, reason: &dyn Display) -> Result<()> {
+        self.sbi.writable()?.journal.abort(reason);
         Ok(())
     }
 

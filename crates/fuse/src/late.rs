@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::breaker::Breaker;
 use crate::cpus;
 
 /// Most threads of the pool.
@@ -78,7 +79,10 @@ struct Shared {
 
 /// Who answers later.
 #[derive(Default)]
-pub struct Late(Arc<Shared>);
+pub struct Late {
+    shared: Arc<Shared>,
+    breaker: Breaker,
+}
 
 impl std::fmt::Debug for Late {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -92,19 +96,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Late {
+    /// Nobody yet. What panics loses its ticket, which answers, and is left to `breaker`.
+    pub fn new(breaker: Breaker) -> Self {
+        Self {
+            breaker,
+            ..Self::default()
+        }
+    }
+
     /// Has a job done by another thread, or by this one where there is no other.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let mut pool = lock(&self.0.pool);
+        let breaker = self.breaker.clone();
+        let job = move || {
+            breaker.catch(job);
+        };
+        let mut pool = lock(&self.shared.pool);
         if pool.ends {
             drop(pool);
             return job();
         }
         pool.jobs.push_back(Box::new(job));
         if pool.idle >= pool.jobs.len() || pool.threads.len() >= POOL_MAX {
-            self.0.has_jobs.notify_one();
+            self.shared.has_jobs.notify_one();
             return;
         }
-        let shared = Arc::clone(&self.0);
+        let shared = Arc::clone(&self.shared);
         let name = "uext4-late".to_owned();
         match thread::Builder::new().name(name).spawn(move || {
             cpus::unpin();
@@ -124,13 +140,17 @@ impl Late {
 
     /// Calls `ending` when the pause of a request is over, or earlier if nobody waits any more.
     pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
-        let mut pauses = lock(&self.0.pauses);
+        let breaker = self.breaker.clone();
+        let ending = move |called_off| {
+            breaker.catch(|| ending(called_off));
+        };
+        let mut pauses = lock(&self.shared.pauses);
         if pauses.ends {
             drop(pauses);
             return ending(true);
         }
         if pauses.thread.is_none() {
-            let shared = Arc::clone(&self.0);
+            let shared = Arc::clone(&self.shared);
             let timer = thread::Builder::new().name("uext4-timer".to_owned());
             let run = move || {
                 cpus::unpin();
@@ -151,12 +171,12 @@ impl Late {
             unique,
             ending: Box::new(ending),
         });
-        self.0.is_due.notify_one();
+        self.shared.is_due.notify_one();
     }
 
     /// Ends the pause of a request; tells whether there was one.
     pub fn interrupt(&self, unique: u64) -> bool {
-        let mut pauses = lock(&self.0.pauses);
+        let mut pauses = lock(&self.shared.pauses);
         let (called_off, others) = std::mem::take(&mut pauses.all)
             .into_iter()
             .partition::<Vec<_>, _>(|pause| pause.unique == unique);
@@ -171,20 +191,20 @@ impl Late {
 
     /// Ends all pauses, does all jobs, and ends all threads.
     pub fn finish(&self) {
-        let mut pauses = lock(&self.0.pauses);
+        let mut pauses = lock(&self.shared.pauses);
         pauses.ends = true;
         let all = std::mem::take(&mut pauses.all);
         let timer = pauses.thread.take();
         drop(pauses);
-        self.0.is_due.notify_all();
+        self.shared.is_due.notify_all();
         for pause in all {
             (pause.ending)(true);
         }
-        let mut pool = lock(&self.0.pool);
+        let mut pool = lock(&self.shared.pool);
         pool.ends = true;
         let threads = std::mem::take(&mut pool.threads);
         drop(pool);
-        self.0.has_jobs.notify_all();
+        self.shared.has_jobs.notify_all();
         for thread in threads.into_iter().chain(timer) {
             // What a job panicked of has been told.
             _ = thread.join();

@@ -21,6 +21,7 @@
 
 pub mod abi;
 mod attributes;
+mod breaker;
 mod cpus;
 mod data;
 mod directories;

@@ -12,8 +12,9 @@
 //! Whether a user may do something is decided by the kernel before it asks (`default_permissions`),
 //! ACLs included; here only the engine's own rules are kept. Every answer is given at once, or by a
 //! [`Ticket`] later: fsync and what else may take long by the threads of [`Late`], a writer who
-//! is over the dirty limits when his pause is over.
+//! is over the dirty limits when his pause is over. A panic is an error for who asked ([`Breaker`]).
 
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
 use uext4::{Filesystem, Ino};
@@ -21,6 +22,7 @@ use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
 use crate::abi::{InitIn, Kstatfs};
+use crate::breaker::Breaker;
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
@@ -48,16 +50,22 @@ pub trait Channel: Send + Sync + std::fmt::Debug {
 pub struct Caller<'a> {
     channel: &'a Arc<dyn Channel>,
     unique: u64,
+    has_ticket: Cell<bool>,
 }
 
 impl<'a> Caller<'a> {
     /// Of a request of a channel.
     pub fn new(channel: &'a Arc<dyn Channel>, unique: u64) -> Self {
-        Self { channel, unique }
+        Self {
+            channel,
+            unique,
+            has_ticket: Cell::new(false),
+        }
     }
 
     /// The right to answer later.
     pub fn ticket(&self) -> Ticket {
+        self.has_ticket.set(true);
         Ticket::new(self.channel, self.unique)
     }
 
@@ -137,6 +145,7 @@ pub struct Server {
     pub(crate) handles: Handles,
     pub(crate) writers: Writers,
     pub(crate) late: Late,
+    breaker: Breaker,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
     dialect: OnceLock<Dialect>,
@@ -149,12 +158,14 @@ impl Server {
     /// Those of reading the root directory.
     pub fn new(fs: Filesystem, writable: bool, validity: Validity) -> Result<Self> {
         let root = Node::open(&fs, Ino::ROOT, writable)?;
+        let breaker = Breaker::new(writable.then(|| fs.clone()));
         Ok(Self {
             writable,
             nodes: Nodes::new(root),
             handles: Handles::default(),
             writers: Writers::default(),
-            late: Late::default(),
+            late: Late::new(breaker.clone()),
+            breaker,
             validity,
             block_size: fs.geometry().block_size.bytes(),
             dialect: OnceLock::new(),
@@ -190,9 +201,23 @@ impl Server {
         out: &mut Out<'_>,
         channel: &Arc<dyn Channel>,
     ) -> Answer {
+        let caller = &Caller::new(channel, request.header.unique);
+        let answer = self.breaker.catch(|| self.answer(request, out, caller));
+        answer.unwrap_or_else(|| match caller.has_ticket.get() {
+            // A ticket that is lost answers by itself.
+            true => Answer::Later,
+            false => Answer::Now(Err(Errno::EIO)),
+        })
+    }
+
+    fn answer(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        caller: &Caller<'_>,
+    ) -> Answer {
         let header = &request.header;
         let id = header.nodeid;
-        let caller = &Caller::new(channel, header.unique);
         match request.operation {
             Operation::Init(asked) => self.init(&asked, out).into(),
             _ if self.dialect.get().is_none() => Answer::Now(Err(Errno::EIO)),
@@ -374,6 +399,35 @@ mod tests {
         let client = Client::new();
         drop(Ticket::new(&client.channel(), 42));
         assert_eq!(client.answer_to(42), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn a_panic_is_an_error_for_who_asked_and_the_end_of_all_writing() {
+        let (client, device) = Client::with_faults();
+        let file = client.create(1, b"file");
+        client.write(file, 0, &[7; 5000]);
+        client.ask(opcode::FSYNC, file, &[0; 16]).unwrap();
+        client.mkdir(1, b"dir");
+        client.ask(opcode::SYNCFS, 1, &[0; 8]).unwrap();
+        client.write(file, 0, &[8; 5000]);
+        device.panic(true);
+        // By the thread that reads requests, and by another.
+        assert_eq!(client.lookup(900, b".").unwrap_err(), Errno::EIO);
+        assert_eq!(client.ask(opcode::FSYNC, file, &[0; 16]), Err(Errno::EIO));
+        // More often than there are threads.
+        for _ in 0..40 {
+            assert!(client.ask(opcode::SYNCFS, 1, &[0; 8]).is_err());
+        }
+        device.panic(false);
+        assert_eq!(client.read(file, 0, 10), [8; 10]);
+        let unlinked = client.ask(opcode::UNLINK, 1, b"file\0");
+        assert_eq!(unlinked, Err(Errno::EROFS));
+        let synced = client.ask(opcode::FSYNC, file, &[0; 16]);
+        assert!(synced.is_err());
+        assert!(client.server.finish().is_err());
+        // The journal makes it what it was when all was well.
+        let again = client.reopened_read_only();
+        assert!(again.lookup(1, b"dir").unwrap().nodeid > 1);
     }
 
     proptest! {

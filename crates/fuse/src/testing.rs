@@ -78,14 +78,19 @@ impl Channel for Answers {
     }
 }
 
-/// A device whose writes fail while they are to.
+/// A device whose writes fail while they are to, and whose users panic.
 #[derive(Debug)]
 pub struct Faulty {
     device: Arc<MemoryDevice>,
     fails: AtomicBool,
+    panics: AtomicBool,
 }
 
 impl Faulty {
+    pub fn panic(&self, on: bool) {
+        self.panics.store(on, SeqCst);
+    }
+
     pub fn fail_writes(&self, on: bool) {
         self.fails.store(on, SeqCst);
     }
@@ -101,10 +106,12 @@ impl BlockDevice for Faulty {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), Error> {
+        assert!(!self.panics.load(SeqCst), "to be caught");
         self.device.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> std::result::Result<(), Error> {
+        assert!(!self.panics.load(SeqCst), "to be caught");
         match self.fails.load(SeqCst) {
             true => Err(Error::Io {
                 op: "write",
@@ -234,6 +241,7 @@ impl Client {
         let faulty = Arc::new(Faulty {
             device: Arc::clone(&device),
             fails: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
         });
         let fs = open_on(Arc::<Faulty>::clone(&faulty), "");
         (Self::of(device, fs, true).greeted(), faulty)
