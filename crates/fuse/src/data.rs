@@ -206,7 +206,7 @@ fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced,
                 if paced.pause.is_zero() {
                     return writing.end(ticket, None);
                 }
-                // At the end nobody waits for pauses any more.
+                // Where all ends nobody waits for pauses any more.
                 if !called_off {
                     return wait(&server, writing, rest.to_vec(), paced, ticket);
                 }

@@ -5,8 +5,8 @@
 //! after(pause, unique)   one thread, a heap of what is due when
 //! ```
 //! A writer over the dirty limits is not answered until its pause is over, and no thread waits for
-//! that but the one timer for all. Who no longer waits for an answer ([`Late::interrupt`]) gets it at
-//! once.
+//! that but the one timer for all. For who gets a signal meanwhile ([`Late::interrupt`]) it is over at
+//! once: a write to a file is not cut short for that. What he does next waits for the rest of it.
 //!
 //! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
 
@@ -23,7 +23,7 @@ const POOL_MAX: usize = 16;
 
 /// Work for the pool.
 type Job = Box<dyn FnOnce() + Send>;
-/// What is done when a pause is over; true: it was called off.
+/// What is done when a pause is over; true: it was called off, for all ends.
 type Ending = Box<dyn FnOnce(bool) + Send>;
 
 /// A pause of a request.
@@ -138,7 +138,7 @@ impl Late {
         }
     }
 
-    /// Calls `ending` when the pause of a request is over, or earlier if nobody waits any more.
+    /// Calls `ending` when the pause of a request is over, or earlier if it is interrupted or all ends.
     pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
         let breaker = self.breaker.clone();
         let ending = move |called_off| {
@@ -177,14 +177,14 @@ impl Late {
     /// Ends the pause of a request; tells whether there was one.
     pub fn interrupt(&self, unique: u64) -> bool {
         let mut pauses = lock(&self.shared.pauses);
-        let (called_off, others) = std::mem::take(&mut pauses.all)
+        let (over, others) = std::mem::take(&mut pauses.all)
             .into_iter()
             .partition::<Vec<_>, _>(|pause| pause.unique == unique);
         pauses.all = others.into();
         drop(pauses);
-        let found = !called_off.is_empty();
-        for pause in called_off {
-            (pause.ending)(true);
+        let found = !over.is_empty();
+        for pause in over {
+            (pause.ending)(false);
         }
         found
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_no_longer_waits_is_answered_at_once() {
+    fn for_who_is_interrupted_the_pause_is_over() {
         let late = Late::default();
         let (tell, told) = mpsc::channel();
         let hour = Duration::from_secs(3600);
@@ -294,7 +294,7 @@ mod tests {
         }
         assert!(late.interrupt(2));
         assert!(!late.interrupt(2));
-        assert_eq!(told.recv().unwrap(), (2, true));
+        assert_eq!(told.recv().unwrap(), (2, false));
         late.finish();
         let mut rest: Vec<_> = told.try_iter().collect();
         rest.sort_unstable();

@@ -14,7 +14,7 @@ use uext4_ondisk::BlockSize;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
-    CreateIn, EntryOut, ForgetIn, InHeader, InitIn, MkdirIn, ReadIn, WriteIn, opcode,
+    CreateIn, EntryOut, ForgetIn, InHeader, InitIn, InterruptIn, MkdirIn, ReadIn, WriteIn, opcode,
 };
 use crate::errno::Result;
 use crate::reply::{Out, Validity};
@@ -266,6 +266,16 @@ impl Client {
     /// The same with root's id.
     pub fn asking_as_root(self) -> Self {
         Self { uid: 0, ..self }
+    }
+
+    /// As when those who asked last get a signal.
+    pub fn interrupt(&self) {
+        let last = self.unique.load(SeqCst);
+        for back in 1..=8 {
+            let unique = last.saturating_sub(2 * back);
+            let told = self.ask(opcode::INTERRUPT, 0, InterruptIn { unique }.as_bytes());
+            assert_eq!(told, Ok(Vec::new()));
+        }
     }
 
     /// Asks and waits for the answer, in both forms that requests have.

@@ -285,6 +285,28 @@ fn writers_over_the_limit_are_answered_when_their_pause_is_over() {
 }
 
 #[test]
+fn a_signal_cuts_no_write_short() {
+    let client = Client::with_little_dirty();
+    let file = client.create(1, b"file");
+    let data = pattern(1 << 20);
+    std::thread::scope(|scope| {
+        // Each is taken in wholly.
+        let writes = scope.spawn(|| {
+            for round in 0..12u64 {
+                client.write(file, round << 20, &data);
+            }
+        });
+        while !writes.is_finished() {
+            client.interrupt();
+        }
+    });
+    assert!(client.answered_later() > 0);
+    for round in 0..12u64 {
+        assert!(client.read(file, round << 20, 1 << 20) == data);
+    }
+}
+
+#[test]
 fn what_went_wrong_is_told_once_to_each_who_has_the_file_open() {
     let (client, device) = Client::with_faults();
     let file = client.create(1, b"file");

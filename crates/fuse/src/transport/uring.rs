@@ -66,15 +66,18 @@ struct Mailbox {
     /// The connection is over.
     is_over: AtomicBool,
     wake: Arc<OwnedFd>,
+    /// What the kernel is told goes there.
+    device: Arc<Device>,
 }
 
 impl Mailbox {
-    fn new() -> io::Result<Self> {
+    fn new(device: &Arc<Device>) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
             answers: Mutex::default(),
             is_over: AtomicBool::new(false),
             wake: Arc::new(rustix::event::eventfd(0, flags)?),
+            device: Arc::clone(device),
         })
     }
 
@@ -96,6 +99,10 @@ impl Channel for Mailbox {
         answers.push((unique, answer));
         drop(answers);
         self.ring();
+    }
+
+    fn forget_attributes(&self, id: u64) {
+        self.device.forget_attributes(id);
     }
 }
 
@@ -270,7 +277,7 @@ impl Rings {
             mailboxes: Vec::new(),
         };
         for queue in 0..sizes.queues {
-            let mailbox = Arc::new(Mailbox::new()?);
+            let mailbox = Arc::new(Mailbox::new(device)?);
             let size = (sizes.depth, sizes.io_max as usize);
             let commands = Commands::new(device, &mailbox.wake, queue, size)?;
             let mut queue = Queue {
