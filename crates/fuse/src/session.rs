@@ -233,7 +233,7 @@ mod tests {
         let client = Client::without_init();
         let dir = tempfile::tempdir().unwrap();
         let options = mount::Options {
-            source: "session".to_owned(),
+            source: "session".into(),
             flags: MountFlags::NODEV,
             allow_other: false,
         };
