@@ -1,5 +1,5 @@
 # Everything a developer or continuous integration runs, by one word each.
-.PHONY: help setup demo build test test-long interleavings gate bench clean
+.PHONY: help setup demo build test test-long interleavings gate bench beside-fuse clean
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
@@ -10,6 +10,7 @@ help:
 	@echo 'make test-long  the same tests with many more random cases, optimised'
 	@echo 'make gate       the experiments of the lab, quickly, held against their gates'
 	@echo 'make bench      the benchmarks'
+	@echo 'make beside-fuse  mounts beside the kernel, fuse2fs and libfuse, and the targets (root; half an hour)'
 	@echo 'make setup      installs the tools that tests and demo use (apt, when root), or says what is missing'
 
 setup:
@@ -45,6 +46,11 @@ gate:
 
 bench:
 	$(CARGO) bench --locked --workspace
+
+# BESIDE names subjects and tasks, and says how often: see crates/cli/benches/mounts/main.rs.
+beside-fuse:
+	$(CARGO) build --locked --release --package uext4-fuse --examples
+	$(CARGO) bench --locked --package uext4-cli --bench mounts -- $(BESIDE)
 
 clean:
 	$(CARGO) clean
