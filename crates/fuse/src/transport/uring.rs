@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno as Host;
@@ -53,6 +54,9 @@ const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Bytes of a reply to a request that carries a name or data, which stand where the reply goes: the
 /// largest is an extended attribute's value.
 const REPLY_MAX: usize = 128 << 10;
+
+/// How long to wait before a ring that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Whether mounts from now on may use rings.
 pub fn is_allowed() -> bool {
@@ -132,8 +136,14 @@ impl<S: Serve> Queue<S> {
             self.commands.refuse();
         }
         _ = tell.send(is_taken);
-        // What keeps one from waiting ends it; its requests end with the connection.
-        while !self.is_over() && self.commands.submit(true).is_ok() {
+        while !self.is_over() {
+            if self.commands.submit(true).is_err() {
+                if self.mailbox.is_over.load(Relaxed) {
+                    break;
+                }
+                // Too little memory for now. Nobody else serves this CPU.
+                thread::sleep(AGAIN);
+            }
             self.look();
         }
     }
