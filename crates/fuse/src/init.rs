@@ -81,8 +81,10 @@ impl Terms {
     /// Bounds what an answer to INIT allows.
     pub fn limit(&self, answer: &mut [u8]) {
         if let Ok((mut reply, _)) = InitOut::read_from_prefix(answer) {
+            let page = reply.max_write / u32::from(reply.max_pages).max(1);
             reply.max_write = reply.max_write.min(self.io_max);
-            reply.max_pages = (reply.max_write / PAGE) as u16;
+            // OK to truncate: no more than there were.
+            reply.max_pages = (reply.max_write / page.max(1)) as u16;
             _ = reply.write_to_prefix(answer);
         }
     }

@@ -4,6 +4,8 @@
 //! kernel may write to it at any time until its completion is seen ([`Commands::next`]); while that is
 //! so, nobody here gets at its memory, and the memory is never freed: entries that the kernel still has
 //! when a queue is dropped are leaked.
+//!
+//! A ring takes these commands and the wait for a wake-up, and nothing else.
 
 #![allow(unsafe_code)]
 
@@ -11,6 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use io_uring::register::Restriction;
 use io_uring::squeue::Entry128;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode};
@@ -111,8 +114,17 @@ impl Commands {
         // Each entry has one command at most, and there are two more.
         let slots = (depth + 2).next_power_of_two();
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
+        let builder = builder.dontfork().setup_r_disabled();
+        let ring = builder.build(slots as u32)?;
+        // Nothing else can be asked of it, also by who has got into this process and whose system calls
+        // are bounded: a ring would be a way around that.
+        let mut allowed =
+            [opcode::UringCmd80::CODE, opcode::PollAdd::CODE].map(Restriction::sqe_op);
+        let submitter = ring.submitter();
+        submitter.register_restrictions(&mut allowed)?;
+        submitter.register_enable_rings()?;
         Ok(Self {
-            ring: builder.dontfork().build(slots as u32)?,
+            ring,
             entries: (0..depth).map(|_| Entry::new(len)).collect(),
             device: Arc::clone(device),
             wake: Arc::clone(wake),
@@ -273,5 +285,66 @@ impl Drop for Commands {
         entries
             .filter(|entry| !entry.is_ours)
             .for_each(std::mem::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    /// On a device that takes no commands; `None` where there is no io_uring.
+    fn commands() -> Option<(Commands, Arc<OwnedFd>)> {
+        let file = File::open("/dev/null").unwrap();
+        let device = Arc::new(Device::new(file.into()));
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let made = Commands::new(&device, &wake, 0, (2, 10_000)).ok();
+        if made.is_none() {
+            println!("skipped: needs io_uring");
+        }
+        Some((made?, wake))
+    }
+
+    #[test]
+    fn what_was_offered_cannot_be_reached_until_its_completion_is_seen() {
+        let Some((mut commands, wake)) = commands() else {
+            return;
+        };
+        let (_, payload) = commands.entry(1).unwrap();
+        assert_eq!(payload.len(), 10_000);
+        assert_eq!(payload.as_ptr().align_offset(PAGE), 0);
+        payload.fill(7);
+        assert!(commands.entry(2).is_none());
+        commands.register().unwrap();
+        for index in 0..2 {
+            assert!(commands.entry(index).is_none());
+            // It cannot be offered twice.
+            commands.commit(index);
+            assert!(matches!(commands.next(), Some((Event::Lost(_), _))));
+            assert!(commands.entry(index).is_some());
+            assert_eq!(commands.offered(), 1 - index);
+        }
+        assert!(commands.next().is_none());
+        rustix::io::write(&wake, 1u64.as_bytes()).unwrap();
+        commands.submit(true).unwrap();
+        assert_eq!(commands.next(), Some((Event::Woken, false)));
+        commands.refuse();
+        assert_eq!(commands.next(), Some((Event::Woken, false)));
+        // Dropped while the kernel has it.
+        commands.commit(0);
+    }
+
+    #[test]
+    fn nothing_else_can_be_asked_of_a_ring() {
+        let Some((mut commands, _)) = commands() else {
+            return;
+        };
+        commands.push(Entry128::from(opcode::Nop::new().build()));
+        commands.submit(true).unwrap();
+        let told = commands.ring.completion().next().unwrap();
+        assert_eq!(told.result(), -rustix::io::Errno::ACCESS.raw_os_error());
     }
 }
