@@ -332,7 +332,7 @@ impl Ceiling {
         let id = header.nodeid;
         match request.operation {
             Operation::Init(asked) => {
-                let (reply, dialect) = init::agree(&asked, 1)?;
+                let (reply, dialect) = init::agree(&asked, 1, 4096)?;
                 if let Some(dialect) = dialect {
                     _ = self.dialect.set(dialect);
                 }

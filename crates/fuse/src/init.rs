@@ -6,10 +6,10 @@ use crate::abi::flags::init;
 use crate::abi::{FUSE_KERNEL_MINOR_VERSION, FUSE_KERNEL_VERSION, InitIn, InitOut, MINOR_MIN};
 use crate::errno::{Errno, Result};
 
-/// Most bytes of a write, and of a read: what the kernel allows by default (256 pages).
+/// Most bytes of a write, and of a read: what the kernel allows by default (256 pages of 4 KiB).
 pub const IO_MAX: u32 = 1 << 20;
-/// Bytes of a page, as the protocol counts them.
-const PAGE: u32 = 4096;
+/// Pages of a request without `MAX_PAGES`.
+const PAGES_DEFAULT: u32 = 32;
 /// Requests nobody waits for that may be under way at once, readahead above all.
 const BACKGROUND_MAX: u16 = 64;
 
@@ -91,11 +91,12 @@ impl Terms {
 }
 
 /// Answers INIT. Gives no dialect where the kernel speaks a newer major version: it is told ours, and
-/// comes again. `time_gran`: the steps of times, in nanoseconds.
+/// comes again. `time_gran`: the steps of times, in nanoseconds; `page`: bytes of a page of the machine, which
+/// the protocol counts in.
 ///
 /// # Errors
 /// `EPROTO` for a kernel too old to be understood.
-pub fn agree(asked: &InitIn, time_gran: u32) -> Result<(InitOut, Option<Dialect>)> {
+pub fn agree(asked: &InitIn, time_gran: u32, page: u32) -> Result<(InitOut, Option<Dialect>)> {
     let ours = InitOut {
         major: FUSE_KERNEL_VERSION,
         minor: FUSE_KERNEL_MINOR_VERSION,
@@ -116,10 +117,13 @@ pub fn agree(asked: &InitIn, time_gran: u32) -> Result<(InitOut, Option<Dialect>
         flags,
         minor: asked.minor.min(FUSE_KERNEL_MINOR_VERSION),
     };
-    let max_write = match dialect.has(init::MAX_PAGES) {
-        true => IO_MAX,
-        false => 32 * PAGE,
+    // Reads are bounded by the same number of pages, and by the option `max_read`.
+    let pages = IO_MAX / page.clamp(1, IO_MAX);
+    let pages = match dialect.has(init::MAX_PAGES) {
+        true => pages,
+        false => pages.min(PAGES_DEFAULT),
     };
+    let max_write = pages.saturating_mul(page).min(IO_MAX);
     let reply = InitOut {
         minor: dialect.minor,
         max_readahead: asked.max_readahead,
@@ -130,7 +134,8 @@ pub fn agree(asked: &InitIn, time_gran: u32) -> Result<(InitOut, Option<Dialect>
         congestion_threshold: BACKGROUND_MAX / 4 * 3,
         max_write,
         time_gran,
-        max_pages: (max_write / PAGE) as u16,
+        // OK to truncate: pages have 4 KiB at least.
+        max_pages: pages as u16,
         ..ours
     };
     Ok((reply, Some(dialect)))
@@ -151,7 +156,7 @@ mod tests {
             flags2: u32::MAX,
             ..InitIn::default()
         };
-        let (reply, dialect) = agree(&asked, 1).unwrap();
+        let (reply, dialect) = agree(&asked, 1, 4096).unwrap();
         let dialect = dialect.unwrap();
         let agreed = offered & !init::WRITEBACK_CACHE;
         assert_eq!(dialect.flags, agreed | init::OVER_IO_URING);
@@ -175,7 +180,7 @@ mod tests {
         };
         Terms::default().narrow(&mut asked);
         assert_eq!((asked.flags, asked.flags2), (u32::MAX, !(1 << 9)));
-        let (reply, dialect) = agree(&asked, 1).unwrap();
+        let (reply, dialect) = agree(&asked, 1, 4096).unwrap();
         assert!(!dialect.unwrap().has(init::OVER_IO_URING));
         let mut answer = reply.as_bytes().to_vec();
         let terms = Terms {
@@ -190,17 +195,37 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_those_of_the_machine() {
+        let with = |flags: u64, page| {
+            let asked = InitIn {
+                major: 7,
+                minor: 45,
+                flags: flags as u32,
+                ..InitIn::default()
+            };
+            let reply = agree(&asked, 1, page).unwrap().0;
+            (reply.max_write, reply.max_pages)
+        };
+        assert_eq!(with(init::MAX_PAGES, 4096), (1 << 20, 256));
+        assert_eq!(with(init::MAX_PAGES, 16_384), (1 << 20, 64));
+        assert_eq!(with(init::MAX_PAGES, 65_536), (1 << 20, 16));
+        assert_eq!(with(0, 4096), (128 << 10, 32));
+        // 32 of these would be more than fits in our memory for one.
+        assert_eq!(with(0, 65_536), (1 << 20, 16));
+    }
+
+    #[test]
     fn old_and_new_kernels() {
         let of = |major, minor| InitIn {
             major,
             minor,
             ..InitIn::default()
         };
-        assert_eq!(agree(&of(7, 30), 1), Err(Errno::EPROTO));
-        assert_eq!(agree(&of(6, 99), 1), Err(Errno::EPROTO));
-        let (reply, dialect) = agree(&of(8, 0), 1).unwrap();
+        assert_eq!(agree(&of(7, 30), 1, 4096), Err(Errno::EPROTO));
+        assert_eq!(agree(&of(6, 99), 1, 4096), Err(Errno::EPROTO));
+        let (reply, dialect) = agree(&of(8, 0), 1, 4096).unwrap();
         assert_eq!((reply.major, dialect), (7, None));
-        let (reply, dialect) = agree(&of(7, 31), 1).unwrap();
+        let (reply, dialect) = agree(&of(7, 31), 1, 4096).unwrap();
         assert_eq!((reply.minor, reply.max_write), (31, 128 << 10));
         assert_eq!(dialect.unwrap().minor, 31);
     }

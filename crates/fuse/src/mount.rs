@@ -14,6 +14,7 @@ use rustix::io::{Errno as Host, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::init::IO_MAX;
 use crate::mountinfo::{self, Number, TYPE};
 
 /// Mounts and unmounts for those who are not root.
@@ -94,6 +95,7 @@ impl Options {
         if self.allow_other {
             all.push("allow_other".to_owned());
         }
+        all.push(format!("max_read={IO_MAX}"));
         all.push("subtype=uext4".to_owned());
         let mut text = all.join(",").into_bytes();
         text.extend_from_slice(b",fsname=");
@@ -112,7 +114,7 @@ impl Options {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         let allow_other = if self.allow_other { ",allow_other" } else { "" };
         format!(
-            "fd={},rootmode=40000,user_id={},group_id={},default_permissions{allow_other}",
+            "fd={},rootmode=40000,user_id={},group_id={},max_read={IO_MAX},default_permissions{allow_other}",
             device.as_raw_fd(),
             uid.as_raw(),
             gid.as_raw(),
@@ -332,12 +334,14 @@ mod tests {
         let text = options("a,b\\c").text();
         assert_eq!(
             text,
-            "ro,nodev,default_permissions,allow_other,subtype=uext4,fsname=a\\,b\\\\c"
+            "ro,nodev,default_permissions,allow_other,max_read=1048576,subtype=uext4,fsname=a\\,b\\\\c"
         );
         let device = File::open("/dev/null").unwrap();
         let data = options("x").data(&device);
         assert!(
-            data.starts_with("fd=") && data.contains(",rootmode=40000,"),
+            data.starts_with("fd=")
+                && data.contains(",rootmode=40000,")
+                && data.contains(",max_read=1048576,"),
             "{data}"
         );
         assert!(data.ends_with(",default_permissions,allow_other"), "{data}");

@@ -293,7 +293,9 @@ impl Server {
     fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
         let has_nanoseconds = usize::from(self.fs.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
         let time_gran = if has_nanoseconds { 1 } else { 1_000_000_000 };
-        let (reply, dialect) = init::agree(asked, time_gran)?;
+        // OK to unwrap: no machine has pages of 4 GiB.
+        let page = u32::try_from(rustix::param::page_size()).unwrap();
+        let (reply, dialect) = init::agree(asked, time_gran, page)?;
         if let Some(dialect) = dialect {
             // The first one holds.
             _ = self.dialect.set(dialect);
