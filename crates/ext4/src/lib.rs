@@ -83,6 +83,7 @@ mod background;
 mod bitmap;
 mod bits;
 mod bulk;
+mod caller;
 mod check;
 mod copy_range;
 mod create;
@@ -133,8 +134,10 @@ mod map_change;
 mod mapping;
 mod memory;
 mod mmp;
+mod mount_limits;
 mod namei;
 mod open_inode;
+mod open_options;
 mod orphan;
 mod orphan_change;
 mod owned;
@@ -172,6 +175,7 @@ pub use bulk::{
     Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
     XattrFootprint,
 };
+pub use caller::Caller;
 pub use check::{Issue, Summary as CheckSummary};
 pub use create::Creation;
 pub use dir::{DirEntry, ReadDir};
@@ -186,13 +190,15 @@ pub use filesystem::Filesystem;
 pub use inode::Inode;
 pub use mapping::{MapState, Mapping};
 pub use memory::MemoryUse;
+pub use mount_limits::MountLimits;
 pub use namei::FollowLast;
 pub use open_inode::OpenInode;
+pub use open_options::OpenOptions;
 pub use readdir::Listed;
 pub use rename::RenameMode;
+pub use rw::AccessTimes;
 pub use setattr::{SetAttributes, SetTime};
 pub use statfs::Statfs;
-pub use super_::OpenOptions;
 pub use uext4_buffer_cache::{
     BhLruOptions, BhLruStats, Policy as BhLruPolicy, PolicyError as BhLruError,
     Scope as BhLruScope, Stats as BufferStats, bind_core,
@@ -201,6 +207,7 @@ pub use uext4_extent_status::{
     OptionError as ExtentStatusError, Options as ExtentStatusOptions, Shrinker,
     Stats as ExtentStatusStats, StatsMode,
 };
+pub use uext4_jbd2::Stats as JournalStats;
 pub use uext4_mballoc::{
     OptionError, Options as AllocatorOptions, PreallocationStats, Stats as AllocatorStats,
 };

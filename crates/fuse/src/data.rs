@@ -191,6 +191,7 @@ fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced,
             }
         });
     };
+    server.latencies.paused(paced.pause);
     server.late.after(paced.pause, unique, ending);
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //! A writer over the dirty limits is not answered until its pause is over, and no thread waits for
 //! that but the one timer for all. Who no longer waits for an answer ([`Late::interrupt`]) gets it at
-//! once.
+//! once. Jobs and endings are done on behalf of who asked.
 //!
 //! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
 
@@ -14,6 +14,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use uext4::Caller;
 
 /// Most threads of the pool.
 const POOL_MAX: usize = 16;
@@ -92,6 +94,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Late {
     /// Has a job done by another thread, or by this one where there is no other.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let caller = Caller::current();
+        let job = move || caller.run(job);
         let mut pool = lock(&self.0.pool);
         if pool.ends {
             drop(pool);
@@ -122,6 +126,8 @@ impl Late {
 
     /// Calls `ending` when the pause of a request is over, or earlier if nobody waits any more.
     pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
+        let caller = Caller::current();
+        let ending = move |called_off| caller.run(|| ending(called_off));
         let mut pauses = lock(&self.0.pauses);
         if pauses.ends {
             drop(pauses);

@@ -39,6 +39,12 @@ pub enum Error {
         /// Where.
         dir: PathBuf,
     },
+    /// Something is in the place, and would be hidden.
+    #[error("{}: not empty", .dir.display())]
+    NotEmpty {
+        /// Where.
+        dir: PathBuf,
+    },
     /// Somebody uses it.
     #[error("{}: in use", .dir.display())]
     Busy {
@@ -71,6 +77,10 @@ pub struct Options {
     pub flags: MountFlags,
     /// Others than who mounts may use it.
     pub allow_other: bool,
+    /// The kernel decides by owners and modes who may do what; else whoever asks may do all.
+    pub kernel_decides: bool,
+    /// What is in the directory may be hidden.
+    pub nonempty: bool,
 }
 
 /// The names of flags, as `mount -o` has them.
@@ -90,7 +100,9 @@ impl Options {
             .iter()
             .filter(|(flag, _)| self.flags.contains(*flag));
         let mut all: Vec<String> = has.map(|(_, name)| (*name).to_owned()).collect();
-        all.push("default_permissions".to_owned());
+        if self.kernel_decides {
+            all.push("default_permissions".to_owned());
+        }
         if self.allow_other {
             all.push("allow_other".to_owned());
         }
@@ -104,9 +116,13 @@ impl Options {
     /// As mount(2) takes them.
     fn data(&self, device: &File) -> String {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let permissions = match self.kernel_decides {
+            true => ",default_permissions",
+            false => "",
+        };
         let allow_other = if self.allow_other { ",allow_other" } else { "" };
         format!(
-            "fd={},rootmode=40000,user_id={},group_id={},default_permissions{allow_other}",
+            "fd={},rootmode=40000,user_id={},group_id={}{permissions}{allow_other}",
             device.as_raw_fd(),
             uid.as_raw(),
             gid.as_raw(),
@@ -133,6 +149,9 @@ pub fn mount(dir: &Path, options: &Options) -> Result<(OwnedFd, Mounted), Error>
     let dir = fs::canonicalize(dir).map_err(place)?;
     if !fs::metadata(&dir).map_err(place)?.is_dir() {
         return Err(Error::NotDirectory { dir });
+    }
+    if !options.nonempty && fs::read_dir(&dir).map_err(place)?.next().is_some() {
+        return Err(Error::NotEmpty { dir });
     }
     let fd = match rustix::process::geteuid().is_root() {
         true => mount_as_root(&dir, options)?,
@@ -279,6 +298,26 @@ impl Mounted {
     }
 }
 
+/// Where a mount of ours shows `image`, by the table of mounts; `None` where there is none.
+///
+/// # Errors
+/// Those of reading the table.
+pub fn place_of(image: &Path) -> io::Result<Option<PathBuf>> {
+    let image = fs::canonicalize(image)?;
+    let mut found = None;
+    for line in fs::read("/proc/self/mounts")?.split(|byte| *byte == b'\n') {
+        let mut fields = line.split(|byte| *byte == b' ');
+        if let (Some(source), Some(place), Some(kind)) =
+            (fields.next(), fields.next(), fields.next())
+            && kind == TYPE.as_bytes()
+            && fs::canonicalize(OsString::from_vec(unescaped(source))).is_ok_and(|of| of == image)
+        {
+            found = Some(OsString::from_vec(unescaped(place)).into());
+        }
+    }
+    Ok(found)
+}
+
 /// What our mount at `dir` shows, by the table of mounts; `None` where there is none.
 ///
 /// # Errors
@@ -329,6 +368,8 @@ mod tests {
             source: source.to_owned(),
             flags: MountFlags::RDONLY | MountFlags::NODEV,
             allow_other: true,
+            kernel_decides: true,
+            nonempty: false,
         }
     }
 

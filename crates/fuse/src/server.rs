@@ -15,17 +15,20 @@
 //! is over the dirty limits when his pause is over.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use uext4::{Filesystem, Ino};
+use uext4::{Caller, Filesystem, Ino};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
-use crate::abi::{InitIn, Kstatfs};
+use crate::abi::{InHeader, InitIn, Kstatfs};
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
 use crate::late::Late;
+use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
+use crate::owners::{Owners, somebody};
 use crate::reply::{Out, Validity, attr_of};
 use crate::request::{Operation, Request, each_forgotten};
 use crate::writers::Writers;
@@ -46,6 +49,21 @@ pub struct Ticket {
     channel: Arc<dyn Channel>,
     unique: u64,
     answered: bool,
+    timer: Option<Timer>,
+}
+
+/// When a request of a kind began, and where it is counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Timer {
+    latencies: Arc<Latencies>,
+    kind: u32,
+    began: Instant,
+}
+
+impl Timer {
+    fn answered(&self, answer: &Result<()>) {
+        self.latencies.record(self.kind, self.began, answer);
+    }
 }
 
 impl Ticket {
@@ -55,7 +73,14 @@ impl Ticket {
             channel: Arc::clone(channel),
             unique,
             answered: false,
+            timer: None,
         }
+    }
+
+    /// The same, which tells how long it took.
+    fn timed(mut self, timer: &Timer) -> Self {
+        self.timer = Some(timer.clone());
+        self
     }
 
     /// Which request.
@@ -66,6 +91,9 @@ impl Ticket {
     /// Answers it.
     pub fn answer(mut self, answer: Result<&[u8]>) {
         self.answered = true;
+        if let Some(timer) = &self.timer {
+            timer.answered(&answer.map(|_| ()));
+        }
         self.channel.send(self.unique, answer);
     }
 }
@@ -107,6 +135,8 @@ pub struct Server {
     pub(crate) late: Late,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
+    pub(crate) owners: Owners,
+    pub(crate) latencies: Arc<Latencies>,
     dialect: OnceLock<Dialect>,
 }
 
@@ -125,9 +155,22 @@ impl Server {
             late: Late::default(),
             validity,
             block_size: fs.geometry().block_size.bytes(),
+            owners: Owners::default(),
+            latencies: Arc::default(),
             dialect: OnceLock::new(),
             fs,
         })
+    }
+
+    /// The same, which shows files as others' than those they are stored as.
+    #[must_use]
+    pub fn owned_by(self, owners: Owners) -> Self {
+        Self { owners, ..self }
+    }
+
+    /// How long requests took.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
     }
 
     /// The file system.
@@ -158,9 +201,36 @@ impl Server {
         out: &mut Out<'_>,
         channel: &Arc<dyn Channel>,
     ) -> Answer {
+        let timer = Timer {
+            latencies: Arc::clone(&self.latencies),
+            kind: request.header.opcode,
+            began: Instant::now(),
+        };
+        let request = Request {
+            header: self.owners.caller(&request.header),
+            ..*request
+        };
+        let InHeader { uid, gid, .. } = request.header;
+        let answer = Caller { uid, gid }.run(|| {
+            let ticket = || Ticket::new(channel, request.header.unique).timed(&timer);
+            self.dispatch(&request, out, ticket)
+        });
+        match &answer {
+            Answer::Now(answer) => timer.answered(answer),
+            Answer::Never => timer.answered(&Ok(())),
+            Answer::Later => {}
+        }
+        answer
+    }
+
+    fn dispatch(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        ticket: impl Fn() -> Ticket,
+    ) -> Answer {
         let header = &request.header;
         let id = header.nodeid;
-        let ticket = || Ticket::new(channel, header.unique);
         match request.operation {
             Operation::Init(asked) => self.init(&asked, out).into(),
             _ if self.dialect.get().is_none() => Answer::Now(Err(Errno::EIO)),
@@ -193,6 +263,9 @@ impl Server {
     fn at_once(&self, request: &Request<'_>, out: &mut Out<'_>) -> Result<()> {
         let header = &request.header;
         let id = header.nodeid;
+        if request.operation.makes() {
+            somebody(header)?;
+        }
         match request.operation {
             Operation::Lookup(name) => names::lookup(self, id, name, out),
             Operation::Symlink { name, target } => names::symlink(self, header, name, target, out),
@@ -236,7 +309,12 @@ impl Server {
     fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
         let has_nanoseconds = usize::from(self.fs.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
         let time_gran = if has_nanoseconds { 1 } else { 1_000_000_000 };
-        let (reply, dialect) = init::agree(asked, time_gran)?;
+        let mut asked = *asked;
+        if self.owners.fakeroot {
+            // With its ACLs the kernel decides who may do what.
+            asked.flags &= !(has::POSIX_ACL as u32);
+        }
+        let (reply, dialect) = init::agree(&asked, time_gran)?;
         if let Some(dialect) = dialect {
             // The first one holds.
             _ = self.dialect.set(dialect);
@@ -259,7 +337,7 @@ impl Server {
     /// Tells the kernel of a node: one look-up more.
     pub(crate) fn tell(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
         let node = self.nodes.remember(node);
-        let inode = node.inode();
+        let inode = self.owners.shown(node.inode());
         let attr = attr_of(&inode, node.delayed(), self.block_size);
         out.put(&self.validity.entry(attr, inode.generation))
     }

@@ -33,6 +33,7 @@ const LEVELS: &[&[&str]] = &[
         "readdir",
         "statfs",
         "redo",
+        "open_options",
         "writeback_options",
     ],
     &["dir_change", "inode_ref", "inline_file"],
@@ -44,7 +45,7 @@ const LEVELS: &[&[&str]] = &[
     &["ea_inode", "file_blocks", "fitrim"],
     &["handle", "namei", "space"],
     &["crypto", "reclaim", "rw"],
-    &["mmp"],
+    &["mmp", "mount_limits"],
     &[
         "file",
         "htree",
@@ -78,6 +79,7 @@ const LEVELS: &[&[&str]] = &[
     &[
         "acl_kind",
         "background",
+        "caller",
         "dentry",
         "bits",
         "error",
