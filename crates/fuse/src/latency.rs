@@ -147,7 +147,8 @@ impl Latencies {
     pub fn paused(&self, pause: Duration) {
         self.pauses.fetch_add(1, Relaxed);
         // OK to truncate: pauses have limits.
-        self.paused_nanos.fetch_add(pause.as_nanos() as u64, Relaxed);
+        self.paused_nanos
+            .fetch_add(pause.as_nanos() as u64, Relaxed);
     }
 
     /// All kinds of which there were any.

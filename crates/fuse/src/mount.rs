@@ -265,6 +265,28 @@ fn unmount_with(dir: &Path, flags: UnmountFlags) -> Result<(), Error> {
 }
 
 impl Mounted {
+    /// What is mounted there, by whom ever.
+    pub fn at(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+        }
+    }
+
+    /// The number of its device, major and minor; known without asking who serves it.
+    pub fn device(&self) -> Option<(u32, u32)> {
+        let table = fs::read("/proc/self/mountinfo").ok()?;
+        let lines = table.split(|byte| *byte == b'\n');
+        let of_line = |line: &[u8]| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+            let is_here = unescaped(fields.nth(1)?) == self.dir.as_os_str().as_bytes();
+            let (major, minor) = device.split_once(':')?;
+            is_here.then_some((major.parse().ok()?, minor.parse().ok()?))
+        };
+        // The last one is on top.
+        lines.filter_map(of_line).last()
+    }
+
     /// Where.
     pub fn dir(&self) -> &Path {
         &self.dir
