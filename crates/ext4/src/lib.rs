@@ -60,7 +60,7 @@
 //! paths  filesystem  open_inode                 the two layers of the API
 //! super  rename  setattr  fallocate             opening and closing; operations ...
 //! create  unlink  file_change  readdir  statfs  ... on names, contents and attributes
-//! redo  writeback_options                       fast commits that wait; how pages are written back
+//! redo  open_options  writeback_options         fast commits that wait; what there is to choose
 //! inode_ref  evict                              inodes in use, and their end
 //! dir_change  htree_change  inline_dir          names of a directory
 //! xattr_change  acl  ea_inode                   attributes
@@ -73,6 +73,7 @@
 //! quota_change  quota  quota_file  dquot        who has how much, and may have
 //! icache  bitmap  inode  sbi  lock_order        inodes in memory, the mounted state, order of locks
 //! fast_commit  memory  mapping  error           changes laid over the rest; the budget; small types
+//! mount_limits  caller                          what a mount sets itself; on whose behalf
 //! ```
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
@@ -209,7 +210,8 @@ pub use uext4_extent_status::{
 };
 pub use uext4_jbd2::Stats as JournalStats;
 pub use uext4_mballoc::{
-    OptionError, Options as AllocatorOptions, PreallocationStats, Stats as AllocatorStats,
+    CriterionStats, OptionError, Options as AllocatorOptions, PreallocationStats,
+    Stats as AllocatorStats,
 };
 pub use uext4_mbcache::{
     OptionError as MbcacheOptionError, Options as MbcacheOptions, Policy as MbcachePolicy,

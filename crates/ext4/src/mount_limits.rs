@@ -12,12 +12,12 @@ use crate::caller::Caller;
 /// Seconds that changes wait at most, where nothing else is asked for.
 const COMMIT_SECS: u32 = 5;
 /// Most seconds that changes may wait.
-const COMMIT_SECS_MAX: u32 = 900;
+const COMMIT_SECS_MAX: u32 = 86_400;
 
 /// What a mount sets itself. Names, units and defaults are those of `mount -o` for ext4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountLimits {
-    /// `commit=`: seconds that changes wait before they are committed, 0 to 900; 0 stands for 5.
+    /// `commit=`: seconds that changes wait before they are committed, 0 to 86400; 0 stands for 5.
     pub commit_secs: u32,
     /// `barrier`: the device is flushed where the order of writes, or an fsync, asks for it. Without it
     /// only at the end: what was fsynced may be lost, and the file system with it, if the host or the
@@ -102,12 +102,8 @@ impl MountLimits {
     /// Blocks that must be left by who this thread works for.
     pub(crate) fn kept_from_caller(&self, superblock: &SuperBlock) -> u64 {
         let caller = Caller::current();
-        let user = self
-            .resuid
-            .unwrap_or(superblock.s_def_resuid.get().into());
-        let group = self
-            .resgid
-            .unwrap_or(superblock.s_def_resgid.get().into());
+        let user = self.resuid.unwrap_or(superblock.s_def_resuid.get().into());
+        let group = self.resgid.unwrap_or(superblock.s_def_resgid.get().into());
         let is_of_group = group != 0 && caller.gid == group;
         match caller.uid == 0 || caller.uid == user || is_of_group {
             true => 0,
@@ -143,8 +139,8 @@ mod tests {
         limits.option("commit=0").unwrap();
         assert_eq!(limits.commit_interval(), Duration::from_secs(5));
         assert!(!limits.option("commits=1").unwrap());
-        let error = limits.option("commit=901").unwrap_err().to_string();
-        assert_eq!(error, "commit=901: out of range, 0 to 900");
+        let error = limits.option("commit=86401").unwrap_err().to_string();
+        assert_eq!(error, "commit=86401: out of range, 0 to 86400");
         assert!(limits.option("resuid=x").is_err() && limits.option("commit").is_err());
     }
 }

@@ -279,7 +279,9 @@ impl Rw {
     /// Promises `blocks` blocks to data; false if there are not so many. Reads bitmaps if what is known
     /// of them is not enough.
     pub(crate) fn reserve(&self, sbi: &Sbi, blocks: u64) -> bool {
-        let kept = self.metadata_reserve.saturating_add(self.kept_from_caller(sbi));
+        let kept = self
+            .metadata_reserve
+            .saturating_add(self.kept_from_caller(sbi));
         self.reserve_beside(sbi, blocks, kept)
     }
 

@@ -13,8 +13,8 @@ use crate::handle::Handle;
 use crate::ialloc::Parent;
 use crate::inode::Inode;
 use crate::inode_store::store_new;
-use crate::sbi::Sbi;
 use crate::open_options::OpenOptions;
+use crate::sbi::Sbi;
 use crate::super_;
 
 /// A device with what `mke2fs FLAGS` makes of `kib` KiB.

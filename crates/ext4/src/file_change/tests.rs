@@ -18,8 +18,8 @@ use crate::fallocate::{Fallocate, fallocate};
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::namei::lookup;
-use crate::sbi::Sbi;
 use crate::open_options::OpenOptions;
+use crate::sbi::Sbi;
 use crate::super_::{adopt_orphans, close, open_rw};
 use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 
