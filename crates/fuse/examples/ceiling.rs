@@ -403,6 +403,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         source: "ceiling".to_owned(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,
         allow_other: false,
+        kernel_decides: true,
+        nonempty: false,
     };
     let (fd, mounted) = mount::mount(&dir, &options)?;
     let session = Session::begin(Arc::new(Ceiling::new()), fd, session::threads());

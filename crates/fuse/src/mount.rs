@@ -284,7 +284,7 @@ impl Mounted {
             is_here.then_some((major.parse().ok()?, minor.parse().ok()?))
         };
         // The last one is on top.
-        lines.filter_map(of_line).last()
+        lines.filter_map(of_line).next_back()
     }
 
     /// Where.

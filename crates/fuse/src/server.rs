@@ -53,17 +53,11 @@ pub struct Ticket {
 }
 
 /// When a request of a kind began, and where it is counted.
-#[derive(Clone, Debug)]
-pub(crate) struct Timer {
+#[derive(Debug)]
+struct Timer {
     latencies: Arc<Latencies>,
     kind: u32,
     began: Instant,
-}
-
-impl Timer {
-    fn answered(&self, answer: &Result<()>) {
-        self.latencies.record(self.kind, self.began, answer);
-    }
 }
 
 impl Ticket {
@@ -78,8 +72,8 @@ impl Ticket {
     }
 
     /// The same, which tells how long it took.
-    fn timed(mut self, timer: &Timer) -> Self {
-        self.timer = Some(timer.clone());
+    fn timed(mut self, timer: Timer) -> Self {
+        self.timer = Some(timer);
         self
     }
 
@@ -92,7 +86,8 @@ impl Ticket {
     pub fn answer(mut self, answer: Result<&[u8]>) {
         self.answered = true;
         if let Some(timer) = &self.timer {
-            timer.answered(&answer.map(|_| ()));
+            let answer = answer.map(|_| ());
+            timer.latencies.record(timer.kind, timer.began, &answer);
         }
         self.channel.send(self.unique, answer);
     }
@@ -201,23 +196,26 @@ impl Server {
         out: &mut Out<'_>,
         channel: &Arc<dyn Channel>,
     ) -> Answer {
-        let timer = Timer {
-            latencies: Arc::clone(&self.latencies),
-            kind: request.header.opcode,
-            began: Instant::now(),
-        };
+        let (kind, began) = (request.header.opcode, Instant::now());
         let request = Request {
             header: self.owners.caller(&request.header),
             ..*request
         };
         let InHeader { uid, gid, .. } = request.header;
         let answer = Caller { uid, gid }.run(|| {
-            let ticket = || Ticket::new(channel, request.header.unique).timed(&timer);
+            let ticket = || {
+                let latencies = Arc::clone(&self.latencies);
+                Ticket::new(channel, request.header.unique).timed(Timer {
+                    latencies,
+                    kind,
+                    began,
+                })
+            };
             self.dispatch(&request, out, ticket)
         });
         match &answer {
-            Answer::Now(answer) => timer.answered(answer),
-            Answer::Never => timer.answered(&Ok(())),
+            Answer::Now(answer) => self.latencies.record(kind, began, answer),
+            Answer::Never => self.latencies.record(kind, began, &Ok(())),
             Answer::Later => {}
         }
         answer
