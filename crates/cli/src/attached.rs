@@ -29,7 +29,10 @@ pub fn place_of(device: &str) -> Option<(String, bool)> {
     table.lines().find_map(|line| {
         let mut fields = line.split(' ');
         let (source, dir) = (fields.next()?, fields.next()?);
-        let options = fields.nth(1)?;
+        let (kind, options) = (fields.next()?, fields.next()?);
+        if kind.starts_with("fuse") {
+            return None;
+        }
         // What does not begin with /dev is no device, and may be slow to look at.
         let is_it = source.starts_with("/dev/") && fs::canonicalize(source).ok()? == device;
         is_it.then(|| (dir.to_owned(), options.split(',').any(|word| word == "rw")))

@@ -35,8 +35,9 @@ const READY: &str = "ready";
 /// # Errors
 /// [`Exit::System`] if it cannot be started.
 pub fn start() -> Result<Exit, Failure> {
-    let failed =
-        |error: &io::Error| Failure::io("starting in the background", error).with_exit(Exit::System);
+    let failed = |error: &io::Error| {
+        Failure::io("starting in the background", error).with_exit(Exit::System)
+    };
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| failed(&error))?;
     let program = std::env::current_exe().map_err(|error| failed(&error))?;
     let called = helper::arguments(std::env::args_os());
@@ -62,7 +63,10 @@ pub fn start() -> Result<Exit, Failure> {
     }
     let status = child.wait().map_err(|error| failed(&error))?;
     if is_interrupted.load(SeqCst) {
-        return Err(Failure::new(Exit::Interrupted, "interrupted: nothing is mounted"));
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "interrupted: nothing is mounted",
+        ));
     }
     Ok(Exit::of_mount_code(status.code()))
 }
@@ -84,19 +88,20 @@ fn pass_on(mut signals: Signals, child: &Child) -> Arc<AtomicBool> {
     is_interrupted
 }
 
-/// Tells who started this that it is ready, and leaves the terminal and the directory.
+/// Leaves the terminal and the directory, does `last`, and tells who started this that it is ready.
 ///
 /// # Errors
 /// Those of doing so.
-pub fn ready() -> io::Result<()> {
-    let mut stdout = io::stdout();
-    writeln!(stdout, "{READY}")?;
-    stdout.flush()?;
+pub fn ready(last: impl FnOnce()) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // It may lead a session already.
     _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    Ok(rustix::stdio::dup2_stderr(&null)?)
+    rustix::stdio::dup2_stderr(&null)?;
+    last();
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
 }

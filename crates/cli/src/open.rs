@@ -184,7 +184,7 @@ pub fn backup_at(place: &PlaceArgs, kib: u64) -> Result<(u64, BlockSize), Failur
         let log2 = found.s_log_block_size.get().checked_add(10)?;
         BlockSize::from_log2(log2)
     });
-    let found = size.filter(|size| offset % u64::from(size.bytes()) == 0 || kib == 1);
+    let found = size.filter(|size| offset.is_multiple_of(size.bytes().into()) || kib == 1);
     let Some(size) = found else {
         let what = format_args!("{}: no superblock at {kib} KiB", image.display());
         return Err(Failure::new(Exit::Damaged, what).hint(

@@ -15,6 +15,10 @@
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
+//! | [`mounting`] | the commands round it: options, refusals, manual pages |
+//! | [`owners`] | whose files does it show, and whose is what is made? |
+//! | [`sandbox`] | what does its daemon give up, and does it still unmount? |
+//! | [`mount_stats`] | what a running mount tells of itself |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
@@ -30,10 +34,14 @@ mod interrupted;
 mod making;
 mod matrix;
 mod memory;
+mod mount_stats;
 mod mounted;
+mod mounting;
 mod oracle;
+mod owners;
 mod posix;
 mod refused;
+mod sandbox;
 mod scripts;
 mod sharing;
 mod tree;
