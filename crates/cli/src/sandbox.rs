@@ -9,8 +9,9 @@
 //! Landlock or no seccomp the rest holds, and `uext4 stats` tells what does.
 //!
 //! A system call that is not in the list is answered with ENOSYS, as by a kernel that does not have it:
-//! the C library then does without (`clone3`). What is not there cannot start a program, open a socket,
-//! trace, mount, load a module, change who it is, or map memory that can be executed.
+//! the C library then does without (`clone3`). What is left starts no program, reaches no network, traces,
+//! mounts and loads nothing, stays who it is, and maps no memory that can be executed. It may tell the
+//! system's log something: a datagram to a local socket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,9 @@ use seccompiler::{
 const LANDLOCK: ABI = ABI::V6;
 
 /// Read while serving: how much memory and how many processors there are, how scarce memory is, what
-/// the kernel offers.
-const READ: [&str; 4] = ["/proc/self", "/proc/meminfo", "/proc/pressure", "/sys"];
+/// the kernel offers, in which groups somebody is. What other processes keep to themselves in `/proc`
+/// (memory, environment, open files) Landlock keeps from the confined, whatever paths it leaves.
+const READ: [&str; 2] = ["/proc", "/sys"];
 
 /// What holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +98,12 @@ fn program() -> Result<BpfProgram, String> {
     for call in CALLS.iter().chain(OF_ARCH) {
         rules.insert(*call, Vec::new());
     }
-    for (call, argument, condition) in conditions() {
-        let condition = SeccompCondition::new(argument, Len::Dword, condition.0, condition.1);
-        let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
+    for (call, conditions) in conditions() {
+        let conditions = conditions.into_iter().map(|(argument, operator, value)| {
+            SeccompCondition::new(argument, Len::Dword, operator, value)
+        });
+        let all: Result<Vec<_>, _> = conditions.collect();
+        let rule = all.and_then(SeccompRule::new);
         let rule = rule.map_err(|error| error.to_string())?;
         rules.entry(call).or_default().push(rule);
     }
@@ -109,24 +114,30 @@ fn program() -> Result<BpfProgram, String> {
     program.map_err(|error| error.to_string())
 }
 
-/// A call, the number of an argument, and what that must be.
-type Condition = (i64, u8, (Op, u64));
+/// The number of an argument, and what it must be.
+type Condition = (u8, Op, u64);
 
 /// Calls that are allowed with some arguments only.
-fn conditions() -> Vec<Condition> {
+fn conditions() -> Vec<(i64, Vec<Condition>)> {
     let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
+    let name = u64::from(libc::PR_SET_NAME.unsigned_abs());
+    let local = u64::from(libc::AF_UNIX.unsigned_abs());
+    let datagrams = u64::from(libc::SOCK_DGRAM.unsigned_abs());
+    // The type of a socket, without its flags.
+    let socket_type = Op::MaskedEq(0xF);
     let mut all = vec![
-        (libc::SYS_clone, 0, (Op::MaskedEq(thread), thread)),
-        (libc::SYS_mmap, 2, (Op::MaskedEq(executable), 0)),
-        (libc::SYS_mprotect, 2, (Op::MaskedEq(executable), 0)),
+        (libc::SYS_clone, vec![(0, Op::MaskedEq(thread), thread)]),
+        (libc::SYS_mmap, vec![(2, Op::MaskedEq(executable), 0)]),
+        (libc::SYS_mprotect, vec![(2, Op::MaskedEq(executable), 0)]),
+        (libc::SYS_prctl, vec![(0, Op::Eq, name)]),
         (
-            libc::SYS_prctl,
-            0,
-            (Op::Eq, u64::from(libc::PR_SET_NAME.unsigned_abs())),
+            libc::SYS_socket,
+            vec![(0, Op::Eq, local), (1, socket_type, datagrams)],
         ),
     ];
-    all.extend(IOCTLS.map(|request| (libc::SYS_ioctl, 1, (Op::Eq, request))));
+    let ioctls = IOCTLS.map(|request| (libc::SYS_ioctl, vec![(1, Op::Eq, request)]));
+    all.extend(ioctls);
     all
 }
 
@@ -276,7 +287,7 @@ mod tests {
         let refused = [
             libc::SYS_execve,
             libc::SYS_execveat,
-            libc::SYS_socket,
+            libc::SYS_connect,
             libc::SYS_ptrace,
             libc::SYS_mount,
             libc::SYS_umount2,

@@ -62,11 +62,13 @@ impl Unmounter {
 
 /// Waits for the word, and unmounts.
 pub fn wait(dir: &Path) {
+    // As it is now: by then another may be on top.
+    let mounted = Mounted::at(dir);
     let mut told = Vec::new();
     let read = io::stdin()
         .take(END.len() as u64 + 1)
         .read_to_end(&mut told);
     if read.is_ok() && told == END {
-        _ = Mounted::at(dir).end();
+        _ = mounted.end();
     }
 }

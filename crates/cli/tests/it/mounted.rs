@@ -467,7 +467,11 @@ fn what_was_fsynced_survives_the_daemons_death() {
             durable.push((name, data));
             fs::write(mount.dir().join("scratch"), vec![number; 50_000]).unwrap();
         }
-        run("kill", &["-KILL", &mount.daemon()]);
+        let daemon = mount.daemon();
+        run("kill", &["-KILL", &daemon]);
+        while Path::new("/proc").join(&daemon).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         busy.kill().unwrap();
         busy.wait().unwrap();
         run("umount", &["-l", text(&mount.dir())]);

@@ -384,7 +384,11 @@ fn a_journal_is_replayed_in_memory_where_nothing_is_written() {
     file.write_all(b"in the log alone").unwrap();
     file.sync_all().unwrap();
     drop(file);
-    run("kill", &["-KILL", &daemon(&place)]);
+    let pid = daemon(&place);
+    run("kill", &["-KILL", &pid]);
+    while Path::new("/proc").join(&pid).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     run("umount", &["-l", text(&place.dir())]);
     let told = run("dumpe2fs", &["-h", text(&place.image())]);
     assert!(String::from_utf8_lossy(&told).contains("needs_recovery"));
