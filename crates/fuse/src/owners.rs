@@ -224,7 +224,12 @@ pub fn somebody(header: &InHeader) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::IntoBytes;
+
     use super::*;
+    use crate::abi::flags::init;
+    use crate::abi::{AttrOut, FallocateIn, Kstatfs, MkdirIn, opcode};
+    use crate::testing::{Client, e2fsck};
 
     fn mapped() -> Owners {
         let mut owners = Owners::default();
@@ -294,6 +299,62 @@ mod tests {
         let caller = owners.caller(&header(1000, 1000));
         assert_eq!((caller.uid, caller.gid), (0, 0));
         assert_eq!(owners.stored_user(1000), Ok(1000));
+    }
+
+    #[test]
+    fn who_pretends_to_be_root_makes_what_is_roots() {
+        let client = Client::with_owners(Owners {
+            fakeroot: true,
+            ..Owners::default()
+        });
+        assert!(!client.server.dialect().unwrap().has(init::POSIX_ACL));
+        let file = client.create(1, b"file");
+        let inode = client.inode(file).inode();
+        assert_eq!((inode.uid, inode.gid), (0, 0));
+    }
+
+    #[test]
+    fn strangers_make_nothing() {
+        let mut owners = Owners::default();
+        owners.map_users(IdRange::new(5, 1000, 1).unwrap());
+        let client = Client::with_owners(owners.clone());
+        let file = client.create(1, b"file");
+        assert_eq!(client.inode(file).inode().uid, 5);
+        let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
+        assert_eq!(told.attr.uid, 1000);
+        let mut others = Owners::default();
+        others.map_users(IdRange::new(5, 1001, 1).unwrap());
+        let client = Client::with_owners(others);
+        let it = MkdirIn {
+            mode: 0o755,
+            umask: 0,
+        };
+        let body = [it.as_bytes(), b"dir\0"].concat();
+        let made = client.ask(opcode::MKDIR, 1, &body);
+        assert_eq!(made, Err(Errno::EOVERFLOW));
+        // The root directory is nobody's here.
+        let told: AttrOut = client.get(opcode::GETATTR, 1, &[0; 16]).unwrap();
+        assert_eq!(told.attr.uid, NOBODY);
+    }
+
+    #[test]
+    fn the_superusers_blocks_are_not_everybodys() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let free: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
+        let kept = free.bfree - free.bavail;
+        assert!(kept > 200, "{free:?}");
+        // Done by another thread, in the name of who asked.
+        let it = FallocateIn {
+            length: (free.bavail + kept / 3) * u64::from(free.bsize),
+            ..FallocateIn::default()
+        };
+        let grown = client.ask(opcode::FALLOCATE, file, it.as_bytes());
+        assert_eq!(grown, Err(Errno::ENOSPC));
+        let client = client.asking_as_root();
+        client.ask(opcode::FALLOCATE, file, it.as_bytes()).unwrap();
+        client.server.finish().unwrap();
+        e2fsck(&client.device);
     }
 
     #[test]
