@@ -107,23 +107,23 @@ const AS_IT_IS: [&str; 36] = [
 const REFUSED: [(&str, &str); 20] = [
     (
         "data=writeback",
-        "blocks are mapped only when their data is written: data=ordered",
+        "blocks are mapped only when their data is written; there is data=ordered",
     ),
     (
         "data=journal",
-        "only metadata goes through the journal: data=ordered",
+        "only metadata goes through the journal; there is data=ordered",
     ),
     (
         "errors=continue",
-        "after a change that failed half-way nothing more is written: errors=remount-ro",
+        "after a change that failed half-way nothing more is written; there is errors=remount-ro",
     ),
     (
         "errors=panic",
-        "a mount of ours stops writing, and not the machine: errors=remount-ro",
+        "a mount of ours stops writing, and not the machine; there is errors=remount-ro",
     ),
     (
         "nodelalloc",
-        "blocks are chosen when data is written back, and promised before: delalloc",
+        "blocks are chosen when data is written back, and promised before; there is delalloc",
     ),
     (
         "journal_async_commit",
@@ -142,7 +142,7 @@ const REFUSED: [(&str, &str); 20] = [
     ),
     (
         "minixdf",
-        "statfs does not count what the file system itself needs: bsddf",
+        "statfs does not count what the file system itself needs; there is bsddf",
     ),
     ("dax", "the image is no memory of the machine's"),
     ("dax=always", "the image is no memory of the machine's"),

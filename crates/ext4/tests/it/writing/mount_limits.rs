@@ -85,6 +85,32 @@ fn changes_wait_as_long_as_they_may() {
     }
 }
 
+#[test]
+fn times_of_access_are_noted_as_asked() {
+    use uext4::AccessTimes::{None, Relative, Strict};
+    for (times, first, second) in [
+        (None, false, false),
+        (Relative, true, false),
+        (Strict, true, true),
+    ] {
+        let device = made("-t ext4", 8192);
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let options = OpenOptions::default();
+        let fs = Filesystem::open_rw(device, clock.clone(), &options).unwrap();
+        fs.note_access(times).unwrap();
+        let file = file(&fs, "file");
+        file.write(0, b"contents").unwrap();
+        for noted in [first, second] {
+            let before = file.inode().atime;
+            clock.advance(Duration::from_secs(10));
+            file.read(0, &mut [0; 8]).unwrap();
+            assert_eq!(file.inode().atime != before, noted, "{times:?}");
+        }
+        drop(file);
+        fs.close().unwrap();
+    }
+}
+
 /// A device that counts how often it is flushed.
 #[derive(Debug)]
 struct Counting(Arc<MemoryDevice>, AtomicU32);
