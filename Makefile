@@ -1,11 +1,12 @@
 # Everything a developer or continuous integration runs, by one word each.
-.PHONY: help setup demo build test test-long interleavings gate bench beside-fuse clean
+.PHONY: help setup demo build man test test-long interleavings gate bench beside-fuse clean
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
 
 help:
 	@echo 'make demo       an image of real files of this machine: built, listed, read back, judged by e2fsck'
+	@echo 'make man        manual pages of all commands, and examples of systemd units, into target/man'
 	@echo 'make test       everything that continuous integration runs'
 	@echo 'make test-long  the same tests with many more random cases, optimised'
 	@echo 'make gate       the experiments of the lab, quickly, held against their gates'
@@ -21,6 +22,9 @@ demo: setup build
 
 build:
 	$(CARGO) build --locked --release --package uext4-cli
+
+man:
+	$(CARGO) run --locked --quiet --package uext4-cli -- man target/man
 
 test:
 	$(CARGO) fmt --all --check

@@ -1,4 +1,4 @@
-//! Images that the kernel has as a loop device, perhaps mounted: it takes no lock on them, and would
+//! Images that the kernel has as a loop device, or as a disk, perhaps mounted: it takes no lock on them, and would
 //! never see what somebody else writes.
 
 use std::fs;
@@ -19,4 +19,22 @@ pub fn loop_device(image: &Path) -> Option<String> {
         }
     }
     None
+}
+
+/// Where the kernel has a block device mounted, and whether it may write. `None` also where the system
+/// does not say.
+pub fn place_of(device: &str) -> Option<(String, bool)> {
+    let table = fs::read_to_string("/proc/self/mounts").ok()?;
+    let device = fs::canonicalize(device).ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, dir) = (fields.next()?, fields.next()?);
+        let (kind, options) = (fields.next()?, fields.next()?);
+        if kind.starts_with("fuse") {
+            return None;
+        }
+        // What does not begin with /dev is no device, and may be slow to look at.
+        let is_it = source.starts_with("/dev/") && fs::canonicalize(source).ok()? == device;
+        is_it.then(|| (dir.to_owned(), options.split(',').any(|word| word == "rw")))
+    })
 }

@@ -5,13 +5,21 @@
 //!        ◀── one line on its standard output: ready ──         then leaves the terminal
 //!        ◀── or it ends: so does this, with its exit code
 //! ```
-//! Nothing is forked, so threads and locks are those of a program that was started.
+//! Nothing is forked, so threads and locks are those of a program that was started. A signal that comes
+//! while this waits is passed on, and ends both.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::failure::{Exit, Failure};
 use crate::helper;
@@ -25,9 +33,12 @@ const READY: &str = "ready\n";
 /// had to say then, it has said.
 ///
 /// # Errors
-/// Exit 8 if it cannot be started.
+/// [`Exit::System`] if it cannot be started.
 pub fn start() -> Result<Exit, Failure> {
-    let failed = |error: &io::Error| Failure::io("starting in the background", error);
+    let failed = |error: &io::Error| {
+        Failure::io("starting in the background", error).with_exit(Exit::System)
+    };
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| failed(&error))?;
     let program = std::env::current_exe().map_err(|error| failed(&error))?;
     let called = helper::arguments(std::env::args_os());
     let mut arguments: Vec<OsString> = called.into_iter().skip(1).collect();
@@ -41,6 +52,7 @@ pub fn start() -> Result<Exit, Failure> {
         .process_group(0)
         .spawn();
     let mut child = child.map_err(|error| failed(&error))?;
+    let is_interrupted = pass_on(signals, &child);
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // Without a line it has ended.
@@ -50,25 +62,44 @@ pub fn start() -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
-    Ok(match status.code() {
-        Some(1) => Exit::Incomplete,
-        Some(2) => Exit::Usage,
-        Some(4) => Exit::Damaged,
-        _ => Exit::CouldNot,
-    })
+    if is_interrupted.load(SeqCst) {
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "interrupted: nothing is mounted",
+        ));
+    }
+    Ok(Exit::of_mount_code(status.code()))
 }
 
-/// Leaves the terminal and the directory, and tells who started this that it is ready. What fails then
-/// fails before anybody relies on it.
+/// Passes signals on to the one in the background; tells whether there were any.
+fn pass_on(mut signals: Signals, child: &Child) -> Arc<AtomicBool> {
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&is_interrupted);
+    // Waited for in `start`, so the number is its own for as long as this runs.
+    let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            tell.store(true, SeqCst);
+            if let Some(child) = child {
+                _ = kill_process(child, Signal::TERM);
+            }
+        }
+    });
+    is_interrupted
+}
+
+/// Leaves the terminal and the directory, does `last`, and tells who started this that it is ready. What
+/// fails then fails before anybody relies on it.
 ///
 /// # Errors
 /// Those of doing so, of telling nobody above all.
-pub fn ready() -> io::Result<()> {
+pub fn ready(last: impl FnOnce()) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // It may lead a session already.
     _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     rustix::stdio::dup2_stdin(&null)?;
+    last();
     // Not through what would keep it, and try again at the end.
     File::from(rustix::stdio::stdout().try_clone_to_owned()?).write_all(READY.as_bytes())?;
     // From here on it is mounted, whatever becomes of what nobody reads.

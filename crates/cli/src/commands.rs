@@ -15,10 +15,12 @@ pub mod getfattr;
 pub mod info;
 pub mod ln;
 pub mod ls;
+pub mod man;
 pub mod manifest;
 pub mod mkdir;
 pub mod mkfs;
 pub mod mount;
+pub mod mount_stats;
 pub mod mv;
 pub mod put;
 pub mod rm;
@@ -84,6 +86,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
         Command::Trim(args) => trim::run(args, &mut out),
         Command::Mount(args) => mount::run(args, &mut out),
+        Command::Man(args) => man::run(args, &mut out),
         Command::Umount(args) => umount::run(args, &mut out),
         Command::Script(args) => script::run(args, &mut out),
     };

@@ -1,22 +1,69 @@
 //! Exit codes, and the one error type of the command.
+//!
+//! `mount` and `umount` end with the codes of mount(8), all others with [`Exit::code`].
 
 use std::fmt::Display;
 use std::io;
 
-/// The command's exit codes: stable, and told by `uext4 --help` and the README.
+/// How the command ended: stable, and told by `uext4 --help` and the README.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Done.
-    Success = 0,
+    Success,
     /// A path does not exist in the image, or a part of what was asked could not be done; the rest
     /// was.
-    Incomplete = 1,
+    Incomplete,
     /// The command line makes no sense (clap says why).
-    Usage = 2,
+    Usage,
     /// The image is damaged.
-    Damaged = 4,
-    /// Could not: no such image, no permission, no space, I/O error, unsupported feature.
-    CouldNot = 8,
+    Damaged,
+    /// Could not: no such image, no space, I/O error, unsupported feature.
+    CouldNot,
+    /// May not.
+    Denied,
+    /// The system has no thread, process or device for us.
+    System,
+    /// It ended as it must not.
+    Internal,
+    /// The user called it off.
+    Interrupted,
+}
+
+impl Exit {
+    /// The code of all commands but two.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Incomplete => 1,
+            Self::Usage => 2,
+            Self::Damaged => 4,
+            Self::CouldNot | Self::Denied | Self::System | Self::Internal | Self::Interrupted => 8,
+        }
+    }
+
+    /// The code of `mount` and `umount`, as mount(8) has them.
+    pub fn mount_code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Usage | Self::Denied => 1,
+            Self::System => 2,
+            Self::Internal => 4,
+            Self::Interrupted => 8,
+            Self::Incomplete | Self::Damaged | Self::CouldNot => 32,
+        }
+    }
+
+    /// What a `mount` that ended so has met. `None`: it was killed, or panicked.
+    pub fn of_mount_code(code: Option<i32>) -> Self {
+        match code {
+            Some(0) => Self::Success,
+            Some(1) => Self::Usage,
+            Some(2) => Self::System,
+            Some(8) => Self::Interrupted,
+            Some(32) => Self::CouldNot,
+            _ => Self::Internal,
+        }
+    }
 }
 
 /// Why a command ended early.
@@ -65,7 +112,20 @@ impl Failure {
 
     /// An error of the operating system about `subject`.
     pub fn io(subject: impl Display, error: &io::Error) -> Self {
-        Self::new(Exit::CouldNot, format_args!("{subject}: {error}"))
+        let exit = match error.kind() {
+            io::ErrorKind::PermissionDenied => Exit::Denied,
+            _ => Exit::CouldNot,
+        };
+        Self::new(exit, format_args!("{subject}: {error}"))
+    }
+
+    /// The same, with another exit code.
+    #[must_use]
+    pub fn with_exit(mut self, code: Exit) -> Self {
+        if let Self::Told { exit, .. } = &mut self {
+            *exit = code;
+        }
+        self
     }
 }
 
@@ -113,13 +173,19 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
         {
             Some(MAKE_WRITABLE)
         }
+        uext4::Error::ReadOnly => Some(MAKE_WRITABLE),
+        uext4::Error::Invalid {
+            what: "the file system has errors: run e2fsck",
+        } => {
+            Some("`e2fsck -f IMAGE` repairs; reading needs no repair (`mount -o ro`, `uext4 get`)")
+        }
         _ => None,
     }
 }
 
 /// What to do where an image takes no writes.
 pub const MAKE_WRITABLE: &str = "make it writable first: `chmod u+w IMAGE` (a file), \
-     `blockdev --setrw IMAGE` (a block device)";
+     `blockdev --setrw IMAGE` (a block device); or only read it (`mount -o ro`)";
 
 /// Collects what went wrong with parts of the work while the rest goes on.
 #[derive(Debug)]

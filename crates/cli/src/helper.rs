@@ -1,4 +1,4 @@
-//! Called as mount(8) calls the helpers of a type: `mount.fuse.uext4 IMAGE DIR [-s] [-n] [-v] [-t TYPE] [-o OPTIONS]`, which is
+//! Called as mount(8) calls the helpers of a type: `mount.fuse.uext4 IMAGE DIR [-s] [-n] [-v] [-f] [-t TYPE] [-o OPTIONS]`, which is
 //! `mount IMAGE DIR -o OPTIONS` in our words.
 
 use std::ffi::OsString;
@@ -21,6 +21,8 @@ pub fn arguments(called: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         match argument.to_str() {
             // Tolerant, not in /etc/mtab, verbose: nothing of it is for us.
             Some("-s" | "-n" | "-v") => {}
+            // Ours is to stay in the foreground, theirs is to do everything but mount.
+            Some("-f") => all.push("--fake".into()),
             Some("-t") => drop(rest.next()),
             _ => all.push(argument),
         }
@@ -46,6 +48,7 @@ mod tests {
             "-n",
             "-o",
             "rw,dev",
+            "-f",
             "-t",
             "x",
         ];
@@ -56,6 +59,7 @@ mod tests {
             "/mnt",
             "-o",
             "rw,dev",
+            "--fake",
         ];
         assert_eq!(of(&called), ours);
     }

@@ -128,6 +128,13 @@ impl Json {
             .extend_from_slice(format!("{value:.3}").as_bytes());
     }
 
+    /// A number with as many decimals as it has; what is no number becomes 0.
+    pub fn exactly(&mut self, value: f64) {
+        self.comma();
+        let value = if value.is_finite() { value } else { 0.0 };
+        self.bytes.extend_from_slice(value.to_string().as_bytes());
+    }
+
     /// `true` or `false`.
     pub fn boolean(&mut self, value: bool) {
         self.comma();

@@ -18,12 +18,17 @@ mod group_space;
 mod helper;
 mod json;
 mod links;
+mod listener;
+mod metrics;
 mod mode;
 mod mount_options;
 mod open;
 mod progress;
 mod record;
+mod sandbox;
 mod show;
+mod snapshot;
+mod unmounter;
 mod walk;
 mod when;
 mod words;
@@ -35,7 +40,15 @@ use clap::Parser;
 use crate::failure::{Exit, Failure};
 
 fn main() -> ExitCode {
-    let cli = match args::Cli::try_parse_from(helper::arguments(std::env::args_os())) {
+    let words = helper::arguments(std::env::args_os());
+    let is_mount = words
+        .get(1)
+        .is_some_and(|word| word == "mount" || word == "umount");
+    let ended = |exit: Exit| match is_mount {
+        true => ExitCode::from(exit.mount_code()),
+        false => ExitCode::from(exit.code()),
+    };
+    let cli = match args::Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(told) => {
             // Also how help and version are told. If nobody listens, there is nothing to do.
@@ -45,7 +58,7 @@ fn main() -> ExitCode {
             } else {
                 Exit::Success
             };
-            return ExitCode::from(exit as u8);
+            return ended(exit);
         }
     };
     let exit = match commands::run(&cli) {
@@ -60,5 +73,5 @@ fn main() -> ExitCode {
             exit
         }
     };
-    ExitCode::from(exit as u8)
+    ended(exit)
 }

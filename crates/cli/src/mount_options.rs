@@ -1,9 +1,12 @@
 //! What stands behind `mount -o`: what every mount has, what ext4 calls its own, and ours. A name that is
-//! none of them is refused.
+//! none of them is refused, and so is one whose promise is not kept here, with the reason.
+
+use std::path::PathBuf;
 
 use rustix::mount::MountFlags;
-use uext4::OpenOptions;
+use uext4::{AccessTimes, OpenOptions, OptionError};
 use uext4_fuse::Transport;
+use uext4_fuse::owners::{IdRange, Owners};
 
 use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
@@ -17,35 +20,53 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// Others than who mounts may use it.
     pub allow_other: bool,
+    /// What is in the directory may be hidden.
+    pub nonempty: bool,
     /// Threads that read requests; `None`: as many as are right.
     pub threads: Option<usize>,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// Where a superblock is read in place of the first, in units of 1 KiB.
+    pub superblock_kib: Option<u64>,
+    /// The log must have checksums.
+    pub needs_log_checksums: bool,
+    /// Whose files are shown.
+    pub owners: Owners,
+    /// A file that is told what happens, every some seconds.
+    pub metrics: Option<PathBuf>,
+    /// The daemon gives up what it does not need.
+    pub sandbox: bool,
     /// What the engine is told.
     pub engine: OpenOptions,
 }
 
 /// Names that set or clear a flag.
-const FLAGS: [(&str, MountFlags, bool); 15] = [
+const FLAGS: [(&str, MountFlags, bool); 11] = [
     ("suid", MountFlags::NOSUID, false),
     ("nosuid", MountFlags::NOSUID, true),
     ("dev", MountFlags::NODEV, false),
     ("nodev", MountFlags::NODEV, true),
     ("exec", MountFlags::NOEXEC, false),
     ("noexec", MountFlags::NOEXEC, true),
-    ("atime", MountFlags::NOATIME, false),
-    ("noatime", MountFlags::NOATIME, true),
     ("diratime", MountFlags::NODIRATIME, false),
     ("nodiratime", MountFlags::NODIRATIME, true),
-    ("relatime", MountFlags::RELATIME, true),
     ("async", MountFlags::SYNCHRONOUS, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("dirsync", MountFlags::DIRSYNC, true),
-    ("nodirsync", MountFlags::DIRSYNC, false),
+];
+
+/// Names that choose which times of access are noted, one of three.
+const TIMES: [(&str, MountFlags); 6] = [
+    ("noatime", MountFlags::NOATIME),
+    ("strictatime", MountFlags::STRICTATIME),
+    ("relatime", MountFlags::RELATIME),
+    ("atime", MountFlags::empty()),
+    ("norelatime", MountFlags::empty()),
+    ("nostrictatime", MountFlags::empty()),
 ];
 
 /// Names that say what is so anyway, or that concern only who calls us (fstab's, systemd's).
-const AS_IT_IS: [&str; 25] = [
+const AS_IT_IS: [&str; 36] = [
     "defaults",
     "auto",
     "noauto",
@@ -58,8 +79,6 @@ const AS_IT_IS: [&str; 25] = [
     "default_permissions",
     "user_xattr",
     "acl",
-    "barrier",
-    "barrier=1",
     "delalloc",
     "data=ordered",
     "errors=remount-ro",
@@ -68,9 +87,83 @@ const AS_IT_IS: [&str; 25] = [
     "block_validity",
     "noblock_validity",
     "i_version",
-    "nodiscard",
+    "iversion",
+    "noiversion",
     "silent",
     "loud",
+    "nodirsync",
+    // Times are as durable as everything else.
+    "lazytime",
+    "nolazytime",
+    "nogrpid",
+    "sysvgroups",
+    "bsddf",
+    "dax=never",
+    "noauto_da_alloc",
+    "noinit_itable",
+    "prefetch_block_bitmaps",
+    "no_prefetch_block_bitmaps",
+    "nomand",
+];
+
+/// Names of ext4 whose promise is not kept here, and why.
+const REFUSED: [(&str, &str); 20] = [
+    (
+        "data=writeback",
+        "blocks are mapped only when their data is written; there is data=ordered",
+    ),
+    (
+        "data=journal",
+        "only metadata goes through the journal; there is data=ordered",
+    ),
+    (
+        "errors=continue",
+        "after a change that failed half-way nothing more is written; there is errors=remount-ro",
+    ),
+    (
+        "errors=panic",
+        "a mount of ours stops writing, and not the machine; there is errors=remount-ro",
+    ),
+    (
+        "nodelalloc",
+        "blocks are chosen when data is written back, and promised before; there is delalloc",
+    ),
+    (
+        "journal_async_commit",
+        "a commit is written only behind what it commits",
+    ),
+    (
+        "nojournal_checksum",
+        "the log has checksums where the file system has (metadata_csum)",
+    ),
+    ("nouser_xattr", "attributes of users are always there"),
+    ("noacl", "ACLs are always kept"),
+    ("grpid", "set the set-group-id bit of directories instead"),
+    (
+        "bsdgroups",
+        "set the set-group-id bit of directories instead",
+    ),
+    (
+        "minixdf",
+        "statfs does not count what the file system itself needs; there is bsddf",
+    ),
+    ("dax", "the image is no memory of the machine's"),
+    ("dax=always", "the image is no memory of the machine's"),
+    (
+        "auto_da_alloc",
+        "a file that replaces another is durable when it is fsynced, or its time has come",
+    ),
+    ("init_itable", "inode tables are written as they are used"),
+    (
+        "journal_dev",
+        "a journal outside of the image is not written",
+    ),
+    (
+        "journal_path",
+        "a journal outside of the image is not written",
+    ),
+    ("remount", "unmount it, and mount it again"),
+    ("auto_unmount", "the daemon unmounts when it is told to end"),
 ];
 
 impl Default for MountOptions {
@@ -79,25 +172,58 @@ impl Default for MountOptions {
             read_only: false,
             flags: MountFlags::empty(),
             allow_other: false,
+            nonempty: false,
             threads: None,
             transport: Transport::Auto,
+            superblock_kib: None,
+            needs_log_checksums: false,
+            owners: Owners::default(),
+            metrics: None,
+            sandbox: true,
             engine: OpenOptions::default(),
         }
     }
+}
+
+/// A failure of the command line.
+fn wrong<T>(option: &str, why: impl std::fmt::Display) -> Result<T, Failure> {
+    Err(Failure::new(
+        Exit::Usage,
+        format_args!("-o {option}: {why}"),
+    ))
 }
 
 impl MountOptions {
     /// Reads lists of options, separated by commas; later ones win.
     ///
     /// # Errors
-    /// Exit 2 for a name that is none, and for a value out of its range.
+    /// A wrong command line: a name that is none, or is refused, a value out of its range, two options
+    /// that do not go together.
     pub fn parse(lists: &[String]) -> Result<Self, Failure> {
         let mut options = Self::default();
         let all = lists.iter().flat_map(|list| list.split(','));
         for option in all.filter(|option| !option.is_empty()) {
             options.set(option)?;
         }
+        if options.owners.fakeroot && options.allow_other {
+            return wrong("fakeroot", "with allow_other everybody could do everything");
+        }
+        if options.superblock_kib.is_some() && !options.read_only {
+            return wrong(
+                "sb",
+                "only with ro: a lost superblock is for e2fsck to repair",
+            );
+        }
         Ok(options)
+    }
+
+    /// Which times of access are noted.
+    pub fn access_times(&self) -> AccessTimes {
+        match self.flags {
+            flags if flags.contains(MountFlags::NOATIME) => AccessTimes::None,
+            flags if flags.contains(MountFlags::STRICTATIME) => AccessTimes::Strict,
+            _ => AccessTimes::Relative,
+        }
     }
 
     fn set(&mut self, option: &str) -> Result<(), Failure> {
@@ -105,44 +231,100 @@ impl MountOptions {
             self.flags.set(*flag, *on);
             return Ok(());
         }
+        if let Some((_, flag)) = TIMES.iter().find(|(name, _)| *name == option) {
+            TIMES
+                .iter()
+                .for_each(|(_, other)| self.flags.remove(*other));
+            self.flags.insert(*flag);
+            return Ok(());
+        }
         if AS_IT_IS.contains(&option) || option.starts_with("x-") {
             return Ok(());
         }
-        let wrong = |why: &dyn std::fmt::Display| {
-            let what = format_args!("-o {option}: {why}");
-            Err(Failure::new(Exit::Usage, what))
-        };
-        match option.split_once('=').unwrap_or((option, "")) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let refused = REFUSED
+            .iter()
+            .find(|(known, _)| [option, name].contains(known));
+        if let Some((_, why)) = refused {
+            return wrong(option, why);
+        }
+        match (name, value) {
             ("ro", "") => self.set_read_only(true),
             ("rw", "") => self.set_read_only(false),
             ("allow_other", "") => self.allow_other = true,
+            ("nonempty", "") => self.nonempty = true,
+            ("sandbox", "") => self.sandbox = true,
+            ("nosandbox", "") => self.sandbox = false,
             ("noload" | "norecovery", "") => self.engine.replay_journal = false,
+            ("journal_checksum", "") => self.needs_log_checksums = true,
             ("quota" | "usrquota" | "grpquota" | "prjquota", "") => self.engine.quota_limits = true,
             ("noquota", "") => self.engine.quota_limits = false,
+            ("fakeroot", "") => self.owners.fakeroot = true,
+            ("uid", id) => self.owners.user = Some(number(option, id, 0..=u32::MAX - 1)?),
+            ("gid", id) => self.owners.group = Some(number(option, id, 0..=u32::MAX - 1)?),
+            ("idmap", ranges) => self.map(option, ranges)?,
+            ("sb", kib) => self.superblock_kib = Some(number(option, kib, 1..=u32::MAX)?.into()),
+            ("metrics", path) if !path.is_empty() => self.metrics = Some(path.into()),
             ("memory", size) => match parse_size(size) {
                 Ok(size) => self.engine.memory = Some(size),
-                Err(error) => return wrong(&error),
+                Err(error) => return wrong(option, error),
             },
             ("transport", name) => match name.parse() {
                 Ok(transport) => self.transport = transport,
-                Err(error) => return wrong(&error),
+                Err(error) => return wrong(option, error),
             },
-            ("threads", number) => match number.parse::<usize>() {
-                Ok(number @ 1..=64) => self.threads = Some(number),
-                _ => return wrong(&"not a number from 1 to 64"),
-            },
+            // OK to widen: 64 at most.
+            ("threads", threads) => self.threads = Some(number(option, threads, 1..=64)? as usize),
             _ => {
-                if let Err(error) = self.engine.option(option) {
-                    return wrong(&error);
+                let set = self.engine.option(option);
+                if let Err(uext4::Error::Option(OptionError::Unknown { .. })) = set {
+                    return wrong(option, "no such option; `uext4 mount --help` lists them");
+                }
+                if let Err(error) = set {
+                    return wrong(option, error);
                 }
             }
         }
         Ok(())
     }
 
+    /// `idmap=[u:|g:]INSIDE:OUTSIDE:COUNT`, of users and groups where it does not say which.
+    fn map(&mut self, option: &str, text: &str) -> Result<(), Failure> {
+        const FORM: &str = "not of the form [u:|g:]INSIDE:OUTSIDE:COUNT";
+        let (users, groups, text) = match (text.strip_prefix("u:"), text.strip_prefix("g:")) {
+            (Some(text), _) => (true, false, text),
+            (_, Some(text)) => (false, true, text),
+            _ => (true, true, text),
+        };
+        let numbers: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
+        let Ok(&[inside, outside, count]) = numbers.as_deref() else {
+            return wrong(option, FORM);
+        };
+        let range = match IdRange::new(inside, outside, count) {
+            Ok(range) => range,
+            Err(why) => return wrong(option, why),
+        };
+        let fits =
+            (!users || self.owners.map_users(range)) && (!groups || self.owners.map_groups(range));
+        match fits {
+            true => Ok(()),
+            false => wrong(option, "some of these ids stand for others already"),
+        }
+    }
+
     fn set_read_only(&mut self, on: bool) {
         self.read_only = on;
         self.flags.set(MountFlags::RDONLY, on);
+    }
+}
+
+fn number(option: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, Failure> {
+    match value.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => wrong(
+            option,
+            format_args!("not a number from {} to {}", range.start(), range.end()),
+        ),
     }
 }
 
@@ -178,9 +360,13 @@ mod tests {
 
     #[test]
     fn the_engines_options_are_handed_on() {
-        let options = parse("discard,stripe=16,dirty_ratio=30").unwrap();
+        let options = parse("discard,stripe=16,dirty_ratio=30,commit=30,nobarrier").unwrap();
         assert!(options.engine.discard);
         assert_eq!(options.engine.stripe, Some(16));
+        assert!(!options.engine.limits.barrier && options.engine.limits.commit_secs == 30);
+        let options = parse("ro,sb=131072,nosandbox,nonempty,metrics=/x").unwrap();
+        assert!(options.nonempty && !options.sandbox);
+        assert_eq!(options.superblock_kib, Some(131_072));
     }
 
     #[test]
@@ -190,9 +376,22 @@ mod tests {
             "memory=x",
             "threads=0",
             "transport=splice",
-            "sb=32768",
             "data=writeback",
+            "data=journal",
+            "errors=continue",
+            "errors=panic",
+            "nodelalloc",
+            "journal_dev=8",
             "stripe=x",
+            "commit=-1",
+            "sb=0",
+            "uid=4294967295",
+            "gid=root",
+            "idmap=0:1",
+            "idmap=0:1:0",
+            "idmap=x:0:1:1",
+            "metrics=",
+            "noatime=1",
         ] {
             let Err(Failure::Told { exit, what, .. }) = parse(option) else {
                 panic!("{option} was taken");
@@ -200,5 +399,39 @@ mod tests {
             assert_eq!(exit, Exit::Usage);
             assert!(what.starts_with(&format!("-o {option}: ")), "{what}");
         }
+        for list in [
+            "fakeroot,allow_other",
+            "sb=131072",
+            "idmap=0:1:2,idmap=u:1:5:1",
+        ] {
+            assert!(parse(list).is_err(), "{list}");
+        }
+    }
+
+    #[test]
+    fn one_of_three_times_of_access() {
+        let times = |list| parse(list).unwrap().access_times();
+        assert_eq!(times(""), AccessTimes::Relative);
+        assert_eq!(times("noatime,relatime"), AccessTimes::Relative);
+        assert_eq!(times("strictatime"), AccessTimes::Strict);
+        assert_eq!(times("strictatime,noatime"), AccessTimes::None);
+        assert_eq!(times("noatime,atime,nodiratime"), AccessTimes::Relative);
+    }
+
+    #[test]
+    fn owners_in_every_form() {
+        let options = parse("uid=5,gid=6,fakeroot,idmap=u:0:1000:1,idmap=g:0:100:5").unwrap();
+        assert_eq!(
+            (options.owners.user, options.owners.group),
+            (Some(5), Some(6))
+        );
+        assert!(options.owners.fakeroot);
+        assert_eq!(options.owners.stored_user(1000), Ok(0));
+        assert_eq!(options.owners.stored_group(104), Ok(4));
+        let both = parse("idmap=0:1000:2").unwrap().owners;
+        assert_eq!(
+            (both.stored_user(1001), both.stored_group(1001)),
+            (Ok(1), Ok(1))
+        );
     }
 }

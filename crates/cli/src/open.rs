@@ -1,6 +1,6 @@
 //! Opening the file system that the image options point at.
 
-use std::io::ErrorKind::PermissionDenied;
+use std::io::ErrorKind::{PermissionDenied, ResourceBusy};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use uext4_blockdev::{
 };
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
-use uext4_ondisk::{Damage, Ino};
+use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::attached;
@@ -64,8 +64,9 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
         );
     }
     opened.map_err(|error| {
-        let failure = Failure::engine(image.display(), &error);
+        let failure = open_failure(place, &error);
         match error {
+            uext4::Error::Corrupt(Damage::SuperblockMagic { .. }) => failure,
             uext4::Error::Corrupt(_) if options.superblock.is_none() => {
                 failure.hint("try a backup: `--superblock 32768` (8193 with 1 KiB blocks)")
             }
@@ -92,6 +93,22 @@ pub fn was_left_clean(image: &Path) -> Option<bool> {
     Some(!in_use && state == STATE_VALID)
 }
 
+/// Why the file system in an image could not be opened, and what to do.
+fn open_failure(place: &PlaceArgs, error: &uext4::Error) -> Failure {
+    let failure = Failure::engine(place.image.display(), error);
+    match error {
+        uext4::Error::Corrupt(Damage::SuperblockMagic { .. }) if place.is_found() => failure.hint(
+            "no ext2, ext3 or ext4 begins here: `file IMAGE` tells what it is; where the superblock \
+             is lost, try a backup: `--superblock 32768` (8193 with 1 KiB blocks)",
+        ),
+        uext4::Error::Corrupt(Damage::SuperblockMagic { .. }) => failure.hint(
+            "no ext2, ext3 or ext4 begins there: without --offset and --partition it is looked for; \
+             `fdisk -l IMAGE` lists where partitions begin",
+        ),
+        _ => failure,
+    }
+}
+
 /// The image to be written, for nobody else.
 ///
 /// # Errors
@@ -99,13 +116,16 @@ pub fn was_left_clean(image: &Path) -> Option<bool> {
 pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
     let whole = FileDevice::open(image, Access::ReadWrite).map_err(|error| match error {
         BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
-            device_failure(image, &error).hint(MAKE_WRITABLE)
+            let failure = device_failure(image, &error);
+            failure.hint(MAKE_WRITABLE).with_exit(Exit::Denied)
         }
         _ => device_failure(image, &error),
     })?;
     whole.lock(true).map_err(|e| device_failure(image, &e))?;
     if let Some(device) = attached::loop_device(image) {
-        let what = format_args!("{} is in use as {device}", image.display());
+        let mounted = attached::place_of(&device);
+        let mounted = mounted.map_or(String::new(), |(dir, _)| format!(", mounted at {dir}"));
+        let what = format_args!("{} is in use as {device}{mounted}", image.display());
         return Err(Failure::new(Exit::CouldNot, what).hint(format!(
             "unmount it and run `losetup -d {device}`, or change {device} itself"
         )));
@@ -131,28 +151,67 @@ pub fn open_rw(args: &WriteArgs) -> Result<Filesystem, Failure> {
     open_to_write(&args.place, &options)
 }
 
-/// The same with all options.
+/// The same with all options, and its threads started.
 ///
 /// # Errors
 /// As [`open_rw`].
 pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
-    let image = &place.image;
-    let whole = writable(image)?;
+    let fs = open_still(place, options)?;
+    let started = fs.start_background();
+    started.map_err(|error| Failure::engine(place.image.display(), &error))?;
+    Ok(fs)
+}
+
+/// The same before any thread of it runs.
+///
+/// # Errors
+/// As [`open_rw`].
+pub fn open_still(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
+    let whole = writable(&place.image)?;
     let device = part(Arc::new(whole), place)?;
-    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options).and_then(|fs| {
-        fs.start_background()?;
-        Ok(fs)
-    });
+    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options);
     opened.map_err(|error| {
-        let failure = Failure::engine(image.display(), &error);
+        let failure = open_failure(place, &error);
         match error {
             uext4::Error::Unsupported { .. } => failure.hint(
-                "such file systems are only read: copy what you need out with `uext4 get`, and \
-                 `uext4 build` a new image of it",
+                "such file systems are only read: `uext4 mount -o ro`, or copy what you need out with \
+                 `uext4 get`, and `uext4 build` a new image of it",
             ),
             _ => failure,
         }
     })
+}
+
+/// Where the superblock that begins so many KiB into the image says it lies, in its blocks, and how large
+/// these are.
+///
+/// # Errors
+/// Exit 8 if the image cannot be read, 4 if there is no superblock.
+pub fn backup_at(place: &PlaceArgs, kib: u64) -> Result<(u64, BlockSize), Failure> {
+    let image = &place.image;
+    let whole = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
+    let whole: Arc<dyn BlockDevice> = Arc::new(whole);
+    let device = match place.is_found() {
+        true => whole,
+        false => part(whole, place)?,
+    };
+    let mut bytes = [0; 1024];
+    let offset = kib.saturating_mul(1024);
+    let read = device.read_at(offset, &mut bytes).ok();
+    let found = read.and_then(|()| SuperBlock::parse(&bytes).ok());
+    let size = found.and_then(|found| {
+        let log2 = found.s_log_block_size.get().checked_add(10)?;
+        BlockSize::from_log2(log2)
+    });
+    let found = size.filter(|size| offset.is_multiple_of(size.bytes().into()) || kib == 1);
+    let Some(size) = found else {
+        let what = format_args!("{}: no superblock at {kib} KiB", image.display());
+        return Err(Failure::new(Exit::Damaged, what).hint(
+            "sb= counts units of 1 KiB: mostly 131072, with blocks of 1 KiB 8193; `dumpe2fs` of a sound \
+             copy lists them",
+        ));
+    };
+    Ok((offset / u64::from(size.bytes()), size))
 }
 
 impl PlaceArgs {
@@ -190,9 +249,29 @@ fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDe
 fn device_failure(image: &Path, error: &BlockError) -> Failure {
     match error {
         // They tell the path themselves.
+        BlockError::Open { source, .. } if source.kind() == PermissionDenied => {
+            Failure::new(Exit::Denied, error)
+        }
+        BlockError::Open { source, .. } if source.kind() == ResourceBusy => {
+            let failure = Failure::new(Exit::CouldNot, error);
+            match attached::place_of(&image.to_string_lossy()) {
+                Some((dir, _)) => failure.hint(format!(
+                    "the kernel has it mounted at {dir}: `umount {dir}` first, or use it there"
+                )),
+                None => failure,
+            }
+        }
         BlockError::Open { .. } => Failure::new(Exit::CouldNot, error),
-        BlockError::Locked { .. } => Failure::new(Exit::CouldNot, error)
-            .hint("wait until that has ended, or end it, and try again"),
+        BlockError::Locked { .. } => {
+            let failure = Failure::new(Exit::CouldNot, error);
+            match uext4_fuse::mountinfo::place_of(image) {
+                Ok(Some(dir)) => failure.hint(format!(
+                    "it is mounted at {0}: `uext4 umount {0}` first, or use it there",
+                    dir.display()
+                )),
+                _ => failure.hint("wait until that has ended, or end it, and try again"),
+            }
+        }
         BlockError::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
                 .hint("say where the file system begins with --offset BYTES")

@@ -79,8 +79,12 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
         .contains(Incompat::LARGEDIR);
     let too_large = !large && after << block_size.log2() > SIZE_MAX;
     let first = u32::try_from(before).ok().filter(|_| after <= BLOCKS_MAX);
-    let Some(first) = first.filter(|_| !too_large) else {
-        let why = "it is as large as a directory may be";
+    let is_full = handle.rw().limits.is_full(dir.size);
+    let Some(first) = first.filter(|_| !too_large && !is_full) else {
+        let why = match is_full {
+            true => "it is as large as max_dir_size_kb= allows",
+            false => "it is as large as a directory may be",
+        };
         return Err(Error::DirectoryFull { ino: dir.ino, why });
     };
     let mut grown = Grown {

@@ -27,7 +27,7 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::orphan_change::Orphans;
-use crate::rw::Rw;
+use crate::rw::{AccessTimes, Rw};
 use crate::sbi::Sbi;
 use crate::space::{note_blocks, reserve};
 
@@ -106,12 +106,15 @@ pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Relative access times: noted if the file changed since, or a day has passed.
+/// Relative access times are noted if the file changed since, or a day has passed.
 fn wants_atime(sbi: &Sbi, inode: &Inode) -> bool {
     const DAY: i64 = 24 * 60 * 60;
     let Some(rw) = sbi.rw() else { return false };
-    if inode.has(InodeFlags::NOATIME) || !rw.relatime.load(Relaxed) {
-        return false;
+    match rw.access_times() {
+        _ if inode.has(InodeFlags::NOATIME) => return false,
+        AccessTimes::None => return false,
+        AccessTimes::Strict => return true,
+        AccessTimes::Relative => {}
     }
     let now = rw.now();
     inode.atime <= inode.mtime || inode.atime <= inode.ctime || now.sec - inode.atime.sec >= DAY

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::Stats as BufferStats;
 use uext4_extent_status::{Stats as ExtentStatusStats, StatsMode};
+use uext4_jbd2::Stats as JournalStats;
 use uext4_mballoc::{PreallocationStats, Stats as AllocatorStats};
 use uext4_mbcache::Stats as MbcacheStats;
 use uext4_ondisk::group_desc::GroupDesc;
@@ -33,13 +34,15 @@ use crate::mapping::Mapping;
 use crate::memory::MemoryUse;
 use crate::namei::{self, FollowLast};
 use crate::open_inode::OpenInode;
+use crate::open_options::OpenOptions;
 use crate::orphan;
 use crate::quota;
 use crate::quota_change;
 use crate::readdir::{self, Listed};
+use crate::rw::AccessTimes;
 use crate::sbi::Sbi;
 use crate::statfs::{self, Statfs};
-use crate::super_::{self, OpenOptions};
+use crate::super_;
 use crate::symlink;
 use crate::xattr::{self, Reader, Xattr};
 
@@ -165,12 +168,12 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Notes times of access, relative to changes, or none at all (`noatime`). On at first.
+    /// Which times of access are noted from now on; at first those relative to changes.
     ///
     /// # Errors
     /// [`crate::Error::ReadOnly`].
-    pub fn note_access(&self, on: bool) -> Result<()> {
-        self.sbi.writable()?.relatime.store(on, Relaxed);
+    pub fn note_access(&self, times: AccessTimes) -> Result<()> {
+        self.sbi.writable()?.note_access(times);
         Ok(())
     }
 
@@ -200,6 +203,14 @@ impl Filesystem {
     /// group; [`crate::Error::ReadOnly`], damage of a bitmap, device errors.
     pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         fitrim::trim(&self.sbi, range, min_len)
+    }
+
+    /// What the journal has done.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`].
+    pub fn journal_stats(&self) -> Result<JournalStats> {
+        Ok(self.sbi.writable()?.journal.stats())
     }
 
     /// What the block allocator has done, and what it keeps for files now.

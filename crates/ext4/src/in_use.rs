@@ -99,6 +99,8 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     drop(threads);
     rw.pages.cancel_writers();
     rw.pages.stop_flushers();
+    // The end is durable, whatever was not before.
+    rw.journal.barrier().set_on(true);
     let written = write_all(sbi, rw, seen);
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
@@ -124,7 +126,7 @@ mod tests {
     use uext4_ondisk::superblock::SuperBlock;
 
     use super::*;
-    use crate::super_::OpenOptions;
+    use crate::open_options::OpenOptions;
     use crate::testing::{e2fsck, mke2fs};
     use crate::{Creation, Filesystem, NewInode};
 

@@ -60,7 +60,7 @@
 //! paths  filesystem  open_inode                 the two layers of the API
 //! super  rename  setattr  fallocate             opening and closing; operations ...
 //! create  unlink  file_change  readdir  statfs  ... on names, contents and attributes
-//! redo  in_use  writeback_options               fast commits that wait; closing; how pages are written
+//! redo  in_use  open_options  writeback_options fast commits that wait; closing; what there is to choose
 //! inode_ref  evict                              inodes in use, and their end
 //! dir_change  htree_change  inline_dir          names of a directory
 //! xattr_change  acl  ea_inode                   attributes
@@ -73,6 +73,7 @@
 //! quota_change  quota  quota_file  dquot        who has how much, and may have
 //! icache  bitmap  inode  sbi  lock_order        inodes in memory, the mounted state, order of locks
 //! fast_commit  memory  mapping  error           changes laid over the rest; the budget; small types
+//! mount_limits  caller                          what a mount sets itself; on whose behalf
 //! ```
 //! The mounted state lives in `sbi`; functions take `&Sbi`.
 
@@ -83,6 +84,7 @@ mod background;
 mod bitmap;
 mod bits;
 mod bulk;
+mod caller;
 mod check;
 mod copy_range;
 mod create;
@@ -134,8 +136,10 @@ mod map_change;
 mod mapping;
 mod memory;
 mod mmp;
+mod mount_limits;
 mod namei;
 mod open_inode;
+mod open_options;
 mod orphan;
 mod orphan_change;
 mod owned;
@@ -173,6 +177,7 @@ pub use bulk::{
     Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
     XattrFootprint,
 };
+pub use caller::Caller;
 pub use check::{Issue, Summary as CheckSummary};
 pub use create::Creation;
 pub use dir::{DirEntry, ReadDir};
@@ -187,13 +192,15 @@ pub use filesystem::Filesystem;
 pub use inode::Inode;
 pub use mapping::{MapState, Mapping};
 pub use memory::MemoryUse;
+pub use mount_limits::MountLimits;
 pub use namei::FollowLast;
 pub use open_inode::OpenInode;
+pub use open_options::OpenOptions;
 pub use readdir::Listed;
 pub use rename::RenameMode;
+pub use rw::AccessTimes;
 pub use setattr::{SetAttributes, SetTime};
 pub use statfs::Statfs;
-pub use super_::OpenOptions;
 pub use uext4_buffer_cache::{
     BhLruOptions, BhLruStats, Policy as BhLruPolicy, PolicyError as BhLruError,
     Scope as BhLruScope, Stats as BufferStats, bind_core,
@@ -202,8 +209,10 @@ pub use uext4_extent_status::{
     OptionError as ExtentStatusError, Options as ExtentStatusOptions, Shrinker,
     Stats as ExtentStatusStats, StatsMode,
 };
+pub use uext4_jbd2::Stats as JournalStats;
 pub use uext4_mballoc::{
-    OptionError, Options as AllocatorOptions, PreallocationStats, Stats as AllocatorStats,
+    CriterionStats, OptionError, Options as AllocatorOptions, PreallocationStats,
+    Stats as AllocatorStats,
 };
 pub use uext4_mbcache::{
     OptionError as MbcacheOptionError, Options as MbcacheOptions, Policy as MbcachePolicy,

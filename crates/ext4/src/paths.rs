@@ -299,7 +299,7 @@ mod tests {
     use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
     use super::*;
-    use crate::super_::OpenOptions;
+    use crate::open_options::OpenOptions;
     use crate::testing::{e2fsck, mke2fs};
 
     const HOW: Creation = Creation {

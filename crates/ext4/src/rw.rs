@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use crate::groups::Groups;
 use crate::icache::InodeCache;
 use crate::memory::Memory;
 use crate::mmp::Mmp;
+use crate::mount_limits::MountLimits;
 use crate::orphan_change::Orphans;
 use crate::quota::Quotas;
 use crate::sbi::{Sbi, Writing};
@@ -37,6 +38,18 @@ use crate::xattr_shared::XattrSharing;
 /// Blocks that only metadata may take once data has used up the rest, so that what was promised to a
 /// writer can be mapped: at most this many, and at most 2 % of the file system.
 const METADATA_RESERVE_MAX: u64 = 4096;
+
+/// Which times of access are noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AccessTimes {
+    /// None: `noatime`.
+    None = 0,
+    /// The first since a change, and one a day: `relatime`.
+    Relative,
+    /// All: `strictatime`.
+    Strict,
+}
 
 impl Sbi {
     /// The state for writing of a file system mounted for that.
@@ -85,8 +98,10 @@ pub(crate) struct Rw {
     pub(crate) wb_flushers: u32,
     /// Held while a name moves from one directory to another: no directory moves otherwise.
     pub(crate) rename: Mutex<()>,
-    /// Access times are noted, relative to changes.
-    pub(crate) relatime: AtomicBool,
+    /// Which times of access are noted: an [`AccessTimes`].
+    access_times: AtomicU8,
+    /// What the mount has set itself.
+    pub(crate) limits: MountLimits,
     /// Inodes have room for nanoseconds and times after 2038.
     extra_times: bool,
     /// The superblock but for its counts, which [`Rw::superblock`] puts in.
@@ -156,7 +171,8 @@ impl Rw {
             wb_flushers: pages.bdi_tunables().wb_flushers,
             pages,
             rename: Mutex::default(),
-            relatime: AtomicBool::new(true),
+            access_times: AtomicU8::new(AccessTimes::Relative as u8),
+            limits: MountLimits::default(),
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock,
             mmp: OnceLock::new(),
@@ -165,6 +181,25 @@ impl Rw {
             pressure_asked: Mutex::default(),
             background: Mutex::default(),
         })
+    }
+
+    /// The same with what the mount sets itself.
+    pub(crate) fn with_limits(self, limits: MountLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Which times of access are noted from now on.
+    pub(crate) fn note_access(&self, times: AccessTimes) {
+        self.access_times.store(times as u8, Relaxed);
+    }
+
+    /// Which times of access are noted.
+    pub(crate) fn access_times(&self) -> AccessTimes {
+        match self.access_times.load(Relaxed) {
+            0 => AccessTimes::None,
+            1 => AccessTimes::Relative,
+            _ => AccessTimes::Strict,
+        }
     }
 
     /// What keeps other hosts from writing, if anything does.
@@ -244,13 +279,22 @@ impl Rw {
     /// Promises `blocks` blocks to data; false if there are not so many. Reads bitmaps if what is known
     /// of them is not enough.
     pub(crate) fn reserve(&self, sbi: &Sbi, blocks: u64) -> bool {
-        self.reserve_beside(sbi, blocks, self.metadata_reserve)
+        let kept = self
+            .metadata_reserve
+            .saturating_add(self.kept_from_caller(sbi));
+        self.reserve_beside(sbi, blocks, kept)
     }
 
     /// Promises `blocks` blocks to names and attributes, which may use half of what data must leave:
     /// the other half is for mapping what was promised to data.
     pub(crate) fn reserve_metadata(&self, sbi: &Sbi, blocks: u64) -> bool {
-        self.reserve_beside(sbi, blocks, self.metadata_reserve / 2)
+        let kept = (self.metadata_reserve / 2).saturating_add(self.kept_from_caller(sbi));
+        self.reserve_beside(sbi, blocks, kept)
+    }
+
+    /// Blocks kept for the superuser, unless it is the caller or one of his.
+    fn kept_from_caller(&self, sbi: &Sbi) -> u64 {
+        self.limits.kept_from_caller(sbi.superblock())
     }
 
     /// Promises `blocks` blocks to what gives blocks back or changes what has some, which may use all.

@@ -14,8 +14,9 @@ use crate::ialloc::Parent;
 use crate::in_use;
 use crate::inode::Inode;
 use crate::inode_store::store_new;
+use crate::open_options::OpenOptions;
 use crate::sbi::Sbi;
-use crate::super_::{self, OpenOptions};
+use crate::super_;
 
 /// A device with what `mke2fs FLAGS` makes of `kib` KiB.
 pub(crate) fn mke2fs(flags: &str, kib: u64) -> Arc<MemoryDevice> {

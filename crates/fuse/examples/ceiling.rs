@@ -407,6 +407,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         source: "ceiling".into(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,
         allow_other: false,
+        kernel_decides: true,
+        nonempty: false,
     };
     let (fd, mounted) = mount::mount(&dir, &options)?;
     let how = How {

@@ -11,7 +11,7 @@ use crate::errno::Result;
 use crate::nodes::Node;
 use crate::privileges::{is_in_group, is_root};
 use crate::reply::{Out, attr_of};
-use crate::server::{Answer, Caller, Server};
+use crate::server::{Answer, Asker, Server};
 
 /// Cutting more bytes off than this is done by other threads than those that read requests.
 const CUT_MAX: u64 = 4 << 20;
@@ -23,14 +23,15 @@ pub fn getattr(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
 }
 
 fn attr_out(server: &Server, node: &Node) -> AttrOut {
-    let attr = attr_of(&node.inode(), node.delayed(), server.block_size);
+    let inode = server.owners.shown(node.inode());
+    let attr = attr_of(&inode, node.delayed(), server.block_size);
     server.validity.attr(attr)
 }
 
 /// STATX, which the kernel asks for where the time of creation is wanted.
 pub fn statx(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
     let node = server.nodes.get(id)?;
-    let (inode, delayed) = (node.inode(), node.delayed());
+    let (inode, delayed) = (server.owners.shown(node.inode()), node.delayed());
     out.put(&server.validity.statx(&inode, delayed, server.block_size))
 }
 
@@ -40,10 +41,14 @@ pub fn setattr(
     header: &InHeader,
     it: SetattrIn,
     out: &mut Out<'_>,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Answer {
     let node = match server.nodes.get(header.nodeid) {
         Ok(node) => node,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    let it = match stored(server, it) {
+        Ok(it) => it,
         Err(error) => return Answer::Now(Err(error)),
     };
     let header = *header;
@@ -62,6 +67,18 @@ pub fn setattr(
     }
     let set = set(&node, &header, &it).map(|()| attr_out(server, &node));
     set.and_then(|attr| out.put(&attr)).into()
+}
+
+/// The same with the ids that are stored.
+fn stored(server: &Server, it: SetattrIn) -> Result<SetattrIn> {
+    let asks = |flag| it.valid & flag != 0;
+    let user = asks(fattr::UID).then(|| server.owners.stored_user(it.uid));
+    let group = asks(fattr::GID).then(|| server.owners.stored_group(it.gid));
+    Ok(SetattrIn {
+        uid: user.transpose()?.unwrap_or(it.uid),
+        gid: group.transpose()?.unwrap_or(it.gid),
+        ..it
+    })
 }
 
 fn set(node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {

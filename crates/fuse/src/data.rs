@@ -19,7 +19,7 @@ use crate::names::opened;
 use crate::nodes::Node;
 use crate::privileges::{Before, fate, is_root};
 use crate::reply::Out;
-use crate::server::{Answer, Caller, Channel, Server, Ticket};
+use crate::server::{Answer, Asker, Channel, Server, Ticket};
 
 /// OPEN.
 pub fn open(
@@ -27,7 +27,7 @@ pub fn open(
     header: &InHeader,
     it: &OpenIn,
     out: &mut Out<'_>,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Result<()> {
     let node = server.nodes.get(header.nodeid)?;
     if let Node::Writable(inode) = &*node {
@@ -144,7 +144,7 @@ pub fn write(
     it: &WriteIn,
     data: &[u8],
     out: &mut Out<'_>,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Answer {
     let mut writing = match writing(server, header, it) {
         Ok(writing) => writing,
@@ -216,13 +216,14 @@ fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced,
             }
         });
     };
+    server.latencies.paused(paced.pause);
     server.late.after(paced.pause, unique, ending);
 }
 
 /// Has something done by another thread that gives no answer but that it was done.
 fn later(
     server: &Server,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
     job: impl FnOnce() -> Result<()> + Send + 'static,
 ) -> Answer {
     let ticket = caller.ticket();
@@ -238,7 +239,7 @@ pub fn fsync(
     server: &Server,
     (id, handle): (u64, u64),
     data_only: bool,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Answer {
     if !server.writable {
         return Answer::Now(Ok(()));
@@ -260,7 +261,7 @@ pub fn fsync(
 }
 
 /// SYNCFS.
-pub fn syncfs(server: &Arc<Server>, caller: &Caller<'_>) -> Answer {
+pub fn syncfs(server: &Arc<Server>, caller: &Asker<'_>) -> Answer {
     if !server.writable {
         return Answer::Now(Ok(()));
     }
@@ -273,7 +274,7 @@ pub fn fallocate(
     server: &Server,
     header: &InHeader,
     it: &FallocateIn,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Answer {
     let node = server.nodes.get(header.nodeid);
     let (node, how) = match node.and_then(|node| Ok((node, how(it.mode)?))) {
@@ -361,7 +362,7 @@ pub fn copy(
     header: &InHeader,
     it: &CopyFileRangeIn,
     wide: bool,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Answer {
     let from = server.nodes.get(header.nodeid);
     let nodes = from.and_then(|from| Ok((from, server.nodes.get(it.nodeid_out)?)));

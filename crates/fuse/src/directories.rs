@@ -103,7 +103,7 @@ fn entry_plus(
         None => EntryOut::default(),
         Some(node) => {
             let node = server.nodes.remember(node);
-            let inode = node.inode();
+            let inode = server.owners.shown(node.inode());
             dirent.type_ = dirent_type(Some(inode.file_type));
             let attr = attr_of(&inode, node.delayed(), server.block_size);
             server.validity.entry(attr, inode.generation)

@@ -46,6 +46,7 @@ numbers! {
     ELOOP = 40;
     ENODATA = 61;
     EPROTO = 71;
+    EOVERFLOW = 75;
     EOPNOTSUPP = 95;
     ESTALE = 116;
     EUCLEAN = 117;
@@ -183,6 +184,7 @@ mod tests {
             (Errno::ENOTTY, Host::NOTTY),
             (Errno::ENOSYS, Host::NOSYS),
             (Errno::EPROTO, Host::PROTO),
+            (Errno::EOVERFLOW, Host::OVERFLOW),
             (Errno::ESTALE, Host::STALE),
         ];
         for (ours, host) in others {

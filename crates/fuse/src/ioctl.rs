@@ -15,7 +15,7 @@ use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::privileges::is_root;
 use crate::reply::Out;
-use crate::server::{Answer, Caller, Server};
+use crate::server::{Answer, Asker, Server};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
@@ -54,7 +54,7 @@ pub fn ioctl(
     it: &IoctlIn,
     data: &[u8],
     out: &mut Out<'_>,
-    caller: &Caller<'_>,
+    caller: &Asker<'_>,
 ) -> Answer {
     if it.cmd == FITRIM {
         return trim(server, header, data, caller);
@@ -172,7 +172,7 @@ fn set(header: &InHeader, node: &Node, flags: InodeFlags, projid: Option<u32>) -
 }
 
 /// FITRIM: by another thread, for it takes as long as the device.
-fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Caller<'_>) -> Answer {
+fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>) -> Answer {
     let range = root_only(header).and_then(|()| {
         let read = FstrimRange::read_from_prefix(data);
         Ok(read.map_err(|_| Errno::EINVAL)?.0)

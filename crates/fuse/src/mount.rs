@@ -40,6 +40,12 @@ pub enum Error {
         /// Where.
         dir: PathBuf,
     },
+    /// Something is in the place, and would be hidden.
+    #[error("{}: not empty", .dir.display())]
+    NotEmpty {
+        /// Where.
+        dir: PathBuf,
+    },
     /// Somebody uses it.
     #[error("{}: in use", .dir.display())]
     Busy {
@@ -72,6 +78,10 @@ pub struct Options {
     pub flags: MountFlags,
     /// Others than who mounts may use it.
     pub allow_other: bool,
+    /// The kernel decides by owners and modes who may do what; else whoever asks may do all.
+    pub kernel_decides: bool,
+    /// What is in the directory may be hidden.
+    pub nonempty: bool,
 }
 
 /// The names of flags, as `mount -o` has them.
@@ -91,7 +101,9 @@ impl Options {
             .iter()
             .filter(|(flag, _)| self.flags.contains(*flag));
         let mut all: Vec<String> = has.map(|(_, name)| (*name).to_owned()).collect();
-        all.push("default_permissions".to_owned());
+        if self.kernel_decides {
+            all.push("default_permissions".to_owned());
+        }
         if self.allow_other {
             all.push("allow_other".to_owned());
         }
@@ -112,9 +124,13 @@ impl Options {
     /// As mount(2) takes them.
     fn data(&self, device: &File) -> String {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let permissions = match self.kernel_decides {
+            true => ",default_permissions",
+            false => "",
+        };
         let allow_other = if self.allow_other { ",allow_other" } else { "" };
         format!(
-            "fd={},rootmode=40000,user_id={},group_id={},max_read={IO_MAX},default_permissions{allow_other}",
+            "fd={},rootmode=40000,user_id={},group_id={},max_read={IO_MAX}{permissions}{allow_other}",
             device.as_raw_fd(),
             uid.as_raw(),
             gid.as_raw(),
@@ -143,6 +159,9 @@ pub fn mount(dir: &Path, options: &Options) -> Result<(OwnedFd, Mounted), Error>
     let dir = fs::canonicalize(dir).map_err(place)?;
     if !fs::metadata(&dir).map_err(place)?.is_dir() {
         return Err(Error::NotDirectory { dir });
+    }
+    if !options.nonempty && fs::read_dir(&dir).map_err(place)?.next().is_some() {
+        return Err(Error::NotEmpty { dir });
     }
     let fd = match rustix::process::geteuid().is_root() {
         true => mount_as_root(&dir, options)?,
@@ -258,6 +277,15 @@ fn unmount_with(dir: &Path, flags: UnmountFlags) -> Result<(), Error> {
 }
 
 impl Mounted {
+    /// What of ours is on top there.
+    pub fn at(dir: &Path) -> Self {
+        let shown = mountinfo::at(dir).ok().flatten();
+        Self {
+            dir: dir.to_owned(),
+            number: shown.map(|shown| shown.number),
+        }
+    }
+
     /// Where.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -326,6 +354,8 @@ mod tests {
             source: source.into(),
             flags: MountFlags::RDONLY | MountFlags::NODEV,
             allow_other: true,
+            kernel_decides: true,
+            nonempty: false,
         }
     }
 

@@ -63,6 +63,20 @@ fn two_names(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     Ok((first, split_name(rest)?.0))
 }
 
+impl Operation<'_> {
+    /// Whether something new comes of it, which belongs to who asks.
+    pub fn makes(&self) -> bool {
+        matches!(
+            self,
+            Self::Symlink { .. }
+                | Self::Mknod(..)
+                | Self::Mkdir(..)
+                | Self::Create(..)
+                | Self::Tmpfile(..)
+        )
+    }
+}
+
 /// What the kernel asks for.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {

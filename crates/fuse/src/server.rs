@@ -16,18 +16,21 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use uext4::{Filesystem, Ino};
+use uext4::{Caller, Filesystem, Ino};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
-use crate::abi::{InitIn, Kstatfs};
+use crate::abi::{InHeader, InitIn, Kstatfs};
 use crate::breaker::Breaker;
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
 use crate::late::Late;
+use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
+use crate::owners::{Owners, somebody};
 use crate::reply::{Out, Validity, attr_of};
 use crate::request::{Operation, Request, each_forgotten};
 use crate::writers::Writers;
@@ -47,18 +50,24 @@ pub trait Channel: Send + Sync + std::fmt::Debug {
 
 /// Who asks: may be answered later, and told something before.
 #[derive(Debug)]
-pub struct Caller<'a> {
+pub struct Asker<'a> {
     channel: &'a Arc<dyn Channel>,
     unique: u64,
+    /// Where it is counted how long a request of this kind took that began then.
+    timing: (&'a Arc<Latencies>, u32, Instant),
     has_ticket: Cell<bool>,
 }
 
-impl<'a> Caller<'a> {
-    /// Of a request of a channel.
-    pub fn new(channel: &'a Arc<dyn Channel>, unique: u64) -> Self {
+impl<'a> Asker<'a> {
+    fn new(
+        channel: &'a Arc<dyn Channel>,
+        unique: u64,
+        timing: (&'a Arc<Latencies>, u32, Instant),
+    ) -> Self {
         Self {
             channel,
             unique,
+            timing,
             has_ticket: Cell::new(false),
         }
     }
@@ -66,7 +75,12 @@ impl<'a> Caller<'a> {
     /// The right to answer later.
     pub fn ticket(&self) -> Ticket {
         self.has_ticket.set(true);
-        Ticket::new(self.channel, self.unique)
+        let (latencies, kind, began) = self.timing;
+        Ticket::new(self.channel, self.unique).timed(Timer {
+            latencies: Arc::clone(latencies),
+            kind,
+            began,
+        })
     }
 
     /// Where the answer goes.
@@ -81,6 +95,15 @@ pub struct Ticket {
     channel: Arc<dyn Channel>,
     unique: u64,
     answered: bool,
+    timer: Option<Timer>,
+}
+
+/// When a request of a kind began, and where it is counted.
+#[derive(Debug)]
+struct Timer {
+    latencies: Arc<Latencies>,
+    kind: u32,
+    began: Instant,
 }
 
 impl Ticket {
@@ -90,7 +113,14 @@ impl Ticket {
             channel: Arc::clone(channel),
             unique,
             answered: false,
+            timer: None,
         }
+    }
+
+    /// The same, which tells how long it took.
+    fn timed(mut self, timer: Timer) -> Self {
+        self.timer = Some(timer);
+        self
     }
 
     /// Which request.
@@ -106,6 +136,10 @@ impl Ticket {
     /// Answers it.
     pub fn answer(mut self, answer: Result<&[u8]>) {
         self.answered = true;
+        if let Some(timer) = &self.timer {
+            let answer = answer.map(|_| ());
+            timer.latencies.record(timer.kind, timer.began, &answer);
+        }
         self.channel.send(self.unique, answer);
     }
 }
@@ -148,6 +182,8 @@ pub struct Server {
     breaker: Breaker,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
+    pub(crate) owners: Owners,
+    pub(crate) latencies: Arc<Latencies>,
     dialect: OnceLock<Dialect>,
 }
 
@@ -168,9 +204,22 @@ impl Server {
             breaker,
             validity,
             block_size: fs.geometry().block_size.bytes(),
+            owners: Owners::default(),
+            latencies: Arc::default(),
             dialect: OnceLock::new(),
             fs,
         })
+    }
+
+    /// The same, which shows files as others' than those they are stored as.
+    #[must_use]
+    pub fn owned_by(self, owners: Owners) -> Self {
+        Self { owners, ..self }
+    }
+
+    /// How long requests took.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
     }
 
     /// The file system.
@@ -201,20 +250,34 @@ impl Server {
         out: &mut Out<'_>,
         channel: &Arc<dyn Channel>,
     ) -> Answer {
-        let caller = &Caller::new(channel, request.header.unique);
-        let answer = self.breaker.catch(|| self.answer(request, out, caller));
-        answer.unwrap_or_else(|| match caller.has_ticket.get() {
+        let (kind, began) = (request.header.opcode, Instant::now());
+        let request = &Request {
+            header: self.owners.caller(&request.header),
+            ..*request
+        };
+        let InHeader { uid, gid, .. } = request.header;
+        let latencies = &self.latencies;
+        let asker = &Asker::new(channel, request.header.unique, (latencies, kind, began));
+        let done = || Caller { uid, gid }.run(|| self.dispatch(request, out, asker));
+        let answer = self.breaker.catch(done);
+        let answer = answer.unwrap_or_else(|| match asker.has_ticket.get() {
             // A ticket that is lost answers by itself.
             true => Answer::Later,
             false => Answer::Now(Err(Errno::EIO)),
-        })
+        });
+        match &answer {
+            Answer::Now(answer) => latencies.record(kind, began, answer),
+            Answer::Never => latencies.record(kind, began, &Ok(())),
+            Answer::Later => {}
+        }
+        answer
     }
 
-    fn answer(
+    fn dispatch(
         self: &Arc<Self>,
         request: &Request<'_>,
         out: &mut Out<'_>,
-        caller: &Caller<'_>,
+        caller: &Asker<'_>,
     ) -> Answer {
         let header = &request.header;
         let id = header.nodeid;
@@ -251,6 +314,9 @@ impl Server {
     fn at_once(&self, request: &Request<'_>, out: &mut Out<'_>) -> Result<()> {
         let header = &request.header;
         let id = header.nodeid;
+        if request.operation.makes() {
+            somebody(header)?;
+        }
         match request.operation {
             Operation::Lookup(name) => names::lookup(self, id, name, out),
             Operation::Symlink { name, target } => names::symlink(self, header, name, target, out),
@@ -293,9 +359,14 @@ impl Server {
     fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
         let has_nanoseconds = usize::from(self.fs.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
         let time_gran = if has_nanoseconds { 1 } else { 1_000_000_000 };
+        let mut asked = *asked;
+        if self.owners.fakeroot {
+            // With its ACLs the kernel decides who may do what.
+            asked.flags &= !(has::POSIX_ACL as u32);
+        }
         // OK to unwrap: no machine has pages of 4 GiB.
         let page = u32::try_from(rustix::param::page_size()).unwrap();
-        let (reply, dialect) = init::agree(asked, time_gran, page)?;
+        let (reply, dialect) = init::agree(&asked, time_gran, page)?;
         if let Some(dialect) = dialect {
             // The first one holds.
             _ = self.dialect.set(dialect);
@@ -318,7 +389,7 @@ impl Server {
     /// Tells the kernel of a node: one look-up more.
     pub(crate) fn tell(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
         let node = self.nodes.remember(node);
-        let inode = node.inode();
+        let inode = self.owners.shown(node.inode());
         let attr = attr_of(&inode, node.delayed(), self.block_size);
         out.put(&self.validity.entry(attr, inode.generation))
     }

@@ -236,6 +236,8 @@ mod tests {
             source: "session".into(),
             flags: MountFlags::NODEV,
             allow_other: false,
+            kernel_decides: true,
+            nonempty: false,
         };
         let (fd, mounted) = mount::mount(dir.path(), &options).unwrap();
         let how = How {

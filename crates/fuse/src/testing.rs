@@ -17,6 +17,7 @@ use crate::abi::{
     CreateIn, EntryOut, ForgetIn, InHeader, InitIn, InterruptIn, MkdirIn, ReadIn, WriteIn, opcode,
 };
 use crate::errno::Result;
+use crate::owners::Owners;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
 use crate::server::{Answer, Channel, Server};
@@ -221,6 +222,18 @@ impl Client {
     /// The same before INIT.
     pub fn without_init() -> Self {
         Self::writable("", "")
+    }
+
+    /// Of a new file system whose files are shown as others'.
+    pub fn with_owners(owners: Owners) -> Self {
+        let new = Self::without_init();
+        // OK to unwrap: nobody else has it yet.
+        let server = Arc::into_inner(new.server).unwrap().owned_by(owners);
+        Self {
+            server: Arc::new(server),
+            ..new
+        }
+        .greeted()
     }
 
     /// With projects.

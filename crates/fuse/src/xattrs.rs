@@ -49,7 +49,8 @@ fn give(value: &[u8], size: u32, out: &mut Out<'_>) -> Result<()> {
 pub fn get(server: &Server, id: u64, size: u32, name: &[u8], out: &mut Out<'_>) -> Result<()> {
     check(name)?;
     let node = server.nodes.get(id)?;
-    give(&node.xattr(&server.fs, name)?, size, out)
+    let value = node.xattr(&server.fs, name)?;
+    give(&server.owners.shown_value(name, value), size, out)
 }
 
 /// LISTXATTR. Those in `trusted.` are shown to root alone.
@@ -77,7 +78,12 @@ pub fn set(server: &Server, id: u64, it: &SetxattrIn, name: &[u8], value: &[u8])
     };
     let node = server.nodes.get(id)?;
     let inode = node.writable()?;
-    inode.set_xattr(name, Some(value), mode)?;
+    if server.owners.changes(name) {
+        let stored = server.owners.stored_value(name, value)?;
+        inode.set_xattr(name, Some(&stored), mode)?;
+    } else {
+        inode.set_xattr(name, Some(value), mode)?;
+    }
     let now = inode.inode().mode;
     if it.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 && now & S_ISGID != 0 {
         inode.set_attributes(&SetAttributes {

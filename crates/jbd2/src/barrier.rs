@@ -1,6 +1,7 @@
 //! Flushes of the device, shared by all who need one at the same moment.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use uext4_blockdev::BlockDevice;
@@ -16,6 +17,8 @@ pub struct Barrier {
     state: Mutex<State>,
     /// Who flushes; the others wait for that.
     turn: Turn,
+    /// Nothing is flushed.
+    is_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +41,14 @@ impl Barrier {
             device,
             state: Mutex::default(),
             turn: Turn::default(),
+            is_off: AtomicBool::new(false),
         }
+    }
+
+    /// Whether anything is flushed at all, from now on. Off, all waits succeed at once, and nothing is
+    /// durable because of them (`nobarrier`).
+    pub fn set_on(&self, on: bool) {
+        self.is_off.store(!on, Relaxed);
     }
 
     /// This moment.
@@ -92,6 +102,9 @@ impl Barrier {
         let state = self.state.lock();
         if state.failed {
             return Some(Err(Error::FlushFailed));
+        }
+        if self.is_off.load(Relaxed) {
+            return Some(Ok(()));
         }
         (state.done > ticket.0).then_some(Ok(()))
     }

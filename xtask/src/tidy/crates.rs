@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "buffer-cache",
             "mballoc",
             "mbcache",
+            "tunables",
             "writeback",
             "jbd2",
         ],

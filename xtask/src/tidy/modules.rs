@@ -34,6 +34,7 @@ const LEVELS: &[&[&str]] = &[
         "statfs",
         "redo",
         "in_use",
+        "open_options",
         "writeback_options",
     ],
     &["dir_change", "inode_ref", "inline_file"],
@@ -45,7 +46,7 @@ const LEVELS: &[&[&str]] = &[
     &["ea_inode", "file_blocks", "fitrim"],
     &["handle", "namei", "space"],
     &["crypto", "reclaim", "rw"],
-    &["mmp"],
+    &["mmp", "mount_limits"],
     &[
         "file",
         "htree",
@@ -79,6 +80,7 @@ const LEVELS: &[&[&str]] = &[
     &[
         "acl_kind",
         "background",
+        "caller",
         "dentry",
         "bits",
         "error",

@@ -1,42 +1,61 @@
 //! `mount`: an image as a directory, without root.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use clap::Args;
-use rustix::mount::MountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::Filesystem;
 use uext4_fuse::mount::{self, Error as MountError, Mounted};
+use uext4_fuse::mountinfo;
 use uext4_fuse::parting::Parting;
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, Session};
 use uext4_fuse::{Server, Validity};
+use uext4_ondisk::features::RoCompat;
 
 use super::Output;
 use crate::args::PlaceArgs;
+use crate::attached;
 use crate::background;
 use crate::failure::{Exit, Failure};
+use crate::listener::{Listener, Socket};
+use crate::metrics::Metrics;
 use crate::mount_options::MountOptions;
 use crate::open;
+use crate::sandbox::{self, Sandbox};
+use crate::unmounter::Unmounter;
 
 /// Show an image as a directory, to every program
 ///
 /// Mounts with FUSE: root needs nothing else, others fusermount3 (package fuse3). Runs in the background
 /// and is ready when the command returns. What was written is durable after fsync, `uext4 umount`, or
 /// SIGTERM to the daemon; else within about half a minute. With `-o ro` not one byte of the image is
-/// written.
+/// written: a journal that must be replayed is replayed in memory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 mount disk.img ~/mnt
   uext4 mount -o ro,allow_other --partition 2 disk.img ~/mnt
+  uext4 mount -o fakeroot rootfs.img ~/mnt
   uext4 umount ~/mnt
 
-Options: ro, rw, noatime, nodev, nosuid, noexec, sync, allow_other, noload, memory=SIZE,
-threads=N, transport=auto|dev|io_uring, discard, stripe=N, dirty_ratio=N and all others that `--options` of the changing commands
-takes; unknown ones are refused.")]
+Options of every mount: ro, rw, [no]dev, [no]suid, [no]exec, noatime, relatime, strictatime, sync,
+allow_other, and those of fstab (noauto, nofail, x-systemd.…).
+Of ext4: sb=KIB, noload, commit=SECONDS, barrier, nobarrier, discard, stripe=N, max_dir_size_kb=N,
+resuid=N, resgid=N, quota, noquota, journal_checksum; data=ordered, errors=remount-ro, delalloc,
+user_xattr and acl are how it is anyway.
+Of owners: fakeroot (you may do all, what you make is root's), uid=N, gid=N (everything is shown as
+theirs), idmap=[u:|g:]INSIDE:OUTSIDE:COUNT (ids of the image and of this machine).
+Ours: memory=SIZE, threads=N, transport=auto|dev|io_uring, nonempty,
+ metrics=FILE, nosandbox, dirty_ratio=N and all others that
+`--options` of the changing commands takes. Unknown ones are refused by name.
+
+Exit codes are those of mount(8): 0 done; 1 the command line makes no sense, or no permission;
+2 the system cannot; 4 a fault of this program; 8 interrupted; 32 not mounted.")]
 pub struct MountArgs {
     /// Options, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -47,9 +66,12 @@ pub struct MountArgs {
     /// Set by the command itself.
     #[arg(long = "in-background", hide = true)]
     in_background: bool,
+    /// As mount(8) asks its helpers: everything but mounting.
+    #[arg(long, hide = true)]
+    fake: bool,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Where: a directory
+    /// Where: an empty directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -57,39 +79,41 @@ pub struct MountArgs {
 /// A file system that is mounted and served.
 struct Serving {
     session: Session,
-    mounted: Mounted,
     /// `None` where nobody can wait for its end but by the lock on the image.
     parting: Option<Parting>,
+    /// Where its statistics are asked for, until it ends.
+    _socket: Option<Socket>,
+    /// Whether who started it knows.
+    ready: Result<(), Failure>,
+}
+
+/// What serves it, and what it may still do.
+struct Begun {
+    session: Session,
+    parting: Option<Parting>,
+    confined: Sandbox,
+    socket: Option<Socket>,
 }
 
 /// Mounts, and serves until it is unmounted.
 pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
-    let options = MountOptions::parse(&args.options)?;
+    let mut options = MountOptions::parse(&args.options)?;
     options.transport.check().map_err(no_rings)?;
+    if args.fake {
+        return Ok(Exit::Success);
+    }
     if !args.foreground && !args.in_background {
         return background::start();
     }
     let image = &args.place.image;
     let failed = |error| Failure::engine(image.display(), &error);
-    let fs = match options.read_only {
-        true => open::open_to_read(&args.place, &options.engine)?,
-        false => open::open_to_write(&args.place, &options.engine)?,
-    };
+    let fs = opened(args, &mut options)?;
     let served = serve(args, &options, &fs);
     if served.is_err() && !options.read_only {
         // Nothing was done with it.
         fs.close().map_err(failed)?;
     }
     let serving = served?;
-    let ready = match args.in_background {
-        true => background::ready(),
-        false => Ok(()),
-    };
-    if ready.is_err() {
-        // Who started it is gone: nobody knows that anything is mounted.
-        _ = serving.mounted.end();
-        serving.session.ender().end();
-    }
     let ended = serving.session.wait();
     drop(fs);
     let wrong = ended.as_ref().err().map(ToString::to_string);
@@ -102,15 +126,130 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
         report(&format!("{}: {wrong}", image.display()));
     }
     ended.map_err(failed)?;
-    ready.map_err(|error| Failure::io("telling that it is mounted", &error))?;
-    Ok(Exit::Success)
+    serving.ready.map(|()| Exit::Success)
+}
+
+/// Opens the image; no thread of the engine runs yet.
+fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Failure> {
+    if !options.read_only {
+        return open::open_still(&args.place, &options.engine);
+    }
+    let image = &args.place.image;
+    let device = attached::loop_device(image).unwrap_or_else(|| image.display().to_string());
+    if let Some((dir, true)) = attached::place_of(&device) {
+        let what = format_args!("{}: the kernel has it mounted at {dir}", image.display());
+        return Err(Failure::new(Exit::CouldNot, what).hint(format!(
+            "what it writes would not be seen here: `umount {dir}` first, or use it there"
+        )));
+    }
+    if let Some(kib) = options.superblock_kib {
+        let (block, size) = open::backup_at(&args.place, kib)?;
+        options.engine.superblock = Some(block);
+        options.engine.block_size = Some(size);
+    }
+    open::open_to_read(&args.place, &options.engine)
+}
+
+fn system(error: io::Error) -> Failure {
+    Failure::io("serving the mount", &error).with_exit(Exit::System)
 }
 
 fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Serving, Failure> {
     let image = &args.place.image;
+    let server = server_of(options, fs, image)?;
+    // Before anything is mounted: a signal that comes then must find somebody.
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system)?;
+    let source = std::path::absolute(image).unwrap_or_else(|_| image.clone());
+    let asked = mount::Options {
+        source: source.clone(),
+        flags: options.flags,
+        allow_other: options.allow_other,
+        kernel_decides: !options.owners.fakeroot,
+        nonempty: options.nonempty,
+    };
+    let (fd, mounted) = mount::mount(&args.dir, &asked).map_err(|error| mount_failure(&error))?;
+    let unmounter = match options.sandbox {
+        true => Unmounter::beside(&mounted).unwrap_or(Unmounter::Own(mounted.clone())),
+        false => Unmounter::Own(mounted.clone()),
+    };
+    let is_confined = matches!(unmounter, Unmounter::Beside(_));
+    let unmounter = Arc::new(Mutex::new(unmounter));
+    let metrics = Metrics::new(&server, &source, mounted.dir(), !options.read_only);
+    let begun = begin(options, fs, (server, fd), (&mounted, &metrics), is_confined);
+    let begun = begun.inspect_err(|_| lock(&unmounter).end())?;
+    end_at_signals(signals, Arc::clone(&unmounter), begun.session.ender());
+    let filter = || {
+        if is_confined {
+            metrics.set_sandbox(sandbox::filter(begun.confined));
+        }
+    };
+    let ready = match args.in_background {
+        true => background::ready(filter).map_err(system),
+        false => {
+            filter();
+            Ok(())
+        }
+    };
+    if ready.is_err() {
+        // Who started it is gone: nobody knows that anything is mounted.
+        lock(&unmounter).end();
+        begun.session.ender().end();
+    }
+    Ok(Serving {
+        session: begun.session,
+        parting: begun.parting,
+        _socket: begun.socket,
+        ready,
+    })
+}
+
+/// Serves from now on, with what must be had before the sandbox, and with it.
+fn begin(
+    options: &MountOptions,
+    fs: &Filesystem,
+    (server, fd): (Arc<Server>, OwnedFd),
+    (mounted, metrics): (&Mounted, &Metrics),
+    is_confined: bool,
+) -> Result<Begun, Failure> {
+    let listener = Listener::bind(mounted, options.metrics.as_deref(), metrics)?;
+    let confined = match is_confined {
+        true => sandbox::confine(&listener.directories()),
+        false => Sandbox::default(),
+    };
+    let number = mounted.number();
+    let parting = number.and_then(|number| Parting::listen(number).ok());
     if !options.read_only {
-        let notes = !options.flags.contains(MountFlags::NOATIME);
-        let noted = fs.note_access(notes);
+        let started = fs.start_background();
+        started.map_err(|error| Failure::engine("starting the flushers", &error))?;
+    }
+    let how = How {
+        threads: options.threads.unwrap_or_else(session::threads),
+        transport: options.transport,
+    };
+    let session = Session::begin(server, fd, how).map_err(system)?;
+    let socket = listener.serve(metrics);
+    Ok(Begun {
+        session,
+        parting,
+        confined,
+        socket,
+    })
+}
+
+/// Who serves the file system, with what the options ask of it.
+fn server_of(
+    options: &MountOptions,
+    fs: &Filesystem,
+    image: &Path,
+) -> Result<Arc<Server>, Failure> {
+    let features = fs.geometry().features;
+    if options.needs_log_checksums && !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        let what = format_args!("-o journal_checksum: {} has no checksums", image.display());
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("`tune2fs -O metadata_csum IMAGE` gives it some, its log too"));
+    }
+    if !options.read_only {
+        let noted = fs.note_access(options.access_times());
         noted.map_err(|error| Failure::engine(image.display(), &error))?;
     }
     let server = Server::new(fs.clone(), !options.read_only, Validity::default());
@@ -118,36 +257,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
         let what = format_args!("{}: the root directory cannot be read", image.display());
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
-    // Before anything is mounted: a signal that comes then must find somebody.
-    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]);
-    let signals = signals.map_err(|error| Failure::io("signals", &error))?;
-    let (fd, mounted) = mount::mount(
-        &args.dir,
-        &mount::Options {
-            source: std::path::absolute(image).unwrap_or_else(|_| image.clone()),
-            flags: options.flags,
-            allow_other: options.allow_other,
-        },
-    )
-    .map_err(|error| mount_failure(&error))?;
-    let parting = mounted
-        .number()
-        .and_then(|number| Parting::listen(number).ok());
-    let how = How {
-        threads: options.threads.unwrap_or_else(session::threads),
-        transport: options.transport,
-    };
-    let begun = Session::begin(Arc::new(server), fd, how);
-    let session = begun.map_err(|error| {
-        _ = mounted.end();
-        Failure::io(args.dir.display(), &error)
-    })?;
-    end_at_signals(signals, mounted.clone(), session.ender());
-    Ok(Serving {
-        session,
-        mounted,
-        parting,
-    })
+    Ok(Arc::new(server.owned_by(options.owners.clone())))
 }
 
 fn no_rings(what: &str) -> Failure {
@@ -157,14 +267,17 @@ fn no_rings(what: &str) -> Failure {
     )
 }
 
+fn lock(unmounter: &Mutex<Unmounter>) -> MutexGuard<'_, Unmounter> {
+    unmounter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Unmounts when a signal asks for the end. The thread is never waited for.
-fn end_at_signals(mut signals: Signals, mounted: Mounted, ender: Ender) {
+fn end_at_signals(mut signals: Signals, unmounter: Arc<Mutex<Unmounter>>, ender: Ender) {
     thread::spawn(move || {
         for _ in signals.forever() {
             // By now others may be mounted where it was.
             if !ender.has_ended() {
-                // Whoever still uses it gets errors from now on.
-                _ = mounted.end();
+                lock(&unmounter).end();
                 ender.end();
             }
         }
@@ -173,7 +286,7 @@ fn end_at_signals(mut signals: Signals, mounted: Mounted, ender: Ender) {
 
 /// What to do about what keeps us from mounting.
 pub fn mount_failure(error: &MountError) -> Failure {
-    let failure = Failure::new(Exit::CouldNot, error);
+    let failure = Failure::new(exit_of(error), error);
     match error {
         MountError::Device(_) => {
             failure.hint("load the module with `modprobe fuse`; in a container, pass /dev/fuse in")
@@ -182,11 +295,45 @@ pub fn mount_failure(error: &MountError) -> Failure {
             failure.hint("install it (Debian: `apt install fuse3`), or run as root")
         }
         MountError::NotDirectory { .. } => failure.hint("say the image first, then a directory"),
+        MountError::NotEmpty { dir } => match mountinfo::at(dir) {
+            Ok(Some(shown)) => failure.hint(format!(
+                "{} is mounted there: `uext4 umount {}` first, or choose another directory",
+                shown.source.display(),
+                dir.display()
+            )),
+            _ => failure.hint("choose an empty directory; `-o nonempty` hides what is in it"),
+        },
         MountError::Busy { .. } => {
             failure.hint("end who uses it (`fuser -vm DIR` lists them), and try again")
+        }
+        MountError::Place { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            failure.hint("make it first: `mkdir -p DIR`")
+        }
+        MountError::Fusermount { said } if said.contains("allow_other") => failure.hint(
+            "root allows it with the line `user_allow_other` in /etc/fuse.conf; or leave it away",
+        ),
+        MountError::Fusermount { said } if said.contains("write access") => {
+            failure.hint("mount at a directory that is yours")
         }
         MountError::NotMounted { .. }
         | MountError::Place { .. }
         | MountError::Fusermount { .. } => failure,
+    }
+}
+
+fn exit_of(error: &MountError) -> Exit {
+    match error {
+        MountError::Device(_) | MountError::NoFusermount(_) => Exit::System,
+        MountError::Place { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            Exit::Denied
+        }
+        MountError::Fusermount { said }
+            if said.contains("allowed")
+                || said.contains("access")
+                || said.contains("permitted") =>
+        {
+            Exit::Denied
+        }
+        _ => Exit::CouldNot,
     }
 }

@@ -1,27 +1,36 @@
-//! `stats`: free space group by group, as the block allocator looks at it.
+//! `stats`: of an image free space group by group, as the block allocator looks at it; of a mount what
+//! [`mount_stats`] tells.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::Args;
 use uext4::{Filesystem, GroupNr};
 
-use super::Output;
+use super::{Output, mount_stats};
 use crate::args::ImageArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::group_space::{GroupSpace, order_max};
 use crate::json::Json;
 use crate::open;
 
-/// Tell what the block allocator finds in each group
+/// Tell what the block allocator finds in an image, or what a running mount does
 ///
-/// How many groups have their largest free chunk, and their average free run, of which order: what
+/// Of a mount, named by its directory: what its caches found, what the shrinker freed, commits, dirty
+/// pages and their limit, writers that had to wait, how blocks were searched, and how long each kind of
+/// request took. Only who mounted it may ask.
+///
+/// Of an image: how many groups have their largest free chunk, and their average free run, of which order: what
 /// Linux tells in /proc/fs/ext4/*/mb_structs_summary. With -v a line for each group, as in mb_groups:
 /// free blocks, free runs, the first free block, the longest run, and the free chunks of each order.
 /// Nothing is written.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 stats disk.img
-  uext4 stats -v disk.img | less -S")]
+  uext4 stats -v disk.img | less -S
+  uext4 stats ~/mnt
+  uext4 stats --watch ~/mnt             again every second, until q
+  uext4 stats --prometheus ~/mnt        the socket and `-o metrics=FILE` tell the same")]
 pub struct StatsArgs {
     #[command(flatten)]
     image: ImageArgs,
@@ -31,6 +40,13 @@ pub struct StatsArgs {
     /// One JSON object
     #[arg(long)]
     json: bool,
+    /// As Prometheus reads it; of a mount
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
+    /// Again every so many seconds, 1 where it does not say; of a mount
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    watch: Option<u32>,
 }
 
 /// What is counted over all groups.
@@ -50,6 +66,24 @@ struct Summary {
 
 /// Prints the report.
 pub fn run(args: &StatsArgs, out: &mut Output) -> Result<Exit, Failure> {
+    let path = &args.image.place.image;
+    if path.is_dir() {
+        let form = mount_stats::Form {
+            json: args.json,
+            prometheus: args.prometheus,
+            watch: args.watch.map(|secs| Duration::from_secs(secs.into())),
+        };
+        return mount_stats::show(path, form, out);
+    }
+    if args.prometheus || args.watch.is_some() {
+        let what = format_args!("{}: no directory", path.display());
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("--watch and --prometheus are for mounts: say where it is mounted"));
+    }
+    of_image(args, out)
+}
+
+fn of_image(args: &StatsArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
     let mut complaints = Complaints::new();
     let mut json = Json::new();

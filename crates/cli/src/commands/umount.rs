@@ -13,6 +13,7 @@ use super::Output;
 use super::mount::mount_failure;
 use crate::failure::{Exit, Failure};
 use crate::open;
+use crate::unmounter;
 
 /// How long the daemon is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -22,11 +23,17 @@ const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 /// Unmount what `uext4 mount` mounted
 ///
 /// Returns when everything is durable in the image and the image is no longer in use. Where something
-/// that was written is not in it, this says so, and ends with exit code 8.
+/// that was written is not in it, this says so, and ends with exit code 32.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  uext4 umount ~/mnt")]
+  uext4 umount ~/mnt
+
+Exit codes are those of mount(8): 0 done; 1 the command line makes no sense, or no permission;
+2 the system cannot; 32 not unmounted.")]
 pub struct UmountArgs {
+    /// Set by the command itself.
+    #[arg(long = "when-told", hide = true)]
+    when_told: bool,
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -34,6 +41,10 @@ pub struct UmountArgs {
 
 /// Unmounts, and waits for the daemon.
 pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
+    if args.when_told {
+        unmounter::wait(&args.dir);
+        return Ok(Exit::Success);
+    }
     let dir = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
     let table = |error| Failure::io("/proc/self/mountinfo", &error);

@@ -16,6 +16,10 @@
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
 //! | [`ends`] | how mounts end, and what `umount` tells of it |
+//! | [`mounting`] | the commands round it: options, refusals, manual pages |
+//! | [`owners`] | whose files does it show, and whose is what is made? |
+//! | [`sandbox`] | what does its daemon give up, and does it still unmount? |
+//! | [`mount_stats`] | what a running mount tells of itself |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
@@ -34,12 +38,16 @@ mod interrupted;
 mod making;
 mod matrix;
 mod memory;
+mod mount_stats;
 mod mounted;
+mod mounting;
 mod oracle;
+mod owners;
 mod posix;
 mod privileges;
 mod refused;
 mod rings;
+mod sandbox;
 mod scripts;
 mod sharing;
 mod tree;

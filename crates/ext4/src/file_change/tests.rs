@@ -20,8 +20,9 @@ use crate::in_use::close;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::namei::lookup;
+use crate::open_options::OpenOptions;
 use crate::sbi::Sbi;
-use crate::super_::{OpenOptions, adopt_orphans, open_rw};
+use crate::super_::{adopt_orphans, open_rw};
 use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
 
 /// What data begins with.

@@ -25,8 +25,9 @@ use crate::inode_ref::InodeRef;
 use crate::mapping::{MapState, Mapping};
 use crate::memory::Shrinker;
 use crate::namei::lookup;
+use crate::open_options::OpenOptions;
 use crate::sbi::Sbi;
-use crate::super_::{OpenOptions, adopt_orphans, open_rw};
+use crate::super_::{adopt_orphans, open_rw};
 use crate::testing::{close, e2fsck, mke2fs, mount, mount_with, unmount_and_check};
 
 /// What data begins with.

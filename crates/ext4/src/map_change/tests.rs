@@ -17,8 +17,9 @@ use crate::inode::iget;
 use crate::inode_store::store;
 use crate::map::{MapCursor, map_blocks};
 use crate::mapping::MapState;
+use crate::open_options::OpenOptions;
 use crate::orphan_change::set_next;
-use crate::super_::{self, OpenOptions};
+use crate::super_;
 use crate::testing::{mke2fs, mount, new_inode, unmount_and_check};
 
 mod refused;

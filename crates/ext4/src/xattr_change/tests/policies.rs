@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::super_::OpenOptions;
+use crate::open_options::OpenOptions;
 use crate::testing::mount_with;
 use uext4_mbcache::Policy;
 

@@ -14,6 +14,7 @@ mod lying;
 mod memory;
 mod mmp;
 mod model;
+mod mount_limits;
 mod placement;
 mod posix;
 mod quota;

@@ -1,0 +1,37 @@
+//! `man`: manual pages and examples of systemd's, made of the command's own definition.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+
+use super::Output;
+use crate::args::Cli;
+use crate::failure::{Exit, Failure};
+
+/// A unit for an image that is mounted at boot.
+const MOUNT_UNIT: &str = include_str!("../../../../contrib/srv-image.mount");
+/// A unit for a user's mount.
+const SERVICE_UNIT: &str = include_str!("../../../../contrib/uext4@.service");
+
+/// Write manual pages of all commands, and examples of systemd units, into a directory
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Where: made if it is not there
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// Writes them.
+pub fn run(args: &ManArgs, _: &mut Output) -> Result<Exit, Failure> {
+    let failed = |error| Failure::io(args.dir.display(), &error);
+    fs::create_dir_all(&args.dir).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(failed)?;
+    for (name, text) in [
+        ("srv-image.mount", MOUNT_UNIT),
+        ("uext4@.service", SERVICE_UNIT),
+    ] {
+        fs::write(args.dir.join(name), text).map_err(failed)?;
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,305 @@
+//! What a daemon gives up before it looks at what others wrote into an image.
+//!
+//! ```text
+//! confine   before there are threads: capabilities, and with Landlock all paths but a few
+//! filter    when all threads run: with seccomp all system calls but those of serving
+//! ```
+//! All three hold for good. What they keep from the daemon, unmounting above all, is done by a small
+//! process beside it that reads no image ([`unmounter`](crate::unmounter)). Where the kernel has no
+//! Landlock or no seccomp the rest holds, and `uext4 stats` tells what does.
+//!
+//! A system call that is not in the list is answered with ENOSYS, as by a kernel that does not have it:
+//! the C library then does without (`clone3`). What is left starts no program, reaches no network, traces,
+//! mounts and loads nothing, stays who it is, and maps no memory that can be executed. It may tell the
+//! system's log something: a datagram to a local socket.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope, path_beneath_rules,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompFilter, SeccompRule,
+};
+
+/// The newest rules of Landlock that are asked for; older kernels keep those they know.
+const LANDLOCK: ABI = ABI::V6;
+
+/// Read while serving: how much memory and how many processors there are, how scarce memory is, what
+/// the kernel offers, in which groups somebody is. What other processes keep to themselves in `/proc`
+/// (memory, environment, open files) Landlock keeps from the confined, whatever paths it leaves.
+const READ: [&str; 2] = ["/proc", "/sys"];
+
+/// What holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sandbox {
+    /// No capability.
+    pub capabilities: bool,
+    /// No path, or only some of the rules.
+    pub landlock: bool,
+    /// No other system call.
+    pub seccomp: bool,
+}
+
+/// Gives up capabilities and paths, for this thread and all that it starts.
+pub fn confine(writable: &[PathBuf]) -> Sandbox {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    Sandbox {
+        landlock: restrict(writable).unwrap_or(false),
+        capabilities: set_capabilities(None, none).is_ok(),
+        seccomp: false,
+    }
+}
+
+fn restrict(writable: &[PathBuf]) -> Result<bool, RulesetError> {
+    let all = AccessFs::from_all(LANDLOCK);
+    let status = Ruleset::default()
+        .handle_access(all)?
+        .handle_access(AccessNet::from_all(LANDLOCK))?
+        .scope(Scope::from_all(LANDLOCK))?
+        .create()?
+        .add_rules(path_beneath_rules(
+            READ,
+            AccessFs::ReadFile | AccessFs::ReadDir,
+        ))?
+        .add_rules(path_beneath_rules(
+            [Path::new("/dev/fuse"), Path::new("/dev/null")],
+            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
+        ))?
+        .add_rules(path_beneath_rules(writable, all & !AccessFs::Execute))?
+        .restrict_self()?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Gives up system calls, for all threads.
+pub fn filter(sandbox: Sandbox) -> Sandbox {
+    let applied = program().and_then(|program| {
+        let applied = seccompiler::apply_filter_all_threads(&program);
+        applied.map_err(|error| error.to_string())
+    });
+    Sandbox {
+        seccomp: applied.is_ok(),
+        ..sandbox
+    }
+}
+
+fn program() -> Result<BpfProgram, String> {
+    let arch = std::env::consts::ARCH.try_into();
+    let arch = arch.map_err(|error: seccompiler::BackendError| error.to_string())?;
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for call in CALLS.iter().chain(OF_ARCH) {
+        rules.insert(*call, Vec::new());
+    }
+    for (call, conditions) in conditions() {
+        let conditions = conditions.into_iter().map(|(argument, operator, value)| {
+            SeccompCondition::new(argument, Len::Dword, operator, value)
+        });
+        let all: Result<Vec<_>, _> = conditions.collect();
+        let rule = all.and_then(SeccompRule::new);
+        let rule = rule.map_err(|error| error.to_string())?;
+        rules.entry(call).or_default().push(rule);
+    }
+    // OK to widen: the number of an error.
+    let refused = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch);
+    let program = filter.and_then(TryInto::try_into);
+    program.map_err(|error| error.to_string())
+}
+
+/// The number of an argument, and what it must be.
+type Condition = (u8, Op, u64);
+
+/// Calls that are allowed with some arguments only.
+fn conditions() -> Vec<(i64, Vec<Condition>)> {
+    let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
+    let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
+    let name = u64::from(libc::PR_SET_NAME.unsigned_abs());
+    let local = u64::from(libc::AF_UNIX.unsigned_abs());
+    let datagrams = u64::from(libc::SOCK_DGRAM.unsigned_abs());
+    // The type of a socket, without its flags.
+    let socket_type = Op::MaskedEq(0xF);
+    let mut all = vec![
+        (libc::SYS_clone, vec![(0, Op::MaskedEq(thread), thread)]),
+        (libc::SYS_mmap, vec![(2, Op::MaskedEq(executable), 0)]),
+        (libc::SYS_mprotect, vec![(2, Op::MaskedEq(executable), 0)]),
+        (libc::SYS_prctl, vec![(0, Op::Eq, name)]),
+        (
+            libc::SYS_socket,
+            vec![(0, Op::Eq, local), (1, socket_type, datagrams)],
+        ),
+    ];
+    let ioctls = IOCTLS.map(|request| (libc::SYS_ioctl, vec![(1, Op::Eq, request)]));
+    all.extend(ioctls);
+    all
+}
+
+/// FIONBIO, FIOCLEX, TCGETS; BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64; FUSE_DEV_IOC_CLONE.
+const IOCTLS: [u64; 8] = [
+    0x5421,
+    0x5451,
+    0x5401,
+    0x1277,
+    0x127F,
+    0x1268,
+    0x8008_1272,
+    0x8004_E500,
+];
+
+/// Calls that are allowed with all arguments.
+const CALLS: &[i64] = &[
+    // Requests, and the image.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_lseek,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_readahead,
+    libc::SYS_flock,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_eventfd2,
+    libc::SYS_splice,
+    // Descriptors, and the few paths that Landlock leaves.
+    libc::SYS_openat,
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_readlinkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_fchmod,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    // Who asks for statistics.
+    libc::SYS_accept4,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_shutdown,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_mlock,
+    // Threads, and waiting.
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_membarrier,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_restart_syscall,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    // Signals, and the end.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Who one is.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    libc::SYS_getrusage,
+    libc::SYS_getrandom,
+];
+
+/// Calls that only this architecture has, in place of some above.
+#[cfg(target_arch = "x86_64")]
+const OF_ARCH: &[i64] = &[
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_dup2,
+    libc::SYS_readlink,
+    libc::SYS_unlink,
+    libc::SYS_rename,
+    libc::SYS_poll,
+    libc::SYS_epoll_wait,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_ARCH: &[i64] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_is_one_the_kernel_takes() {
+        let program = program().unwrap();
+        // BPF_MAXINSNS.
+        assert!((100..=4096).contains(&program.len()), "{}", program.len());
+    }
+
+    #[test]
+    fn nothing_that_starts_or_changes_somebody_is_allowed() {
+        let refused = [
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_connect,
+            libc::SYS_ptrace,
+            libc::SYS_mount,
+            libc::SYS_umount2,
+            libc::SYS_setuid,
+            libc::SYS_bpf,
+            libc::SYS_kill,
+            libc::SYS_clone3,
+            libc::SYS_memfd_create,
+        ];
+        let allowed: Vec<i64> = CALLS.iter().chain(OF_ARCH).copied().collect();
+        for call in refused {
+            assert!(!allowed.contains(&call), "{call}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The commands round a mount: what is refused and how that is told, options, manual pages.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::host::{
+    UEXT4, copy_image, debugfs, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount,
+};
+
+/// Somebody who is not root, and whom every system knows: fusermount3 asks for his name.
+pub const USER: u32 = 1;
+
+/// True if we can mount with FUSE; else says that the test is skipped.
+pub fn can_mount() -> bool {
+    let possible = crate::host::can_mount() && Path::new("/dev/fuse").exists();
+    if !possible {
+        println!("skipped: needs /dev/fuse");
+    }
+    possible
+}
+
+/// A directory with an image and a place for it, both of which USER may use.
+pub struct Place {
+    scratch: TempDir,
+}
+
+impl Place {
+    /// With an image that mke2fs makes.
+    pub fn new(options: &[&str], mib: u32) -> Self {
+        let scratch = scratch();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(scratch.path(), open).unwrap();
+        let place = Self { scratch };
+        fs::create_dir(place.dir()).unwrap();
+        mke2fs(&place.image(), options, mib);
+        for path in [place.dir(), place.image()] {
+            chown(path, Some(USER), Some(USER)).unwrap();
+        }
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.path("image")
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.path("mnt")
+    }
+
+    pub fn mount(&self, options: &str) {
+        uext4_ok(&[
+            "mount",
+            "-o",
+            options,
+            text(&self.image()),
+            text(&self.dir()),
+        ]);
+    }
+
+    pub fn unmount(&self) {
+        unmount(UEXT4, &["umount", text(&self.dir())]);
+    }
+
+    pub fn judge(&self) {
+        run("e2fsck", &["-f", "-n", text(&self.image())]);
+    }
+
+    /// Mounting must fail with this code and words.
+    pub fn refused(&self, arguments: &[&str], code: i32, told: &[&str]) {
+        failed(&uext4(arguments), code, told);
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!table.contains(text(&self.dir())), "{arguments:?}");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        _ = Command::new("umount").arg("-l").arg(self.dir()).output();
+    }
+}
+
+pub fn failed(output: &Output, code: i32, told: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    for told in told {
+        assert!(stderr.contains(told), "{told}: {stderr}");
+    }
+}
+
+/// The command, as USER.
+pub fn by_user(arguments: &[&str]) -> Command {
+    let mut command = Command::new(UEXT4);
+    command.args(arguments).uid(USER).gid(USER);
+    command
+}
+
+/// True if USER can mount; else says that the test is skipped.
+pub fn user_can_mount() -> bool {
+    let can = can_mount() && has_tool("fusermount3");
+    // The test's own binary may lie where only root may look.
+    let runs = by_user(&["--version"]).output().is_ok();
+    if !runs {
+        println!("skipped: others may not run {UEXT4}");
+    }
+    can && runs
+}
+
+/// The daemon of a mount.
+pub fn daemon(place: &Place) -> String {
+    let image = place.image();
+    let found = fs::read_dir("/proc").unwrap().flatten().find(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("--in-background") && line.contains(text(&image))
+    });
+    found.unwrap().file_name().into_string().unwrap()
+}
+
+#[test]
+fn images_that_cannot_be_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-b", "1024"], 16);
+    let (image, dir) = (place.image(), place.dir());
+    let (image, dir) = (text(&image), text(&dir));
+    let hint = "no ext2, ext3 or ext4 begins";
+    let none = place.path("none");
+    fs::write(&none, vec![7; 1 << 20]).unwrap();
+    place.refused(
+        &["mount", text(&none), dir],
+        32,
+        &["magic", hint, "`file IMAGE`"],
+    );
+    place.refused(
+        &["mount", "--offset", "1M", image, dir],
+        32,
+        &["magic", hint, "without --offset"],
+    );
+    place.refused(
+        &["mount", "--partition", "3", image, dir],
+        32,
+        &["partition"],
+    );
+    let damaged = copy_image(&place.image(), "damaged");
+    let file = File::options().write(true).open(&damaged).unwrap();
+    // The inode table of the first group, and of the second.
+    file.write_all_at(&[0xA5; 3 << 20], 2048).unwrap();
+    place.refused(&["mount", text(&damaged), dir], 32, &["uext4 check IMAGE"]);
+    let casefold = place.path("casefold");
+    mke2fs(&casefold, &["-t", "ext4", "-O", "casefold"], 16);
+    place.refused(
+        &["mount", text(&casefold), dir],
+        32,
+        &["casefold", "uext4 mount -o ro"],
+    );
+    uext4_ok(&["mount", "-o", "ro", text(&casefold), dir]);
+    place.unmount();
+    let wrong = copy_image(&place.image(), "wrong");
+    debugfs(&wrong, &["set_super_value state 2"]);
+    place.refused(
+        &["mount", text(&wrong), dir],
+        32,
+        &["run e2fsck", "mount -o ro"],
+    );
+}
+
+#[test]
+fn places_and_words_that_are_none() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let (image, dir) = (place.image(), place.dir());
+    let (image, dir) = (text(&image), text(&dir));
+    place.refused(
+        &["mount", image, "/no/place"],
+        32,
+        &["No such file", "mkdir -p"],
+    );
+    place.refused(
+        &["mount", image, image],
+        32,
+        &["not a directory", "the image first"],
+    );
+    fs::write(place.dir().join("file"), "x").unwrap();
+    place.refused(&["mount", image, dir], 32, &["not empty", "-o nonempty"]);
+    place.mount("nonempty");
+    assert!(!place.dir().join("file").exists());
+    let other = copy_image(&place.image(), "other");
+    failed(
+        &uext4(&["mount", text(&other), dir]),
+        32,
+        &["not empty", "is mounted there", "uext4 umount"],
+    );
+    failed(
+        &uext4(&["mount", image, "/mnt"]),
+        32,
+        &["in use", "it is mounted at"],
+    );
+    place.unmount();
+    fs::remove_file(place.dir().join("file")).unwrap();
+    let words: [(&str, &str); 7] = [
+        ("nonsense", "no such option"),
+        ("remount,ro", "mount it again"),
+        ("data=journal", "data=ordered"),
+        ("errors=continue", "errors=remount-ro"),
+        ("commit=86401", "0 to 86400"),
+        ("sb=131072", "only with ro"),
+        ("fakeroot,allow_other", "everybody"),
+    ];
+    for (options, told) in words {
+        place.refused(&["mount", "-o", options, image, dir], 1, &[told]);
+    }
+    place.refused(&["mount", "--nonsense", image, dir], 1, &["--nonsense"]);
+    place.refused(&["umount"], 1, &["DIR"]);
+    place.refused(&["umount", dir], 32, &["not mounted", "findmnt"]);
+    place.judge();
+}
+
+#[test]
+fn what_the_kernel_has_mounted_is_left_to_it() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let other = place.path("other");
+    fs::create_dir(&other).unwrap();
+    run(
+        "mount",
+        &["-o", "loop", text(&place.image()), text(&place.dir())],
+    );
+    let (image, dir) = (place.image(), place.dir());
+    for options in ["ro", "rw"] {
+        let output = uext4(&["mount", "-o", options, text(&image), text(&other)]);
+        failed(&output, 32, &["mounted at", text(&dir)]);
+    }
+    unmount("umount", &[text(&dir)]);
+    place.judge();
+}
+
+#[test]
+fn nothing_to_mount_with() {
+    if !user_can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let (image, dir) = (place.image(), place.dir());
+    let output = by_user(&["mount", text(&image), text(&dir)])
+        .env("PATH", "/nowhere")
+        .output();
+    failed(&output.unwrap(), 2, &["fusermount3", "apt install fuse3"]);
+    let closed = place.path("closed");
+    fs::copy(&image, &closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+    let output = by_user(&["mount", text(&closed), text(&dir)]).output();
+    failed(&output.unwrap(), 1, &["Permission denied"]);
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o444)).unwrap();
+    let output = by_user(&["mount", text(&closed), text(&dir)]).output();
+    failed(&output.unwrap(), 1, &["make it writable", "mount -o ro"]);
+    let root = place.path("root");
+    fs::create_dir(&root).unwrap();
+    let output = by_user(&["mount", text(&image), text(&root)]).output();
+    failed(
+        &output.unwrap(),
+        1,
+        &["fusermount3", "a directory that is yours"],
+    );
+    // Not where another /dev hides it.
+    let scratch = TempDir::new().unwrap();
+    let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
+    fs::copy(place.image(), &image).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let script = format!(
+        "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && {UEXT4} mount {} {}",
+        text(&image),
+        text(&dir)
+    );
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output();
+    failed(&output.unwrap(), 2, &["/dev/fuse", "modprobe fuse"]);
+    place.judge();
+}
+
+#[test]
+fn a_backup_superblock_is_enough_to_read() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-b", "1024"], 16);
+    run(
+        "sh",
+        &[
+            "-c",
+            &format!(
+                "echo contents | {UEXT4} put {} - /file",
+                text(&place.image())
+            ),
+        ],
+    );
+    let file = File::options().write(true).open(place.image()).unwrap();
+    file.write_all_at(&[0; 1024], 1024).unwrap();
+    let (image, dir) = (place.image(), place.dir());
+    place.refused(
+        &["mount", "-o", "ro", text(&image), text(&dir)],
+        32,
+        &["magic"],
+    );
+    place.refused(
+        &["mount", "-o", "ro,sb=8192", text(&image), text(&dir)],
+        32,
+        &["no superblock at 8192 KiB", "units of 1 KiB"],
+    );
+    place.mount("ro,sb=8193");
+    assert_eq!(
+        fs::read_to_string(place.dir().join("file")).unwrap(),
+        "contents\n"
+    );
+    place.unmount();
+}
+
+#[test]
+fn options_of_ext4_are_taken() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-b", "1024"], 16);
+    place.mount(
+        "defaults,noauto,x-systemd.automount,nofail,user_xattr,acl,lazytime,strictatime,nodev,nosuid,\
+         noexec,data=ordered,errors=remount-ro,delalloc,commit=30,nobarrier,max_dir_size_kb=4,resuid=7,\
+         resgid=8,stripe=16,discard,journal_checksum,memory=32M,threads=2,dirty_ratio=20",
+    );
+    let dir = place.dir().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let full = (0..10_000).find_map(|number| {
+        let name = format!("a name that takes some of the room there is {number}");
+        File::create(dir.join(name)).err()
+    });
+    assert_eq!(
+        full.unwrap().raw_os_error(),
+        Some(Errno::NOSPC.raw_os_error())
+    );
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains(text(&place.dir())));
+    for flag in ["nodev", "nosuid", "noexec", "fuse.uext4"] {
+        assert!(line.unwrap().contains(flag), "{line:?}");
+    }
+    place.unmount();
+    place.judge();
+    let plain = Place::new(&["-t", "ext4", "-O", "^metadata_csum"], 16);
+    plain.refused(
+        &[
+            "mount",
+            "-o",
+            "journal_checksum",
+            text(&plain.image()),
+            text(&plain.dir()),
+        ],
+        1,
+        &["has no checksums", "tune2fs"],
+    );
+}
+
+#[test]
+fn a_journal_is_replayed_in_memory_where_nothing_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-J", "size=4"], 32);
+    place.mount("rw");
+    let mut file = File::create(place.dir().join("file")).unwrap();
+    file.write_all(b"in the log alone").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let pid = daemon(&place);
+    run("kill", &["-KILL", &pid]);
+    while Path::new("/proc").join(&pid).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    run("umount", &["-l", text(&place.dir())]);
+    let told = run("dumpe2fs", &["-h", text(&place.image())]);
+    assert!(String::from_utf8_lossy(&told).contains("needs_recovery"));
+    let before = fs::read(place.image()).unwrap();
+    place.mount("ro");
+    let read = fs::read_to_string(place.dir().join("file")).unwrap();
+    assert_eq!(read, "in the log alone");
+    let refused = fs::write(place.dir().join("new"), "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    place.unmount();
+    assert!(before == fs::read(place.image()).unwrap());
+    place.mount("ro,noload");
+    assert!(!place.dir().join("file").exists());
+    place.unmount();
+    assert!(before == fs::read(place.image()).unwrap());
+    place.mount("rw");
+    place.unmount();
+    place.judge();
+}
+
+#[test]
+fn who_is_interrupted_while_it_waits_has_mounted_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-O", "mmp"], 16);
+    // As another host leaves it that still has it: this is looked at for some seconds.
+    debugfs(&place.image(), &["set_mmp_value seq 0x1234"]);
+    let (image, dir) = (place.image(), place.dir());
+    let child = Command::new(UEXT4)
+        .args(["mount", text(&image), text(&dir)])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    run("kill", &["-INT", &child.id().to_string()]);
+    failed(&child.wait_with_output().unwrap(), 8, &["interrupted"]);
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!table.contains(text(&dir)));
+}
+
+#[test]
+fn helpers_of_mount_may_be_asked_to_do_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let helper = place.path("mount.fuse.uext4");
+    std::os::unix::fs::symlink(UEXT4, &helper).unwrap();
+    let (image, dir) = (place.image(), place.dir());
+    run(text(&helper), &[text(&image), text(&dir), "-f", "-o", "rw"]);
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!table.contains(text(&dir)));
+    let output = Command::new(&helper)
+        .args([text(&image), text(&dir), "-o", "nonsense"])
+        .output();
+    failed(&output.unwrap(), 1, &["-o nonsense"]);
+}
+
+#[test]
+fn every_command_has_its_manual_page() {
+    let scratch = scratch();
+    let dir = scratch.path().join("man");
+    uext4_ok(&["man", text(&dir)]);
+    for (page, told) in [
+        ("uext4.1", "uext4"),
+        ("uext4-mount.1", "max_dir_size_kb"),
+        ("uext4-umount.1", "32"),
+        ("uext4-stats.1", "Prometheus"),
+        ("uext4-build.1", "IMAGE"),
+        ("srv-image.mount", "Type=fuse.uext4"),
+        ("uext4@.service", "ExecStart=uext4 mount -f"),
+    ] {
+        let text = fs::read_to_string(dir.join(page)).unwrap();
+        assert!(text.contains(told), "{page}");
+    }
+    assert!(!dir.join("uext4-man.1").exists());
+    let help = String::from_utf8(uext4_ok(&["--help"])).unwrap();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = commands.map_while(|line| line.split_whitespace().next());
+    let missing: Vec<_> = names
+        .filter(|name| !dir.join(format!("uext4-{name}.1")).exists())
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

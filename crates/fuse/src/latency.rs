@@ -1,0 +1,250 @@
+//! How long requests take, by kind: counted where they are answered, without a lock.
+//!
+//! A time falls into one of 4 steps between a power of two and the next, so a percentile is told 25 % too
+//! high at most. Cost: two looks at the clock and three additions to memory that threads share.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::abi::opcode;
+use crate::errno::Result;
+
+/// Kinds that are counted by number; the highest of the protocol is below.
+const KINDS: usize = 64;
+/// Powers of two up to 2^40 ns, 18 minutes, in 4 steps each; what takes longer is counted with these.
+const BUCKETS: usize = 41 * 4;
+
+/// What is counted of one kind.
+#[derive(Debug)]
+struct Kind {
+    buckets: [AtomicU64; BUCKETS],
+    nanos: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// What is counted of all requests.
+#[derive(Debug)]
+pub struct Latencies {
+    kinds: Box<[Kind; KINDS]>,
+    pauses: AtomicU64,
+    paused_nanos: AtomicU64,
+}
+
+/// One kind of request, as it was until now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Its name.
+    pub name: &'static str,
+    /// Requests answered.
+    pub count: u64,
+    /// Of these, with an error.
+    pub errors: u64,
+    /// What they took together.
+    pub total: Duration,
+    /// What half of them took at most, nine of ten, 99 of 100, all.
+    pub percentiles: [Duration; 4],
+}
+
+/// Writers that had to wait for the dirty limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pauses {
+    /// How often one was told to wait.
+    pub count: u64,
+    /// How long, together.
+    pub total: Duration,
+}
+
+/// The shares of requests that [`Latency::percentiles`] tells.
+pub const SHARES: [f64; 4] = [0.5, 0.9, 0.99, 1.0];
+
+const NAMES: [(u32, &str); 36] = [
+    (opcode::LOOKUP, "lookup"),
+    (opcode::GETATTR, "getattr"),
+    (opcode::SETATTR, "setattr"),
+    (opcode::READLINK, "readlink"),
+    (opcode::SYMLINK, "symlink"),
+    (opcode::MKNOD, "mknod"),
+    (opcode::MKDIR, "mkdir"),
+    (opcode::UNLINK, "unlink"),
+    (opcode::RMDIR, "rmdir"),
+    (opcode::RENAME, "rename"),
+    (opcode::RENAME2, "rename2"),
+    (opcode::LINK, "link"),
+    (opcode::OPEN, "open"),
+    (opcode::READ, "read"),
+    (opcode::WRITE, "write"),
+    (opcode::STATFS, "statfs"),
+    (opcode::RELEASE, "release"),
+    (opcode::FSYNC, "fsync"),
+    (opcode::SETXATTR, "setxattr"),
+    (opcode::GETXATTR, "getxattr"),
+    (opcode::LISTXATTR, "listxattr"),
+    (opcode::REMOVEXATTR, "removexattr"),
+    (opcode::READDIR, "readdir"),
+    (opcode::READDIRPLUS, "readdirplus"),
+    (opcode::FSYNCDIR, "fsyncdir"),
+    (opcode::CREATE, "create"),
+    (opcode::BMAP, "bmap"),
+    (opcode::IOCTL, "ioctl"),
+    (opcode::FALLOCATE, "fallocate"),
+    (opcode::LSEEK, "lseek"),
+    (opcode::COPY_FILE_RANGE, "copy_file_range"),
+    (opcode::COPY_FILE_RANGE_64, "copy_file_range_64"),
+    (opcode::SYNCFS, "syncfs"),
+    (opcode::TMPFILE, "tmpfile"),
+    (opcode::STATX, "statx"),
+    (opcode::FORGET, "forget"),
+];
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self {
+            kinds: Box::new(std::array::from_fn(|_| Kind {
+                buckets: [const { AtomicU64::new(0) }; BUCKETS],
+                nanos: AtomicU64::new(0),
+                errors: AtomicU64::new(0),
+            })),
+            pauses: AtomicU64::new(0),
+            paused_nanos: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The bucket of a time: its power of two, and the two bits behind the first.
+fn bucket_of(nanos: u64) -> usize {
+    let power = nanos.max(1).ilog2();
+    let step = match power {
+        0 | 1 => 0,
+        _ => nanos >> (power - 2) & 3,
+    };
+    // OK to truncate: a power has six bits, a step two.
+    (power as usize * 4 + step as usize).min(BUCKETS - 1)
+}
+
+/// The end of a bucket.
+fn end_of(bucket: usize) -> Duration {
+    let (power, step) = (bucket / 4, bucket as u64 % 4);
+    let start = 1u64 << power;
+    Duration::from_nanos(start + (start * (step + 1)).div_ceil(4))
+}
+
+impl Latencies {
+    /// A request of a kind that began then has been answered so.
+    pub fn record(&self, kind: u32, began: Instant, answer: &Result<()>) {
+        // OK to truncate: it would take centuries.
+        let nanos = began.elapsed().as_nanos() as u64;
+        let Some(kind) = self.kinds.get(kind as usize) else {
+            return;
+        };
+        kind.buckets[bucket_of(nanos)].fetch_add(1, Relaxed);
+        kind.nanos.fetch_add(nanos, Relaxed);
+        if answer.is_err() {
+            kind.errors.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A writer was told to wait.
+    pub fn paused(&self, pause: Duration) {
+        self.pauses.fetch_add(1, Relaxed);
+        // OK to truncate: pauses have limits.
+        self.paused_nanos
+            .fetch_add(pause.as_nanos() as u64, Relaxed);
+    }
+
+    /// All kinds of which there were any.
+    pub fn all(&self) -> Vec<Latency> {
+        let told = NAMES.iter().filter_map(|(kind, name)| {
+            let kind = self.kinds.get(*kind as usize)?;
+            let told = kind.told(name);
+            (told.count > 0).then_some(told)
+        });
+        told.collect()
+    }
+
+    /// How often, and how long, writers had to wait.
+    pub fn pauses(&self) -> Pauses {
+        Pauses {
+            count: self.pauses.load(Relaxed),
+            total: Duration::from_nanos(self.paused_nanos.load(Relaxed)),
+        }
+    }
+}
+
+impl Kind {
+    fn told(&self, name: &'static str) -> Latency {
+        let counts = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
+        let count: u64 = counts.iter().sum();
+        let percentiles = SHARES.map(|share| {
+            // OK to truncate: no more than the count.
+            let rank = ((count as f64 * share).ceil() as u64).max(1);
+            let mut below = 0;
+            let bucket = counts.iter().position(|in_bucket| {
+                below += in_bucket;
+                below >= rank
+            });
+            bucket.map_or(Duration::ZERO, end_of)
+        });
+        Latency {
+            name,
+            count,
+            errors: self.errors.load(Relaxed),
+            total: Duration::from_nanos(self.nanos.load(Relaxed)),
+            percentiles,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errno::Errno;
+
+    #[test]
+    fn every_time_is_within_a_quarter_of_its_buckets_end() {
+        for nanos in (0..36).flat_map(|power| {
+            let start = 1u64 << power;
+            [start, start + start / 3, start + start / 2, 2 * start - 1]
+        }) {
+            let end = end_of(bucket_of(nanos)).as_nanos() as f64;
+            let is_near = end >= nanos as f64 && end <= nanos as f64 * 1.25 + 1.0;
+            assert!(is_near, "{nanos} in a bucket that ends at {end}");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket_of(0), bucket_of(1));
+    }
+
+    #[test]
+    fn percentiles_are_those_of_what_was_recorded() {
+        let latencies = Latencies::default();
+        let ago = |millis| Instant::now() - Duration::from_millis(millis);
+        for number in 0..100 {
+            let millis = if number < 95 { 10 } else { 1000 };
+            latencies.record(opcode::READ, ago(millis), &Ok(()));
+        }
+        latencies.record(opcode::READ, ago(10), &Err(Errno::EIO));
+        latencies.record(99, ago(1), &Ok(()));
+        let all = latencies.all();
+        assert_eq!(all.len(), 1);
+        let read = all[0];
+        assert_eq!((read.name, read.count, read.errors), ("read", 101, 1));
+        let [half, most, nearly_all, longest] = read.percentiles;
+        for (time, millis) in [(half, 10), (most, 10), (nearly_all, 1000), (longest, 1000)] {
+            let expected = Duration::from_millis(millis);
+            assert!(time >= expected && time < expected * 3 / 2, "{read:?}");
+        }
+        assert!(read.total >= Duration::from_millis(5960));
+        latencies.paused(Duration::from_millis(3));
+        latencies.paused(Duration::from_millis(4));
+        let total = Duration::from_millis(7);
+        assert_eq!(latencies.pauses(), Pauses { count: 2, total });
+    }
+
+    #[test]
+    fn every_kind_has_its_name() {
+        let mut kinds: Vec<_> = NAMES.iter().map(|(kind, _)| *kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(kinds.len(), NAMES.len());
+        assert!(kinds.iter().all(|kind| (*kind as usize) < KINDS));
+    }
+}
