@@ -11,9 +11,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
 use rustix::mount::MountFlags;
 use uext4_fuse::abi::flags::{fattr, fopen};
@@ -33,16 +34,10 @@ const REGULAR: u32 = 0o100_000;
 /// Blocks of 4 KiB that the file system claims to have.
 const BLOCKS: u64 = 1 << 22;
 
-/// A name's node, and its place in the listing.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    id: u64,
-    cookie: u64,
-}
-
 #[derive(Debug, Default)]
 struct Directory {
-    names: HashMap<Vec<u8>, Place, FxBuildHasher>,
+    /// Nodes, and their places in the listing.
+    names: HashMap<Vec<u8>, (u64, u64), FxBuildHasher>,
     order: BTreeMap<u64, Vec<u8>>,
     last: u64,
 }
@@ -50,20 +45,20 @@ struct Directory {
 impl Directory {
     fn find(&self, name: &[u8]) -> Result<u64> {
         let found = self.names.get(name);
-        found.map(|place| place.id).ok_or(Errno::ENOENT)
+        found.map(|(id, _)| *id).ok_or(Errno::ENOENT)
     }
 
     fn add(&mut self, name: &[u8], id: u64) {
         self.last += 1;
         let cookie = self.last;
-        self.names.insert(name.to_vec(), Place { id, cookie });
+        self.names.insert(name.to_vec(), (id, cookie));
         self.order.insert(cookie, name.to_vec());
     }
 
     fn take(&mut self, name: &[u8]) -> Option<u64> {
-        let place = self.names.remove(name)?;
-        self.order.remove(&place.cookie);
-        Some(place.id)
+        let (id, cookie) = self.names.remove(name)?;
+        self.order.remove(&cookie);
+        Some(id)
     }
 }
 
@@ -78,15 +73,11 @@ struct Node {
 type Shared = Arc<Mutex<Node>>;
 
 /// Nodes by their number, less one; those that are gone leave a place that nobody gets again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Ceiling {
     nodes: RwLock<Vec<Option<Shared>>>,
     dialect: OnceLock<Dialect>,
     validity: Validity,
-}
-
-fn lock(node: &Shared) -> MutexGuard<'_, Node> {
-    node.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn now() -> (u64, u32) {
@@ -97,17 +88,13 @@ fn now() -> (u64, u32) {
 
 impl Ceiling {
     fn new() -> Self {
-        let ceiling = Self {
-            nodes: RwLock::default(),
-            dialect: OnceLock::new(),
-            validity: Validity::default(),
-        };
+        let ceiling = Self::default();
         ceiling.make(&InHeader::default(), DIRECTORY | 0o777);
         ceiling
     }
 
     fn get(&self, id: u64) -> Result<Shared> {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.read();
         let found = nodes.get(id.wrapping_sub(1) as usize).cloned().flatten();
         found.ok_or(Errno::ESTALE)
     }
@@ -129,31 +116,28 @@ impl Ceiling {
             blksize: 4096,
             ..Attr::default()
         };
-        let node = Arc::new(Mutex::new(Node {
-            attr,
-            ..Node::default()
-        }));
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let node = Shared::default();
+        let mut nodes = self.nodes.write();
         nodes.push(Some(Arc::clone(&node)));
         let id = nodes.len() as u64;
         drop(nodes);
-        lock(&node).attr.ino = id;
+        node.lock().attr = Attr { ino: id, ..attr };
         (id, node)
     }
 
     fn forget(&self, id: u64, lookups: u64) {
         let Ok(node) = self.get(id) else { return };
-        let mut node = lock(&node);
+        let mut node = node.lock();
         node.lookups = node.lookups.saturating_sub(lookups);
         if node.lookups == 0 && node.attr.nlink == 0 {
-            let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+            let mut nodes = self.nodes.write();
             nodes[id as usize - 1] = None;
         }
     }
 
     /// The entry of a node that the kernel is told of.
     fn told(&self, node: &Shared) -> EntryOut {
-        let mut node = lock(node);
+        let mut node = node.lock();
         node.lookups += 1;
         let attr = node.attr;
         EntryOut {
@@ -163,7 +147,7 @@ impl Ceiling {
     }
 
     fn lookup(&self, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
-        let found = lock(&self.get(dir)?).dir.find(name);
+        let found = self.get(dir)?.lock().dir.find(name);
         match found {
             Ok(id) => out.put(&self.told(&self.get(id)?)),
             Err(_) => out.put(&self.validity.no_entry()),
@@ -172,7 +156,7 @@ impl Ceiling {
 
     fn create(&self, header: &InHeader, mode: u32, name: &[u8], out: &mut Out<'_>) -> Result<()> {
         let dir = self.get(header.nodeid)?;
-        let mut dir = lock(&dir);
+        let mut dir = dir.lock();
         if dir.dir.find(name).is_ok() {
             return Err(Errno::EEXIST);
         }
@@ -185,19 +169,19 @@ impl Ceiling {
     /// Takes a node's name; what is left of it lives as long as the kernel knows it.
     fn drop_name(&self, id: u64) {
         if let Ok(node) = self.get(id) {
-            lock(&node).attr.nlink = 0;
+            node.lock().attr.nlink = 0;
         }
     }
 
     fn unlink(&self, dir: u64, name: &[u8]) -> Result<()> {
-        let taken = lock(&self.get(dir)?).dir.take(name);
+        let taken = self.get(dir)?.lock().dir.take(name);
         self.drop_name(taken.ok_or(Errno::ENOENT)?);
         Ok(())
     }
 
     fn rmdir(&self, dir: u64, name: &[u8]) -> Result<()> {
-        let id = lock(&self.get(dir)?).dir.find(name)?;
-        let is_empty = lock(&self.get(id)?).dir.names.is_empty();
+        let id = self.get(dir)?.lock().dir.find(name)?;
+        let is_empty = self.get(id)?.lock().dir.names.is_empty();
         match is_empty {
             true => self.unlink(dir, name),
             false => Err(Errno::ENOTEMPTY),
@@ -209,10 +193,10 @@ impl Ceiling {
             return Err(Errno::EINVAL);
         }
         // The kernel holds both directories.
-        let id = lock(&self.get(old.0)?).dir.take(old.1);
+        let id = self.get(old.0)?.lock().dir.take(old.1);
         let id = id.ok_or(Errno::ENOENT)?;
         let dir = self.get(new.0)?;
-        let mut dir = lock(&dir);
+        let mut dir = dir.lock();
         let replaced = dir.dir.take(new.1);
         dir.dir.add(new.1, id);
         drop(dir);
@@ -222,7 +206,7 @@ impl Ceiling {
 
     fn setattr(&self, id: u64, it: &SetattrIn, out: &mut Out<'_>) -> Result<()> {
         let node = self.get(id)?;
-        let mut node = lock(&node);
+        let mut node = node.lock();
         let has = |flag| it.valid & flag != 0;
         if has(fattr::SIZE) {
             node.data.resize(it.size as usize, 0);
@@ -249,7 +233,7 @@ impl Ceiling {
 
     fn read(&self, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<()> {
         let node = self.get(id)?;
-        let node = lock(&node);
+        let node = node.lock();
         let start = node.data.len().min(it.offset as usize);
         let room = out.room(it.size as usize);
         let len = room.len().min(node.data.len() - start);
@@ -260,7 +244,7 @@ impl Ceiling {
 
     fn write(&self, id: u64, it: &WriteIn, data: &[u8], out: &mut Out<'_>) -> Result<()> {
         let node = self.get(id)?;
-        let mut node = lock(&node);
+        let mut node = node.lock();
         let start = it.offset as usize;
         let end = start.checked_add(data.len()).ok_or(Errno::EFBIG)?;
         let bytes = &mut node.data;
@@ -283,10 +267,10 @@ impl Ceiling {
 
     fn readdir(&self, id: u64, it: &ReadIn, plus: bool, out: &mut Out<'_>) -> Result<()> {
         let dir = self.get(id)?;
-        let dir = lock(&dir);
+        let dir = dir.lock();
         for (cookie, name) in dir.dir.order.range(it.offset + 1..) {
             let node = self.get(dir.dir.find(name)?)?;
-            let attr = lock(&node).attr;
+            let attr = node.lock().attr;
             let dirent = Dirent {
                 ino: attr.ino,
                 off: *cookie,
@@ -302,7 +286,7 @@ impl Ceiling {
                 break;
             }
             if plus {
-                lock(&node).lookups += 1;
+                node.lock().lookups += 1;
             }
         }
         Ok(())
@@ -319,9 +303,7 @@ impl Ceiling {
         out.put(&Kstatfs {
             blocks: BLOCKS,
             bfree: BLOCKS,
-            bavail: BLOCKS,
             bsize: 4096,
-            frsize: 4096,
             namelen: 255,
             ..Kstatfs::default()
         })
@@ -354,7 +336,7 @@ impl Ceiling {
                 old,
                 new,
             } => self.rename((id, old), (newdir, new), flags),
-            Operation::Getattr => out.put(&self.validity.attr(lock(&self.get(id)?).attr)),
+            Operation::Getattr => out.put(&self.validity.attr(self.get(id)?.lock().attr)),
             Operation::Setattr(it) => self.setattr(id, &it, out),
             Operation::Open(_) => self.opened(out),
             Operation::Read(it) => self.read(id, &it, out),
@@ -399,10 +381,8 @@ impl Serve for Ceiling {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let dir = PathBuf::from(arguments.next().ok_or("ceiling DIR [TRANSPORT]")?);
-    let transport = match arguments.next() {
-        Some(name) => name.to_string_lossy().parse::<Transport>()?,
-        None => Transport::Auto,
-    };
+    let transport = arguments.next().unwrap_or_else(|| "auto".into());
+    let transport = transport.to_string_lossy().parse::<Transport>()?;
     let options = mount::Options {
         source: "ceiling".into(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,

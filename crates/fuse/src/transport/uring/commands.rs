@@ -290,15 +290,13 @@ impl Drop for Commands {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
 
-    /// On a device that takes no commands; `None` where there is no io_uring.
+    /// On a file, which takes no commands; `None` where there is no io_uring.
     fn commands() -> Option<(Commands, Arc<OwnedFd>)> {
-        let file = File::open("/dev/null").unwrap();
+        let file = tempfile::tempfile().unwrap();
         let device = Arc::new(Device::new(file.into()));
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let made = Commands::new(&device, &wake, 0, (2, 10_000)).ok();
