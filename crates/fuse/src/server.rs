@@ -17,7 +17,7 @@
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
-use uext4::{Filesystem, Ino};
+use uext4::{Filesystem, Ino, Inode};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
@@ -280,7 +280,9 @@ impl Server {
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
             Operation::Statfs => out.put(&self.statfs()),
             Operation::Release(handle) => {
-                self.handles.release(handle);
+                if let Some(inode) = self.handles.release(handle) {
+                    self.let_go(&inode.inode(), inode);
+                }
                 Ok(())
             }
             Operation::Releasedir | Operation::Destroy => Ok(()),
@@ -307,12 +309,16 @@ impl Server {
         if let Some(node) = self.nodes.forget(id, lookups)
             && let Node::Writable(inode) = &*node
         {
-            let inode = inode.inode();
-            if inode.links == 0 && inode.blocks > LARGE {
-                self.late.run(move || drop(node));
-            }
+            self.let_go(&inode.inode(), node);
         }
         Answer::Never
+    }
+
+    /// Drops what may be the last user of an inode: by another thread where deleting it may take long.
+    fn let_go(&self, inode: &Inode, user: impl Send + 'static) {
+        if inode.links == 0 && inode.blocks > LARGE {
+            self.late.run(move || drop(user));
+        }
     }
 
     /// Tells the kernel of a node: one look-up more.
