@@ -223,6 +223,11 @@ impl Client {
         Self::writable("", "")
     }
 
+    /// Where anybody may write names, for nothing is summed.
+    pub fn without_checksums() -> Self {
+        Self::writable("^metadata_csum", "").greeted()
+    }
+
     /// With projects.
     pub fn with_projects() -> Self {
         Self::writable("project,quota", "").greeted()
