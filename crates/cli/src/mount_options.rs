@@ -45,7 +45,7 @@ const FLAGS: [(&str, MountFlags, bool); 15] = [
 ];
 
 /// Names that say what is so anyway, or that concern only who calls us (fstab's, systemd's).
-const AS_IT_IS: [&str; 25] = [
+const AS_IT_IS: [&str; 24] = [
     "defaults",
     "auto",
     "noauto",
@@ -68,7 +68,6 @@ const AS_IT_IS: [&str; 25] = [
     "block_validity",
     "noblock_validity",
     "i_version",
-    "nodiscard",
     "silent",
     "loud",
 ];
@@ -181,6 +180,8 @@ mod tests {
         let options = parse("discard,stripe=16,dirty_ratio=30").unwrap();
         assert!(options.engine.discard);
         assert_eq!(options.engine.stripe, Some(16));
+        assert!(!parse("discard,nodiscard").unwrap().engine.discard);
+        assert!(parse("nodiscard,discard").unwrap().engine.discard);
     }
 
     #[test]

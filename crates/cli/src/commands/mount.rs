@@ -72,7 +72,10 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
     let image = &args.place.image;
     let failed = |error| Failure::engine(image.display(), &error);
     let fs = match options.read_only {
-        true => open::open_to_read(&args.place, &options.engine)?,
+        true => {
+            open::must_stay_as_it_is(image)?;
+            open::open_to_read(&args.place, &options.engine)?
+        }
         false => open::open_to_write(&args.place, &options.engine)?,
     };
     let served = serve(args, &options, &fs);
