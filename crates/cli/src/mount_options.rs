@@ -3,7 +3,7 @@
 
 use rustix::mount::MountFlags;
 use uext4::OpenOptions;
-use uext4_fuse::Transport;
+use uext4_fuse::{Durability, Transport};
 
 use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
@@ -139,6 +139,15 @@ impl MountOptions {
         Ok(())
     }
 
+    /// What is durable before a program goes on.
+    pub fn durability(&self) -> Durability {
+        match self.flags {
+            flags if flags.contains(MountFlags::SYNCHRONOUS) => Durability::All,
+            flags if flags.contains(MountFlags::DIRSYNC) => Durability::Names,
+            _ => Durability::OnDemand,
+        }
+    }
+
     fn set_read_only(&mut self, on: bool) {
         self.read_only = on;
         self.flags.set(MountFlags::RDONLY, on);
@@ -173,6 +182,18 @@ mod tests {
         assert_eq!(parse("rw").unwrap().transport, Transport::Auto);
         let options = parse("transport=dev,transport=io_uring").unwrap();
         assert_eq!(options.transport, Transport::Uring);
+    }
+
+    #[test]
+    fn how_much_is_durable_at_once() {
+        for (list, durability) in [
+            ("rw", Durability::OnDemand),
+            ("dirsync", Durability::Names),
+            ("dirsync,sync", Durability::All),
+            ("dirsync,sync,async,nodirsync", Durability::OnDemand),
+        ] {
+            assert_eq!(parse(list).unwrap().durability(), durability, "{list}");
+        }
     }
 
     #[test]

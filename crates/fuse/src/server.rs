@@ -23,6 +23,7 @@ use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use crate::abi::flags::init as has;
 use crate::abi::{InitIn, Kstatfs};
 use crate::breaker::Breaker;
+use crate::durable::{Awaiting, Durability};
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
@@ -148,6 +149,7 @@ pub struct Server {
     breaker: Breaker,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
+    durability: Durability,
     dialect: OnceLock<Dialect>,
 }
 
@@ -168,9 +170,16 @@ impl Server {
             breaker,
             validity,
             block_size: fs.geometry().block_size.bytes(),
+            durability: Durability::default(),
             dialect: OnceLock::new(),
             fs,
         })
+    }
+
+    /// The same, with what is to be durable before it is answered.
+    #[must_use]
+    pub fn with_durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
     }
 
     /// The file system.
@@ -201,7 +210,27 @@ impl Server {
         out: &mut Out<'_>,
         channel: &Arc<dyn Channel>,
     ) -> Answer {
-        let caller = &Caller::new(channel, request.header.unique);
+        let awaited = self.durability.of(request).filter(|_| self.writable);
+        let Some(node) = awaited else {
+            return self.guarded(request, out, &Caller::new(channel, request.header.unique));
+        };
+        let awaiting: Arc<dyn Channel> = Arc::new(Awaiting::new(self, node, channel));
+        let caller = &Caller::new(&awaiting, request.header.unique);
+        match self.guarded(request, out, caller) {
+            Answer::Now(Ok(())) => {
+                caller.ticket().answer(Ok(out.filled()));
+                Answer::Later
+            }
+            answer => answer,
+        }
+    }
+
+    fn guarded(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        caller: &Caller<'_>,
+    ) -> Answer {
         let answer = self.breaker.catch(|| self.answer(request, out, caller));
         answer.unwrap_or_else(|| match caller.has_ticket.get() {
             // A ticket that is lost answers by itself.

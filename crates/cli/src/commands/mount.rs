@@ -34,7 +34,7 @@ use crate::open;
   uext4 mount -o ro,allow_other --partition 2 disk.img ~/mnt
   uext4 umount ~/mnt
 
-Options: ro, rw, noatime, nodev, nosuid, noexec, sync, allow_other, noload, memory=SIZE,
+Options: ro, rw, noatime, nodev, nosuid, noexec, sync, dirsync, allow_other, noload, memory=SIZE,
 threads=N, transport=auto|dev|io_uring, discard, stripe=N, dirty_ratio=N and all others that `--options` of the changing commands
 takes; unknown ones are refused.")]
 pub struct MountArgs {
@@ -121,6 +121,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
         let what = format_args!("{}: the root directory cannot be read", image.display());
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
+    let server = server.with_durability(options.durability());
     // Before anything is mounted: a signal that comes then must find somebody.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]);
     let signals = signals.map_err(|error| Failure::io("signals", &error))?;
