@@ -38,3 +38,11 @@ pub fn place_of(device: &str) -> Option<(String, bool)> {
         is_it.then(|| (dir.to_owned(), options.split(',').any(|word| word == "rw")))
     })
 }
+
+/// The same, if what is written to the loop device comes to the file.
+pub fn writing_loop_device(image: &Path) -> Option<String> {
+    let device = loop_device(image)?;
+    let name = device.strip_prefix("/dev/")?;
+    let read_only = fs::read_to_string(format!("/sys/block/{name}/ro"));
+    read_only.is_ok_and(|ro| ro.trim() == "0").then_some(device)
+}

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use rustix::mount::MountFlags;
 use uext4::{AccessTimes, OpenOptions, OptionError};
-use uext4_fuse::Transport;
 use uext4_fuse::owners::{IdRange, Owners};
+use uext4_fuse::{Durability, Transport};
 
 use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
@@ -312,6 +312,15 @@ impl MountOptions {
         }
     }
 
+    /// What is durable before a program goes on.
+    pub fn durability(&self) -> Durability {
+        match self.flags {
+            flags if flags.contains(MountFlags::SYNCHRONOUS) => Durability::All,
+            flags if flags.contains(MountFlags::DIRSYNC) => Durability::Names,
+            _ => Durability::OnDemand,
+        }
+    }
+
     fn set_read_only(&mut self, on: bool) {
         self.read_only = on;
         self.flags.set(MountFlags::RDONLY, on);
@@ -359,6 +368,18 @@ mod tests {
     }
 
     #[test]
+    fn how_much_is_durable_at_once() {
+        for (list, durability) in [
+            ("rw", Durability::OnDemand),
+            ("dirsync", Durability::Names),
+            ("dirsync,sync", Durability::All),
+            ("dirsync,sync,async,nodirsync", Durability::OnDemand),
+        ] {
+            assert_eq!(parse(list).unwrap().durability(), durability, "{list}");
+        }
+    }
+
+    #[test]
     fn the_engines_options_are_handed_on() {
         let options = parse("discard,stripe=16,dirty_ratio=30,commit=30,nobarrier").unwrap();
         assert!(options.engine.discard);
@@ -367,6 +388,8 @@ mod tests {
         let options = parse("ro,sb=131072,nosandbox,nonempty,metrics=/x").unwrap();
         assert!(options.nonempty && !options.sandbox);
         assert_eq!(options.superblock_kib, Some(131_072));
+        assert!(!parse("discard,nodiscard").unwrap().engine.discard);
+        assert!(parse("nodiscard,discard").unwrap().engine.discard);
     }
 
     #[test]

@@ -122,15 +122,30 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
         _ => device_failure(image, &error),
     })?;
     whole.lock(true).map_err(|e| device_failure(image, &e))?;
-    if let Some(device) = attached::loop_device(image) {
-        let mounted = attached::place_of(&device);
-        let mounted = mounted.map_or(String::new(), |(dir, _)| format!(", mounted at {dir}"));
-        let what = format_args!("{} is in use as {device}{mounted}", image.display());
-        return Err(Failure::new(Exit::CouldNot, what).hint(format!(
-            "unmount it and run `losetup -d {device}`, or change {device} itself"
-        )));
+    match attached::loop_device(image) {
+        Some(device) => Err(in_use_as(image, &device)),
+        None => Ok(whole),
     }
-    Ok(whole)
+}
+
+/// For who relies on it that nobody else changes an image that he only reads.
+///
+/// # Errors
+/// Exit 8 if it is a loop device's that may be written.
+pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
+    match attached::writing_loop_device(image) {
+        Some(device) => Err(in_use_as(image, &device)),
+        None => Ok(()),
+    }
+}
+
+fn in_use_as(image: &Path, device: &str) -> Failure {
+    let mounted = attached::place_of(device);
+    let mounted = mounted.map_or(String::new(), |(dir, _)| format!(", mounted at {dir}"));
+    let what = format_args!("{} is in use as {device}{mounted}", image.display());
+    Failure::new(Exit::CouldNot, what).hint(format!(
+        "unmount it and run `losetup -d {device}`, or use {device} itself"
+    ))
 }
 
 /// Opens the file system for reading and writing, for nobody else: its journal is replayed. The

@@ -491,6 +491,27 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
     handle.failed(stored)
 }
 
+/// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once more.
+///
+/// # Errors
+/// What writing them said, or what others who wrote them were told since this user of it was told last.
+fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
+    let lost = || rw.pages.stats().nr_lost;
+    let before = lost();
+    let written = file.write_pages();
+    if !written.as_ref().is_err_and(Error::is_no_space) || !rw.has_freed() {
+        return written;
+    }
+    rw.journal.commit_now(sbi)?;
+    rw.settle_freed(sbi);
+    let again = file.write_pages();
+    // What is written now was not lost; what was given up is, whatever came after.
+    match lost() == before {
+        true => again,
+        false => written,
+    }
+}
+
 /// Makes a file durable: its data, and what is needed to find them; with `all`, everything else of the
 /// inode too.
 ///
@@ -499,7 +520,7 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     let sbi = file.sbi();
     let rw = sbi.writable()?;
-    let written = file.write_pages();
+    let written = write_all(sbi, rw, file);
     settle_lost(sbi, file);
     written?;
     // What was written over in place needs no commit, but counts for nothing where another host has

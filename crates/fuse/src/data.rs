@@ -20,6 +20,7 @@ use crate::nodes::Node;
 use crate::privileges::{Before, fate, is_root};
 use crate::reply::Out;
 use crate::server::{Answer, Asker, Channel, Server, Ticket};
+use crate::writers::Who;
 
 /// OPEN.
 pub fn open(
@@ -43,7 +44,7 @@ pub fn open(
 ///
 /// # Errors
 /// `EPERM`; those of cutting the file to nothing.
-pub fn prepare(header: &InHeader, inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
+fn prepare(header: &InHeader, inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
     let cuts = flags & flag::TRUNC != 0;
     if flags & flag::ACCMODE == 0 && !cuts {
         return Ok(());
@@ -167,7 +168,10 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     let inode = node.writable()?;
     let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     let is_whole = it.write_flags & WRITE_CACHE != 0;
-    let pid = if is_whole { 0 } else { header.pid };
+    let who = match is_whole {
+        true => Who::Mapped(header.nodeid),
+        false => Who::Thread(header.pid),
+    };
     let before = Before::of(inode);
     let set_id = match it.write_flags & WRITE_KILL_SUIDGID {
         0 => SetId::Keep,
@@ -175,7 +179,7 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
         _ => SetId::Drop,
     };
     Ok(Writing {
-        writer: server.writers.of(pid),
+        writer: server.writers.of(who),
         mode: WriteMode { append, set_id },
         before,
         node,

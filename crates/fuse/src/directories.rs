@@ -75,11 +75,16 @@ pub fn readdir(server: &Server, id: u64, it: &ReadIn, plus: bool, out: &mut Out<
             true => entry_plus(server, limit, (&item, name), &mut dirent, out),
             false => out.entry(limit, &[], dirent, name),
         };
-        if !fits {
+        if !fits || plus && is_refused(name) {
             break;
         }
     }
     Ok(())
+}
+
+/// Names that the kernel ends a listing at, with an error: what comes behind it has never been told.
+fn is_refused(name: &[u8]) -> bool {
+    name.is_empty() || name.contains(&b'/')
 }
 
 /// Adds a name with its attributes, if it fits. Those of "." and "..", and of what cannot be read, are
@@ -97,6 +102,7 @@ fn entry_plus(
     }
     let node = match name {
         b"." | b".." => None,
+        _ if is_refused(name) => None,
         _ => Node::open(&server.fs, item.ino, server.writable).ok(),
     };
     let entry = match node {
@@ -122,6 +128,7 @@ fn entry_plus(
 mod tests {
     use std::collections::BTreeSet;
 
+    use uext4_blockdev::BlockDevice;
     use zerocopy::FromBytes;
 
     use super::*;
@@ -207,6 +214,31 @@ mod tests {
         assert!(client.server.nodes.get(file).is_ok());
         client.forget(file, 1);
         assert!(client.server.nodes.get(file).is_err());
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_ends_an_answer() {
+        let client = Client::without_checksums();
+        for name in [b"one", b"two", b"six"] {
+            client.create(1, name);
+        }
+        client.server.finish().unwrap();
+        let bytes = client.device.to_bytes();
+        for at in (0..bytes.len() - 3).filter(|at| &bytes[*at..at + 3] == b"two") {
+            client.device.write_at(at as u64, b"t/o").unwrap();
+        }
+        let client = client.reopened_read_only();
+        let it = ReadIn {
+            size: 4096,
+            ..ReadIn::default()
+        };
+        let told = client.ask(opcode::READDIRPLUS, 1, it.as_bytes()).unwrap();
+        let told = entries(&told, true);
+        let refused = told.iter().position(|entry| entry.3 == b"t/o").unwrap();
+        assert_eq!((refused, told[refused].4), (told.len() - 1, 0));
+        // The root, and what it will be told to forget.
+        let known = told.iter().filter(|entry| entry.4 != 0).count();
+        assert_eq!(client.server.nodes.len(), 1 + known);
     }
 
     #[test]

@@ -50,10 +50,9 @@ impl Handles {
         self.part(handle).lock().get(&handle).cloned()
     }
 
-    /// The end of a handle.
-    pub fn release(&self, handle: u64) {
-        let inode = self.part(handle).lock().remove(&handle);
-        drop(inode);
+    /// The end of a handle. Gives the inode: whoever drops it may delete it with that.
+    pub fn release(&self, handle: u64) -> Option<Arc<OpenInode>> {
+        self.part(handle).lock().remove(&handle)
     }
 
     /// The end of all.
@@ -85,11 +84,11 @@ mod tests {
         drop(file);
         let free = fs.statfs().free_inodes;
         handles.get(one).unwrap().write(0, b"x").unwrap();
-        handles.release(one);
+        drop(handles.release(one));
         assert!(handles.get(one).is_none());
         assert_eq!(fs.statfs().free_inodes, free);
-        handles.release(two);
-        handles.release(0);
+        drop(handles.release(two));
+        assert!(handles.release(0).is_none());
         assert_eq!(fs.statfs().free_inodes, free + 1);
     }
 }

@@ -25,6 +25,7 @@ mod breaker;
 mod cpus;
 mod data;
 mod directories;
+mod durable;
 pub mod errno;
 mod handles;
 pub mod init;
@@ -51,6 +52,7 @@ mod transport;
 mod writers;
 mod xattrs;
 
+pub use durable::Durability;
 pub use reply::{Out, Validity};
 pub use serve::Serve;
 pub use server::{Answer, Channel, Server, Ticket};

@@ -6,7 +6,7 @@ use uext4::{DeviceNumber, FileType, Inode, InodeFlags, Timestamp};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::flags::{statx, statx_attr};
-use crate::abi::{Attr, AttrOut, Dirent, EntryOut, Statx, StatxOut, SxTime};
+use crate::abi::{Attr, AttrOut, Dirent, EntryOut, FUSE_ROOT_ID, Statx, StatxOut, SxTime};
 use crate::errno::{Errno, Result};
 
 /// Where a reply is put, without its header.
@@ -104,9 +104,14 @@ impl Default for Validity {
 impl Validity {
     /// A name.
     pub fn entry(&self, attr: Attr, generation: u32) -> EntryOut {
+        let nodeid = node_of(attr.ino);
         EntryOut {
-            nodeid: node_of(attr.ino),
-            generation: generation.into(),
+            nodeid,
+            // The kernel made the root itself, with this one: it would take any other for another inode.
+            generation: match nodeid {
+                FUSE_ROOT_ID => 0,
+                _ => generation.into(),
+            },
             attr,
             ..self.no_entry()
         }
@@ -148,7 +153,7 @@ impl Validity {
 /// The node of an inode: its number, but for the root, which the protocol calls 1.
 pub fn node_of(ino: u64) -> u64 {
     match ino {
-        2 => crate::abi::FUSE_ROOT_ID,
+        2 => FUSE_ROOT_ID,
         ino => ino,
     }
 }
@@ -272,6 +277,14 @@ mod tests {
         assert_eq!(node_of(11), 11);
         let no = Validity::default().no_entry();
         assert_eq!((no.nodeid, no.entry_valid), (0, 1 << 30));
+        let entry = |ino| {
+            let attr = Attr {
+                ino,
+                ..Attr::default()
+            };
+            Validity::default().entry(attr, 7).generation
+        };
+        assert_eq!((entry(2), entry(12)), (0, 7));
     }
 
     #[test]

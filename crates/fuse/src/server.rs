@@ -18,12 +18,13 @@ use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use uext4::{Caller, Filesystem, Ino};
+use uext4::{Caller, Filesystem, Ino, Inode};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
 use crate::abi::{InHeader, InitIn, Kstatfs};
 use crate::breaker::Breaker;
+use crate::durable::{Awaiting, Durability};
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
@@ -184,6 +185,7 @@ pub struct Server {
     pub(crate) block_size: u32,
     pub(crate) owners: Owners,
     pub(crate) latencies: Arc<Latencies>,
+    durability: Durability,
     dialect: OnceLock<Dialect>,
 }
 
@@ -206,6 +208,7 @@ impl Server {
             block_size: fs.geometry().block_size.bytes(),
             owners: Owners::default(),
             latencies: Arc::default(),
+            durability: Durability::default(),
             dialect: OnceLock::new(),
             fs,
         })
@@ -220,6 +223,12 @@ impl Server {
     /// How long requests took.
     pub fn latencies(&self) -> &Latencies {
         &self.latencies
+    }
+
+    /// The same, with what is to be durable before it is answered.
+    #[must_use]
+    pub fn with_durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
     }
 
     /// The file system.
@@ -255,22 +264,45 @@ impl Server {
             header: self.owners.caller(&request.header),
             ..*request
         };
-        let InHeader { uid, gid, .. } = request.header;
-        let latencies = &self.latencies;
-        let asker = &Asker::new(channel, request.header.unique, (latencies, kind, began));
-        let done = || Caller { uid, gid }.run(|| self.dispatch(request, out, asker));
-        let answer = self.breaker.catch(done);
-        let answer = answer.unwrap_or_else(|| match asker.has_ticket.get() {
-            // A ticket that is lost answers by itself.
-            true => Answer::Later,
-            false => Answer::Now(Err(Errno::EIO)),
-        });
+        let (unique, timing) = (request.header.unique, (&self.latencies, kind, began));
+        let awaited = self.durability.of(request).filter(|_| self.writable);
+        let answer = match awaited {
+            None => self.guarded(request, out, &Asker::new(channel, unique, timing)),
+            Some(node) => {
+                let awaiting: Arc<dyn Channel> = Arc::new(Awaiting::new(self, node, channel));
+                let asker = &Asker::new(&awaiting, unique, timing);
+                match self.guarded(request, out, asker) {
+                    Answer::Now(Ok(())) => {
+                        asker.ticket().answer(Ok(out.filled()));
+                        Answer::Later
+                    }
+                    answer => answer,
+                }
+            }
+        };
         match &answer {
-            Answer::Now(answer) => latencies.record(kind, began, answer),
-            Answer::Never => latencies.record(kind, began, &Ok(())),
+            Answer::Now(answer) => self.latencies.record(kind, began, answer),
+            Answer::Never => self.latencies.record(kind, began, &Ok(())),
             Answer::Later => {}
         }
         answer
+    }
+
+    /// On behalf of who asks, and without a panic.
+    fn guarded(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        asker: &Asker<'_>,
+    ) -> Answer {
+        let InHeader { uid, gid, .. } = request.header;
+        let done = || Caller { uid, gid }.run(|| self.dispatch(request, out, asker));
+        let answer = self.breaker.catch(done);
+        answer.unwrap_or_else(|| match asker.has_ticket.get() {
+            // A ticket that is lost answers by itself.
+            true => Answer::Later,
+            false => Answer::Now(Err(Errno::EIO)),
+        })
     }
 
     fn dispatch(
@@ -346,7 +378,9 @@ impl Server {
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
             Operation::Statfs => out.put(&self.statfs()),
             Operation::Release(handle) => {
-                self.handles.release(handle);
+                if let Some(inode) = self.handles.release(handle) {
+                    self.let_go(&inode.inode(), inode);
+                }
                 Ok(())
             }
             Operation::Releasedir | Operation::Destroy => Ok(()),
@@ -378,12 +412,16 @@ impl Server {
         if let Some(node) = self.nodes.forget(id, lookups)
             && let Node::Writable(inode) = &*node
         {
-            let inode = inode.inode();
-            if inode.links == 0 && inode.blocks > LARGE {
-                self.late.run(move || drop(node));
-            }
+            self.let_go(&inode.inode(), node);
         }
         Answer::Never
+    }
+
+    /// Drops what may be the last user of an inode: by another thread where deleting it may take long.
+    fn let_go(&self, inode: &Inode, user: impl Send + 'static) {
+        if inode.links == 0 && inode.blocks > LARGE {
+            self.late.run(move || drop(user));
+        }
     }
 
     /// Tells the kernel of a node: one look-up more.

@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{
     CreateIn, EntryOut, ForgetIn, InHeader, InitIn, InterruptIn, MkdirIn, ReadIn, WriteIn, opcode,
 };
+use crate::durable::Durability;
 use crate::errno::Result;
 use crate::owners::Owners;
 use crate::reply::{Out, Validity};
@@ -234,6 +235,20 @@ impl Client {
             ..new
         }
         .greeted()
+    }
+
+    /// Where anybody may write names, for nothing is summed.
+    pub fn without_checksums() -> Self {
+        Self::writable("^metadata_csum", "").greeted()
+    }
+
+    /// What is to be durable before it is answered.
+    pub fn with_durability(durability: Durability) -> Self {
+        let client = Self::without_init();
+        // OK to unwrap: nobody else has it yet.
+        let server = Arc::into_inner(client.server).unwrap();
+        let server = Arc::new(server.with_durability(durability));
+        Self { server, ..client }.greeted()
     }
 
     /// With projects.

@@ -1,7 +1,8 @@
 //! Who writes, as throttling sees it: a thread of the kernel's side is a writer of its own.
 //!
 //! Those that wrote of late are known; who has written nothing while many others did is forgotten, and
-//! begins anew. Pages changed through mappings are written by nobody in particular: writer 0.
+//! begins anew. Pages changed through mappings are written by nobody in particular: those of a file have a
+//! writer of their own.
 //!
 //! Lock: one for the table, a leaf; one a writer, held while it writes.
 
@@ -14,13 +15,22 @@ use uext4::Writer;
 /// Writers that are young before those that were young grow old, and the old are forgotten.
 const YOUNG_MAX: usize = 512;
 
-/// A writer of one thread.
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// A thread of the kernel's side.
+    Thread(u32),
+    /// Mappings of the file with this node.
+    Mapped(u64),
+}
+
+/// A writer of one thread, or of one file's mappings.
 pub type Shared = Arc<Mutex<Writer>>;
 
 #[derive(Debug, Default)]
 struct Table {
-    young: FxHashMap<u32, Shared>,
-    old: FxHashMap<u32, Shared>,
+    young: FxHashMap<Who, Shared>,
+    old: FxHashMap<Who, Shared>,
 }
 
 /// The writers of late.
@@ -28,17 +38,17 @@ struct Table {
 pub struct Writers(Mutex<Table>);
 
 impl Writers {
-    /// The writer that a thread is.
-    pub fn of(&self, pid: u32) -> Shared {
+    /// The writer that somebody is.
+    pub fn of(&self, who: Who) -> Shared {
         let table = &mut *self.0.lock();
-        if let Some(writer) = table.young.get(&pid) {
+        if let Some(writer) = table.young.get(&who) {
             return Arc::clone(writer);
         }
-        let writer = table.old.remove(&pid).unwrap_or_default();
+        let writer = table.old.remove(&who).unwrap_or_default();
         if table.young.len() >= YOUNG_MAX {
             table.old = std::mem::take(&mut table.young);
         }
-        table.young.insert(pid, Arc::clone(&writer));
+        table.young.insert(who, Arc::clone(&writer));
         writer
     }
 }
@@ -50,11 +60,15 @@ mod tests {
     #[test]
     fn who_writes_stays_the_same_writer_and_memory_is_bounded() {
         let writers = Writers::default();
-        let first = writers.of(1);
+        let first = writers.of(Who::Thread(1));
+        let mapped = writers.of(Who::Mapped(1));
         for pid in 2..10_000 {
-            writers.of(pid);
-            assert!(Arc::ptr_eq(&writers.of(1), &first));
+            writers.of(Who::Thread(pid));
+            assert!(Arc::ptr_eq(&writers.of(Who::Thread(1)), &first));
+            assert!(Arc::ptr_eq(&writers.of(Who::Mapped(1)), &mapped));
         }
+        assert!(!Arc::ptr_eq(&first, &mapped));
+        assert!(!Arc::ptr_eq(&writers.of(Who::Mapped(2)), &mapped));
         let table = writers.0.lock();
         assert!(table.young.len() + table.old.len() <= 2 * YOUNG_MAX);
     }

@@ -44,15 +44,14 @@ use crate::unmounter::Unmounter;
   uext4 umount ~/mnt
 
 Options of every mount: ro, rw, [no]dev, [no]suid, [no]exec, noatime, relatime, strictatime, sync,
-allow_other, and those of fstab (noauto, nofail, x-systemd.…).
+dirsync, allow_other, and those of fstab (noauto, nofail, x-systemd.…).
 Of ext4: sb=KIB, noload, commit=SECONDS, barrier, nobarrier, discard, stripe=N, max_dir_size_kb=N,
 resuid=N, resgid=N, quota, noquota, journal_checksum; data=ordered, errors=remount-ro, delalloc,
 user_xattr and acl are how it is anyway.
 Of owners: fakeroot (you may do all, what you make is root's), uid=N, gid=N (everything is shown as
 theirs), idmap=[u:|g:]INSIDE:OUTSIDE:COUNT (ids of the image and of this machine).
-Ours: memory=SIZE, threads=N, transport=auto|dev|io_uring, nonempty,
- metrics=FILE, nosandbox, dirty_ratio=N and all others that
-`--options` of the changing commands takes. Unknown ones are refused by name.
+Ours: memory=SIZE, threads=N, transport=auto|dev|io_uring, nonempty, metrics=FILE,
+nosandbox, dirty_ratio=N and all others that `--options` of the changing commands takes. Unknown ones are refused by name.
 
 Exit codes are those of mount(8): 0 done; 1 the command line makes no sense, or no permission;
 2 the system cannot; 4 a fault of this program; 8 interrupted; 32 not mounted.")]
@@ -142,6 +141,7 @@ fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Fa
             "what it writes would not be seen here: `umount {dir}` first, or use it there"
         )));
     }
+    open::must_stay_as_it_is(image)?;
     if let Some(kib) = options.superblock_kib {
         let (block, size) = open::backup_at(&args.place, kib)?;
         options.engine.superblock = Some(block);
@@ -257,6 +257,7 @@ fn server_of(
         let what = format_args!("{}: the root directory cannot be read", image.display());
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
+    let server = server.with_durability(options.durability());
     Ok(Arc::new(server.owned_by(options.owners.clone())))
 }
 

@@ -17,6 +17,9 @@ use crate::unmounter;
 
 /// How long the daemon is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// What to do where something is missing.
+const NEXT: &str = "what was fsynced without an error is there; if it cannot be mounted again, \
+     `e2fsck -f IMAGE` comes first";
 /// How long it is waited for, at most, that nobody reads the image.
 const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 
@@ -70,7 +73,11 @@ pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
             match open::was_left_clean(&shown.source) {
                 _ if shown.is_read_only => Ok(Exit::Success),
                 Some(true) => Ok(Exit::Success),
-                Some(false) => Err(lost(&shown, "its daemon ended before it was unmounted")),
+                Some(false) => {
+                    let what = "its daemon had ended before: what was not fsynced may be missing";
+                    let what = format_args!("{}: unmounted, but {what}", shown.source.display());
+                    Err(Failure::new(Exit::CouldNot, what).hint(NEXT))
+                }
                 None => {
                     let what = "unmounted, but whether all is in it was not told";
                     let what = format_args!("{}: {what}", shown.source.display());
@@ -84,10 +91,7 @@ pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
 fn lost(shown: &Shown, wrong: &str) -> Failure {
     let image = shown.source.display();
     let what = format_args!("{image}: unmounted, but not all that was written is in it: {wrong}");
-    Failure::new(Exit::CouldNot, what).hint(
-        "what was fsynced without an error is there; if it cannot be mounted again, `e2fsck -f IMAGE` \
-         comes first",
-    )
+    Failure::new(Exit::CouldNot, what).hint(NEXT)
 }
 
 fn still_in_use(shown: &Shown) -> Failure {

@@ -74,7 +74,7 @@ fn a_daemon_that_was_killed_is_no_success() {
     let output = uext4(&["umount", text(&mount.dir())]);
     mount.is_mounted = false;
     assert_eq!(output.status.code(), Some(8), "{}", said(&output));
-    assert!(said(&output).contains("not all that was written is in it"));
+    assert!(said(&output).contains("what was not fsynced may be missing"));
     assert!(!is_mounted(&mount.dir()));
     // Nothing is wrong with it, and the next time all is well.
     mount.mounted("rw").judged();
@@ -105,6 +105,29 @@ fn umount_waits_for_the_daemon_of_this_mount_alone() {
     let mount = mount.unmounted();
     run("e2fsck", &["-f", "-n", text(&moved)]);
     fs::rename(&moved, mount.image()).unwrap();
+}
+
+#[test]
+fn an_image_that_a_loop_device_writes_is_mounted_by_nobody_else() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 16).unmounted();
+    let place = mount.scratch.path().join("kernel");
+    fs::create_dir(&place).unwrap();
+    run("mount", &["-o", "loop", text(&mount.image()), text(&place)]);
+    let outputs = ["ro", "rw"]
+        .map(|how| uext4(&["mount", "-o", how, text(&mount.image()), text(&mount.dir())]));
+    unmount("umount", &[text(&place)]);
+    for output in outputs {
+        assert_eq!(output.status.code(), Some(8));
+        assert!(
+            said(&output).contains("is in use as /dev/loop"),
+            "{}",
+            said(&output)
+        );
+    }
+    mount.mounted("ro").judged();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 use uext4_extent_status::{Status, Tree};
-use uext4_ondisk::{Ino, Lblk};
+use uext4_ondisk::{Ino, Lblk, Pblk};
 use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
 
 use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
@@ -433,4 +433,27 @@ fn what_is_given_up_under_a_writer_keeps_his_promise() {
         drop(file);
         lossy_close(&sbi, &device.base);
     }
+}
+
+#[test]
+fn fsync_has_what_was_freed_committed_where_that_makes_space() {
+    let device = mke2fs("-t ext4", 8192);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(16), false).unwrap();
+    sbi.writable().unwrap().journal.commit_now(&*sbi).unwrap();
+    // Others take what was promised, and give it back; until the commit nobody has it.
+    let handle = sbi.start(64).unwrap();
+    let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();
+    assert!(taken.len() > 16);
+    for block in taken {
+        handle.free_blocks(block, 1).unwrap();
+    }
+    drop(handle);
+    fsync(&file, true).unwrap();
+    let mut read_back = vec![0; 16 * BLOCK as usize];
+    read(&file, 0, &mut read_back).unwrap();
+    assert!(read_back == bytes(16));
+    drop(file);
+    unmount_and_check(&sbi, &device);
 }

@@ -41,6 +41,15 @@ impl Device {
         self.0.as_fd()
     }
 
+    /// Writes a reply, which stands in `reply` but for its header.
+    fn reply(&self, header: OutHeader, reply: &mut [u8]) {
+        // OK to index: the header and what was put behind it.
+        let reply = &mut reply[..header.len as usize];
+        reply[..HEADER].copy_from_slice(header.as_bytes());
+        // It fails only if nobody waits for the answer any more.
+        _ = rustix::io::write(&self.0, reply);
+    }
+
     /// Reads a request; `None` once the file system is unmounted.
     fn read(&self, buf: &mut [u8]) -> std::io::Result<Option<usize>> {
         loop {
@@ -145,35 +154,34 @@ impl<S: Serve> EventLoop<S> {
             // Nothing that could be answered.
             return Ok(true);
         };
-        let (head, payload) = self.reply.split_at_mut(HEADER);
-        let mut out = Out::new(payload);
         let long = self.server.long_setxattr();
-        let answer = match Request::decode(header_in, body, long) {
-            Ok(mut request) => {
-                if let Operation::Init(asked) = &mut request.operation {
-                    self.terms.narrow(asked);
+        let (server, device, channel) = (&self.server, &self.device, &self.channel);
+        let (terms, reply) = (&self.terms, &mut self.reply);
+        // The reply as well: who ends the session waits for it.
+        let served = self.part.serve(|| {
+            let (_, payload) = reply.split_at_mut(HEADER);
+            let mut out = Out::new(payload);
+            let answer = match Request::decode(header_in, body, long) {
+                Ok(mut request) => {
+                    if let Operation::Init(asked) = &mut request.operation {
+                        terms.narrow(asked);
+                    }
+                    server.handle(&request, &mut out, channel)
                 }
-                self.part
-                    .serve(|| self.server.handle(&request, &mut out, &self.channel))
+                Err(error) => Answer::Now(Err(error)),
+            };
+            if let Answer::Now(done) = answer {
+                let len = out.len();
+                if header_in.opcode == opcode::INIT {
+                    terms.limit(&mut payload[..len]);
+                }
+                device.reply(header(header_in.unique, done.map(|()| len)), reply);
             }
-            Err(error) => Some(Answer::Now(Err(error))),
-        };
-        let done = match answer {
-            Some(Answer::Now(done)) => done,
-            Some(_) => return Ok(true),
+        });
+        if served.is_none() {
             // The mount is as good as gone.
-            None => Err(Errno::EIO),
-        };
-        let len = out.len();
-        if header_in.opcode == opcode::INIT {
-            self.terms.limit(&mut payload[..len]);
+            self.device.send(header_in.unique, Err(Errno::EIO));
         }
-        let told = header(header_in.unique, done.map(|()| len));
-        head.copy_from_slice(told.as_bytes());
-        // OK to index: the header and what was put behind it.
-        let reply = &self.reply[..told.len as usize];
-        // It fails only if nobody waits for the answer any more.
-        _ = rustix::io::write(&self.device.0, reply);
         Ok(true)
     }
 }

@@ -1,0 +1,178 @@
+//! `sync` and `dirsync`: what a request did is durable before it is answered.
+//!
+//! An answer goes through [`Awaiting`], whoever gives it: a thread of the pool has the node's transaction
+//! committed first, so that all who wait meanwhile share one commit, and no thread that reads requests
+//! waits. A flush that fails is the answer, though what was asked for was done.
+
+use std::sync::Arc;
+
+use crate::abi::flags::{WRITE_CACHE, open};
+use crate::errno::{Errno, Result};
+use crate::request::{Operation, Request};
+use crate::server::{Channel, Server};
+
+/// What is durable before it is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Nothing: fsync makes things durable, and time.
+    #[default]
+    OnDemand,
+    /// Names made, taken and moved (`dirsync`).
+    Names,
+    /// Those, what is written, and attributes (`sync`). Pages changed through mappings are not: msync waits
+    /// for them.
+    All,
+}
+
+impl Durability {
+    /// The node to be made durable before a request is answered, if one is. Where a name moves that is the
+    /// directory it leaves: both change in one transaction.
+    pub fn of(self, request: &Request<'_>) -> Option<u64> {
+        let id = request.header.nodeid;
+        let (node, from) = match request.operation {
+            Operation::Symlink { .. }
+            | Operation::Mknod(..)
+            | Operation::Mkdir(..)
+            | Operation::Create(..)
+            | Operation::Link(..)
+            | Operation::Unlink(_)
+            | Operation::Rmdir(_)
+            | Operation::Rename { .. } => (id, Self::Names),
+            Operation::Write(it, _) if it.write_flags & WRITE_CACHE != 0 => return None,
+            Operation::Open(it) if it.flags & open::TRUNC == 0 => return None,
+            Operation::CopyFileRange(it, _) => (it.nodeid_out, Self::All),
+            Operation::Write(..)
+            | Operation::Open(_)
+            | Operation::Setattr(_)
+            | Operation::Fallocate(_)
+            | Operation::Setxattr(..)
+            | Operation::Removexattr(_)
+            | Operation::Ioctl(..) => (id, Self::All),
+            _ => return None,
+        };
+        (self >= from).then_some(node)
+    }
+}
+
+/// Where answers go that wait until a node is durable.
+#[derive(Debug)]
+pub struct Awaiting {
+    server: Arc<Server>,
+    node: u64,
+    channel: Arc<dyn Channel>,
+}
+
+impl Awaiting {
+    /// Before `channel`.
+    pub fn new(server: &Arc<Server>, node: u64, channel: &Arc<dyn Channel>) -> Self {
+        Self {
+            server: Arc::clone(server),
+            node,
+            channel: Arc::clone(channel),
+        }
+    }
+}
+
+fn make_durable(server: &Server, node: u64) -> Result<()> {
+    match server.nodes.get(node) {
+        Ok(node) => Ok(node.writable()?.fsync()?),
+        // Nobody has it any more.
+        Err(Errno::ESTALE) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Channel for Awaiting {
+    fn send(&self, unique: u64, answer: Result<&[u8]>) {
+        let Ok(reply) = answer.map(<[u8]>::to_vec) else {
+            return self.channel.send(unique, answer);
+        };
+        let (server, node) = (Arc::clone(&self.server), self.node);
+        let channel = Arc::clone(&self.channel);
+        self.server.late.run(move || {
+            let done = make_durable(&server, node);
+            channel.send(unique, done.map(|()| &reply[..]));
+        });
+    }
+
+    fn forget_attributes(&self, id: u64) {
+        self.channel.forget_attributes(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uext4::{Filesystem, FollowLast, OpenOptions};
+    use uext4_blockdev::MemoryDevice;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::abi::flags::fattr;
+    use crate::abi::{Rename2In, SetattrIn, opcode};
+    use crate::testing::Client;
+
+    /// The contents and permissions of a path as they would be after a power cut now.
+    fn durable(client: &Client, path: &str) -> Option<(Vec<u8>, u16)> {
+        let device = MemoryDevice::from_bytes(client.device.to_bytes());
+        let fs = Filesystem::open(Arc::new(device), &OpenOptions::default()).unwrap();
+        let inode = fs.resolve(path.as_bytes(), FollowLast::No).ok()?;
+        let mut contents = vec![0; inode.size as usize];
+        // A directory has none.
+        _ = fs.read_at(&inode, 0, &mut contents);
+        Some((contents, inode.mode & 0o7777))
+    }
+
+    fn renamed(client: &Client, old: &str, dir: u64, new: &str) {
+        let it = Rename2In {
+            newdir: dir,
+            ..Rename2In::default()
+        };
+        let names = format!("{old}\0{new}\0");
+        let body = [it.as_bytes(), names.as_bytes()].concat();
+        client.ask(opcode::RENAME2, 1, &body).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_durable_that_nobody_asked_for() {
+        let client = Client::with_durability(Durability::OnDemand);
+        client.mkdir(1, b"dir");
+        assert_eq!(durable(&client, "/dir"), None);
+    }
+
+    #[test]
+    fn names_are_durable_when_they_are_answered() {
+        let client = Client::with_durability(Durability::Names);
+        let dir = client.mkdir(1, b"dir");
+        assert!(durable(&client, "/dir").is_some());
+        let file = client.create(1, b"file");
+        assert!(durable(&client, "/file").is_some());
+        renamed(&client, "file", dir, "moved");
+        assert!(durable(&client, "/dir/moved").is_some());
+        assert_eq!(durable(&client, "/file"), None);
+        // Contents are not.
+        client.write(file, 0, b"contents");
+        assert_eq!(durable(&client, "/dir/moved").unwrap().0, b"");
+        client.ask(opcode::UNLINK, dir, b"moved\0").unwrap();
+        assert_eq!(durable(&client, "/dir/moved"), None);
+        let refused = client.ask(opcode::UNLINK, dir, b"moved\0");
+        assert_eq!(refused, Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn all_is_durable_when_it_is_answered() {
+        let client = Client::with_durability(Durability::All);
+        let file = client.create(1, b"file");
+        client.write(file, 0, b"contents");
+        assert_eq!(durable(&client, "/file").unwrap().0, b"contents");
+        let it = SetattrIn {
+            valid: fattr::MODE | fattr::SIZE,
+            mode: 0o100_600,
+            size: 3,
+            ..SetattrIn::default()
+        };
+        client.ask(opcode::SETATTR, file, it.as_bytes()).unwrap();
+        assert_eq!(durable(&client, "/file"), Some((b"con".to_vec(), 0o600)));
+        client.write_with(file, 0, b"mapped", WRITE_CACHE, 0);
+        assert_eq!(durable(&client, "/file").unwrap().0, b"con");
+    }
+}
