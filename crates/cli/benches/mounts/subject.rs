@@ -147,7 +147,8 @@ pub fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().next().unwrap_or_default();
         return Err(format!("{program} {}: {said}", args.join(" ")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -19,11 +19,13 @@
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
+//! | [`calls`] | does it answer every call and errno so, as root and as others? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
 
 mod attributes;
+mod calls;
 mod changing;
 mod commands;
 mod copies;
