@@ -20,6 +20,7 @@
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
 //! | [`calls`] | does it answer every call and errno so, as root and as others? |
+//! | [`programs`] | are Debian's own programs content with a mount, root's and an ordinary user's? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
@@ -40,6 +41,7 @@ mod mounted;
 mod oracle;
 mod posix;
 mod privileges;
+mod programs;
 mod refused;
 mod rings;
 mod scripts;
