@@ -21,9 +21,11 @@
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
 //! | [`calls`] | does it answer every call and errno so, as root and as others? |
 //! | [`programs`] | are Debian's own programs content with a mount, root's and an ordinary user's? |
+//! | [`killed`] | is everything fsynced there when the daemon was killed at any moment? |
+//! | [`failing`] | what does it do above devices that fail or are slow? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
-//! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
+//! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount. What needs root or a tool says so and skips.
 
 mod attributes;
 mod calls;
@@ -31,9 +33,11 @@ mod changing;
 mod commands;
 mod copies;
 mod ends;
+mod failing;
 mod host;
 mod hostile;
 mod interrupted;
+mod killed;
 mod making;
 mod matrix;
 mod memory;
@@ -45,5 +49,6 @@ mod programs;
 mod refused;
 mod rings;
 mod scripts;
+mod served;
 mod sharing;
 mod tree;
