@@ -403,18 +403,23 @@ fn copies(place: &Place) {
     same("to", "untarred");
 }
 
+/// Something that is done in a mount.
+type Work = fn(&Place);
+
+/// The program without which it cannot be done, and it.
+const PROGRAMS: [(&str, Work); 7] = [
+    ("rsync", copies),
+    ("fio", fio),
+    ("fs_mark", fs_mark),
+    ("dbench", dbench),
+    ("stress-ng", stress),
+    ("git", git),
+    ("sqlite3", sqlite),
+];
+
 fn all_by(who: Who) {
     let Some(place) = Place::new(who) else { return };
-    let programs: [(&str, fn(&Place)); 7] = [
-        ("rsync", copies),
-        ("fio", fio),
-        ("fs_mark", fs_mark),
-        ("dbench", dbench),
-        ("stress-ng", stress),
-        ("git", git),
-        ("sqlite3", sqlite),
-    ];
-    for (program, work) in programs {
+    for (program, work) in PROGRAMS {
         if has(program) {
             let begun = std::time::Instant::now();
             work(&place);
