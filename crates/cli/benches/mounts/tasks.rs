@@ -138,6 +138,10 @@ fn in_dirs(dirs: &[PathBuf], each: usize, call: fn(&File, &str, &str)) -> Result
 
 /// Trees unpacked, looked through and removed.
 fn tree(subject: Subject, _: &Asked, input: &Input, tell: Tell<'_>) -> Result<(), String> {
+    if matches!(subject, Subject::Ceiling(_)) {
+        // It has no links.
+        return Ok(());
+    }
     if let Some(tar) = &input.folders {
         one_tree(subject, "folders", tar, tell)?;
     }

@@ -100,7 +100,8 @@ fn versions(dir: &Path) -> Told {
     }
 }
 
-/// Inserts rows, each a transaction, until it fails.
+/// Inserts rows, each a transaction, until it fails. The removal of its journal, which makes a transaction
+/// in mode `delete`, sqlite makes durable with `extra` alone.
 fn rows(dir: &Path, mode: &'static str) -> Told {
     let mut sqlite = Command::new("sqlite3");
     sqlite.arg(dir.join(format!("{mode}.db")));
@@ -113,10 +114,10 @@ fn rows(dir: &Path, mode: &'static str) -> Told {
     let told = BufReader::new(sqlite.stdout.take().unwrap());
     let begun = writeln!(
         ask,
-        ".bail on\npragma journal_mode={mode};\npragma synchronous=full;\n\
+        ".bail on\npragma journal_mode={mode};\npragma synchronous=extra;\n\
          create table t(a integer primary key, b);"
     );
-    let mut count = 0;
+    let mut count = 0u64;
     if begun.is_ok() {
         let insert = "insert into t(b) values(hex(randomblob(150))); select last_insert_rowid();";
         // What it prints comes when the row is durable; the first line tells the mode.
@@ -130,7 +131,13 @@ fn rows(dir: &Path, mode: &'static str) -> Told {
     drop(ask);
     _ = sqlite.kill();
     _ = sqlite.wait();
-    Told { what: mode, count }
+    // A directory that cannot be opened for its fsync, sqlite takes for one that needs none: of the last
+    // row it may tell that it is durable when the daemon is gone.
+    let in_doubt = u64::from(mode == "delete");
+    Told {
+        what: mode,
+        count: count.saturating_sub(in_doubt),
+    }
 }
 
 /// Works who make nothing durable.
