@@ -35,7 +35,7 @@ pub struct Asked {
     subjects: Vec<Subject>,
     tasks: Vec<&'static tasks::Task>,
     rounds: usize,
-    /// Names that are made by one thread.
+    /// Names that are made in a directory.
     pub names: usize,
     /// Of the sequential file.
     pub mib: usize,
@@ -48,7 +48,7 @@ impl Asked {
             subjects: Vec::new(),
             tasks: Vec::new(),
             rounds: 3,
-            names: 20_000,
+            names: 10_000,
             mib: 4096,
             json: None,
         };
