@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use uext4::{FileType, Inode, SetAttributes, SetTime, Timestamp};
+use uext4::{FileType, Inode, InodeFlags, SetAttributes, SetTime, Timestamp};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::fattr;
 use crate::abi::{AttrOut, InHeader, SetattrIn};
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::privileges::{is_in_group, is_root};
 use crate::reply::{Out, attr_of};
@@ -83,6 +83,10 @@ fn stored(server: &Server, it: SetattrIn) -> Result<SetattrIn> {
 
 fn set(node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
     let inode = node.writable()?;
+    // What sets nothing the engine does not look at.
+    if it.valid == 0 && inode.inode().has(InodeFlags::IMMUTABLE) {
+        return Err(Errno::EPERM);
+    }
     let wanted = wanted(header, it, || inode.inode());
     // Of others it comes before a write, which says itself what is to be dropped; and there is
     // `chown(-1, -1)`, which is not theirs to do.
@@ -156,7 +160,6 @@ pub fn without_set_id(header: &InHeader, inode: &Inode) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::abi::{StatxOut, opcode};
-    use crate::errno::Errno;
     use crate::testing::Client;
 
     fn set(client: &Client, id: u64, it: SetattrIn) -> Result<AttrOut> {

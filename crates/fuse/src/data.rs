@@ -67,11 +67,26 @@ fn prepare(header: &InHeader, inode: &OpenInode, flags: u32, open_flags: u32) ->
 
 /// READ, straight into the reply.
 pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<()> {
+    check_direct(it.flags, it.offset, it.size)?;
     let node = server.nodes.get(id)?;
     let room = out.room(it.size as usize);
     let len = node.read(&server.fs, it.offset, room)?;
     out.fill(len);
     Ok(())
+}
+
+/// Past the cache only whole sectors are read and written: what the kernel's ext4 demands on most devices.
+/// Where the memory lies is not told.
+///
+/// # Errors
+/// `EINVAL`.
+fn check_direct(flags: u32, offset: u64, size: u32) -> Result<()> {
+    const SECTOR: u64 = 512;
+    let is_whole = (offset | u64::from(size)).is_multiple_of(SECTOR);
+    match flags & flag::DIRECT == 0 || is_whole {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 /// Bytes that are copied for one request at most.
@@ -168,6 +183,9 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     let inode = node.writable()?;
     let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     let is_whole = it.write_flags & WRITE_CACHE != 0;
+    if !is_whole {
+        check_direct(it.flags, it.offset, it.size)?;
+    }
     let who = match is_whole {
         true => Who::Mapped(header.nodeid),
         false => Who::Thread(header.pid),
@@ -286,6 +304,11 @@ pub fn fallocate(
         Err(error) => return Answer::Now(Err(error)),
     };
     let (offset, len) = (it.offset, it.length);
+    // Even where nothing would be to do. Blocks of a file are counted in 32 bits.
+    let size_max = u64::from(u32::MAX) * u64::from(server.block_size);
+    if offset.saturating_add(len) > size_max {
+        return Answer::Now(Err(Errno::EFBIG));
+    }
     let (header, ticket) = (*header, caller.ticket());
     server.late.run(move || {
         let done = node.writable().and_then(|inode| {

@@ -70,13 +70,14 @@ pub fn list(server: &Server, header: &InHeader, size: u32, out: &mut Out<'_>) ->
 /// SETXATTR.
 pub fn set(server: &Server, id: u64, it: &SetxattrIn, name: &[u8], value: &[u8]) -> Result<()> {
     check(name)?;
+    let node = server.nodes.get(id)?;
     let mode = match it.flags {
         0 => SetMode::Any,
         CREATE => SetMode::Create,
         REPLACE => SetMode::Replace,
-        _ => return Err(Errno::EINVAL),
+        // It must be there, and must not.
+        _ => return node.xattr(&server.fs, name).and(Err(Errno::EEXIST)),
     };
-    let node = server.nodes.get(id)?;
     let inode = node.writable()?;
     if server.owners.changes(name) {
         let stored = server.owners.stored_value(name, value)?;
@@ -156,8 +157,12 @@ mod tests {
             Err(Errno::ENODATA)
         );
         assert_eq!(
-            set_on(&client, file, b"user.c", b"x", 3, 0),
-            Err(Errno::EINVAL)
+            set_on(&client, file, b"user.c", b"x", CREATE | REPLACE, 0),
+            Err(Errno::ENODATA)
+        );
+        assert_eq!(
+            set_on(&client, file, b"user.a", b"x", CREATE | REPLACE, 0),
+            Err(Errno::EEXIST)
         );
         assert_eq!(get_of(&client, file, b"user.a", 100).unwrap(), b"value");
         assert_eq!(get_of(&client, file, b"user.a", 4), Err(Errno::ERANGE));

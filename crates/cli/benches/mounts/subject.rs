@@ -24,6 +24,16 @@ pub enum Transport {
     Ring,
 }
 
+impl Transport {
+    /// What `-o transport=` calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Ring => "io_uring",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     Kernel,
@@ -117,19 +127,11 @@ impl Subject {
         match self {
             Self::Kernel => return None,
             Self::Ours(transport) => {
-                let mut options = format!("rw,memory={BUDGET_MIB}M");
-                if transport == Transport::Ring {
-                    options.push_str(",transport=io_uring");
-                }
+                let transport = transport.name();
+                let options = format!("rw,memory={BUDGET_MIB}M,transport={transport}");
                 command.args(["mount", "-f", "-o", &options, image, point]);
             }
-            Self::Ceiling(transport) => {
-                let transport = match transport {
-                    Transport::Dev => "dev",
-                    Transport::Ring => "ring",
-                };
-                command.args([point, transport]);
-            }
+            Self::Ceiling(transport) => _ = command.args([point, transport.name()]),
             Self::Passthrough(transport) => {
                 command.args(["--foreground", tree, point]);
                 if transport == Transport::Ring {
@@ -147,7 +149,8 @@ pub fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().next().unwrap_or_default();
         return Err(format!("{program} {}: {said}", args.join(" ")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -74,26 +74,19 @@ fn ended(mounted: Mounted, tell: Tell<'_>) -> Result<f64, String> {
     mounted.end()
 }
 
-/// Files without contents, by one thread and by four with a directory each.
+/// Files without contents in one directory, by one thread and by four.
 fn names(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(), String> {
-    let count = match subject {
-        // Its time for each grows with their number, so that fewer flatter it.
-        Subject::Fuse2fs => asked.names / 5,
-        _ => asked.names.min(subject.most_files()),
-    };
+    // The same for everybody: fuse2fs takes the longer for each the more there are.
+    let count = asked.names.min(subject.most_files());
     for threads in [1, 4] {
         let mounted = Mounted::new(subject)?;
-        let dirs: Vec<PathBuf> = (0..threads)
-            .map(|number| mounted.point().join(format!("d{number}")))
-            .collect();
-        for dir in &dirs {
-            fs::create_dir(dir).map_err(|error| error.to_string())?;
-        }
-        let each = count / threads;
+        let at = mounted.point().join("dir");
+        fs::create_dir(&at).map_err(|error| error.to_string())?;
         let mut part = |what: &str, call: fn(&File, &str, &str)| {
-            let seconds = in_dirs(&dirs, each, call)?;
-            let rate = (each * threads) as f64 / seconds;
-            tell(&format!("{what}, {threads} threads"), Unit::PerSecond, rate);
+            let dir = File::open(&at).map_err(|error| error.to_string())?;
+            let seconds = shared(&dir, count, threads, call)?;
+            let what = format!("{what}, {threads} threads");
+            tell(&what, Unit::PerSecond, count as f64 / seconds);
             Ok::<_, String>(())
         };
         part("create", |dir, name, _| {
@@ -119,17 +112,19 @@ fn names(subject: Subject, asked: &Asked, _: &Input, tell: Tell<'_>) -> Result<(
     Ok(())
 }
 
-/// Seconds that a thread for each directory takes for calls on `each` names.
-fn in_dirs(dirs: &[PathBuf], each: usize, call: fn(&File, &str, &str)) -> Result<f64, String> {
+/// Seconds that threads take for calls on `count` names of a directory, each for a part of them.
+fn shared(
+    dir: &File,
+    count: usize,
+    threads: usize,
+    call: fn(&File, &str, &str),
+) -> Result<f64, String> {
     let name = |i| (format!("file-{i:06}"), format!("moved-{i:06}"));
-    let names: Vec<(String, String)> = (0..each).map(name).collect();
-    let opened: Result<Vec<File>, _> = dirs.iter().map(File::open).collect();
-    let opened = opened.map_err(|error| error.to_string())?;
+    let names: Vec<(String, String)> = (0..count).map(name).collect();
     seconds(|| {
         std::thread::scope(|scope| {
-            for dir in &opened {
-                let names = &names;
-                scope.spawn(move || names.iter().for_each(|(name, to)| call(dir, name, to)));
+            for part in names.chunks(count.div_ceil(threads)) {
+                scope.spawn(move || part.iter().for_each(|(name, to)| call(dir, name, to)));
             }
         });
         Ok(())
@@ -138,6 +133,10 @@ fn in_dirs(dirs: &[PathBuf], each: usize, call: fn(&File, &str, &str)) -> Result
 
 /// Trees unpacked, looked through and removed.
 fn tree(subject: Subject, _: &Asked, input: &Input, tell: Tell<'_>) -> Result<(), String> {
+    if matches!(subject, Subject::Ceiling(_)) {
+        // It has no links.
+        return Ok(());
+    }
     if let Some(tar) = &input.folders {
         one_tree(subject, "folders", tar, tell)?;
     }

@@ -23,18 +23,25 @@
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
+//! | [`calls`] | does it answer every call and errno so, as root and as others? |
+//! | [`programs`] | are Debian's own programs content with a mount, root's and an ordinary user's? |
+//! | [`killed`] | is everything fsynced there when the daemon was killed at any moment? |
+//! | [`failing`] | what does it do above devices that fail or are slow? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
-//! [`tree`] fills, [`oracle`] walks, [`host`] mounts. What needs root or a tool says so and skips.
+//! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount. What needs root or a tool says so and skips.
 
 mod attributes;
+mod calls;
 mod changing;
 mod commands;
 mod copies;
 mod ends;
+mod failing;
 mod host;
 mod hostile;
 mod interrupted;
+mod killed;
 mod making;
 mod matrix;
 mod memory;
@@ -45,9 +52,11 @@ mod oracle;
 mod owners;
 mod posix;
 mod privileges;
+mod programs;
 mod refused;
 mod rings;
 mod sandbox;
 mod scripts;
+mod served;
 mod sharing;
 mod tree;

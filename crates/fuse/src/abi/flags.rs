@@ -67,6 +67,7 @@ pub mod open {
     pub const EXCL: u32 = 0o200;
     pub const TRUNC: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
+    pub const DIRECT: u32 = 0o40000;
 }
 
 /// `Statx::mask`, as statx numbers it.

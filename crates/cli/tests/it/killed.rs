@@ -1,0 +1,283 @@
+//! The daemon killed at any moment, under load: whoever replays the journal, ours or the kernel, e2fsck
+//! calls the image clean, and everything that was fsynced is there.
+//!
+//! What was fsynced is noted outside, by who was told so: records at the end of a file, files with their
+//! names, files put in the place of others, rows of databases. Beside them others work who fsync nothing.
+//! Ten times; with `UEXT4_LONG=1` two hundred times, on one image that grows old.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::host::{mke2fs, run, scratch, text, unmount};
+use crate::served::{Served, can_serve};
+
+/// Bytes of a record; not a part of a block, so that most blocks have parts of two.
+const RECORD: usize = 700;
+
+/// Looks random, and is the same each time for the same seed.
+fn random(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// The contents of the record or file of a number.
+fn contents(number: u64, len: usize) -> Vec<u8> {
+    let words = (0..len.div_ceil(8) as u64).map(|at| random(number << 32 | at).to_le_bytes());
+    let mut bytes: Vec<u8> = words.flatten().collect();
+    bytes.truncate(len);
+    bytes
+}
+
+fn len_of(number: u64) -> usize {
+    100 + (random(number) % 60_000) as usize
+}
+
+/// Somebody who was told that things are durable, and how many.
+struct Told {
+    /// What he calls them.
+    what: &'static str,
+    count: u64,
+}
+
+/// Appends records until it fails.
+fn records(dir: &Path) -> Told {
+    let mut count = 0;
+    if let Ok(mut file) = File::create(dir.join("records")) {
+        let mut append = |number| {
+            file.write_all(&contents(number, RECORD))?;
+            file.sync_data()
+        };
+        while append(count).is_ok() {
+            count += 1;
+        }
+    }
+    Told {
+        what: "records",
+        count,
+    }
+}
+
+/// Makes files until it fails.
+fn files(dir: &Path) -> Told {
+    let mut count = 0;
+    let make = |number| {
+        let mut file = File::create_new(dir.join(format!("file-{number}")))?;
+        file.write_all(&contents(number, len_of(number)))?;
+        file.sync_all()
+    };
+    while make(count).is_ok() {
+        count += 1;
+    }
+    Told {
+        what: "files",
+        count,
+    }
+}
+
+/// Puts a newer file in the place of an older one until it fails.
+fn versions(dir: &Path) -> Told {
+    let mut count = 0;
+    let put = |number: u64| {
+        let new = dir.join("version.new");
+        let mut file = File::create(&new)?;
+        file.write_all(&number.to_le_bytes())?;
+        file.write_all(&contents(number, len_of(number)))?;
+        file.sync_all()?;
+        fs::rename(new, dir.join("version"))?;
+        File::open(dir)?.sync_all()
+    };
+    while put(count).is_ok() {
+        count += 1;
+    }
+    Told {
+        what: "versions",
+        count,
+    }
+}
+
+/// Inserts rows, each a transaction, until it fails. The removal of its journal, which makes a transaction
+/// in mode `delete`, sqlite makes durable with `extra` alone.
+fn rows(dir: &Path, mode: &'static str) -> Told {
+    let mut sqlite = Command::new("sqlite3");
+    sqlite.arg(dir.join(format!("{mode}.db")));
+    sqlite
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut sqlite = sqlite.spawn().unwrap();
+    let mut ask = sqlite.stdin.take().unwrap();
+    let told = BufReader::new(sqlite.stdout.take().unwrap());
+    let begun = writeln!(
+        ask,
+        ".bail on\npragma journal_mode={mode};\npragma synchronous=extra;\n\
+         create table t(a integer primary key, b);"
+    );
+    let mut count = 0u64;
+    if begun.is_ok() {
+        let insert = "insert into t(b) values(hex(randomblob(150))); select last_insert_rowid();";
+        // What it prints comes when the row is durable; the first line tells the mode.
+        for line in told.lines().map_while(Result::ok) {
+            count = line.parse().unwrap_or(count);
+            if writeln!(ask, "{insert}").is_err() {
+                break;
+            }
+        }
+    }
+    drop(ask);
+    _ = sqlite.kill();
+    _ = sqlite.wait();
+    // A directory that cannot be opened for its fsync, sqlite takes for one that needs none: of the last
+    // row it may tell that it is durable when the daemon is gone.
+    let in_doubt = u64::from(mode == "delete");
+    Told {
+        what: mode,
+        count: count.saturating_sub(in_doubt),
+    }
+}
+
+/// Works who make nothing durable.
+fn busy(dir: &Path) -> Vec<Child> {
+    let lines = [
+        "while mkdir -p a/b && echo x > a/b/c && mv a/b a/d && ln a/d/c a/e; do rm -r a; done",
+        "while head -c 300000 /dev/urandom > big && truncate -s 1000 big; do \
+           cp big big2; fallocate -p -o 0 -l 4096 big; rm big2; done",
+        "i=0; while setfattr -n user.x -v $i . && : > x$i; do i=$((i+1)); rm -f x$((i-50)); done",
+    ];
+    let spawn = |line: &&str| {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", line])
+            .current_dir(dir)
+            .stderr(Stdio::null());
+        shell.spawn().unwrap()
+    };
+    lines.iter().map(spawn).collect()
+}
+
+/// Everybody works until the daemon is killed; what each was told is durable.
+fn until_killed(served: &mut Served, dir: &Path, after: Duration) -> Vec<Told> {
+    let others = dir.join("busy");
+    fs::create_dir(&others).unwrap();
+    let mut busy = busy(&others);
+    let told = std::thread::scope(|scope| {
+        let mut all = Vec::new();
+        for work in [records, files, versions] {
+            all.push(scope.spawn(move || work(dir)));
+        }
+        if Command::new("sqlite3").arg("-version").output().is_ok() {
+            for mode in ["delete", "wal"] {
+                all.push(scope.spawn(move || rows(dir, mode)));
+            }
+        }
+        std::thread::sleep(after);
+        served.kill();
+        let ended = all.into_iter().map(|one| one.join().unwrap());
+        ended.collect()
+    });
+    for child in &mut busy {
+        _ = child.kill();
+        child.wait().unwrap();
+    }
+    told
+}
+
+/// All that somebody was told is durable must be there, whole.
+fn check(dir: &Path, told: &Told) {
+    let Told { what, count } = *told;
+    match what {
+        "records" => {
+            let found = fs::read(dir.join("records")).unwrap_or_default();
+            assert!(found.len() >= RECORD * count as usize, "{count} records");
+            for (number, record) in (0..count).zip(found.chunks(RECORD)) {
+                assert!(
+                    record == contents(number, RECORD),
+                    "record {number} of {count}"
+                );
+            }
+        }
+        "files" => {
+            for number in 0..count {
+                let found = fs::read(dir.join(format!("file-{number}"))).unwrap();
+                assert!(
+                    found == contents(number, len_of(number)),
+                    "file {number} of {count}"
+                );
+            }
+        }
+        "versions" if count > 0 => {
+            let found = fs::read(dir.join("version")).unwrap();
+            let (number, rest) = found.split_first_chunk().unwrap();
+            let number = u64::from_le_bytes(*number);
+            assert!(number + 1 >= count, "version {number} of {count}");
+            assert!(rest == contents(number, len_of(number)), "version {number}");
+        }
+        "delete" | "wal" if count > 0 => {
+            let query = "pragma integrity_check; select max(a) from t; select count(*) from t;";
+            let base = dir.join(format!("{what}.db"));
+            let said = String::from_utf8(run("sqlite3", &[text(&base), query])).unwrap();
+            let mut lines = said.lines();
+            assert_eq!(lines.next(), Some("ok"), "{what}: {said}");
+            let rows: Vec<u64> = lines.map(|line| line.parse().unwrap()).collect();
+            assert!(
+                rows[0] >= count && rows[0] == rows[1],
+                "{what}: {count} of {rows:?}"
+            );
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn killed_at_any_moment_it_loses_nothing_that_was_fsynced() {
+    if !can_serve() {
+        return;
+    }
+    let rounds = if std::env::var_os("UEXT4_LONG").is_some() {
+        200
+    } else {
+        10
+    };
+    let scratch = scratch();
+    let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
+    fs::create_dir(&dir).unwrap();
+    mke2fs(&image, &["-t", "ext4", "-J", "size=8"], 512);
+    let seed = u64::from(std::process::id());
+    let mut all = 0;
+    for round in 0i32..rounds {
+        let mut served = Served::new(&image, &dir, "rw");
+        let place: PathBuf = dir.join(format!("round-{round}"));
+        // Two rounds are kept, older ones go, so that there is much to do besides.
+        _ = fs::remove_dir_all(dir.join(format!("round-{}", round - 2)));
+        fs::create_dir(&place).unwrap();
+        File::open(&dir).unwrap().sync_all().unwrap();
+        let after = Duration::from_millis(20 + random(seed + round as u64) % 600);
+        let told = until_killed(&mut served, &place, after);
+        drop(served);
+        all += told.iter().map(|told| told.count).sum::<u64>();
+        let context = format!("round {round}, seed {seed}, killed after {after:?}");
+        println!("{context}");
+        match round % 2 {
+            0 => {
+                let served = Served::new(&image, &dir, "rw");
+                told.iter().for_each(|told| check(&place, told));
+                assert!(served.end().success(), "{context}");
+            }
+            _ => {
+                run("mount", &["-o", "loop", text(&image), text(&dir)]);
+                told.iter().for_each(|told| check(&place, told));
+                unmount("umount", &[text(&dir)]);
+            }
+        }
+        run("e2fsck", &["-f", "-n", text(&image)]);
+    }
+    println!("{rounds} rounds, {all} things durable");
+    assert!(
+        all > 10 * rounds as u64,
+        "hardly anything was made durable: {all}"
+    );
+}

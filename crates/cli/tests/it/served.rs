@@ -1,0 +1,72 @@
+//! A mount whose daemon is a child of the test: it can be killed, and what it ends with is seen.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::host::{UEXT4, text, unmount};
+
+/// True if images can be mounted with FUSE and by the kernel; else says that the test is skipped.
+pub fn can_serve() -> bool {
+    let possible = crate::host::can_mount() && Path::new("/dev/fuse").exists();
+    if !possible {
+        println!("skipped: needs /dev/fuse");
+    }
+    possible
+}
+
+/// Unmounted when dropped.
+pub struct Served {
+    child: Option<Child>,
+    dir: PathBuf,
+}
+
+impl Served {
+    /// Mounts on a directory, and returns when it is mounted.
+    pub fn new(image: &Path, dir: &Path, options: &str) -> Self {
+        let mut command = Command::new(UEXT4);
+        command.args(["mount", "-f", "-o", options, text(image), text(dir)]);
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let mut served = Self {
+            child: Some(child),
+            dir: dir.to_owned(),
+        };
+        let outside = fs::metadata(dir.parent().unwrap()).unwrap().dev();
+        let end = Instant::now() + Duration::from_secs(60);
+        while fs::metadata(dir).map_or(outside, |found| found.dev()) == outside {
+            let ended = served.child.as_mut().unwrap().try_wait().unwrap();
+            assert!(
+                ended.is_none() && Instant::now() < end,
+                "not mounted: {ended:?}"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        served
+    }
+
+    /// Kills the daemon, as it is; the mount stays, and answers nothing.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Unmounts, and tells how the daemon ended.
+    pub fn end(mut self) -> ExitStatus {
+        unmount("umount", &[text(&self.dir)]);
+        self.child.take().unwrap().wait().unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Nothing can be done about what fails here.
+        if let Some(child) = &mut self.child {
+            _ = child.kill();
+            _ = child.wait();
+        }
+        _ = Command::new("umount").arg("-l").arg(&self.dir).output();
+    }
+}
