@@ -41,7 +41,7 @@ pub struct MountOptions {
 }
 
 /// Names that set or clear a flag.
-const FLAGS: [(&str, MountFlags, bool); 11] = [
+const FLAGS: [(&str, MountFlags, bool); 12] = [
     ("suid", MountFlags::NOSUID, false),
     ("nosuid", MountFlags::NOSUID, true),
     ("dev", MountFlags::NODEV, false),
@@ -53,6 +53,7 @@ const FLAGS: [(&str, MountFlags, bool); 11] = [
     ("async", MountFlags::SYNCHRONOUS, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("dirsync", MountFlags::DIRSYNC, true),
+    ("nodirsync", MountFlags::DIRSYNC, false),
 ];
 
 /// Names that choose which times of access are noted, one of three.
@@ -66,7 +67,7 @@ const TIMES: [(&str, MountFlags); 6] = [
 ];
 
 /// Names that say what is so anyway, or that concern only who calls us (fstab's, systemd's).
-const AS_IT_IS: [&str; 36] = [
+const AS_IT_IS: [&str; 35] = [
     "defaults",
     "auto",
     "noauto",
@@ -91,7 +92,6 @@ const AS_IT_IS: [&str; 36] = [
     "noiversion",
     "silent",
     "loud",
-    "nodirsync",
     // Times are as durable as everything else.
     "lazytime",
     "nolazytime",

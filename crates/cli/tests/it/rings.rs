@@ -83,7 +83,7 @@ fn a_queue_a_cpu_where_it_is_allowed() {
         text(&mount.dir()),
     ]);
     let stderr = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(8), "{stderr}");
+    assert_eq!(refused.status.code(), Some(32), "{stderr}");
     assert!(stderr.contains("enable_uring"), "{stderr}");
     allowed.set(true);
     let mount = mount.mounted("transport=auto");
@@ -140,6 +140,11 @@ fn many_writers_over_the_limits_and_who_asks_beside_them() {
     mount.judged();
 }
 
+/// Where a page begins in memory.
+fn aligned(memory: &[u8]) -> usize {
+    memory.as_ptr().align_offset(4096)
+}
+
 #[test]
 fn data_past_the_page_cache_and_through_mappings() {
     let Some(_allowed) = allowed() else { return };
@@ -152,20 +157,20 @@ fn data_past_the_page_cache_and_through_mappings() {
         .create(true)
         .custom_flags(OFlags::DIRECT.bits() as i32);
     let file = direct.open(&path).unwrap();
-    // Aligned to nothing in particular in memory: the copies are by pages of both.
-    let mut data: Vec<u8> = (0..5u32 << 20).map(|at| (at / 3 % 251) as u8).collect();
-    for (at, len) in [
-        (0usize, 5usize << 20),
-        (4096, 512),
-        (1 << 20, 1 << 20),
-        (700_000, 3),
-    ] {
-        let aligned = at / 512 * 512;
-        let part = &data[aligned..(at + len).next_multiple_of(512)];
-        assert_eq!(file.write_at(part, aligned as u64).unwrap(), part.len());
+    // Aligned in memory, so that requests are whole sectors, too.
+    const LEN: usize = 5 << 20;
+    let (mut room, mut other) = (vec![0; LEN + 4096], vec![0; LEN + 4096]);
+    let (start, begin) = (aligned(&room), aligned(&other));
+    let (data, read) = (&mut room[start..][..LEN], &mut other[begin..][..LEN]);
+    for (at, byte) in data.iter_mut().enumerate() {
+        *byte = (at / 3 % 251) as u8;
     }
-    let mut read = vec![0; data.len()];
-    file.read_exact_at(&mut read, 0).unwrap();
+    for (at, len) in [(0usize, LEN), (4096, 512), (1 << 20, 1 << 20), (700_000, 3)] {
+        let from = at / 512 * 512;
+        let part = &data[from..(at + len).next_multiple_of(512)];
+        assert_eq!(file.write_at(part, from as u64).unwrap(), part.len());
+    }
+    file.read_exact_at(read, 0).unwrap();
     assert!(read == data);
     drop(file);
     if Command::new("python3").arg("-V").output().is_ok() {
@@ -175,9 +180,9 @@ fn data_past_the_page_cache_and_through_mappings() {
         data[1000..1005].copy_from_slice(b"hello");
         data[3_000_000..3_000_005].copy_from_slice(b"world");
     }
-    assert!(fs::read(&path).unwrap() == data);
+    assert!(fs::read(&path).unwrap() == *data);
     let mount = mount.judged().mounted("ro,transport=io_uring");
-    assert!(fs::read(mount.dir().join("file")).unwrap() == data);
+    assert!(fs::read(mount.dir().join("file")).unwrap() == *data);
     mount.judged();
 }
 
