@@ -391,7 +391,9 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
     let (group, _) = geometry.inode_group(owner.ino).ok_or(Error::NotFound)?;
     let len = geometry.block_size.blocks_for(value.len() as u64);
     let needed = len + 1;
-    if !rw.reserve(sbi, needed) {
+    // Who changes attributes has made sure of the blocks before, by what he may use: here nothing may be
+    // refused but what is not there.
+    if !rw.reserve_last(sbi, needed) {
         let free = rw.available_blocks();
         return Err(Error::NoSpace { needed, free });
     }

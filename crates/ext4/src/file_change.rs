@@ -496,8 +496,7 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
 /// # Errors
 /// What writing them said, or what others who wrote them were told since this user of it was told last.
 fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
-    let lost = || rw.pages.stats().nr_lost;
-    let before = lost();
+    let told = file.told_errors();
     let written = file.write_pages();
     if !written.as_ref().is_err_and(Error::is_no_space) || !rw.has_freed() {
         return written;
@@ -505,10 +504,10 @@ fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     rw.journal.commit_now(sbi)?;
     rw.settle_freed(sbi);
     let again = file.write_pages();
-    // What is written now was not lost; what was given up is, whatever came after.
-    match lost() == before {
-        true => again,
-        false => written,
+    // What is written now was not lost; what was given up is, then or long before, whatever came after.
+    match file.gave_up_since(told) {
+        true => written,
+        false => again,
     }
 }
 

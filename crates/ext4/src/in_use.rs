@@ -102,6 +102,8 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     // The end is durable, whatever was not before.
     rw.journal.barrier().set_on(true);
     let written = write_all(sbi, rw, seen);
+    // Also what was put in its place while nothing waited for flushes.
+    rw.journal.barrier().flush()?;
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
     rw.settle_freed(sbi);

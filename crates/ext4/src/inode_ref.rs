@@ -122,6 +122,17 @@ impl InodeRef {
         Ok(pages.sync(0..uext4_writeback::OFFSET_MAX, &self.seen)?)
     }
 
+    /// Errors of writing its data that this user has been told, as a number that grows.
+    pub(crate) fn told_errors(&self) -> u64 {
+        self.seen.load(Relaxed)
+    }
+
+    /// Whether data of it were given up since this user had been told so many errors.
+    pub(crate) fn gave_up_since(&self, told: u64) -> bool {
+        let pages = self.cell.pages_if_any();
+        pages.is_some_and(|pages| pages.gave_up_since(told))
+    }
+
     /// The file system.
     pub(crate) fn sbi(&self) -> &Arc<Sbi> {
         &self.sbi

@@ -109,7 +109,6 @@ pub(crate) fn open_rw(
         let memory = (memory, pages, names_max);
         let sharing = options.for_sharing(&sbi, &*clock)?;
         let rooms = (quotas, sharing, options.extent_status);
-        journal.barrier().set_on(options.limits.barrier);
         let rw = Rw::new(&sbi, journal, clock, memory, rooms, allocator)?;
         let rw = rw.with_limits(options.limits);
         sbi.set_writing(rw);
@@ -119,6 +118,9 @@ pub(crate) fn open_rw(
         }
         set_log_features(&sbi)?;
         set_in_use(&sbi, true)?;
+        // What opening wrote is durable, whatever comes.
+        let barrier = sbi.writable()?.journal.barrier();
+        barrier.set_on(options.limits.barrier);
         Ok(sbi)
     });
     match (mounted, mmp) {

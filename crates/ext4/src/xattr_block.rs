@@ -357,7 +357,9 @@ pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> 
 fn take(handle: &Handle<'_>, inode: &Inode) -> Result<Pblk> {
     let (geometry, rw) = (handle.sbi().geometry(), handle.rw());
     let (group, _) = geometry.inode_group(inode.ino).ok_or(Error::NotFound)?;
-    if !rw.reserve(handle.sbi(), 1) {
+    // Who changes attributes has made sure of the blocks before, by what he may use: here nothing may be
+    // refused but what is not there.
+    if !rw.reserve_last(handle.sbi(), 1) {
         return Err(Error::NoSpace {
             needed: 1,
             free: rw.available_blocks(),

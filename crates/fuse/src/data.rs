@@ -17,6 +17,7 @@ use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
 use crate::names::opened;
 use crate::nodes::Node;
+use crate::parked::Parked;
 use crate::privileges::{Before, fate, is_root};
 use crate::reply::Out;
 use crate::server::{Answer, Asker, Channel, Server, Ticket};
@@ -173,7 +174,7 @@ pub fn write(
             return ended.and_then(|_| out.put(&writing.reply())).into();
         }
     };
-    let rest = data[writing.done..].to_vec();
+    let rest = server.parking.park(&data[writing.done..]);
     wait(server, writing, rest, paced, caller.ticket());
     Answer::Later
 }
@@ -208,31 +209,36 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
 }
 
 /// Answers a writer when its pause is over, or goes on with `rest` then.
-fn wait(server: &Arc<Server>, mut writing: Writing, rest: Vec<u8>, paced: Paced, ticket: Ticket) {
+fn wait(
+    server: &Arc<Server>,
+    mut writing: Writing,
+    mut rest: Parked,
+    paced: Paced,
+    ticket: Ticket,
+) {
     let again = Arc::clone(server);
     let unique = ticket.unique();
     let ending = move |called_off: bool| {
-        if rest.is_empty() || called_off && !writing.is_whole {
+        if rest.rest().is_empty() || called_off && !writing.is_whole {
             let called_off = called_off && !writing.is_whole;
             return writing.end(ticket, called_off.then_some(Errno::EINTR));
         }
         let server = Arc::clone(&again);
         again.late.run(move || {
-            let mut rest = &rest[..];
             loop {
-                let paced = match writing.step(rest) {
+                let paced = match writing.step(rest.rest()) {
                     Err(error) => return writing.end(ticket, Some(error)),
                     Ok(paced) => paced,
                 };
-                rest = &rest[paced.taken..];
+                rest.taken(paced.taken);
                 if paced.pause.is_zero() {
                     return writing.end(ticket, None);
                 }
                 // Where all ends nobody waits for pauses any more.
                 if !called_off {
-                    return wait(&server, writing, rest.to_vec(), paced, ticket);
+                    return wait(&server, writing, rest, paced, ticket);
                 }
-                if rest.is_empty() {
+                if rest.rest().is_empty() {
                     return writing.end(ticket, None);
                 }
             }

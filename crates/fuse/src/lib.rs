@@ -38,6 +38,7 @@ pub mod mountinfo;
 mod names;
 mod nodes;
 pub mod owners;
+mod parked;
 pub mod parting;
 mod privileges;
 mod reply;

@@ -32,6 +32,7 @@ use crate::late::Late;
 use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
 use crate::owners::{Owners, somebody};
+use crate::parked::Parking;
 use crate::reply::{Out, Validity, attr_of};
 use crate::request::{Operation, Request, each_forgotten};
 use crate::writers::Writers;
@@ -179,6 +180,7 @@ pub struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     pub(crate) writers: Writers,
+    pub(crate) parking: Parking,
     pub(crate) late: Late,
     breaker: Breaker,
     pub(crate) validity: Validity,
@@ -202,6 +204,7 @@ impl Server {
             nodes: Nodes::new(root),
             handles: Handles::default(),
             writers: Writers::default(),
+            parking: Parking::default(),
             late: Late::new(breaker.clone()),
             breaker,
             validity,

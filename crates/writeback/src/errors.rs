@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 pub(crate) struct Errors<E> {
     /// Errors so far; a glance without the lock.
     count: AtomicU64,
+    /// How many there were when something was given up last.
+    given_up: AtomicU64,
     last: Mutex<Last<E>>,
 }
 
@@ -27,6 +29,7 @@ impl<E: Clone> Errors<E> {
     pub(crate) fn new() -> Self {
         Self {
             count: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             last: Mutex::new(Last {
                 error: None,
                 reported: 0,
@@ -38,6 +41,19 @@ impl<E: Clone> Errors<E> {
         let mut last = self.last.lock();
         last.error = Some(error);
         self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// The same, of what will not be tried again.
+    pub(crate) fn give_up(&self, error: E) {
+        let mut last = self.last.lock();
+        last.error = Some(error);
+        let count = self.count.fetch_add(1, Ordering::Release) + 1;
+        self.given_up.store(count, Ordering::Release);
+    }
+
+    /// Whether anything was given up since `seen`.
+    pub(crate) fn gave_up_since(&self, seen: u64) -> bool {
+        self.given_up.load(Ordering::Acquire) > seen
     }
 
     /// What somebody who comes now has seen.

@@ -448,6 +448,13 @@ impl<E: MappingError> FilePages<E> {
         earlier.map_or(Ok(()), Err)
     }
 
+    /// Whether any of its data were given up since `seen` was brought up to date: a later
+    /// [`FilePages::sync`] finds nothing of them to write.
+    #[must_use]
+    pub fn gave_up_since(&self, seen: u64) -> bool {
+        self.0.errors.gave_up_since(seen)
+    }
+
     /// Forgets what lies past `size` bytes and makes the rest of the last block zero, in memory: it
     /// is written only if it was dirty before, so the owner sees to the rest on the device. Waits
     /// for writeback of this file. The owner sets the new size first: from then on the mapping

@@ -209,12 +209,15 @@ impl<E: MappingError> File<E> {
                 Err(error) => {
                     let error = Arc::new(error);
                     self.failed(run, pages, pass.is_last);
-                    self.errors.record(Error::Mapping(Arc::clone(&error)));
+                    let told = Error::Mapping(Arc::clone(&error));
                     if pass.is_last {
+                        self.errors.give_up(told);
                         let losses = &self.shared.losses;
                         losses.record(Error::Mapping(Arc::clone(&error)));
                         let first = lost.as_ref().map_or(start, |lost| lost.start);
                         lost = Some(first..start.saturating_add(len));
+                    } else {
+                        self.errors.record(told);
                     }
                     pass.failed.get_or_insert(error);
                 }

@@ -30,6 +30,9 @@ use crate::open;
 use crate::sandbox::{self, Sandbox};
 use crate::unmounter::Unmounter;
 
+/// One part in so many of the memory is for requests: data of writers that wait, above all.
+const WAITING_SHARE: u64 = 8;
+
 /// Show an image as a directory, to every program
 ///
 /// Mounts with FUSE: root needs nothing else, others fusermount3 (package fuse3). Runs in the background
@@ -130,6 +133,9 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
 
 /// Opens the image; no thread of the engine runs yet.
 fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Failure> {
+    if let Some(memory) = &mut options.engine.memory {
+        *memory -= *memory / WAITING_SHARE;
+    }
     if !options.read_only {
         return open::open_still(&args.place, &options.engine);
     }

@@ -457,3 +457,30 @@ fn fsync_has_what_was_freed_committed_where_that_makes_space() {
     drop(file);
     unmount_and_check(&sbi, &device);
 }
+
+#[test]
+fn what_was_given_up_for_want_of_space_is_told_though_there_is_some_now() {
+    let device = mke2fs("-t ext4", 8192);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(16), false).unwrap();
+    commit(&sbi);
+    let handle = sbi.start(64).unwrap();
+    let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();
+    drop(handle);
+    let other = file.clone();
+    for _ in 0..FAILURES_MAX {
+        assert!(fsync(&other, true).is_err());
+    }
+    assert_eq!(file.pages().unwrap().dirty_bytes(), 0);
+    let handle = sbi.start(64).unwrap();
+    for block in taken {
+        handle.free_blocks(block, 1).unwrap();
+    }
+    drop(handle);
+    assert!(sbi.writable().unwrap().has_freed());
+    assert!(fsync(&file, true).is_err());
+    fsync(&file, true).unwrap();
+    drop((file, other));
+    lossy_close(&sbi, &device);
+}

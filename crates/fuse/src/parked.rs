@@ -1,0 +1,97 @@
+//! Data of writers who wait until their pause is over: what was not taken in yet.
+//!
+//! A request's data are copied once, into memory that goes from writer to writer: allocated and freed
+//! for each pause it would be strewn over the allocator's arenas, and stay there. What waits at once is
+//! bounded by the threads that write, each with one request.
+//!
+//! Lock: one, a leaf.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::init::IO_MAX;
+
+/// Buffers kept for the next who wait.
+const KEPT_MAX: usize = 64;
+
+/// Memory for those who wait.
+#[derive(Clone, Debug, Default)]
+pub struct Parking(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// The data of one of them.
+pub struct Parked {
+    parking: Parking,
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl fmt::Debug for Parked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parked({} bytes)", self.rest().len())
+    }
+}
+
+impl Parking {
+    /// Keeps a copy of data.
+    pub fn park(&self, data: &[u8]) -> Parked {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = free.pop();
+        drop(free);
+        let mut bytes = kept.unwrap_or_else(|| Vec::with_capacity(IO_MAX as usize));
+        bytes.extend_from_slice(data);
+        Parked {
+            parking: self.clone(),
+            bytes,
+            from: 0,
+        }
+    }
+}
+
+impl Parked {
+    /// What was not taken in.
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+
+    /// So many more bytes of it were.
+    pub fn taken(&mut self, len: usize) {
+        self.from = self.bytes.len().min(self.from + len);
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        let mut free = self
+            .parking
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT_MAX {
+            free.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_from_one_to_the_next() {
+        let parking = Parking::default();
+        let mut one = parking.park(b"abcdef");
+        one.taken(2);
+        assert_eq!(one.rest(), b"cdef");
+        one.taken(100);
+        assert!(one.rest().is_empty());
+        let at = one.bytes.as_ptr();
+        drop(one);
+        let next = parking.park(b"xyz");
+        assert_eq!((next.bytes.as_ptr(), next.rest()), (at, &b"xyz"[..]));
+        let many: Vec<Parked> = (0..2 * KEPT_MAX).map(|_| parking.park(b"")).collect();
+        drop(many);
+        assert_eq!(parking.0.lock().unwrap().len(), KEPT_MAX);
+    }
+}
