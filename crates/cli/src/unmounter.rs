@@ -1,74 +1,205 @@
 //! The process that unmounts when a daemon in its sandbox is told to end.
 //!
 //! ```text
-//! daemon  ──"end"──▶  uext4 umount --when-told DIR      mounts and unmounts, or has fusermount3 do it
-//!         ◀── it ends: so did the mount                 reads no image
+//! daemon  ──────────▶  uext4 umount --when-told=0:57 DIR     mounts and unmounts, or has fusermount3 do it
+//!         ◀── one byte: no signal ends it any more           reads no image
+//!         ──"end"───▶
+//!         ◀── it ends, and tells by its code: so did the mount, or not
 //! ```
-//! A daemon that ends otherwise leaves it alone: it ends as well, and does nothing.
+//! Signals that end a daemon often go to all that belong to it. This one outlives them: the daemon is
+//! told by the same signal, and then needs it. A daemon that ends otherwise leaves it alone: it ends as
+//! well, and does nothing.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use uext4_fuse::mount::Mounted;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uext4_fuse::mount::{Error, Mounted};
+use uext4_fuse::mountinfo::Number;
 
-/// What tells `umount` to wait.
+use crate::failure::Failure;
+
+/// What tells `umount` to wait, with the number of the mount where that is known.
 pub const FLAG: &str = "--when-told";
 /// What it waits for.
 const END: &[u8] = b"end";
+/// What it says when signals do not end it any more.
+const HELD: u8 = b'.';
 
 /// What ends a mount.
 #[derive(Debug)]
-pub enum Unmounter {
-    /// This process.
-    Own(Mounted),
-    /// The one beside it.
-    Beside(Child),
+pub struct Unmounter {
+    mounted: Mounted,
+    /// The process beside this one, if there is one.
+    beside: Option<Child>,
 }
 
 impl Unmounter {
+    /// This process.
+    pub fn own(mounted: Mounted) -> Self {
+        Self {
+            mounted,
+            beside: None,
+        }
+    }
+
     /// The process beside this one.
     ///
     /// # Errors
-    /// Those of starting it.
-    pub fn beside(mounted: &Mounted) -> io::Result<Self> {
+    /// Those of starting it; `UnexpectedEof` if it ended at once.
+    pub fn beside(mounted: Mounted) -> io::Result<Self> {
+        let flag = match mounted.number() {
+            Some(Number { major, minor }) => format!("{FLAG}={major}:{minor}"),
+            None => FLAG.to_owned(),
+        };
         let child = Command::new(std::env::current_exe()?)
-            .args(["umount", FLAG, "--"])
+            .args(["umount", &flag, "--"])
             .arg(mounted.dir())
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             // A signal from the terminal is not for it.
             .process_group(0)
             .spawn()?;
-        Ok(Self::Beside(child))
+        wait_until_held(child).map(|child| Self {
+            mounted,
+            beside: Some(child),
+        })
     }
 
-    /// Unmounts. Whoever still uses it gets errors from now on.
-    pub fn end(&mut self) {
-        match self {
-            Self::Own(mounted) => _ = mounted.end(),
-            Self::Beside(child) => {
-                if let Some(mut stdin) = child.stdin.take() {
-                    _ = stdin.write_all(END);
-                }
-                _ = child.wait();
-            }
-        }
+    /// Whether another process does it, so that this one need not be able to.
+    pub fn is_beside(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        self.mounted.dir()
+    }
+
+    /// Unmounts. Whoever still uses it gets errors from now on. Tells whether it is gone.
+    pub fn end(&mut self) -> bool {
+        let Some(child) = &mut self.beside else {
+            return end(&self.mounted).is_ok();
+        };
+        // Told once; its answer stays.
+        let told = child.stdin.take().map(|mut stdin| stdin.write_all(END));
+        let ended = child.wait().is_ok_and(|status| status.success());
+        ended && told.is_none_or(|told| told.is_ok())
     }
 }
 
+/// Waits until signals do not end it any more.
+fn wait_until_held(mut child: Child) -> io::Result<Child> {
+    let mut said = [0];
+    let read = match &mut child.stdout {
+        Some(stdout) => stdout.read_exact(&mut said),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    };
+    if let Err(error) = read {
+        // It has ended, or is of no use.
+        _ = child.kill();
+        _ = child.wait();
+        return Err(error);
+    }
+    Ok(child)
+}
+
+/// Unmounts what is there. That it was there no more is what was wanted.
+fn end(mounted: &Mounted) -> Result<(), Error> {
+    match mounted.end() {
+        Err(Error::NotMounted { .. }) => Ok(()),
+        ended => ended,
+    }
+}
+
+/// The number of a mount, as [`FLAG`] has it.
+///
+/// # Errors
+/// A word why it is none.
+pub fn number(text: &str) -> Result<Number, String> {
+    let number = text.split_once(':').and_then(|(major, minor)| {
+        Some(Number {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    });
+    number.ok_or_else(|| "not MAJOR:MINOR".to_owned())
+}
+
 /// Waits for the word, and unmounts.
-pub fn wait(dir: &Path) {
-    // As it is now: by then another may be on top.
-    let mounted = Mounted::at(dir);
+///
+/// # Errors
+/// It is still mounted; those of holding signals, and of telling who started it.
+pub fn wait(dir: &Path, number: Option<Number>) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io("waiting for the end", &error);
+    // Noticed by nobody, but none of them ends this.
+    let _signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let mut stdout = io::stdout();
+    stdout.write_all(&[HELD]).map_err(failed)?;
+    stdout.flush().map_err(failed)?;
     let mut told = Vec::new();
     let read = io::stdin()
         .take(END.len() as u64 + 1)
         .read_to_end(&mut told);
-    if read.is_ok() && told == END {
-        _ = mounted.end();
+    if read.is_err() || told != END {
+        return Ok(());
+    }
+    let ended = end(&Mounted::known(dir, number));
+    ended.map_err(|error| crate::commands::mount::mount_failure(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_mounts() {
+        let found = number("0:57");
+        assert_eq!(
+            found,
+            Ok(Number {
+                major: 0,
+                minor: 57
+            })
+        );
+        for text in ["", ":", "0", "0:", "0:57:1", "-1:2", "0:4294967296"] {
+            assert!(number(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_that_ends_at_once_is_none() {
+        let child = Command::new("true")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        assert!(wait_until_held(child.unwrap()).is_err());
+    }
+
+    #[test]
+    fn one_that_fails_or_died_has_not_unmounted() {
+        for (script, is_gone) in [
+            ("cat", true),
+            ("cat; exit 32", false),
+            ("kill -KILL $$", false),
+        ] {
+            let child = Command::new("sh")
+                .args(["-c", &format!("printf .; {script}")])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn();
+            let child = wait_until_held(child.unwrap()).unwrap();
+            let mut unmounter = Unmounter {
+                mounted: Mounted::known(Path::new("/nowhere"), None),
+                beside: Some(child),
+            };
+            assert_eq!(unmounter.end(), is_gone, "{script}");
+            assert_eq!(unmounter.dir(), Path::new("/nowhere"));
+        }
     }
 }

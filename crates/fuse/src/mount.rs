@@ -277,13 +277,10 @@ fn unmount_with(dir: &Path, flags: UnmountFlags) -> Result<(), Error> {
 }
 
 impl Mounted {
-    /// What of ours is on top there.
-    pub fn at(dir: &Path) -> Self {
-        let shown = mountinfo::at(dir).ok().flatten();
-        Self {
-            dir: dir.to_owned(),
-            number: shown.map(|shown| shown.number),
-        }
+    /// One of ours that another process has mounted, by its directory and number.
+    pub fn known(dir: &Path, number: Option<Number>) -> Self {
+        let dir = dir.to_owned();
+        Self { dir, number }
     }
 
     /// Where.
@@ -322,11 +319,12 @@ impl Mounted {
         unmount_with(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH)
     }
 
-    /// Whether it is what `dir` shows.
+    /// Whether it is what `dir` shows. Where that cannot be seen it is taken to be.
     fn is_on_top(&self) -> bool {
-        match (mountinfo::at(&self.dir), self.number) {
-            (Ok(shown), Some(number)) => shown.is_some_and(|shown| shown.number == number),
-            _ => true,
+        match mountinfo::at(&self.dir) {
+            // Without a number it was hidden, or gone, as soon as it was mounted.
+            Ok(shown) => shown.is_some_and(|shown| Some(shown.number) == self.number),
+            Err(_) => true,
         }
     }
 
@@ -386,6 +384,16 @@ mod tests {
         assert!(matches!(error, Error::Place { .. }), "{error}");
         let dir = tempfile::tempdir().unwrap();
         assert!(unmount(dir.path()).is_err());
+    }
+
+    #[test]
+    fn nothing_but_ones_own_is_unmounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let number = Number { major: 0, minor: 0 };
+        for number in [None, Some(number)] {
+            let error = Mounted::known(dir.path(), number).end().unwrap_err();
+            assert!(matches!(error, Error::NotMounted { .. }), "{error}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::Args;
@@ -175,14 +175,20 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
     };
     let (fd, mounted) = mount::mount(&args.dir, &asked).map_err(|error| mount_failure(&error))?;
     let unmounter = match options.sandbox {
-        true => Unmounter::beside(&mounted).unwrap_or(Unmounter::Own(mounted.clone())),
-        false => Unmounter::Own(mounted.clone()),
+        true => Unmounter::beside(mounted.clone()).unwrap_or_else(|error| {
+            report(&format!(
+                "{}: mounted without a sandbox: the process beside it does not run: {error}",
+                mounted.dir().display()
+            ));
+            Unmounter::own(mounted.clone())
+        }),
+        false => Unmounter::own(mounted.clone()),
     };
-    let is_confined = matches!(unmounter, Unmounter::Beside(_));
+    let is_confined = unmounter.is_beside();
     let unmounter = Arc::new(Mutex::new(unmounter));
     let metrics = Metrics::new(&server, &source, mounted.dir(), !options.read_only);
     let begun = begin(options, fs, (server, fd), (&mounted, &metrics), is_confined);
-    let begun = begun.inspect_err(|_| lock(&unmounter).end())?;
+    let begun = begun.inspect_err(|_| unmount(&unmounter))?;
     end_at_signals(signals, Arc::clone(&unmounter), begun.session.ender());
     let filter = || {
         if is_confined {
@@ -198,7 +204,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
     };
     if ready.is_err() {
         // Who started it is gone: nobody knows that anything is mounted.
-        lock(&unmounter).end();
+        unmount(&unmounter);
         begun.session.ender().end();
     }
     Ok(Serving {
@@ -274,8 +280,15 @@ fn no_rings(what: &str) -> Failure {
     )
 }
 
-fn lock(unmounter: &Mutex<Unmounter>) -> MutexGuard<'_, Unmounter> {
-    unmounter.lock().unwrap_or_else(PoisonError::into_inner)
+/// Unmounts; says so where that fails, as there is nobody to be told.
+fn unmount(unmounter: &Mutex<Unmounter>) {
+    let mut unmounter = unmounter.lock().unwrap_or_else(PoisonError::into_inner);
+    if !unmounter.end() {
+        report(&format!(
+            "{0}: still mounted: `umount -l {0}` takes it away",
+            unmounter.dir().display()
+        ));
+    }
 }
 
 /// Unmounts when a signal asks for the end. The thread is never waited for.
@@ -284,7 +297,7 @@ fn end_at_signals(mut signals: Signals, unmounter: Arc<Mutex<Unmounter>>, ender:
         for _ in signals.forever() {
             // By now others may be mounted where it was.
             if !ender.has_ended() {
-                lock(&unmounter).end();
+                unmount(&unmounter);
                 ender.end();
             }
         }

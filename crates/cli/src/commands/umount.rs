@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use uext4_fuse::mount;
-use uext4_fuse::mountinfo::{self, Shown};
+use uext4_fuse::mountinfo::{self, Number, Shown};
 use uext4_fuse::parting::{Ended, Waiting};
 
 use super::Output;
@@ -35,8 +35,19 @@ Exit codes are those of mount(8): 0 done; 1 the command line makes no sense, or 
 2 the system cannot; 32 not unmounted.")]
 pub struct UmountArgs {
     /// Set by the command itself.
-    #[arg(long = "when-told", hide = true)]
-    when_told: bool,
+    #[expect(
+        clippy::option_option,
+        reason = "the flag, and its number where that is known"
+    )]
+    #[arg(
+        long = "when-told",
+        hide = true,
+        num_args = 0..=1,
+        require_equals = true,
+        value_name = "MAJOR:MINOR",
+        value_parser = unmounter::number
+    )]
+    when_told: Option<Option<Number>>,
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -44,9 +55,8 @@ pub struct UmountArgs {
 
 /// Unmounts, and waits for the daemon.
 pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
-    if args.when_told {
-        unmounter::wait(&args.dir);
-        return Ok(Exit::Success);
+    if let Some(number) = args.when_told {
+        return unmounter::wait(&args.dir, number).map(|()| Exit::Success);
     }
     let dir = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = std::fs::canonicalize(&dir).unwrap_or(dir);

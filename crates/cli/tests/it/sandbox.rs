@@ -49,6 +49,39 @@ fn the_daemon_gives_up_what_it_does_not_need() {
     place.judge();
 }
 
+/// The process that unmounts for a daemon.
+fn beside(place: &Place) -> String {
+    let found = fs::read_dir("/proc").unwrap().flatten().find(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("--when-told=0:") && line.contains(text(&place.dir()))
+    });
+    found.unwrap().file_name().into_string().unwrap()
+}
+
+#[test]
+fn a_signal_to_all_that_belong_to_a_daemon_ends_it_well() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 32);
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        place.mount("rw");
+        fs::write(place.dir().join("file"), vec![1; 1 << 20]).unwrap();
+        let (pid, beside) = (daemon(&place), beside(&place));
+        // As systemd and a closing terminal do.
+        run("kill", &[signal, &beside, &pid]);
+        for pid in [pid, beside] {
+            while Path::new("/proc").join(&pid).exists() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!table.contains(text(&place.dir())), "{signal}");
+        place.judge();
+    }
+}
+
 #[test]
 fn a_users_daemon_unmounts_out_of_its_sandbox() {
     if !user_can_mount() {
