@@ -6,9 +6,9 @@
 //!   ◀── "metrics\n", or a GET of HTTP       ──▶ the page of crate::metrics, then the end
 //! ```
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -19,6 +19,7 @@ use uext4_fuse::mountinfo::Number;
 
 use crate::failure::Failure;
 use crate::metrics::Metrics;
+use crate::sandbox::Needed;
 
 /// How often the file is written.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -58,16 +59,22 @@ fn directory() -> io::Result<PathBuf> {
     let base = match std::env::var_os("XDG_RUNTIME_DIR") {
         _ if user.is_root() => PathBuf::from("/run"),
         Some(dir) if !dir.is_empty() => PathBuf::from(dir),
-        _ => std::env::temp_dir().join(format!("uext4-{}", user.as_raw())),
+        // Where everybody may write, the name can be somebody else's already.
+        _ => ours_alone(std::env::temp_dir().join(format!("uext4-{}", user.as_raw())))?,
     };
-    let dir = base.join("uext4");
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&dir)?;
+    ours_alone(base.join("uext4"))
+}
+
+/// A directory, made if it is not there, that nobody else can write.
+fn ours_alone(dir: PathBuf) -> io::Result<PathBuf> {
+    if let Err(error) = fs::DirBuilder::new().mode(0o700).create(&dir)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(error);
+    }
     let found = fs::symlink_metadata(&dir)?;
-    let is_ours = found.is_dir() && found.uid() == user.as_raw() && found.mode() & 0o022 == 0;
-    match is_ours {
+    let user = rustix::process::geteuid().as_raw();
+    match found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0 {
         true => Ok(dir),
         false => Err(io::Error::other("not ours alone")),
     }
@@ -107,12 +114,13 @@ impl Listener {
         })
     }
 
-    /// What must stay writable.
-    pub fn directories(&self) -> Vec<PathBuf> {
+    /// What is needed of paths from now on.
+    pub fn needed(&self) -> Needed<'_> {
         let socket = self.socket.as_ref().map(|(_, socket)| &socket.path);
-        let all = socket.into_iter().chain(&self.file);
-        all.filter_map(|path| Some(path.parent()?.to_owned()))
-            .collect()
+        Needed {
+            removable: socket.and_then(|path| path.parent()),
+            writable: self.file.as_ref().and_then(|path| path.parent()),
+        }
     }
 
     /// Answers whoever asks from now on. The threads are never waited for.
@@ -143,11 +151,7 @@ impl Listener {
 
 /// Listens in the place of who listened there before: he had this number, so his mount is gone.
 fn listen(path: PathBuf) -> io::Result<(UnixListener, Socket)> {
-    if let Err(error) = fs::remove_file(&path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
+    remove(&path)?;
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     let found = fs::symlink_metadata(&path)?;
@@ -174,11 +178,63 @@ fn reply(mut stream: UnixStream, metrics: &Metrics) -> io::Result<()> {
     stream.write_all(page.as_bytes())
 }
 
-/// Nobody sees half of it.
+/// Nobody sees half of it. In the place of `FILE.new` whatever was there is removed, not followed: the
+/// directory may be one where others write.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    fs::write(&new, text)?;
+    remove(&new)?;
+    let mut options = File::options();
+    let created = options.write(true).create_new(true).mode(0o644).open(&new);
+    created?.write_all(text.as_bytes())?;
     fs::rename(&new, path)
+}
+
+/// Removes a name, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_of_others_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name| dir.path().join(name);
+        for _ in 0..2 {
+            assert_eq!(ours_alone(at("ours")).unwrap(), at("ours"));
+        }
+        assert_eq!(fs::metadata(at("ours")).unwrap().mode() & 0o777, 0o700);
+        symlink(at("ours"), at("link")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        fs::create_dir(at("open")).unwrap();
+        fs::set_permissions(at("open"), fs::Permissions::from_mode(0o777)).unwrap();
+        for name in ["link", "file", "open", "not/there"] {
+            assert!(ours_alone(at(name)).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name| dir.path().join(name);
+        fs::write(at("others"), "theirs").unwrap();
+        symlink(at("others"), at("page.new")).unwrap();
+        for text in ["one", "another"] {
+            write_whole(&at("page"), text).unwrap();
+            assert_eq!(fs::read_to_string(at("page")).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(at("others")).unwrap(), "theirs");
+        assert!(!at("page.new").exists());
+        let found = fs::symlink_metadata(at("page")).unwrap();
+        assert!(found.is_file() && found.mode() & 0o7133 == 0);
+    }
 }

@@ -14,7 +14,7 @@
 //! system's log something: a datagram to a local socket.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
@@ -34,6 +34,15 @@ const LANDLOCK: ABI = ABI::V6;
 /// (memory, environment, open files) Landlock keeps from the confined, whatever paths it leaves.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
+/// Directories that are needed while serving.
+#[derive(Clone, Copy, Debug)]
+pub struct Needed<'a> {
+    /// That of the socket, whose name is taken away at the end.
+    pub removable: Option<&'a Path>,
+    /// That of a file that is written anew, and takes the place of the one before.
+    pub writable: Option<&'a Path>,
+}
+
 /// What holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
@@ -46,23 +55,22 @@ pub struct Sandbox {
 }
 
 /// Gives up capabilities and paths, for this thread and all that it starts.
-pub fn confine(writable: &[PathBuf]) -> Sandbox {
+pub fn confine(needed: Needed<'_>) -> Sandbox {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
     Sandbox {
-        landlock: restrict(writable).unwrap_or(false),
+        landlock: restrict(needed).unwrap_or(false),
         capabilities: set_capabilities(None, none).is_ok(),
         seccomp: false,
     }
 }
 
-fn restrict(writable: &[PathBuf]) -> Result<bool, RulesetError> {
-    let all = AccessFs::from_all(LANDLOCK);
+fn restrict(needed: Needed<'_>) -> Result<bool, RulesetError> {
     let status = Ruleset::default()
-        .handle_access(all)?
+        .handle_access(AccessFs::from_all(LANDLOCK))?
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()?
@@ -71,10 +79,14 @@ fn restrict(writable: &[PathBuf]) -> Result<bool, RulesetError> {
             AccessFs::ReadFile | AccessFs::ReadDir,
         ))?
         .add_rules(path_beneath_rules(
-            [Path::new("/dev/fuse"), Path::new("/dev/null")],
-            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
+            ["/dev/null"],
+            AccessFs::ReadFile | AccessFs::WriteFile,
         ))?
-        .add_rules(path_beneath_rules(writable, all & !AccessFs::Execute))?
+        .add_rules(path_beneath_rules(needed.removable, AccessFs::RemoveFile))?
+        .add_rules(path_beneath_rules(
+            needed.writable,
+            AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile,
+        ))?
         .restrict_self()?;
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
@@ -126,7 +138,9 @@ fn conditions() -> Vec<(i64, Vec<Condition>)> {
     let datagrams = u64::from(libc::SOCK_DGRAM.unsigned_abs());
     // The type of a socket, without its flags.
     let socket_type = Op::MaskedEq(0xF);
+    let own = u64::from(std::process::id());
     let mut all = vec![
+        (libc::SYS_tgkill, vec![(0, Op::Eq, own)]),
         (libc::SYS_clone, vec![(0, Op::MaskedEq(thread), thread)]),
         (libc::SYS_mmap, vec![(2, Op::MaskedEq(executable), 0)]),
         (libc::SYS_mprotect, vec![(2, Op::MaskedEq(executable), 0)]),
@@ -141,17 +155,8 @@ fn conditions() -> Vec<(i64, Vec<Condition>)> {
     all
 }
 
-/// FIONBIO, FIOCLEX, TCGETS; BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64; FUSE_DEV_IOC_CLONE.
-const IOCTLS: [u64; 8] = [
-    0x5421,
-    0x5451,
-    0x5401,
-    0x1277,
-    0x127F,
-    0x1268,
-    0x8008_1272,
-    0x8004_E500,
-];
+/// FIONBIO, FIOCLEX, TCGETS; BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64.
+const IOCTLS: [u64; 7] = [0x5421, 0x5451, 0x5401, 0x1277, 0x127F, 0x1268, 0x8008_1272];
 
 /// Calls that are allowed with all arguments.
 const CALLS: &[i64] = &[
@@ -177,7 +182,6 @@ const CALLS: &[i64] = &[
     // Rings are there before the filter: what is done by new ones it would not see.
     libc::SYS_io_uring_enter,
     libc::SYS_eventfd2,
-    libc::SYS_splice,
     // Descriptors, and the few paths that Landlock leaves.
     libc::SYS_openat,
     libc::SYS_close,
@@ -237,7 +241,6 @@ const CALLS: &[i64] = &[
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
-    libc::SYS_tgkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
     // Who one is.
@@ -293,6 +296,8 @@ mod tests {
             libc::SYS_setuid,
             libc::SYS_bpf,
             libc::SYS_kill,
+            libc::SYS_tgkill,
+            libc::SYS_splice,
             libc::SYS_clone3,
             libc::SYS_memfd_create,
             libc::SYS_io_uring_setup,

@@ -225,7 +225,7 @@ fn begin(
 ) -> Result<Begun, Failure> {
     let listener = Listener::bind(mounted, options.metrics.as_deref(), metrics)?;
     let confined = match is_confined {
-        true => sandbox::confine(&listener.directories()),
+        true => sandbox::confine(listener.needed()),
         false => Sandbox::default(),
     };
     let number = mounted.number();
