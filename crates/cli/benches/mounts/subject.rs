@@ -236,8 +236,8 @@ impl Mounted {
         if !self.is_mounted {
             return Ok(());
         }
-        self.is_mounted = false;
         run("umount", &[&self.text("mnt")])?;
+        self.is_mounted = false;
         if let Some(mut daemon) = self.daemon.take() {
             // It ends when all is written.
             let status = daemon.wait().map_err(|error| error.to_string())?;
@@ -264,7 +264,10 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         // Nothing can be done about what fails here.
-        _ = self.unmount();
+        if self.unmount().is_err() && self.is_mounted {
+            // In use: else it stays with its memory and its loop device.
+            _ = run("umount", &["-l", &self.text("mnt")]);
+        }
         if let Some(daemon) = &mut self.daemon {
             _ = daemon.kill();
             _ = daemon.wait();

@@ -20,7 +20,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
 
 const SCRIPT: [&str; 6] = [
     include_str!("calls/harness.py"),
@@ -36,8 +36,9 @@ const SHOWN: usize = 20;
 
 /// The kernel's ext4 and ours, made alike.
 struct Both {
+    /// The kernel's; before the directory it is in.
+    theirs: Option<Shown>,
     scratch: TempDir,
-    mounted: bool,
 }
 
 const PLACES: [&str; 2] = ["kernel", "ours"];
@@ -53,8 +54,8 @@ impl Both {
             return None;
         }
         let mut both = Self {
+            theirs: None,
             scratch: scratch(),
-            mounted: false,
         };
         // Others must get there.
         let open = fs::Permissions::from_mode(0o755);
@@ -76,16 +77,13 @@ impl Both {
     fn mount(&mut self, options: &str) {
         let [theirs, ours] =
             PLACES.map(|place| (self.path(&format!("{place}.img")), self.path(place)));
-        let kernels = format!("loop,{options}");
-        run("mount", &["-o", &kernels, text(&theirs.0), text(&theirs.1)]);
+        self.theirs = Some(Shown::new(&theirs.0, &theirs.1, options));
         let options = format!("allow_other,suid,dev,{options}");
         uext4_ok(&["mount", "-o", &options, text(&ours.0), text(&ours.1)]);
-        self.mounted = true;
     }
 
     fn unmount(&mut self) {
-        self.mounted = false;
-        unmount("umount", &[text(&self.path("kernel"))]);
+        self.theirs.take().into_iter().for_each(Shown::end);
         unmount(UEXT4, &["umount", text(&self.path("ours"))]);
     }
 
@@ -121,14 +119,9 @@ impl Both {
 
 impl Drop for Both {
     fn drop(&mut self) {
-        if self.mounted {
-            for place in PLACES {
-                _ = Command::new("umount")
-                    .arg("-l")
-                    .arg(self.path(place))
-                    .output();
-            }
-        }
+        // If it is mounted still.
+        let ours = self.path("ours");
+        _ = Command::new("umount").arg("-l").arg(ours).output();
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
 use crate::mounted::{Mount, can_mount};
 
 /// Whether one of ours is mounted there.
@@ -115,10 +115,10 @@ fn an_image_that_a_loop_device_writes_is_mounted_by_nobody_else() {
     let mount = Mount::new(&["-t", "ext4"], 16).unmounted();
     let place = mount.scratch.path().join("kernel");
     fs::create_dir(&place).unwrap();
-    run("mount", &["-o", "loop", text(&mount.image()), text(&place)]);
+    let shown = Shown::new(&mount.image(), &place, "rw");
     let outputs = ["ro", "rw"]
         .map(|how| uext4(&["mount", "-o", how, text(&mount.image()), text(&mount.dir())]));
-    unmount("umount", &[text(&place)]);
+    shown.end();
     let whys = ["the kernel has it mounted at", "is in use as /dev/loop"];
     for (output, why) in outputs.iter().zip(whys) {
         assert_eq!(output.status.code(), Some(32));

@@ -195,6 +195,39 @@ impl Drop for Mount {
     }
 }
 
+/// An image at a place, shown by the kernel's own ext4; unmounted when dropped, so also where a test
+/// fails: what stays mounted keeps its memory and a loop device for ever.
+pub struct Shown {
+    place: PathBuf,
+    is_mounted: bool,
+}
+
+impl Shown {
+    /// Mounts with the options given, besides `loop`.
+    pub fn new(image: &Path, place: &Path, options: &str) -> Self {
+        let options = format!("loop,{options}");
+        run("mount", &["-o", &options, text(image), text(place)]);
+        Self {
+            place: place.to_owned(),
+            is_mounted: true,
+        }
+    }
+
+    /// Unmounts, which must succeed.
+    pub fn end(mut self) {
+        unmount("umount", &[text(&self.place)]);
+        self.is_mounted = false;
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            _ = Command::new("umount").arg("-l").arg(&self.place).output();
+        }
+    }
+}
+
 fn needs_replay(image: &Path) -> bool {
     let told = run("dumpe2fs", &["-h", text(image)]);
     String::from_utf8_lossy(&told).contains("needs_recovery")

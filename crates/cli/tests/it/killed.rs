@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::host::{mke2fs, run, scratch, text, unmount};
+use crate::host::{Shown, mke2fs, run, scratch, text};
 use crate::served::{Served, can_serve};
 
 /// Bytes of a record; not a part of a block, so that most blocks have parts of two.
@@ -268,9 +268,9 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced() {
                 assert!(served.end().success(), "{context}");
             }
             _ => {
-                run("mount", &["-o", "loop", text(&image), text(&dir)]);
+                let shown = Shown::new(&image, &dir, "rw");
                 told.iter().for_each(|told| check(&place, told));
-                unmount("umount", &[text(&dir)]);
+                shown.end();
             }
         }
         run("e2fsck", &["-f", "-n", text(&image)]);

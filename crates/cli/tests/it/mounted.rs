@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrF
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
 
 /// True if we can mount with FUSE, and with the kernel's ext4; else says that the test is skipped.
 pub fn can_mount() -> bool {
@@ -85,12 +85,9 @@ impl Mount {
     fn shown_by_kernel(&self, f: impl FnOnce(&Path)) {
         let place = self.scratch.path().join("kernel");
         fs::create_dir_all(&place).unwrap();
-        run(
-            "mount",
-            &["-o", "loop,ro", text(&self.image()), text(&place)],
-        );
+        let shown = Shown::new(&self.image(), &place, "ro");
         f(&place);
-        unmount("umount", &[text(&place)]);
+        shown.end();
     }
 
     /// It was unmounted by somebody else.

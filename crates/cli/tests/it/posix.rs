@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::fs::{FileType, Timespec, Timestamps};
 
-use crate::host::{RingsAllowed, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{RingsAllowed, Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
 
 /// Calls of one run.
 const CALLS: u32 = 6000;
@@ -312,10 +312,10 @@ fn the_same_answers(options: &str) {
         mke2fs(&image, &["-t", "ext4", "-b", "4096"], 128);
         fs::create_dir(place).unwrap();
     }
-    run("mount", &["-o", "loop", text(&at("1")), text(&theirs)]);
+    let shown = Shown::new(&at("1"), &theirs, "rw");
     uext4_ok(&["mount", "-o", options, text(&at("2")), text(&ours)]);
     let all = std::panic::catch_unwind(|| compare(&theirs, &ours));
-    unmount("umount", &[text(&theirs)]);
+    shown.end();
     unmount(UEXT4, &["umount", text(&ours)]);
     run("e2fsck", &["-f", "-n", text(&at("2"))]);
     all.unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::host::{UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
 use crate::mounted::can_mount;
 
 /// Not that of some user's own.
@@ -128,7 +128,7 @@ fn set_id_bits_and_times_are_as_in_the_kernels_ext4() {
         mke2fs(&image, &["-t", "ext4"], 64);
         fs::create_dir(place).unwrap();
     }
-    run("mount", &["-o", "loop", text(&at("1")), text(&theirs)]);
+    let shown = Shown::new(&at("1"), &theirs, "rw");
     uext4_ok(&["mount", "-o", "allow_other", text(&at("2")), text(&ours)]);
     let all = std::panic::catch_unwind(|| {
         for who in WHO {
@@ -142,7 +142,7 @@ fn set_id_bits_and_times_are_as_in_the_kernels_ext4() {
             }
         }
     });
-    unmount("umount", &[text(&theirs)]);
+    shown.end();
     unmount(UEXT4, &["umount", text(&ours)]);
     run("e2fsck", &["-f", "-n", text(&at("2"))]);
     all.unwrap();

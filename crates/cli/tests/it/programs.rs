@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::host::{UEXT4, mke2fs, run, scratch, text, unmount};
+use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, unmount};
 
 /// `nobody`.
 const ORDINARY: u32 = 65_534;
@@ -159,7 +159,6 @@ impl Place {
     /// Unmounts; the image must be sound, and the kernel must show what the mount showed.
     fn judged(mut self) {
         let ours = self.seen(&self.dir(), false);
-        self.mounted = false;
         let mut umount = vec![
             "--clear-groups".to_owned(),
             text(&self.at("uext4")).to_owned(),
@@ -169,13 +168,11 @@ impl Place {
         umount.extend(["umount".to_owned(), text(&self.dir()).to_owned()]);
         let umount: Vec<&str> = umount.iter().map(|part| &**part).collect();
         unmount("setpriv", &umount);
+        self.mounted = false;
         run("e2fsck", &["-f", "-n", text(&self.at("image"))]);
-        run(
-            "mount",
-            &["-o", "loop,ro", text(&self.at("image")), text(&self.dir())],
-        );
+        let shown = Shown::new(&self.at("image"), &self.dir(), "ro");
         let theirs = self.seen(&self.dir(), true);
-        unmount("umount", &[text(&self.dir())]);
+        shown.end();
         assert!(ours.lines().count() > 100, "nothing was there");
         let different = ours
             .lines()
