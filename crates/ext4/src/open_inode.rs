@@ -59,6 +59,12 @@ impl OpenInode {
         self.0.inode.read().mode
     }
 
+    /// How many units of 512 bytes it has if it has no name any more: what its last user deletes.
+    pub fn blocks_without_name(&self) -> Option<u64> {
+        let inode = self.0.inode.read();
+        (inode.links == 0).then_some(inode.blocks)
+    }
+
     /// Space promised to data that waits to be written, in units of 512 bytes: not yet among
     /// [`Inode::blocks`], but among what stat shows.
     pub fn delayed_blocks(&self) -> u64 {

@@ -2,14 +2,24 @@
 //!
 //! An answer goes through [`Awaiting`], whoever gives it: a thread of the pool has the node's transaction
 //! committed first, so that all who wait meanwhile share one commit, and no thread that reads requests
-//! waits. A flush that fails is the answer, though what was asked for was done.
+//! waits. A flush that fails is the answer, though what was asked for was done; so is a panic. How long a
+//! request took is known when it is durable.
+//!
+//! What remains: a name is there for others as soon as it is made, so they may see what a power cut still takes.
+//! What a request did before it failed is durable with the next commit, not with its answer. With `All`, what is
+//! written through mappings, and times of access, wait for a commit too; and what FITRIM, `EXT4_IOC_SHUTDOWN` and
+//! other calls do that carry nothing to us is not awaited.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::abi::flags::{WRITE_CACHE, open};
 use crate::errno::{Errno, Result};
 use crate::request::{Operation, Request};
-use crate::server::{Channel, Server};
+use crate::server::{Channel, Server, Ticket};
+
+/// The direction, in an ioctl's number, of those that only carry something to us: what they change is theirs.
+const IOW: u32 = 1;
 
 /// What is durable before it is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +50,7 @@ impl Durability {
             | Operation::Rename { .. } => (id, Self::Names),
             Operation::Write(it, _) if it.write_flags & WRITE_CACHE != 0 => return None,
             Operation::Open(it) if it.flags & open::TRUNC == 0 => return None,
+            Operation::Ioctl(it, _) if it.cmd >> 30 != IOW => return None,
             Operation::CopyFileRange(it, _) => (it.nodeid_out, Self::All),
             Operation::Write(..)
             | Operation::Open(_)
@@ -60,15 +71,23 @@ pub struct Awaiting {
     server: Arc<Server>,
     node: u64,
     channel: Arc<dyn Channel>,
+    /// What kind of request it is, and when it began.
+    timing: (u32, Instant),
 }
 
 impl Awaiting {
-    /// Before `channel`.
-    pub fn new(server: &Arc<Server>, node: u64, channel: &Arc<dyn Channel>) -> Self {
+    /// Before `channel`, for one request of a kind that began then.
+    pub fn new(
+        server: &Arc<Server>,
+        node: u64,
+        channel: &Arc<dyn Channel>,
+        timing: (u32, Instant),
+    ) -> Self {
         Self {
             server: Arc::clone(server),
             node,
             channel: Arc::clone(channel),
+            timing,
         }
     }
 }
@@ -84,14 +103,15 @@ fn make_durable(server: &Server, node: u64) -> Result<()> {
 
 impl Channel for Awaiting {
     fn send(&self, unique: u64, answer: Result<&[u8]>) {
+        let (kind, began) = self.timing;
+        let ticket = Ticket::new(&self.channel, unique).timed(&self.server.latencies, kind, began);
         let Ok(reply) = answer.map(<[u8]>::to_vec) else {
-            return self.channel.send(unique, answer);
+            return ticket.answer(answer);
         };
         let (server, node) = (Arc::clone(&self.server), self.node);
-        let channel = Arc::clone(&self.channel);
         self.server.late.run(move || {
             let done = make_durable(&server, node);
-            channel.send(unique, done.map(|()| &reply[..]));
+            ticket.answer(done.map(|()| &reply[..]));
         });
     }
 
@@ -108,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::abi::flags::fattr;
-    use crate::abi::{Rename2In, SetattrIn, opcode};
+    use crate::abi::{InHeader, IoctlIn, Rename2In, SetattrIn, opcode};
     use crate::testing::Client;
 
     /// The contents and permissions of a path as they would be after a power cut now.
@@ -156,6 +176,46 @@ mod tests {
         assert_eq!(durable(&client, "/dir/moved"), None);
         let refused = client.ask(opcode::UNLINK, dir, b"moved\0");
         assert_eq!(refused, Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn a_panic_while_it_is_made_durable_is_an_error_for_who_asked() {
+        let (client, device) = Client::with_faults();
+        let client = client.awaiting(Durability::All);
+        let file = client.create(1, b"file");
+        device.panic(true);
+        let it = SetattrIn {
+            valid: fattr::MODE,
+            mode: 0o100_600,
+            ..SetattrIn::default()
+        };
+        let set = client.ask(opcode::SETATTR, file, it.as_bytes());
+        assert_eq!(set, Err(Errno::EIO));
+        device.panic(false);
+        let told = client.server.latencies().all();
+        let told = told.iter().find(|kind| kind.name == "setattr").unwrap();
+        assert_eq!((told.count, told.errors), (1, 1));
+    }
+
+    #[test]
+    fn only_what_an_ioctl_carries_to_us_changes_something() {
+        let of = |cmd| {
+            let it = IoctlIn {
+                cmd,
+                ..IoctlIn::default()
+            };
+            let request = Request {
+                header: InHeader {
+                    nodeid: 5,
+                    ..InHeader::default()
+                },
+                operation: Operation::Ioctl(it, &[]),
+            };
+            Durability::All.of(&request)
+        };
+        // Setting flags; getting them, FITRIM, and what carries nothing.
+        assert_eq!(of(0x4008_6602), Some(5));
+        assert_eq!([0x8008_6601, 0xC018_5879, 0x6612].map(of), [None; 3]);
     }
 
     #[test]

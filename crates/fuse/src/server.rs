@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use uext4::{Caller, Filesystem, Ino, Inode};
+use uext4::{Caller, Filesystem, Ino};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
@@ -55,8 +55,8 @@ pub trait Channel: Send + Sync + std::fmt::Debug {
 pub struct Asker<'a> {
     channel: &'a Arc<dyn Channel>,
     unique: u64,
-    /// Where it is counted how long a request of this kind took that began then.
-    timing: (&'a Arc<Latencies>, u32, Instant),
+    /// Where it is counted how long a request of this kind took that began then, if nobody else does.
+    timing: Option<(&'a Arc<Latencies>, u32, Instant)>,
     has_ticket: Cell<bool>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Asker<'a> {
     fn new(
         channel: &'a Arc<dyn Channel>,
         unique: u64,
-        timing: (&'a Arc<Latencies>, u32, Instant),
+        timing: Option<(&'a Arc<Latencies>, u32, Instant)>,
     ) -> Self {
         Self {
             channel,
@@ -77,12 +77,11 @@ impl<'a> Asker<'a> {
     /// The right to answer later.
     pub fn ticket(&self) -> Ticket {
         self.has_ticket.set(true);
-        let (latencies, kind, began) = self.timing;
-        Ticket::new(self.channel, self.unique).timed(Timer {
-            latencies: Arc::clone(latencies),
-            kind,
-            began,
-        })
+        let ticket = Ticket::new(self.channel, self.unique);
+        match self.timing {
+            Some((latencies, kind, began)) => ticket.timed(latencies, kind, began),
+            None => ticket,
+        }
     }
 
     /// Where the answer goes.
@@ -119,9 +118,13 @@ impl Ticket {
         }
     }
 
-    /// The same, which tells how long it took.
-    fn timed(mut self, timer: Timer) -> Self {
-        self.timer = Some(timer);
+    /// The same, which tells how long a request of this kind took that began then.
+    pub(crate) fn timed(mut self, latencies: &Arc<Latencies>, kind: u32, began: Instant) -> Self {
+        self.timer = Some(Timer {
+            latencies: Arc::clone(latencies),
+            kind,
+            began,
+        });
         self
     }
 
@@ -137,6 +140,10 @@ impl Ticket {
 
     /// Answers it.
     pub fn answer(mut self, answer: Result<&[u8]>) {
+        self.give(answer);
+    }
+
+    fn give(&mut self, answer: Result<&[u8]>) {
         self.answered = true;
         if let Some(timer) = &self.timer {
             let answer = answer.map(|_| ());
@@ -150,7 +157,7 @@ impl Drop for Ticket {
     /// What was to be done ended in a panic: nobody is to wait for ever.
     fn drop(&mut self) {
         if !self.answered {
-            self.channel.send(self.unique, Err(Errno::EIO));
+            self.give(Err(Errno::EIO));
         }
     }
 }
@@ -249,12 +256,6 @@ impl Server {
         self.dialect.get()
     }
 
-    /// Whether the kernel sends the long form of SETXATTR.
-    pub fn long_setxattr(&self) -> bool {
-        self.dialect()
-            .is_some_and(|dialect| dialect.has(has::SETXATTR_EXT))
-    }
-
     /// Does what is asked for. What is read goes straight into `out`; the rest of a reply too.
     pub fn handle(
         self: &Arc<Self>,
@@ -270,10 +271,11 @@ impl Server {
         let (unique, timing) = (request.header.unique, (&self.latencies, kind, began));
         let awaited = self.durability.of(request).filter(|_| self.writable);
         let answer = match awaited {
-            None => self.guarded(request, out, &Asker::new(channel, unique, timing)),
+            None => self.guarded(request, out, &Asker::new(channel, unique, Some(timing))),
             Some(node) => {
-                let awaiting: Arc<dyn Channel> = Arc::new(Awaiting::new(self, node, channel));
-                let asker = &Asker::new(&awaiting, unique, timing);
+                let awaiting = Awaiting::new(self, node, channel, (kind, began));
+                let awaiting: Arc<dyn Channel> = Arc::new(awaiting);
+                let asker = &Asker::new(&awaiting, unique, None);
                 match self.guarded(request, out, asker) {
                     Answer::Now(Ok(())) => {
                         asker.ticket().answer(Ok(out.filled()));
@@ -382,7 +384,7 @@ impl Server {
             Operation::Statfs => out.put(&self.statfs()),
             Operation::Release(handle) => {
                 if let Some(inode) = self.handles.release(handle) {
-                    self.let_go(&inode.inode(), inode);
+                    self.let_go(inode.blocks_without_name(), inode);
                 }
                 Ok(())
             }
@@ -415,14 +417,14 @@ impl Server {
         if let Some(node) = self.nodes.forget(id, lookups)
             && let Node::Writable(inode) = &*node
         {
-            self.let_go(&inode.inode(), node);
+            self.let_go(inode.blocks_without_name(), node);
         }
         Answer::Never
     }
 
-    /// Drops what may be the last user of an inode: by another thread where deleting it may take long.
-    fn let_go(&self, inode: &Inode, user: impl Send + 'static) {
-        if inode.links == 0 && inode.blocks > LARGE {
+    /// Drops what may be the last user of an inode, and so delete so many units of 512 bytes: by another thread where deleting it may take long.
+    fn let_go(&self, deletes: Option<u64>, user: impl Send + 'static) {
+        if deletes.is_some_and(|blocks| blocks > LARGE) {
             self.late.run(move || drop(user));
         }
     }
@@ -456,16 +458,19 @@ impl Server {
     /// # Errors
     /// Those of the engine.
     pub fn finish(&self) -> uext4::Result<()> {
-        if self.writable {
-            self.fs.cancel_writers()?;
-        }
+        let cancelled = match self.writable {
+            true => self.fs.cancel_writers(),
+            false => Ok(()),
+        };
+        // Whatever went wrong: somebody waits for an answer.
         self.late.finish();
         self.handles.clear();
         self.nodes.clear();
-        match self.writable {
+        let closed = match self.writable {
             true => self.fs.close(),
             false => Ok(()),
-        }
+        };
+        cancelled.and(closed)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::errno::Result;
 use crate::owners::Owners;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
+use crate::serve::Serve as _;
 use crate::server::{Answer, Channel, Server};
 
 /// Bytes of the images.
@@ -244,11 +245,15 @@ impl Client {
 
     /// What is to be durable before it is answered.
     pub fn with_durability(durability: Durability) -> Self {
-        let client = Self::without_init();
+        Self::new().awaiting(durability)
+    }
+
+    /// The same, of what was asked nothing yet.
+    pub fn awaiting(self, durability: Durability) -> Self {
         // OK to unwrap: nobody else has it yet.
-        let server = Arc::into_inner(client.server).unwrap();
+        let server = Arc::into_inner(self.server).unwrap();
         let server = Arc::new(server.with_durability(durability));
-        Self { server, ..client }.greeted()
+        Self { server, ..self }
     }
 
     /// With projects.
