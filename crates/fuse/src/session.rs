@@ -203,9 +203,13 @@ mod tests {
     }
 
     fn greeting() -> Vec<u8> {
+        greeting_of(45)
+    }
+
+    fn greeting_of(minor: u32) -> Vec<u8> {
         let it = InitIn {
             major: 7,
-            minor: 45,
+            minor,
             ..InitIn::default()
         };
         let header = InHeader {
@@ -301,6 +305,20 @@ mod tests {
         thread::spawn(move || ender.end());
         session.wait().unwrap();
         e2fsck(&client.device);
+        drop(kernel);
+    }
+
+    #[test]
+    fn a_version_that_is_not_spoken_is_an_end_before_it_began() {
+        let client = Client::without_init();
+        let (kernel, ours) = pair();
+        rustix::io::write(&kernel, &greeting_of(30)).unwrap();
+        let error = Session::begin(client.server, ours, over_dev(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(error.to_string(), "INIT was refused");
+        // The kernel was told.
+        let mut answer = [0; 64];
+        assert_eq!(rustix::io::read(&kernel, &mut answer).unwrap(), 16);
         drop(kernel);
     }
 

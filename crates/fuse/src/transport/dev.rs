@@ -3,7 +3,7 @@
 //! Threads share one descriptor: the kernel gives each request to one of those who read. A descriptor
 //! of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores.
 
-use std::io::IoSlice;
+use std::io::{Error, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -25,6 +25,9 @@ const HEADER: usize = size_of::<OutHeader>();
 const REQUEST_MAX: usize = IO_MAX as usize + size_of::<InHeader>() + size_of::<WriteIn>() + 4096;
 /// Bytes a reply may have.
 const REPLY_MAX: usize = IO_MAX as usize + HEADER + 4096;
+
+/// What is said where the first request gets an error.
+const REFUSED: &str = "INIT was refused";
 
 /// The descriptor of a mount.
 #[derive(Debug)]
@@ -143,7 +146,8 @@ impl<S: Serve> EventLoop<S> {
     /// Waits for a request, does what it asks and answers it; false once there will be none.
     ///
     /// # Errors
-    /// Those of reading the device.
+    /// Those of reading the device; `ConnectionAborted` once INIT was answered with an error: the kernel asks
+    /// nothing more, and the mount never begins.
     pub fn turn(&mut self) -> std::io::Result<bool> {
         let Some(len) = self.device.read(&mut self.request)? else {
             return Ok(false);
@@ -157,6 +161,7 @@ impl<S: Serve> EventLoop<S> {
         let long = self.server.long_setxattr();
         let (server, device, channel) = (&self.server, &self.device, &self.channel);
         let (terms, reply) = (&self.terms, &mut self.reply);
+        let mut is_refused = false;
         // The reply as well: who ends the session waits for it.
         let served = self.part.serve(|| {
             let (_, payload) = reply.split_at_mut(HEADER);
@@ -173,6 +178,7 @@ impl<S: Serve> EventLoop<S> {
             if let Answer::Now(done) = answer {
                 let len = out.len();
                 if header_in.opcode == opcode::INIT {
+                    is_refused = done.is_err() && server.dialect().is_none();
                     terms.limit(&mut payload[..len]);
                 }
                 device.reply(header(header_in.unique, done.map(|()| len)), reply);
@@ -182,7 +188,10 @@ impl<S: Serve> EventLoop<S> {
             // The mount is as good as gone.
             self.device.send(header_in.unique, Err(Errno::EIO));
         }
-        Ok(true)
+        match is_refused {
+            true => Err(Error::new(ErrorKind::ConnectionAborted, REFUSED)),
+            false => Ok(true),
+        }
     }
 }
 
