@@ -2,7 +2,8 @@
 //!
 //! Those that wrote of late are known; who has written nothing while many others did is forgotten, and
 //! begins anew. Pages changed through mappings are written by nobody in particular: those of a file have a
-//! writer of their own.
+//! writer of their own. So have those who write it from a pid namespace that is not seen from here, of whom
+//! the kernel tells no number.
 //!
 //! Lock: one for the table, a leaf; one a writer, held while it writes.
 
@@ -22,9 +23,21 @@ pub enum Who {
     Thread(u32),
     /// Mappings of the file with this node.
     Mapped(u64),
+    /// Threads without a number, who write the file with this node.
+    Unseen(u64),
 }
 
-/// A writer of one thread, or of one file's mappings.
+impl Who {
+    /// Who asks to write a file: the thread with this number, 0 if there is none.
+    pub fn asks(pid: u32, node: u64) -> Self {
+        match pid {
+            0 => Self::Unseen(node),
+            _ => Self::Thread(pid),
+        }
+    }
+}
+
+/// A writer of one thread, or of one file.
 pub type Shared = Arc<Mutex<Writer>>;
 
 #[derive(Debug, Default)]
@@ -56,6 +69,13 @@ impl Writers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strangers_are_told_apart_by_what_they_write() {
+        assert_eq!(Who::asks(7, 1), Who::asks(7, 2));
+        assert_ne!(Who::asks(0, 1), Who::asks(0, 2));
+        assert_ne!(Who::asks(0, 1), Who::Mapped(1));
+    }
 
     #[test]
     fn who_writes_stays_the_same_writer_and_memory_is_bounded() {
