@@ -1,9 +1,10 @@
 //! How long requests take, by kind: counted where they are answered, without a lock.
 //!
 //! A time falls into one of 4 steps between a power of two and the next, so a percentile is told 25 % too
-//! high at most. Cost: two looks at the clock and three additions to memory that threads share.
+//! high at most. Cost: two looks at the clock and three additions, to memory that no other thread writes while
+//! there are no more than [`SHARDS`] of them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::abi::opcode;
@@ -13,9 +14,20 @@ use crate::errno::Result;
 const KINDS: usize = 64;
 /// Powers of two up to 2^40 ns, 18 minutes, in 4 steps each; what takes longer is counted with these.
 const BUCKETS: usize = 41 * 4;
+/// Parts that threads count in.
+const SHARDS: usize = 8;
 
-/// What is counted of one kind.
+/// The part that the next thread counts in.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The part that this thread counts in.
+    static SHARD: usize = NEXT.fetch_add(1, Relaxed) % SHARDS;
+}
+
+/// What some threads count of one kind.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Kind {
     buckets: [AtomicU64; BUCKETS],
     nanos: AtomicU64,
@@ -25,7 +37,7 @@ struct Kind {
 /// What is counted of all requests.
 #[derive(Debug)]
 pub struct Latencies {
-    kinds: Box<[Kind; KINDS]>,
+    shards: Vec<[Kind; KINDS]>,
     pauses: AtomicU64,
     paused_nanos: AtomicU64,
 }
@@ -98,12 +110,14 @@ const NAMES: [(u32, &str); 36] = [
 
 impl Default for Latencies {
     fn default() -> Self {
+        let kind = |_| Kind {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            nanos: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        };
+        let shards = (0..SHARDS).map(|_| std::array::from_fn(kind));
         Self {
-            kinds: Box::new(std::array::from_fn(|_| Kind {
-                buckets: [const { AtomicU64::new(0) }; BUCKETS],
-                nanos: AtomicU64::new(0),
-                errors: AtomicU64::new(0),
-            })),
+            shards: shards.collect(),
             pauses: AtomicU64::new(0),
             paused_nanos: AtomicU64::new(0),
         }
@@ -133,7 +147,10 @@ impl Latencies {
     pub fn record(&self, kind: u32, began: Instant, answer: &Result<()>) {
         // OK to truncate: it would take centuries.
         let nanos = began.elapsed().as_nanos() as u64;
-        let Some(kind) = self.kinds.get(kind as usize) else {
+        // A thread that ends counts with the first.
+        let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
+        // OK to index: a part is one of them.
+        let Some(kind) = self.shards[shard].get(kind as usize) else {
             return;
         };
         kind.buckets[bucket_of(nanos)].fetch_add(1, Relaxed);
@@ -154,11 +171,27 @@ impl Latencies {
     /// All kinds of which there were any.
     pub fn all(&self) -> Vec<Latency> {
         let told = NAMES.iter().filter_map(|(kind, name)| {
-            let kind = self.kinds.get(*kind as usize)?;
-            let told = kind.told(name);
+            let told = self.told(*kind as usize, name);
             (told.count > 0).then_some(told)
         });
         told.collect()
+    }
+
+    /// One kind, which is less than [`KINDS`].
+    fn told(&self, kind: usize, name: &'static str) -> Latency {
+        let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
+            // OK to index: there are as many of each part.
+            self.shards.iter().map(|shard| of(&shard[kind])).sum()
+        };
+        let counts: [u64; BUCKETS] =
+            std::array::from_fn(|bucket| sum(&|kind| kind.buckets[bucket].load(Relaxed)));
+        Latency {
+            name,
+            count: counts.iter().sum(),
+            errors: sum(&|kind| kind.errors.load(Relaxed)),
+            total: Duration::from_nanos(sum(&|kind| kind.nanos.load(Relaxed))),
+            percentiles: percentiles_of(&counts),
+        }
     }
 
     /// How often, and how long, writers had to wait.
@@ -170,28 +203,18 @@ impl Latencies {
     }
 }
 
-impl Kind {
-    fn told(&self, name: &'static str) -> Latency {
-        let counts = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
-        let count: u64 = counts.iter().sum();
-        let percentiles = SHARES.map(|share| {
-            // OK to truncate: no more than the count.
-            let rank = ((count as f64 * share).ceil() as u64).max(1);
-            let mut below = 0;
-            let bucket = counts.iter().position(|in_bucket| {
-                below += in_bucket;
-                below >= rank
-            });
-            bucket.map_or(Duration::ZERO, end_of)
+fn percentiles_of(counts: &[u64; BUCKETS]) -> [Duration; SHARES.len()] {
+    let count: u64 = counts.iter().sum();
+    SHARES.map(|share| {
+        // OK to truncate: no more than the count.
+        let rank = ((count as f64 * share).ceil() as u64).max(1);
+        let mut below = 0;
+        let bucket = counts.iter().position(|in_bucket| {
+            below += in_bucket;
+            below >= rank
         });
-        Latency {
-            name,
-            count,
-            errors: self.errors.load(Relaxed),
-            total: Duration::from_nanos(self.nanos.load(Relaxed)),
-            percentiles,
-        }
-    }
+        bucket.map_or(Duration::ZERO, end_of)
+    })
 }
 
 #[cfg(test)]
@@ -237,6 +260,31 @@ mod tests {
         latencies.paused(Duration::from_millis(4));
         let total = Duration::from_millis(7);
         assert_eq!(latencies.pauses(), Pauses { count: 2, total });
+    }
+
+    #[test]
+    fn what_many_threads_count_is_summed() {
+        let latencies = Latencies::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 * SHARDS {
+                scope.spawn(|| latencies.record(opcode::READ, Instant::now(), &Err(Errno::EIO)));
+            }
+        });
+        let told = latencies.all();
+        let many = 2 * SHARDS as u64;
+        assert_eq!((told[0].count, told[0].errors), (many, many));
+        let written = |shard: &[Kind; KINDS]| {
+            let read = &shard[opcode::READ as usize];
+            read.errors.load(Relaxed) > 0
+        };
+        assert!(
+            latencies
+                .shards
+                .iter()
+                .filter(|shard| written(shard))
+                .count()
+                > 1
+        );
     }
 
     #[test]
