@@ -29,6 +29,11 @@ const LINE_MAX: usize = 4096;
 const NOTED: &str = "";
 /// How long that may take.
 const NOTED_WITHIN: Duration = Duration::from_secs(5);
+/// How long a daemon waits for an address: the kernel gives numbers of mounts anew before the daemon that had
+/// this one has ended.
+const FREE_WITHIN: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(20);
 /// What is said when nothing went wrong.
 const WELL: &str = "ok";
 
@@ -58,9 +63,14 @@ impl Parting {
     /// Listens from now on, to the end of the process.
     ///
     /// # Errors
-    /// Those of the socket, `AddrInUse` if somebody else pretends to be this mount; and of starting a thread.
+    /// Those of the socket, `AddrInUse` if somebody else pretends to be this mount, and goes on so for some
+    /// seconds; and of starting a thread.
     pub fn listen(number: Number) -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&address(number)?)?;
+        Self::listen_within(number, FREE_WITHIN)
+    }
+
+    fn listen_within(number: Number, patience: Duration) -> io::Result<Self> {
+        let listener = bind(&address(number)?, patience)?;
         let state = Arc::<Mutex<State>>::default();
         let shared = Arc::clone(&state);
         let named = thread::Builder::new().name("uext4-parting".to_owned());
@@ -85,6 +95,20 @@ impl Parting {
             tell(stream, &line);
         }
         state.line = Some(line);
+    }
+}
+
+fn bind(address: &SocketAddr, patience: Duration) -> io::Result<UnixListener> {
+    let began = Instant::now();
+    loop {
+        match UnixListener::bind_addr(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < patience =>
+            {
+                thread::sleep(LOOK);
+            }
+            bound => return bound,
+        }
     }
 }
 
@@ -131,11 +155,15 @@ impl Waiting {
     /// Comes to the daemon of a mount, while it is mounted. `None` if nobody who could be it listens.
     pub fn at(shown: &Shown) -> Option<Self> {
         let stream = UnixStream::connect_addr(&address(shown.number).ok()?).ok()?;
+        // Before it is waited for: anybody can listen and say nothing.
         let uid = peer(&stream)?;
+        if uid != 0 && uid != shown.owner {
+            return None;
+        }
         stream.set_read_timeout(Some(NOTED_WITHIN)).ok()?;
         let mut noted = [0; NOTED.len() + 1];
         let is_noted = (&stream).read_exact(&mut noted).is_ok();
-        (is_noted && (uid == 0 || uid == shown.owner)).then_some(Self(stream))
+        is_noted.then_some(Self(stream))
     }
 
     /// Waits for the last word, and for the end of the daemon.
@@ -196,7 +224,8 @@ mod tests {
             let shown = shown(minor);
             assert!(Waiting::at(&shown).is_none());
             let parting = Parting::listen(shown.number).unwrap();
-            assert!(Parting::listen(shown.number).is_err());
+            let taken = Parting::listen_within(shown.number, Duration::from_millis(50));
+            assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
             let early: Vec<_> = (0..3).map(|_| Waiting::at(&shown).unwrap()).collect();
             let late = Waiting::at(&shown).unwrap();
             let threads: Vec<_> = early
@@ -217,6 +246,18 @@ mod tests {
             let after = Waiting::at(&shown).unwrap();
             assert_eq!(after.wait(Duration::from_millis(10)), Ended::NotYet);
         }
+    }
+
+    #[test]
+    fn an_address_that_is_soon_free_is_waited_for() {
+        let number = shown(3).number;
+        let before = UnixListener::bind_addr(&address(number).unwrap()).unwrap();
+        let ending = thread::spawn(move || {
+            thread::sleep(3 * LOOK);
+            drop(before);
+        });
+        Parting::listen(number).unwrap();
+        ending.join().unwrap();
     }
 
     #[test]
