@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use uext4::{FileType, Inode, InodeFlags, SetAttributes, SetTime, Timestamp};
+use uext4::{FileType, Inode, InodeFlags, SetAttributes, SetId, SetTime, Timestamp};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::fattr;
 use crate::abi::{AttrOut, InHeader, SetattrIn};
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
-use crate::privileges::{is_in_group, is_root};
+use crate::owners::Owners;
+use crate::privileges::{fate, is_in_group, is_root};
 use crate::reply::{Out, attr_of};
 use crate::server::{Answer, Asker, Server};
 
@@ -56,7 +57,7 @@ pub fn setattr(
         let (server, ticket) = (Arc::clone(server), caller.ticket());
         let late = Arc::clone(&server);
         server.late.run(move || {
-            let set = set(&node, &header, &it).map(|()| attr_out(&late, &node));
+            let set = set(&late.owners, &node, &header, &it).map(|()| attr_out(&late, &node));
             ticket.answer(
                 set.as_ref()
                     .map(|attr| attr.as_bytes())
@@ -65,7 +66,7 @@ pub fn setattr(
         });
         return Answer::Later;
     }
-    let set = set(&node, &header, &it).map(|()| attr_out(server, &node));
+    let set = set(&server.owners, &node, &header, &it).map(|()| attr_out(server, &node));
     set.and_then(|attr| out.put(&attr)).into()
 }
 
@@ -81,16 +82,16 @@ fn stored(server: &Server, it: SetattrIn) -> Result<SetattrIn> {
     })
 }
 
-fn set(node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
+fn set(owners: &Owners, node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
     let inode = node.writable()?;
     // What sets nothing the engine does not look at.
     if it.valid == 0 && inode.inode().has(InodeFlags::IMMUTABLE) {
         return Err(Errno::EPERM);
     }
-    let wanted = wanted(header, it, || inode.inode());
+    let wanted = wanted(owners, header, it, || inode.inode());
     // Of others it comes before a write, which says itself what is to be dropped; and there is
     // `chown(-1, -1)`, which is not theirs to do.
-    let is_owner = || is_root(header) || header.uid == inode.inode().uid;
+    let is_owner = || is_root(header) || owners.is_owner(header, &inode.inode());
     if drops_only(it) && !is_owner() {
         return Ok(());
     }
@@ -103,17 +104,24 @@ fn drops_only(it: &SetattrIn) -> bool {
 }
 
 /// What is to be set. `inode`: as it is, where that matters.
-fn wanted(header: &InHeader, it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAttributes {
+fn wanted(
+    owners: &Owners,
+    header: &InHeader,
+    it: &SetattrIn,
+    inode: impl Fn() -> Inode,
+) -> SetAttributes {
     let asks = |flag| it.valid & flag != 0;
     // OK to truncate: twelve bits.
     let mut mode = asks(fattr::MODE).then_some((it.mode & 0o7777) as u16);
     if (asks(fattr::KILL_SUIDGID) || drops_only(it)) && mode.is_none() {
         let inode = inode();
         let drops = asks(fattr::KILL_SUIDGID) || inode.file_type != FileType::Directory;
-        mode = drops.then(|| without_set_id(header, &inode)).flatten();
+        mode = drops
+            .then(|| without_set_id(owners, header, &inode))
+            .flatten();
     }
     if asks(fattr::UID) || asks(fattr::GID) {
-        mode = mode.or_else(|| without_foreign_group(header, &inode()));
+        mode = mode.or_else(|| without_foreign_group(owners, header, &inode()));
     }
     let time = |given, now, sec: u64, nsec: u32| match (asks(given), asks(now)) {
         (_, true) => Some(SetTime::Now),
@@ -137,20 +145,24 @@ fn wanted(header: &InHeader, it: &SetattrIn, inode: impl Fn() -> Inode) -> SetAt
 
 /// The mode without set-group-id, if the owner of a file is changed by who is not in its group; `None` if
 /// that changes nothing. What the group may execute loses it in any case.
-fn without_foreign_group(header: &InHeader, inode: &Inode) -> Option<u16> {
+fn without_foreign_group(owners: &Owners, header: &InHeader, inode: &Inode) -> Option<u16> {
     let old = inode.mode & 0o7777;
     let may_lose = old & 0o2000 != 0 && inode.file_type != FileType::Directory;
-    let loses = may_lose && !is_root(header) && !is_in_group(header, inode.gid);
+    let loses = may_lose && !is_root(header) && !is_in_group(owners, header, inode.gid);
     // The engine drops set-user-id itself, with the owner.
     loses.then_some(old & !0o6000)
 }
 
 /// The mode without set-user-id, and without set-group-id where the group may execute or who asks is not in
 /// it; `None` if that changes nothing.
-pub fn without_set_id(header: &InHeader, inode: &Inode) -> Option<u16> {
+pub fn without_set_id(owners: &Owners, header: &InHeader, inode: &Inode) -> Option<u16> {
     let old = inode.mode & 0o7777;
-    let dropped = match old & 0o2010 {
-        0o2000 if is_root(header) || is_in_group(header, inode.gid) => 0o4000,
+    let dropped = match is_root(header) {
+        true => SetId::Drop,
+        false => fate(owners, header, old, || inode.gid),
+    };
+    let dropped = match dropped {
+        SetId::Drop if old & 0o2010 == 0o2000 => 0o4000,
         _ => 0o6000,
     };
     (old & dropped != 0).then_some(old & !dropped)

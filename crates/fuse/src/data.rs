@@ -17,8 +17,9 @@ use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
 use crate::names::opened;
 use crate::nodes::Node;
+use crate::owners::Owners;
 use crate::parked::Parked;
-use crate::privileges::{Before, fate, is_root};
+use crate::privileges::{Before, fate_of, is_root};
 use crate::reply::Out;
 use crate::server::{Answer, Asker, Channel, Server, Ticket};
 use crate::writers::Who;
@@ -34,7 +35,7 @@ pub fn open(
     let node = server.nodes.get(header.nodeid)?;
     if let Node::Writable(inode) = &*node {
         let before = Before::of(inode);
-        prepare(header, inode, it.flags, it.open_flags)?;
+        prepare(&server.owners, header, inode, (it.flags, it.open_flags))?;
         before.settle(inode, caller.channel());
     }
     out.put(&opened(server, &node, it.flags))
@@ -45,7 +46,12 @@ pub fn open(
 ///
 /// # Errors
 /// `EPERM`; those of cutting the file to nothing.
-fn prepare(header: &InHeader, inode: &OpenInode, flags: u32, open_flags: u32) -> Result<()> {
+fn prepare(
+    owners: &Owners,
+    header: &InHeader,
+    inode: &OpenInode,
+    (flags, open_flags): (u32, u32),
+) -> Result<()> {
     let cuts = flags & flag::TRUNC != 0;
     if flags & flag::ACCMODE == 0 && !cuts {
         return Ok(());
@@ -59,7 +65,9 @@ fn prepare(header: &InHeader, inode: &OpenInode, flags: u32, open_flags: u32) ->
         let kills = open_flags & OPEN_KILL_SUIDGID != 0;
         inode.set_attributes(&SetAttributes {
             size: Some(0),
-            mode: kills.then(|| without_set_id(header, &now)).flatten(),
+            mode: kills
+                .then(|| without_set_id(owners, header, &now))
+                .flatten(),
             ..SetAttributes::default()
         })?;
     }
@@ -189,12 +197,12 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     }
     let who = match is_whole {
         true => Who::Mapped(header.nodeid),
-        false => Who::Thread(header.pid),
+        false => Who::asks(header.pid, header.nodeid),
     };
     let before = Before::of(inode);
     let set_id = match it.write_flags & WRITE_KILL_SUIDGID {
         0 => SetId::Keep,
-        _ if before.has_any() => fate(header, inode),
+        _ if before.has_any() => fate_of(&server.owners, header, inode),
         _ => SetId::Drop,
     };
     Ok(Writing {
@@ -299,7 +307,7 @@ pub fn syncfs(server: &Arc<Server>, caller: &Asker<'_>) -> Answer {
 
 /// FALLOCATE.
 pub fn fallocate(
-    server: &Server,
+    server: &Arc<Server>,
     header: &InHeader,
     it: &FallocateIn,
     caller: &Asker<'_>,
@@ -315,21 +323,36 @@ pub fn fallocate(
     if offset.saturating_add(len) > size_max {
         return Answer::Now(Err(Errno::EFBIG));
     }
-    let (header, ticket) = (*header, caller.ticket());
+    let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
     server.late.run(move || {
         let done = node.writable().and_then(|inode| {
             let before = Before::of(inode);
-            let done = inode.fallocate(how, offset, len);
+            let done = inode.fallocate(how, offset, len).map_err(Errno::from);
             // The kernel drops them before, but only of files of who asks.
-            if done.is_ok() && before.has_any() && !is_root(&header) {
-                inode.drop_set_id(fate(&header, inode))?;
-            }
+            let dropped = match before.has_any() && !is_root(&header) && may_have_begun(done) {
+                true => inode.drop_set_id(fate_of(&all.owners, &header, inode)),
+                false => Ok(()),
+            };
             before.settle(inode, ticket.channel());
-            Ok(done?)
+            done?;
+            Ok(dropped?)
         });
         ticket.answer(done.map(|()| &[][..]));
     });
     Answer::Later
+}
+
+/// Whether something of it was done: what is refused is refused first.
+fn may_have_begun(done: Result<()>) -> bool {
+    const REFUSALS: [Errno; 6] = [
+        Errno::EPERM,
+        Errno::EISDIR,
+        Errno::EINVAL,
+        Errno::EFBIG,
+        Errno::EROFS,
+        Errno::EOPNOTSUPP,
+    ];
+    done.err().is_none_or(|error| !REFUSALS.contains(&error))
 }
 
 /// What `fallocate` calls its modes.
@@ -391,7 +414,7 @@ fn seek_read_only(server: &Server, node: &Node, offset: u64, what: Seek) -> Resu
 
 /// COPY_FILE_RANGE.
 pub fn copy(
-    server: &Server,
+    server: &Arc<Server>,
     header: &InHeader,
     it: &CopyFileRangeIn,
     wide: bool,
@@ -410,14 +433,14 @@ pub fn copy(
     // Who copies asks again for the rest. Nobody else's fsync waits for a thread for long, and the short
     // answer can tell so much.
     let len = it.len.min(COPY_MAX);
-    let (header, ticket) = (*header, caller.ticket());
+    let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
     server.late.run(move || {
         let copied = from.writable().and_then(|from| {
             let to = to.writable()?;
             let before = Before::of(to);
             let set_id = match is_root(&header) {
                 true => SetId::Keep,
-                false => fate(&header, to),
+                false => fate_of(&all.owners, &header, to),
             };
             let mode = WriteMode {
                 append: false,

@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{FstrimRange, Fsxattr, InHeader, IoctlIn, IoctlOut};
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
+use crate::owners::Owners;
 use crate::privileges::is_root;
 use crate::reply::Out;
 use crate::server::{Answer, Asker, Server};
@@ -87,7 +88,8 @@ fn answer(
         }
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
             let (flags, _) = u32::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
-            set(header, &node, InodeFlags::from_bits_retain(flags), None)?;
+            let flags = InodeFlags::from_bits_retain(flags);
+            set(&server.owners, header, &node, flags, None)?;
             out.put(&IoctlOut::default())
         }
         FS_IOC_FSGETXATTR => {
@@ -95,7 +97,7 @@ fn answer(
             out.put(&fsxattr_of(&node.inode()))
         }
         FS_IOC_FSSETXATTR => {
-            set_fsxattr(header, &node, data)?;
+            set_fsxattr(&server.owners, header, &node, data)?;
             out.put(&IoctlOut::default())
         }
         EXT4_IOC_SHUTDOWN => {
@@ -142,7 +144,7 @@ fn fsxattr_of(inode: &Inode) -> Fsxattr {
     }
 }
 
-fn set_fsxattr(header: &InHeader, node: &Node, data: &[u8]) -> Result<()> {
+fn set_fsxattr(owners: &Owners, header: &InHeader, node: &Node, data: &[u8]) -> Result<()> {
     let (wanted, _) = Fsxattr::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
     let known = XFLAGS.iter().fold(0, |all, (_, xflag)| all | xflag);
     if wanted.fsx_xflags & !known != 0 {
@@ -154,13 +156,19 @@ fn set_fsxattr(header: &InHeader, node: &Node, data: &[u8]) -> Result<()> {
         flags.set(flag, wanted.fsx_xflags & xflag != 0);
     }
     let projid = (wanted.fsx_projid != inode.projid).then_some(wanted.fsx_projid);
-    set(header, node, flags, projid)
+    set(owners, header, node, flags, projid)
 }
 
-fn set(header: &InHeader, node: &Node, flags: InodeFlags, projid: Option<u32>) -> Result<()> {
+fn set(
+    owners: &Owners,
+    header: &InHeader,
+    node: &Node,
+    flags: InodeFlags,
+    projid: Option<u32>,
+) -> Result<()> {
     let inode = node.inode();
     let changes = (inode.flags ^ flags).intersection(VISIBLE_FLAGS);
-    if inode.uid != header.uid || changes.intersects(FOR_ROOT) {
+    if !owners.is_owner(header, &inode) || changes.intersects(FOR_ROOT) {
         root_only(header)?;
     }
     let wanted = SetAttributes {

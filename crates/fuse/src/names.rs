@@ -7,14 +7,13 @@ use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::reply::{Out, decode_device};
+use crate::request::RENAME_WHITEOUT;
 use crate::server::Server;
 
 /// `renameat2`: the new name must not be there.
 const RENAME_NOREPLACE: u32 = 1;
 /// `renameat2`: the names change places.
 const RENAME_EXCHANGE: u32 = 2;
-/// `renameat2`: a whiteout takes the old name.
-const RENAME_WHITEOUT: u32 = 4;
 
 /// LOOKUP. That a name is not there is an answer, which the kernel keeps.
 pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {

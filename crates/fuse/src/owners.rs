@@ -84,9 +84,13 @@ impl Map {
         })
     }
 
+    /// `None` if nobody here stands for it.
+    fn known(&self, inside: u32) -> Option<u32> {
+        self.find(inside, |range| (range.inside, range.outside))
+    }
+
     fn outside(&self, inside: u32) -> u32 {
-        let of = |range: &IdRange| (range.inside, range.outside);
-        self.find(inside, of).unwrap_or(NOBODY)
+        self.known(inside).unwrap_or(NOBODY)
     }
 
     fn inside(&self, outside: u32) -> Option<u32> {
@@ -150,6 +154,27 @@ impl Owners {
             gid,
             ..*header
         }
+    }
+
+    /// Whether an inode is shown as that of who asks. What belongs to nobody here is nobody's.
+    pub fn is_owner(&self, caller: &InHeader, inode: &Inode) -> bool {
+        let shown = self.user.or_else(|| self.users.known(inode.uid));
+        caller.uid != NO_ID && shown.is_some() && shown == self.users.known(caller.uid)
+    }
+
+    /// Whether an inode of this group is shown as of one of the groups of who asks: of his first, or of
+    /// another, which `also` tells of a group of this machine. One that nobody here stands for is foreign.
+    pub fn is_in_group(
+        &self,
+        caller: &InHeader,
+        group: u32,
+        also: impl FnOnce(u32) -> bool,
+    ) -> bool {
+        let Some(shown) = self.group.or_else(|| self.groups.known(group)) else {
+            return false;
+        };
+        let is_first = caller.gid != NO_ID && self.groups.known(caller.gid) == Some(shown);
+        is_first || also(shown)
     }
 
     /// A user that something is to belong to.
@@ -228,7 +253,7 @@ mod tests {
 
     use super::*;
     use crate::abi::flags::init;
-    use crate::abi::{AttrOut, FallocateIn, Kstatfs, MkdirIn, opcode};
+    use crate::abi::{AttrOut, FallocateIn, Kstatfs, MkdirIn, Rename2In, opcode};
     use crate::testing::{Client, e2fsck};
 
     fn mapped() -> Owners {
@@ -265,6 +290,56 @@ mod tests {
         assert!(somebody(&owners.caller(&header(0, 0))).is_ok());
         let stranger = owners.caller(&header(5, 200_000));
         assert_eq!(somebody(&stranger), Err(Errno::EOVERFLOW));
+    }
+
+    #[test]
+    fn owners_and_groups_are_those_that_are_shown() {
+        let client = Client::new();
+        let file = client.create(1, b"file");
+        let inode = |uid| {
+            let mut inode = client.inode(file).inode();
+            inode.uid = uid;
+            inode
+        };
+        let owners = mapped();
+        let of = |uid, gid| owners.caller(&header(uid, gid));
+        assert!(owners.is_owner(&of(100_000, 0), &inode(1)));
+        assert!(!owners.is_owner(&of(1, 0), &inode(1)));
+        // Of nobody here: not even nobody's, nor that of any stranger.
+        for uid in [501, NO_ID] {
+            assert!(!owners.is_owner(&of(NOBODY, 0), &inode(uid)));
+        }
+        let also = |shown| shown == 200_009;
+        assert!(owners.is_in_group(&of(1000, 200_003), 3, |_| false));
+        assert!(owners.is_in_group(&of(1000, 200_003), 9, also));
+        assert!(!owners.is_in_group(&of(1000, 200_003), 4, also));
+        assert!(!owners.is_in_group(&of(1000, NOBODY), 501, |_| true));
+        // Whatever is stored.
+        let owners = Owners {
+            user: Some(7),
+            group: Some(8),
+            ..Owners::default()
+        };
+        assert!(owners.is_owner(&header(7, 0), &inode(1000)));
+        assert!(!owners.is_owner(&header(1000, 0), &inode(1000)));
+        assert!(owners.is_in_group(&header(7, 8), 100, |_| false));
+        assert!(!owners.is_in_group(&header(7, 100), 100, |_| false));
+    }
+
+    #[test]
+    fn strangers_leave_no_whiteouts() {
+        let mut others = Owners::default();
+        others.map_users(IdRange::new(5, 1001, 1).unwrap());
+        let client = Client::with_owners(others);
+        for (flags, expected) in [(0, Errno::ENOENT), (4, Errno::EOVERFLOW)] {
+            let it = Rename2In {
+                newdir: 1,
+                flags,
+                padding: 0,
+            };
+            let body = [it.as_bytes(), b"none\0other\0"].concat();
+            assert_eq!(client.ask(opcode::RENAME2, 1, &body), Err(expected));
+        }
     }
 
     #[test]

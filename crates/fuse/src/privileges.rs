@@ -4,11 +4,12 @@
 //! with FALLOCATE and COPY_FILE_RANGE it does not. What can be told of who asks are his ids, so root, by
 //! his file-system id, stands for all that have `CAP_FSETID`, `CAP_SYS_ADMIN` or `CAP_LINUX_IMMUTABLE`.
 //! Of his groups only the first comes with the request; the others are looked up where one matters, which
-//! is rarely.
+//! is rarely. They are groups of this machine, so they are compared with what is shown.
 
 use uext4::{OpenInode, SetId};
 
 use crate::abi::InHeader;
+use crate::owners::Owners;
 use crate::reply::node_of;
 use crate::server::Channel;
 
@@ -20,10 +21,10 @@ pub fn is_root(header: &InHeader) -> bool {
     header.uid == 0
 }
 
-/// Whether a group is one of his.
-pub fn is_in_group(header: &InHeader, group: u32) -> bool {
-    let also = || groups_of(header.pid).is_some_and(|all| all.contains(&group));
-    header.gid == group || also()
+/// Whether a group of the image is one of his.
+pub fn is_in_group(owners: &Owners, header: &InHeader, group: u32) -> bool {
+    let also = |shown| groups_of(header.pid).is_some_and(|all| all.contains(&shown));
+    owners.is_in_group(header, group, also)
 }
 
 /// The further groups of a thread; `None` where it cannot be seen, or is gone.
@@ -36,14 +37,19 @@ fn groups_of(thread: u32) -> Option<Vec<u32>> {
     Some(groups.filter_map(|group| group.parse().ok()).collect())
 }
 
-/// What becomes of a file's bits when its contents change, and they may go.
-pub fn fate(header: &InHeader, inode: &OpenInode) -> SetId {
+/// What becomes of the bits of a file with this mode, of a group, when they may go.
+pub fn fate(owners: &Owners, header: &InHeader, mode: u16, group: impl FnOnce() -> u32) -> SetId {
     // Set-group-id without execution by the group is told apart only for who is not in it.
-    let is_foreign = || !is_in_group(header, inode.inode().gid);
-    match inode.mode() & 0o2010 == 0o2000 && is_foreign() {
+    let is_foreign = || !is_in_group(owners, header, group());
+    match mode & 0o2010 == 0o2000 && is_foreign() {
         true => SetId::DropAll,
         false => SetId::Drop,
     }
+}
+
+/// The same of a file whose contents change.
+pub fn fate_of(owners: &Owners, header: &InHeader, inode: &OpenInode) -> SetId {
+    fate(owners, header, inode.mode(), || inode.inode().gid)
 }
 
 /// A file's bits before something that may drop them. The kernel takes them to stay, unless it is told that
@@ -64,7 +70,7 @@ impl Before {
 
     /// Has the kernel forget the attributes if some of the bits went: before it gets the answer.
     pub fn settle(&self, inode: &OpenInode, channel: &dyn Channel) {
-        if self.0 & !inode.mode() != 0 {
+        if self.has_any() && self.0 & !inode.mode() != 0 {
             channel.forget_attributes(node_of(inode.ino().0.into()));
         }
     }
@@ -73,6 +79,7 @@ impl Before {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owners::IdRange;
 
     #[test]
     fn groups_are_those_of_the_thread() {
@@ -86,10 +93,18 @@ mod tests {
             pid: thread,
             ..InHeader::default()
         };
-        assert!(is_in_group(&header, 5));
-        for group in own {
-            assert!(is_in_group(&header, group));
+        let is_in = |owners: &Owners, group| is_in_group(owners, &header, group);
+        let plain = Owners::default();
+        assert!(is_in(&plain, 5));
+        for group in &own {
+            assert!(is_in(&plain, *group));
         }
-        assert!(!is_in_group(&header, 77_777));
+        assert!(!is_in(&plain, 77_777));
+        // Those of the image have other numbers.
+        for group in own.into_iter().filter(|group| *group != 5) {
+            let mut mapped = Owners::default();
+            assert!(mapped.map_groups(IdRange::new(70_000, group, 1).unwrap()));
+            assert!(is_in(&mapped, 70_000) && !is_in(&mapped, group));
+        }
     }
 }

@@ -12,6 +12,9 @@ use zerocopy::FromBytes;
 use crate::abi::{self, InHeader, opcode};
 use crate::errno::{Errno, Result};
 
+/// `renameat2`: a whiteout takes the old name.
+pub const RENAME_WHITEOUT: u32 = 4;
+
 /// What stands behind the header.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
@@ -73,7 +76,7 @@ impl Operation<'_> {
                 | Self::Mkdir(..)
                 | Self::Create(..)
                 | Self::Tmpfile(..)
-        )
+        ) || matches!(self, Self::Rename { flags, .. } if flags & RENAME_WHITEOUT != 0)
     }
 }
 

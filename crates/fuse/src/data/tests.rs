@@ -99,6 +99,13 @@ fn set_id_bits_go_with_the_writes_of_others() {
     inode.set_attributes(&set).unwrap();
     allocate(&client, file, 0, 0, 4096).unwrap();
     assert_eq!((mode(), client.forgotten()), (0o755, vec![file]));
+    // Where it is refused they stay; where it ends halfway they go.
+    inode.set_attributes(&set).unwrap();
+    let refused = allocate(&client, file, 0x80, 0, 4096);
+    assert_eq!((refused.is_err(), mode()), (true, 0o6755));
+    let ended = allocate(&client, file, 0, 0, 1 << 30);
+    assert_eq!(ended.map(|_| ()), Err(Errno::ENOSPC));
+    assert_eq!((mode(), client.forgotten()), (0o755, vec![file]));
     let copy = |client: &Client| {
         let it = CopyFileRangeIn {
             nodeid_out: file,
