@@ -12,7 +12,8 @@ use crate::nodes::Node;
 use crate::owners::Owners;
 use crate::privileges::{fate, is_in_group, is_root};
 use crate::reply::{Out, attr_of};
-use crate::server::{Answer, Asker, Server};
+use crate::server::{Answer, Server};
+use crate::ticket::Asker;
 
 /// Cutting more bytes off than this is done by other threads than those that read requests.
 const CUT_MAX: u64 = 4 << 20;

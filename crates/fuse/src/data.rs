@@ -21,7 +21,8 @@ use crate::owners::Owners;
 use crate::parked::Parked;
 use crate::privileges::{Before, fate_of, is_root};
 use crate::reply::Out;
-use crate::server::{Answer, Asker, Channel, Server, Ticket};
+use crate::server::{Answer, Server};
+use crate::ticket::{Asker, Channel, Ticket};
 use crate::writers::Who;
 
 /// OPEN.

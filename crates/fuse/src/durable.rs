@@ -16,7 +16,8 @@ use std::time::Instant;
 use crate::abi::flags::{WRITE_CACHE, open};
 use crate::errno::{Errno, Result};
 use crate::request::{Operation, Request};
-use crate::server::{Channel, Server, Ticket};
+use crate::server::Server;
+use crate::ticket::{Channel, Ticket};
 
 /// The direction, in an ioctl's number, of those that only carry something to us: what they change is theirs.
 const IOW: u32 = 1;

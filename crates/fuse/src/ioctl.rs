@@ -16,7 +16,8 @@ use crate::nodes::Node;
 use crate::owners::Owners;
 use crate::privileges::is_root;
 use crate::reply::Out;
-use crate::server::{Answer, Asker, Server};
+use crate::server::{Answer, Server};
+use crate::ticket::Asker;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;

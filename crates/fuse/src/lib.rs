@@ -49,6 +49,7 @@ mod server;
 pub mod session;
 #[cfg(test)]
 mod testing;
+mod ticket;
 mod transport;
 mod writers;
 mod xattrs;
@@ -56,5 +57,6 @@ mod xattrs;
 pub use durable::Durability;
 pub use reply::{Out, Validity};
 pub use serve::Serve;
-pub use server::{Answer, Channel, Server, Ticket};
+pub use server::{Answer, Server};
+pub use ticket::{Channel, Ticket};
 pub use transport::Transport;

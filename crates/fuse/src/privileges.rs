@@ -11,7 +11,7 @@ use uext4::{OpenInode, SetId};
 use crate::abi::InHeader;
 use crate::owners::Owners;
 use crate::reply::node_of;
-use crate::server::Channel;
+use crate::ticket::Channel;
 
 /// Set-user-id and set-group-id.
 const BITS: u16 = 0o6000;

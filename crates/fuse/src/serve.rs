@@ -7,7 +7,8 @@ use crate::abi::flags::init as has;
 use crate::init::Dialect;
 use crate::reply::Out;
 use crate::request::Request;
-use crate::server::{Answer, Channel, Server};
+use crate::server::{Answer, Server};
+use crate::ticket::Channel;
 
 /// Answers requests of a mount, of as many threads as there are.
 pub trait Serve: Debug + Send + Sync + Sized + 'static {

@@ -22,7 +22,8 @@ use crate::owners::Owners;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
 use crate::serve::Serve as _;
-use crate::server::{Answer, Channel, Server};
+use crate::server::{Answer, Server};
+use crate::ticket::Channel;
 
 /// Bytes of the images.
 const LEN: u64 = 64 << 20;

@@ -17,7 +17,8 @@ use crate::life::Part;
 use crate::reply::Out;
 use crate::request::{Operation, Request};
 use crate::serve::Serve;
-use crate::server::{Answer, Channel};
+use crate::server::Answer;
+use crate::ticket::Channel;
 
 /// Bytes of the header of a reply.
 const HEADER: usize = size_of::<OutHeader>();

@@ -1,0 +1,148 @@
+//! Answers: where they go, who may give them later, and how long they took.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::errno::{Errno, Result};
+use crate::latency::Latencies;
+
+/// Where answers go.
+pub trait Channel: Send + Sync + std::fmt::Debug {
+    /// Answers the request of this number. Who asked may be gone: then nothing happens.
+    fn send(&self, unique: u64, answer: Result<&[u8]>);
+    /// Has the kernel forget the attributes of a node, which it does before this returns. Only for who is asked
+    /// to do something with the node just now: so it is in use, and the kernel waits for nothing.
+    fn forget_attributes(&self, id: u64);
+}
+
+/// Who asks: may be answered later, and told something before.
+#[derive(Debug)]
+pub struct Asker<'a> {
+    channel: &'a Arc<dyn Channel>,
+    unique: u64,
+    /// Where it is counted how long a request of this kind took that began then, if nobody else does.
+    timing: Option<(&'a Arc<Latencies>, u32, Instant)>,
+    has_ticket: Cell<bool>,
+}
+
+impl<'a> Asker<'a> {
+    /// Of a request of a channel.
+    pub(crate) fn new(
+        channel: &'a Arc<dyn Channel>,
+        unique: u64,
+        timing: Option<(&'a Arc<Latencies>, u32, Instant)>,
+    ) -> Self {
+        Self {
+            channel,
+            unique,
+            timing,
+            has_ticket: Cell::new(false),
+        }
+    }
+
+    /// The right to answer later.
+    pub fn ticket(&self) -> Ticket {
+        self.has_ticket.set(true);
+        let ticket = Ticket::new(self.channel, self.unique);
+        match self.timing {
+            Some((latencies, kind, began)) => ticket.timed(latencies, kind, began),
+            None => ticket,
+        }
+    }
+
+    /// Whether somebody answers later.
+    pub(crate) fn has_ticket(&self) -> bool {
+        self.has_ticket.get()
+    }
+
+    /// Where the answer goes.
+    pub fn channel(&self) -> &dyn Channel {
+        &**self.channel
+    }
+}
+
+/// The right, and the duty, to answer a request later.
+#[derive(Debug)]
+pub struct Ticket {
+    channel: Arc<dyn Channel>,
+    unique: u64,
+    answered: bool,
+    timer: Option<Timer>,
+}
+
+/// When a request of a kind began, and where it is counted.
+#[derive(Debug)]
+struct Timer {
+    latencies: Arc<Latencies>,
+    kind: u32,
+    began: Instant,
+}
+
+impl Ticket {
+    /// For a request of a channel.
+    pub fn new(channel: &Arc<dyn Channel>, unique: u64) -> Self {
+        Self {
+            channel: Arc::clone(channel),
+            unique,
+            answered: false,
+            timer: None,
+        }
+    }
+
+    /// The same, which tells how long a request of this kind took that began then.
+    pub(crate) fn timed(mut self, latencies: &Arc<Latencies>, kind: u32, began: Instant) -> Self {
+        self.timer = Some(Timer {
+            latencies: Arc::clone(latencies),
+            kind,
+            began,
+        });
+        self
+    }
+
+    /// Which request.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Where the answer goes.
+    pub fn channel(&self) -> &dyn Channel {
+        &*self.channel
+    }
+
+    /// Answers it.
+    pub fn answer(mut self, answer: Result<&[u8]>) {
+        self.give(answer);
+    }
+
+    fn give(&mut self, answer: Result<&[u8]>) {
+        self.answered = true;
+        if let Some(timer) = &self.timer {
+            let answer = answer.map(|_| ());
+            timer.latencies.record(timer.kind, timer.began, &answer);
+        }
+        self.channel.send(self.unique, answer);
+    }
+}
+
+impl Drop for Ticket {
+    /// What was to be done ended in a panic: nobody is to wait for ever.
+    fn drop(&mut self) {
+        if !self.answered {
+            self.give(Err(Errno::EIO));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Client;
+
+    #[test]
+    fn a_ticket_that_is_lost_is_an_error_and_no_hang() {
+        let client = Client::new();
+        drop(Ticket::new(&client.channel(), 42));
+        assert_eq!(client.answer_to(42), Err(Errno::EIO));
+    }
+}
