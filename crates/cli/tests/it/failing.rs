@@ -172,24 +172,30 @@ fn a_device_that_cannot_be_read_everywhere() {
 
 /// A loop device to which so many bytes a second are written; `None`, with a word why, where the block
 /// layer cannot throttle.
-struct SlowDisk(String);
+struct SlowDisk {
+    path: String,
+    number: String,
+}
+
+/// Where the block layer is told.
+const LIMIT: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
 impl SlowDisk {
     fn new(image: &Path, bytes_a_second: u64) -> Option<Self> {
-        let limit = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
-        if !Path::new(limit).exists() {
-            println!("skipped: needs {limit}");
+        if !Path::new(LIMIT).exists() {
+            println!("skipped: needs {LIMIT}");
             return None;
         }
         let device = run("losetup", &["-f", "--show", text(image)]);
-        let disk = Self(String::from_utf8(device).unwrap().trim().to_owned());
-        let number = run("lsblk", &["-dno", "MAJ:MIN", &disk.0]);
-        let number = String::from_utf8(number).unwrap();
-        let line = format!("{} {bytes_a_second}", number.trim());
-        match fs::write(limit, line) {
+        let path = String::from_utf8(device).unwrap().trim().to_owned();
+        let number = run("lsblk", &["-dno", "MAJ:MIN", &path]);
+        let number = String::from_utf8(number).unwrap().trim().to_owned();
+        let line = format!("{number} {bytes_a_second}");
+        let disk = Self { path, number };
+        match fs::write(LIMIT, line) {
             Ok(()) => Some(disk),
             Err(error) => {
-                println!("skipped: {limit}: {error}");
+                println!("skipped: {LIMIT}: {error}");
                 None
             }
         }
@@ -198,7 +204,9 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        _ = Command::new("losetup").args(["-d", &self.0]).output();
+        // The limit stays with the number, which the next loop device has.
+        _ = fs::write(LIMIT, format!("{} 0", self.number));
+        _ = Command::new("losetup").args(["-d", &self.path]).output();
     }
 }
 
@@ -216,7 +224,7 @@ fn a_slow_device_makes_writers_wait_and_nobody_else() {
     let Some(disk) = SlowDisk::new(&image, RATE) else {
         return;
     };
-    let served = Served::new(Path::new(&disk.0), &dir, "rw,memory=64M");
+    let served = Served::new(Path::new(&disk.path), &dir, "rw,memory=64M");
     fs::write(dir.join("known"), "contents").unwrap();
     let begun = Instant::now();
     let longest = std::thread::scope(|scope| {
@@ -243,5 +251,5 @@ fn a_slow_device_makes_writers_wait_and_nobody_else() {
         "who only read waited {longest:?}"
     );
     assert!(served.end().success());
-    run("e2fsck", &["-f", "-n", &disk.0]);
+    run("e2fsck", &["-f", "-n", &disk.path]);
 }
