@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use tempfile::TempDir;
 
 use crate::host::{mke2fs, run, scratch, text};
 use crate::served::{Served, can_serve};
@@ -60,6 +61,14 @@ impl Drop for Memory {
     fn drop(&mut self) {
         _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
+}
+
+/// An image of 256 MiB, and where to mount it.
+fn image_and_place(scratch: &TempDir) -> (PathBuf, PathBuf) {
+    let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
+    fs::create_dir(&dir).unwrap();
+    mke2fs(&image, &["-t", "ext4", "-J", "size=4"], 256);
+    (image, dir)
 }
 
 #[test]
@@ -133,9 +142,7 @@ fn a_device_that_cannot_be_read_everywhere() {
         return;
     }
     let scratch = scratch();
-    let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
-    fs::create_dir(&dir).unwrap();
-    mke2fs(&image, &["-t", "ext4", "-J", "size=4"], 256);
+    let (image, dir) = image_and_place(&scratch);
     let served = Served::new(&image, &dir, "rw");
     for number in 0..200 {
         fs::write(name_of(&dir, number), file_of(number)).unwrap();
@@ -218,9 +225,7 @@ fn a_slow_device_makes_writers_wait_and_nobody_else() {
         return;
     }
     let scratch = scratch();
-    let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
-    fs::create_dir(&dir).unwrap();
-    mke2fs(&image, &["-t", "ext4", "-J", "size=4"], 256);
+    let (image, dir) = image_and_place(&scratch);
     let Some(disk) = SlowDisk::new(&image, RATE) else {
         return;
     };

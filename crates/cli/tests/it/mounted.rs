@@ -12,15 +12,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
-
-/// True if we can mount with FUSE, and with the kernel's ext4; else says that the test is skipped.
-pub fn can_mount() -> bool {
-    let possible = crate::host::can_mount() && Path::new("/dev/fuse").exists();
-    if !possible {
-        println!("skipped: needs /dev/fuse");
-    }
-    possible
-}
+pub use crate::served::can_serve as can_mount;
 
 /// An image, and where it is mounted.
 pub struct Mount {

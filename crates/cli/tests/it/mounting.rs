@@ -13,17 +13,19 @@ use tempfile::TempDir;
 use crate::host::{
     UEXT4, copy_image, debugfs, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount,
 };
+pub use crate::served::can_serve as can_mount;
 
 /// Somebody who is not root, and whom every system knows: fusermount3 asks for his name.
 pub const USER: u32 = 1;
 
-/// True if we can mount with FUSE; else says that the test is skipped.
-pub fn can_mount() -> bool {
-    let possible = crate::host::can_mount() && Path::new("/dev/fuse").exists();
-    if !possible {
-        println!("skipped: needs /dev/fuse");
-    }
-    possible
+/// Has a shell of USER do something.
+pub fn shell_by_user(script: &str) {
+    let done = Command::new("sh")
+        .args(["-c", script])
+        .uid(USER)
+        .gid(USER)
+        .output();
+    failed(&done.unwrap(), 0, &[]);
 }
 
 /// A directory with an image and a place for it, both of which USER may use.

@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::host::{text, uext4, uext4_ok};
-use crate::mounting::{Place, USER, by_user, can_mount, failed, user_can_mount};
+use crate::mounting::{Place, USER, by_user, can_mount, failed, shell_by_user, user_can_mount};
 
 /// An image with a file of root's in a directory of root's, and one of user 7's.
 fn image_of_others(place: &Place) {
@@ -82,12 +82,7 @@ fn everything_may_be_shown_as_somebodys() {
         assert_eq!((found.uid(), found.gid()), (USER, 4321), "{name}");
     }
     let script = format!("echo by user > {}/dir/made", text(&place.dir()));
-    let done = Command::new("sh")
-        .args(["-c", &script])
-        .uid(USER)
-        .gid(USER)
-        .output();
-    failed(&done.unwrap(), 0, &[]);
+    shell_by_user(&script);
     place.unmount();
     assert_eq!(
         stored(&place, "/dir/made"),

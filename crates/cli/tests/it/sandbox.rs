@@ -1,12 +1,10 @@
 //! What a daemon gives up, and that it still unmounts.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use crate::host::{run, text, uext4_ok};
-use crate::mounting::{Place, USER, by_user, can_mount, daemon, failed, user_can_mount};
+use crate::mounting::{Place, by_user, can_mount, daemon, failed, shell_by_user, user_can_mount};
 
 /// A line of a thread's status.
 fn status(daemon: &str, thread: &str, field: &str) -> String {
@@ -93,12 +91,7 @@ fn a_users_daemon_unmounts_out_of_its_sandbox() {
         let output = by_user(&["mount", "-o", options, text(&image), text(&dir)]).output();
         failed(&output.unwrap(), 0, &[]);
         let script = format!("echo x > {}/{options}", text(&dir));
-        let done = Command::new("sh")
-            .args(["-c", &script])
-            .uid(USER)
-            .gid(USER)
-            .output();
-        failed(&done.unwrap(), 0, &[]);
+        shell_by_user(&script);
         let pid = daemon(&place);
         let sandboxed = if options == "rw" { "2" } else { "0" };
         assert_eq!(status(&pid, &pid, "Seccomp:"), sandboxed);
