@@ -28,7 +28,7 @@ use crate::orphan_change::Orphans;
 use crate::owner::{Kind, Owner};
 use crate::quota_change::Payers;
 use crate::sbi::Sbi;
-use crate::space::ensure_blocks;
+use crate::space::{Promise, ensure_blocks, ensure_name_blocks};
 use crate::{acl, attr, quota_change, xattr_change};
 
 /// `S_ISGID`: what is made in the directory gets its group.
@@ -90,6 +90,19 @@ fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
     }
 }
 
+/// Promises the blocks of something new and of its name.
+fn ensure_for<'a>(sbi: &'a Sbi, kind: NewInode<'_>) -> Result<Promise<'a>> {
+    let has_block = match kind {
+        NewInode::Directory => true,
+        NewInode::Symlink(target) => target.len() >= I_BLOCK_LEN,
+        _ => false,
+    };
+    match has_block {
+        true => ensure_blocks(sbi, BLOCKS_MAX),
+        false => ensure_name_blocks(sbi, BLOCKS_MAX),
+    }
+}
+
 fn make(
     parent: &InodeRef,
     name: &[u8],
@@ -101,7 +114,7 @@ fn make(
         check_target(target, sbi.block_len())?;
     }
     let _names = parent.rw.write();
-    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_for(sbi, kind)?;
     let payers = payers(sbi, &parent.inode.read(), creation);
     let owners = quota_change::owners(sbi, payers)?;
     let credits = credits(sbi, &parent.inode.read());
@@ -141,7 +154,7 @@ pub(crate) fn create_unnamed(
     creation: &Creation,
 ) -> Result<InodeRef> {
     let sbi = parent.sbi();
-    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_for(sbi, kind)?;
     let dir = parent.inode.read().clone();
     let owners = quota_change::owners(sbi, payers(sbi, &dir, creation))?;
     let handle = sbi.start(credits(sbi, &dir))?;
@@ -174,7 +187,7 @@ pub(crate) fn link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<(
 fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     let sbi = parent.sbi();
     let _names = parent.rw.write();
-    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();

@@ -18,7 +18,7 @@ use crate::inode_store::store;
 use crate::lock_order::{Alone, Held, Rank};
 use crate::namei::{check_name, lookup, lookup_held};
 use crate::sbi::Sbi;
-use crate::space::ensure_blocks;
+use crate::space::ensure_name_blocks;
 use crate::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};
 
 /// What `renameat2` takes beside the names.
@@ -87,7 +87,7 @@ pub(crate) fn rename(
         RenameMode::Whiteout => Some(make_whiteout(from, by)?),
         _ => None,
     };
-    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
     let doomed = match (&target, mode) {
         (Some(target), RenameMode::Replace | RenameMode::Whiteout) => Some(Doomed::new(target)),
         _ => None,

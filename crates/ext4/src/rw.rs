@@ -292,6 +292,11 @@ impl Rw {
         self.reserve_beside(sbi, blocks, kept)
     }
 
+    /// The same for what mostly needs none, whoever asks.
+    pub(crate) fn reserve_names(&self, sbi: &Sbi, blocks: u64) -> bool {
+        self.reserve_beside(sbi, blocks, self.metadata_reserve / 2)
+    }
+
     /// Blocks kept for the superuser, unless it is the caller or one of his.
     fn kept_from_caller(&self, sbi: &Sbi) -> u64 {
         self.limits.kept_from_caller(sbi.superblock())

@@ -46,6 +46,18 @@ pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     Ok(Promise { rw, blocks })
 }
 
+/// The same for names and modes, which mostly take no block: blocks kept for the superuser may be used, for
+/// who has none but those can still move a file, or make an empty one, as with the kernel's ext4. What grows by
+/// that is a directory, by a block at a time.
+///
+/// # Errors
+/// As [`ensure_data_blocks`].
+pub(crate) fn ensure_name_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve_with(sbi, rw, blocks, Rw::reserve_names)?;
+    Ok(Promise { rw, blocks })
+}
+
 /// The same for changing the map of blocks that a file has, which gives some back or takes hardly any:
 /// all that is left may be used, what names have to leave too.
 ///
