@@ -150,6 +150,11 @@ impl Filesystem {
         statfs::statfs(&self.sbi)
     }
 
+    /// Inodes without a name that somebody uses, and those that are being deleted or cut.
+    pub fn unlinked(&self) -> usize {
+        self.sbi.rw().map_or(0, |rw| rw.orphans.len())
+    }
+
     /// Ends all writing as after an error, without making anything durable that is not yet: what
     /// `EXT4_IOC_SHUTDOWN` does, for tests of what is left then.
     ///

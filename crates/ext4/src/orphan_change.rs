@@ -92,6 +92,11 @@ impl Orphans {
         self.state.lock().places.contains_key(&ino)
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().places.len()
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Ino> {
         let mut all: Vec<Ino> = self.state.lock().places.keys().copied().collect();

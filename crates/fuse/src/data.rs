@@ -328,7 +328,11 @@ pub fn fallocate(
     server.late.run(move || {
         let done = node.writable().and_then(|inode| {
             let before = Before::of(inode);
-            let done = inode.fallocate(how, offset, len).map_err(Errno::from);
+            let allocate = || inode.fallocate(how, offset, len).map_err(Errno::from);
+            let done = match allocate() {
+                Err(Errno::ENOSPC) if all.deletions.settle(&all.fs) => allocate(),
+                done => done,
+            };
             // The kernel drops them before, but only of files of who asks.
             let dropped = match before.has_any() && !is_root(&header) && may_have_begun(done) {
                 true => inode.drop_set_id(fate_of(&all.owners, &header, inode)),

@@ -24,6 +24,7 @@ mod attributes;
 mod breaker;
 mod cpus;
 mod data;
+mod deletions;
 mod directories;
 mod durable;
 pub mod errno;

@@ -178,13 +178,17 @@ pub fn link(server: &Server, of: u64, dir: u64, name: &[u8], out: &mut Out<'_>) 
 /// UNLINK.
 pub fn unlink(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
     let dir = server.nodes.get(dir)?;
-    Ok(dir.writable()?.unlink(name)?)
+    dir.writable()?.unlink(name)?;
+    server.deletions.name_taken();
+    Ok(())
 }
 
 /// RMDIR.
 pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
     let dir = server.nodes.get(dir)?;
-    Ok(dir.writable()?.rmdir(name)?)
+    dir.writable()?.rmdir(name)?;
+    server.deletions.name_taken();
+    Ok(())
 }
 
 /// RENAME and RENAME2.
@@ -210,9 +214,10 @@ pub fn rename(
         _ => return Err(Errno::EINVAL),
     };
     let by = creation(header, 0, 0);
-    Ok(from
-        .writable()?
-        .rename_by(old, to.writable()?, new, mode, &by)?)
+    let from = from.writable()?;
+    from.rename_by(old, to.writable()?, new, mode, &by)?;
+    server.deletions.name_taken();
+    Ok(())
 }
 
 #[cfg(test)]

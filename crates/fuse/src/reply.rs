@@ -37,6 +37,11 @@ impl<'a> Out<'a> {
         &self.bytes[..self.len]
     }
 
+    /// Takes back what was put in.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Adds a structure.
     ///
     /// # Errors

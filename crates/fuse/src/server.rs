@@ -23,6 +23,7 @@ use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use crate::abi::flags::init as has;
 use crate::abi::{InHeader, InitIn, Kstatfs};
 use crate::breaker::Breaker;
+use crate::deletions::Deletions;
 use crate::durable::{Awaiting, Durability};
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
@@ -68,6 +69,7 @@ pub struct Server {
     pub(crate) writers: Writers,
     pub(crate) parking: Parking,
     pub(crate) late: Late,
+    pub(crate) deletions: Arc<Deletions>,
     breaker: Breaker,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
@@ -92,6 +94,7 @@ impl Server {
             writers: Writers::default(),
             parking: Parking::default(),
             late: Late::new(breaker.clone()),
+            deletions: Arc::default(),
             breaker,
             validity,
             block_size: fs.geometry().block_size.bytes(),
@@ -180,13 +183,28 @@ impl Server {
         asker: &Asker<'_>,
     ) -> Answer {
         let InHeader { uid, gid, .. } = request.header;
-        let done = || Caller { uid, gid }.run(|| self.dispatch(request, out, asker));
+        let done = || Caller { uid, gid }.run(|| self.dispatched(request, out, asker));
         let answer = self.breaker.catch(done);
         answer.unwrap_or_else(|| match asker.has_ticket() {
             // A ticket that is lost answers by itself.
             true => Answer::Later,
             false => Answer::Now(Err(Errno::EIO)),
         })
+    }
+
+    /// Tries again what found no room while some was about to be free: nothing was done of it.
+    fn dispatched(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        out: &mut Out<'_>,
+        asker: &Asker<'_>,
+    ) -> Answer {
+        let answer = self.dispatch(request, out, asker);
+        if answer != Answer::Now(Err(Errno::ENOSPC)) || !self.deletions.settle(&self.fs) {
+            return answer;
+        }
+        out.clear();
+        self.dispatch(request, out, asker)
     }
 
     fn dispatch(
@@ -260,7 +278,10 @@ impl Server {
             Operation::Listxattr(size) => xattrs::list(self, header, size, out),
             Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
-            Operation::Statfs => out.put(&self.statfs()),
+            Operation::Statfs => {
+                self.deletions.settle(&self.fs);
+                out.put(&self.statfs())
+            }
             Operation::Release(handle) => {
                 if let Some(inode) = self.handles.release(handle) {
                     self.let_go(inode.blocks_without_name(), inode);
@@ -304,7 +325,11 @@ impl Server {
     /// Drops what may be the last user of an inode, and so delete so many units of 512 bytes: by another thread where deleting it may take long.
     fn let_go(&self, deletes: Option<u64>, user: impl Send + 'static) {
         if deletes.is_some_and(|blocks| blocks > LARGE) {
-            self.late.run(move || drop(user));
+            let deletion = self.deletions.begin();
+            self.late.run(move || {
+                drop(user);
+                drop(deletion);
+            });
         }
     }
 
