@@ -7,7 +7,7 @@
 //! ```
 //! Mounts at `DIR` and serves until it is unmounted. Everything is in memory: files are bytes, a
 //! directory is a map. Requests are those that the mount of an image gets: FLUSH and OPENDIR are
-//! answered once with ENOSYS, attributes that are asked for are not there. No links, no special files.
+//! answered once with ENOSYS, attributes that are asked for are not there. No hard links, no special files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -31,6 +31,7 @@ use zerocopy::IntoBytes;
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
 /// Blocks of 4 KiB that the file system claims to have.
 const BLOCKS: u64 = 1 << 22;
 
@@ -154,13 +155,25 @@ impl Ceiling {
         }
     }
 
-    fn create(&self, header: &InHeader, mode: u32, name: &[u8], out: &mut Out<'_>) -> Result<()> {
+    /// A file, a directory, or a link with its target.
+    fn create(
+        &self,
+        header: &InHeader,
+        (mode, target): (u32, &[u8]),
+        name: &[u8],
+        out: &mut Out<'_>,
+    ) -> Result<()> {
         let dir = self.get(header.nodeid)?;
         let mut dir = dir.lock();
         if dir.dir.find(name).is_ok() {
             return Err(Errno::EEXIST);
         }
         let (id, node) = self.make(header, mode);
+        if !target.is_empty() {
+            let mut link = node.lock();
+            link.attr.size = target.len() as u64;
+            link.data = target.to_vec();
+        }
         dir.dir.add(name, id);
         drop(dir);
         out.put(&self.told(&node))
@@ -322,12 +335,18 @@ impl Ceiling {
             }
             Operation::Lookup(name) => self.lookup(id, name, out),
             Operation::Create(CreateIn { mode, umask, .. }, name) => {
-                self.create(header, REGULAR | mode & !umask & 0o7777, name, out)?;
+                let mode = REGULAR | mode & !umask & 0o7777;
+                self.create(header, (mode, &[]), name, out)?;
                 self.opened(out)
             }
             Operation::Mkdir(it, name) => {
-                self.create(header, DIRECTORY | it.mode & !it.umask & 0o7777, name, out)
+                let mode = DIRECTORY | it.mode & !it.umask & 0o7777;
+                self.create(header, (mode, &[]), name, out)
             }
+            Operation::Symlink { name, target } => {
+                self.create(header, (SYMLINK | 0o777, target), name, out)
+            }
+            Operation::Readlink => out.put_bytes(&self.get(id)?.lock().data),
             Operation::Unlink(name) => self.unlink(id, name),
             Operation::Rmdir(name) => self.rmdir(id, name),
             Operation::Rename {

@@ -133,10 +133,6 @@ fn shared(
 
 /// Trees unpacked, looked through and removed.
 fn tree(subject: Subject, _: &Asked, input: &Input, tell: Tell<'_>) -> Result<(), String> {
-    if matches!(subject, Subject::Ceiling(_)) {
-        // It has no links.
-        return Ok(());
-    }
     if let Some(tar) = &input.folders {
         one_tree(subject, "folders", tar, tell)?;
     }
