@@ -36,8 +36,14 @@ mod words;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tikv_jemallocator::Jemalloc;
 
 use crate::failure::{Exit, Failure};
+
+/// The caches have a budget. Their buffers have many sizes, and one thread takes what another gives
+/// back: the C library's allocator keeps much more than that.
+#[global_allocator]
+static MEMORY: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     let words = helper::arguments(std::env::args_os());
