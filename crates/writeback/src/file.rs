@@ -168,7 +168,7 @@ impl<E: MappingError> File<E> {
     }
 
     /// Reads from the cache alone, as far as it has it.
-    fn copy_out(&self, offset: u64, to: &mut [u8]) -> usize {
+    pub(crate) fn copy_out(&self, offset: u64, to: &mut [u8]) -> usize {
         let len = to.len().min(COPY_MAX);
         self.state.read().copy_out(offset, &mut to[..len])
     }
@@ -195,17 +195,26 @@ impl<E: MappingError> File<E> {
         Ok(done)
     }
 
+    /// Waits until more loads have ended than `seen`.
+    pub(crate) fn wait_loaded(&self, seen: u64) {
+        let mut loaded = self.loaded.lock();
+        while *loaded <= seen {
+            self.load_ended.wait(&mut loaded);
+        }
+    }
+
     /// Does what a plan says. If it was to load, copies from the file's bytes what is there then,
     /// under the same lock; so a reader comes on even when what it loads is soon reclaimed. No
     /// lock is held while reading.
-    fn load(&self, plan: Plan, copy: Option<(u64, &mut [u8])>) -> Result<usize, Error<E>> {
+    pub(crate) fn load(
+        &self,
+        plan: Plan,
+        copy: Option<(u64, &mut [u8])>,
+    ) -> Result<usize, Error<E>> {
         let (id, pieces) = match plan {
             Plan::Present => return Ok(0),
             Plan::Wait(seen) => {
-                let mut loaded = self.loaded.lock();
-                while *loaded <= seen {
-                    self.load_ended.wait(&mut loaded);
-                }
+                self.wait_loaded(seen);
                 return Ok(0);
             }
             Plan::Load { id, pieces } => (id, pieces),
@@ -352,6 +361,22 @@ impl<E: MappingError> FilePages<E> {
     /// What the mapping says, if not a single byte could be had; else a short read.
     pub fn read(&self, offset: u64, buf: &mut [u8], size: u64) -> Result<usize, Error<E>> {
         self.0.read(offset, buf, size)
+    }
+
+    /// Reads from byte `offset` up to byte `end`, which the file has, into `buf`, and keeps nothing of
+    /// it: for who keeps it himself. Returns how many bytes, as many as `buf` has room for. What
+    /// the cache has is copied from it; what is missing is read straight into `buf`, in whole
+    /// blocks, up to 1 MiB at once and without readahead. `buf` may be longer than what is wanted:
+    /// a last block, of which a part is wanted, is read into it if it has room for the whole. Past
+    /// what is returned, whatever is in `buf` means nothing. Other blocks of which `buf` has room for
+    /// a part only are read into the cache.
+    ///
+    /// # Errors
+    ///
+    /// What the mapping says, if not a single byte could be had; else a short read, up to the
+    /// block that could not be read.
+    pub fn read_uncached(&self, offset: u64, buf: &mut [u8], end: u64) -> Result<usize, Error<E>> {
+        self.0.read_uncached(offset, buf, end)
     }
 
     /// Takes `data` in at byte `offset` of a file that had `old_size` bytes before; returns how

@@ -33,6 +33,10 @@
 //! comes meanwhile gets a private copy and makes its blocks dirty anew. So writeback never stops a
 //! writer.
 //!
+//! Who keeps what he reads himself, as a mount's kernel does, reads *past* the cache
+//! ([`FilePages::read_uncached`]): what is here is copied from here, what is missing goes from the device
+//! straight to him, and the cache keeps what was written, and blocks that were read for a part of them.
+//!
 //! What stops writers is *throttling* ([`throttle`]): the cache asks before pages become dirty, tells
 //! what becomes of them, and does what it is told. A [`Writer`] sleeps on a condition of its own until
 //! its time is over, until something it waits for is free, or until it is called off ([`Cancel`],
@@ -93,13 +97,15 @@
 //! Hit: one shared lock and one look-up a folio, then copies; no allocation, nothing noted but a
 //! bit. Write: the same with the lock exclusive; a new folio takes a buffer from the pool. Flush:
 //! O(dirty folios), whatever else the file has. Miss: one request a folio, a window (up to 1 MiB)
-//! at once. Throttling: two readings of the clock and about ten atomic additions a step of a write (up
-//! to 1 MiB, or as much as the policy lets pass); a sleep enters and leaves one list.
+//! at once. Miss past the cache: one request for all that is missing without a gap (up to 1 MiB), no
+//! copy, no memory; four times the lock, two of them exclusively. Throttling: two readings of the clock
+//! and about ten atomic additions a step of a write (up to 1 MiB, or as much as the policy lets pass); a
+//! sleep enters and leaves one list.
 //!
 //! # Left out
 //!
-//! No readahead that nobody waits for, no mmap, no direct I/O, no knowledge of extents, sizes or
-//! reservations: those are the owner's; so are inodes of which only times changed. Files are ordered by
+//! No readahead that nobody waits for, no mmap, no writing past the cache, no knowledge of extents,
+//! sizes or reservations: those are the owner's; so are inodes of which only times changed. Files are ordered by
 //! what their owner says of their place, not by their first block. A run is the unit of completion: of
 //! a run of 8 MiB is known before its end that the device works on it ([`Mapping::write_run_telling`]),
 //! not how much of it is written. Real timers: each writer that sleeps has one
@@ -127,6 +133,7 @@ mod sync;
 mod take_in;
 pub mod throttle;
 mod trace;
+mod uncached;
 mod waiters;
 mod writer;
 

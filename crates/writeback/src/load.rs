@@ -3,7 +3,8 @@
 //! While a load is under way its range is on a list. Who misses a block of it waits for it; who
 //! writes whole blocks does not, and the load then leaves those alone. Whoever *drops* blocks in
 //! the range spoils the load, for what it reads may be older than what was dropped: nothing of it
-//! may enter the cache, and it is tried again.
+//! may enter the cache, and it is tried again. For loads that keep nothing ([`crate::uncached`]) nobody
+//! waits; they are on the list to be spoilt.
 
 use std::ops::Range;
 
@@ -17,6 +18,8 @@ struct Load {
     id: u64,
     range: Range<u64>,
     spoilt: bool,
+    /// What it reads enters the cache.
+    keeps: bool,
 }
 
 /// The loads of one file that are under way: about as many as threads reading it.
@@ -29,12 +32,22 @@ pub(crate) struct Loads {
 
 impl Loads {
     fn begin(&mut self, range: Range<u64>) -> u64 {
+        self.add(range, true)
+    }
+
+    /// Begins one of which nothing enters the cache, so that nobody waits for it.
+    pub(crate) fn begin_passing(&mut self, range: Range<u64>) -> u64 {
+        self.add(range, false)
+    }
+
+    fn add(&mut self, range: Range<u64>, keeps: bool) -> u64 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         self.active.push(Load {
             id,
             range,
             spoilt: false,
+            keeps,
         });
         id
     }
@@ -58,12 +71,29 @@ impl Loads {
         self.ended
     }
 
-    fn covers(&self, offset: u64) -> bool {
-        self.active.iter().any(|load| load.range.contains(&offset))
+    /// Takes one that nobody waits for off the list.
+    pub(crate) fn leave(&mut self, id: u64) {
+        self.active.retain(|load| load.id != id);
     }
 
-    fn next_start(&self, offset: u64) -> Option<u64> {
-        let starts = self.active.iter().map(|load| load.range.start);
+    /// How many have ended that somebody may have waited for.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    fn keeping(&self) -> impl Iterator<Item = &Range<u64>> {
+        let keeping = self.active.iter().filter(|load| load.keeps);
+        keeping.map(|load| &load.range)
+    }
+
+    /// True if the block at this offset is about to enter the cache.
+    pub(crate) fn covers(&self, offset: u64) -> bool {
+        self.keeping().any(|range| range.contains(&offset))
+    }
+
+    /// Where the next one begins that fills the cache.
+    pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
+        let starts = self.keeping().map(|range| range.start);
         starts.filter(|start| *start > offset).min()
     }
 }
@@ -94,7 +124,7 @@ impl Pages {
             return Plan::Present;
         }
         if self.loads.covers(start) {
-            return Plan::Wait(self.loads.ended);
+            return Plan::Wait(self.loads.ended());
         }
         let limit = shape.ceil(size).max(start.saturating_add(shape.block()));
         let wanted = shape.ceil(offset.saturating_add(want)).min(limit) - start;
@@ -118,7 +148,7 @@ impl Pages {
             return Plan::Present;
         }
         if self.loads.covers(block) {
-            return Plan::Wait(self.loads.ended);
+            return Plan::Wait(self.loads.ended());
         }
         let len = self.shape.block();
         Plan::Load {

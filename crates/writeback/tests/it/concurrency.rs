@@ -24,6 +24,16 @@ impl Random {
     }
 }
 
+/// Through the cache or past it.
+fn read(file: &TestFile, random: &mut Random, at: u64, blocks: u64) -> Vec<u8> {
+    let len = (blocks * BLOCK) as usize;
+    let read = match random.below(2) {
+        0 => file.read(at, len),
+        _ => file.read_uncached(at, len, 0),
+    };
+    read.unwrap()
+}
+
 /// Runs of blocks, each full of one byte, so that a torn block shows.
 fn assert_whole(bytes: &[u8]) {
     for block in bytes.chunks(BLOCK as usize) {
@@ -47,7 +57,7 @@ fn writer(file: &TestFile, me: u64, rounds: u64) -> Vec<u8> {
                 .unwrap();
         }
         if random.below(16) == 0 {
-            let got = file.read(block * BLOCK, BLOCK as usize).unwrap();
+            let got = read(file, &mut random, block * BLOCK, 1);
             assert_eq!(got, data);
         }
     }
@@ -70,7 +80,7 @@ fn writers_readers_flushers_and_reclaim() {
                     let mut random = Random(99 + index as u64);
                     while !stop.load(SeqCst) {
                         let at = random.below(BLOCKS) * BLOCK;
-                        assert_whole(&file.read(at, 20 * BLOCK as usize).unwrap());
+                        assert_whole(&read(file, &mut random, at, 20));
                     }
                 });
             }
@@ -135,7 +145,7 @@ fn truncation_beside_readers_and_flushers() {
                 let mut random = Random(seed);
                 while !stop.load(SeqCst) {
                     let at = random.below(BLOCKS) * BLOCK;
-                    assert_whole(&file.read(at, 8 * BLOCK as usize).unwrap());
+                    assert_whole(&read(file, &mut random, at, 8));
                     if random.below(8) == 0 {
                         file.flush().unwrap();
                     }
@@ -150,7 +160,7 @@ fn truncation_beside_readers_and_flushers() {
             let size = file.disk.size();
             let data = vec![round as u8 | 1; (blocks * BLOCK) as usize];
             file.write(size, &data).unwrap();
-            assert_eq!(file.read(size, data.len()).unwrap(), data);
+            assert!(read(&file, &mut random, size, blocks) == data);
             if size + blocks * BLOCK > BLOCKS * BLOCK || random.below(3) == 0 {
                 file.truncate(random.below(size / BLOCK + 1) * BLOCK);
             }

@@ -12,3 +12,4 @@ mod rules;
 mod stalled;
 mod throttling;
 mod tracing;
+mod uncached;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub struct Disk {
     pub writes: Mutex<Vec<Range<u64>>>,
     pub lost: Mutex<Vec<Range<u64>>>,
     pub fail_reads: AtomicBool,
+    /// Reads that touch this range fail.
+    pub bad_reads: Mutex<Range<u64>>,
+    /// The next read tells where it is when it has its bytes, and then waits.
+    held: Mutex<Option<(Sender<u64>, Receiver<()>)>>,
     /// Runs that touch this range fail.
     pub bad: Mutex<Range<u64>>,
     /// How long a run takes.
@@ -47,6 +52,8 @@ impl Disk {
             writes: Mutex::default(),
             lost: Mutex::default(),
             fail_reads: AtomicBool::new(false),
+            bad_reads: Mutex::new(0..0),
+            held: Mutex::default(),
             bad: Mutex::new(0..0),
             delay: Mutex::default(),
             stuck: AtomicBool::new(false),
@@ -82,13 +89,13 @@ impl Mapping for Disk {
     fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<(), Injected> {
         assert!(offset.is_multiple_of(BLOCK) && (buf.len() as u64).is_multiple_of(BLOCK));
         assert!(!buf.is_empty());
-        if self.fail_reads.load(SeqCst) {
+        let range = offset..offset + buf.len() as u64;
+        let bad = self.bad_reads.lock().unwrap().clone();
+        if self.fail_reads.load(SeqCst) || range.start < bad.end && bad.start < range.end {
+            buf.fill(0xBD);
             return Err(Injected);
         }
-        self.reads
-            .lock()
-            .unwrap()
-            .push(offset..offset + buf.len() as u64);
+        self.reads.lock().unwrap().push(range);
         let blocks = self.blocks.lock().unwrap();
         let shown = self.size().max(self.pending_end.load(SeqCst));
         let end = blocks.len().min(shown as usize);
@@ -96,6 +103,13 @@ impl Mapping for Disk {
         let start = (offset as usize).min(end);
         let len = (end - start).min(buf.len());
         buf[..len].copy_from_slice(&blocks[start..start + len]);
+        drop(blocks);
+        let held = self.held.lock().unwrap().take();
+        if let Some((has_read, go)) = held {
+            has_read.send(offset).unwrap();
+            // It ends when the other side lets go.
+            _ = go.recv();
+        }
         Ok(())
     }
 
@@ -195,6 +209,43 @@ impl TestFile {
         let len = self.pages.read(offset, &mut buf, self.disk.size())?;
         buf.truncate(len);
         Ok(buf)
+    }
+
+    /// Reads past the cache, into a buffer that has `room` bytes beyond what is wanted.
+    pub fn read_uncached(
+        &self,
+        offset: u64,
+        len: usize,
+        room: usize,
+    ) -> Result<Vec<u8>, Error<Injected>> {
+        let mut buf = vec![0xEE; len + room];
+        let end = self.disk.size().min(offset + len as u64);
+        let read = self.pages.read_uncached(offset, &mut buf, end)?;
+        buf.truncate(read);
+        Ok(buf)
+    }
+
+    /// The same, and does something else when the device has given the first bytes, which are told
+    /// where they are, before they are used; after the reading if it gives none.
+    pub fn read_uncached_beside(
+        &self,
+        offset: u64,
+        len: usize,
+        meanwhile: impl FnOnce(Option<u64>),
+    ) -> Result<Vec<u8>, Error<Injected>> {
+        let (has_read, reads) = channel();
+        let (ends, go) = channel();
+        *self.disk.held.lock().unwrap() = Some((has_read, go));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let read = self.read_uncached(offset, len, BLOCK as usize);
+                self.disk.held.lock().unwrap().take();
+                read
+            });
+            meanwhile(reads.recv().ok());
+            drop(ends);
+            reader.join().unwrap()
+        })
     }
 
     pub fn flush(&self) -> Result<(), Error<Injected>> {

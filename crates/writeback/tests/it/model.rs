@@ -12,6 +12,10 @@ use crate::mapping::{BLOCK, Injected, TestFile, options, pattern};
 #[derive(Clone, Debug)]
 enum Op {
     Read(u64, usize),
+    /// Past the cache, with so many bytes of room beyond what is wanted.
+    ReadUncached(u64, usize, usize),
+    /// The same of whole blocks, while something else is done.
+    ReadBeside(u64, u64, Box<Op>),
     Write(u64, usize, u64),
     Append(usize, u64),
     Truncate(u64),
@@ -24,10 +28,22 @@ enum Op {
 const SPAN: u64 = 160 << 10;
 
 fn op() -> impl Strategy<Value = Op> {
+    let blocks = (0..SPAN / BLOCK, 1..40u64);
+    prop_oneof![
+        12 => plain(),
+        1 => (blocks, plain()).prop_map(|((at, blocks), op)| {
+            Op::ReadBeside(at * BLOCK, blocks * BLOCK, Box::new(op))
+        }),
+    ]
+}
+
+fn plain() -> impl Strategy<Value = Op> {
     let len = prop_oneof![4 => 0..3000usize, 2 => Just(4096usize), 1 => 0..60_000usize];
     let offset = prop_oneof![0..SPAN, (0..SPAN / BLOCK).prop_map(|b| b * BLOCK)];
     prop_oneof![
-        6 => (offset.clone(), len.clone()).prop_map(|(o, l)| Op::Read(o, l)),
+        3 => (offset.clone(), len.clone()).prop_map(|(o, l)| Op::Read(o, l)),
+        3 => (offset.clone(), len.clone(), prop_oneof![Just(0), 0..5000usize])
+            .prop_map(|(o, l, r)| Op::ReadUncached(o, l, r)),
         6 => (offset.clone(), len.clone(), any::<u16>())
             .prop_map(|(o, l, s)| Op::Write(o, l, s.into())),
         3 => (len.clone(), any::<u16>()).prop_map(|(l, s)| Op::Append(l, s.into())),
@@ -40,7 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 struct Model {
-    file: TestFile,
+    file: Arc<TestFile>,
     bytes: Vec<u8>,
 }
 
@@ -56,10 +72,8 @@ impl Model {
     }
 
     fn check(&self, offset: u64, len: usize) {
-        let start = (offset as usize).min(self.bytes.len());
-        let end = (start + len).min(self.bytes.len());
         let got = self.file.read(offset, len).unwrap();
-        assert!(got == self.bytes[start..end], "{offset} + {len}");
+        assert!(got == part(&self.bytes, offset, len), "{offset} + {len}");
     }
 
     fn punch(&mut self, offset: u64, len: u64) {
@@ -80,16 +94,32 @@ fn cache_by(mode: Mode, memory: u64) -> (PageCache<Injected>, Arc<VirtualClock>)
     (PageCache::new(options, for_cache).unwrap(), clock)
 }
 
-fn run(memory: u64, mode: Mode, start: usize, ops: Vec<Op>) {
-    let (cache, clock) = cache_by(mode, memory);
-    let bytes = pattern(start, 7);
-    let mut model = Model {
-        file: TestFile::new(&cache, bytes.clone()),
-        bytes,
-    };
-    for op in ops {
+/// What there is of a range.
+fn part(bytes: &[u8], offset: u64, len: usize) -> &[u8] {
+    let start = (offset as usize).min(bytes.len());
+    &bytes[start..(start + len).min(bytes.len())]
+}
+
+/// A cache on its clock, and a file of it.
+struct Run {
+    cache: PageCache<Injected>,
+    clock: Arc<VirtualClock>,
+    model: Model,
+}
+
+impl Run {
+    fn step(&mut self, op: Op) {
+        let model = &mut self.model;
         match op {
             Op::Read(offset, len) => model.check(offset, len),
+            Op::ReadUncached(offset, len, room) => {
+                let got = model.file.read_uncached(offset, len, room).unwrap();
+                assert!(
+                    got == part(&model.bytes, offset, len),
+                    "{offset} + {len} past the cache"
+                );
+            }
+            Op::ReadBeside(offset, len, op) => self.beside(offset, len as usize, *op),
             Op::Write(offset, len, seed) => model.write(offset, len, seed),
             Op::Append(len, seed) => model.write(model.bytes.len() as u64, len, seed),
             Op::Truncate(size) => {
@@ -104,14 +134,51 @@ fn run(memory: u64, mode: Mode, start: usize, ops: Vec<Op>) {
                 assert!(len == 0 || next.is_none_or(|next| next.start >= range.end));
             }
             Op::Scan(bytes) => {
-                cache.scan(bytes);
+                self.cache.scan(bytes);
             }
             Op::Expire => {
-                clock.advance(std::time::Duration::from_secs(31));
-                cache.flush_expired();
-                assert_eq!(cache.dirty_bytes(), 0);
+                self.clock.advance(std::time::Duration::from_secs(31));
+                self.cache.flush_expired();
+                assert_eq!(self.cache.dirty_bytes(), 0);
             }
         }
+    }
+
+    /// What came from the cache before the device was asked is what it was then; all else is as it is
+    /// after, zero if it is no more.
+    fn beside(&mut self, offset: u64, len: usize, op: Op) {
+        let file = Arc::clone(&self.model.file);
+        let mut expected = part(&self.model.bytes, offset, len).to_vec();
+        let mut asked = None;
+        let got = file.read_uncached_beside(offset, len, |at| {
+            asked = at;
+            self.step(op);
+        });
+        if let Some(at) = asked {
+            let new = &mut expected[(at - offset) as usize..];
+            let after = part(&self.model.bytes, at, new.len());
+            new.fill(0);
+            new[..after.len()].copy_from_slice(after);
+        }
+        assert!(got.unwrap() == expected, "{offset} + {len}");
+    }
+}
+
+fn run(memory: u64, mode: Mode, start: usize, ops: Vec<Op>) {
+    let (cache, clock) = cache_by(mode, memory);
+    let bytes = pattern(start, 7);
+    let model = Model {
+        file: Arc::new(TestFile::new(&cache, bytes.clone())),
+        bytes,
+    };
+    let mut run = Run {
+        cache,
+        clock,
+        model,
+    };
+    for op in ops {
+        run.step(op);
+        let (model, cache) = (&run.model, &run.cache);
         assert_eq!(model.file.pages.dirty_bytes(), cache.dirty_bytes());
         assert!(
             cache.resident() <= memory + memory / 10,
@@ -122,6 +189,7 @@ fn run(memory: u64, mode: Mode, start: usize, ops: Vec<Op>) {
         let pages = cache.limits().domain().nr_dirty();
         assert_eq!(pages, cache.dirty_bytes().div_ceil(4096));
     }
+    let Run { cache, model, .. } = run;
     model.check(0, usize::try_from(SPAN * 2).unwrap());
     cache.sync_all().unwrap();
     assert!(!model.file.pages.is_dirty());
