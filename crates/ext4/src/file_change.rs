@@ -76,16 +76,46 @@ fn check_file(inode: &Inode) -> Result<()> {
 /// # Errors
 /// [`Error::IsDirectory`], [`Error::Invalid`], [`Error::Encrypted`], damage, device errors.
 pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let len = buf.len();
+    read_by(file, offset, len, |pages, size| {
+        pages.read(offset, buf, size)
+    })
+}
+
+/// The same, but keeps nothing of it; up to `len` bytes, where `buf` may have room for more.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_uncached(
+    file: &InodeRef,
+    offset: u64,
+    len: usize,
+    buf: &mut [u8],
+) -> Result<usize> {
+    let len = len.min(buf.len());
+    read_by(file, offset, len, |pages, size| {
+        let end = offset.saturating_add(len as u64).min(size);
+        pages.read_uncached(offset, buf, end)
+    })
+}
+
+/// Reads up to `len` bytes as `pages` are asked to, which is told the size of the file.
+fn read_by(
+    file: &InodeRef,
+    offset: u64,
+    len: usize,
+    pages: impl FnOnce(&PagesOf, u64) -> PagesResult<usize>,
+) -> Result<usize> {
     let size = {
         let inode = file.inode.read();
         check_file(&inode)?;
         inode.size
     };
-    if buf.is_empty() {
+    if len == 0 {
         return Ok(0);
     }
     let done = match offset < size {
-        true => file.pages()?.read(offset, buf, size)?,
+        true => pages(file.pages()?, size)?,
         false => 0,
     };
     accessed(file)?;

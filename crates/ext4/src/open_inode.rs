@@ -213,6 +213,19 @@ impl OpenInode {
         file_change::read(&self.0, offset, buf)
     }
 
+    /// Reads as [`OpenInode::read`] up to `len` bytes, and keeps nothing of what it reads: for callers
+    /// that keep it themselves, as a mount's kernel does. What waits to be written, and what was not
+    /// dropped since, comes from memory; all else goes straight into `buf`, in whole blocks and without
+    /// reading ahead. A `buf` longer than `len` may be used up to the end of the last block; past the
+    /// bytes that are told, what is in it means nothing. Blocks at the edges for which there is no room
+    /// are kept.
+    ///
+    /// # Errors
+    /// As [`OpenInode::read`].
+    pub fn read_uncached(&self, offset: u64, len: usize, buf: &mut [u8]) -> Result<usize> {
+        file_change::read_uncached(&self.0, offset, len, buf)
+    }
+
     /// Writes at `offset` and tells how many bytes were taken in. Where too much is dirty it sleeps as
     /// long as `wb_mode=` says; the thread is the writer.
     ///

@@ -191,7 +191,10 @@ impl Worker {
         }
         let at = self.random.below(self.large);
         let mut data = vec![0; 1 + self.random.below(2 * MIB) as usize];
-        let len = file.read(at, &mut data).unwrap();
+        let len = match self.random.below(2) {
+            0 => file.read(at, &mut data).unwrap(),
+            _ => file.read_uncached(at, data.len(), &mut data).unwrap(),
+        };
         assert_eq!(len as u64, (data.len() as u64).min(self.large - at));
         check(self.number, at, &data[..len], "large");
     }

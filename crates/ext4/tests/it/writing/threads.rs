@@ -155,8 +155,12 @@ impl Worker<'_> {
         match self.below(6) {
             0 => {
                 self.watchdog.step(self.number, "read");
-                let mut found = vec![0; bytes.len() + 1];
-                assert_eq!(file.read(0, &mut found).unwrap(), bytes.len());
+                let mut found = vec![0; bytes.len() + 5000];
+                let read = match self.below(2) {
+                    0 => file.read(0, &mut found),
+                    _ => file.read_uncached(0, bytes.len() + 1, &mut found),
+                };
+                assert_eq!(read.unwrap(), bytes.len());
                 assert!(found[..bytes.len()] == bytes[..], "read back");
             }
             1 => {
@@ -244,6 +248,7 @@ impl Worker<'_> {
                 if let Some(file) = raced(dir.lookup(raw)) {
                     raced(file.write(self.below(20_000), b"shared"));
                     raced(file.read(0, &mut [0; 5000]));
+                    raced(file.read_uncached(4096, 100, &mut [0; 5000]));
                 }
             }
         }
