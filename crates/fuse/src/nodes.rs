@@ -93,14 +93,16 @@ impl Node {
         Ok(Self::ReadOnly(Box::new(fs.inode(ino)?)))
     }
 
-    /// Reads from `offset` on.
+    /// Reads up to `len` bytes from `offset` on, of which the kernel keeps its own copy. Where `buf` has
+    /// room for more, that may be used.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn read(&self, fs: &Filesystem, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, fs: &Filesystem, offset: u64, len: usize, buf: &mut [u8]) -> Result<usize> {
+        let len = len.min(buf.len());
         Ok(match self {
-            Self::Writable(inode) => inode.read(offset, buf)?,
-            Self::ReadOnly(inode) => fs.read_at(inode, offset, buf)?,
+            Self::Writable(inode) => inode.read_uncached(offset, len, buf)?,
+            Self::ReadOnly(inode) => fs.read_at(inode, offset, &mut buf[..len])?,
         })
     }
 
@@ -294,7 +296,7 @@ mod tests {
         root.unlink(b"file").unwrap();
         drop(node);
         let mut read = [0; 8];
-        assert_eq!(nodes.get(id).unwrap().read(&fs, 0, &mut read), Ok(8));
+        assert_eq!(nodes.get(id).unwrap().read(&fs, 0, 8, &mut read), Ok(8));
         assert_eq!(&read, b"contents");
         let free = fs.statfs().free_inodes;
         nodes.forget(id, 1);

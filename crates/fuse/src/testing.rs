@@ -292,6 +292,12 @@ impl Client {
         Self::of(device, fs, false).greeted()
     }
 
+    /// The same image, of which nothing is in memory yet.
+    pub fn reopened(self) -> Self {
+        let fs = open(&self.device, "");
+        Self::of(self.device, fs, true).greeted()
+    }
+
     /// The same image, only read.
     pub fn reopened_read_only(self) -> Self {
         Self::only_reading(self.device)

@@ -68,6 +68,42 @@ fn what_was_written_is_read_across_every_edge() {
     assert_eq!(client.read(file, 0, LEN), data);
 }
 
+/// Bytes of file data that the engine keeps.
+fn kept(client: &Client) -> u64 {
+    let stats = client.server.file_system().page_stats();
+    stats.unwrap().nr_file_pages
+}
+
+#[test]
+fn what_is_read_is_kept_by_the_kernel_alone() {
+    let client = Client::new();
+    let data = pattern(LEN);
+    let file = client.create(1, b"file");
+    client.write(file, 0, &data);
+    client.server.finish().unwrap();
+    let client = client.reopened();
+    assert_eq!(client.lookup(1, b"file").unwrap().nodeid, file);
+    for at in (0..LEN).step_by(1 << 17) {
+        let read = client.read(file, at as u64, 1 << 17);
+        assert!(read == data[at..LEN.min(at + (1 << 17))]);
+    }
+    // No more than was asked for, though whole blocks are read.
+    for (at, len) in [(0, 1), (4096, 4097), (8192, 100), (LEN & !4095, 5)] {
+        let read = client.read(file, at as u64, len);
+        assert_eq!(read, data[at..at + len], "{len} from {at}");
+    }
+    assert_eq!(client.read(file, LEN as u64, 10), b"");
+    assert_eq!(kept(&client), 0);
+    // What is changed is kept, with the block around it.
+    client.write(file, 5000, b"changed");
+    assert!(kept(&client) > 0);
+    let read = client.read(file, 0, 1 << 17);
+    assert_eq!(read[5000..5007], *b"changed");
+    assert!(read[..5000] == data[..5000] && read[5007..] == data[5007..1 << 17]);
+    client.server.finish().unwrap();
+    e2fsck(&client.device);
+}
+
 #[test]
 fn set_id_bits_go_with_the_writes_of_others() {
     let client = Client::new();

@@ -6,7 +6,7 @@
 //!                                                       └─▶ another thread ─▶ Mailbox (eventfd)
 //! ```
 //! One call gives the kernel a reply and waits for the next request. What a request carries is read
-//! where the kernel put it, and what is read goes from the engine's pages to where the kernel takes it.
+//! where the kernel put it, and what is read goes straight to where the kernel takes it.
 //!
 //! INIT, FORGET, INTERRUPT and what is told to the kernel stay on `/dev/fuse`, with one thread. The
 //! kernel uses the queues once every possible CPU's has an entry; it holds all requests back until then, or
