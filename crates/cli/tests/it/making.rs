@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::host::{Mount, can_mount, has_tool, run, scratch, text, uext4, uext4_ok};
 use crate::oracle::{self, Tree};
-use crate::tree;
+use crate::tree::Source;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -167,17 +167,17 @@ fn assert_holds(image: &Path, mut source: Tree, but: &[&str]) {
 #[test]
 fn an_image_of_a_directory_is_the_directory() {
     let scratch = scratch();
-    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
-    fs::create_dir(&source).unwrap();
-    tree::fill(&source);
+    let image = scratch.path().join("image");
+    let filled = Source::new(scratch.path());
+    let source = filled.path();
     // Only ea_inode takes attributes larger than a block.
     let features = ["-O", "ea_inode"];
     // What is read is dated by the reading.
     let but = ["atime_ns"];
-    uext4_ok(&[&["build", text(&source), "-o", text(&image)], &features[..]].concat());
-    assert_holds(&image, oracle::walk(&source), &but);
+    uext4_ok(&[&["build", text(source), "-o", text(&image)], &features[..]].concat());
+    assert_holds(&image, oracle::walk(source), &but);
     let before = fs::read(&image).unwrap();
-    uext4_ok(&[&["build", text(&source), "-o", text(&image)], &features[..]].concat());
+    uext4_ok(&[&["build", text(source), "-o", text(&image)], &features[..]].concat());
     let again = fs::read(&image).unwrap();
     assert!(before.len() == again.len(), "another size the second time");
     uext4_ok(&[
@@ -188,11 +188,11 @@ fn an_image_of_a_directory_is_the_directory() {
         "-O",
         "ea_inode",
         "-d",
-        text(&source),
+        text(source),
         text(&image),
         "96M",
     ]);
-    assert_holds(&image, oracle::walk(&source), &but);
+    assert_holds(&image, oracle::walk(source), &but);
     assert_eq!(fs::metadata(&image).unwrap().len(), 96 << 20);
 }
 
@@ -202,9 +202,9 @@ fn an_image_of_an_archive_is_the_archive() {
         return;
     }
     let scratch = scratch();
-    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
-    fs::create_dir(&source).unwrap();
-    tree::fill(&source);
+    let image = scratch.path().join("image");
+    let filled = Source::new(scratch.path());
+    let source = filled.path();
     let _ = fs::remove_file(source.join("special/socket"));
     let archive = scratch.path().join("archive.tar.gz");
     run(
@@ -216,13 +216,13 @@ fn an_image_of_an_archive_is_the_archive() {
             "--acls",
             "-S",
             "-C",
-            text(&source),
+            text(source),
             "-czf",
             text(&archive),
             ".",
         ],
     );
-    let shown = oracle::walk(&source);
+    let shown = oracle::walk(source);
     for flags in [&["--min"][..], &["--free", "20M"]] {
         let arguments = [
             "build",

@@ -9,7 +9,7 @@ use crate::host::{
     Mount, can_mount, copy_image, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok,
 };
 use crate::oracle;
-use crate::tree;
+use crate::tree::{self, Source};
 
 /// Size of the images in MiB.
 const SIZE_MIB: u32 = 96;
@@ -118,21 +118,21 @@ fn filled_by_mke2fs(block_size: &str) {
         return;
     }
     let scratch = scratch();
-    let (image, source) = (scratch.path().join("image"), scratch.path().join("source"));
-    std::fs::create_dir(&source).unwrap();
-    tree::fill(&source);
+    let image = scratch.path().join("image");
+    let filled = Source::new(scratch.path());
+    let source = filled.path();
     // mke2fs gives up where an attribute is larger than a block.
     for large in ["huge", "max"] {
         let _ = std::fs::remove_file(source.join("xattrs").join(large));
     }
     mke2fs(
         &image,
-        &["-t", "ext4", "-b", block_size, "-d", text(&source)],
+        &["-t", "ext4", "-b", block_size, "-d", text(source)],
         600,
     );
     let mut ours = oracle::parse(&uext4_ok(&["manifest", text(&image)]));
     assert!(ours.remove("lost+found").is_some());
-    let mut theirs = oracle::walk(&source);
+    let mut theirs = oracle::walk(source);
     for tree in [&mut ours, &mut theirs] {
         for keys in tree.values_mut().filter(|keys| keys["type"] == "dir") {
             keys.remove("size");

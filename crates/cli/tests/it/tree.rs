@@ -14,6 +14,50 @@ use rustix::fs::{
 /// Names in the large directory.
 const MANY: usize = 5_000;
 
+/// A filled directory of this machine, in a scratch directory. Flags keep two of its files from being
+/// removed: they are taken off when it is dropped, also where a test fails.
+pub struct Source {
+    dir: PathBuf,
+}
+
+impl Source {
+    /// Fills the directory `source` of a scratch directory, which must go later than this.
+    pub fn new(scratch: &Path) -> Self {
+        let source = Self {
+            dir: scratch.join("source"),
+        };
+        fs::create_dir(&source.dir).unwrap();
+        fill(&source.dir);
+        source
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // They are not there where it was not filled so far; and no panic may hide another.
+        for name in KEPT_BY_FLAGS {
+            let Ok(file) = File::open(self.dir.join("flags").join(name)) else {
+                continue;
+            };
+            let removed = rustix::fs::ioctl_getflags(&file).and_then(|flags| {
+                let flags = flags - (IFlags::APPEND | IFlags::IMMUTABLE);
+                rustix::fs::ioctl_setflags(&file, flags)
+            });
+            if let Err(error) = removed {
+                println!("{}: {name} stays: {error}", self.dir.display());
+            }
+        }
+    }
+}
+
+/// Files whose flags forbid removing them.
+const KEPT_BY_FLAGS: [&str; 2] = ["append", "immutable"];
+
 /// Fills a directory. What the file system does not take (long targets, large xattrs,
 /// preallocation) is left out; everything else must work. Devices and owners need root.
 pub fn fill(top: &Path) {
@@ -315,9 +359,10 @@ fn special(dir: &Path) {
 
 fn flags(dir: &Path) {
     fs::create_dir(dir).unwrap();
+    let [append, immutable] = KEPT_BY_FLAGS;
     for (name, flag) in [
-        ("append", IFlags::APPEND),
-        ("immutable", IFlags::IMMUTABLE),
+        (append, IFlags::APPEND),
+        (immutable, IFlags::IMMUTABLE),
         ("nodump", IFlags::NODUMP),
         ("noatime", IFlags::NOATIME),
         ("sync", IFlags::SYNC),
@@ -330,4 +375,11 @@ fn flags(dir: &Path) {
     let top = File::open(dir.join("top")).unwrap();
     let before = rustix::fs::ioctl_getflags(&top).unwrap();
     let _ = rustix::fs::ioctl_setflags(&top, before | IFlags::TOPDIR);
+}
+
+#[test]
+fn nothing_of_a_source_stays() {
+    let scratch = crate::host::scratch();
+    drop(Source::new(scratch.path()));
+    scratch.close().unwrap();
 }
