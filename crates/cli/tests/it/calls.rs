@@ -1,5 +1,5 @@
 //! Every call, with everything that may go wrong, by root and by two others, on the kernel's ext4 and on
-//! our mount: the same answers, the same to see afterwards.
+//! our mount over each transport: the same answers, the same to see afterwards.
 //!
 //! | file | what |
 //! |---|---|
@@ -15,12 +15,13 @@
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, has_tool, is_long, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::served::daemon_of;
+use crate::transport::{Transport, over_each};
 
 const SCRIPT: [&str; 6] = [
     include_str!("calls/harness.py"),
@@ -39,23 +40,21 @@ struct Both {
     /// The kernel's; before the directory it is in.
     theirs: Option<Shown>,
     scratch: TempDir,
+    transport: Transport,
 }
 
 const PLACES: [&str; 2] = ["kernel", "ours"];
 
 impl Both {
     /// `None`, with a word why, where they cannot be mounted.
-    fn new() -> Option<Self> {
-        if !crate::host::can_mount() {
-            return None;
-        }
-        if !Path::new("/dev/fuse").exists() || Command::new("python3").arg("-V").output().is_err() {
-            println!("skipped: needs /dev/fuse and python3");
+    fn new(transport: Transport) -> Option<Self> {
+        if !transport.can_serve() || !has_tool("python3") {
             return None;
         }
         let mut both = Self {
             theirs: None,
             scratch: scratch(),
+            transport,
         };
         // Others must get there.
         let open = fs::Permissions::from_mode(0o755);
@@ -78,8 +77,10 @@ impl Both {
         let [theirs, ours] =
             PLACES.map(|place| (self.path(&format!("{place}.img")), self.path(place)));
         self.theirs = Some(Shown::new(&theirs.0, &theirs.1, options));
-        let options = format!("allow_other,suid,dev,{options}");
-        uext4_ok(&["mount", "-o", &options, text(&ours.0), text(&ours.1)]);
+        let options = self.transport.with("allow_other,suid,dev") + "," + options;
+        let arguments = ["mount", "-o", &options, text(&ours.0), text(&ours.1)];
+        self.transport.mount(|| uext4_ok(&arguments));
+        self.transport.assert_serves(&daemon_of(&ours.0));
     }
 
     fn unmount(&mut self) {
@@ -125,9 +126,21 @@ impl Drop for Both {
     }
 }
 
+over_each! {
+    each_call_on_each_path_by_each_user,
+    each_pair_of_paths_renamed_and_linked,
+    a_mount_for_reading_refuses_the_same,
+    data_ranges_and_what_is_left_of_them,
+    mappings_locks_and_listings,
+    owners_modes_and_attributes,
+    times_of_everything,
+}
+
 /// Compares parts on fresh file systems; ours must be sound afterwards.
-fn compare(parts: &[&str]) {
-    let Some(mut both) = Both::new() else { return };
+fn compare(transport: Transport, parts: &[&str]) {
+    let Some(mut both) = Both::new(transport) else {
+        return;
+    };
     for part in parts {
         both.compare(part);
     }
@@ -135,19 +148,22 @@ fn compare(parts: &[&str]) {
     run("e2fsck", &["-f", "-n", text(&both.path("ours.img"))]);
 }
 
-#[test]
-fn each_call_on_each_path_by_each_user() {
-    compare(&["single"]);
+fn each_call_on_each_path_by_each_user(transport: Transport) {
+    compare(transport, &["single"]);
 }
 
-#[test]
-fn each_pair_of_paths_renamed_and_linked() {
-    compare(&["paired"]);
+fn each_pair_of_paths_renamed_and_linked(transport: Transport) {
+    if transport == Transport::Rings && !is_long() {
+        println!("skipped: pairs over rings need UEXT4_LONG=1");
+        return;
+    }
+    compare(transport, &["paired"]);
 }
 
-#[test]
-fn a_mount_for_reading_refuses_the_same() {
-    let Some(mut both) = Both::new() else { return };
+fn a_mount_for_reading_refuses_the_same(transport: Transport) {
+    let Some(mut both) = Both::new(transport) else {
+        return;
+    };
     both.answers("for_reading");
     both.unmount();
     both.mount("ro");
@@ -155,22 +171,27 @@ fn a_mount_for_reading_refuses_the_same() {
     both.unmount();
 }
 
-#[test]
-fn data_ranges_and_what_is_left_of_them() {
-    compare(&["writing", "sparse", "copies", "direct", "ranges"]);
+fn data_ranges_and_what_is_left_of_them(transport: Transport) {
+    compare(
+        transport,
+        &["writing", "sparse", "copies", "direct", "ranges"],
+    );
 }
 
-#[test]
-fn mappings_locks_and_listings() {
-    compare(&["mappings", "locks", "listings", "unnamed", "links"]);
+fn mappings_locks_and_listings(transport: Transport) {
+    compare(
+        transport,
+        &["mappings", "locks", "listings", "unnamed", "links"],
+    );
 }
 
-#[test]
-fn owners_modes_and_attributes() {
-    compare(&["set_ids", "inherited", "acls", "xattrs", "flagged"]);
+fn owners_modes_and_attributes(transport: Transport) {
+    compare(
+        transport,
+        &["set_ids", "inherited", "acls", "xattrs", "flagged"],
+    );
 }
 
-#[test]
-fn times_of_everything() {
-    compare(&["changes", "setting", "births"]);
+fn times_of_everything(transport: Transport) {
+    compare(transport, &["changes", "setting", "births"]);
 }

@@ -29,13 +29,22 @@ pub struct RingsAllowed {
 impl RingsAllowed {
     const PATH: &str = "/sys/module/fuse/parameters/enable_uring";
 
+    fn opened() -> Option<File> {
+        let opened = File::options().read(true).write(true).open(Self::PATH);
+        if opened.is_err() {
+            println!("skipped: needs root and FUSE over io_uring");
+        }
+        opened.ok()
+    }
+
+    /// True if the machine has it to give; else says that the test is skipped.
+    pub fn can_be_had() -> bool {
+        Self::opened().is_some()
+    }
+
     /// Where the machine has none, it says that the test is skipped. Whoever else wants it waits.
     pub fn new() -> Option<Self> {
-        let opened = File::options().read(true).write(true).open(Self::PATH);
-        let Ok(parameter) = opened else {
-            println!("skipped: needs root and FUSE over io_uring");
-            return None;
-        };
+        let parameter = Self::opened()?;
         rustix::fs::flock(&parameter, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let before = std::fs::read_to_string(Self::PATH).unwrap();
         let allowed = Self { parameter, before };
@@ -56,6 +65,11 @@ impl Drop for RingsAllowed {
             .write_all_at(self.before.as_bytes(), 0)
             .unwrap();
     }
+}
+
+/// True if tests are to take long, and see more.
+pub fn is_long() -> bool {
+    std::env::var_os("UEXT4_LONG").is_some()
 }
 
 /// True if the tool is there; else says that the test is skipped.

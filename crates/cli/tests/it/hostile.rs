@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::host::{copy_image, debugfs, has_tool, mke2fs, scratch, text, uext4};
+use crate::host::{copy_image, debugfs, has_tool, is_long, mke2fs, scratch, text, uext4};
 use crate::oracle;
 
 /// No command takes longer than this on a small image.
@@ -277,11 +277,7 @@ fn a_cut_image_is_damaged() {
 /// Random bytes over random places of the metadata, from a fixed seed.
 #[test]
 fn random_damage_is_survived() {
-    let rounds = if std::env::var_os("UEXT4_LONG").is_some() {
-        5_000
-    } else {
-        60
-    };
+    let rounds = if is_long() { 5_000 } else { 60 };
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut random = move |below: u64| {
         state ^= state << 13;

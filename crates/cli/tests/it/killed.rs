@@ -3,7 +3,7 @@
 //!
 //! What was fsynced is noted outside, by who was told so: records at the end of a file, files with their
 //! names, files put in the place of others, rows of databases. Beside them others work who fsync nothing.
-//! Ten times; with `UEXT4_LONG=1` two hundred times, on one image that grows old.
+//! Over each transport ten times; with `UEXT4_LONG=1` two hundred times, on one image that grows old.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::host::{Shown, mke2fs, run, scratch, text};
-use crate::served::{Served, can_serve};
+use crate::host::{Shown, is_long, mke2fs, run, scratch, text};
+use crate::served::Served;
+use crate::transport::{Transport, over_each};
 
 /// Bytes of a record; not a part of a block, so that most blocks have parts of two.
 const RECORD: usize = 700;
@@ -232,16 +233,13 @@ fn check(dir: &Path, told: &Told) {
     }
 }
 
-#[test]
-fn killed_at_any_moment_it_loses_nothing_that_was_fsynced() {
-    if !can_serve() {
+over_each! { killed_at_any_moment_it_loses_nothing_that_was_fsynced }
+
+fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) {
+    if !transport.can_serve() {
         return;
     }
-    let rounds = if std::env::var_os("UEXT4_LONG").is_some() {
-        200
-    } else {
-        10
-    };
+    let rounds = if is_long() { 200 } else { 10 };
     let scratch = scratch();
     let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
     fs::create_dir(&dir).unwrap();
@@ -249,7 +247,7 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced() {
     let seed = u64::from(std::process::id());
     let mut all = 0;
     for round in 0i32..rounds {
-        let mut served = Served::new(&image, &dir, "rw");
+        let mut served = Served::over(transport, &image, &dir, "rw");
         let place: PathBuf = dir.join(format!("round-{round}"));
         // Two rounds are kept, older ones go, so that there is much to do besides.
         _ = fs::remove_dir_all(dir.join(format!("round-{}", round - 2)));
@@ -263,7 +261,7 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced() {
         println!("{context}");
         match round % 2 {
             0 => {
-                let served = Served::new(&image, &dir, "rw");
+                let served = Served::over(transport, &image, &dir, "rw");
                 told.iter().for_each(|told| check(&place, told));
                 assert!(served.end().success(), "{context}");
             }
@@ -275,7 +273,7 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced() {
         }
         run("e2fsck", &["-f", "-n", text(&image)]);
     }
-    println!("{rounds} rounds, {all} things durable");
+    println!("{transport:?}: {rounds} rounds, {all} things durable");
     assert!(
         all > 10 * rounds as u64,
         "hardly anything was made durable: {all}"

@@ -29,7 +29,7 @@
 //! | [`failing`] | what does it do above devices that fail or are slow? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
-//! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount. What needs root or a tool says so and skips.
+//! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what. What needs root or a tool says so and skips.
 
 mod attributes;
 mod calls;
@@ -59,4 +59,5 @@ mod sandbox;
 mod scripts;
 mod served;
 mod sharing;
+mod transport;
 mod tree;

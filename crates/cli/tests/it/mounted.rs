@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
 pub use crate::served::can_serve as can_mount;
+use crate::served::daemon_of;
 
 /// An image, and where it is mounted.
 pub struct Mount {
@@ -89,13 +90,7 @@ impl Mount {
 
     /// The process that serves it.
     pub fn daemon(&self) -> String {
-        let image = self.image();
-        let found = fs::read_dir("/proc").unwrap().flatten().find(|entry| {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("--in-background") && line.contains(text(&image))
-        });
-        found.unwrap().file_name().into_string().unwrap()
+        daemon_of(&self.image())
     }
 }
 

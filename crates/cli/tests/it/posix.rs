@@ -14,7 +14,8 @@ use rustix::fs::{
 };
 use rustix::fs::{FileType, Timespec, Timestamps};
 
-use crate::host::{RingsAllowed, Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::transport::{Transport, over_each};
 
 /// Calls of one run.
 const CALLS: u32 = 6000;
@@ -288,21 +289,10 @@ fn answer(result: io::Result<String>) -> Result<String, Option<i32>> {
     result.map_err(|error| error.raw_os_error())
 }
 
-#[test]
-fn the_same_answers_as_the_kernels_ext4() {
-    the_same_answers("allow_other,transport=dev");
-}
+over_each! { the_same_answers_as_the_kernels_ext4 }
 
-#[test]
-fn the_same_answers_over_io_uring() {
-    let Some(_allowed) = RingsAllowed::new() else {
-        return;
-    };
-    the_same_answers("allow_other,transport=io_uring");
-}
-
-fn the_same_answers(options: &str) {
-    if !crate::host::can_mount() || !Path::new("/dev/fuse").exists() {
+fn the_same_answers_as_the_kernels_ext4(transport: Transport) {
+    if !transport.can_serve() {
         return;
     }
     let scratch = scratch();
@@ -313,7 +303,8 @@ fn the_same_answers(options: &str) {
         fs::create_dir(place).unwrap();
     }
     let shown = Shown::new(&at("1"), &theirs, "rw");
-    uext4_ok(&["mount", "-o", options, text(&at("2")), text(&ours)]);
+    let options = transport.with("allow_other");
+    transport.mount(|| uext4_ok(&["mount", "-o", &options, text(&at("2")), text(&ours)]));
     let all = std::panic::catch_unwind(|| compare(&theirs, &ours));
     shown.end();
     unmount(UEXT4, &["umount", text(&ours)]);

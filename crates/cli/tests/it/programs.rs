@@ -1,8 +1,8 @@
 //! Debian's own programs at work on a mount, by root and by an ordinary user with `fusermount3`: all of
 //! them must be content, the image sound afterwards, and the kernel's ext4 must show the same tree.
 //!
-//! Quick by default; with `UEXT4_LONG=1` each works for long. A program that is not there is said to be
-//! skipped.
+//! Over each transport; quick by default, with `UEXT4_LONG=1` each works for long. A program that is not there
+//! is said to be skipped.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -11,7 +11,9 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, unmount};
+use crate::host::{Shown, UEXT4, is_long, mke2fs, run, scratch, text, unmount};
+use crate::served::daemon_of;
+use crate::transport::{Transport, over_each};
 
 /// `nobody`.
 const ORDINARY: u32 = 65_534;
@@ -26,12 +28,9 @@ enum Who {
 /// An image of somebody's, mounted by him.
 struct Place {
     who: Who,
+    transport: Transport,
     scratch: TempDir,
     mounted: bool,
-}
-
-fn is_long() -> bool {
-    std::env::var_os("UEXT4_LONG").is_some()
 }
 
 /// The first for quick runs, the second for long ones.
@@ -52,17 +51,13 @@ fn has(program: &str) -> bool {
 
 impl Place {
     /// `None`, with a word why, where this cannot be mounted.
-    fn new(who: Who) -> Option<Self> {
-        if !crate::host::can_mount() {
-            return None;
-        }
-        let tools = ["setpriv", "fusermount3"];
-        if !Path::new("/dev/fuse").exists() || !tools.iter().all(|tool| has(tool)) {
-            println!("skipped: needs /dev/fuse, setpriv and fusermount3");
+    fn new(who: Who, transport: Transport) -> Option<Self> {
+        if !transport.can_serve() || !has("setpriv") || !has("fusermount3") {
             return None;
         }
         let mut place = Self {
             who,
+            transport,
             scratch: scratch(),
             mounted: false,
         };
@@ -79,11 +74,12 @@ impl Place {
             chown(place.at(name), Some(id), Some(id)).unwrap();
         }
         chown(place.at("image"), Some(id), Some(id)).unwrap();
-        place.run(
-            text(&place.at("uext4")),
-            &["mount", text(&place.at("image")), text(&place.dir())],
-        );
+        let (command, image) = (place.at("uext4"), place.at("image"));
+        let (dir, options) = (place.dir(), transport.with("rw"));
+        let arguments = ["mount", "-o", &options, text(&image), text(&dir)];
+        transport.mount(|| place.run(text(&command), &arguments));
         place.mounted = true;
+        transport.assert_serves(&daemon_of(&image));
         Some(place)
     }
 
@@ -126,8 +122,9 @@ impl Place {
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             output.status.success(),
-            "{:?}: {program} {arguments:?}: {}\n{told}{}",
+            "{:?} over {:?}: {program} {arguments:?}: {}\n{told}{}",
             self.who,
+            self.transport,
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
@@ -411,24 +408,30 @@ const PROGRAMS: [(&str, Work); 7] = [
     ("sqlite3", sqlite),
 ];
 
-fn all_by(who: Who) {
-    let Some(place) = Place::new(who) else { return };
+fn all_by(who: Who, transport: Transport) {
+    let Some(place) = Place::new(who, transport) else {
+        return;
+    };
     for (program, work) in PROGRAMS {
         if has(program) {
             let begun = std::time::Instant::now();
             work(&place);
-            println!("{who:?}: {program} {:.1} s", begun.elapsed().as_secs_f64());
+            let seconds = begun.elapsed().as_secs_f64();
+            println!("{who:?} over {transport:?}: {program} {seconds:.1} s");
         }
     }
     place.judged();
 }
 
-#[test]
-fn programs_of_root_are_content() {
-    all_by(Who::Root);
+over_each! {
+    programs_of_root_are_content,
+    programs_of_an_ordinary_user_are_content,
 }
 
-#[test]
-fn programs_of_an_ordinary_user_are_content() {
-    all_by(Who::Ordinary);
+fn programs_of_root_are_content(transport: Transport) {
+    all_by(Who::Root, transport);
+}
+
+fn programs_of_an_ordinary_user_are_content(transport: Transport) {
+    all_by(Who::Ordinary, transport);
 }

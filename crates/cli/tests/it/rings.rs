@@ -13,27 +13,18 @@ use rustix::fs::OFlags;
 
 use crate::host::{RingsAllowed, run, text, uext4};
 use crate::mounted::{Mount, wait_for_end};
+use crate::transport::{Transport, threads};
 
 /// What a machine that is busy may take at most, where nothing but a hang takes so long.
 const LONG: Duration = Duration::from_secs(30);
 
 /// The permission, where all else is there too.
 fn allowed() -> Option<RingsAllowed> {
-    let possible = crate::host::can_mount() && Path::new("/dev/fuse").exists();
-    possible.then(RingsAllowed::new)?
+    Transport::Rings.can_serve().then(RingsAllowed::new)?
 }
 
 fn over_rings(mib: u32) -> Mount {
     Mount::with(&["-t", "ext4"], mib, "transport=io_uring")
-}
-
-/// Threads of a daemon whose names begin so.
-fn threads(daemon: &str, prefix: &str) -> usize {
-    let tasks = fs::read_dir(Path::new("/proc").join(daemon).join("task")).unwrap();
-    let names = tasks
-        .flatten()
-        .map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
-    names.filter(|name| name.starts_with(prefix)).count()
 }
 
 /// A shell that makes, moves and takes files without end, and does not mind errors.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::host::{UEXT4, text, unmount};
+use crate::transport::Transport;
 
 /// True if images can be mounted with FUSE and by the kernel; else says that the test is skipped.
 pub fn can_serve() -> bool {
@@ -17,6 +18,16 @@ pub fn can_serve() -> bool {
     possible
 }
 
+/// The process in the background that serves an image.
+pub fn daemon_of(image: &Path) -> String {
+    let found = fs::read_dir("/proc").unwrap().flatten().find(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("--in-background") && line.contains(text(image))
+    });
+    found.unwrap().file_name().into_string().unwrap()
+}
+
 /// Unmounted when dropped.
 pub struct Served {
     child: Option<Child>,
@@ -24,6 +35,15 @@ pub struct Served {
 }
 
 impl Served {
+    /// Mounts on a directory over a transport, and returns when it is mounted.
+    pub fn over(transport: Transport, image: &Path, dir: &Path, options: &str) -> Self {
+        let options = transport.with(options);
+        let served = transport.mount(|| Self::new(image, dir, &options));
+        let daemon = served.child.as_ref().unwrap().id();
+        transport.assert_serves(&daemon.to_string());
+        served
+    }
+
     /// Mounts on a directory, and returns when it is mounted.
     pub fn new(image: &Path, dir: &Path, options: &str) -> Self {
         let mut command = Command::new(UEXT4);
