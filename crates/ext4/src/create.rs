@@ -90,9 +90,12 @@ fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
     }
 }
 
-/// Promises the blocks of something new and of its name.
-fn ensure_for<'a>(sbi: &'a Sbi, kind: NewInode<'_>) -> Result<Promise<'a>> {
+/// Promises the blocks of something new, and of its name; it may inherit attributes of the directory.
+fn ensure_for<'a>(parent: &'a InodeRef, kind: NewInode<'_>) -> Result<Promise<'a>> {
+    let sbi = parent.sbi();
+    let inherits = parent.inode.read().has_attributes();
     let has_block = match kind {
+        _ if inherits => true,
         NewInode::Directory => true,
         NewInode::Symlink(target) => target.len() >= I_BLOCK_LEN,
         _ => false,
@@ -114,7 +117,7 @@ fn make(
         check_target(target, sbi.block_len())?;
     }
     let _names = parent.rw.write();
-    let _blocks = ensure_for(sbi, kind)?;
+    let _blocks = ensure_for(parent, kind)?;
     let payers = payers(sbi, &parent.inode.read(), creation);
     let owners = quota_change::owners(sbi, payers)?;
     let credits = credits(sbi, &parent.inode.read());
@@ -154,7 +157,7 @@ pub(crate) fn create_unnamed(
     creation: &Creation,
 ) -> Result<InodeRef> {
     let sbi = parent.sbi();
-    let _blocks = ensure_for(sbi, kind)?;
+    let _blocks = ensure_for(parent, kind)?;
     let dir = parent.inode.read().clone();
     let owners = quota_change::owners(sbi, payers(sbi, &dir, creation))?;
     let handle = sbi.start(credits(sbi, &dir))?;

@@ -77,6 +77,11 @@ impl Inode {
         self.flags.contains(flags)
     }
 
+    /// Whether there is a place of extended attributes.
+    pub(crate) fn has_attributes(&self) -> bool {
+        self.xattr_block.is_some() || self.xattr_offset.is_some()
+    }
+
     /// Whether nothing but times of access and change is not as in `other`.
     pub(crate) fn differs_in_times_only(&self, other: &Self) -> bool {
         let timed = Self {

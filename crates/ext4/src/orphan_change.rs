@@ -94,7 +94,7 @@ impl Orphans {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.state.lock().places.len()
+        self.count.load(Relaxed)
     }
 
     /// All of them.

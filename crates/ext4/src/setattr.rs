@@ -12,7 +12,7 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::quota_change::{self, Payers};
-use crate::space::{ensure_blocks, ensure_name_blocks};
+use crate::space::ensure_blocks;
 use crate::xattr_block;
 use crate::xattr_change::{self, SetMode};
 
@@ -90,9 +90,9 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
         truncate_locked(file, size)?;
     }
     // Only an ACL takes blocks, where there is one that follows the mode.
-    let may_take = attributes.mode.is_some() && has_attributes(&file.inode.read());
+    let may_take = attributes.mode.is_some() && file.inode.read().has_attributes();
     let _blocks = may_take
-        .then(|| ensure_name_blocks(sbi, XATTR_BLOCKS_MAX))
+        .then(|| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
         .transpose()?;
     let payers = new_payers(file, attributes)?;
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
@@ -133,10 +133,6 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     };
     inode.set_quota_free(false);
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
-}
-
-fn has_attributes(inode: &Inode) -> bool {
-    inode.xattr_block.is_some() || inode.xattr_offset.is_some()
 }
 
 /// Who will pay for an inode, if that changes and is counted.

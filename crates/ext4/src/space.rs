@@ -46,9 +46,9 @@ pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     Ok(Promise { rw, blocks })
 }
 
-/// The same for names and modes, which mostly take no block: blocks kept for the superuser may be used, for
-/// who has none but those can still move a file, or make an empty one, as with the kernel's ext4. What grows by
-/// that is a directory, by a block at a time.
+/// The same for names, which mostly take no block: blocks kept for the superuser may be used, for where there
+/// are no others a file can still be moved, or an empty one made, as with the kernel's ext4. What may grow by that,
+/// which the kernel refuses, is a directory.
 ///
 /// # Errors
 /// As [`ensure_data_blocks`].
