@@ -80,8 +80,16 @@ pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<
     check_direct(it.flags, it.offset, it.size)?;
     let node = server.nodes.get(id)?;
     // All there is: a last block is read wholly, of which no more is told than was asked for.
-    let room = out.room(usize::MAX);
-    let len = node.read(&server.fs, it.offset, it.size as usize, room)?;
+    let (room, wanted, mut len) = (out.room(usize::MAX), it.size as usize, 0);
+    while len < wanted {
+        let at = it.offset.saturating_add(len as u64);
+        // What is short is the end to the kernel, which would cut the file there: so the error that ended
+        // it is asked for.
+        match node.read(&server.fs, at, wanted - len, &mut room[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
     out.fill(len);
     Ok(())
 }
@@ -236,7 +244,9 @@ fn wait(
         let server = Arc::clone(&again);
         again.late.run(move || {
             loop {
-                let paced = match writing.step(rest.rest()) {
+                let goes_on = || writing.step(rest.rest());
+                let failed = |paced: &Result<Paced>| paced.as_ref().err().copied();
+                let paced = match server.deletions.retried(&server.fs, goes_on, failed) {
                     Err(error) => return writing.end(ticket, Some(error)),
                     Ok(paced) => paced,
                 };
@@ -330,10 +340,7 @@ pub fn fallocate(
         let done = node.writable().and_then(|inode| {
             let before = Before::of(inode);
             let allocate = || inode.fallocate(how, offset, len).map_err(Errno::from);
-            let done = match allocate() {
-                Err(Errno::ENOSPC) if all.deletions.settle(&all.fs) => allocate(),
-                done => done,
-            };
+            let done = all.deletions.retried(&all.fs, allocate, |done| done.err());
             // The kernel drops them before, but only of files of who asks.
             let dropped = match before.has_any() && !is_root(&header) && may_have_begun(done) {
                 true => inode.drop_set_id(fate_of(&all.owners, &header, inode)),

@@ -1,12 +1,16 @@
 //! Deletions under way: space that is about to be free.
 //!
 //! Whoever takes a file's last name is answered before the file is deleted: the kernel tells only then
-//! that it knows the file no longer (FORGET), which another thread may read, and deleting a large one takes a while.
-//! On a file system of the kernel the space is free when the name is gone. So who asks how much there is, and who
-//! finds none, waits here first: for deletions that have begun, and, where a name was taken just now, until
-//! nothing is left to be deleted. What somebody still has open keeps him [`SOON`] at most.
+//! that it knows the file no longer (FORGET), which another thread may read, and a large one is deleted by
+//! the pool. On a file system of the kernel the space is free when the name is gone. So who asks how much
+//! there is is answered when the deletions that had begun are over, and, where a name was taken just now,
+//! when nothing is left to be deleted; and what finds no space is tried once more then.
 //!
-//! No lock; those who wait look again every millisecond.
+//! STATFS waits with the timer and holds no thread. What finds no space waits in the thread that serves it, so
+//! it waits [`TRY`] at most, and only [`WAITING_MAX`] do at once: somebody has to read what the kernel
+//! forgets. A file without a name that somebody has open is waited for as well, [`SOON`] at most.
+//!
+//! No lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -14,13 +18,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uext4::Filesystem;
+use zerocopy::IntoBytes;
+
+use crate::errno::Errno;
+use crate::reply::Out;
+use crate::server::{Answer, Server};
+use crate::ticket::{Asker, Ticket};
 
 /// How soon after a name is gone the kernel forgets the file, at most.
 const SOON: Duration = Duration::from_millis(50);
-/// How long is waited for deletions at most.
-const LONG: Duration = Duration::from_secs(2);
+/// How long who finds no space waits at most.
+const TRY: Duration = Duration::from_millis(100);
+/// How long who asks how much there is waits at most.
+const ASK: Duration = Duration::from_secs(1);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(1);
+/// Most that wait at once for space.
+const WAITING_MAX: usize = 2;
 
 /// What is being deleted.
 #[derive(Debug)]
@@ -28,8 +42,9 @@ pub struct Deletions {
     born: Instant,
     /// When the last name was taken: nanoseconds since `born`, plus one; 0 before that.
     last: AtomicU64,
-    /// Deletions that other threads are at.
-    running: AtomicUsize,
+    begun: AtomicU64,
+    ended: AtomicU64,
+    waiting: AtomicUsize,
 }
 
 impl Default for Deletions {
@@ -37,7 +52,9 @@ impl Default for Deletions {
         Self {
             born: Instant::now(),
             last: AtomicU64::new(0),
-            running: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
         }
     }
 }
@@ -48,8 +65,16 @@ pub struct Deletion(Arc<Deletions>);
 
 impl Drop for Deletion {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, SeqCst);
+        self.0.ended.fetch_add(1, SeqCst);
     }
+}
+
+/// What there was to wait for at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    /// Until when the kernel may forget what it was told the name of is gone.
+    soon: Option<Instant>,
+    begun: u64,
 }
 
 impl Deletions {
@@ -61,27 +86,83 @@ impl Deletions {
 
     /// A deletion begins.
     pub fn begin(self: &Arc<Self>) -> Deletion {
-        self.running.fetch_add(1, SeqCst);
+        self.begun.fetch_add(1, SeqCst);
         Deletion(Arc::clone(self))
     }
 
-    /// Waits for what may be free soon; tells whether there was anything to wait for.
-    pub fn settle(&self, fs: &Filesystem) -> bool {
-        let last = match self.last.load(SeqCst) {
-            0 => None,
-            nanos => Some(self.born + Duration::from_nanos(nanos - 1)),
-        };
-        let now = Instant::now();
-        let (soon, long) = (last.map(|last| last + SOON), now + LONG);
-        let is_near = || soon.is_some_and(|soon| Instant::now() < soon) && fs.unlinked() > 0;
-        let is_running = || self.running.load(SeqCst) > 0 && Instant::now() < long;
-        let mut has_waited = false;
-        while is_near() || is_running() {
-            has_waited = true;
+    /// How many have ended, for [`Deletions::retried`].
+    pub fn ended(&self) -> u64 {
+        self.ended.load(SeqCst)
+    }
+
+    fn expected(&self) -> Expected {
+        let last = self.last.load(SeqCst).checked_sub(1);
+        Expected {
+            soon: last.map(|nanos| self.born + Duration::from_nanos(nanos) + SOON),
+            begun: self.begun.load(SeqCst),
+        }
+    }
+
+    /// Whether some of it is still to come.
+    fn is_due(&self, expected: Expected, fs: &Filesystem) -> bool {
+        self.ended() < expected.begun
+            || expected.soon.is_some_and(|soon| Instant::now() < soon) && fs.unlinked() > 0
+    }
+
+    /// Whether there may be more space than before so many had ended; waits for it if some is due.
+    fn has_freed(&self, fs: &Filesystem, ended: u64) -> bool {
+        let expected = self.expected();
+        if self.ended() != ended || !self.is_due(expected, fs) {
+            return self.ended() != ended;
+        }
+        // What is deleted meanwhile need not be among what is counted.
+        let others = self.waiting.fetch_add(1, SeqCst);
+        let until = Instant::now() + TRY;
+        while others < WAITING_MAX && self.is_due(expected, fs) && Instant::now() < until {
             thread::sleep(LOOK);
         }
-        has_waited
+        self.waiting.fetch_sub(1, SeqCst);
+        others < WAITING_MAX || self.ended() != ended
     }
+
+    /// Does what may find no space, of which nothing is done then; once more if there may be some now.
+    pub fn retried<R>(
+        &self,
+        fs: &Filesystem,
+        mut f: impl FnMut() -> R,
+        failed: impl Fn(&R) -> Option<Errno>,
+    ) -> R {
+        let ended = self.ended();
+        let done = f();
+        let is_full = matches!(failed(&done), Some(Errno::ENOSPC | Errno::EDQUOT));
+        match is_full && self.has_freed(fs, ended) {
+            true => f(),
+            false => done,
+        }
+    }
+}
+
+/// STATFS.
+pub fn statfs(server: &Arc<Server>, out: &mut Out<'_>, caller: &Asker<'_>) -> Answer {
+    let expected = server.deletions.expected();
+    if !server.deletions.is_due(expected, &server.fs) {
+        return out.put(&server.statfs()).into();
+    }
+    answer_statfs(server, expected, Instant::now() + ASK, caller.ticket());
+    Answer::Later
+}
+
+/// Answers when nothing is due any more, or it is time.
+fn answer_statfs(server: &Arc<Server>, expected: Expected, until: Instant, ticket: Ticket) {
+    if !server.deletions.is_due(expected, &server.fs) || Instant::now() >= until {
+        return ticket.answer(Ok(server.statfs().as_bytes()));
+    }
+    let (again, unique) = (Arc::clone(server), ticket.unique());
+    let looked = move |all_ends: bool| {
+        let until = if all_ends { Instant::now() } else { until };
+        answer_statfs(&again, expected, until, ticket);
+    };
+    server.late.after(LOOK, unique, looked);
 }
 
 #[cfg(test)]
@@ -93,44 +174,56 @@ mod tests {
     use crate::testing::{Client, file_system};
 
     #[test]
-    fn who_asks_waits_for_deletions_and_for_no_more() {
+    fn what_is_due_is_waited_for_and_no_more() {
         let (fs, _) = file_system();
         let deletions = Arc::new(Deletions::default());
-        assert!(!deletions.settle(&fs));
+        let waited = |deletions: &Arc<Deletions>| {
+            let begun = Instant::now();
+            let mut tries = 0;
+            let told = deletions.retried(
+                &fs,
+                || {
+                    tries += 1;
+                    Errno::ENOSPC
+                },
+                |error| Some(*error),
+            );
+            assert_eq!(told, Errno::ENOSPC);
+            (tries, begun.elapsed())
+        };
+        assert_eq!(waited(&deletions).0, 1);
         let root = fs.root().unwrap();
         let how = Creation::default();
         let file = root.create(b"file", NewInode::File, &how).unwrap();
         root.unlink(b"file").unwrap();
         assert_eq!(fs.unlinked(), 1);
         // Nobody says that a name was taken: a file that has been open for long.
-        assert!(!deletions.settle(&fs));
+        assert_eq!(waited(&deletions).0, 1);
         deletions.name_taken();
-        let begun = Instant::now();
-        assert!(deletions.settle(&fs));
-        assert!(begun.elapsed() >= SOON / 2);
+        let (tries, took) = waited(&deletions);
+        assert!(tries == 2 && took >= SOON / 2, "{tries} {took:?}");
+        drop(file);
         deletions.name_taken();
-        let ends = thread::spawn(move || {
-            thread::sleep(5 * LOOK);
-            drop(file);
-        });
-        assert!(deletions.settle(&fs));
-        assert_eq!(fs.unlinked(), 0);
-        ends.join().unwrap();
-        assert!(!deletions.settle(&fs));
+        assert_eq!(waited(&deletions).0, 1);
+        // Begun, and not over in time.
+        let one = deletions.begin();
+        let (tries, took) = waited(&deletions);
+        assert!(tries == 2 && took >= TRY, "{tries} {took:?}");
+        // Others wait, so this one does not.
+        deletions.waiting.store(WAITING_MAX, SeqCst);
+        assert_eq!(waited(&deletions).0, 1);
+        drop(one);
+        assert_eq!(deletions.waiting.load(SeqCst), WAITING_MAX);
     }
 
     #[test]
-    fn what_another_thread_deletes_is_waited_for() {
+    fn what_ended_meanwhile_is_not_missed() {
         let (fs, _) = file_system();
         let deletions = Arc::new(Deletions::default());
-        let one = deletions.begin();
-        let ends = thread::spawn(move || {
-            thread::sleep(20 * LOOK);
-            drop(one);
-        });
-        assert!(deletions.settle(&fs));
-        assert_eq!(deletions.running.load(SeqCst), 0);
-        ends.join().unwrap();
+        let mut one = Some(deletions.begin());
+        let full = |is_full: &bool| is_full.then_some(Errno::ENOSPC);
+        let told = deletions.retried(&fs, || one.take().is_some(), full);
+        assert!(!told);
     }
 
     /// Writes until there is no room.

@@ -37,7 +37,7 @@ use crate::reply::{Out, Validity, attr_of};
 use crate::request::{Operation, Request, each_forgotten};
 use crate::ticket::{Asker, Channel};
 use crate::writers::Writers;
-use crate::{attributes, data, directories, ioctl, names, xattrs};
+use crate::{attributes, data, deletions, directories, ioctl, names, xattrs};
 
 /// Inodes of more units of 512 bytes are deleted by other threads than those that read requests.
 const LARGE: u64 = 2048;
@@ -192,19 +192,22 @@ impl Server {
         })
     }
 
-    /// Tries again what found no room while some was about to be free: nothing was done of it.
+    /// Tries again what found no space while some was about to be free.
     fn dispatched(
         self: &Arc<Self>,
         request: &Request<'_>,
         out: &mut Out<'_>,
         asker: &Asker<'_>,
     ) -> Answer {
-        let answer = self.dispatch(request, out, asker);
-        if answer != Answer::Now(Err(Errno::ENOSPC)) || !self.deletions.settle(&self.fs) {
-            return answer;
-        }
-        out.clear();
-        self.dispatch(request, out, asker)
+        let done = || {
+            out.clear();
+            self.dispatch(request, out, asker)
+        };
+        self.deletions
+            .retried(&self.fs, done, |answer| match answer {
+                Answer::Now(done) => done.err(),
+                _ => None,
+            })
     }
 
     fn dispatch(
@@ -235,6 +238,7 @@ impl Server {
             }
             Operation::Fsyncdir => data::fsync(self, (id, 0), false, caller),
             Operation::Syncfs => data::syncfs(self, caller),
+            Operation::Statfs => deletions::statfs(self, out, caller),
             Operation::Fallocate(it) => data::fallocate(self, header, &it, caller),
             Operation::CopyFileRange(it, wide) => data::copy(self, header, &it, wide, caller),
             Operation::Setattr(it) => attributes::setattr(self, header, it, out, caller),
@@ -278,10 +282,6 @@ impl Server {
             Operation::Listxattr(size) => xattrs::list(self, header, size, out),
             Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
-            Operation::Statfs => {
-                self.deletions.settle(&self.fs);
-                out.put(&self.statfs())
-            }
             Operation::Release(handle) => {
                 if let Some(inode) = self.handles.release(handle) {
                     self.let_go(inode.blocks_without_name(), inode);
@@ -324,12 +324,17 @@ impl Server {
 
     /// Drops what may be the last user of an inode, and so delete so many units of 512 bytes: by another thread where deleting it may take long.
     fn let_go(&self, deletes: Option<u64>, user: impl Send + 'static) {
-        if deletes.is_some_and(|blocks| blocks > LARGE) {
-            let deletion = self.deletions.begin();
-            self.late.run(move || {
-                drop(user);
-                drop(deletion);
-            });
+        let Some(blocks) = deletes else {
+            return drop(user);
+        };
+        let deletion = self.deletions.begin();
+        let delete = move || {
+            drop(user);
+            drop(deletion);
+        };
+        match blocks > LARGE {
+            true => self.late.run(delete),
+            false => delete(),
         }
     }
 
@@ -341,7 +346,7 @@ impl Server {
         out.put(&self.validity.entry(attr, inode.generation))
     }
 
-    fn statfs(&self) -> Kstatfs {
+    pub(crate) fn statfs(&self) -> Kstatfs {
         let statfs = self.fs.statfs();
         Kstatfs {
             blocks: statfs.blocks,

@@ -88,11 +88,17 @@ pub struct Faulty {
     device: Arc<MemoryDevice>,
     fails: AtomicBool,
     panics: AtomicBool,
+    /// A byte that cannot be read.
+    bad: AtomicU64,
 }
 
 impl Faulty {
     pub fn panic(&self, on: bool) {
         self.panics.store(on, SeqCst);
+    }
+
+    pub fn fail_reads_of(&self, byte: u64) {
+        self.bad.store(byte, SeqCst);
     }
 
     pub fn fail_writes(&self, on: bool) {
@@ -111,7 +117,15 @@ impl BlockDevice for Faulty {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), Error> {
         assert!(!self.panics.load(SeqCst), "to be caught");
-        self.device.read_at(offset, buf)
+        let range = offset..offset + buf.len() as u64;
+        match range.contains(&self.bad.load(SeqCst)) {
+            true => Err(Error::Io {
+                op: "read",
+                offset,
+                source: std::io::Error::other("injected"),
+            }),
+            false => self.device.read_at(offset, buf),
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> std::result::Result<(), Error> {
@@ -271,11 +285,16 @@ impl Client {
 
     /// Of a new file system on a device whose writes may fail.
     pub fn with_faults() -> (Self, Arc<Faulty>) {
-        let device = image("");
+        Self::on_faulty(image(""))
+    }
+
+    /// Of a file system there is, on a device that may fail.
+    pub fn on_faulty(device: Arc<MemoryDevice>) -> (Self, Arc<Faulty>) {
         let faulty = Arc::new(Faulty {
             device: Arc::clone(&device),
             fails: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            bad: AtomicU64::new(u64::MAX),
         });
         let fs = open_on(Arc::<Faulty>::clone(&faulty), "");
         (Self::of(device, fs, true).greeted(), faulty)

@@ -382,3 +382,36 @@ fn what_went_wrong_is_told_once_to_each_who_has_the_file_open() {
         .unwrap();
     assert!(client.server.handles.get(late).is_none());
 }
+
+#[test]
+fn what_cannot_be_read_is_an_error_and_no_end_of_the_file() {
+    let client = Client::new();
+    let id = client.create(1, b"file");
+    client.write(id, 0, &[5; 16 * 4096]);
+    let (inode, mut at) = (client.inode(id), 0);
+    inode.fsync().unwrap();
+    let block = 8 * 4096;
+    inode
+        .fiemap(0..16 * 4096, |part| {
+            at = part.physical.unwrap() + block - part.offset;
+            false
+        })
+        .unwrap();
+    drop(inode);
+    client.server.finish().unwrap();
+    let (client, device) = Client::on_faulty(client.device);
+    let id = client.lookup(1, b"file").unwrap().nodeid;
+    device.fail_reads_of(at + 100);
+    let read = |offset, size| {
+        let it = ReadIn {
+            offset,
+            size,
+            ..ReadIn::default()
+        };
+        client.ask(opcode::READ, id, it.as_bytes())
+    };
+    assert_eq!(read(0, 16 * 4096), Err(Errno::EIO));
+    assert_eq!(read(0, block as u32), Ok(vec![5; block as usize]));
+    assert_eq!(read(block, 4096), Err(Errno::EIO));
+    assert_eq!(read(block + 4096, 1 << 17), Ok(vec![5; 7 * 4096]));
+}

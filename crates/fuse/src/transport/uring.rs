@@ -14,8 +14,9 @@
 //! rings and threads, is there before INIT is answered ([`Rings::prepare`]).
 //!
 //! An entry is its request until that is answered, so a late answer holds one. Nothing that answers
-//! late waits for another request: fsync and the like have threads of their own ([`crate::late`]), the
-//! pause of a writer ends by itself, and INTERRUPT comes by `/dev/fuse`. So where all entries of a queue
+//! late waits for another request (but what finds no space, for a tenth of a second): fsync and the
+//! like have threads of their own ([`crate::late`]), the pause of a writer ends by itself, and INTERRUPT
+//! comes by `/dev/fuse`. So where all entries of a queue
 //! wait, those who ask from that CPU wait for the first of them, and for nothing else; there are as many
 //! as memory allows ([`Sizes`]). The kernel takes the entry that was given back last, so that those
 //! that are not needed are never touched, and take no memory.
