@@ -126,21 +126,22 @@ struct Writing {
 }
 
 impl Writing {
-    /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a pause.
+    /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a pause. After an
+    /// error nothing of `rest` counts as taken in, so that it can be tried again.
     fn step(&mut self, rest: &[u8]) -> Result<Paced> {
         let inode = self.node.writable()?;
         let mut taken = 0;
         loop {
-            let at = self.offset + self.done as u64;
+            let at = self.offset + (self.done + taken) as u64;
             let left = &rest[taken..];
             let mut paced = inode.write_paced_in(self.mode, &mut self.writer.lock(), at, left)?;
-            self.done += paced.taken;
             taken += paced.taken;
             let is_over = !self.is_whole || taken == rest.len() || !paced.pause.is_zero();
             if !is_over && paced.taken == 0 {
                 return Err(Errno::ENOSPC);
             }
             if is_over {
+                self.done += taken;
                 paced.taken = taken;
                 return Ok(paced);
             }

@@ -90,8 +90,7 @@ impl Deletions {
         Deletion(Arc::clone(self))
     }
 
-    /// How many have ended, for [`Deletions::retried`].
-    pub fn ended(&self) -> u64 {
+    fn ended(&self) -> u64 {
         self.ended.load(SeqCst)
     }
 

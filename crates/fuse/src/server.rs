@@ -53,6 +53,16 @@ pub enum Answer {
     Never,
 }
 
+impl Answer {
+    /// What is told to who asked, if it is an error, and told at once.
+    fn error(&self) -> Option<Errno> {
+        match self {
+            Self::Now(done) => done.err(),
+            Self::Later | Self::Never => None,
+        }
+    }
+}
+
 impl From<Result<()>> for Answer {
     fn from(result: Result<()>) -> Self {
         Self::Now(result)
@@ -183,31 +193,22 @@ impl Server {
         asker: &Asker<'_>,
     ) -> Answer {
         let InHeader { uid, gid, .. } = request.header;
-        let done = || Caller { uid, gid }.run(|| self.dispatched(request, out, asker));
+        let mut dispatched = || {
+            out.clear();
+            self.dispatch(request, out, asker)
+        };
+        // What found no space is tried again if some was about to be free.
+        let retried = || {
+            self.deletions
+                .retried(&self.fs, &mut dispatched, Answer::error)
+        };
+        let done = || Caller { uid, gid }.run(retried);
         let answer = self.breaker.catch(done);
         answer.unwrap_or_else(|| match asker.has_ticket() {
             // A ticket that is lost answers by itself.
             true => Answer::Later,
             false => Answer::Now(Err(Errno::EIO)),
         })
-    }
-
-    /// Tries again what found no space while some was about to be free.
-    fn dispatched(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        out: &mut Out<'_>,
-        asker: &Asker<'_>,
-    ) -> Answer {
-        let done = || {
-            out.clear();
-            self.dispatch(request, out, asker)
-        };
-        self.deletions
-            .retried(&self.fs, done, |answer| match answer {
-                Answer::Now(done) => done.err(),
-                _ => None,
-            })
     }
 
     fn dispatch(
