@@ -7,7 +7,7 @@
 //! ```
 //! The protocol is decoded and encoded here ([`abi`], [`request`], [`reply`]), so that every transport
 //! feeds the same requests to the same [`server`], and so that a test can ask as a kernel does without
-//! a mount. What is read goes from the engine's pages straight into the buffer the transport writes.
+//! a mount. What is read goes from the image straight into the buffer the transport writes.
 //!
 //! Threads: several read requests and do at once what is asked ([`session`]); what may take long goes
 //! to others, and a writer over the dirty limits is answered when its pause is over, by one timer for
