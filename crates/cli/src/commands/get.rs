@@ -3,7 +3,11 @@
 //! Names come from an image that may be hostile. Every name is made relative to an open directory,
 //! with no symbolic link followed ([`place`]), so nothing lands outside the destination, whatever
 //! links the image plants there first.
+//!
+//! A file gets its name when its contents and attributes are complete ([`aside`]). A run that was
+//! interrupted is therefore completed by a second one, which accepts what is complete already.
 
+mod aside;
 mod attributes;
 mod place;
 
@@ -15,12 +19,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
+use rustix::fs::{FileType as HostType, Mode};
 use rustix::io::Errno;
 use uext4::{Error, Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
-use self::attributes::Restorer;
+use self::attributes::{Restorer, has_times_of};
 use self::place::Place;
 use super::bytes;
 use crate::args::ImageArgs;
@@ -39,8 +43,12 @@ const PIECE: usize = 1 << 20;
 ///
 /// Restores modes, times to the nanosecond, hard links, holes, symbolic links, fifos and sockets,
 /// and xattrs and ACLs as far as the destination takes them; owners and devices when run by root.
+/// Set-user-id and set-group-id are dropped where the owner or the group cannot be restored.
 /// If DEST is a directory, the copy is made inside it under its own name (the contents of "/"
 /// directly in it); else DEST is the copy's name. Existing files are kept unless --overwrite.
+///
+/// A file appears under its name when it is complete. After an interruption the same command makes
+/// the rest: existing files with the type, size and modification time of the image's are accepted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 get disk.img /etc/fstab .
@@ -65,21 +73,12 @@ pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
     let path = bytes(args.path.as_os_str());
     let top = open::resolve(&fs, path, FollowLast::No)?;
-    let dest = destination(path, &args.dest);
-    let parent = match dest.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let name = dest
-        .file_name()
-        .map_or(b"." as &[u8], |name| name.as_bytes());
-    let place =
-        Place::open(parent).map_err(|error| Failure::io(parent.display(), &error.into()))?;
+    let (place, top_name) = destination(path, &args.dest)?;
     let mut copy = Copy {
         fs: &fs,
         place,
         top: path.to_vec(),
-        top_name: name.to_vec(),
+        top_name,
         restorer: Restorer::new(),
         links: Links::default(),
         complaints: Complaints::new(),
@@ -113,17 +112,25 @@ pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
     Ok(copy.complaints.exit())
 }
 
-/// Where the copy itself is to be.
-fn destination(path: &[u8], dest: &Path) -> PathBuf {
-    let name = path.rsplit(|&b| b == b'/').find(|part| !part.is_empty());
-    match name {
-        Some(name) if dest.is_dir() && name != b"." && name != b".." => {
-            dest.join(std::ffi::OsStr::from_bytes(name))
+/// The directory in which the copy is made, and the copy's name there; `None` if the copy is that
+/// directory itself.
+fn destination(path: &[u8], dest: &Path) -> Result<(Place, Option<Vec<u8>>), Failure> {
+    let own = path.rsplit(|&b| b == b'/').find(|part| !part.is_empty());
+    let own = own.filter(|name| !matches!(*name, b"." | b".."));
+    let (dir, name) = match (dest.is_dir(), own) {
+        (true, own) => (dest, own.map(<[u8]>::to_vec)),
+        (false, _) => {
+            let parent = dest.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let name = dest.file_name().map(|name| name.as_bytes().to_vec());
+            match (parent, name) {
+                (parent, Some(name)) => (parent.unwrap_or(Path::new(".")), Some(name)),
+                // "missing/..": opening it says what is wrong.
+                (_, None) => (dest, None),
+            }
         }
-        // "out/.": the directory itself, not a name in its parent that may be a link.
-        None if dest.is_dir() => dest.join("."),
-        _ => dest.to_owned(),
-    }
+    };
+    let place = Place::open(dir).map_err(|error| Failure::io(dir.display(), &error.into()))?;
+    Ok((place, name))
 }
 
 struct Copy<'a> {
@@ -131,7 +138,8 @@ struct Copy<'a> {
     place: Place,
     /// Path of the walk's top in the image, as it was asked for.
     top: Vec<u8>,
-    top_name: Vec<u8>,
+    /// Its name in the destination; `None` if it is the destination itself.
+    top_name: Option<Vec<u8>>,
     restorer: Restorer,
     links: Links,
     complaints: Complaints,
@@ -157,10 +165,11 @@ impl Copy<'_> {
         if entry.is_unusable() {
             return false;
         }
-        let name = if entry.depth == 0 {
-            self.top_name.clone()
-        } else {
-            entry.name.clone()
+        let name = match (entry.depth, &self.top_name) {
+            (0, Some(name)) => name.clone(),
+            // The destination is there, and was opened.
+            (0, None) => return entry.inode.is_ok(),
+            _ => entry.name.clone(),
         };
         let result = match &entry.inode {
             Ok(inode) => self.make(inode, &name, path),
@@ -197,40 +206,75 @@ impl Copy<'_> {
         if inode.file_type == FileType::Directory {
             return Ok(self.place.make_dir(name)?);
         }
-        if self.overwrite {
-            self.place.remove(name)?;
-        }
-        if let Some(first) = self.links.first(inode, path) {
-            match self.place.link(&first, name) {
-                // Better a copy than nothing: here files have fewer links, or paths are shorter.
-                Err(error) if may_copy(&error) => self.links.forget(inode),
-                linked => return Ok(linked?),
-            }
-        }
-        let made = match inode.file_type {
-            FileType::Regular => self.file(inode, name),
-            FileType::Symlink => {
-                let target = self.fs.read_link(inode)?;
-                let made = rustix::fs::symlinkat(&target[..], &self.place, name);
-                made.map_err(|e| Trouble::Host(e.into()))
-                    .and_then(|()| self.nameless(inode, name, path))
-            }
-            _ => self
-                .node(inode, name)
-                .and_then(|()| self.nameless(inode, name, path)),
+        let first = self.links.first(inode, path);
+        let made = match self.exists(inode, name) {
+            Ok(true) => return Ok(()),
+            Ok(false) => self.make_file(inode, name, path, first.as_deref()),
+            Err(error) => Err(error),
         };
-        if made.is_err() {
+        if made.is_err() && first.is_none() {
             self.links.forget(inode);
         }
         made
     }
 
-    /// Attributes of what cannot be opened.
-    fn nameless(&mut self, inode: &Inode, name: &[u8], path: &[u8]) -> Result<(), Trouble> {
+    /// Whether the name is there and complete, as an interrupted run has left it.
+    fn exists(&self, inode: &Inode, name: &[u8]) -> Result<bool, Trouble> {
+        if self.overwrite {
+            return Ok(false);
+        }
+        let Some(stat) = self.place.look(name)? else {
+            return Ok(false);
+        };
+        let kind = HostType::from_raw_mode(stat.st_mode);
+        let is_complete = kind == host_type(inode)
+            && has_times_of(&stat, inode)
+            && match kind {
+                HostType::RegularFile => u64::try_from(stat.st_size) == Ok(inode.size),
+                HostType::Symlink => self.place.read_link(name)? == self.fs.read_link(inode)?,
+                HostType::CharacterDevice | HostType::BlockDevice => stat.st_rdev == device(inode),
+                _ => true,
+            };
+        match is_complete {
+            true => Ok(true),
+            false => Err(Trouble::Host(Errno::EXIST.into())),
+        }
+    }
+
+    /// Makes a name of something that is no directory; `first` is an earlier name of it.
+    fn make_file(
+        &mut self,
+        inode: &Inode,
+        name: &[u8],
+        path: &[u8],
+        first: Option<&[u8]>,
+    ) -> Result<(), Trouble> {
+        if let Some(first) = first {
+            match self.place.link(first, name, self.overwrite) {
+                // Better a copy than nothing: here files have fewer links, or paths are shorter.
+                Err(error) if may_copy(&error) => self.links.forget(inode),
+                linked => return Ok(linked?),
+            }
+        }
+        if inode.file_type == FileType::Regular {
+            return self.file(inode, name);
+        }
+        let aside = match inode.file_type {
+            FileType::Symlink => {
+                let target = self.fs.read_link(inode)?;
+                self.place
+                    .aside(|dir, aside| rustix::fs::symlinkat(&target[..], dir, aside))?
+            }
+            _ => self.place.aside(|dir, aside| {
+                let mode = Mode::from_raw_mode(0o600);
+                rustix::fs::mknodat(dir, aside, host_type(inode), mode, device(inode))
+            })?,
+        };
         let xattrs = self.xattrs(inode, path);
-        Ok(self
-            .restorer
-            .special(self.place.as_fd(), name, inode, &xattrs)?)
+        if let Some((dir, name)) = aside.name() {
+            self.restorer.special(dir, name, inode, &xattrs)?;
+        }
+        Ok(aside.publish(name, self.overwrite)?)
     }
 
     fn xattrs(&mut self, inode: &Inode, path: &[u8]) -> Vec<uext4::Xattr> {
@@ -240,36 +284,14 @@ impl Copy<'_> {
         })
     }
 
-    fn node(&mut self, inode: &Inode, name: &[u8]) -> Result<(), Trouble> {
-        let kind = match inode.file_type {
-            FileType::CharDevice => HostType::CharacterDevice,
-            FileType::BlockDevice => HostType::BlockDevice,
-            FileType::Fifo => HostType::Fifo,
-            _ => HostType::Socket,
-        };
-        let rdev = inode.rdev.unwrap_or_default();
-        let device = rustix::fs::makedev(rdev.major, rdev.minor);
-        let mode = Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(&self.place, name, kind, mode, device).map_err(io::Error::from)?;
-        Ok(())
-    }
-
     fn file(&mut self, inode: &Inode, name: &[u8]) -> Result<(), Trouble> {
         // Encrypted contents are refused here, before anything is made.
         let ranges = self.fs.data_ranges(inode)?;
         let xattrs = self.fs.xattrs(inode)?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(0o600);
-        let fd = rustix::fs::openat(&self.place, name, flags | OFlags::CLOEXEC, mode);
-        let file = File::from(fd.map_err(io::Error::from)?);
-        let written = self.write(inode, ranges, &file);
-        let restored =
-            written.and_then(|()| Ok(self.restorer.opened(file.as_fd(), inode, &xattrs)?));
-        if restored.is_err() {
-            // Half a file would pass for the whole; its loss is told instead.
-            let _ = rustix::fs::unlinkat(&self.place, name, AtFlags::empty());
-        }
-        restored
+        let (file, aside) = self.place.file()?;
+        self.write(inode, ranges, &file)?;
+        self.restorer.opened(file.as_fd(), inode, &xattrs)?;
+        Ok(aside.publish(name, self.overwrite)?)
     }
 
     fn write(
@@ -298,10 +320,10 @@ impl Copy<'_> {
 
     fn enter(&mut self, path: &[u8]) -> Result<(), Failure> {
         let name = match path.rsplit(|&b| b == b'/').next() {
-            Some(name) if !name.is_empty() => name.to_vec(),
-            _ => self.top_name.clone(),
+            Some(name) if !name.is_empty() => Some(name),
+            _ => self.top_name.as_deref(),
         };
-        let entered = self.place.enter(&name);
+        let entered = self.place.enter(name);
         entered.map_err(|error| Failure::io(self.shown(path), &error.into()))
     }
 
@@ -319,6 +341,24 @@ impl Copy<'_> {
         }
         Ok(())
     }
+}
+
+fn host_type(inode: &Inode) -> HostType {
+    match inode.file_type {
+        FileType::Regular => HostType::RegularFile,
+        FileType::Directory => HostType::Directory,
+        FileType::Symlink => HostType::Symlink,
+        FileType::CharDevice => HostType::CharacterDevice,
+        FileType::BlockDevice => HostType::BlockDevice,
+        FileType::Fifo => HostType::Fifo,
+        _ => HostType::Socket,
+    }
+}
+
+/// The number of a device; 0 for what is none.
+fn device(inode: &Inode) -> rustix::fs::Dev {
+    let rdev = inode.rdev.unwrap_or_default();
+    rustix::fs::makedev(rdev.major, rdev.minor)
 }
 
 /// Whether a copy can take the place of a hard link that failed so.

@@ -1,13 +1,13 @@
 //! `get` and `tar` give back what the kernel shows.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::host::{Mount, can_mount, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
+use crate::host::{Mount, UEXT4, can_mount, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok};
 use crate::oracle::{self, Tree};
 use crate::tree;
 
@@ -175,4 +175,171 @@ fn what_exists_is_kept_and_named() {
     assert_eq!(fs::read(&dest).unwrap(), b"old");
     uext4_ok(&["get", "--overwrite", text(&image), "/dir/file", text(&dest)]);
     assert_eq!(fs::read(&dest).unwrap(), b"new");
+}
+
+/// An image of three files, of which the second has `size` bytes, and their directory.
+fn three_files(dir: &Path, size: usize) -> (PathBuf, PathBuf) {
+    let source = dir.join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    fs::write(source.join("a"), "first").unwrap();
+    fs::write(source.join("b"), vec![b'x'; size]).unwrap();
+    fs::write(source.join("sub/c"), "last").unwrap();
+    fs::hard_link(source.join("a"), source.join("sub/d")).unwrap();
+    std::os::unix::fs::symlink("a", source.join("link")).unwrap();
+    let image = dir.join("image");
+    uext4_ok(&["build", text(&source), "-o", text(&image)]);
+    (source, image)
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = names
+        .map(|name| name.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_interrupted_get_leaves_complete_files_and_a_second_one_goes_on() {
+    let scratch = scratch();
+    let (source, image) = three_files(scratch.path(), 8 << 20);
+    let copy = scratch.path().join("copy");
+    // The kernel ends the process in the middle of the large file.
+    let script = format!(
+        "ulimit -c 0; ulimit -f 4096; exec {UEXT4} get {} / {}",
+        text(&image),
+        text(&copy)
+    );
+    let cut = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(cut.status.code(), None, "{cut:?}");
+    assert_eq!(names(&copy), ["a"]);
+    assert_eq!(fs::read(copy.join("a")).unwrap(), b"first");
+    // What is complete is accepted, and is the file that further names are links to.
+    for _ in 0..2 {
+        uext4_ok(&["get", text(&image), "/", text(&copy)]);
+        run(
+            "diff",
+            &[
+                "-r",
+                "--no-dereference",
+                "-x",
+                "lost+found",
+                text(&source),
+                text(&copy),
+            ],
+        );
+        assert_eq!(fs::metadata(copy.join("sub/d")).unwrap().nlink(), 2);
+    }
+    // What differs is kept, unless it is to be replaced; links are replaced as well.
+    fs::write(copy.join("b"), "mine").unwrap();
+    assert_eq!(
+        uext4(&["get", text(&image), "/", text(&copy)])
+            .status
+            .code(),
+        Some(1)
+    );
+    assert_eq!(fs::read(copy.join("b")).unwrap(), b"mine");
+    uext4_ok(&["get", "--overwrite", text(&image), "/", text(&copy)]);
+    run(
+        "diff",
+        &[
+            "-r",
+            "--no-dereference",
+            "-x",
+            "lost+found",
+            text(&source),
+            text(&copy),
+        ],
+    );
+    assert_eq!(fs::metadata(copy.join("sub/d")).unwrap().nlink(), 2);
+    assert_eq!(names(&copy), ["a", "b", "link", "lost+found", "sub"]);
+}
+
+/// Runs the command as an ordinary user in a directory.
+fn as_ordinary_user(dir: &Path, arguments: &[&str]) -> std::process::Output {
+    Command::new("setpriv")
+        .args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            UEXT4,
+        ])
+        .args(arguments)
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn get_of_an_ordinary_user_drops_set_id_with_the_owner() {
+    if !rustix::process::geteuid().is_root() || !has_tool("setpriv") {
+        println!("skipped: needs root and setpriv");
+        return;
+    }
+    let scratch = scratch();
+    let all = |mode| fs::Permissions::from_mode(mode);
+    fs::set_permissions(scratch.path(), all(0o777)).unwrap();
+    let (source, image) = three_files(scratch.path(), 1);
+    fs::set_permissions(&image, all(0o644)).unwrap();
+    fs::set_permissions(source.join("a"), all(0o6755)).unwrap();
+    fs::set_permissions(source.join("b"), all(0o6755)).unwrap();
+    rustix::fs::chown(
+        source.join("b"),
+        Some(rustix::fs::Uid::from_raw(65534)),
+        Some(rustix::fs::Gid::from_raw(65534)),
+    )
+    .unwrap();
+    fs::set_permissions(source.join("b"), all(0o6755)).unwrap();
+    uext4_ok(&["build", "-q", text(&source), "-o", text(&image)]);
+    let got = as_ordinary_user(scratch.path(), &["get", text(&image), "/", "copy"]);
+    let said = String::from_utf8_lossy(&got.stderr);
+    assert!(got.status.success(), "{said}");
+    assert!(said.contains("lost set-user-id or set-group-id"), "{said}");
+    let mode = |name: &str| {
+        fs::metadata(scratch.path().join("copy").join(name))
+            .unwrap()
+            .mode()
+    };
+    assert_eq!(mode("a") & 0o7777, 0o755);
+    assert_eq!(mode("b") & 0o7777, 0o6755);
+    // "/" is "/", and not the current directory.
+    let here = scratch.path().join("here");
+    fs::create_dir(&here).unwrap();
+    fs::set_permissions(&here, all(0o777)).unwrap();
+    let got = as_ordinary_user(&here, &["get", text(&image), "/", "/"]);
+    assert_eq!(got.status.code(), Some(1), "{got:?}");
+    assert!(names(&here).is_empty());
+}
+
+#[test]
+fn get_of_the_root_goes_to_the_directory_that_is_named() {
+    let scratch = scratch();
+    let (_, image) = three_files(scratch.path(), 1);
+    for (at, dest) in [
+        ("in", "."),
+        ("in/inner", ".."),
+        ("out", "../in"),
+        ("out", "../link"),
+    ] {
+        for dir in ["in/inner", "out"] {
+            fs::create_dir_all(scratch.path().join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink("in", scratch.path().join("link")).unwrap();
+        let output = Command::new(UEXT4)
+            .args(["get", text(&image), "/", dest])
+            .current_dir(scratch.path().join(at))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{dest}: {output:?}");
+        let expected = ["a", "b", "inner", "link", "lost+found", "sub"];
+        assert_eq!(names(&scratch.path().join("in")), expected, "{dest}");
+        assert!(names(&scratch.path().join("out")).is_empty(), "{dest}");
+        fs::remove_file(scratch.path().join("link")).unwrap();
+        for dir in ["in", "out"] {
+            fs::remove_dir_all(scratch.path().join(dir)).unwrap();
+        }
+    }
 }

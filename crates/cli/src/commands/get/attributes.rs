@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use uext4::{Inode, Xattr};
 use uext4_ondisk::inode::{FileType, Timestamp};
@@ -14,6 +14,7 @@ pub struct Restorer {
     is_root: bool,
     owners_missing: u64,
     xattrs_missing: u64,
+    set_ids_dropped: u64,
 }
 
 impl Restorer {
@@ -23,6 +24,7 @@ impl Restorer {
             is_root: rustix::process::geteuid().is_root(),
             owners_missing: 0,
             xattrs_missing: 0,
+            set_ids_dropped: 0,
         }
     }
 
@@ -46,7 +48,8 @@ impl Restorer {
             let result = rustix::fs::fsetxattr(fd, name, &xattr.value, XattrFlags::empty());
             self.xattr(result)?;
         }
-        rustix::fs::fchmod(fd, mode(inode))?;
+        let mode = self.mode(inode, || rustix::fs::fstat(fd))?;
+        rustix::fs::fchmod(fd, mode)?;
         rustix::fs::futimens(fd, &times(inode))?;
         Ok(())
     }
@@ -77,10 +80,33 @@ impl Restorer {
         }
         if inode.file_type != FileType::Symlink {
             // We have just made it, and it is no symbolic link.
-            rustix::fs::chmodat(dir, name, mode(inode), AtFlags::empty())?;
+            let look = || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            let mode = self.mode(inode, look)?;
+            rustix::fs::chmodat(dir, name, mode, AtFlags::empty())?;
         }
         rustix::fs::utimensat(dir, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
+    }
+
+    /// The mode to restore: with set-user-id and set-group-id only if what was made, which `look`
+    /// shows, belongs to the user and the group it belongs to in the image. A program that is
+    /// root's in the image would otherwise run with the rights of the user that copied it.
+    fn mode(
+        &mut self,
+        inode: &Inode,
+        look: impl Fn() -> Result<Stat, Errno>,
+    ) -> Result<Mode, Errno> {
+        let mode = Mode::from_raw_mode(u32::from(inode.mode & 0o7777));
+        let set_id = Mode::SUID | Mode::SGID;
+        if !mode.intersects(set_id) {
+            return Ok(mode);
+        }
+        let made = look()?;
+        if (made.st_uid, made.st_gid) == (inode.uid, inode.gid) {
+            return Ok(mode);
+        }
+        self.set_ids_dropped += 1;
+        Ok(mode.difference(set_id))
     }
 
     fn owner(&mut self, result: Result<(), Errno>) -> io::Result<()> {
@@ -121,6 +147,12 @@ impl Restorer {
         if self.owners_missing > 0 {
             eprintln!("uext4: {} owners could not be set", self.owners_missing);
         }
+        if self.set_ids_dropped > 0 {
+            eprintln!(
+                "uext4: {} files lost set-user-id or set-group-id, as they have another owner here",
+                self.set_ids_dropped
+            );
+        }
     }
 }
 
@@ -133,10 +165,6 @@ fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
     )
 }
 
-fn mode(inode: &Inode) -> Mode {
-    Mode::from_raw_mode(u32::from(inode.mode & 0o7777))
-}
-
 fn times(inode: &Inode) -> Timestamps {
     let timespec = |time: Timestamp| Timespec {
         tv_sec: time.sec,
@@ -146,4 +174,10 @@ fn times(inode: &Inode) -> Timestamps {
         last_access: timespec(inode.atime),
         last_modification: timespec(inode.mtime),
     }
+}
+
+/// Whether a file has the modification time that is restored; some file systems keep whole seconds.
+pub fn has_times_of(stat: &Stat, inode: &Inode) -> bool {
+    let nsec = i64::try_from(stat.st_mtime_nsec).unwrap_or(-1);
+    stat.st_mtime == inode.mtime.sec && (nsec == i64::from(inode.mtime.nsec) || nsec == 0)
 }

@@ -3,12 +3,16 @@
 //! One descriptor is open at a time however deep the tree is. Going down never follows a symbolic
 //! link; going up takes `..` and makes sure that it is the directory we came from.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+
+use super::aside::Aside;
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -18,17 +22,15 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 /// An open directory below the destination.
 #[derive(Debug)]
 pub struct Place {
-    here: OwnedFd,
+    here: Rc<OwnedFd>,
     /// Device and inode of the directories above, outermost first.
     above: Vec<(u64, u64)>,
-    /// The directory that holds the walk's top, and the top's name in it once entered.
-    base: Option<OwnedFd>,
-}
-
-impl AsFd for Place {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.here.as_fd()
-    }
+    /// The walk's top, once entered.
+    base: Option<Rc<OwnedFd>>,
+    /// The walk's top is the directory that was opened: leaving it does not go up.
+    is_top: bool,
+    /// Files without a name can be made and linked here.
+    can_be_unnamed: bool,
 }
 
 impl Place {
@@ -36,9 +38,11 @@ impl Place {
     pub fn open(path: &Path) -> Result<Self, Errno> {
         let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
         Ok(Self {
-            here: rustix::fs::open(path, flags, Mode::empty())?,
+            here: Rc::new(rustix::fs::open(path, flags, Mode::empty())?),
             above: Vec::new(),
             base: None,
+            is_top: false,
+            can_be_unnamed: rustix::fs::access("/proc/self/fd", Access::EXISTS).is_ok(),
         })
     }
 
@@ -53,51 +57,91 @@ impl Place {
         }
     }
 
-    /// Goes down into a directory.
-    pub fn enter(&mut self, name: &[u8]) -> Result<(), Errno> {
-        let below = rustix::fs::openat(&self.here, name, DIRECTORY, Mode::empty())?;
-        self.above.push(identity(&self.here)?);
-        if self.base.is_none() {
-            self.base = Some(
-                below
-                    .try_clone()
-                    .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?,
-            );
-        }
+    /// Goes down into a directory; `None` stays in the one that was opened, which is the walk's top.
+    pub fn enter(&mut self, name: Option<&[u8]>) -> Result<(), Errno> {
+        let below = match name {
+            Some(name) => {
+                let below = rustix::fs::openat(&self.here, name, DIRECTORY, Mode::empty())?;
+                self.above.push(identity(&self.here)?);
+                Rc::new(below)
+            }
+            None => {
+                self.is_top = true;
+                Rc::clone(&self.here)
+            }
+        };
+        self.base.get_or_insert_with(|| Rc::clone(&below));
         self.here = below;
         Ok(())
     }
 
     /// Goes up, and returns the directory that was left.
-    pub fn leave(&mut self) -> io::Result<OwnedFd> {
+    pub fn leave(&mut self) -> io::Result<Rc<OwnedFd>> {
+        if self.above.is_empty() && self.is_top {
+            return Ok(Rc::clone(&self.here));
+        }
         let up = rustix::fs::openat(&self.here, c"..", DIRECTORY, Mode::empty())?;
         if self.above.pop() != Some(identity(&up)?) {
             return Err(io::Error::other(
                 "the directory was moved away while it was written",
             ));
         }
-        Ok(std::mem::replace(&mut self.here, up))
+        Ok(std::mem::replace(&mut self.here, Rc::new(up)))
+    }
+
+    /// What is at a name, itself; `None` if nothing is.
+    pub fn look(&self, name: &[u8]) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.here, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&self.here, name, Vec::new())?.into_bytes())
     }
 
     /// Makes `name` another link to the file at `first`, a path below the walk's top that this copy
-    /// has made.
-    pub fn link(&self, first: &[u8], name: &[u8]) -> io::Result<()> {
+    /// has made or accepted.
+    pub fn link(&self, first: &[u8], name: &[u8], replace: bool) -> io::Result<()> {
         let base = self.base.as_ref().unwrap_or(&self.here);
-        // Its directories were made or entered by us; none of them is a symbolic link.
-        rustix::fs::linkat(base, first, &self.here, name, AtFlags::empty())?;
-        Ok(())
+        let (dir, first) = match first.iter().rposition(|&b| b == b'/') {
+            Some(slash) => (beneath(base, &first[..slash])?, &first[slash + 1..]),
+            None => (Rc::clone(base), first),
+        };
+        let flags = AtFlags::empty();
+        if !replace {
+            return Ok(rustix::fs::linkat(&dir, first, &self.here, name, flags)?);
+        }
+        let linked = self.aside(|here, aside| rustix::fs::linkat(&dir, first, here, aside, flags));
+        linked?.publish(name, true)
     }
 
-    /// Removes a file that stands in the way; a directory is left to fail later.
-    pub fn remove(&self, name: &[u8]) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.here, name, AtFlags::empty()) {
-            Err(Errno::NOENT | Errno::ISDIR) | Ok(()) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+    /// Makes something that is to get its name later.
+    pub fn aside(
+        &self,
+        make: impl FnMut(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<()>,
+    ) -> io::Result<Aside> {
+        Aside::make(&self.here, make)
+    }
+
+    /// Makes an empty regular file that is to get its name later.
+    pub fn file(&mut self) -> io::Result<(Rc<File>, Aside)> {
+        Aside::file(&self.here, &mut self.can_be_unnamed)
     }
 }
 
-fn identity(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
+/// Opens a directory below another; no component may be a symbolic link.
+fn beneath(base: &Rc<OwnedFd>, path: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+    let mut dir = Rc::clone(base);
+    for name in path.split(|&b| b == b'/') {
+        dir = Rc::new(rustix::fs::openat(&dir, name, DIRECTORY, Mode::empty())?);
+    }
+    Ok(dir)
+}
+
+fn identity(fd: impl AsFd) -> Result<(u64, u64), Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }
