@@ -14,6 +14,10 @@ const PAGES_DEFAULT: u32 = 32;
 const BACKGROUND_MAX: u16 = 64;
 
 /// What we want where the kernel has it.
+///
+/// `ASYNC_DIO` is not among it. With it, the kernel does not drop the pages that buffered readers
+/// load while an asynchronous direct write is under way, so they read old data for good; and it
+/// turns a direct write of which only a part fits into `EIO`.
 const WANTED: u64 = init::ASYNC_READ
     | init::ATOMIC_O_TRUNC
     | init::EXPORT_SUPPORT
@@ -22,7 +26,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::HAS_IOCTL_DIR
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
-    | init::ASYNC_DIO
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL
     | init::ABORT_ERROR
@@ -167,6 +170,19 @@ mod tests {
         );
         assert_eq!((reply.max_write, reply.max_pages), (1 << 20, 256));
         assert!(!dialect.has(init::SETXATTR_EXT));
+    }
+
+    #[test]
+    fn direct_writes_stay_synchronous() {
+        let asked = InitIn {
+            major: 7,
+            minor: 45,
+            flags: u32::MAX,
+            ..InitIn::default()
+        };
+        let dialect = agree(&asked, 1, 4096).unwrap().1.unwrap();
+        assert!(dialect.has(init::ASYNC_READ));
+        assert!(!dialect.has(init::ASYNC_DIO));
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | [`owners`] | whose files does it show, and whose is what is made? |
 //! | [`sandbox`] | what does its daemon give up, and does it still unmount? |
 //! | [`mount_stats`] | what a running mount tells of itself |
+//! | [`direct`] | are O_DIRECT writes seen by buffered readers, and is a full image ENOSPC? |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
@@ -36,6 +37,7 @@ mod calls;
 mod changing;
 mod commands;
 mod copies;
+mod direct;
 mod ends;
 mod failing;
 mod host;
