@@ -227,12 +227,16 @@ def mappings():
     fresh("running")
     shutil.copy("/bin/sleep", at("program"))
     os.chmod(at("program"), 0o755)
-    child = os.spawnl(os.P_NOWAIT, at("program"), "program", "5")
-    time.sleep(0.05)
-    for name in ["open w", "open trunc", "truncate 0", "open r", "unlink"]:
-        call(name, CALLS[name], at("program"))
-    os.kill(child, 9)
-    os.waitpid(child, 0)
+    child = os.spawnl(os.P_NOWAIT, at("program"), "program", "3600")
+    try:
+        # Until execve(2) the child is Python still, and the file is as any other.
+        while os.readlink(f"/proc/{child}/exe") != at("program"):
+            time.sleep(0.001)
+        for name in ["open w", "open trunc", "truncate 0", "open r", "unlink"]:
+            call(name, CALLS[name], at("program"))
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
 
 
 @part
