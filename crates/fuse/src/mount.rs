@@ -173,9 +173,7 @@ pub fn mount(dir: &Path, options: &Options) -> Result<(OwnedFd, Mounted), Error>
 }
 
 fn mount_as_root(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
-    let mut open = File::options();
-    let device = open.read(true).write(true).open("/dev/fuse");
-    let device = device.map_err(Error::Device)?;
+    let device = open_device().map_err(Error::Device)?;
     // OK to unwrap: a number and words without zero bytes.
     let data = CString::new(options.data(&device)).unwrap();
     let mounted = rustix::mount::mount(
@@ -193,6 +191,10 @@ fn mount_as_root(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
         },
     })?;
     Ok(device.into())
+}
+
+fn open_device() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/fuse")
 }
 
 /// Has `fusermount3` mount, which sends the descriptor over a socket.
@@ -215,7 +217,12 @@ fn mount_with_help(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
     let ended = child.wait_with_output().map_err(failed)?;
     match received {
         Some(fd) if ended.status.success() => Ok(fd),
-        _ => Err(refused(&ended.stderr)),
+        // It opens the device with the rights of its caller. Asked afterwards, as it may have a device
+        // elsewhere: outside of a sandbox, for example.
+        _ => Err(match open_device() {
+            Err(error) => Error::Device(error),
+            Ok(_) => refused(&ended.stderr),
+        }),
     }
 }
 

@@ -308,9 +308,16 @@ fn end_at_signals(mut signals: Signals, unmounter: Arc<Mutex<Unmounter>>, ender:
 pub fn mount_failure(error: &MountError) -> Failure {
     let failure = Failure::new(exit_of(error), error);
     match error {
-        MountError::Device(_) => {
-            failure.hint("load the module with `modprobe fuse`; in a container, pass /dev/fuse in")
-        }
+        MountError::Device(error) => failure.hint(match error.raw_os_error() {
+            Some(libc::EACCES) => {
+                "its mode keeps you out: `chmod 666 /dev/fuse` as root opens it until the next start, a \
+                 udev rule for good; or mount as root"
+            }
+            Some(libc::EPERM) => "in a container, pass it in: `--device /dev/fuse`",
+            _ => {
+                "load the module with `modprobe fuse`; in a container, pass it in: `--device /dev/fuse`"
+            }
+        }),
         MountError::NoFusermount(_) => {
             failure.hint("install it (Debian: `apt install fuse3`), or run as root")
         }

@@ -1,7 +1,7 @@
 //! The machine the tests run on: tools, loop devices, mounts, scratch space, the command itself.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -16,6 +16,19 @@ pub fn can_mount() -> bool {
     let possible = root && Path::new("/dev/loop-control").exists() && has_tool("mke2fs");
     if !possible {
         println!("skipped: needs root, loop devices and mke2fs");
+    }
+    possible
+}
+
+/// True if ordinary users may open `/dev/fuse`; else says that the test is skipped. Where root runs the
+/// tests by cargo, `scripts/run-test` has seen to it, if it could.
+pub fn is_fuse_open_to_users() -> bool {
+    let found = std::fs::metadata("/dev/fuse");
+    let possible = found.is_ok_and(|found| found.permissions().mode() & 0o6 == 0o6);
+    if !possible {
+        println!(
+            "skipped: needs a /dev/fuse of mode 0666, or root with CAP_SYS_ADMIN and CAP_MKNOD"
+        );
     }
     possible
 }

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::host::{
-    UEXT4, copy_image, debugfs, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount,
+    UEXT4, copy_image, debugfs, has_tool, is_fuse_open_to_users, mke2fs, run, scratch, text, uext4,
+    uext4_ok, unmount,
 };
 pub use crate::served::can_serve as can_mount;
 
@@ -109,7 +110,7 @@ pub fn by_user(arguments: &[&str]) -> Command {
 
 /// True if USER can mount; else says that the test is skipped.
 pub fn user_can_mount() -> bool {
-    let can = can_mount() && has_tool("fusermount3");
+    let can = can_mount() && has_tool("fusermount3") && is_fuse_open_to_users();
     // The test's own binary may lie where only root may look.
     let runs = by_user(&["--version"]).output().is_ok();
     if !runs {
@@ -293,6 +294,27 @@ fn nothing_to_mount_with() {
         .args(["-m", "sh", "-c", &script])
         .output();
     failed(&output.unwrap(), 2, &["/dev/fuse", "modprobe fuse"]);
+    place.judge();
+}
+
+#[test]
+fn a_device_that_is_closed_to_users_is_named_with_the_remedy() {
+    if !user_can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let script = format!(
+        "mount -t tmpfs none /mnt && mknod -m 600 /mnt/fuse c 10 229 && \
+         mount --bind /mnt/fuse /dev/fuse && \
+         exec setpriv --reuid={USER} --regid={USER} --clear-groups {UEXT4} mount {} {}",
+        text(&place.image()),
+        text(&place.dir())
+    );
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output();
+    let told = ["/dev/fuse: Permission denied", "chmod 666 /dev/fuse"];
+    failed(&output.unwrap(), 2, &told);
     place.judge();
 }
 

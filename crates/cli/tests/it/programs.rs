@@ -11,7 +11,9 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::host::{Shown, UEXT4, is_long, mke2fs, run, scratch, text, unmount};
+use crate::host::{
+    Shown, UEXT4, is_fuse_open_to_users, is_long, mke2fs, run, scratch, text, unmount,
+};
 use crate::served::daemon_of;
 use crate::transport::{Transport, over_each};
 
@@ -53,6 +55,9 @@ impl Place {
     /// `None`, with a word why, where this cannot be mounted.
     fn new(who: Who, transport: Transport) -> Option<Self> {
         if !transport.can_serve() || !has("setpriv") || !has("fusermount3") {
+            return None;
+        }
+        if who == Who::Ordinary && !is_fuse_open_to_users() {
             return None;
         }
         let mut place = Self {
