@@ -8,18 +8,32 @@ use crate::error::{Error, path_buf};
 /// Longest name a directory entry can hold, in bytes.
 pub const NAME_MAX: usize = 255;
 
+/// Longest path, in bytes, and most names in it: those that walks over an image go down to.
+pub const PATH_MAX: usize = 1 << 16;
+pub const DEPTH_MAX: usize = 16_384;
+/// Bytes of a path over [`PATH_MAX`] that an error shows.
+const SHOWN: usize = 200;
+
 /// The names a path is made of, or the error it deserves.
 pub fn names(path: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Error> {
     let parts = || {
         path.split(|&b| b == b'/')
             .filter(|name| !name.is_empty() && *name != b".")
     };
+    if path.len() > PATH_MAX {
+        return Err(Error::Path {
+            path: path_buf(&[&path[..SHOWN], "…".as_bytes()].concat()),
+            why: "a path longer than 65536 bytes",
+        });
+    }
     let why = if path.contains(&0) {
         "a zero byte in the name"
     } else if parts().any(|name| name == b"..") {
         "\"..\" in the path"
     } else if parts().any(|name| name.len() > NAME_MAX) {
         "a name longer than 255 bytes"
+    } else if parts().count() > DEPTH_MAX {
+        "more than 16384 directories inside one another"
     } else {
         return Ok(parts());
     };
@@ -57,5 +71,15 @@ mod tests {
         assert!(joined(&[b'x'; 255]).is_ok());
         assert!(joined(&[b'x'; 256]).unwrap_err().contains("255"));
         assert!(joined(b"a\0b").is_err());
+    }
+
+    #[test]
+    fn long_and_deep_paths_are_refused_with_their_beginning() {
+        assert!(joined(&b"a/".repeat(DEPTH_MAX)).is_ok());
+        let refused = joined(&b"a/".repeat(DEPTH_MAX + 1)).unwrap_err();
+        assert!(refused.contains("16384 directories"), "{refused}");
+        let refused = joined(&b"abc/".repeat(1 << 20)).unwrap_err();
+        assert!(refused.starts_with("abc/abc/"), "{refused}");
+        assert!(refused.contains("longer than 65536") && refused.len() < 300);
     }
 }

@@ -30,6 +30,9 @@ const SYMLINKS_MAX: u32 = 40;
 pub const SYMLINK_MAX: usize = 4095;
 /// Most pieces of sparse files in one tree: what keeps its memory bounded.
 pub const RANGES_MAX: usize = 2 << 20;
+/// Most directories that no entry of the source stands for, only paths of others lead through: a
+/// short path in a compressed archive can stand for thousands of them.
+pub const IMPLIED_MAX: u32 = 1 << 20;
 /// "No entry", in the chains of children.
 const NONE: u32 = u32::MAX;
 
@@ -81,6 +84,8 @@ pub struct Tree {
     /// All entries but the root, by parent and name.
     index: HashTable<u32>,
     hasher: RandomState,
+    /// Directories made because a path leads through them.
+    implied: u32,
     /// What [`Tree::clamp_times`] was last asked for.
     time_max: PackedTime,
 }
@@ -111,6 +116,7 @@ impl Tree {
             xattrs: XattrSets::default(),
             index: HashTable::new(),
             hasher: RandomState::new(),
+            implied: 0,
             time_max: PackedTime(u64::MAX),
         }
     }
@@ -216,6 +222,11 @@ impl Tree {
     /// The extended attributes of a node, sorted by name.
     pub fn xattrs(&self, node: &Node) -> &[Xattr] {
         self.xattrs.get(node.xattrs)
+    }
+
+    /// Number of different sets of extended attributes.
+    pub fn xattr_sets_len(&self) -> usize {
+        self.xattrs.len()
     }
 
     /// Where the contents of a file are; nothing for all else.

@@ -52,6 +52,11 @@ impl XattrSets {
         Ok(XattrSet(number))
     }
 
+    /// Number of different sets.
+    pub fn len(&self) -> usize {
+        self.sets.len()
+    }
+
     /// The attributes of a set, sorted by name.
     pub fn get(&self, set: XattrSet) -> &[Xattr] {
         // OK to index: only `intern` makes numbers, and sets are never removed.

@@ -26,7 +26,7 @@ use uext4_ondisk::xattr::{
 
 use super::{Context, Listing, Store, Warnings, owner};
 use crate::acl;
-use crate::error::{Error, TarDamage};
+use crate::error::{Error, TarDamage, path_buf};
 use crate::ids::HostIds;
 use crate::path;
 use crate::tree::{Attributes, DataRange, FileData, NewNode, Tree, Xattr};
@@ -38,6 +38,9 @@ use pax::Pax;
 const RECORDS_MAX: u64 = 8 << 20;
 /// Most bytes of what global records say: every member to come carries it.
 const GLOBAL_MAX: u64 = 16 << 10;
+/// Most bytes that extended attributes of global records take in all sets of attributes together: one
+/// short record for each member can make a set of its own out of them.
+const GLOBAL_XATTRS_MAX: u64 = 64 << 20;
 /// Longest name in a GNU long-name member, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
 /// `e_name_index` of `trusted.` and `security.`.
@@ -55,6 +58,7 @@ pub fn list(input: Input, path: &Path, context: &Context<'_>) -> Result<Listing,
         tree: Tree::new(),
         warnings: Warnings::default(),
         global: Pax::default(),
+        repeated: 0,
         ids: HostIds::default(),
     };
     while let Some(member) = lister.next_member()? {
@@ -78,6 +82,8 @@ struct Lister<'a> {
     warnings: Warnings,
     /// Records that hold for all members to come.
     global: Pax,
+    /// Bytes that sets of attributes have taken which begin with those of the global records.
+    repeated: u64,
     ids: HostIds,
 }
 
@@ -277,10 +283,28 @@ impl Lister<'_> {
         if kind != Kind::File {
             self.input.skip(stored, "contents")?;
         }
+        let sets = self.tree.xattr_sets_len();
         self.tree.insert(&path, node, attributes)?;
+        if self.tree.xattr_sets_len() > sets && !self.global.xattrs.is_empty() {
+            self.repeat_global(&path)?;
+        }
         self.context.counter.entry();
         self.context.counter.bytes(stored);
         Ok(())
+    }
+
+    /// The member at `path` has a set of attributes of its own, which those of the global records may
+    /// be part of.
+    fn repeat_global(&mut self, path: &[u8]) -> Result<(), Error> {
+        self.repeated += self.global.len();
+        match self.repeated > GLOBAL_XATTRS_MAX {
+            true => Err(Error::Path {
+                path: path_buf(path),
+                why: "with it, the global extended attributes are repeated in over 64 MiB of \
+                      different sets",
+            }),
+            false => Ok(()),
+        }
     }
 
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Error> {

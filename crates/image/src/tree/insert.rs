@@ -5,7 +5,9 @@ use std::hash::BuildHasher;
 use uext4_ondisk::inode::FileType;
 
 use super::node::{Attributes, FileData, Kind, NewNode, Node, PackedTime};
-use super::{Entry, EntryId, NONE, NodeId, RANGES_MAX, SYMLINK_MAX, SYMLINKS_MAX, Tree, name_in};
+use super::{
+    Entry, EntryId, IMPLIED_MAX, NONE, NodeId, RANGES_MAX, SYMLINK_MAX, SYMLINKS_MAX, Tree, name_in,
+};
 use crate::error::{Error, path_buf};
 use crate::path;
 use crate::xattrs::XattrSet;
@@ -289,6 +291,13 @@ impl Tree {
         path: &[u8],
     ) -> Result<EntryId, Error> {
         let Some(child) = self.child(dir, name) else {
+            if self.implied == IMPLIED_MAX {
+                return Err(at_path(
+                    path,
+                    "with it, over 1048576 directories have no entry",
+                ));
+            }
+            self.implied += 1;
             let node = self.push_node(Self::implied_directory())?;
             return self.push_entry(dir, name, node);
         };

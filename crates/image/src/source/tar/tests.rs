@@ -140,6 +140,50 @@ fn global_records_hold_until_overridden() {
 }
 
 #[test]
+fn attributes_of_global_records_are_repeated_within_a_limit() {
+    let large = vec![b'v'; 15_000];
+    let global = records_of(&[("SCHILY.xattr.user.g", &large)]);
+    let members = |count: usize, own: &dyn Fn(usize) -> String| {
+        let mut hand = Hand::new().member(b'g', "global", &global);
+        for number in 0..count {
+            let own = own(number);
+            hand = hand.pax(&[("SCHILY.xattr.user.i", own.as_bytes())]);
+            hand = hand.member(b'0', &format!("f{number}"), b"");
+        }
+        hand.end()
+    };
+    // Equal sets are one, however many members have it.
+    assert!(members(6_000, &|_| "same".to_owned()).list().is_ok());
+    let refused = members(6_000, &|number| number.to_string()).list();
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.starts_with("f44"), "{refused}");
+    assert!(refused.contains("global extended attributes"), "{refused}");
+}
+
+#[test]
+fn directories_without_an_entry_are_limited() {
+    let mut hand = Hand::new();
+    for number in 0..70 {
+        let path = [format!("{number}/").as_bytes(), &b"a/".repeat(16_000), b"f"].concat();
+        hand = hand.pax(&[("path", &path)]).member(b'0', "f", b"");
+    }
+    let refused = hand.end().list().unwrap_err().to_string();
+    assert!(refused.starts_with("65/a/"), "{}", &refused[..20]);
+    assert!(refused.contains("1048576 directories have no entry"));
+    let path = [&b"a/".repeat(4_000_000)[..], b"f"].concat();
+    let hand = Hand::new()
+        .pax(&[("path", &path)])
+        .member(b'0', "f", b"")
+        .end();
+    let refused = hand.list().unwrap_err().to_string();
+    assert!(
+        refused.contains("longer than 65536 bytes"),
+        "{}",
+        refused.len()
+    );
+}
+
+#[test]
 fn global_records_are_few() {
     let records = records_of(&[("SCHILY.xattr.user.a", &[b'v'; 20_000])]);
     let hand = Hand::new().member(b'g', "global", &records).end();
