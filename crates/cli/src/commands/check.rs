@@ -15,6 +15,7 @@ use crate::show::escaped;
 /// Check structures, checksums, links, bitmaps and counts; nothing is changed
 ///
 /// Every issue is a line; exit code 0 means clean, 4 damaged, 8 that the check could not be done.
+/// Inodes that wait to be deleted or cut to their size after a crash are no damage, but a note.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 check disk.img && echo clean
@@ -124,6 +125,7 @@ impl Report<'_> {
                 self.json.key("inodes").number(summary.inodes);
                 self.json.key("directories").number(summary.directories);
                 self.json.key("blocks_used").number(summary.blocks_used);
+                self.json.key("orphans").number(summary.orphans);
             }
             self.json.close_object();
             self.json.end_line();
@@ -132,6 +134,13 @@ impl Report<'_> {
         }
         if self.told > self.args.issues {
             writeln!(self.out, "… {} more", self.told - self.args.issues)?;
+        }
+        if let Some(waiting) = summary.map(|s| s.orphans).filter(|n| *n > 0) {
+            writeln!(
+                self.out,
+                "note: {waiting} inodes wait to be deleted or cut to their size; the next mount for \
+                 writing or `e2fsck -p` does that"
+            )?;
         }
         match summary {
             Some(summary) if self.told == 0 => writeln!(

@@ -28,6 +28,9 @@ pub(super) struct Parents {
 impl Checker<'_> {
     /// Counts the names in `dir`, and with `tell` checks them.
     pub(super) fn directory(&mut self, table: &mut Table, dir: &Inode, tell: bool) {
+        if self.is_removed(dir) {
+            return;
+        }
         let entries = match dir::read_dir(self.shared, dir) {
             Ok(entries) => entries,
             Err(error) => return self.report_once(tell, Some(dir.ino), error),
@@ -86,7 +89,18 @@ impl Checker<'_> {
                 return;
             }
             b".." => return,
+            name if name.iter().any(|b| matches!(b, b'/' | 0)) => {
+                // An encrypted name is stored as any bytes.
+                if !dir.has(InodeFlags::ENCRYPT) {
+                    let name = name.to_vec();
+                    self.report(Issue::IllegalName { dir: dir.ino, name });
+                }
+            }
             _ => {}
+        }
+        if namei::is_hidden(self.sbi, entry.ino) {
+            let (dir, name, ino) = (dir.ino, entry.name.clone(), entry.ino);
+            return self.report(Issue::ReservedName { dir, name, ino });
         }
         let Ok(inode) = iget(self.sbi, entry.ino) else {
             let name = entry.name.clone();
@@ -176,7 +190,7 @@ impl Checker<'_> {
                     continue;
                 }
                 let many_subdirs = seen.is_dir && seen.stored == 1 && seen.names > 2;
-                if seen.names == 0 && !self.orphans.contains(&ino) {
+                if seen.names == 0 && !self.is_orphan(ino) {
                     self.report(Issue::Unreachable { ino });
                 } else if seen.names != seen.stored && seen.names != u16::MAX && !many_subdirs {
                     let (stored, counted) = (seen.stored, seen.names.into());
@@ -193,6 +207,8 @@ impl Checker<'_> {
     /// Every directory has one parent, its ".." leads there, and the way up ends at the root.
     pub(super) fn check_parents(&mut self) {
         let mut parents = std::mem::take(&mut self.parents.named);
+        // A name that leads to the root is a second one: the root needs none.
+        parents.insert(0, (Ino::ROOT, Ino::ROOT));
         parents.sort_by_key(|(dir, _)| *dir);
         for pair in parents.windows(2).filter(|w| w[0].0 == w[1].0) {
             self.report(Issue::SecondParent {

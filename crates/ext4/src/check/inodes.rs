@@ -84,7 +84,7 @@ impl Checker<'_> {
             return None;
         }
         match iget(sbi, ino) {
-            Ok(inode) if inode.links == 0 && !reserved && !self.orphans.contains(&ino) => {
+            Ok(inode) if inode.links == 0 && !reserved && !self.is_orphan(ino) => {
                 if tell {
                     self.report(Issue::InodeBitmap { ino, marked });
                 }
@@ -167,7 +167,7 @@ impl Checker<'_> {
             }
             _ => false,
         };
-        if wrong {
+        if wrong && !self.is_orphan(inode.ino) {
             self.report(Issue::InodeSize {
                 ino: inode.ino,
                 size: inode.size,

@@ -122,6 +122,29 @@ pub enum Issue {
         /// Where it leads.
         ino: Ino,
     },
+    /// A name that no path can contain: with a slash or a zero byte.
+    IllegalName {
+        /// The directory.
+        dir: Ino,
+        /// The name as stored.
+        name: Vec<u8>,
+    },
+    /// A name that leads to an inode of the file system itself, the journal's for one.
+    ReservedName {
+        /// The directory.
+        dir: Ino,
+        /// The name as stored.
+        name: Vec<u8>,
+        /// Where it leads.
+        ino: Ino,
+    },
+    /// The list of orphans or the orphan file names an inode that cannot be one.
+    Orphan {
+        /// The inode.
+        ino: Ino,
+        /// Why it cannot.
+        why: &'static str,
+    },
     /// A name whose recorded type is not its inode's.
     NameType {
         /// The directory.
@@ -192,6 +215,9 @@ impl Issue {
             Self::LinkCount { .. } => "link-count",
             Self::Unreachable { .. } => "unreachable",
             Self::DanglingName { .. } => "dangling-name",
+            Self::IllegalName { .. } => "illegal-name",
+            Self::ReservedName { .. } => "reserved-name",
+            Self::Orphan { .. } => "orphan",
             Self::NameType { .. } => "name-type",
             Self::DuplicateName { .. } => "duplicate-name",
             Self::SecondParent { .. } => "second-parent",
@@ -209,8 +235,11 @@ impl Issue {
             | Self::InodeBlocks { ino, .. }
             | Self::InodeSize { ino, .. }
             | Self::LinkCount { ino, .. }
+            | Self::Orphan { ino, .. }
             | Self::Unreachable { ino } => Some(*ino),
             Self::DanglingName { dir, .. }
+            | Self::IllegalName { dir, .. }
+            | Self::ReservedName { dir, .. }
             | Self::NameType { dir, .. }
             | Self::DuplicateName { dir, .. }
             | Self::SecondParent { dir, .. }
@@ -324,6 +353,9 @@ impl Issue {
                 )
             }
             Self::Unreachable { ino } => write!(f, "inode {ino}: in use, but no name leads to it"),
+            Self::Orphan { ino, why } => {
+                write!(f, "inode {ino}: is on the orphan list, but {why}")
+            }
             Self::XattrRefcount {
                 block,
                 stored,
@@ -344,6 +376,20 @@ impl Issue {
                 write!(
                     f,
                     "directory {dir}: \"{}\" leads to unused inode {ino}",
+                    name.escape_ascii()
+                )
+            }
+            Self::IllegalName { dir, name } => {
+                write!(
+                    f,
+                    "directory {dir}: \"{}\" contains a slash or a zero byte",
+                    name.escape_ascii()
+                )
+            }
+            Self::ReservedName { dir, name, ino } => {
+                write!(
+                    f,
+                    "directory {dir}: \"{}\" leads to inode {ino}, which is the file system's own",
                     name.escape_ascii()
                 )
             }

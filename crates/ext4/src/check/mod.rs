@@ -17,6 +17,7 @@ mod bitmaps;
 mod directories;
 mod inodes;
 mod issue;
+mod orphans;
 mod table;
 mod usage;
 
@@ -51,6 +52,8 @@ pub struct Summary {
     pub directories: u64,
     /// Blocks in use.
     pub blocks_used: u64,
+    /// Inodes that the next opening for writing deletes or cuts to their size. They are no issues.
+    pub orphans: u64,
 }
 
 /// Checks the whole file system and shows `report` each issue.
@@ -105,10 +108,7 @@ impl Checker<'_> {
                 count: superblock.s_error_count.get(),
             });
         }
-        match crate::orphan::orphans(self.sbi) {
-            Ok(orphans) => self.orphans = orphans.into_iter().collect(),
-            Err(error) => self.report_error(None, error),
-        }
+        self.read_orphans();
         let Some(totals) = self.block_windows() else {
             return;
         };

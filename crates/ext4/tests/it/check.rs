@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use uext4::Issue;
+use uext4::{Creation, Filesystem, Issue, NewInode, OpenOptions};
+use uext4_blockdev::{MemoryDevice, SystemClock};
 
 use crate::mke2fs::{make_source, mke2fs};
 use crate::tree::open;
@@ -81,6 +83,9 @@ fn what_debugfs_breaks_is_named() {
         ),
         ("freei d/file", &["group-count", "inode-bitmap"]),
         ("link d/e f", &["second-parent"]),
+        ("set_super_value last_orphan 8", &["orphan"]),
+        ("link <8> journal", &["reserved-name"]),
+        ("link / d/root", &["second-parent"]),
     ];
     for (command, expected) in cases {
         let kinds = kinds_after(&[command]);
@@ -94,6 +99,64 @@ fn what_debugfs_breaks_is_named() {
 }
 
 #[test]
+fn inodes_that_wait_for_their_deletion_are_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    for flags in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "orphan_file"]] {
+        let _ = std::fs::remove_file(&image);
+        mke2fs(&image, flags, None, "64M");
+        let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()));
+        let options = OpenOptions::default();
+        let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+        let root = fs.root().unwrap();
+        let creation = Creation {
+            mode: 0o755,
+            ..Creation::default()
+        };
+        let parent = root.create(b"p", NewInode::Directory, &creation).unwrap();
+        let removed = parent.create(b"d", NewInode::Directory, &creation).unwrap();
+        let file = parent.create(b"f", NewInode::File, &creation).unwrap();
+        file.write(0, &[7; 50_000]).unwrap();
+        let unnamed = parent.create_unnamed(&creation).unwrap();
+        parent.rmdir(b"d").unwrap();
+        parent.unlink(b"f").unwrap();
+        fs.sync().unwrap();
+        // As the medium is after a crash.
+        let crashed = Arc::new(MemoryDevice::from_bytes(device.to_bytes()));
+        drop((removed, file, unnamed));
+        let mut issues = Vec::new();
+        let crashed = Filesystem::open(crashed, &options).unwrap();
+        let summary = crashed.check(&mut |issue| issues.push(issue)).unwrap();
+        assert_eq!((issues, summary.orphans), (vec![], 3), "{flags:?}");
+    }
+}
+
+#[test]
+fn a_file_that_waits_to_be_cut_is_no_damage() {
+    let cut = ["sif d/file size 1", "set_super_value last_orphan 14"];
+    assert_eq!(kinds_after(&cut), [""; 0]);
+    assert_eq!(kinds_after(&cut[..1]), ["inode-size"]);
+}
+
+#[test]
+fn names_that_no_path_can_contain_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("slashed"), b"1").unwrap();
+    std::fs::write(source.join("zeroed"), b"2").unwrap();
+    mke2fs(&image, &["-t", "ext2"], Some(&source), "4M");
+    let mut bytes = std::fs::read(&image).unwrap();
+    for (name, illegal) in [(b"slashed", b"s/ashed"), (b"zeroed\0", b"zer\0ed\0")] {
+        let at = bytes.windows(7).position(|w| w == name).unwrap();
+        bytes[at..at + 7].copy_from_slice(illegal);
+    }
+    std::fs::write(&image, bytes).unwrap();
+    let kinds: Vec<_> = issues(&image).iter().map(Issue::kind).collect();
+    assert_eq!(kinds, ["illegal-name"; 2]);
+}
+
+#[test]
 fn a_table_that_names_itself_does_not_make_a_small_image_endless() {
     use std::os::unix::fs::FileExt;
 
@@ -102,7 +165,7 @@ fn a_table_that_names_itself_does_not_make_a_small_image_endless() {
     std::fs::create_dir(&source).unwrap();
     std::fs::write(source.join("file"), [7; 1024]).unwrap();
     mke2fs(&image, &["-t", "ext2", "-b", "1024"], Some(&source), "4M");
-    let file = |fs: &uext4::Filesystem| fs.resolve(b"file", uext4::FollowLast::No).unwrap();
+    let file = |fs: &Filesystem| fs.resolve(b"file", uext4::FollowLast::No).unwrap();
     let fs = open(&image);
     let block = fs.map(&file(&fs), uext4_ondisk::Lblk(0), 1).unwrap().pblk.0;
     let table = (block as u32).to_le_bytes().repeat(256);
