@@ -157,6 +157,14 @@ pub(crate) fn create_unnamed(
     creation: &Creation,
 ) -> Result<InodeRef> {
     let sbi = parent.sbi();
+    match kind {
+        NewInode::Directory => {
+            let what = "a directory has a name from the beginning";
+            return Err(Error::Invalid { what });
+        }
+        NewInode::Symlink(target) => check_target(target, sbi.block_len())?,
+        _ => {}
+    }
     let _blocks = ensure_for(parent, kind)?;
     let dir = parent.inode.read().clone();
     let owners = quota_change::owners(sbi, payers(sbi, &dir, creation))?;
@@ -200,6 +208,22 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
         return Err(directory_link());
     }
     let target = &mut *inode.inode.write();
+    check_linkable(inode, target, dir)?;
+    match dir_change::add(&handle, dir, name, target.ino, target.file_type) {
+        Err(
+            error @ (Error::Exists | Error::DirectoryFull { .. } | Error::QuotaExceeded { .. }),
+        ) => return Err(error),
+        result => handle.failed(result)?,
+    }
+    let result = count_link(&handle, inode, target)
+        .and_then(|()| name_added(&handle, parent, (dir, &before), false));
+    parent.changed_in(handle.tid(), true);
+    handle.failed(result)
+}
+
+/// # Errors
+/// What keeps an inode, as `target` of `cell`, from getting one more name in `dir`.
+pub(crate) fn check_linkable(cell: &Cell, target: &Inode, dir: &Inode) -> Result<()> {
     if target.file_type == FileType::Directory {
         return Err(directory_link());
     }
@@ -210,29 +234,24 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
         return Err(attr::fixed());
     }
     match target.links {
-        0 if !inode.may_get_name.load(Relaxed) => return Err(Error::NotFound),
-        LINKS_MAX.. => return Err(Error::TooManyLinks),
-        _ if !attr::takes_in(dir, target) => return Err(Error::OtherProject),
-        _ => {}
+        0 if !cell.may_get_name.load(Relaxed) => Err(Error::NotFound),
+        LINKS_MAX.. => Err(Error::TooManyLinks),
+        _ if !attr::takes_in(dir, target) => Err(Error::OtherProject),
+        _ => Ok(()),
     }
-    match dir_change::add(&handle, dir, name, target.ino, target.file_type) {
-        Err(
-            error @ (Error::Exists | Error::DirectoryFull { .. } | Error::QuotaExceeded { .. }),
-        ) => return Err(error),
-        result => handle.failed(result)?,
-    }
+}
+
+/// An inode, as `target` of `cell`, has one more name; with its first it is no longer an orphan.
+pub(crate) fn count_link(handle: &Handle<'_>, cell: &Cell, target: &mut Inode) -> Result<()> {
     target.links += 1;
     target.ctime = handle.now();
-    let result = store(&handle, sbi, target)
-        .and_then(|()| match target.links {
-            1 => handle.remove_orphan(target.ino, target.generation),
-            _ => Ok(()),
-        })
-        .and_then(|()| name_added(&handle, parent, (dir, &before), false));
-    inode.may_get_name.store(false, Relaxed);
-    inode.changed_in(handle.tid(), false);
-    parent.changed_in(handle.tid(), true);
-    handle.failed(result)
+    cell.may_get_name.store(false, Relaxed);
+    cell.changed_in(handle.tid(), false);
+    store(handle, handle.sbi(), target)?;
+    match target.links {
+        1 => handle.remove_orphan(target.ino, target.generation),
+        _ => Ok(()),
+    }
 }
 
 fn directory_link() -> Error {

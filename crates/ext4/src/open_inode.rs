@@ -140,7 +140,15 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::create`].
     pub fn create_unnamed(&self, creation: &Creation) -> Result<Self> {
-        create::create_unnamed(&self.0, NewInode::File, creation).map(Self)
+        self.create_unnamed_as(NewInode::File, creation)
+    }
+
+    /// The same for everything but a directory.
+    ///
+    /// # Errors
+    /// As [`OpenInode::create`]; [`crate::Error::Invalid`] for a directory.
+    pub fn create_unnamed_as(&self, kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
+        create::create_unnamed(&self.0, kind, creation).map(Self)
     }
 
     /// Gives this inode a name in `parent`.
@@ -150,6 +158,16 @@ impl OpenInode {
     /// or append-only, [`crate::Error::NotFound`] for what has lost its last name.
     pub fn link(&self, parent: &Self, name: &[u8]) -> Result<()> {
         create::link(&self.0, &parent.0, name)
+    }
+
+    /// Gives this inode a name in `parent` that another has, which loses it, in one step that is seen
+    /// whole or not at all.
+    ///
+    /// # Errors
+    /// As [`OpenInode::link`]; [`crate::Error::NotFound`] where nothing has the name,
+    /// [`crate::Error::IsDirectory`].
+    pub fn link_over(&self, parent: &Self, name: &[u8]) -> Result<()> {
+        rename::link_over(&self.0, &parent.0, name)
     }
 
     /// Takes a name in this directory that is no directory's.

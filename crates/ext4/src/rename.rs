@@ -110,6 +110,42 @@ pub(crate) fn rename(
     result
 }
 
+/// Gives an inode a name that another has, which loses it, in one step that is seen whole or not at
+/// all.
+///
+/// # Errors
+/// As [`create::link`], and those of replacing: [`Error::NotFound`] where nothing has the name,
+/// [`Error::IsDirectory`], [`Error::NotPermitted`].
+pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    let sbi = parent.sbi();
+    let _names = parent.rw.write();
+    let old = find(parent, name)?;
+    if old.inode.read().file_type == FileType::Directory {
+        return Err(Error::IsDirectory);
+    }
+    if old.ino() == inode.ino() {
+        return Ok(());
+    }
+    check_deletable(&parent.inode.read(), &old.inode.read())?;
+    create::check_linkable(inode, &inode.inode.read(), &parent.inode.read())?;
+    let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
+    let doomed = Doomed::new(&old);
+    let credits = credits(sbi, parent, parent);
+    let handle = sbi.start(credits.min(sbi.writable()?.journal.credits_max()))?;
+    let linked = || -> Result<()> {
+        let dir = &mut *parent.inode.write();
+        let before = dir.clone();
+        let target = &mut *inode.inode.write();
+        dir_change::replace(&handle, dir, name, target.ino, target.file_type)?;
+        touch(&handle, parent, dir, &before)?;
+        create::count_link(&handle, inode, target)
+    };
+    let result = linked().and_then(|()| drop_link(&handle, &old, doomed));
+    parent.changed_in(handle.tid(), true);
+    handle.failed(result)
+}
+
 /// Blocks that a move may change.
 fn credits(sbi: &Sbi, from: &Cell, to: &Cell) -> u32 {
     let taken = 2 * unlink::credits(sbi, &from.inode.read());

@@ -9,9 +9,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use uext4::{
-    Creation, Filesystem, Ino, NewInode, OpenInode, RenameMode, SetAttributes, SetMode, SetTime,
-};
+use uext4::{Creation, Filesystem, Ino, OpenInode, SetAttributes, SetMode, SetTime};
 use uext4_ondisk::inode::FileType;
 
 use crate::build::{new_inode, total};
@@ -23,8 +21,6 @@ use crate::tree::EntryId;
 
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;
-/// What a file is called while it is written that will take the place of another.
-const UNFINISHED: &[u8] = b".uext4-put";
 
 /// How to put.
 #[derive(Clone, Debug, Default)]
@@ -206,7 +202,7 @@ impl<'a> Filler<'a> {
         contents: &mut Contents<'a>,
     ) -> Result<(), Error> {
         self.counter.entry();
-        let made = match self.make(entry, dir, name, contents) {
+        let made = match self.make(entry, dir, Some(name), contents) {
             Err(Error::Entry {
                 source: uext4::Error::Exists,
                 ..
@@ -246,20 +242,23 @@ impl<'a> Filler<'a> {
         }
         let made = match self.inos[self.listing.tree.node_id(entry).index()] {
             Some(ino) if ino == existing.ino() => return Ok((existing, false)),
-            _ => {
-                clear(dir).map_err(|e| self.failed(entry, e))?;
-                self.make(entry, dir, UNFINISHED, contents)?
-            }
+            _ => self.make(entry, dir, None, contents)?,
         };
-        replace(dir, &made, name).map_err(|e| self.failed(entry, e))?;
+        if let Err(error) = give_name(&made, dir, name) {
+            // It goes away without a name; links to it would lead nowhere.
+            self.inos[self.listing.tree.node_id(entry).index()] = None;
+            return Err(self.failed(entry, error));
+        }
         Ok((made, true))
     }
 
+    /// Makes what an entry stands for in a directory; without a name an orphan, which goes away with
+    /// an interruption.
     fn make(
         &mut self,
         entry: EntryId,
         dir: &OpenInode,
-        name: &[u8],
+        name: Option<&[u8]>,
         contents: &mut Contents<'a>,
     ) -> Result<OpenInode, Error> {
         let tree = &self.listing.tree;
@@ -267,7 +266,10 @@ impl<'a> Filler<'a> {
         let index = tree.node_id(entry).index();
         if let Some(ino) = self.inos[index] {
             let inode = self.fs.open_inode(ino);
-            let linked = inode.and_then(|inode| inode.link(dir, name).map(|()| inode));
+            let linked = inode.and_then(|inode| {
+                name.map_or(Ok(()), |name| inode.link(dir, name))?;
+                Ok(inode)
+            });
             return linked.map_err(|e| self.failed(entry, e));
         }
         let (uid, gid) = node.owner();
@@ -277,13 +279,16 @@ impl<'a> Filler<'a> {
             uid,
             gid,
         };
-        let made = dir.create(name, new_inode(tree, entry), &how);
+        let made = match name {
+            Some(name) => dir.create(name, new_inode(tree, entry), &how),
+            None => dir.create_unnamed_as(new_inode(tree, entry), &how),
+        };
         let made = made.map_err(|e| self.failed(entry, e))?;
         if node.file_type() == FileType::Regular
             && let Err(error) = self.write(entry, &made, contents)
         {
             // What went wrong first counts.
-            _ = dir.unlink(name);
+            _ = name.map(|name| dir.unlink(name));
             return Err(error);
         }
         if node.file_type() != FileType::Directory {
@@ -411,16 +416,10 @@ pub fn put_stream(
         Ok(_) | Err(uext4::Error::NotFound) => {}
         Err(error) => return Err(failed(error)),
     }
-    clear(into).map_err(failed)?;
-    let file = into.create(UNFINISHED, NewInode::File, how);
-    let file = file.map_err(failed)?;
-    let written = copy_stream(content, &file, failed)
-        .and_then(|len| replace(into, &file, name).map_err(failed).map(|()| len));
-    if written.is_err() {
-        // What went wrong first counts.
-        _ = into.unlink(UNFINISHED);
-    }
-    written
+    let file = into.create_unnamed(how).map_err(failed)?;
+    let len = copy_stream(content, &file, failed)?;
+    give_name(&file, into, name).map_err(failed)?;
+    Ok(len)
 }
 
 fn copy_stream(
@@ -446,20 +445,15 @@ fn copy_stream(
     }
 }
 
-/// Takes away what an interrupted call left.
-fn clear(dir: &OpenInode) -> uext4::Result<()> {
-    match dir.unlink(UNFINISHED) {
-        Err(uext4::Error::NotFound) => Ok(()),
-        done => done,
-    }
-}
-
-/// Gives the unfinished file its name, with all its data in place.
-fn replace(dir: &OpenInode, file: &OpenInode, name: &[u8]) -> uext4::Result<()> {
+/// Gives a file, with all its data in place, a name, which another that has it loses.
+fn give_name(file: &OpenInode, dir: &OpenInode, name: &[u8]) -> uext4::Result<()> {
     if file.inode().file_type == FileType::Regular {
         file.fdatasync()?;
     }
-    dir.rename(UNFINISHED, dir, name, RenameMode::Replace)
+    match file.link_over(dir, name) {
+        Err(uext4::Error::NotFound) => file.link(dir, name),
+        replaced => replaced,
+    }
 }
 
 fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> uext4::Result<()> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, RenameMode};
+use uext4::{Error, NewInode};
 
 use super::bytes;
 use super::change::{Operation, Target, about, by_root, last_name};
@@ -32,9 +32,6 @@ pub struct LnArgs {
     force: bool,
 }
 
-/// What a link is called until it takes the place of another.
-const UNFINISHED: &[u8] = b".uext4-ln";
-
 impl Operation for LnArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         let to = bytes(self.target.as_os_str());
@@ -60,23 +57,10 @@ impl LnArgs {
 
     fn replace(&self, target: &Target<'_>, to: &[u8], path: &[u8]) -> uext4::Result<()> {
         let (dir, name) = target.fs.open_parent(path)?;
-        if !self.symbolic {
-            let linked = target.fs.open_path(to, uext4::FollowLast::No)?;
-            if linked.ino() == dir.lookup(name)?.ino() {
-                return Ok(());
-            }
-        }
-        let aside = [&path[..path.len() - last_name(path).len()], UNFINISHED].concat();
-        match target.fs.remove(&aside) {
-            Err(Error::NotFound) => {}
-            removed => removed?,
-        }
-        self.make(target, to, &aside)?;
-        let replaced = target.fs.rename(&aside, path, RenameMode::Replace);
-        if replaced.is_err() {
-            // What went wrong first counts.
-            _ = target.fs.remove(&aside);
-        }
-        replaced
+        let linked = match self.symbolic {
+            true => dir.create_unnamed_as(NewInode::Symlink(to), &by_root(0o777))?,
+            false => target.fs.open_path(to, uext4::FollowLast::No)?,
+        };
+        linked.link_over(&dir, name)
     }
 }

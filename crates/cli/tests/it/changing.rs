@@ -309,3 +309,41 @@ fn standard_input_becomes_a_file() {
     assert_eq!(done(&image, &["ls", "/"]), "file\nlost+found\n");
     judge(&image);
 }
+
+#[test]
+fn what_replaces_a_file_touches_no_other_name() {
+    let Some((scratch, image)) = image(&["-t", "ext4"], 32) else {
+        return;
+    };
+    let from = scratch.path().join("from");
+    fs::write(&from, "new").unwrap();
+    // Names that earlier versions used for their own files.
+    for name in ["/.uext4-put", "/.uext4-ln", "/file", "/other"] {
+        done(&image, &["put", text(&from), name]);
+    }
+    fs::write(&from, "newer").unwrap();
+    done(&image, &["put", "--overwrite", text(&from), "/file"]);
+    done(&image, &["ln", "-f", "/file", "/other"]);
+    done(&image, &["ln", "-sf", "/file", "/other"]);
+    // Killed in the midst, it leaves the old file and no name of its own.
+    let mut put = Command::new(env!("CARGO_BIN_EXE_uext4"))
+        .args(["put", "--overwrite", text(&image), "-", "/file"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = put.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, &vec![7; 8 << 20]).unwrap();
+    put.kill().unwrap();
+    put.wait().unwrap();
+    done(&image, &["sync"]);
+    judge(&image);
+    let names = ".uext4-ln\n.uext4-put\nfile\nlost+found\nother\n";
+    assert_eq!(done(&image, &["ls", "/"]), names);
+    for (name, contents) in [
+        ("/.uext4-put", "new"),
+        ("/.uext4-ln", "new"),
+        ("/file", "newer"),
+    ] {
+        assert_eq!(done(&image, &["cat", name]), contents, "{name}");
+    }
+}

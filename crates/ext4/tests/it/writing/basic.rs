@@ -219,3 +219,52 @@ fn deleted_inodes_are_not_opened_again() {
         judge(&device, flags);
     }
 }
+
+#[test]
+fn what_has_no_name_takes_that_of_another() {
+    for flags in FLAGS {
+        println!("{flags}");
+        let device = made(flags, 65_536);
+        let fs = mount(device.clone());
+        let root = fs.root().unwrap();
+        let dir = root.create(b"dir", NewInode::Directory, &FILE).unwrap();
+        let old = dir.create(b"name", NewInode::File, &FILE).unwrap();
+        old.write(0, &pattern(300_000, 1)).unwrap();
+        old.link(&root, b"kept").unwrap();
+        let new = dir.create_unnamed(&FILE).unwrap();
+        new.write(0, &pattern(200_000, 2)).unwrap();
+        new.link_over(&dir, b"name").unwrap();
+        assert_eq!((new.inode().links, old.inode().links), (1, 1));
+        assert_eq!(dir.lookup(b"name").unwrap().ino(), new.ino());
+        // An inode that has a name gets one more; its own stays as it is.
+        old.link_over(&dir, b"name").unwrap();
+        old.link_over(&dir, b"name").unwrap();
+        assert_eq!((new.inode().links, old.inode().links), (0, 2));
+        assert!(matches!(new.link_over(&dir, b"name"), Err(Error::NotFound)));
+        let link = NewInode::Symlink(&[b'x'; 300]);
+        let link = dir.create_unnamed_as(link, &FILE).unwrap();
+        assert!(matches!(
+            link.link_over(&dir, b"none"),
+            Err(Error::NotFound)
+        ));
+        assert!(matches!(
+            link.link_over(&root, b"dir"),
+            Err(Error::IsDirectory)
+        ));
+        assert!(matches!(
+            dir.link_over(&root, b"kept"),
+            Err(Error::NotPermitted { .. })
+        ));
+        link.link_over(&root, b"kept").unwrap();
+        assert_eq!(
+            root.lookup(b"kept").unwrap().read_link().unwrap(),
+            [b'x'; 300]
+        );
+        assert_eq!(old.inode().links, 1);
+        let directory = dir.create_unnamed_as(NewInode::Directory, &FILE);
+        assert!(matches!(directory, Err(Error::Invalid { .. })));
+        drop((old, new, link, dir, root));
+        fs.close().unwrap();
+        judge(&device, flags);
+    }
+}
