@@ -53,6 +53,20 @@ pub trait BlockDevice: Send + Sync + Debug {
         false
     }
 
+    /// Claims a range for one writer, until [`BlockDevice::release_range`]; see [`crate::Claim`].
+    ///
+    /// The provided form grants everything: no other program can reach the bytes.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another user has any byte of it, [`Error::Attached`] if the kernel has
+    /// it, [`Error::Io`].
+    fn claim_range(&self, _range: &Range<u64>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Gives up a range that was claimed.
+    fn release_range(&self, _range: &Range<u64>) {}
+
     /// Fills `buf` from `offset`.
     ///
     /// # Errors

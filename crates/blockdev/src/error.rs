@@ -46,6 +46,17 @@ pub enum Error {
         /// The path as given.
         path: PathBuf,
     },
+    /// The kernel has the image attached as a loop device, or the device mounted: it would never see
+    /// what another program writes, and writes itself.
+    #[error("{} is in use as {device}{}", path.display(), at_place(mounted))]
+    Attached {
+        /// The path as given.
+        path: PathBuf,
+        /// The device of the kernel.
+        device: String,
+        /// Where it is mounted, if it is.
+        mounted: Option<String>,
+    },
     /// The partition table is damaged.
     #[error("partition table: {0}")]
     Partition(#[from] Damage),
@@ -57,6 +68,14 @@ pub enum Error {
         /// The numbers there are.
         present: Vec<u32>,
     },
+}
+
+/// Where a device is mounted, as the end of a sentence.
+fn at_place(mounted: &Option<String>) -> String {
+    match mounted {
+        Some(dir) => format!(", mounted at {dir}"),
+        None => String::new(),
+    }
 }
 
 /// Numbers as a user reads them.

@@ -15,9 +15,12 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use crate::attached;
+use crate::claim::Claims;
 use crate::{BlockDevice, Error, ReadRequest, WriteRequest, host};
 
 /// Vectors the kernel takes in one call (`UIO_MAXIOV`).
@@ -45,6 +48,7 @@ pub struct FileDevice {
     sector_size: u32,
     is_block_device: bool,
     is_rotational: bool,
+    claims: Mutex<Claims>,
 }
 
 /// Says what is wrong with a path that is no device, in words a user understands.
@@ -57,6 +61,13 @@ fn check_kind(kind: FileType) -> io::Result<()> {
         "is neither an image file nor a block device"
     };
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
+
+/// Whether a lock was refused because the file system of the machine has none.
+fn knows_no_locks(error: &io::Error) -> bool {
+    let none = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOLCK];
+    none.map(|errno| Some(errno.raw_os_error()))
+        .contains(&error.raw_os_error())
 }
 
 fn open_file(path: &Path, access: Access) -> io::Result<File> {
@@ -115,6 +126,7 @@ impl FileDevice {
             sector_size,
             is_block_device,
             is_rotational: host::is_rotational(disk),
+            claims: Mutex::default(),
         })
     }
 
@@ -146,6 +158,7 @@ impl FileDevice {
             sector_size: 512,
             is_block_device: false,
             is_rotational,
+            claims: Mutex::default(),
         })
     }
 
@@ -172,11 +185,69 @@ impl FileDevice {
             false => self.file.try_lock_shared(),
         };
         taken.map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Locked {
-                path: self.path.clone(),
-            },
+            TryLockError::WouldBlock => self.locked(),
             TryLockError::Error(source) => Error::io("lock", 0, source),
         })
+    }
+
+    /// Claims exclusive use of the whole image file or device until this `FileDevice` is dropped, for
+    /// a command that writes or replaces it. Works for devices opened for reading, too.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] at once if another writer or reader has locked it, [`Error::Attached`] if
+    /// the kernel has it attached as a loop device or mounted, [`Error::Io`].
+    pub fn claim(&self) -> Result<(), Error> {
+        let mut claims = self.claims.lock();
+        if claims.is_empty() {
+            self.exclude_others()?;
+            claims.is_whole = true;
+            return Ok(());
+        }
+        Err(self.locked())
+    }
+
+    /// Takes the exclusive lock, and looks for users that take none.
+    fn exclude_others(&self) -> Result<(), Error> {
+        match self.lock(true) {
+            // A file system without locks; what it holds can be used all the same.
+            Err(Error::Io { source, .. }) if knows_no_locks(&source) => {}
+            taken => taken?,
+        }
+        let unused = self.check_attached();
+        if unused.is_err() {
+            self.unlock();
+        }
+        unused
+    }
+
+    /// # Errors
+    /// [`Error::Attached`].
+    fn check_attached(&self) -> Result<(), Error> {
+        let device = match self.is_block_device {
+            true => Some(self.path.to_string_lossy().into_owned()),
+            false => attached::loop_device(&self.path),
+        };
+        let Some(device) = device else { return Ok(()) };
+        let mounted = attached::place_of(&device).map(|(dir, _)| dir);
+        if self.is_block_device && mounted.is_none() {
+            return Ok(());
+        }
+        Err(Error::Attached {
+            path: self.path.clone(),
+            device,
+            mounted,
+        })
+    }
+
+    fn unlock(&self) {
+        // Closing the file does it for certain.
+        _ = self.file.unlock();
+    }
+
+    fn locked(&self) -> Error {
+        Error::Locked {
+            path: self.path.clone(),
+        }
     }
 
     /// Makes the file longer (with a hole) or shorter. No block device can be changed so.
@@ -274,6 +345,25 @@ impl BlockDevice for FileDevice {
 
     fn is_rotational(&self) -> bool {
         self.is_rotational
+    }
+
+    fn claim_range(&self, range: &Range<u64>) -> Result<(), Error> {
+        let mut claims = self.claims.lock();
+        if claims.overlaps(range) {
+            return Err(self.locked());
+        }
+        if claims.is_empty() {
+            self.exclude_others()?;
+        }
+        claims.add(range);
+        Ok(())
+    }
+
+    fn release_range(&self, range: &Range<u64>) {
+        let mut claims = self.claims.lock();
+        if claims.remove(range) {
+            self.unlock();
+        }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {

@@ -50,8 +50,18 @@
 //! # Threads
 //!
 //! Devices are shared as `Arc<dyn BlockDevice>` and take `&self`. Overlapping calls have no order
-//! among themselves. [`FileDevice`] has no lock at all; [`MemoryDevice`] and [`SimDevice`] hold one
+//! among themselves. [`FileDevice`] has a lock for claims alone; [`MemoryDevice`] and [`SimDevice`] hold one
 //! leaf lock each while bytes are copied and call nobody under it but a test's own fault hook.
+//!
+//! # One writer
+//!
+//! Two writers of one image destroy it, so each claims it first: [`Claim`] for as long as a file
+//! system is open for writing, [`FileDevice::claim`] for as long as the device is open. A
+//! [`FileDevice`] then holds the exclusive lock (`flock`) of the file, which another process sees as
+//! well as another [`FileDevice`] of the same process, and refuses an image that the kernel has
+//! attached as a loop device. One device can have many claims at once if their ranges do not overlap:
+//! the partitions of a disk. Where the file system of the machine knows no locks, claims bind only
+//! the users of the same [`FileDevice`]. [`MemoryDevice`] and [`SimDevice`] grant every claim.
 //!
 //! # Cost
 //!
@@ -64,9 +74,11 @@
 //! Caches and readahead (the page cache of the machine is below, `buffer-cache` above), direct I/O,
 //! `io_uring`, network devices, container formats such as qcow2, and encryption.
 
+pub mod attached;
 pub mod host;
 pub mod partition;
 
+mod claim;
 mod clock;
 mod device;
 mod error;
@@ -75,6 +87,7 @@ mod memory;
 mod sim;
 mod sub;
 
+pub use claim::Claim;
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::Error;

@@ -43,6 +43,11 @@ impl SubDevice {
         self.start
     }
 
+    /// A range of the window as the device below counts it.
+    fn moved(&self, range: &Range<u64>) -> Range<u64> {
+        range.start.saturating_add(self.start)..range.end.saturating_add(self.start)
+    }
+
     fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
         Error::check_range(offset, len, self.len)
     }
@@ -63,6 +68,15 @@ impl BlockDevice for SubDevice {
 
     fn is_rotational(&self) -> bool {
         self.device.is_rotational()
+    }
+
+    fn claim_range(&self, range: &Range<u64>) -> Result<(), Error> {
+        self.check(range.start, range.end.saturating_sub(range.start))?;
+        self.device.claim_range(&self.moved(range))
+    }
+
+    fn release_range(&self, range: &Range<u64>) {
+        self.device.release_range(&self.moved(range));
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {

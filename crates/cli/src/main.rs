@@ -5,7 +5,6 @@
 //! Nothing here knows the format: the engine and the crates below it do.
 
 mod args;
-mod attached;
 mod background;
 mod below;
 mod budget;

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use uext4::{Filesystem, FollowLast, Inode, OpenInode, OpenOptions};
 use uext4_blockdev::partition::{self, Found};
 use uext4_blockdev::{
-    Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock,
+    Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock, attached,
 };
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
-use crate::attached;
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::show::{escaped, size_text};
 
@@ -109,7 +108,7 @@ fn open_failure(place: &PlaceArgs, error: &uext4::Error) -> Failure {
     }
 }
 
-/// The image to be written, for nobody else.
+/// The image to be written, claimed: no other program has it.
 ///
 /// # Errors
 /// Exit 8 if it cannot be opened or is in use.
@@ -121,11 +120,8 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
         }
         _ => device_failure(image, &error),
     })?;
-    whole.lock(true).map_err(|e| device_failure(image, &e))?;
-    match attached::loop_device(image) {
-        Some(device) => Err(in_use_as(image, &device)),
-        None => Ok(whole),
-    }
+    whole.claim().map_err(|e| device_failure(image, &e))?;
+    Ok(whole)
 }
 
 /// For who relies on it that nobody else changes an image that he only reads.
@@ -134,18 +130,16 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
 /// Exit 8 if it is a loop device's that may be written.
 pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
     match attached::writing_loop_device(image) {
-        Some(device) => Err(in_use_as(image, &device)),
+        Some(device) => Err(device_failure(
+            image,
+            &BlockError::Attached {
+                path: image.to_owned(),
+                mounted: attached::place_of(&device).map(|(dir, _)| dir),
+                device,
+            },
+        )),
         None => Ok(()),
     }
-}
-
-fn in_use_as(image: &Path, device: &str) -> Failure {
-    let mounted = attached::place_of(device);
-    let mounted = mounted.map_or(String::new(), |(dir, _)| format!(", mounted at {dir}"));
-    let what = format_args!("{} is in use as {device}{mounted}", image.display());
-    Failure::new(Exit::CouldNot, what).hint(format!(
-        "unmount it and run `losetup -d {device}`, or use {device} itself"
-    ))
 }
 
 /// Opens the file system for reading and writing, for nobody else: its journal is replayed. The
@@ -287,6 +281,12 @@ fn device_failure(image: &Path, error: &BlockError) -> Failure {
                 _ => failure.hint("wait until that has ended, or end it, and try again"),
             }
         }
+        BlockError::Attached { device, .. } if Path::new(device) == image => {
+            Failure::new(Exit::CouldNot, error).hint("unmount it first, or use it there")
+        }
+        BlockError::Attached { device, .. } => Failure::new(Exit::CouldNot, error).hint(format!(
+            "unmount it and run `losetup -d {device}`, or use {device} itself"
+        )),
         BlockError::Partition(_) => {
             Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
                 .hint("say where the file system begins with --offset BYTES")

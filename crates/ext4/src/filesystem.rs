@@ -79,10 +79,12 @@ impl Filesystem {
 
     /// Opens a file system for reading and writing. Its journal is replayed on the device, fast commits
     /// included, what was left half-deleted is deleted, and the file system is marked as in use until
-    /// [`Filesystem::close`]. Nobody else may use the device meanwhile.
+    /// [`Filesystem::close`]. Until then the device is claimed ([`uext4_blockdev::Claim`]): the same image
+    /// is not opened for writing twice, neither by this process nor by another one.
     ///
     /// # Errors
-    /// As [`Filesystem::open`]; [`crate::Error::Unsupported`] naming the features that cannot be
+    /// As [`Filesystem::open`]; [`crate::Error::Device`] with [`uext4_blockdev::Error::Locked`] or
+    /// [`uext4_blockdev::Error::Attached`] if the device is in use; [`crate::Error::Unsupported`] naming the features that cannot be
     /// written, or for fast commits that take more than one transaction; [`crate::Error::NoSpace`] if
     /// there is none for the maps and directories that these need; [`crate::Error::ReadOnly`] for a
     /// device that takes no writes, [`crate::Error::Invalid`] for a file system that has errors

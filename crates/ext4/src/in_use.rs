@@ -116,6 +116,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     }
     // Whoever still has an inode open must not write to what is marked as clean.
     rw.journal.abort(&"the file system was closed");
+    *rw.claim.lock() = None;
     written
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uext4_blockdev::Clock;
+use uext4_blockdev::{Claim, Clock};
 use uext4_extent_status::{Options as ExtentStatusOptions, Room};
 use uext4_jbd2::{Journal, Tid};
 use uext4_mballoc::{Allocator, Options as AllocatorOptions, Run};
@@ -127,6 +127,8 @@ pub(crate) struct Rw {
     pub(crate) pressure_asked: Mutex<Duration>,
     /// The threads that do what is due, if they were started.
     pub(crate) background: Mutex<Vec<Background>>,
+    /// Exclusive use of the device, as long as anything may be written to it.
+    pub(crate) claim: Mutex<Option<Claim>>,
 }
 
 impl Rw {
@@ -180,7 +182,14 @@ impl Rw {
             draining: Mutex::default(),
             pressure_asked: Mutex::default(),
             background: Mutex::default(),
+            claim: Mutex::default(),
         })
+    }
+
+    /// The same with exclusive use of the device, until the file system is closed.
+    pub(crate) fn with_claim(self, claim: Claim) -> Self {
+        *self.claim.lock() = Some(claim);
+        self
     }
 
     /// The same with what the mount sets itself.

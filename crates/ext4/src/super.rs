@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use uext4_blockdev::{BlockDevice, Clock, host};
+use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_jbd2::Journal;
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
@@ -62,10 +62,10 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
 }
 
 /// Opens for reading and writing: the journal is replayed on the device, and the file system is
-/// marked as in use until [`close`].
+/// marked as in use, and its device claimed, until [`crate::in_use::close`].
 ///
 /// # Errors
-/// As [`open`], and [`Error::Unsupported`] naming the features that cannot be written,
+/// As [`open`], [`Error::Device`] if the device is in use, and [`Error::Unsupported`] naming the features that cannot be written,
 /// [`Error::ReadOnly`] for a device that takes no writes, [`Error::Invalid`] for a file system that
 /// has errors recorded.
 pub(crate) fn open_rw(
@@ -76,6 +76,7 @@ pub(crate) fn open_rw(
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
+    let claim = Claim::new(Arc::clone(&device))?;
     let (superblock, _) = read_superblock(&*device, &OpenOptions::default())?;
     let mut features = superblock.features();
     // Not in the way: the journal is replayed, and orphans are deleted.
@@ -110,7 +111,7 @@ pub(crate) fn open_rw(
         let sharing = options.for_sharing(&sbi, &*clock)?;
         let rooms = (quotas, sharing, options.extent_status);
         let rw = Rw::new(&sbi, journal, clock, memory, rooms, allocator)?;
-        let rw = rw.with_limits(options.limits);
+        let rw = rw.with_limits(options.limits).with_claim(claim);
         sbi.set_writing(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::{Claim, SubDevice};
 
 fn new_device(len: u64) -> (tempfile::TempDir, FileDevice) {
     let dir = tempfile::tempdir().unwrap();
@@ -193,4 +196,36 @@ fn locks_exclude_one_another() {
         error.to_string().ends_with("is in use by another program"),
         "{error}"
     );
+}
+
+#[test]
+fn an_image_has_one_writer_and_a_disk_one_for_each_partition() {
+    let (_dir, device) = new_device(100);
+    let device = Arc::new(device);
+    let window = |start, len| Arc::new(SubDevice::new(device.clone(), start, len).unwrap());
+    let first = Claim::new(window(0, 50)).unwrap();
+    let second = Claim::new(window(50, 50)).unwrap();
+    // The same bytes through the same device, and any byte through another one.
+    for refused in [Claim::new(window(49, 2)), Claim::new(device.clone())] {
+        assert!(matches!(refused, Err(Error::Locked { .. })));
+    }
+    assert!(matches!(device.claim(), Err(Error::Locked { .. })));
+    let other = Arc::new(FileDevice::open(device.path(), Access::ReadWrite).unwrap());
+    for _ in 0..2 {
+        let refused = Claim::new(other.clone()).unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+    }
+    drop(first);
+    assert!(Claim::new(other.clone()).is_err(), "one writer is left");
+    drop(second);
+    let claim = Claim::new(other.clone()).unwrap();
+    assert!(Claim::new(device.clone()).is_err());
+    drop(claim);
+
+    // For as long as the device is open, a file system in it included.
+    device.claim().unwrap();
+    drop(Claim::new(device.clone()).unwrap());
+    assert!(Claim::new(other.clone()).is_err());
+    drop(device);
+    other.claim().unwrap();
 }

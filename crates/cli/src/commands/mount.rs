@@ -10,6 +10,7 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::Filesystem;
+use uext4_blockdev::attached;
 use uext4_fuse::mount::{self, Error as MountError, Mounted};
 use uext4_fuse::mountinfo;
 use uext4_fuse::parting::Parting;
@@ -20,7 +21,6 @@ use uext4_ondisk::features::RoCompat;
 
 use super::Output;
 use crate::args::PlaceArgs;
-use crate::attached;
 use crate::background;
 use crate::failure::{Exit, Failure};
 use crate::listener::{Listener, Socket};

@@ -1,11 +1,12 @@
-//! Images that the kernel has as a loop device, or as a disk, perhaps mounted: it takes no lock on them, and would
-//! never see what somebody else writes.
+//! Images that the kernel has attached as a loop device, and devices that it has mounted: it takes
+//! no lock on them, and never sees what another program writes to them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The loop device this file is attached to. `None` also where the system does not say.
+#[must_use]
 pub fn loop_device(image: &Path) -> Option<String> {
     let image = fs::metadata(image).ok()?;
     for device in fs::read_dir("/sys/block").ok()?.flatten() {
@@ -21,8 +22,9 @@ pub fn loop_device(image: &Path) -> Option<String> {
     None
 }
 
-/// Where the kernel has a block device mounted, and whether it may write. `None` also where the system
-/// does not say.
+/// Where the kernel has a block device mounted, and whether the mount may write. `None` also where
+/// the system does not say.
+#[must_use]
 pub fn place_of(device: &str) -> Option<(String, bool)> {
     let table = fs::read_to_string("/proc/self/mounts").ok()?;
     let device = fs::canonicalize(device).ok()?;
@@ -39,7 +41,8 @@ pub fn place_of(device: &str) -> Option<(String, bool)> {
     })
 }
 
-/// The same, if what is written to the loop device comes to the file.
+/// The loop device this file is attached to, if what is written to the device reaches the file.
+#[must_use]
 pub fn writing_loop_device(image: &Path) -> Option<String> {
     let device = loop_device(image)?;
     let name = device.strip_prefix("/dev/")?;
