@@ -7,12 +7,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ondisk", &[]),
     ("blockdev", &[]),
     ("tunables", &[]),
+    ("percpu", &[]),
     ("extent-status", &["ondisk"]),
     ("buffer-cache", &["ondisk", "blockdev"]),
     ("mballoc", &["ondisk", "tunables"]),
     ("mbcache", &["tunables"]),
     ("writeback", &["ondisk", "blockdev"]),
-    ("jbd2", &["ondisk", "blockdev", "buffer-cache"]),
+    ("jbd2", &["ondisk", "blockdev", "buffer-cache", "percpu"]),
     (
         "ext4",
         &[
