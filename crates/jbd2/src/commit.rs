@@ -92,23 +92,18 @@ impl Journal {
     /// Keeps handles out, lets the file system finish, takes the content of every block, and opens
     /// the next transaction.
     fn close(&self, sealer: &dyn Sealer) -> Result<Closed, Error> {
-        let mut gate = self.gate.write();
+        let mut closing = self.running.close();
         // One of the handles that were waited for may have left its change half-done.
         self.check()?;
-        let finished = sealer.before_commit(&self.sealing(&gate));
+        let finished = sealer.before_commit(&self.sealing(closing.transaction()));
         finished.map_err(|reason| Error::Aborted {
             reason: reason.to_string(),
         })?;
-        let next = Transaction::new(gate.tid + 1);
-        let Transaction {
-            tid,
-            buffers,
-            revoked,
-            ..
-        } = mem::replace(&mut *gate, next);
-        let revoked = revoked.into_inner();
-        let mut blocks: Vec<(Buffer, Arc<[u8]>)> = buffers
-            .into_inner()
+        let tid = closing.transaction().tid;
+        let closed = closing.replace(Transaction::new(tid + 1, self.limits));
+        let revoked = mem::take(&mut *closed.revoked.lock());
+        let mut blocks: Vec<(Buffer, Arc<[u8]>)> = closed
+            .take_buffers()
             .into_iter()
             .filter(|buffer| !revoked.contains(&buffer.block()))
             .map(|buffer| {
@@ -117,7 +112,7 @@ impl Journal {
                 (buffer, data)
             })
             .collect();
-        drop(gate);
+        drop(closing);
         blocks.sort_unstable_by_key(|(buffer, _)| buffer.block());
         Ok(Closed {
             tid,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::{Buffer, BufferCache, Seal, VerifyTag};
 use uext4_ondisk::Pblk;
@@ -14,6 +14,7 @@ use crate::barrier::{Barrier, Ticket};
 use crate::checkpoint::Checkpoint;
 use crate::log::Log;
 use crate::ring::Ring;
+use crate::running::Running;
 use crate::transaction::{Handle, Limits, Tid, Transaction};
 use crate::turn::Turn;
 use crate::{Error, LogRun, Recovery, recover};
@@ -69,7 +70,7 @@ impl Sealing<'_> {
     ) -> R {
         let (first, result) = buffer.modify_pinned(self.transaction.tid, tag, seal, f);
         if first {
-            self.transaction.buffers.lock().push(buffer.clone());
+            self.transaction.add([buffer.clone()]);
         }
         result
     }
@@ -103,7 +104,7 @@ pub struct Journal {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Handles share it; commit takes it alone for the moment between two transactions.
-    pub(crate) gate: RwLock<Transaction>,
+    pub(crate) running: Running,
     /// Who commits; the others wait for that.
     pub(crate) turn: Turn,
     /// One commit or checkpoint at a time; `None` without a log.
@@ -112,7 +113,7 @@ pub struct Journal {
     pub(crate) committed: AtomicU64,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) barrier: Barrier,
-    limits: Limits,
+    pub(crate) limits: Limits,
     has_log: bool,
     aborted: AtomicBool,
     /// Why.
@@ -201,7 +202,7 @@ impl Journal {
             device: Arc::clone(cache.device()),
             cache,
             clock,
-            gate: RwLock::new(Transaction::new(1)),
+            running: Running::new(Transaction::new(1, limits)),
             has_log: ring.is_some(),
             turn: Turn::default(),
             log: Mutex::new(ring),
@@ -255,13 +256,11 @@ impl Journal {
         }
         loop {
             self.check()?;
-            let transaction = self.gate.read();
-            let before = transaction.reserved.fetch_add(credits, Relaxed);
-            if before.saturating_add(credits) <= self.limits.credits {
+            let transaction = self.running.share();
+            if transaction.reserve(credits) {
                 transaction.begin(|| self.clock.monotonic());
-                return Ok(Handle::new(transaction, credits, self.limits));
+                return Ok(Handle::new(transaction, credits));
             }
-            transaction.reserved.fetch_sub(credits, Relaxed);
             let full = transaction.tid;
             drop(transaction);
             self.commit(full, sealer)?;
@@ -280,7 +279,7 @@ impl Journal {
 
     /// The running transaction's number.
     pub fn running(&self) -> Tid {
-        self.gate.read().tid
+        self.running.share().tid
     }
 
     /// The last transaction that is durable.
@@ -290,7 +289,7 @@ impl Journal {
 
     /// When the running transaction got its first handle, if it did.
     pub fn began(&self) -> Option<Duration> {
-        self.gate.read().began()
+        self.running.share().began()
     }
 
     /// Flushes of the device that all waiters share.
@@ -355,7 +354,7 @@ impl Journal {
     /// Blocks that are kept in the cache until they are home: those of the running transaction whose
     /// handles have ended, and those that are committed. Waits while a transaction is being closed.
     pub fn pinned(&self) -> usize {
-        let running = self.gate.read().buffers.lock().len();
+        let running = self.running.share().len();
         running + self.checkpoint.len()
     }
 

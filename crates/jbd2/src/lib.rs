@@ -29,8 +29,10 @@
 //!
 //! Locks, outer first: turn (one commit) → gate (shared by handles) or log (one commit or checkpoint)
 //! → gate alone, while closing → checkpoint's writing → its map, a transaction's lists, a buffer.
-//! [`Sealer`] is called under log and gate, [`Sealer::commit_ended`] under none. Cost of a handle: two atomic additions each for start and
-//! end, one lock of the transaction's list at the end; of a change: the buffer's lock.
+//! [`Sealer`] is called under log and gate, [`Sealer::commit_ended`] under none. The gate is a lock
+//! for each slot of threads (`running`), and credits are stocked by slot. Cost of a handle: two
+//! atomic instructions each for start and end, one lock of the slot's list at the end, all on cache
+//! lines of the thread's slot; of a change: the buffer's lock.
 //!
 //! Behind a log that was left with fast commits waiting, see [`Journal::open_behind`].
 //!
@@ -105,6 +107,7 @@ mod log;
 mod recovery;
 mod replay;
 mod ring;
+mod running;
 mod scan;
 mod transaction;
 mod turn;
