@@ -209,6 +209,12 @@ impl<E: MappingError> Chosen<'_, E> {
         self.keys.is_empty()
     }
 
+    /// Files whose turn has not come, those that have left the list meanwhile included.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// The next that is still there and that nobody is at. It is the caller's until it gets another
     /// place or leaves.
     pub(crate) fn next(&mut self) -> Option<Arc<File<E>>> {

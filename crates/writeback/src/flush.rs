@@ -292,14 +292,15 @@ impl<E: MappingError> File<E> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use uext4_blockdev::SystemClock;
     use uext4_ondisk::BlockSize;
 
     use super::*;
     use crate::{Options, PageCache, Place};
 
-    struct Nowhere;
+    /// A place of which nothing is known and where everything can be written.
+    pub(crate) struct Nowhere;
 
     impl Mapping for Nowhere {
         type Error = std::io::Error;

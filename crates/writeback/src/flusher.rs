@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::dirty_list::{CHOSEN_MAX, SHARDS};
+use crate::dirty_list::{CHOSEN_MAX, Chosen, SHARDS};
 use crate::file::File;
 use crate::flush::Turn;
 use crate::limits::Member;
@@ -188,12 +188,13 @@ impl<E: MappingError> Shared<E> {
     /// What a flusher thread does.
     fn run_flusher(&self, number: usize) {
         let mut failed = false;
+        let mut rest = None;
         while self.flushers.wait(self.interval(), failed) {
             self.gate.bdi.tick(self.gate.now());
             if self.interval().is_some() {
                 self.flush_old(number, || self.flushers.are_running());
             }
-            failed = self.flush_background(number).is_err();
+            failed = self.flush_background(number, &mut rest).is_err();
         }
     }
 
@@ -206,43 +207,49 @@ impl<E: MappingError> Shared<E> {
     }
 
     /// Gives each file that is dirty since `since` or longer when the call begins a turn, as long as
-    /// `goes_on`.
-    fn pass(
-        &self,
+    /// `goes_on`. Begins with `rest`, the files that an earlier pass chose and did not come to, and
+    /// leaves there what this one does not come to: a pass that may write little would else choose
+    /// and sort as many files as a long one.
+    fn pass<'a>(
+        &'a self,
         flusher: usize,
         since: Duration,
-        reason: Reason,
         goes_on: impl Fn() -> bool,
+        rest: &mut Option<Chosen<'a, E>>,
     ) -> Pass<E> {
-        self.trace_start(reason);
-        let pass = self.give_turns(flusher, since, goes_on);
-        self.trace_written(reason, pass.written);
-        pass
-    }
-
-    fn give_turns(&self, flusher: usize, since: Duration, goes_on: impl Fn() -> bool) -> Pass<E> {
         let bound = self.dirty.next_ticket();
         let mut pass = Pass {
             written: 0,
             has_more: false,
             error: None,
         };
+        if let Some(chosen) = rest.take() {
+            *rest = self.give_turns(chosen, &goes_on, &mut pass);
+        }
         for shard in self.shards_of(flusher) {
-            loop {
-                let mut chosen = self.dirty.choose(shard, (since, bound), CHOSEN_MAX);
+            while rest.is_none() && goes_on() {
+                let chosen = self.dirty.choose(shard, (since, bound), CHOSEN_MAX);
                 if chosen.is_empty() {
                     break;
                 }
-                while goes_on() {
-                    let Some(file) = chosen.next() else { break };
-                    pass.add(self.turn(&file));
-                }
-                if !goes_on() {
-                    return pass;
-                }
+                *rest = self.give_turns(chosen, &goes_on, &mut pass);
             }
         }
         pass
+    }
+
+    /// Gives the chosen files their turns, as long as `goes_on`; returns those that are left.
+    fn give_turns<'a>(
+        &self,
+        mut chosen: Chosen<'a, E>,
+        goes_on: impl Fn() -> bool,
+        pass: &mut Pass<E>,
+    ) -> Option<Chosen<'a, E>> {
+        while goes_on() {
+            let file = chosen.next()?;
+            pass.add(self.turn(&file));
+        }
+        (!chosen.is_empty()).then_some(chosen)
     }
 
     /// Lets a file that was claimed have its turn.
@@ -286,7 +293,9 @@ impl<E: MappingError> Shared<E> {
         // No more than there is now, for some files may become dirty all the time.
         let mut left = self.counters.unwritten();
         loop {
-            let pass = self.pass(flusher, since, Reason::Periodic, &goes_on);
+            self.trace_start(Reason::Periodic);
+            let pass = self.pass(flusher, since, &goes_on, &mut None);
+            self.trace_written(Reason::Periodic, pass.written);
             left = left.saturating_sub(pass.written);
             if !pass.has_more || pass.written == 0 || left == 0 || !goes_on() {
                 return;
@@ -297,12 +306,18 @@ impl<E: MappingError> Shared<E> {
     /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors; that
     /// counts if nobody else wrote anything either, nor may yet: several flushers share the files,
     /// and the one that got the bad one is no measure.
-    fn flush_background(&self, flusher: usize) -> Result<(), Error<E>> {
+    fn flush_background<'a>(
+        &'a self,
+        flusher: usize,
+        rest: &mut Option<Chosen<'a, E>>,
+    ) -> Result<(), Error<E>> {
         let goes_on = || self.flushers.are_running() && self.is_over_background();
         while goes_on() {
             self.wake_another();
             let before = self.counters.written.load(Ordering::Relaxed);
-            let pass = self.pass(flusher, Duration::MAX, Reason::Background, goes_on);
+            self.trace_start(Reason::Background);
+            let pass = self.pass(flusher, Duration::MAX, goes_on, rest);
+            self.trace_written(Reason::Background, pass.written);
             if pass.written > 0 {
                 continue;
             }
@@ -363,4 +378,44 @@ pub(crate) fn spawn<E: MappingError>(
     std::thread::Builder::new()
         .name(format!("flush-{number}"))
         .spawn(move || shared.run_flusher(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use uext4_blockdev::SystemClock;
+    use uext4_ondisk::BlockSize;
+
+    use super::*;
+    use crate::flush::tests::Nowhere;
+    use crate::{Mapping, Options, PageCache, Place};
+
+    #[test]
+    fn a_short_pass_goes_on_with_the_files_that_the_last_one_chose() {
+        let options = Options::new(BlockSize::MIN);
+        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
+        let owner: Arc<dyn Mapping<Error = std::io::Error>> = Arc::new(Nowhere);
+        let file = |_| cache.file_at(Arc::downgrade(&owner), Place::default());
+        let files: Vec<_> = (0..100).map(file).collect();
+        for file in &files {
+            file.write(0, &[1; 1024], 0).unwrap();
+        }
+        let shared = &files[0].0.shared;
+        let mut rest = None;
+        for passes in 1..=50 {
+            let turns = Cell::new(2u32);
+            let goes_on = || turns.replace(turns.get().saturating_sub(1)) > 0;
+            let pass = shared.pass(0, Duration::MAX, goes_on, &mut rest);
+            assert!(pass.error.is_none());
+            let dirty = files.iter().filter(|file| file.is_dirty()).count();
+            let left = rest.as_ref().map_or(0, Chosen::len);
+            assert_eq!(left, dirty, "pass {passes} chose anew");
+        }
+        // Files that were written by others meanwhile are passed over.
+        files.iter().for_each(|file| drop(file.flush(0..u64::MAX)));
+        let pass = shared.pass(0, Duration::MAX, || true, &mut rest);
+        assert_eq!(pass.written, 0);
+        assert!(rest.is_none());
+    }
 }
