@@ -1,3 +1,5 @@
+//! Files and block devices of this host as devices.
+
 use std::sync::Arc;
 
 use super::*;
