@@ -139,6 +139,12 @@ pub struct WriteArgs {
     pub options: Vec<String>,
 }
 
+/// `--help` alone, for commands where `-h` means something else, as in coreutils.
+pub fn long_help() -> clap::Arg {
+    let help = clap::Arg::new("help").long("help");
+    help.action(clap::ArgAction::Help).help("Print help")
+}
+
 /// Bytes: a number with an optional unit (s for 512-byte sectors, K, M, G, T for powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

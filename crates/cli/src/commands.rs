@@ -41,7 +41,7 @@ use std::io::{BufWriter, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{Cli, Command};
-use crate::failure::{Exit, Failure};
+use crate::failure::{self, Exit, Failure};
 use crate::open;
 
 /// Standard output, buffered.
@@ -91,8 +91,24 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Script(args) => script::run(args, &mut out),
     };
     // What came before a failure is still worth reading.
-    out.flush()?;
-    exit
+    let flushed = out.flush().map_err(Failure::from);
+    match (exit, flushed) {
+        (Err(Failure::BrokenPipe), _) | (Ok(Exit::Success), Err(Failure::BrokenPipe)) => {
+            Ok(when_cut(&cli.command).max(failure::known()))
+        }
+        (Ok(exit), Err(Failure::BrokenPipe)) => Ok(exit),
+        (Ok(exit), Err(failure)) => Err(failure.at_least(exit)),
+        (exit, _) => exit,
+    }
+}
+
+/// How a command ends whose reader has gone away. `head` and the like have seen enough of a list,
+/// and that is no failure; an archive that is cut, or commands that are not carried out, are.
+fn when_cut(command: &Command) -> Exit {
+    match command {
+        Command::Tar(_) | Command::Script(_) => Exit::Incomplete,
+        _ => Exit::Success,
+    }
 }
 
 /// The bytes of a path argument.

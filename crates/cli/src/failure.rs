@@ -4,6 +4,8 @@
 
 use std::fmt::Display;
 use std::io;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How the command ended: stable, and told by `uext4 --help` and the README.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,6 +121,15 @@ impl Failure {
         Self::new(exit, format_args!("{subject}: {error}"))
     }
 
+    /// The same, with a worse exit code where there is one.
+    #[must_use]
+    pub fn at_least(mut self, code: Exit) -> Self {
+        if let Self::Told { exit, .. } = &mut self {
+            *exit = code.max(*exit);
+        }
+        self
+    }
+
     /// The same, with another exit code.
     #[must_use]
     pub fn with_exit(mut self, code: Exit) -> Self {
@@ -187,6 +198,25 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
 pub const MAKE_WRITABLE: &str = "make it writable first: `chmod u+w IMAGE` (a file), \
      `blockdev --setrw IMAGE` (a block device); or only read it (`mount -o ro`)";
 
+/// The worst exit code that [`Complaints`] of this process have met: what is known to be damaged
+/// stays so when the reader of standard output goes away.
+static KNOWN: AtomicU8 = AtomicU8::new(0);
+
+/// Whether damage is known, or less than that.
+pub fn known() -> Exit {
+    match KNOWN.load(Relaxed) {
+        code if code == Exit::Damaged.code() => Exit::Damaged,
+        code if code == Exit::CouldNot.code() => Exit::CouldNot,
+        0 => Exit::Success,
+        _ => Exit::Incomplete,
+    }
+}
+
+/// Notes that a part of the work ends so.
+pub fn note(exit: Exit) {
+    KNOWN.fetch_max(exit.code(), Relaxed);
+}
+
 /// Collects what went wrong with parts of the work while the rest goes on.
 #[derive(Debug)]
 pub struct Complaints {
@@ -236,6 +266,7 @@ impl Complaints {
 
     /// Tells standard error and goes on.
     pub fn tell(&mut self, exit: Exit, what: impl Display) {
+        note(exit);
         self.worst = self.worst.max(exit);
         self.count += 1;
         if self.count <= PRINTED_MAX {

@@ -32,6 +32,7 @@ mod walk;
 mod when;
 mod words;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -55,28 +56,35 @@ fn main() -> ExitCode {
     };
     let cli = match args::Cli::try_parse_from(words) {
         Ok(cli) => cli,
-        Err(told) => {
-            // Also how help and version are told. If nobody listens, there is nothing to do.
-            let _ = told.print();
-            let exit = if told.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Success
-            };
-            return ended(exit);
-        }
+        Err(error) => return ended(not_a_command(&error)),
     };
     let exit = match commands::run(&cli) {
         Ok(exit) => exit,
-        // Whoever read our output has seen enough (`uext4 ls … | head`): nothing to say.
-        Err(Failure::BrokenPipe) => Exit::Success,
-        Err(Failure::Told { exit, what, hint }) => {
+        Err(failure) => report(failure),
+    };
+    ended(exit)
+}
+
+/// Prints a failure.
+fn report(failure: Failure) -> Exit {
+    match failure {
+        Failure::BrokenPipe => Exit::Success,
+        Failure::Told { exit, what, hint } => {
             eprintln!("uext4: {what}");
             if let Some(hint) = hint {
                 eprintln!("  {hint}");
             }
             exit
         }
-    };
-    ended(exit)
+    }
+}
+
+/// Prints what the parser of the command line has to say: what is wrong, or help, or the version.
+fn not_a_command(error: &clap::Error) -> Exit {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if error.use_stderr() => Exit::Usage,
+        Ok(()) => Exit::Success,
+        Err(error) => report(Failure::from(error)),
+    }
 }

@@ -30,6 +30,8 @@ pub struct MountOptions {
     pub superblock_kib: Option<u64>,
     /// The log must have checksums.
     pub needs_log_checksums: bool,
+    /// The option that asks for quotas, where one does.
+    pub quota: Option<String>,
     /// Whose files are shown.
     pub owners: Owners,
     /// A file that is told what happens, every some seconds.
@@ -177,6 +179,7 @@ impl Default for MountOptions {
             transport: Transport::Auto,
             superblock_kib: None,
             needs_log_checksums: false,
+            quota: None,
             owners: Owners::default(),
             metrics: None,
             sandbox: true,
@@ -215,6 +218,11 @@ impl MountOptions {
             );
         }
         Ok(options)
+    }
+
+    fn set_quota(&mut self, asked_by: Option<&str>) {
+        self.engine.quota_limits = asked_by.is_some();
+        self.quota = asked_by.map(str::to_owned);
     }
 
     /// Which times of access are noted.
@@ -257,8 +265,8 @@ impl MountOptions {
             ("nosandbox", "") => self.sandbox = false,
             ("noload" | "norecovery", "") => self.engine.replay_journal = false,
             ("journal_checksum", "") => self.needs_log_checksums = true,
-            ("quota" | "usrquota" | "grpquota" | "prjquota", "") => self.engine.quota_limits = true,
-            ("noquota", "") => self.engine.quota_limits = false,
+            ("quota" | "usrquota" | "grpquota" | "prjquota", "") => self.set_quota(Some(name)),
+            ("noquota", "") => self.set_quota(None),
             ("fakeroot", "") => self.owners.fakeroot = true,
             ("uid", id) => self.owners.user = Some(number(option, id, 0..=u32::MAX - 1)?),
             ("gid", id) => self.owners.group = Some(number(option, id, 0..=u32::MAX - 1)?),

@@ -150,9 +150,48 @@ pub fn uuid_text(uuid: &[u8; 16]) -> String {
     text
 }
 
+/// A size as `ls -h` shows it: in units of 1024, rounded up, with a decimal below 10.
+pub fn size_short(bytes: u64) -> String {
+    let mut unit = 0;
+    while unit < 6 && bytes >> (10 * (unit + 1)) > 0 {
+        unit += 1;
+    }
+    if unit == 0 {
+        return bytes.to_string();
+    }
+    // Tenths of the unit, rounded up; 1023.5 K and more is 1.0 M.
+    let one = 1_u128 << (10 * unit);
+    let tenths = (u128::from(bytes) * 10).div_ceil(one);
+    let name = |unit: u32| char::from(b"BKMGTPE"[unit as usize]);
+    match tenths {
+        0..100 => format!("{}.{}{}", tenths / 10, tenths % 10, name(unit)),
+        _ => match u128::from(bytes).div_ceil(one) {
+            1024 if unit < 6 => format!("1.0{}", name(unit + 1)),
+            whole => format!("{whole}{}", name(unit)),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_those_of_ls() {
+        for (bytes, shown) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_240, "10K"),
+            (10_241, "11K"),
+            (1_048_575, "1.0M"),
+            (3_000_000, "2.9M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(size_short(bytes), shown, "{bytes}");
+        }
+    }
 
     #[test]
     fn harmful_names_are_escaped() {

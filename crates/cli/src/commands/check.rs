@@ -7,7 +7,7 @@ use uext4::Issue;
 
 use super::Output;
 use crate::args::ImageArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, note};
 use crate::json::Json;
 use crate::open;
 use crate::show::escaped;
@@ -93,6 +93,7 @@ struct Report<'a> {
 impl Report<'_> {
     fn line(&mut self, kind: &str, text: &str) {
         self.told += 1;
+        note(Exit::Damaged);
         if self.args.quiet || self.told > self.args.issues || self.failed.is_some() {
             return;
         }

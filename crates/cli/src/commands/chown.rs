@@ -6,6 +6,7 @@ use clap::Args;
 use uext4::{FollowLast, OpenInode, SetAttributes};
 
 use super::change::{Operation, Target};
+use crate::args::long_help;
 use crate::failure::Failure;
 
 /// Change owner and group
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 /// set-group-id, as with the kernel. Symbolic links are followed, below a directory changed
 /// themselves.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 chown disk.img 33:33 /srv/www
   uext4 chown -R disk.img :100 /home/shared")]
@@ -28,7 +30,7 @@ pub struct ChownArgs {
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change a symbolic link itself
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
 }
 

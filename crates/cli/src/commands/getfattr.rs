@@ -8,6 +8,7 @@ use clap::Args;
 use uext4::{Error, Filesystem, FollowLast, Xattr};
 
 use super::{Output, bytes};
+use crate::args::long_help;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
@@ -18,6 +19,7 @@ use crate::show::escaped;
 /// Names, and with -d or -n values: text between quotes, other bytes as 0x and hexadecimal digits,
 /// which setfattr takes. Symbolic links are followed.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 getfattr disk.img /bin/ping
   uext4 getfattr -d disk.img /bin/ping
@@ -33,7 +35,7 @@ pub struct GetfattrArgs {
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
     /// A symbolic link itself
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
     /// One JSON array of objects; values in hexadecimal
     #[arg(long)]

@@ -8,11 +8,12 @@ use uext4::{Filesystem, FollowLast, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
+use crate::args::long_help;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
 use crate::record;
-use crate::show::{escaped, mode_text, time_short};
+use crate::show::{escaped, mode_text, size_short, time_short};
 use crate::walk::{Entry, Order, Step, Walk};
 
 /// List a directory
@@ -20,6 +21,7 @@ use crate::walk::{Entry, Order, Step, Walk};
 /// Every name is listed, also those that begin with a dot, sorted by their bytes. Characters a
 /// terminal might act upon are escaped as `ls -b` does. Times are UTC.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 ls disk.img
   uext4 ls -l disk.img /etc
@@ -38,6 +40,18 @@ pub struct LsArgs {
     /// Inode numbers
     #[arg(short)]
     inode: bool,
+    /// A directory itself, or a symbolic link itself, in place of what it leads to
+    #[arg(short = 'd', long, conflicts_with = "recursive")]
+    directory: bool,
+    /// With -l, sizes in K, M, G and T, rounded up
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Names that begin with a dot too, which are listed in any case
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// One name a line, as in any case
+    #[arg(short = '1')]
+    one: bool,
     /// One JSON array of objects
     #[arg(long)]
     json: bool,
@@ -46,8 +60,12 @@ pub struct LsArgs {
 /// Prints the list.
 pub fn run(args: &LsArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
     let path = bytes(args.path.as_os_str());
-    let top = open::resolve(fs, path, FollowLast::Yes)?;
-    let is_dir = top.file_type == FileType::Directory;
+    let last = match args.directory {
+        true => FollowLast::No,
+        false => FollowLast::Yes,
+    };
+    let top = open::resolve(fs, path, last)?;
+    let is_dir = top.file_type == FileType::Directory && !args.directory;
     let mut list = List {
         fs,
         args,
@@ -72,6 +90,7 @@ pub fn run(args: &LsArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Fai
                     list.entry(&entry, &joined(path, walk.path()))?;
                 }
             }
+            Step::Enter(_) if args.directory => break,
             Step::Enter(_) if walk.depth() > 1 && !args.recursive => break,
             Step::Enter(_) => list.heading(&joined(path, walk.path()), walk.path().is_empty())?,
             Step::Leave => {}
@@ -137,6 +156,7 @@ impl List<'_> {
     fn line(&mut self, inode: &Inode, name: &[u8], path: &[u8]) -> Result<(), Failure> {
         let size = match inode.rdev {
             Some(rdev) => format!("{}, {}", rdev.major, rdev.minor),
+            None if self.args.human_readable => size_short(inode.size),
             None => inode.size.to_string(),
         };
         write!(

@@ -12,7 +12,7 @@ use uext4_ondisk::inode::FileType;
 use self::sums::Sums;
 use super::{Output, bytes};
 use crate::args::ImageArgs;
-use crate::failure::{Exit, Failure, exit_of};
+use crate::failure::{Exit, Failure, exit_of, note};
 use crate::json::Json;
 use crate::open;
 use crate::record;
@@ -95,6 +95,7 @@ impl Manifest<'_> {
         match &entry.problem {
             Some(Problem::Unreadable(error)) => self.failed(error, &mut errors),
             Some(problem) => {
+                note(Exit::Damaged);
                 self.worst = self.worst.max(Exit::Damaged);
                 errors.push(problem.to_string());
             }
@@ -109,6 +110,7 @@ impl Manifest<'_> {
     }
 
     fn failed(&mut self, error: &Error, errors: &mut Vec<String>) {
+        note(exit_of(error));
         self.worst = self.worst.max(exit_of(error));
         let text = error.to_string();
         if !errors.contains(&text) {

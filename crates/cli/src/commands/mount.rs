@@ -260,6 +260,13 @@ fn server_of(
         return Err(Failure::new(Exit::Usage, what)
             .hint("`tune2fs -O metadata_csum IMAGE` gives it some, its log too"));
     }
+    if let Some(name) = &options.quota
+        && !features.ro_compat.contains(RoCompat::QUOTA)
+    {
+        let what = format_args!("-o {name}: {} has no quotas", image.display());
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("`tune2fs -O quota IMAGE` gives it some; or leave the option out"));
+    }
     if !options.read_only {
         let noted = fs.note_access(options.access_times());
         noted.map_err(|error| Failure::engine(image.display(), &error))?;

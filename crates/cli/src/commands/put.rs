@@ -47,9 +47,9 @@ pub struct PutArgs {
     /// Leave extended attributes and ACLs out
     #[arg(long)]
     no_xattrs: bool,
-    /// Permissions of what comes from standard input
-    #[arg(short, long, value_name = "MODE", default_value = "644", value_parser = mode::parse)]
-    mode: ModeChange,
+    /// Permissions of what comes from standard input, in place of 644; not for other sources
+    #[arg(short, long, value_name = "MODE", value_parser = mode::parse)]
+    mode: Option<ModeChange>,
 }
 
 fn parse_owner(text: &str) -> Result<(u32, u32), String> {
@@ -66,6 +66,10 @@ impl Operation for PutArgs {
         let source = bytes(self.source.as_os_str());
         if source == b"-" {
             return self.stream(target, path);
+        }
+        if self.mode.is_some() {
+            let what = "--mode is for standard input; what is copied has the permissions of SRC";
+            return Err(Failure::new(Exit::Usage, what).hint("`uext4 chmod` changes them"));
         }
         // Named as it was given, before the listing of what is around it.
         if let Err(error) = fs::symlink_metadata(&self.source) {
@@ -141,7 +145,11 @@ impl PutArgs {
             )));
         }
         let (into, name) = target.fs.open_parent(path).map_err(about_new(path))?;
-        let mut how = by_root(self.mode.apply(0o644, false));
+        let mode = self
+            .mode
+            .as_ref()
+            .map_or(0o644, |mode| mode.apply(0o644, false));
+        let mut how = by_root(mode);
         (how.uid, how.gid) = self.owner.unwrap_or_default();
         let mut input = std::io::stdin().lock();
         uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite)

@@ -10,6 +10,7 @@ use uext4::{FollowLast, SetMode};
 
 use super::bytes;
 use super::change::{Operation, Target, about};
+use crate::args::long_help;
 use crate::failure::{Exit, Failure};
 
 /// Set and remove extended attributes
@@ -17,6 +18,7 @@ use crate::failure::{Exit, Failure};
 /// Values are text; 0x and hexadecimal digits, or 0s and base64, for bytes. ACLs
 /// (system.posix_acl_access) have the form that getxattr gives them. Symbolic links are followed.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 setfattr -n user.origin -v 'built here' disk.img /etc/motd
   uext4 setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 \\
@@ -36,7 +38,7 @@ pub struct SetfattrArgs {
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
     /// Change a symbolic link itself
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
 }
 

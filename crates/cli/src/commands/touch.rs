@@ -7,6 +7,7 @@ use uext4::{FollowLast, SetAttributes, SetTime};
 use uext4_ondisk::inode::Timestamp;
 
 use super::change::{Missing, Operation, Target};
+use crate::args::long_help;
 use crate::failure::Failure;
 use crate::when;
 
@@ -15,6 +16,7 @@ use crate::when;
 /// Both times are set, to now if no time is given. A file that is not there is made. Symbolic
 /// links are followed.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 touch disk.img /etc/.updated
   uext4 touch -d '2024-02-29 12:00:00' disk.img /etc/motd
@@ -36,7 +38,7 @@ pub struct TouchArgs {
     #[arg(short = 'c', long)]
     no_create: bool,
     /// Change a symbolic link itself
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
 }
 

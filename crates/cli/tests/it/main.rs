@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`matrix`] | does `manifest` equal a walk over the kernel's mount, for every feature set? |
 //! | [`copies`] | do `get` and `tar` give back what the kernel shows? |
+//! | [`statuses`] | exit codes with closed pipes and full devices, and the options of coreutils |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
@@ -61,5 +62,6 @@ mod sandbox;
 mod scripts;
 mod served;
 mod sharing;
+mod statuses;
 mod transport;
 mod tree;

@@ -395,6 +395,17 @@ fn options_of_ext4_are_taken() {
         1,
         &["has no checksums", "tune2fs"],
     );
+    plain.refused(
+        &[
+            "mount",
+            "-o",
+            "noquota,usrquota",
+            text(&plain.image()),
+            text(&plain.dir()),
+        ],
+        1,
+        &["-o usrquota", "has no quotas", "tune2fs"],
+    );
 }
 
 #[test]
