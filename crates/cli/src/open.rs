@@ -255,7 +255,8 @@ fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDe
     }
 }
 
-fn device_failure(image: &Path, error: &BlockError) -> Failure {
+/// Why a device cannot be used, and what to do.
+pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
     match error {
         // They tell the path themselves.
         BlockError::Open { source, .. } if source.kind() == PermissionDenied => {

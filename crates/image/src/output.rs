@@ -2,13 +2,16 @@
 //!
 //! A file gets its name only when everything in it is durable; until then, and after any failure, what
 //! had the name before still has it. Where the file system can, the file has no name at all before, so
-//! that not even a killed process leaves anything; elsewhere it has a hidden one. On a block device there is no beside: the superblock, written
-//! last, is what makes it a file system.
+//! that not even a killed process leaves anything; elsewhere it has a hidden one. On a block device
+//! there is no beside: the superblock, written last, is what makes it a file system.
+//!
+//! A file that has the name already is locked until it is replaced, so that no image in use is lost,
+//! and the new file gets its permission bits and, where the system allows that, its owner.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,6 +29,16 @@ pub struct Output {
     path: PathBuf,
     /// The block device, if it is one.
     block_device: Option<FileDevice>,
+    /// The file that will be replaced, if there is one.
+    present: Option<Present>,
+}
+
+/// A file that has the name already, locked against every other user.
+#[derive(Debug)]
+struct Present {
+    /// Holds the lock.
+    _device: FileDevice,
+    metadata: Metadata,
 }
 
 /// An image being made.
@@ -34,6 +47,8 @@ pub struct Draft {
     path: PathBuf,
     device: Arc<FileDevice>,
     being: Being,
+    /// The file that will be replaced, if there is one.
+    present: Option<Present>,
 }
 
 /// What an image is until it is finished.
@@ -47,45 +62,102 @@ enum Being {
     InPlace,
 }
 
-impl Output {
-    /// Looks at `path`, which need not exist; its directory must.
+impl Present {
+    /// Locks the file at `path`; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Output`] if it is something that cannot be replaced; [`Error::Device`] if it is a
-    /// block device in use.
-    pub fn look_at(path: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Output {
+    /// [`Error::Output`] if it is something that cannot be replaced; [`Error::Device`] if it is in
+    /// use, or cannot be opened to find that out.
+    fn lock(path: &Path) -> Result<Option<Self>, Error> {
+        let Some(metadata) = metadata(path)? else {
+            return Ok(None);
+        };
+        if !metadata.is_file() {
+            return Err(not_replaceable(path));
+        }
+        let device = FileDevice::open(path, Access::ReadOnly)?;
+        device.claim()?;
+        Ok(Some(Self {
+            _device: device,
+            metadata,
+        }))
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        (self.metadata.dev(), self.metadata.ino())
+    }
+
+    /// Gives its owner and permission bits to the file at `path`.
+    fn pass_on(&self, path: &Path) -> io::Result<()> {
+        let (uid, gid) = (self.metadata.uid(), self.metadata.gid());
+        let new = fs::metadata(path)?;
+        if (new.uid(), new.gid()) != (uid, gid) {
+            // An ordinary user may not give files away, and may replace those of others.
+            let _ = std::os::unix::fs::chown(path, Some(uid), Some(gid));
+        }
+        fs::set_permissions(path, Permissions::from_mode(self.metadata.mode() & 0o777))
+    }
+}
+
+/// What is at a path, with links followed; `None` if nothing is.
+fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Output {
             path: path.to_path_buf(),
             source,
+        }),
+    }
+}
+
+fn not_replaceable(path: &Path) -> Error {
+    let why = "is there already, and neither a file nor a block device";
+    Error::Output {
+        path: path.to_path_buf(),
+        source: io::Error::new(io::ErrorKind::AlreadyExists, why),
+    }
+}
+
+impl Output {
+    /// Looks at `path`, which need not exist; its directory must. A file or block device that is
+    /// there is locked.
+    ///
+    /// # Errors
+    /// [`Error::Output`] if it is something that cannot be replaced; [`Error::Device`] if it is in
+    /// use.
+    pub fn look_at(path: &Path) -> Result<Self, Error> {
+        let Some(metadata) = metadata(path)? else {
+            return Ok(Self {
+                path: path.to_path_buf(),
+                block_device: None,
+                present: None,
+            });
         };
-        let kind = match fs::metadata(path) {
-            Ok(metadata) => metadata.file_type(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self {
-                    path: path.to_path_buf(),
-                    block_device: None,
-                });
-            }
-            Err(e) => return Err(failed(e)),
-        };
-        let block_device = if kind.is_block_device() {
-            Some(FileDevice::open(path, Access::ReadWrite)?)
-        } else if kind.is_file() {
-            None
-        } else {
-            let why = "is there already, and neither a file nor a block device";
-            return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, why)));
-        };
+        let path = fs::canonicalize(path).map_err(|source| Error::Output {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        if !metadata.file_type().is_block_device() {
+            let present = Present::lock(&path)?;
+            return Ok(Self {
+                path,
+                block_device: None,
+                present,
+            });
+        }
+        let device = FileDevice::open(&path, Access::ReadWrite)?;
+        device.claim()?;
         Ok(Self {
-            path: fs::canonicalize(path).map_err(failed)?,
-            block_device,
+            path,
+            block_device: Some(device),
+            present: None,
         })
     }
 
     /// Device and inode of the file that will be replaced, if there is one.
     pub fn identity(&self) -> Option<(u64, u64)> {
-        let metadata = fs::metadata(&self.path).ok()?;
-        Some((metadata.dev(), metadata.ino()))
+        self.present.as_ref().map(Present::identity)
     }
 
     /// Bytes of the block device; `None` for a file, which gets the size it needs.
@@ -123,10 +195,19 @@ impl Output {
             let (device, name) = made.map_err(failed)?.into_parts();
             (device, Being::Named(name))
         };
+        let made_at = match &being {
+            Being::Unnamed(file) => Some(PathBuf::from(own_path(file))),
+            Being::Named(name) => Some(name.to_path_buf()),
+            Being::InPlace => None,
+        };
+        if let (Some(present), Some(made_at)) = (&self.present, made_at) {
+            present.pass_on(&made_at).map_err(failed)?;
+        }
         Ok(Draft {
             path: self.path,
             device: Arc::new(device),
             being,
+            present: self.present,
         })
     }
 }
@@ -180,8 +261,9 @@ impl Draft {
     ///
     /// # Errors
     /// [`Error::Device`] or [`Error::Output`]; the name is then as it was.
-    pub fn finish(self) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<(), Error> {
         self.device.flush()?;
+        self.lock_again()?;
         let failed = |source| Error::Output {
             path: self.path.clone(),
             source,
@@ -211,6 +293,20 @@ impl Draft {
             Err(e) if e.kind() != io::ErrorKind::InvalidInput => Err(failed(e)),
             _ => Ok(()),
         }
+    }
+}
+
+impl Draft {
+    /// Locks what has the name now, if that is not the file that was locked at the beginning.
+    fn lock_again(&mut self) -> Result<(), Error> {
+        if matches!(self.being, Being::InPlace) {
+            return Ok(());
+        }
+        let now = metadata(&self.path)?.map(|now| (now.dev(), now.ino()));
+        if now != self.present.as_ref().map(Present::identity) {
+            self.present = Present::lock(&self.path)?;
+        }
+        Ok(())
     }
 }
 
@@ -248,6 +344,7 @@ mod tests {
             path: path.clone(),
             device: Arc::new(device),
             being: Being::Named(name),
+            present: None,
         };
         assert!(names(dir.path())[0].starts_with(".nnn"));
         draft.finish().unwrap();
@@ -276,6 +373,44 @@ mod tests {
         draft.finish().unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&real).unwrap(), [0; 10]);
+    }
+
+    #[test]
+    fn a_file_in_use_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        fs::write(&path, "before").unwrap();
+        let user = FileDevice::open(&path, Access::ReadOnly).unwrap();
+        user.lock(false).unwrap();
+        let error = Output::look_at(&path).unwrap_err();
+        assert!(error.to_string().contains("in use"), "{error}");
+        drop(user);
+        let draft = Output::look_at(&path).unwrap().begin(10).unwrap();
+        let user = FileDevice::open(&path, Access::ReadOnly).unwrap();
+        assert!(user.lock(false).is_err(), "the draft gave its lock up");
+        // Another program replaces the file, and uses it.
+        let other = dir.path().join("other");
+        fs::write(&other, "other").unwrap();
+        fs::rename(&other, &path).unwrap();
+        let user = FileDevice::open(&path, Access::ReadOnly).unwrap();
+        user.lock(false).unwrap();
+        let error = draft.finish().unwrap_err();
+        assert!(error.to_string().contains("in use"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"other");
+    }
+
+    #[test]
+    fn the_permission_bits_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        for mode in [0o600, 0o664] {
+            fs::write(&path, "before").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let draft = Output::look_at(&path).unwrap().begin(10).unwrap();
+            draft.finish().unwrap();
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.mode() & 0o7777, found.len()), (mode, 10));
+        }
     }
 
     #[test]

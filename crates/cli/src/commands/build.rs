@@ -16,6 +16,7 @@ use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
 use crate::json::Json;
+use crate::open::device_failure;
 use crate::show::{escaped, size_text, uuid_text};
 
 /// Make an image of a directory or a tar archive
@@ -141,6 +142,10 @@ pub fn fill(
         clamp_times: args.clamp_times,
     };
     let source = Source::from_argument(source);
+    let failure = |error: &Error, is_archive| match error {
+        Error::Device(error) => device_failure(image, error),
+        _ => failure(error, is_archive),
+    };
     let is_archive = !matches!(source, Source::Directory(_));
     if !is_archive {
         open_more_files();

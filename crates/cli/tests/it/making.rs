@@ -1,6 +1,7 @@
 //! `mkfs` and `build`: what they make is sound, the same each time, and whole or not there at all.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 
 use crate::host::{Mount, can_mount, has_tool, run, scratch, text, uext4, uext4_ok};
 use crate::oracle::{self, Tree};
+use crate::served::{Served, can_serve};
 use crate::tree::Source;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
@@ -328,4 +330,68 @@ fn a_tree_is_as_deep_as_it_is() {
         &["-c", script, "sh", uext4, "build", source, "-o", made],
     );
     assert_clean(&image);
+}
+
+#[test]
+fn an_image_in_use_is_not_replaced() {
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    uext4_ok(&["mkfs", "-q", text(&image), "32M"]);
+    let replacements = [
+        &["build", text(&source), "-o", text(&image)][..],
+        &["mkfs", "-F", "-d", text(&source), text(&image), "32M"],
+    ];
+    let refused = |why: &str| {
+        let before = fs::read(&image).unwrap();
+        for arguments in replacements {
+            let output = uext4(arguments);
+            let reason = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(8), "{arguments:?}: {reason}");
+            assert!(reason.contains(why), "{arguments:?}: {reason}");
+        }
+        assert!(before == fs::read(&image).unwrap(), "the image is another");
+    };
+    let user = fs::File::open(&image).unwrap();
+    user.lock_shared().unwrap();
+    refused("is in use by another program");
+    drop(user);
+    if can_serve() {
+        let place = scratch.path().join("place");
+        fs::create_dir(&place).unwrap();
+        let served = Served::new(&image, &place, "rw");
+        refused("it is mounted at");
+        drop(served);
+    }
+    if can_mount() {
+        let mount = Mount::new(&image, false);
+        refused("is in use as /dev/loop");
+        drop(mount);
+    }
+    for arguments in replacements {
+        uext4_ok(arguments);
+    }
+}
+
+#[test]
+fn a_replaced_image_keeps_its_mode_and_owner() {
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    fs::write(&image, "").unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o600)).unwrap();
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        std::os::unix::fs::chown(&image, Some(1234), Some(1235)).unwrap();
+    }
+    for arguments in [
+        &["build", text(&source), "-o", text(&image)][..],
+        &["mkfs", "-F", "-d", text(&source), text(&image), "32M"],
+    ] {
+        uext4_ok(arguments);
+        let found = fs::metadata(&image).unwrap();
+        assert_eq!(found.mode() & 0o7777, 0o600, "{arguments:?}");
+        let owner = (found.uid(), found.gid());
+        assert!(!root || owner == (1234, 1235), "{arguments:?}: {owner:?}");
+    }
 }
