@@ -100,6 +100,13 @@ pub trait BlockDevice: Send + Sync + Debug {
             .try_for_each(|request| self.write_at(request.offset, request.buf))
     }
 
+    /// File data was written to a range, and is wanted on the medium soon: starts writing it, and waits
+    /// while much of such data is under way, so that who writes much is as slow as the medium.
+    /// Nothing is durable by this, and errors are for the next [`BlockDevice::flush`] to report.
+    ///
+    /// The provided form does nothing: nothing lies between the device and its bytes.
+    fn write_behind(&self, _range: Range<u64>) {}
+
     /// Makes every write and discard that returned before this call durable.
     ///
     /// # Errors
@@ -115,7 +122,7 @@ pub trait BlockDevice: Send + Sync + Debug {
 
     /// Tells the medium that nobody needs the bytes of the range, whatever they read as afterwards.
     /// False if it cannot be told: then nothing has happened, while [`BlockDevice::discard`] would
-    /// write zeroes.
+    /// write zeroes. Parts of sectors at both ends stay as they are.
     ///
     /// # Errors
     /// As [`BlockDevice::write_at`].

@@ -8,7 +8,7 @@
 //! of a hole from nothing, while asking where a hole ends walks the whole run of data on tmpfs; who
 //! reads much in order asks [`BlockDevice::next_data`] once a run.
 
-use std::fs::{File, FileType, OpenOptions, TryLockError};
+use std::fs::{File, FileType, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom as StdSeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::attached;
+use crate::behind::Behind;
 use crate::claim::Claims;
-use crate::{BlockDevice, Error, ReadRequest, WriteRequest, host};
+use crate::{BlockDevice, Error, ReadRequest, WriteRequest, attached, host, sys};
 
 /// Vectors the kernel takes in one call (`UIO_MAXIOV`).
 const VECTORS_MAX: usize = 1024;
@@ -49,6 +49,7 @@ pub struct FileDevice {
     is_block_device: bool,
     is_rotational: bool,
     claims: Mutex<Claims>,
+    behind: Behind,
 }
 
 /// Says what is wrong with a path that is no device, in words a user understands.
@@ -68,6 +69,14 @@ fn knows_no_locks(error: &io::Error) -> bool {
     let none = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOLCK];
     none.map(|errno| Some(errno.raw_os_error()))
         .contains(&error.raw_os_error())
+}
+
+/// Opens a file once more under its name, if that still names it.
+fn open_again(path: &Path, opened: &Metadata) -> Option<File> {
+    let again = File::open(path).ok()?;
+    let found = again.metadata().ok()?;
+    let is_same = (found.dev(), found.ino()) == (opened.dev(), opened.ino());
+    is_same.then_some(again)
 }
 
 fn open_file(path: &Path, access: Access) -> io::Result<File> {
@@ -118,9 +127,14 @@ impl FileDevice {
             true => metadata.rdev(),
             false => metadata.dev(),
         };
+        let again = match access {
+            Access::ReadOnly => None,
+            Access::ReadWrite => open_again(&path, &metadata),
+        };
         Ok(Self {
             file,
             path,
+            behind: Behind::new(again),
             len: AtomicU64::new(len),
             access,
             sector_size,
@@ -153,6 +167,7 @@ impl FileDevice {
         Ok(Self {
             file,
             path: path.to_owned(),
+            behind: Behind::new(open_again(path, &metadata)),
             len: AtomicU64::new(len),
             access: Access::ReadWrite,
             sector_size: 512,
@@ -270,6 +285,47 @@ impl FileDevice {
             return Err(Error::ReadOnly);
         }
         Error::check_range(offset, len, self.len())
+    }
+
+    /// Makes the range a hole; on a block device, has the device zero it without data sent to it.
+    /// False if that cannot be done.
+    fn punch(&self, offset: u64, len: u64) -> Result<bool, Error> {
+        if len == 0 {
+            return Ok(true);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match rustix::fs::fallocate(&self.file, flags, offset, len) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                // No holes here, or (a block device) the range is not whole sectors.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => {
+                    return Ok(false);
+                }
+                Err(errno) => return Err(Error::io("discard", offset, errno)),
+            }
+        }
+    }
+
+    /// Tells a block device that the whole sectors of the range are not needed. False if it takes no
+    /// discards.
+    fn discard_sectors(&self, offset: u64, len: u64) -> Result<bool, Error> {
+        let sector = u64::from(self.sector_size).max(1);
+        let end = (offset + len) / sector * sector;
+        let Some(start) = offset
+            .checked_next_multiple_of(sector)
+            .filter(|at| *at < end)
+        else {
+            return Ok(true);
+        };
+        loop {
+            match sys::discard_sectors(&self.file, &(start..end)) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => return Ok(false),
+                Err(errno) => return Err(Error::io("discard", offset, errno)),
+            }
+        }
     }
 
     /// Writes zeroes over the data of a range, leaving its holes alone.
@@ -426,14 +482,20 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
+    fn write_behind(&self, range: Range<u64>) {
+        self.behind.send(range);
+    }
+
     fn flush(&self) -> Result<(), Error> {
+        self.behind.flushed();
         self.file
             .sync_data()
             .map_err(|source| Error::io("flush", 0, source))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        if !self.trim(offset, len)? {
+        self.check_write(offset, len)?;
+        if !self.punch(offset, len)? {
             self.write_zeroes(offset..offset + len)?;
         }
         Ok(())
@@ -441,20 +503,9 @@ impl BlockDevice for FileDevice {
 
     fn trim(&self, offset: u64, len: u64) -> Result<bool, Error> {
         self.check_write(offset, len)?;
-        if len == 0 {
-            return Ok(true);
-        }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        loop {
-            match rustix::fs::fallocate(&self.file, flags, offset, len) {
-                Ok(()) => return Ok(true),
-                Err(Errno::INTR) => {}
-                // No holes here, or (a block device) the range is not whole sectors.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => {
-                    return Ok(false);
-                }
-                Err(errno) => return Err(Error::io("discard", offset, errno)),
-            }
+        match self.is_block_device {
+            true => self.discard_sectors(offset, len),
+            false => self.punch(offset, len),
         }
     }
 

@@ -65,6 +65,10 @@
 //!
 //! # Cost
 //!
+//! What [`BlockDevice::write_behind`] was called for leaves the page cache of the machine at once: of
+//! all that goes through one [`FileDevice`] so, at most 20 MiB are not on the medium yet. It takes one
+//! or two system calls for 4 MiB that lie together.
+//!
 //! One system call a transfer; [`BlockDevice::write_many`] and [`BlockDevice::read_many`] join
 //! requests that follow one another into one call of up to 1024 buffers. Nothing is copied or
 //! cached on the way to a file.
@@ -78,6 +82,7 @@ pub mod attached;
 pub mod host;
 pub mod partition;
 
+mod behind;
 mod claim;
 mod clock;
 mod device;
@@ -86,6 +91,7 @@ mod file;
 mod memory;
 mod sim;
 mod sub;
+mod sys;
 
 pub use claim::Claim;
 pub use clock::{Clock, SystemClock, VirtualClock};

@@ -114,6 +114,10 @@ impl BlockDevice for SubDevice {
         self.device.write_many(&moved)
     }
 
+    fn write_behind(&self, range: Range<u64>) {
+        self.device.write_behind(self.moved(&range));
+    }
+
     fn flush(&self) -> Result<(), Error> {
         self.device.flush()
     }

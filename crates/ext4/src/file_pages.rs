@@ -319,6 +319,7 @@ impl Pieces<'_> {
     }
 
     fn write_part(&mut self, sbi: &Sbi, mut offset: u64, mut left: usize) -> Result<()> {
+        let start = offset;
         let mut requests = Vec::new();
         while left > 0
             && let Some((first, rest)) = self.run.split_first()
@@ -336,7 +337,10 @@ impl Pieces<'_> {
                 (self.run, self.at) = (rest, 0);
             }
         }
-        Ok(sbi.device().write_many(&requests)?)
+        sbi.device().write_many(&requests)?;
+        // Dirty data that only moved to a cache below would be dirty still, and nobody's to limit.
+        sbi.device().write_behind(start..offset);
+        Ok(())
     }
 }
 

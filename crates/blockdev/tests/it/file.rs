@@ -3,8 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
-use uext4_blockdev::{Access, BlockDevice, Error, FileDevice};
+use uext4_blockdev::{Access, BlockDevice, Claim, Error, FileDevice};
 
 const MIB: u64 = 1 << 20;
 
@@ -92,6 +94,96 @@ fn a_block_device_is_opened_read_written_and_discarded() {
     let in_image = FileDevice::open(&image, Access::ReadOnly).unwrap();
     in_image.read_at(MIB - 4, &mut bytes).unwrap();
     assert_eq!(bytes, expected);
+}
+
+/// A figure of `/sys/block/DEVICE/stat`, in sectors of 512 bytes.
+fn sectors(disk: &LoopDevice, field: usize) -> u64 {
+    let name = disk.path().file_name().unwrap().to_str().unwrap();
+    let text = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+    text.split_whitespace().nth(field).unwrap().parse().unwrap()
+}
+
+/// The field of sectors written, and that of sectors discarded.
+const WRITTEN: usize = 6;
+const DISCARDED: usize = 13;
+
+#[test]
+fn data_that_are_written_behind_reach_the_disk_without_a_flush() {
+    const LEN: u64 = 64 * MIB;
+    // Gathered, and under way.
+    const BEHIND: u64 = 24 * MIB;
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    drop(FileDevice::create(&image, LEN).unwrap());
+    let Some(disk) = LoopDevice::attach(&image, 512) else {
+        return;
+    };
+    let device = FileDevice::open(disk.path(), Access::ReadWrite).unwrap();
+    let before = sectors(&disk, WRITTEN);
+    let data = vec![7; MIB as usize];
+    for start in (0..LEN).step_by(data.len()) {
+        device.write_at(start, &data).unwrap();
+        device.write_behind(start..start + MIB);
+    }
+    let written = (sectors(&disk, WRITTEN) - before) * 512;
+    assert!(written >= LEN - BEHIND, "{written} of {LEN} bytes");
+    device.flush().unwrap();
+    let mut back = vec![0; data.len()];
+    device.read_at(LEN - MIB, &mut back).unwrap();
+    assert!(back == data);
+}
+
+#[test]
+fn trimming_a_disk_discards_and_writes_no_zeroes() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    drop(FileDevice::create(&image, 8 * MIB).unwrap());
+    let Some(disk) = LoopDevice::attach(&image, 512) else {
+        return;
+    };
+    let device = FileDevice::open(disk.path(), Access::ReadWrite).unwrap();
+    device.write_at(0, &vec![7; 2 << 20]).unwrap();
+    device.flush().unwrap();
+    let before = [sectors(&disk, WRITTEN), sectors(&disk, DISCARDED)];
+    if !device.trim(MIB - 100, MIB).unwrap() {
+        println!("skipped: this loop device takes no discards");
+        return;
+    }
+    let after = [sectors(&disk, WRITTEN), sectors(&disk, DISCARDED)];
+    assert_eq!(after[0], before[0]);
+    // Whole sectors alone.
+    assert_eq!((after[1] - before[1]) * 512, MIB - 512);
+    let mut ends = [[0; 412], [0; 412]];
+    device.read_at(MIB - 512, &mut ends[0]).unwrap();
+    device.read_at(2 * MIB - 512, &mut ends[1]).unwrap();
+    assert_eq!(ends, [[7; 412]; 2]);
+    assert!(device.trim(5, 100).unwrap(), "less than a sector");
+}
+
+#[test]
+fn an_image_that_the_kernel_has_is_not_claimed() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let device = Arc::new(FileDevice::create(&image, MIB).unwrap());
+    let Some(disk) = LoopDevice::attach(&image, 512) else {
+        return;
+    };
+    let refused = [Claim::new(device.clone()).err(), device.claim().err()];
+    for error in refused {
+        let error = error.unwrap();
+        assert!(matches!(error, Error::Attached { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.ends_with(&format!("is in use as {}", disk.path().display())));
+    }
+    drop(disk);
+    // The kernel lets go of it a moment later where others look at it.
+    for _ in 0..100 {
+        if Claim::new(device.clone()).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("still claimed");
 }
 
 #[test]
