@@ -15,6 +15,12 @@ pub(crate) trait Edit {
     /// A block whose old content does not matter, all zero. It must be changed before it is let go.
     fn fresh(&self, block: Pblk) -> Buffer;
 
+    /// Whether an inode that the bitmap calls free may be in use all the same. It cannot be in a file
+    /// system that was just made.
+    fn distrusts_bitmaps(&self) -> bool {
+        true
+    }
+
     /// Lets the list of orphans in the superblock begin with this inode; 0 for none. Who keeps no
     /// orphans does nothing.
     fn set_last_orphan(&self, ino: Ino) {
@@ -33,5 +39,9 @@ impl Edit for Direct<'_> {
 
     fn fresh(&self, block: Pblk) -> Buffer {
         self.0.cache().getblk_zeroed(block)
+    }
+
+    fn distrusts_bitmaps(&self) -> bool {
+        false
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! Lock: a group's is a leaf but for the buffers it changes; never two at once.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, GroupDesc, bitm
 use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
-use crate::bits::{all_are, get, next_zero, pad, set_range};
+use crate::bits::{all_are, get, pad, set_range};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::ialloc::{Counts, FlexStats, GroupCounts, Parent};
@@ -25,9 +26,9 @@ use crate::sbi::Sbi;
 
 mod bitmaps;
 mod numbered;
+mod reuse;
 
 pub(crate) use bitmaps::Bitmaps;
-use numbered::block_mates;
 pub(crate) use numbered::is_inode_used;
 
 /// An inode just taken.
@@ -50,6 +51,8 @@ struct Slot {
     inodes_changed: bool,
     /// In the list of groups whose descriptor must be stored.
     listed: bool,
+    /// The inode bitmap was found wrong: no inode of the group is allocated any more.
+    inodes_bad: bool,
 }
 
 /// A group's counts, or a flex group's, for reading without a lock.
@@ -95,6 +98,8 @@ pub(crate) struct Groups {
     log_groups_per_flex: u8,
     geometry_groups: u32,
     last_dirs: Box<[AtomicU32]>,
+    /// The damage that the first group was set aside for whose inode bitmap is wrong.
+    bad_inodes: OnceLock<Damage>,
 }
 
 /// Hints kept where new directories went.
@@ -131,6 +136,7 @@ impl Groups {
                 blocks_changed: false,
                 inodes_changed: false,
                 listed: false,
+                inodes_bad: false,
             }));
         }
         Ok(Self {
@@ -143,6 +149,7 @@ impl Groups {
             log_groups_per_flex: geometry.log_groups_per_flex,
             geometry_groups: count,
             last_dirs: (0..LAST_DIRS).map(|_| AtomicU32::new(u32::MAX)).collect(),
+            bad_inodes: OnceLock::new(),
         })
     }
 
@@ -218,7 +225,7 @@ impl Groups {
                 Some(hash) => counts.for_directory(geometry, parent, hash),
                 None => counts.for_other(geometry, parent),
             };
-            let group = group.ok_or(Error::NoInodes { count })?;
+            let group = group.ok_or_else(|| self.none_left(count))?;
             if let Some(new) = self.take_inode_in(sbi, edit, group, directory.is_some())? {
                 return Ok(new);
             }
@@ -237,7 +244,7 @@ impl Groups {
         let geometry = sbi.geometry();
         let per_group = geometry.inodes_per_group.get();
         let slot = &mut *self.slots[group.0 as usize].lock();
-        if slot.desc.free_inodes == 0 {
+        if slot.desc.free_inodes == 0 || slot.inodes_bad {
             return Ok(None);
         }
         let bitmap = inode_bitmap(sbi, edit, group, slot)?;
@@ -247,23 +254,18 @@ impl Groups {
             0
         };
         let from = slot.next_inode.max(reserved);
-        let taken = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
-            let index = next_zero(bytes, from, per_group)?;
-            let (first, count) = block_mates(sbi, index);
-            let fresh = all_are(bytes, first, count.min(per_group - first), false);
-            set_range(bytes, index, 1, true);
-            Some((index, fresh))
+        let distrusts = edit.distrusts_bitmaps();
+        let taken = match reuse::choose(sbi, (group, slot), &bitmap.data(), (from, distrusts)) {
+            Err(Error::Corrupt(damage)) => {
+                return Err(self.distrust_inodes((group, slot), damage));
+            }
+            taken => taken?,
+        };
+        edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
+            set_range(bytes, taken.0, 1, true);
         });
         slot.inodes_changed = true;
         self.list(group, slot);
-        let Some(taken) = taken else {
-            return Err(Error::Corrupt(Damage::BitmapCount {
-                group,
-                what: "inode bitmap",
-                bitmap: 0,
-                descriptor: slot.desc.free_inodes,
-            }));
-        };
         slot.next_inode = taken.0 + 1;
         Ok(Some(NewIno {
             ino: Ino(group.0 * per_group + taken.0 + 1),
@@ -312,8 +314,9 @@ impl Groups {
         // A damaged count may say that there was none.
         let dirs = slot.desc.used_dirs.min(directory.into());
         slot.desc.used_dirs -= dirs;
+        let counted = u64::from(!slot.inodes_bad);
         for tally in self.tallies(group) {
-            tally.free_inodes.fetch_add(1, Relaxed);
+            tally.free_inodes.fetch_add(counted, Relaxed);
             tally.used_dirs.fetch_sub(dirs.into(), Relaxed);
         }
         Ok(())

@@ -225,9 +225,16 @@ impl<'a> Handle<'a> {
     /// Takes an inode, for a directory (with a hash of its name) or anything else.
     ///
     /// # Errors
-    /// [`Error::NoInodes`], damage of a bitmap, device errors.
+    /// [`Error::NoInodes`], damage of a bitmap, also where it calls an inode free that is in use;
+    /// device errors.
     pub(crate) fn take_inode(&self, parent: Parent, directory: Option<u32>) -> Result<NewIno> {
-        self.rw.groups.take_inode(self.sbi, self, parent, directory)
+        let groups = &self.rw.groups;
+        let new = groups.take_inode(self.sbi, self, parent, directory)?;
+        // A deleted inode leaves the memory before its number is free.
+        match self.rw.inodes.holds(new.ino) {
+            true => Err(groups.in_use_in_memory(self.sbi, new.ino)),
+            false => Ok(new),
+        }
     }
 
     /// Takes the inode of this number, which must be free.

@@ -287,6 +287,11 @@ impl InodeCache {
         Ok((cell, true))
     }
 
+    /// Whether the table has an inode of this number.
+    pub(crate) fn holds(&self, ino: Ino) -> bool {
+        self.shard(ino).lock().contains_key(&ino)
+    }
+
     /// Takes in an inode that was just made, for its first user.
     pub(crate) fn insert(&self, inode: Inode) -> Arc<Cell> {
         let mut shard = self.shard(inode.ino).lock();

@@ -18,7 +18,7 @@ const CREATION: Creation = Creation {
 };
 
 /// The device after debugfs did what it was asked.
-fn debugfs(device: &MemoryDevice, requests: &[&str]) -> Arc<MemoryDevice> {
+pub(super) fn debugfs(device: &MemoryDevice, requests: &[&str]) -> Arc<MemoryDevice> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), device.to_bytes()).unwrap();
     for request in requests {

@@ -19,6 +19,7 @@ mod placement;
 mod posix;
 mod quota;
 mod reservations;
+mod reused;
 mod sequence;
 mod slow;
 mod threads;

@@ -1,0 +1,79 @@
+//! Inode bitmaps that call inodes free which are in use: their numbers are not given out again, no
+//! thread waits for itself, and what the inodes hold stays.
+
+use std::sync::Arc;
+
+use uext4::{Creation, Error, Filesystem, NewInode};
+use uext4_blockdev::MemoryDevice;
+
+use super::device::{made, mount};
+use super::durable::debugfs;
+
+const FLAGS: [&str; 3] = [
+    "-t ext4 -b 1024 -N 64",
+    "-t ext2 -b 1024 -N 64",
+    "-t ext4 -b 1024 -N 1024 -g 1024 -O ^metadata_csum",
+];
+
+/// A directory with a file, and the file system after debugfs called `freed` free.
+fn lying(flags: &str, freed: &[&[u8]]) -> Arc<MemoryDevice> {
+    let device = made(flags, 8192);
+    let fs = mount(device.clone());
+    let by = Creation::default();
+    let dir = fs
+        .root()
+        .unwrap()
+        .create(b"d", NewInode::Directory, &by)
+        .unwrap();
+    let file = dir.create(b"f", NewInode::File, &by).unwrap();
+    file.write(0, b"contents").unwrap();
+    let number = |name: &[u8]| match name {
+        b"d" => dir.ino(),
+        _ => file.ino(),
+    };
+    let requests: Vec<String> = freed
+        .iter()
+        .map(|name| format!("freei <{}>", number(name)))
+        .collect();
+    drop((dir.clone(), file.clone()));
+    fs.close().unwrap();
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    debugfs(&device, &requests)
+}
+
+/// The file below the directory still holds what was written.
+fn assert_whole(fs: &Filesystem) {
+    let dir = fs.root().unwrap().lookup(b"d").unwrap();
+    let mut bytes = [0; 8];
+    dir.lookup(b"f").unwrap().read(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"contents");
+}
+
+#[test]
+fn an_inode_in_use_is_not_allocated_again() {
+    for flags in FLAGS {
+        for freed in [&[b"d".as_slice()][..], &[b"f"], &[b"d", b"f"]] {
+            let device = lying(flags, freed);
+            let fs = mount(device.clone());
+            let dir = fs.root().unwrap().lookup(b"d").unwrap();
+            let mut refused = 0;
+            for (i, kind) in [NewInode::File, NewInode::Directory]
+                .into_iter()
+                .cycle()
+                .take(40)
+                .enumerate()
+            {
+                match dir.create(format!("{i}").as_bytes(), kind, &Creation::default()) {
+                    Ok(made) => assert_ne!(made.ino(), dir.ino()),
+                    Err(Error::Corrupt(_)) => refused += 1,
+                    Err(error) => panic!("{flags} {freed:?}: {error:?}"),
+                }
+            }
+            assert!(refused > 0, "{flags} {freed:?}");
+            assert_whole(&fs);
+            drop(dir);
+            fs.close().unwrap();
+            assert_whole(&mount(device));
+        }
+    }
+}
