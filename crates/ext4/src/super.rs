@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
-use uext4_jbd2::Journal;
+use uext4_jbd2::{Journal, LogRun, Recovery};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
@@ -54,7 +54,9 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
     {
         let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(&sbi, &recovery));
         let (superblock, at) = read_superblock(&*replayed, options)?;
+        let before = sbi;
         sbi = mount(replayed, superblock, at, options)?;
+        check_same_blocks(&before, &sbi)?;
         let summary = journal::apply_fast_commits(&mut sbi, &recovery)?;
         sbi.set_replayed(summary);
     }
@@ -78,21 +80,7 @@ pub(crate) fn open_rw(
     }
     let claim = Claim::new(Arc::clone(&device))?;
     let (superblock, _) = read_superblock(&*device, &OpenOptions::default())?;
-    let mut features = superblock.features();
-    // Not in the way: the journal is replayed, and orphans are deleted.
-    features.incompat.remove(Incompat::RECOVER);
-    features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
-    let unwritable = features.unwritable();
-    if !unwritable.is_empty() {
-        return Err(Error::Unsupported {
-            what: unwritable.join(", "),
-        });
-    }
-    if superblock.s_state.get() & STATE_ERROR != 0 {
-        return Err(Error::Invalid {
-            what: "the file system has errors: run e2fsck",
-        });
-    }
+    check_writable(&superblock)?;
     let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     let mmp = Mmp::claim(&first, &*clock)?;
@@ -138,6 +126,71 @@ pub(crate) fn open_rw(
     }
 }
 
+/// # Errors
+/// What keeps a file system with this superblock from being written.
+fn check_writable(superblock: &SuperBlock) -> Result<()> {
+    let mut features = superblock.features();
+    // Not in the way: the journal is replayed, and orphans are deleted.
+    features.incompat.remove(Incompat::RECOVER);
+    features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+    let unwritable = features.unwritable();
+    if !unwritable.is_empty() {
+        return Err(Error::Unsupported {
+            what: unwritable.join(", "),
+        });
+    }
+    if superblock.s_state.get() & STATE_ERROR != 0 {
+        return Err(Error::Invalid {
+            what: "the file system has errors: run e2fsck",
+        });
+    }
+    Ok(())
+}
+
+/// Judges the file system that the replay would leave, before anything of it is written: the log may
+/// hold another superblock.
+///
+/// # Errors
+/// As [`open_rw`]; [`Damage::SuperblockField`] for another block size, or a journal that is elsewhere.
+fn check_replayed(
+    sbi: &Sbi,
+    recovery: &Recovery,
+    runs: &[LogRun],
+    options: &OpenOptions,
+) -> Result<()> {
+    let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(sbi, recovery));
+    let (superblock, at) = read_superblock(&*replayed, &OpenOptions::default())?;
+    check_writable(&superblock)?;
+    let after = mount(replayed, superblock, at, options)?;
+    check_same_blocks(sbi, &after)?;
+    let has_journal = after
+        .geometry()
+        .features
+        .compat
+        .contains(Compat::HAS_JOURNAL);
+    if has_journal && journal::runs(&after)? == runs {
+        return Ok(());
+    }
+    Err(Error::Corrupt(Damage::SuperblockField {
+        field: "s_journal_inum",
+        value: superblock.s_journal_inum.get().into(),
+        why: "replaying the journal would move or remove the journal itself",
+    }))
+}
+
+/// # Errors
+/// [`Damage::SuperblockField`] if the replay changes the size of a block, by which the log is read.
+fn check_same_blocks(before: &Sbi, after: &Sbi) -> Result<()> {
+    if before.geometry().block_size == after.geometry().block_size {
+        return Ok(());
+    }
+    Err(Error::Corrupt(Damage::SuperblockField {
+        field: "s_log_block_size",
+        value: after.superblock().s_log_block_size.get().into(),
+        why: "replaying the journal would change the size of a block",
+    }))
+}
+
 /// Replays the log, if there is one, and mounts what that leaves. With fast commits that wait, which
 /// it answers, the log stays as it was until they are redone.
 fn open_journal(
@@ -151,6 +204,9 @@ fn open_journal(
         return Ok((journal, sbi, None));
     }
     let runs = journal::runs(&sbi)?;
+    if let Some(recovery) = journal::recover(&sbi)? {
+        check_replayed(&sbi, &recovery, &runs, options)?;
+    }
     let waiting = journal::waiting_fast_commits(&sbi)?;
     let counts = sbi.geometry().features.ro_compat;
     if waiting.is_some() && counts.contains(RoCompat::QUOTA) {
@@ -169,7 +225,8 @@ fn open_journal(
     };
     let (journal, _) = open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
     let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
-    let geometry = Geometry::new(&superblock)?;
+    check_writable(&superblock)?;
+    let geometry = judge(&*device, &superblock)?;
     let sbi = Sbi::new(device, cache, superblock, geometry, at);
     Ok((journal, sbi, waiting))
 }
@@ -299,6 +356,22 @@ fn new_cache(
     BufferCache::new(Arc::clone(device), block_size, cache_options)
 }
 
+/// Judges a superblock: what can be read, its shape, and whether the device holds all of it.
+fn judge(device: &dyn BlockDevice, superblock: &SuperBlock) -> Result<Geometry> {
+    let unreadable = superblock.features().unreadable();
+    if !unreadable.is_empty() {
+        return Err(Error::Unsupported {
+            what: unreadable.join(", "),
+        });
+    }
+    let geometry = Geometry::new(superblock)?;
+    let (need, have) = (geometry.len_bytes(), device.len());
+    if need > have {
+        return Err(Error::Corrupt(Damage::DeviceTooSmall { need, have }));
+    }
+    Ok(geometry)
+}
+
 /// Judges a superblock and puts the mounted state together.
 fn mount(
     device: Arc<dyn BlockDevice>,
@@ -306,17 +379,7 @@ fn mount(
     at: Pblk,
     options: &OpenOptions,
 ) -> Result<Sbi> {
-    let unreadable = superblock.features().unreadable();
-    if !unreadable.is_empty() {
-        return Err(Error::Unsupported {
-            what: unreadable.join(", "),
-        });
-    }
-    let geometry = Geometry::new(&superblock)?;
-    let (need, have) = (geometry.len_bytes(), device.len());
-    if need > have {
-        return Err(Error::Corrupt(Damage::DeviceTooSmall { need, have }));
-    }
+    let geometry = judge(&*device, &superblock)?;
     let cache = Arc::new(new_cache(&device, geometry.block_size, options));
     Ok(Sbi::new(device, cache, superblock, geometry, at))
 }

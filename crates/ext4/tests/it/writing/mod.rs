@@ -1,6 +1,7 @@
 //! File systems changed through the journal: names, contents and attributes, judged by e2fsck.
 
 mod basic;
+mod crafted;
 pub mod device;
 mod durable;
 mod extents;
