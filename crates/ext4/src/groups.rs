@@ -116,19 +116,24 @@ impl Groups {
         let per_flex = 1usize
             .checked_shl(geometry.log_groups_per_flex.into())
             .unwrap_or(usize::MAX);
-        let mut slots = Vec::with_capacity(count as usize);
-        let mut inode_tables = Vec::with_capacity(count as usize);
-        let tallies: Box<[Tally]> = (0..count).map(|_| Tally::default()).collect();
-        let flex: Box<[Tally]> = (0..(count as usize).div_ceil(per_flex))
-            .map(|_| Tally::default())
-            .collect();
+        // They grow with what is read: the superblock may claim 2^29 groups and have none.
+        let (mut slots, mut inode_tables) = (Vec::new(), Vec::new());
+        let (mut tallies, mut flex) = (Vec::new(), Vec::new());
         let total = Tally::default();
-        for (group, tally) in (0..count).map(GroupNr).zip(&tallies) {
+        for group in (0..count).map(GroupNr) {
             let desc = sbi.group_desc(group)?;
             check_places(geometry, group, &desc)?;
-            for to in [tally, &flex[group.0 as usize / per_flex], &total] {
+            let tally = Tally::default();
+            if (group.0 as usize).is_multiple_of(per_flex) {
+                flex.push(Tally::default());
+            }
+            for to in [Some(&tally), flex.last(), Some(&total)]
+                .into_iter()
+                .flatten()
+            {
                 to.add(&desc, geometry.blocks_in_group(group));
             }
+            tallies.push(tally);
             inode_tables.push(desc.inode_table);
             slots.push(Mutex::new(Slot {
                 desc,
@@ -142,8 +147,8 @@ impl Groups {
         Ok(Self {
             slots: slots.into_boxed_slice(),
             inode_tables: inode_tables.into_boxed_slice(),
-            tallies,
-            flex,
+            tallies: tallies.into_boxed_slice(),
+            flex: flex.into_boxed_slice(),
             total,
             changed: Mutex::default(),
             log_groups_per_flex: geometry.log_groups_per_flex,
@@ -538,7 +543,8 @@ fn check_places(geometry: &Geometry, group: GroupNr, desc: &GroupDesc) -> Result
         ("inode bitmap", desc.inode_bitmap, 1),
         ("inode table", desc.inode_table, table_blocks),
     ] {
-        if !geometry.contains(block, len) {
+        // Block 0 and the superblock's hold nothing else, so a table of zeroes describes no groups.
+        if !geometry.contains(block, len) || block <= geometry.superblock_block() {
             return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
         }
     }

@@ -14,6 +14,61 @@ use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClo
 use super::device::{file, made, mount};
 use super::durable::debugfs;
 
+/// A device as long as its superblock says, with zeroes where there is nothing.
+#[derive(Debug)]
+struct Sparse(Arc<MemoryDevice>, u64);
+
+impl BlockDevice for Sparse {
+    fn len(&self) -> u64 {
+        self.1
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        buf.fill(0);
+        let have = self.0.len().saturating_sub(offset).min(buf.len() as u64);
+        match have {
+            0 => Ok(()),
+            have => self.0.read_at(offset, &mut buf[..have as usize]),
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.0.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn groups_that_are_not_there_take_no_memory() {
+    for (block_len, first) in [(1024u64, 1u32), (4096, 0)] {
+        let flags = format!(
+            "-t ext4 -b {block_len} -N 64 -O ^metadata_csum,^64bit,^resize_inode,^has_journal,^flex_bg"
+        );
+        let device = made(&flags, 1024);
+        let blocks = u32::MAX - 8;
+        let groups = (blocks - first).div_ceil(8);
+        let put = |at: u64, value: u32| device.write_at(1024 + at, &value.to_le_bytes()).unwrap();
+        for (at, value) in [(0, groups), (4, blocks), (0x20, 8), (0x24, 8), (0x28, 1)] {
+            put(at, value);
+        }
+        let sparse = Sparse(device.clone(), (u64::from(blocks) + 1) * block_len);
+        let clock = Arc::new(VirtualClock::new(1_700_000_000));
+        let opened = Filesystem::open_rw(Arc::new(sparse), clock, &OpenOptions::default());
+        assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
+    }
+}
+
 /// A journal whose one transaction puts `block` in the place of block 0.
 fn replaying(device: &MemoryDevice, block: &[u8]) -> Arc<MemoryDevice> {
     let dir = tempfile::tempdir().unwrap();
