@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::icache::Cell;
 use crate::inode::Inode;
 use crate::inode_store::{store, store_deleted};
-use crate::map_change::{self, Progress};
+use crate::map_change::{self, Freed, Progress};
 use crate::orphan_change::Orphans;
 use crate::sbi::Sbi;
 use crate::xattr_change;
@@ -83,6 +83,7 @@ pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
 /// Damage, device errors.
 pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     forget_delayed(sbi, cell, from, u32::MAX);
+    let mut freed = Freed::default();
     while maps_any(sbi, &cell.inode.read()) {
         let handle = sbi.start(STEP_CREDITS.min(sbi.writable()?.journal.credits_max()))?;
         let inode = &mut *cell.inode.write();
@@ -90,7 +91,7 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
             return Ok(());
         }
         forget_mapped(cell, from, u32::MAX);
-        let result = unmap_step(&handle, inode, from, u32::MAX);
+        let result = unmap_step(&handle, inode, (from, u32::MAX), &mut freed);
         cell.changed_in(handle.tid(), true);
         if handle.failed(result)? == Progress::Done {
             break;
@@ -107,10 +108,10 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
 pub(crate) fn unmap_step(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    from: Lblk,
-    len: u32,
+    range: (Lblk, u32),
+    freed: &mut Freed,
 ) -> Result<Progress> {
-    let progress = map_change::remove(handle, inode, from, len)?;
+    let progress = map_change::remove_part(handle, inode, range, freed)?;
     store(handle, handle.sbi(), inode)?;
     Ok(progress)
 }

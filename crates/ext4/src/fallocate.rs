@@ -16,7 +16,7 @@ use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
-use crate::map_change::{self, Progress};
+use crate::map_change::{self, Freed, Progress};
 use crate::sbi::Sbi;
 use crate::space::{ensure_data_blocks, ensure_map_blocks};
 
@@ -283,11 +283,12 @@ fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
     forget_delayed(sbi, file, Lblk(from), to - from);
     data_blocks::discard(sbi, file);
     let (mut lblk, mut len) = (Lblk(from), to - from);
+    let mut freed = Freed::default();
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
         forget_mapped(file, lblk, len);
-        let result = unmap_step(&handle, inode, lblk, len);
+        let result = unmap_step(&handle, inode, (lblk, len), &mut freed);
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
             Progress::Done => return Ok(()),

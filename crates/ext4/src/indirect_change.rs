@@ -3,9 +3,11 @@
 //! What is mapped goes into one table after another, each changed once. Unmapping goes through the
 //! tables backwards, looks only at those that exist, and frees those that become empty.
 
+use std::collections::HashSet;
+
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::NDIR_BLOCKS;
-use uext4_ondisk::{Lblk, Pblk};
+use uext4_ondisk::{Damage, Lblk, Pblk};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -210,15 +212,24 @@ fn put_segment(
     change_table(handle, table, (index, count), number)
 }
 
+/// Tables of one file that were emptied and freed: none may be met again. All that one change of a
+/// file frees goes through one of these, in as many handles as it takes.
+#[derive(Debug, Default)]
+pub(crate) struct Freed(HashSet<u32>);
+
+/// Tables that are looked at in one handle, at most: those in a group whose bitmap is wrong take no
+/// credits, and no other thread's commit may wait for all of them.
+const TABLES_MAX: usize = 256;
+
 /// Unmaps and frees `len` blocks from `lblk` on, the last ones first.
 ///
 /// # Errors
-/// Damage, device errors.
+/// [`Damage::InodeField`] if the map leads to a table twice; damage, device errors.
 pub(crate) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    lblk: Lblk,
-    len: u32,
+    (lblk, len): (Lblk, u32),
+    freed: &mut Freed,
 ) -> Result<Progress> {
     let from = u64::from(lblk.0);
     let until = range_end(lblk, len);
@@ -226,6 +237,8 @@ pub(crate) fn remove(
         handle,
         reach: Reach::new(handle.sbi()),
         stopped: None,
+        freed,
+        tables: 0,
     };
     for tree in (0..=LEVELS).rev() {
         let first = clear.reach.first(tree);
@@ -248,6 +261,9 @@ pub(crate) fn remove(
 struct Clear<'a, 'h> {
     handle: &'a Handle<'h>,
     reach: Reach,
+    freed: &'a mut Freed,
+    /// Tables looked at with this handle.
+    tables: usize,
     /// Place in the tree where the credits ran out: everything from there on is unmapped.
     stopped: Option<u64>,
 }
@@ -271,9 +287,39 @@ impl Clear<'_, '_> {
         Ok(())
     }
 
+    /// As [`Self::table_once`] for a table that was not met before, if this handle may go on.
+    fn table(
+        &mut self,
+        inode: &mut Inode,
+        table: u32,
+        (level, base): (usize, u64),
+        range: (u64, u64),
+    ) -> Result<bool> {
+        if self.tables >= TABLES_MAX {
+            let past = base.saturating_add(self.reach.below(level + 1));
+            self.stopped = Some(past.min(range.1));
+            return Ok(false);
+        }
+        self.tables += 1;
+        if !self.freed.0.insert(table) {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino: inode.ino,
+                field: "indirect block",
+                value: table.into(),
+                why: "the file's block map leads to it more than once",
+            }));
+        }
+        let is_empty = self.table_once(inode, table, (level, base), range)?;
+        if !is_empty || self.stopped.is_some() {
+            // It stays, and is met again with the next handle.
+            self.freed.0.remove(&table);
+        }
+        Ok(is_empty)
+    }
+
     /// Unmaps places below a table whose first place is `base`; tells whether it is empty then. The
     /// table of an empty one is not changed.
-    fn table(
+    fn table_once(
         &mut self,
         inode: &mut Inode,
         table: u32,

@@ -20,6 +20,7 @@ use crate::map::check_mappable;
 use crate::sbi::Sbi;
 
 pub(crate) use crate::file_blocks::Progress;
+pub(crate) use crate::indirect_change::Freed;
 
 /// Most credits of [`insert`] of an extent of `len` blocks.
 pub(crate) fn credits_insert(sbi: &Sbi, inode: &Inode, len: u32) -> u32 {
@@ -68,11 +69,25 @@ pub(crate) fn remove(
     lblk: Lblk,
     len: u32,
 ) -> Result<Progress> {
+    remove_part(handle, inode, (lblk, len), &mut Freed::default())
+}
+
+/// As [`remove`], for what takes several handles: `freed` remembers from one to the next which tables
+/// of a file without extents were freed, so that a map that leads to one twice comes to an end.
+///
+/// # Errors
+/// As [`remove`].
+pub(crate) fn remove_part(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    (lblk, len): (Lblk, u32),
+    freed: &mut Freed,
+) -> Result<Progress> {
     check_mappable(handle.sbi(), inode)?;
     if inode.has(InodeFlags::EXTENTS) {
         extents_change::remove(handle, inode, lblk, len)
     } else {
-        indirect_change::remove(handle, inode, lblk, len)
+        indirect_change::remove(handle, inode, (lblk, len), freed)
     }
 }
 

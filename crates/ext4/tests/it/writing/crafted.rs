@@ -14,6 +14,39 @@ use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClo
 use super::device::{file, made, mount};
 use super::durable::debugfs;
 
+#[test]
+fn a_map_that_leads_to_its_tables_again_is_not_freed_for_ever() {
+    let device = made("-t ext2 -b 1024 -N 64", 16_384);
+    let fs = mount(device.clone());
+    let new = file(&fs, "f");
+    let tables = [12, 268].map(|block: u64| {
+        new.write(block * 1024, b"data").unwrap();
+        new.fsync().unwrap();
+    });
+    assert_eq!(tables.len(), 2);
+    let number = new.ino();
+    drop(new);
+    fs.close().unwrap();
+    // The double indirect block as the triple one, whose numbers all lead to one table.
+    let block = |n: u32| 9000 + n;
+    let maps = [
+        format!("sif <{number}> block[DIND] {}", block(1)),
+        format!("sif <{number}> block[TIND] {}", block(0)),
+    ];
+    let maps: Vec<&str> = maps.iter().map(String::as_str).collect();
+    let device = debugfs(&device, &maps);
+    for (table, to) in [(0, 1), (1, 2), (2, 3)] {
+        let numbers = block(to).to_le_bytes().repeat(256);
+        device
+            .write_at(u64::from(block(table)) * 1024, &numbers)
+            .unwrap();
+    }
+    let fs = mount(device);
+    drop(fs.remove(b"/f"));
+    let made = fs.create(b"/g", NewInode::File, &Creation::default());
+    assert!(made.is_err(), "the damage ends all writing");
+}
+
 /// A device as long as its superblock says, with zeroes where there is nothing.
 #[derive(Debug)]
 struct Sparse(Arc<MemoryDevice>, u64);
