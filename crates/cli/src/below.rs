@@ -1,11 +1,13 @@
 //! Everything below a directory of a file system opened for writing.
 
-use uext4::{FileType, OpenInode};
+use uext4::{Damage, Error, FileType, Ino, OpenInode};
 
 use crate::commands::ls::joined;
+use crate::walk::InodeSet;
 
 /// Shows `f` an inode, and if it is a directory everything below it, parents first, each with its
-/// path. Names that go away meanwhile are left out. `failed` is told what cannot be read.
+/// path. Names that go away meanwhile are left out. `failed` gets what cannot be read, and directories
+/// met a second time: they have two names, or lie in themselves.
 pub fn each_below(
     top: &OpenInode,
     path: &[u8],
@@ -13,6 +15,8 @@ pub fn each_below(
     failed: &mut dyn FnMut(&[u8], &uext4::Error),
 ) {
     f(top, path);
+    let mut seen = InodeSet::default();
+    seen.insert(top.ino());
     let mut dirs = vec![(top.clone(), path.to_vec())];
     while let Some((dir, path)) = dirs.pop() {
         if dir.inode().file_type != FileType::Directory {
@@ -34,8 +38,13 @@ pub fn each_below(
             let path = joined(&path, &name);
             match dir.lookup(&name) {
                 Ok(inode) => {
+                    let is_dir = inode.inode().file_type == FileType::Directory;
+                    if is_dir && !seen.insert(inode.ino()) {
+                        failed(&path, &met_again(inode.ino()));
+                        continue;
+                    }
                     f(&inode, &path);
-                    if inode.inode().file_type == FileType::Directory {
+                    if is_dir {
                         inner.push((inode, path));
                     }
                 }
@@ -45,4 +54,11 @@ pub fn each_below(
         }
         dirs.extend(inner.into_iter().rev());
     }
+}
+
+fn met_again(ino: Ino) -> Error {
+    Error::Corrupt(Damage::Directory {
+        ino,
+        why: "it has a second name, or is inside itself",
+    })
 }

@@ -325,10 +325,11 @@ impl<'a> Walk<'a> {
     ) -> Entry {
         // The top stands above its frame in `Sorted`, all others below one.
         let depth = if name.is_empty() { 0 } else { self.stack.len() };
-        let problem = inode.as_ref().ok().and_then(|inode| {
-            if depth > 0 && is_unusable(&name) {
-                return Some(Problem::BadName);
-            }
+        let is_bad = depth > 0 && is_unusable(&name);
+        let sound = inode.as_ref().ok().filter(|_| !is_bad);
+        let problem = is_bad.then_some(Problem::BadName);
+        let problem = problem.or_else(|| {
+            let inode = sound?;
             let is_dir = inode.file_type == FileType::Directory;
             if told_directory.is_some_and(|told| told != is_dir) {
                 return Some(Problem::TypeDiffers);

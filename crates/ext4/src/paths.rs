@@ -9,8 +9,10 @@
 //! the directory that was found, as with the kernel's calls. Every call is atomic but for
 //! [`Filesystem::mkdir_all`] and [`Filesystem::remove_all`], which are one step a name.
 
-use uext4_ondisk::Ino;
+use std::collections::HashSet;
+
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::{Damage, Ino};
 
 use crate::bulk::NewInode;
 use crate::create::Creation;
@@ -202,25 +204,40 @@ impl Filesystem {
                 done => return done,
             }
         }
-        let mut levels = vec![Level::new(dir.lookup(last.name)?, last.name.to_vec())];
+        let mut levels = vec![Level::enter(&dir, last.name.to_vec())?];
+        // Directories above: what leads back to one of them would never become empty.
+        let mut above = HashSet::from([dir.ino(), levels[0].dir.ino()]);
         while let Some(level) = levels.last_mut() {
             if let Some(name) = level.next()? {
                 match level.dir.unlink(&name) {
                     Err(Error::IsDirectory) => {
-                        let below = level.dir.lookup(&name)?;
-                        levels.push(Level::new(below, name));
+                        let below = Level::enter(&level.dir, name)?;
+                        if !above.insert(below.dir.ino()) {
+                            return Err(elsewhere(below.dir.ino()));
+                        }
+                        levels.push(below);
                     }
-                    // Somebody else took it.
-                    Err(Error::NotFound) => {}
-                    done => done?,
+                    // Another thread took it, or the directory's index does not find it.
+                    Err(Error::NotFound) => level.missing = Some(name),
+                    done => {
+                        done?;
+                        level.taken += 1;
+                    }
                 }
                 continue;
             }
             let empty = levels.pop();
-            let above = levels.last().map_or(&dir, |level| &level.dir);
-            if let Some(empty) = empty {
-                drop(empty.dir);
-                above.rmdir(&empty.name)?;
+            if let Some(Level {
+                dir: empty, name, ..
+            }) = empty
+            {
+                above.remove(&empty.ino());
+                drop(empty);
+                let parent = levels.last().map_or(&dir, |level| &level.dir);
+                parent.rmdir(&name)?;
+            }
+            if let Some(level) = levels.last_mut() {
+                level.taken += 1;
             }
         }
         Ok(())
@@ -261,31 +278,69 @@ struct Level {
     name: Vec<u8>,
     /// Some of its names, to be taken from the end.
     names: Vec<Vec<u8>>,
+    /// Names taken since they were listed.
+    taken: usize,
+    /// A name that was listed and not found since then.
+    missing: Option<Vec<u8>>,
 }
 
 impl Level {
-    fn new(dir: OpenInode, name: Vec<u8>) -> Self {
-        Self {
+    /// The directory of a name, which must call the one that holds it its parent.
+    fn enter(parent: &OpenInode, name: Vec<u8>) -> Result<Self> {
+        let dir = parent.lookup(&name)?;
+        let is_dir = dir.0.inode.read().file_type == FileType::Directory;
+        if is_dir && dir.lookup(b"..")?.ino() != parent.ino() {
+            return Err(elsewhere(dir.ino()));
+        }
+        Ok(Self {
             dir,
             name,
             names: Vec::new(),
-        }
+            taken: 0,
+            missing: None,
+        })
     }
 
     /// A name that is still there.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         if self.names.is_empty() {
-            let names = &mut self.names;
-            // From the start: all that were listed before are gone.
-            self.dir.read_dir(0, &mut |name: &[u8], _: Ino, _| {
-                if !is_dots(name) {
-                    names.push(name.to_vec());
-                }
-                names.len() < NAMES_MAX
-            })?;
+            self.list()?;
         }
         Ok(self.names.pop())
     }
+
+    /// Lists names that are still there.
+    ///
+    /// # Errors
+    /// [`Damage::Directory`] if none could be taken of those listed before, and one of them is listed
+    /// again.
+    fn list(&mut self) -> Result<()> {
+        let names = &mut self.names;
+        // From the start: all that were listed before are gone.
+        self.dir.read_dir(0, &mut |name: &[u8], _: Ino, _| {
+            if !is_dots(name) {
+                names.push(name.to_vec());
+            }
+            names.len() < NAMES_MAX
+        })?;
+        let missing = self.missing.take().filter(|_| self.taken == 0);
+        self.taken = 0;
+        match missing.filter(|missing| self.names.contains(missing)) {
+            None => Ok(()),
+            Some(_) => Err(Error::Corrupt(Damage::Directory {
+                ino: self.dir.ino(),
+                why: "a name that it lists cannot be found in it: run e2fsck",
+            })),
+        }
+    }
+}
+
+/// The error for a directory that has a name where it does not belong.
+fn elsewhere(ino: Ino) -> Error {
+    Error::Corrupt(Damage::Directory {
+        ino,
+        why: "it has a name in a directory that is not its parent, or lies in itself",
+    })
 }
 
 fn is_dots(name: &[u8]) -> bool {

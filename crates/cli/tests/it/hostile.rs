@@ -322,3 +322,24 @@ fn random_damage_is_survived() {
         }
     }
 }
+
+/// Commands that change everything below a directory come to an end where directories lie in
+/// themselves, and name the directory.
+#[test]
+fn trees_that_lead_into_themselves_are_changed_once() {
+    let Some((scratch, image)) = image(&["-O", "^metadata_csum"]) else {
+        return;
+    };
+    debugfs(&image, &["ln <2> dir/sub/up", "ln /dir/sub dir/again"]);
+    for (command, values) in [
+        (&["chmod", "-R"][..], &["700", "/dir"][..]),
+        (&["chown", "-R"], &["1:1", "/dir"]),
+        (&["dedup-xattrs"], &[]),
+        (&["rm", "-r"], &["/dir"]),
+    ] {
+        let copy = copy_image(&image, "copy");
+        let arguments = [command, &[text(&copy)], values].concat();
+        assert_eq!(must_end(&arguments), 4, "{arguments:?}");
+    }
+    drop(scratch);
+}

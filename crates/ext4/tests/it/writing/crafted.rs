@@ -14,6 +14,71 @@ use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClo
 use super::device::{file, made, mount};
 use super::durable::debugfs;
 
+/// A file system without checksums or a journal, after debugfs did what it was asked.
+fn crafted(requests: &[&str]) -> Arc<MemoryDevice> {
+    let flags = "-t ext4 -N 64 -O ^metadata_csum,^has_journal,^dir_index";
+    debugfs(&made(flags, 16_384), requests)
+}
+
+/// Directories a, a/b and a/b/c, where c holds a, and a holds itself.
+fn looped() -> Arc<MemoryDevice> {
+    crafted(&[
+        "mkdir a",
+        "mkdir a/b",
+        "mkdir a/b/c",
+        "mkdir other",
+        "ln a a/b/c/loop",
+        "ln a a/self",
+    ])
+}
+
+fn path(fs: &Filesystem, path: &str) -> OpenInode {
+    fs.open_path(path.as_bytes(), FollowLast::No).unwrap()
+}
+
+#[test]
+fn a_tree_that_leads_back_into_itself_is_not_removed_for_ever() {
+    let fs = mount(looped());
+    for name in ["/a", "/a/b/c"] {
+        let removed = fs.remove_all(name.as_bytes());
+        assert!(matches!(removed, Err(Error::Corrupt(_))), "{removed:?}");
+    }
+    // A second name of a directory is no way to its contents.
+    let fs = mount(crafted(&[
+        "mkdir a",
+        "mkdir a/b",
+        "mkdir other",
+        "ln a other/a",
+    ]));
+    let removed = fs.remove_all(b"/other");
+    assert!(matches!(removed, Err(Error::Corrupt(_))), "{removed:?}");
+    path(&fs, "/a/b");
+}
+
+#[test]
+fn a_directory_whose_index_finds_nothing_is_not_emptied_for_ever() {
+    let device = made(
+        "-t ext4 -b 1024 -N 512 -O ^metadata_csum,^has_journal",
+        16_384,
+    );
+    let fs = mount(device.clone());
+    let dir = fs.mkdir(b"/d", &Creation::default()).unwrap();
+    for number in 0..200 {
+        let name = format!("a rather long name of a file, number {number}");
+        dir.create(name.as_bytes(), NewInode::File, &Creation::default())
+            .unwrap();
+    }
+    drop(dir);
+    fs.close().unwrap();
+    // Another hash for all names.
+    let fs = mount(debugfs(
+        &device,
+        &["ssv hash_seed 00112233-4455-6677-8899-aabbccddeeff"],
+    ));
+    let removed = fs.remove_all(b"/d");
+    assert!(matches!(removed, Err(Error::Corrupt(_))), "{removed:?}");
+}
+
 #[test]
 fn a_map_that_leads_to_its_tables_again_is_not_freed_for_ever() {
     let device = made("-t ext2 -b 1024 -N 64", 16_384);
