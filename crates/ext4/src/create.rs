@@ -197,6 +197,10 @@ pub(crate) fn link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<(
 
 fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     let sbi = parent.sbi();
+    // Before any lock: directories are locked in the order of names, which this would turn round.
+    if inode.inode.read().file_type == FileType::Directory {
+        return Err(directory_link());
+    }
     let _names = parent.rw.write();
     let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
     let credits = credits(sbi, &parent.inode.read());
@@ -204,9 +208,6 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     let dir = &mut *parent.inode.write();
     let before = dir.clone();
     check_parent(sbi, dir, FileType::Regular)?;
-    if inode.ino() == parent.ino() {
-        return Err(directory_link());
-    }
     let target = &mut *inode.inode.write();
     check_linkable(inode, target, dir)?;
     match dir_change::add(&handle, dir, name, target.ino, target.file_type) {

@@ -12,7 +12,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) enum Rank {
     /// One move of a name between directories at a time.
     Rename,
-    /// Names of a directory, or contents of a file: several at once, ancestors first.
+    /// Names of a directory, or contents of a file: several at once, by number.
     Names,
     /// A journal handle: one a thread.
     Handle,
@@ -130,6 +130,13 @@ impl<T> RankedLock<T> {
         let guard = self.lock.try_read()?;
         let _held = Held::tried(self.rank);
         Some(Shared { guard, _held })
+    }
+
+    /// Takes it alone, if no thread has it: that waits for nothing, and may be tried under any lock.
+    pub(crate) fn try_write(&self) -> Option<Alone<'_, T>> {
+        let guard = self.lock.try_write()?;
+        let _held = Held::tried(self.rank);
+        Some(Alone { guard, _held })
     }
 
     /// Takes it alone.

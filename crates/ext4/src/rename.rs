@@ -16,7 +16,7 @@ use crate::inode::{Inode, LINKS_MAX};
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::lock_order::{Alone, Held, Rank};
-use crate::namei::{check_name, lookup, lookup_held};
+use crate::namei::{check_name, lookup};
 use crate::sbi::Sbi;
 use crate::space::ensure_name_blocks;
 use crate::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};
@@ -42,7 +42,6 @@ const BLOCKS_MAX: u64 = 32;
 struct Directories<'a> {
     from: &'a InodeRef,
     to: &'a InodeRef,
-    _locks: (Alone<'a, ()>, Option<Alone<'a, ()>>),
 }
 
 /// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by` says.
@@ -63,48 +62,80 @@ pub(crate) fn rename(
         sbi.rw()
             .map(|rw| (Held::new(Rank::Rename), rw.rename.lock()))
     });
-    let dirs = lock_directories(sbi, from, to)?;
     check_name(old)?;
-    let source = find(from, old)?;
-    check_name(new)?;
-    let found = lookup_held(sbi, &to.inode.read(), new);
-    let target = match found {
-        Ok(ino) => Some(InodeRef::get(sbi, ino)?),
-        Err(Error::NotFound) => None,
-        Err(error) => return Err(error),
-    };
-    match (&target, mode) {
-        (Some(_), RenameMode::NoReplace) => return Err(Error::Exists),
-        (None, RenameMode::Exchange) => return Err(Error::NotFound),
-        (Some(target), _) if target.ino() == source.ino() => return Ok(()),
-        _ => {}
+    // What is moved and replaced, once it had to be waited for.
+    let mut contended: Vec<InodeRef> = Vec::new();
+    loop {
+        let dirs = Directories { from, to };
+        let names = lock_names([from, to].into_iter().chain(&contended));
+        let source = find(from, old)?;
+        check_name(new)?;
+        let target = match find(to, new) {
+            Ok(target) => Some(target),
+            Err(Error::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        match (&target, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(Error::Exists),
+            (None, RenameMode::Exchange) => return Err(Error::NotFound),
+            (Some(target), _) if target.ino() == source.ino() => return Ok(()),
+            _ => {}
+        }
+        check_shape(sbi, &dirs, &source, target.as_ref(), mode)?;
+        let mut contents = contents(&dirs, &source, target.as_ref(), mode);
+        contents.retain(|inode| contended.iter().all(|held| held.ino() != inode.ino()));
+        let locks: Option<Vec<_>> = contents.iter().map(|inode| inode.rw.try_write()).collect();
+        let Some(_contents) = locks else {
+            // All of them at once, in the order of their numbers, and then look again.
+            let all: Vec<InodeRef> = contents.into_iter().cloned().collect();
+            drop(names);
+            contended = all;
+            continue;
+        };
+        return rename_locked(&dirs, (old, &source), (new, target.as_ref()), (mode, by));
     }
-    check_shape(sbi, &dirs, &source, target.as_ref(), mode)?;
-    let _contents = lock_contents(&dirs, &source, target.as_ref(), mode);
-    check_kinds(&dirs, &source, target.as_ref(), mode)?;
+}
+
+/// Locks names in the order of their numbers, each once.
+fn lock_names<'a>(inodes: impl Iterator<Item = &'a InodeRef>) -> Vec<Alone<'a, ()>> {
+    let mut inodes: Vec<&InodeRef> = inodes.collect();
+    inodes.sort_unstable_by_key(|inode| inode.ino());
+    inodes.dedup_by_key(|inode| inode.ino());
+    inodes.into_iter().map(|inode| inode.rw.write()).collect()
+}
+
+/// The move, with all names locked that it changes.
+fn rename_locked(
+    dirs: &Directories<'_>,
+    (old, source): (&[u8], &InodeRef),
+    (new, target): (&[u8], Option<&InodeRef>),
+    (mode, by): (RenameMode, &Creation),
+) -> Result<()> {
+    let (from, to, sbi) = (dirs.from, dirs.to, dirs.from.sbi());
+    check_kinds(dirs, source, target, mode)?;
     // Before the handle of the move: a handle of its own. Nobody sees it without its name.
     let whiteout = match mode {
         RenameMode::Whiteout => Some(make_whiteout(from, by)?),
         _ => None,
     };
     let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
-    let doomed = match (&target, mode) {
+    let doomed = match (target, mode) {
         (Some(target), RenameMode::Replace | RenameMode::Whiteout) => Some(Doomed::new(target)),
         _ => None,
     };
     let credits = credits(sbi, from, to);
     let handle = sbi.start(credits.min(sbi.writable()?.journal.credits_max()))?;
-    let result = match (&target, mode) {
+    let result = match (target, mode) {
         (Some(target), RenameMode::Exchange) => {
-            exchange(&handle, &dirs, (old, &source), (new, target))
+            exchange(&handle, dirs, (old, source), (new, target))
         }
         _ => {
-            let target = target.as_ref().zip(doomed);
-            let moved = (old, &source);
-            move_name(&handle, &dirs, moved, (new, target), whiteout.as_ref())
+            let target = target.zip(doomed);
+            let moved = (old, source);
+            move_name(&handle, dirs, moved, (new, target), whiteout.as_ref())
         }
     };
-    for changed in [from, to, &source] {
+    for changed in [from, to, source] {
         changed.changed_in(handle.tid(), true);
     }
     result
@@ -153,28 +184,6 @@ fn credits(sbi: &Sbi, from: &Cell, to: &Cell) -> u32 {
     taken + dir_change::credits_add(sbi, &to) + 2 * dir_change::credits_replace(sbi, &to) + 8
 }
 
-/// Locks the names of both directories, an ancestor before its descendants.
-fn lock_directories<'a>(
-    sbi: &Sbi,
-    from: &'a InodeRef,
-    to: &'a InodeRef,
-) -> Result<Directories<'a>> {
-    let locks = if from.ino() == to.ino() {
-        (from.rw.write(), None)
-    } else if is_ancestor(sbi, to.ino(), from)?
-        || (to.ino() < from.ino() && !is_ancestor(sbi, from.ino(), to)?)
-    {
-        (to.rw.write(), Some(from.rw.write()))
-    } else {
-        (from.rw.write(), Some(to.rw.write()))
-    };
-    Ok(Directories {
-        from,
-        to,
-        _locks: locks,
-    })
-}
-
 /// Whether `ancestor` lies on the way from `dir` to the root. Only while directories do not move.
 fn is_ancestor(sbi: &Sbi, ancestor: Ino, dir: &Cell) -> Result<bool> {
     let mut at = dir.inode.read().clone();
@@ -221,15 +230,14 @@ fn check_shape(
     }
 }
 
-/// Locks what is moved and what is replaced, where they are directories. What stays in its directory
-/// keeps its parent and its names, and need not be locked: who would lock it here waits, with this
-/// directory locked, for who works below, and may in turn be waited for.
-fn lock_contents<'a>(
+/// What is moved and what is replaced, where they are directories whose names must be locked. What
+/// stays in its directory keeps its parent and its names, and need not be.
+fn contents<'a>(
     dirs: &Directories<'_>,
     source: &'a InodeRef,
     target: Option<&'a InodeRef>,
     mode: RenameMode,
-) -> Vec<Alone<'a, ()>> {
+) -> Vec<&'a InodeRef> {
     let across = dirs.from.ino() != dirs.to.ino();
     let source = Some(source).filter(|_| across);
     let target = target.filter(|_| across || mode != RenameMode::Exchange);
@@ -238,8 +246,13 @@ fn lock_contents<'a>(
         let locked = [dirs.from.ino(), dirs.to.ino()].contains(&inode.ino());
         !locked && inode.inode.read().file_type == FileType::Directory
     });
-    inodes.sort_unstable_by_key(|inode| inode.ino());
-    inodes.into_iter().map(|inode| inode.rw.write()).collect()
+    inodes
+}
+
+/// As [`attr::takes_in`]; both may be the same inode, so that they are not locked together.
+fn takes_in(dir: &Cell, inode: &Cell) -> bool {
+    let dir = dir.inode.read().clone();
+    attr::takes_in(&dir, &inode.inode.read())
 }
 
 /// Whether flags and kinds allow it.
@@ -249,9 +262,9 @@ fn check_kinds(
     target: Option<&InodeRef>,
     mode: RenameMode,
 ) -> Result<()> {
-    check_deletable(&dirs.from.inode.read(), &source.inode.read())?;
+    check_deletable(dirs.from, source)?;
     let across = dirs.from.ino() != dirs.to.ino();
-    if across && !attr::takes_in(&dirs.to.inode.read(), &source.inode.read()) {
+    if across && !takes_in(dirs.to, source) {
         return Err(Error::OtherProject);
     }
     let Some(target) = target else {
@@ -261,9 +274,9 @@ fn check_kinds(
             false => Ok(()),
         };
     };
-    check_deletable(&dirs.to.inode.read(), &target.inode.read())?;
+    check_deletable(dirs.to, target)?;
     if mode == RenameMode::Exchange {
-        return match across && !attr::takes_in(&dirs.from.inode.read(), &target.inode.read()) {
+        return match across && !takes_in(dirs.from, target) {
             true => Err(Error::OtherProject),
             false => Ok(()),
         };

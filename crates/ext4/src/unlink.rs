@@ -1,7 +1,7 @@
 //! Names that go, and what goes with the last of them.
 
-use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::{Damage, Ino, Lblk};
 
 use crate::attr;
 use crate::dir_change;
@@ -13,6 +13,7 @@ use crate::icache::Cell;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
+use crate::lock_order::Alone;
 use crate::map_change::{self, Progress};
 use crate::namei::{check_name, lookup_held};
 use crate::orphan_change::Orphans;
@@ -35,7 +36,7 @@ pub(crate) fn unlink(parent: &InodeRef, name: &[u8]) -> Result<()> {
     if child.inode.read().file_type == FileType::Directory {
         return Err(Error::IsDirectory);
     }
-    check_deletable(&parent.inode.read(), &child.inode.read())?;
+    check_deletable(parent, &child)?;
     let doomed = Doomed::new(&child);
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
@@ -54,25 +55,65 @@ pub(crate) fn unlink(parent: &InodeRef, name: &[u8]) -> Result<()> {
 /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`], as [`unlink`] otherwise.
 pub(crate) fn rmdir(parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
-    let sbi = parent.sbi();
-    let _names = parent.rw.write();
-    let child = find(parent, name)?;
-    if child.inode.read().file_type != FileType::Directory {
-        return Err(Error::NotDirectory);
+    loop {
+        let names = parent.rw.write();
+        let child = find(parent, name)?;
+        if child.inode.read().file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if child.ino() == parent.ino() {
+            return Err(holds_itself(parent.ino()));
+        }
+        let (_names, waited) = lock_below(parent, names, &child);
+        // Others may have replaced it meanwhile.
+        if !waited || find(parent, name)?.ino() == child.ino() {
+            return rmdir_locked(parent, name, &child);
+        }
     }
-    let _child_names = child.rw.write();
-    check_deletable(&parent.inode.read(), &child.inode.read())?;
+}
+
+/// The error for a directory that an entry of its own leads to: it can be locked only once.
+pub(crate) fn holds_itself(ino: Ino) -> Error {
+    Error::Corrupt(Damage::Directory {
+        ino,
+        why: "it holds an entry that leads to itself",
+    })
+}
+
+/// Locks the names of a directory in `parent`, whose own are locked, in the order of their numbers: an
+/// image may say of each of two directories that it is in the other. Tells whether `parent` was
+/// unlocked meanwhile.
+fn lock_below<'a>(
+    parent: &'a InodeRef,
+    names: Alone<'a, ()>,
+    child: &'a InodeRef,
+) -> ([Alone<'a, ()>; 2], bool) {
+    if child.ino() > parent.ino() {
+        return ([names, child.rw.write()], false);
+    }
+    if let Some(below) = child.rw.try_write() {
+        return ([names, below], false);
+    }
+    drop(names);
+    let below = child.rw.write();
+    ([parent.rw.write(), below], true)
+}
+
+/// Takes the name of a directory, both locked.
+fn rmdir_locked(parent: &InodeRef, name: &[u8], child: &InodeRef) -> Result<()> {
+    let sbi = parent.sbi();
+    check_deletable(parent, child)?;
     if !dir_change::is_empty(sbi, &child.inode.read())? {
         return Err(Error::NotEmpty);
     }
-    let doomed = Doomed::new(&child);
+    let doomed = Doomed::new(child);
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
     let before = dir.clone();
     handle.failed(dir_change::delete(&handle, dir, name))?;
     let gone = name_gone(&handle, parent, (dir, &before), true);
-    let result = gone.and_then(|()| drop_directory(&handle, &child, doomed));
+    let result = gone.and_then(|()| drop_directory(&handle, child, doomed));
     parent.changed_in(handle.tid(), true);
     handle.failed(result)
 }
@@ -86,9 +127,12 @@ pub(crate) fn find(parent: &InodeRef, name: &[u8]) -> Result<InodeRef> {
 
 /// # Errors
 /// [`Error::NotPermitted`] if flags keep a name from being taken.
-pub(crate) fn check_deletable(dir: &Inode, child: &Inode) -> Result<()> {
+pub(crate) fn check_deletable(dir: &Cell, child: &Cell) -> Result<()> {
     let forbid = attr::IMMUTABILITY;
-    if dir.flags.intersects(forbid) || child.flags.intersects(forbid) {
+    // One after the other: they may be the same inode.
+    let flags = dir.inode.read().flags;
+    let flags = flags | child.inode.read().flags;
+    if flags.intersects(forbid) {
         return Err(attr::fixed());
     }
     Ok(())

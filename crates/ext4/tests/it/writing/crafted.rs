@@ -37,6 +37,44 @@ fn path(fs: &Filesystem, path: &str) -> OpenInode {
 }
 
 #[test]
+fn a_directory_in_itself_is_locked_once() {
+    let fs = mount(looped());
+    let (a, other) = (path(&fs, "/a"), path(&fs, "/other"));
+    assert!(matches!(a.rmdir(b"self"), Err(Error::Corrupt(_))));
+    let c = path(&fs, "/a/b/c");
+    assert!(matches!(c.rmdir(b"loop"), Err(Error::NotEmpty)));
+    let moved = a.rename(b"self", &c, b"x", RenameMode::Replace);
+    assert!(matches!(moved, Err(Error::Invalid { .. })), "{moved:?}");
+    let moved = c.rename(b"loop", &other, b"x", RenameMode::Exchange);
+    assert!(matches!(moved, Err(Error::NotFound)), "{moved:?}");
+    assert!(a.link(&a, b"y").is_err());
+    assert!(
+        a.create(b"still works", NewInode::File, &Creation::default())
+            .is_ok()
+    );
+}
+
+#[test]
+fn threads_in_a_loop_of_directories_do_not_wait_for_each_other_for_ever() {
+    let fs = mount(looped());
+    let dirs = ["/a", "/a/b", "/a/b/c"].map(|name| path(&fs, name));
+    std::thread::scope(|scope| {
+        for turn in 0..3 {
+            let (above, below) = (&dirs[turn], &dirs[(turn + 1) % 3]);
+            let name: &[u8] = [b"b".as_slice(), b"c", b"loop"][turn];
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    assert!(above.rmdir(name).is_err());
+                    assert!(below.link(above, b"hard").is_err());
+                    let moved = above.rename(name, below, b"in itself", RenameMode::Replace);
+                    assert!(moved.is_err());
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_tree_that_leads_back_into_itself_is_not_removed_for_ever() {
     let fs = mount(looped());
     for name in ["/a", "/a/b/c"] {
