@@ -3,7 +3,7 @@
 
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
-use uext4_ondisk::{Lblk, Pblk};
+use uext4_ondisk::{Geometry, Lblk, Pblk};
 
 use crate::error::{Error, Result};
 use crate::handle::Handle;
@@ -79,6 +79,16 @@ fn subtract_blocks(handle: &Handle<'_>, inode: &mut Inode, blocks: u64) {
     inode.blocks = inode.blocks.saturating_sub(units);
     if let Some(owners) = &inode.owners {
         owners.uncharge(handle, units << 9);
+    }
+}
+
+/// Largest size of a file in bytes of which every block can be counted, as the kernel sets it: 2 TiB
+/// less one block without `huge_file`.
+pub(crate) fn size_countable(geometry: &Geometry) -> u64 {
+    let log = geometry.block_size.log2();
+    match geometry.features.ro_compat.contains(RoCompat::HUGE_FILE) {
+        true => u64::MAX,
+        false => (u64::from(u32::MAX) >> (log - 9)) << log,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
 use crate::evict::{maps_any, unmap_from};
+use crate::file_blocks::size_countable;
 use crate::file_pages::{
     as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
 };
@@ -43,7 +44,7 @@ pub struct WriteMode {
 /// What pages say.
 type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
 
-/// Largest size a file may have: what its map can hold, and the format's field.
+/// Largest size a file may have: what its map can hold, the format's field, and what can be counted.
 pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
     let log = sbi.geometry().block_size.log2();
     let blocks = if inode.has(InodeFlags::EXTENTS) {
@@ -55,7 +56,7 @@ pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
         let map = 12 + per_block + per_block * per_block + per_block * per_block * per_block;
         map.min(u64::from(u32::MAX) >> (log - 9))
     };
-    blocks << log
+    (blocks << log).min(size_countable(sbi.geometry()))
 }
 
 /// # Errors

@@ -12,6 +12,7 @@ use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
 use super::stage::Stage;
 use super::{Creator, FileContent, block_tree, extent_tree, itable};
 use crate::error::{Error, Result};
+use crate::file_blocks::size_countable;
 
 /// Largest size that needs no `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
@@ -67,7 +68,8 @@ impl Creator {
     ) -> Result<()> {
         let block_len = self.sbi.block_len();
         let max = block_tree::blocks_max(block_len).saturating_mul(block_len as u64);
-        if !self.has_extents() && size > max {
+        let countable = size_countable(self.sbi.geometry());
+        if !self.has_extents() && size > max || size > countable {
             return Err(Error::FileTooBig);
         }
         block_ranges(self.sbi.geometry().block_size, size, data, ranges)

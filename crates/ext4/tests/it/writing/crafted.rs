@@ -150,6 +150,27 @@ fn a_map_that_leads_to_its_tables_again_is_not_freed_for_ever() {
     assert!(made.is_err(), "the damage ends all writing");
 }
 
+#[test]
+fn files_past_two_tebibytes_need_huge_file() {
+    let fs = mount(made("-t ext4 -b 4096 -O ^huge_file", 16_384));
+    let new = file(&fs, "f");
+    let most = (1u64 << 41) - 4096;
+    let size = |size: u64| {
+        new.set_attributes(&SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        })
+    };
+    assert!(matches!(size(most + 1), Err(Error::FileTooBig)));
+    assert!(matches!(new.write(most, b"x"), Err(Error::FileTooBig)));
+    let allocated = new.fallocate(Fallocate::Allocate { keep_size: false }, most - 4096, 8192);
+    assert!(matches!(allocated, Err(Error::FileTooBig)), "{allocated:?}");
+    assert_eq!(new.write(most - 1, b"xy").unwrap(), 1);
+    size(most).unwrap();
+    let fs = mount(made("-t ext4", 16_384));
+    assert_eq!(file(&fs, "f").write(1 << 41, b"x").unwrap(), 1);
+}
+
 /// A device as long as its superblock says, with zeroes where there is nothing.
 #[derive(Debug)]
 struct Sparse(Arc<MemoryDevice>, u64);
