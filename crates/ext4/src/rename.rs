@@ -1,9 +1,10 @@
 //! Names that move.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{DeviceNumber, FileType};
+use uext4_ondisk::{Damage, Ino};
 
 use crate::attr;
 use crate::bulk::NewInode;
@@ -158,8 +159,9 @@ pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Res
     if old.ino() == inode.ino() {
         return Ok(());
     }
-    check_deletable(&parent.inode.read(), &old.inode.read())?;
-    create::check_linkable(inode, &inode.inode.read(), &parent.inode.read())?;
+    check_deletable(parent, &old)?;
+    let dir = parent.inode.read().clone();
+    create::check_linkable(inode, &inode.inode.read(), &dir)?;
     let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
     let doomed = Doomed::new(&old);
     let credits = credits(sbi, parent, parent);
@@ -187,8 +189,8 @@ fn credits(sbi: &Sbi, from: &Cell, to: &Cell) -> u32 {
 /// Whether `ancestor` lies on the way from `dir` to the root. Only while directories do not move.
 fn is_ancestor(sbi: &Sbi, ancestor: Ino, dir: &Cell) -> Result<bool> {
     let mut at = dir.inode.read().clone();
-    // No path is longer than there are inodes.
-    for _ in 0..sbi.geometry().inodes_count {
+    let mut seen = HashSet::new();
+    loop {
         let parent = lookup(sbi, &at, b"..")?;
         if parent == ancestor {
             return Ok(true);
@@ -196,9 +198,14 @@ fn is_ancestor(sbi: &Sbi, ancestor: Ino, dir: &Cell) -> Result<bool> {
         if parent == at.ino {
             return Ok(false);
         }
+        if !seen.insert(parent) {
+            return Err(Error::Corrupt(Damage::Directory {
+                ino: parent,
+                why: "it is its own ancestor",
+            }));
+        }
         at = crate::inode::iget(sbi, parent)?;
     }
-    Ok(false)
 }
 
 /// # Errors
