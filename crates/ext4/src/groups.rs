@@ -27,9 +27,11 @@ use crate::sbi::Sbi;
 mod bitmaps;
 mod numbered;
 mod reuse;
+mod system_zone;
 
 pub(crate) use bitmaps::Bitmaps;
 pub(crate) use numbered::is_inode_used;
+use system_zone::SystemZone;
 
 /// An inode just taken.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +102,8 @@ pub(crate) struct Groups {
     last_dirs: Box<[AtomicU32]>,
     /// The damage that the first group was set aside for whose inode bitmap is wrong.
     bad_inodes: OnceLock<Damage>,
+    /// Where no file may have a block.
+    system_zone: SystemZone,
 }
 
 /// Hints kept where new directories went.
@@ -144,7 +148,7 @@ impl Groups {
                 inodes_bad: false,
             }));
         }
-        Ok(Self {
+        let mut groups = Self {
             slots: slots.into_boxed_slice(),
             inode_tables: inode_tables.into_boxed_slice(),
             tallies: tallies.into_boxed_slice(),
@@ -155,7 +159,10 @@ impl Groups {
             geometry_groups: count,
             last_dirs: (0..LAST_DIRS).map(|_| AtomicU32::new(u32::MAX)).collect(),
             bad_inodes: OnceLock::new(),
-        })
+            system_zone: SystemZone::default(),
+        };
+        groups.find_system_zone(geometry);
+        Ok(groups)
     }
 
     /// Free inodes, free blocks and directories of all groups.

@@ -99,7 +99,12 @@ pub(crate) fn open_rw(
         let sharing = options.for_sharing(&sbi, &*clock)?;
         let rooms = (quotas, sharing, options.extent_status);
         let rw = Rw::new(&sbi, journal, clock, memory, rooms, allocator)?;
-        let rw = rw.with_limits(options.limits).with_claim(claim);
+        let mut rw = rw.with_limits(options.limits).with_claim(claim);
+        if rw.journal.has_log() {
+            let runs = journal::runs(&sbi)?;
+            let runs = runs.iter().map(|run| (run.start, run.len.into()));
+            rw.groups.protect(runs);
+        }
         sbi.set_writing(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;

@@ -49,7 +49,7 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
         } else {
             copy(&block_bitmap(self.sbi, group, &desc, changed)?.data());
         }
-        Ok(())
+        self.groups.check_bitmap(self.sbi.geometry(), group, bitmap)
     }
 
     fn prefetch(&self, groups: &[GroupNr]) {

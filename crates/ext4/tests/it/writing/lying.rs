@@ -27,7 +27,11 @@ const FLAGS: [&str; 3] = [
 ];
 
 /// The descriptor of a group: where it lies, its bytes, and what they say.
-fn descriptor(fs: &Filesystem, device: &MemoryDevice, group: u32) -> (u64, Vec<u8>, GroupDesc) {
+pub(super) fn descriptor(
+    fs: &Filesystem,
+    device: &MemoryDevice,
+    group: u32,
+) -> (u64, Vec<u8>, GroupDesc) {
     let geometry = fs.geometry();
     let len = u32::from(geometry.desc_size);
     let block = geometry.gdt_block(group / geometry.descs_per_block()).0;
@@ -39,7 +43,7 @@ fn descriptor(fs: &Filesystem, device: &MemoryDevice, group: u32) -> (u64, Vec<u
 }
 
 /// Makes the descriptor of a group claim so many free blocks.
-fn claim(device: &MemoryDevice, group: u32, free: u32) {
+pub(super) fn claim(device: &MemoryDevice, group: u32, free: u32) {
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let bytes: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(device.to_bytes()));
     let fs = Filesystem::open_rw(bytes, clock, &OpenOptions::default()).unwrap();
@@ -50,7 +54,7 @@ fn claim(device: &MemoryDevice, group: u32, free: u32) {
 }
 
 /// Writes 256 KiB a file until nothing fits; the files, and how many bytes each took.
-fn fill(root: &OpenInode) -> Vec<(OpenInode, usize)> {
+pub(super) fn fill(root: &OpenInode) -> Vec<(OpenInode, usize)> {
     let mut files = Vec::new();
     let data: Vec<u8> = (0..256 << 10).map(|i| (i % 251) as u8).collect();
     loop {

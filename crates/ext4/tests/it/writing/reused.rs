@@ -1,13 +1,16 @@
 //! Inode bitmaps that call inodes free which are in use: their numbers are not given out again, no
-//! thread waits for itself, and what the inodes hold stays.
+//! thread waits for itself, and what the inodes hold stays. Block bitmaps that call metadata free: no
+//! file gets it.
 
 use std::sync::Arc;
 
 use uext4::{Creation, Error, Filesystem, NewInode};
 use uext4_blockdev::MemoryDevice;
+use uext4_ondisk::Pblk;
 
 use super::device::{made, mount};
 use super::durable::debugfs;
+use super::lying::{claim, descriptor, fill};
 
 const FLAGS: [&str; 3] = [
     "-t ext4 -b 1024 -N 64",
@@ -74,6 +77,49 @@ fn an_inode_in_use_is_not_allocated_again() {
             drop(dir);
             fs.close().unwrap();
             assert_whole(&mount(device));
+        }
+    }
+}
+
+/// File systems, and a block of each that holds metadata: of the journal, the end of the last inode
+/// table (`None`), a copy of the descriptors.
+const METADATA: [(&str, Option<u32>); 4] = [
+    (
+        "-t ext4 -b 1024 -N 320 -J size=4,location=20000",
+        Some(20_010),
+    ),
+    ("-t ext4 -b 1024 -N 320 -O ^metadata_csum", None),
+    ("-t ext2 -b 1024 -N 320", None),
+    ("-t ext2 -b 1024 -N 320", Some(8194)),
+];
+
+#[test]
+fn metadata_that_a_bitmap_calls_free_is_not_allocated() {
+    for (flags, block) in METADATA {
+        let device = made(flags, 40_960);
+        let fs = mount(device.clone());
+        let geometry = fs.geometry().clone();
+        let (_, _, last) = descriptor(&fs, &device, 4);
+        // The end of the last inode table, unless another block was chosen.
+        let table_end = last.inode_table.0 as u32 + geometry.itable_blocks() - 1;
+        let block = block.unwrap_or(table_end);
+        let (group, _) = geometry.group_of(Pblk(block.into())).unwrap();
+        fs.close().unwrap();
+        let (_, _, desc) = descriptor(&fs, &device, group.0);
+        let device = debugfs(&device, &[&format!("freeb {block} 1")]);
+        claim(&device, group.0, desc.free_clusters + 1);
+        let fs = mount(device);
+        let files = fill(&fs.root().unwrap());
+        fs.sync().unwrap();
+        assert!(files.len() > 50, "{flags}");
+        let at = u64::from(block) * 1024;
+        for (file, _) in &files {
+            file.fiemap(0..u64::MAX >> 2, |extent| {
+                let from = extent.physical.unwrap();
+                assert!(!(from..from + extent.len).contains(&at), "{flags}: {block}");
+                true
+            })
+            .unwrap();
         }
     }
 }
