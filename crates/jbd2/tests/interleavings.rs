@@ -11,7 +11,8 @@ mod toy;
 
 use std::sync::Arc;
 
-use shuttle::thread;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner, thread};
 use uext4_blockdev::MemoryDevice;
 
 use maker::{V1, V3};
@@ -27,8 +28,11 @@ fn schedules() -> usize {
 
 /// Tries random schedules, and some that switch at few unlikely places.
 fn check(test: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(test, schedules());
-    shuttle::check_pct(test, schedules(), 3);
+    let mut config = Config::new();
+    // The journal and its device are made on a thread's stack, more than 32 KiB without optimisation.
+    config.stack_size = 256 << 10;
+    Runner::new(RandomScheduler::new(schedules()), config.clone()).run(test);
+    Runner::new(PctScheduler::new(3, schedules()), config).run(test);
 }
 
 /// What a power cut at this moment would leave is as after one of the transactions.
