@@ -25,6 +25,7 @@ use crate::owner::Owner;
 use crate::sbi::Sbi;
 
 mod bitmaps;
+mod busy;
 mod numbered;
 mod reuse;
 mod system_zone;
@@ -95,10 +96,12 @@ pub(crate) struct Groups {
     flex: Box<[Tally]>,
     total: Tally,
     changed: Mutex<Vec<GroupNr>>,
-    /// Group that the last new directory of a directory got, by a hash of the parent's number: only
-    /// a hint.
+    /// Groups that threads take inodes of because another thread was at the usual one.
+    turned: busy::Turned,
     log_groups_per_flex: u8,
     geometry_groups: u32,
+    /// Group that the last new directory of a directory got, by a hash of the parent's number: only
+    /// a hint.
     last_dirs: Box<[AtomicU32]>,
     /// The damage that the first group was set aside for whose inode bitmap is wrong.
     bad_inodes: OnceLock<Damage>,
@@ -155,6 +158,7 @@ impl Groups {
             flex: flex.into_boxed_slice(),
             total,
             changed: Mutex::default(),
+            turned: busy::Turned::default(),
             log_groups_per_flex: geometry.log_groups_per_flex,
             geometry_groups: count,
             last_dirs: (0..LAST_DIRS).map(|_| AtomicU32::new(u32::MAX)).collect(),
@@ -235,7 +239,7 @@ impl Groups {
             let counts: &dyn Counts = self;
             let group = match directory {
                 Some(hash) => counts.for_directory(geometry, parent, hash),
-                None => counts.for_other(geometry, parent),
+                None => self.for_file(geometry, parent),
             };
             let group = group.ok_or_else(|| self.none_left(count))?;
             if let Some(new) = self.take_inode_in(sbi, edit, group, directory.is_some())? {
@@ -255,7 +259,12 @@ impl Groups {
     ) -> Result<Option<NewIno>> {
         let geometry = sbi.geometry();
         let per_group = geometry.inodes_per_group.get();
-        let slot = &mut *self.slots[group.0 as usize].lock();
+        let (group, mut slot) = if directory {
+            (group, self.slots[group.0 as usize].lock())
+        } else {
+            self.lock_for_file(group)
+        };
+        let slot = &mut *slot;
         if slot.desc.free_inodes == 0 || slot.inodes_bad {
             return Ok(None);
         }

@@ -153,6 +153,7 @@ mod readpage;
 mod reclaim;
 mod redo;
 mod rename;
+mod reservations;
 mod rw;
 mod sbi;
 mod sealer;

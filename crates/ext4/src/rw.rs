@@ -4,7 +4,7 @@
 //! Everything that changes metadata goes through a handle.
 
 use std::any::Any;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,6 +32,7 @@ use crate::mmp::Mmp;
 use crate::mount_limits::MountLimits;
 use crate::orphan_change::Orphans;
 use crate::quota::Quotas;
+use crate::reservations::Reservations;
 use crate::sbi::{Sbi, Writing};
 use crate::xattr_shared::XattrSharing;
 
@@ -114,7 +115,7 @@ pub(crate) struct Rw {
     /// How many blocks are freed and nobody's yet, those the device is to be told of among them.
     freed_blocks: AtomicU64,
     /// Blocks promised to data that waits to be written.
-    reserved: AtomicU64,
+    reserved: Reservations,
     metadata_reserve: u64,
     next_generation: AtomicU32,
     /// What keeps other hosts from writing, where the file system has it.
@@ -166,7 +167,7 @@ impl Rw {
             discards: Discards::new(discard),
             freed: Mutex::default(),
             freed_blocks: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
+            reserved: Reservations::default(),
             metadata_reserve: (sbi.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
             // Any number will do; the same clock gives the same numbers.
             next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
@@ -271,13 +272,13 @@ impl Rw {
     pub(crate) fn available_blocks(&self) -> u64 {
         self.allocator
             .checked_free_blocks()
-            .saturating_sub(self.reserved.load(Relaxed))
+            .saturating_sub(self.reserved.reserved())
             .saturating_sub(self.metadata_reserve)
     }
 
     /// Blocks promised to data that waits to be written.
     pub(crate) fn reserved_blocks(&self) -> u64 {
-        self.reserved.load(Relaxed)
+        self.reserved.reserved()
     }
 
     /// Blocks that data must leave free, for mapping what was promised.
@@ -320,7 +321,7 @@ impl Rw {
     /// promised must not be the one to find out that it is not there.
     fn reserve_beside(&self, sbi: &Sbi, blocks: u64, kept: u64) -> bool {
         while !self.add_reserved(blocks, kept) {
-            let wanted = self.reserved.load(Relaxed).saturating_add(blocks);
+            let wanted = self.reserved.reserved().saturating_add(blocks);
             let edit = Direct(sbi);
             let bitmaps = self.groups.bitmaps(sbi, &edit);
             let wanted = wanted.saturating_add(kept);
@@ -335,13 +336,12 @@ impl Rw {
     fn add_reserved(&self, blocks: u64, kept: u64) -> bool {
         // Read behind what is promised, so that blocks just taken count as one or the other, or as both.
         let room = || self.allocator.checked_free_blocks().saturating_sub(kept);
-        let add = |reserved: u64| reserved.checked_add(blocks).filter(|sum| *sum <= room());
-        self.reserved.fetch_update(Relaxed, Acquire, add).is_ok()
+        self.reserved.reserve(blocks, room)
     }
 
     /// Takes a promise back, or says that it was kept.
     pub(crate) fn release(&self, blocks: u64) {
-        self.reserved.fetch_sub(blocks, Release);
+        self.reserved.release(blocks);
     }
 
     /// Whether a commit, and telling the device, would make blocks free.

@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "buffer-cache",
             "mballoc",
             "mbcache",
+            "percpu",
             "tunables",
             "writeback",
             "jbd2",

@@ -46,7 +46,7 @@ const LEVELS: &[&[&str]] = &[
     &["ea_inode", "file_blocks", "fitrim"],
     &["handle", "namei", "space"],
     &["crypto", "reclaim", "rw"],
-    &["mmp", "mount_limits"],
+    &["mmp", "mount_limits", "reservations"],
     &[
         "file",
         "htree",
