@@ -12,7 +12,7 @@ pub fn each_below(
     top: &OpenInode,
     path: &[u8],
     f: &mut dyn FnMut(&OpenInode, &[u8]),
-    failed: &mut dyn FnMut(&[u8], &uext4::Error),
+    failed: &mut dyn FnMut(&[u8], &Error),
 ) {
     f(top, path);
     let mut seen = InodeSet::default();
@@ -48,7 +48,7 @@ pub fn each_below(
                         inner.push((inode, path));
                     }
                 }
-                Err(uext4::Error::NotFound) => {}
+                Err(Error::NotFound) => {}
                 Err(error) => failed(&path, &error),
             }
         }
