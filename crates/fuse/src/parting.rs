@@ -1,23 +1,28 @@
 //! A mount's last word: how it ended, told to those who wait for that.
 //!
 //! ```text
-//! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR", the mount's number
-//! umount   comes            ◀── the daemon writes an empty line: it is noted who waits
+//! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR-WHEN-RANDOM", of the mount's number
+//! umount   finds it in /proc/net/unix, the youngest that the right user listens at
+//!          comes            ◀── the daemon writes an empty line: it is noted who waits
 //!          unmounts, waits  ◀── the daemon writes one line: "ok", or what went wrong
 //!                           ◀── the daemon has ended: the image is nobody's any more
 //! ```
 //! Needs no directory and no right but to be the one who mounted, or root: others are not told, and who is
-//! neither is not believed. The address is free again when the daemon has ended, however it did: then
-//! those who wait read an end without a line. Only where both see the same network.
+//! neither is not believed. No other can take the address before, as its last part cannot be guessed. It is
+//! gone when the daemon has ended, however it did: then those who wait read an end without a line. Only
+//! where both see the same network.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::rand::GetRandomFlags;
 
 use crate::mountinfo::{Number, Shown};
 
@@ -29,17 +34,53 @@ const LINE_MAX: usize = 4096;
 const NOTED: &str = "";
 /// How long that may take.
 const NOTED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a daemon waits for an address: the kernel gives numbers of mounts anew before the daemon that had
-/// this one has ended.
-const FREE_WITHIN: Duration = Duration::from_secs(3);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(20);
 /// What is said when nothing went wrong.
 const WELL: &str = "ok";
 
-fn address(number: Number) -> io::Result<SocketAddr> {
-    let Number { major, minor } = number;
-    SocketAddr::from_abstract_name(format!("uext4-mount-{major}:{minor}"))
+/// What the addresses of all daemons of this number begin with.
+fn prefix(Number { major, minor }: Number) -> String {
+    format!("uext4-mount-{major}:{minor}-")
+}
+
+/// An address that is nobody's yet. Of two, that of the younger is greater.
+fn new_address(number: Number) -> io::Result<String> {
+    let mut random = [0; 16];
+    rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let when = since.unwrap_or_default().as_nanos();
+    let random = u128::from_le_bytes(random);
+    Ok(format!("{}{when:024x}-{random:032x}", prefix(number)))
+}
+
+/// Where daemons of this number listen, or others who pretend to be such: the youngest first.
+fn addresses(number: Number) -> Vec<String> {
+    const LISTENS: u32 = 0x1_0000;
+    let table = fs::read("/proc/self/net/unix").unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
+    let prefix = prefix(number);
+    let of_line = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
+        let address = fields.nth(3)?.strip_prefix('@')?;
+        let is_one = flags & LISTENS != 0 && address.starts_with(&prefix);
+        is_one.then(|| address.to_owned())
+    };
+    let mut all: Vec<String> = table.lines().filter_map(of_line).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all
+}
+
+/// Connects without waiting: one who listens and takes nobody in must not hold us up.
+fn connect(address: &str) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(address.as_bytes())?,
+    )?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// The user at the other end.
@@ -63,14 +104,10 @@ impl Parting {
     /// Listens from now on, to the end of the process.
     ///
     /// # Errors
-    /// Those of the socket, `AddrInUse` if somebody else pretends to be this mount, and goes on so for some
-    /// seconds; and of starting a thread.
+    /// Those of the socket, and of starting a thread.
     pub fn listen(number: Number) -> io::Result<Self> {
-        Self::listen_within(number, FREE_WITHIN)
-    }
-
-    fn listen_within(number: Number, patience: Duration) -> io::Result<Self> {
-        let listener = bind(&address(number)?, patience)?;
+        let address = SocketAddr::from_abstract_name(new_address(number)?)?;
+        let listener = UnixListener::bind_addr(&address)?;
         let state = Arc::<Mutex<State>>::default();
         let shared = Arc::clone(&state);
         let named = thread::Builder::new().name("uext4-parting".to_owned());
@@ -95,20 +132,6 @@ impl Parting {
             tell(stream, &line);
         }
         state.line = Some(line);
-    }
-}
-
-fn bind(address: &SocketAddr, patience: Duration) -> io::Result<UnixListener> {
-    let began = Instant::now();
-    loop {
-        match UnixListener::bind_addr(address) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < patience =>
-            {
-                thread::sleep(LOOK);
-            }
-            bound => return bound,
-        }
     }
 }
 
@@ -154,10 +177,15 @@ pub struct Waiting(UnixStream);
 impl Waiting {
     /// Comes to the daemon of a mount, while it is mounted. `None` if nobody who could be it listens.
     pub fn at(shown: &Shown) -> Option<Self> {
-        let stream = UnixStream::connect_addr(&address(shown.number).ok()?).ok()?;
+        let mut all = addresses(shown.number).into_iter();
+        all.find_map(|address| Self::noted(connect(&address).ok()?, shown.owner))
+    }
+
+    /// Who listens there is asked to note us, if it is root or the owner of the mount.
+    fn noted(stream: UnixStream, owner: u32) -> Option<Self> {
         // Before it is waited for: anybody can listen and say nothing.
         let uid = peer(&stream)?;
-        if uid != 0 && uid != shown.owner {
+        if uid != 0 && uid != owner {
             return None;
         }
         stream.set_read_timeout(Some(NOTED_WITHIN)).ok()?;
@@ -224,8 +252,6 @@ mod tests {
             let shown = shown(minor);
             assert!(Waiting::at(&shown).is_none());
             let parting = Parting::listen(shown.number).unwrap();
-            let taken = Parting::listen_within(shown.number, Duration::from_millis(50));
-            assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
             let early: Vec<_> = (0..3).map(|_| Waiting::at(&shown).unwrap()).collect();
             let late = Waiting::at(&shown).unwrap();
             let threads: Vec<_> = early
@@ -249,15 +275,39 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_soon_free_is_waited_for() {
-        let number = shown(3).number;
-        let before = UnixListener::bind_addr(&address(number).unwrap()).unwrap();
-        let ending = thread::spawn(move || {
-            thread::sleep(3 * LOOK);
-            drop(before);
-        });
-        Parting::listen(number).unwrap();
-        ending.join().unwrap();
+    fn the_youngest_daemon_of_a_number_is_asked() {
+        let shown = shown(3);
+        let taken = SocketAddr::from_abstract_name(prefix(shown.number)).unwrap();
+        let _silent = UnixListener::bind_addr(&taken).unwrap();
+        let partings: Vec<_> = (0..2)
+            .map(|_| Parting::listen(shown.number).unwrap())
+            .collect();
+        let waiting = Waiting::at(&shown).unwrap();
+        partings[0].say(Some("of another mount"));
+        partings[1].say(None);
+        partings.iter().for_each(Parting::forget);
+        assert_eq!(waiting.wait(LONG), Ended::Well);
+        let other = Shown {
+            owner: shown.owner + 1,
+            ..shown
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(Waiting::at(&other).is_some(), is_root);
+    }
+
+    #[test]
+    fn one_who_takes_nobody_in_holds_nobody_up() {
+        let shown = shown(4);
+        let name = format!("{}f", prefix(shown.number));
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let _listener = UnixListener::bind_addr(&address).unwrap();
+        let mut came = Vec::new();
+        while let Ok(stream) = connect(&name) {
+            came.push(stream);
+        }
+        assert!(Waiting::at(&shown).is_none());
+        Parting::listen(shown.number).unwrap();
+        assert!(Waiting::at(&shown).is_some());
     }
 
     #[test]

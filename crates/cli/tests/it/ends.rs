@@ -2,13 +2,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
 use crate::mounted::{Mount, can_mount};
+use crate::mounting::USER;
 
 /// Whether one of ours is mounted there.
 fn is_mounted(dir: &Path) -> bool {
@@ -78,6 +81,43 @@ fn a_daemon_that_was_killed_is_no_success() {
     assert!(!is_mounted(&mount.dir()));
     // Nothing is wrong with it, and the next time all is well.
     mount.mounted("rw").judged();
+}
+
+/// Listens where daemons of mounts do, or did once, at all numbers that the kernel may give next.
+const PRETENDER: &str = "import socket, time
+all = []
+for number in range(20, 300):
+    for rest in '', '-', '-' + 'f' * 24 + '-' + 'f' * 32:
+        s = socket.socket(socket.AF_UNIX)
+        try:
+            s.bind(f'\\0uext4-mount-0:{number}{rest}')
+        except OSError:
+            continue
+        s.listen()
+        all.append(s)
+print(flush=True)
+time.sleep(3600)";
+
+#[test]
+fn others_who_listen_first_do_not_keep_umount_from_its_daemon() {
+    if !can_mount() || !has_tool("python3") {
+        return;
+    }
+    let mut pretender = Command::new("python3");
+    pretender.args(["-c", PRETENDER]).stdout(Stdio::piped());
+    let mut pretender = pretender.uid(USER).gid(USER).spawn().unwrap();
+    let ready = pretender.stdout.as_mut().unwrap().read_exact(&mut [0]);
+    let mount = Mount::new(&["-t", "ext4"], 32);
+    fs::write(mount.dir().join("file"), "contents").unwrap();
+    // Only its daemon knows now how it ended.
+    let moved = mount.image().with_extension("moved");
+    fs::rename(mount.image(), &moved).unwrap();
+    let mount = mount.unmounted();
+    pretender.kill().unwrap();
+    pretender.wait().unwrap();
+    ready.unwrap();
+    fs::rename(&moved, mount.image()).unwrap();
+    run("e2fsck", &["-f", "-n", text(&mount.image())]);
 }
 
 #[test]
