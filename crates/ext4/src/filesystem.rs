@@ -29,6 +29,7 @@ use crate::fitrim;
 use crate::in_use;
 use crate::inode::{self, Inode};
 use crate::inode_ref::InodeRef;
+use crate::label::{self, LABEL_LEN};
 use crate::map;
 use crate::mapping::Mapping;
 use crate::memory::MemoryUse;
@@ -376,6 +377,20 @@ impl Filesystem {
     /// The superblock, as the journal leaves it.
     pub fn superblock(&self) -> &SuperBlock {
         self.sbi.superblock()
+    }
+
+    /// Its label, as `e2label` shows it: up to the first zero byte.
+    pub fn label(&self) -> [u8; LABEL_LEN] {
+        label::label(&self.sbi)
+    }
+
+    /// Gives it another label: in the superblock with the transaction that runs, and in its backups.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for one of more than 16 bytes; [`crate::Error::ReadOnly`], errors of the
+    /// journal.
+    pub fn set_label(&self, text: &[u8]) -> Result<()> {
+        label::set_label(&self.sbi, text)
     }
 
     /// What the journal changed against what lies on the device, if the file system was not

@@ -130,6 +130,7 @@ mod inode;
 mod inode_ref;
 mod inode_store;
 mod journal;
+mod label;
 mod lock_order;
 mod map;
 mod map_change;

@@ -1,4 +1,5 @@
-//! What programs ask of ext4 by ioctl: flags, projects, versions, discarding, shutting down.
+//! What programs ask of ext4 by ioctl: flags, projects, versions, labels, discarding, shutting
+//! down.
 //!
 //! Who may change flags and projects is checked here too: kernels before 5.13 do not, and no kernel
 //! checks numbers meant for programs of 32 bits. What else is for the privileged is checked here, by
@@ -30,6 +31,10 @@ const FS_IOC_FSGETXATTR: u32 = 0x801C_581F;
 const FS_IOC_FSSETXATTR: u32 = 0x401C_5820;
 const FITRIM: u32 = 0xC018_5879;
 const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587D;
+const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
+const FS_IOC_SETFSLABEL: u32 = 0x4100_9432;
+/// Bytes of a label that they carry, with zeroes behind it.
+const FSLABEL_LEN: usize = 256;
 const EXT4_IOC_PRECACHE_EXTENTS: u32 = 0x6612;
 const EXT4_IOC_CLEAR_ES_CACHE: u32 = 0x6628;
 
@@ -99,6 +104,20 @@ fn answer(
         }
         FS_IOC_FSSETXATTR => {
             set_fsxattr(&server.owners, header, &node, data)?;
+            out.put(&IoctlOut::default())
+        }
+        FS_IOC_GETFSLABEL => {
+            let mut label = [0; FSLABEL_LEN];
+            let short = server.fs.label();
+            label[..short.len()].copy_from_slice(&short);
+            out.put(&IoctlOut::default())?;
+            out.put(&label)
+        }
+        FS_IOC_SETFSLABEL => {
+            root_only(header)?;
+            let label = data.get(..FSLABEL_LEN).ok_or(Errno::EINVAL)?;
+            let label = label.split(|byte| *byte == 0).next().unwrap_or_default();
+            server.fs.set_label(label)?;
             out.put(&IoctlOut::default())
         }
         EXT4_IOC_SHUTDOWN => {
@@ -277,6 +296,25 @@ mod tests {
         };
         let refused = call(&client, file, FS_IOC_FSSETXATTR, odd.as_bytes(), 0);
         assert_eq!(refused, Err(Errno::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn labels_are_shown_to_all_and_set_by_the_privileged() {
+        let carried = |text: &[u8]| [text, &vec![0; FSLABEL_LEN - text.len()]].concat();
+        let set = |who: &Client, text| call(who, 1, FS_IOC_SETFSLABEL, &carried(text), 0);
+        let shown = |who: &Client| call(who, 1, FS_IOC_GETFSLABEL, &[], 256).unwrap();
+        let user = Client::new();
+        assert_eq!(set(&user, b"other").unwrap_err(), Errno::EPERM);
+        assert_eq!(shown(&user).len(), 256);
+        let root = user.asking_as_root();
+        for label in [b"sixteen bytes it", &b"short"[..]] {
+            set(&root, label).unwrap();
+            assert_eq!(shown(&root), carried(label));
+        }
+        assert_eq!(set(&root, b"seventeen bytes i").unwrap_err(), Errno::EINVAL);
+        let cut = call(&root, 1, FS_IOC_SETFSLABEL, b"short", 0);
+        assert_eq!(cut, Err(Errno::EINVAL));
+        assert_eq!(shown(&root), carried(b"short"));
     }
 
     #[test]

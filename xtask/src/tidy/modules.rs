@@ -43,7 +43,7 @@ const LEVELS: &[&[&str]] = &[
     &["data_blocks", "map_change", "xattr_layout"],
     &["acl", "check", "extents_change", "xattr_block"],
     &["xattr", "extent_path", "indirect_change"],
-    &["ea_inode", "file_blocks", "fitrim"],
+    &["ea_inode", "file_blocks", "fitrim", "label"],
     &["handle", "namei", "space"],
     &["crypto", "reclaim", "rw"],
     &["mmp", "mount_limits", "reservations"],
