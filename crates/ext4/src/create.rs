@@ -38,9 +38,12 @@ const S_ISGID: u16 = 0o2000;
 const BLOCKS_MAX: u64 = 16;
 
 /// Who makes a new inode, and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// The default makes what belongs to root, with the permissions that most programs choose
+/// ([`Creation::BY_KIND`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Creation {
-    /// Permissions, 0 to 0o7777.
+    /// Permissions, 0 to 0o7777, or [`Creation::BY_KIND`].
     pub mode: u16,
     /// Permissions it must not get, unless the directory has a default ACL.
     pub umask: u16,
@@ -48,6 +51,54 @@ pub struct Creation {
     pub uid: u32,
     /// Group, unless the directory gives its own.
     pub gid: u32,
+}
+
+impl Creation {
+    /// Permissions by the kind of the new inode: 0755 for directories, 0777 for symbolic links, which
+    /// have none of their own, and 0644 for everything else.
+    pub const BY_KIND: u16 = u16::MAX;
+
+    /// For a regular file that everybody may read and its owner, root, write: mode 0644.
+    #[must_use]
+    pub fn file() -> Self {
+        Self::with_mode(0o644)
+    }
+
+    /// For a directory that everybody may search and its owner, root, change: mode 0755.
+    #[must_use]
+    pub fn directory() -> Self {
+        Self::with_mode(0o755)
+    }
+
+    /// With these permissions, owned by root.
+    #[must_use]
+    pub fn with_mode(mode: u16) -> Self {
+        Self {
+            mode,
+            ..Self::default()
+        }
+    }
+
+    /// The permissions of a new inode of this kind.
+    fn permissions(&self, kind: FileType) -> u16 {
+        match (self.mode, kind) {
+            (Self::BY_KIND, FileType::Directory) => 0o755,
+            (Self::BY_KIND, FileType::Symlink) => 0o777,
+            (Self::BY_KIND, _) => 0o644,
+            (mode, _) => mode & 0o7777,
+        }
+    }
+}
+
+impl Default for Creation {
+    fn default() -> Self {
+        Self {
+            mode: Self::BY_KIND,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+        }
+    }
 }
 
 /// Makes an inode under a name that is not there yet.
@@ -391,7 +442,7 @@ fn fill(
     let sbi = handle.sbi();
     let now = handle.now();
     let file_type = kind.file_type();
-    let asked = file_type.mode_bits() | creation.mode & 0o7777;
+    let asked = file_type.mode_bits() | creation.permissions(file_type);
     let inherited = acl::inherit(sbi, dir, asked, creation.umask)?;
     let [uid, gid, projid] = ids_of_new(sbi, dir, creation);
     let set_group = dir.mode & S_ISGID != 0;

@@ -39,7 +39,7 @@
 //! let clock = Arc::new(SystemClock);
 //! let fs = Filesystem::open_rw(device, clock, &OpenOptions::default())?;
 //! let etc = fs.root()?.lookup(b"etc")?;
-//! let file = etc.create(b"motd", NewInode::File, &Creation::default())?;
+//! let file = etc.create(b"motd", NewInode::File, &Creation::file())?;
 //! file.write(0, b"hello\n")?;
 //! file.fsync()?;
 //! fs.close()?;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use uext4::{Damage, Error, Filesystem, FollowLast, OpenOptions};
-use uext4_blockdev::MemoryDevice;
+use uext4::{Creation, Damage, Error, Filesystem, FollowLast, NewInode, OpenOptions};
+use uext4_blockdev::{Access, Error as DeviceError, FileDevice, MemoryDevice, SystemClock};
 
 use crate::mke2fs::{make_source, mke2fs};
 
@@ -69,4 +69,57 @@ fn what_cannot_be_read_is_refused() {
         Error::Unsupported { what } => assert!(what.contains("external journal"), "{what}"),
         other => panic!("{other}"),
     }
+}
+
+#[test]
+fn an_image_is_opened_for_writing_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(&image, &["-t", "ext4"], None, "8M");
+    let device = || Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+    let open = |device: &Arc<FileDevice>| {
+        let clock = Arc::new(SystemClock);
+        Filesystem::open_rw(
+            Arc::<FileDevice>::clone(device),
+            clock,
+            &OpenOptions::default(),
+        )
+    };
+    let (one, other) = (device(), device());
+    let first = open(&one).unwrap();
+    for device in [&one, &other] {
+        let refused = open(device).unwrap_err();
+        assert!(
+            matches!(refused, Error::Device(DeviceError::Locked { .. })),
+            "{refused}"
+        );
+    }
+    first.close().unwrap();
+    open(&other).unwrap().close().unwrap();
+}
+
+#[test]
+fn what_is_made_by_default_can_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(&image, &["-t", "ext4"], None, "8M");
+    let device = Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+    let fs = Filesystem::open_rw(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap();
+    let root = fs.root().unwrap();
+    let mode = |name: &[u8], kind, how| {
+        let made = root.create(name, kind, &how).unwrap();
+        made.mode() & 0o7777
+    };
+    let default = Creation::default();
+    assert_eq!(mode(b"file", NewInode::File, default), 0o644);
+    assert_eq!(mode(b"dir", NewInode::Directory, default), 0o755);
+    assert_eq!(mode(b"link", NewInode::Symlink(b"file"), default), 0o777);
+    assert_eq!(mode(b"own", NewInode::File, Creation::file()), 0o644);
+    assert_eq!(
+        mode(b"own dir", NewInode::Directory, Creation::directory()),
+        0o755
+    );
+    let none = Creation::with_mode(0);
+    assert_eq!(mode(b"closed", NewInode::File, none), 0);
+    fs.close().unwrap();
 }
