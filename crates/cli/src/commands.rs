@@ -64,7 +64,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Tree(args) => tree::run(args, &mut out),
         Command::Cat(args) => cat::run(&args.what, &open::open(&args.image)?, &mut out),
         Command::Stat(args) => stat::run(&args.what, &open::open(&args.image)?, &mut out),
-        Command::Get(args) => get::run(args),
+        Command::Get(args) => get::run(args, &mut out),
         Command::Tar(args) => tar::run(args, &mut out),
         Command::Manifest(args) => manifest::run(args, &mut out),
         Command::Frag(args) => frag::run(args, &mut out),

@@ -7,6 +7,8 @@ use std::io;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::messages;
+
 /// How the command ended: stable, and told by `uext4 --help` and the README.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
@@ -255,10 +257,7 @@ impl Complaints {
         match failure {
             Failure::BrokenPipe => return Err(Failure::BrokenPipe),
             Failure::Told { exit, what, hint } => {
-                self.tell(exit.max(Exit::Incomplete), what);
-                if let Some(hint) = hint {
-                    eprintln!("  {hint}");
-                }
+                self.add(exit.max(Exit::Incomplete), what, hint.as_deref());
             }
         }
         Ok(())
@@ -266,11 +265,15 @@ impl Complaints {
 
     /// Tells standard error and goes on.
     pub fn tell(&mut self, exit: Exit, what: impl Display) {
+        self.add(exit, what, None);
+    }
+
+    fn add(&mut self, exit: Exit, what: impl Display, hint: Option<&str>) {
         note(exit);
         self.worst = self.worst.max(exit);
         self.count += 1;
         if self.count <= PRINTED_MAX {
-            eprintln!("uext4: {}{what}", self.place);
+            messages::error(exit, format_args!("{}{what}", self.place), hint);
         }
     }
 
@@ -285,7 +288,7 @@ impl Complaints {
     /// The worst exit code of all.
     pub fn exit(&self) -> Exit {
         if self.count > PRINTED_MAX {
-            eprintln!("uext4: {} more like these", self.count - PRINTED_MAX);
+            messages::warning(format_args!("{} more like these", self.count - PRINTED_MAX));
         }
         self.worst
     }

@@ -1,7 +1,7 @@
 //! JSON, written straight into a byte buffer: fast enough for a line per file of a large image.
 //!
 //! Only writing; objects and arrays are opened and closed by the caller, commas come by
-//! themselves. Bytes that are no UTF-8 become `"hex:…"`.
+//! themselves. Bytes that are no UTF-8, or begin with `hex:`, become `"hex:…"`.
 
 /// A JSON value under construction.
 #[derive(Debug, Default)]
@@ -148,11 +148,12 @@ impl Json {
         self.quoted(text);
     }
 
-    /// A string that is text if the bytes are UTF-8, else `hex:` and their digits.
+    /// A string that is text if the bytes are UTF-8, else `hex:` and their digits; also for text that
+    /// begins like that, so that it is not taken for other bytes.
     pub fn text(&mut self, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
-            Ok(text) => self.string(text),
-            Err(_) => {
+            Ok(text) if !text.starts_with("hex:") => self.string(text),
+            _ => {
                 self.comma();
                 self.bytes.extend_from_slice(b"\"hex:");
                 push_hex(&mut self.bytes, bytes);
@@ -213,6 +214,7 @@ mod tests {
         json.open_object();
         json.key("text").text(odd.as_bytes());
         json.key("hex").text(b"a\xff");
+        json.key("like hex").text(b"hex:61ff");
         json.key("numbers").open_array();
         for number in [0, -1, i128::from(u64::MAX), -(1 << 100)] {
             json.number(number);
@@ -231,6 +233,7 @@ mod tests {
         let parsed: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(parsed["text"], odd);
         assert_eq!(parsed["hex"], "hex:61ff");
+        assert_eq!(parsed["like hex"], "hex:6865783a36316666");
         assert!(parsed["empty"].as_object().unwrap().is_empty());
         assert_eq!(parsed["yes"], true);
     }

@@ -18,6 +18,7 @@ mod helper;
 mod json;
 mod links;
 mod listener;
+mod messages;
 mod metrics;
 mod mode;
 mod mount_options;
@@ -47,6 +48,9 @@ static MEMORY: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     let words = helper::arguments(std::env::args_os());
+    let mut options = words.iter().take_while(|word| *word != "--");
+    let is_json = options.any(|word| word == "--json");
+    messages::set_json(is_json);
     let is_mount = words
         .get(1)
         .is_some_and(|word| word == "mount" || word == "umount");
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
     };
     let cli = match args::Cli::try_parse_from(words) {
         Ok(cli) => cli,
-        Err(error) => return ended(not_a_command(&error)),
+        Err(error) => return ended(not_a_command(&error, is_json)),
     };
     let exit = match commands::run(&cli) {
         Ok(exit) => exit,
@@ -70,17 +74,20 @@ fn report(failure: Failure) -> Exit {
     match failure {
         Failure::BrokenPipe => Exit::Success,
         Failure::Told { exit, what, hint } => {
-            eprintln!("uext4: {what}");
-            if let Some(hint) = hint {
-                eprintln!("  {hint}");
-            }
+            messages::error(exit, what, hint.as_deref());
             exit
         }
     }
 }
 
 /// Prints what the parser of the command line has to say: what is wrong, or help, or the version.
-fn not_a_command(error: &clap::Error) -> Exit {
+fn not_a_command(error: &clap::Error, is_json: bool) -> Exit {
+    if is_json && error.use_stderr() {
+        let text = error.render().to_string();
+        let what = text.trim_start_matches("error: ").trim_end();
+        messages::error(Exit::Usage, what, None);
+        return Exit::Usage;
+    }
     let printed = error.print().and_then(|()| std::io::stdout().flush());
     match printed {
         _ if error.use_stderr() => Exit::Usage,

@@ -1,5 +1,6 @@
 //! Opening the file system that the image options point at.
 
+use std::borrow::Cow;
 use std::io::ErrorKind::{PermissionDenied, ResourceBusy};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
+use crate::messages;
 use crate::show::{escaped, size_text};
 
 /// Bytes the engine may keep when it only reads: with everything else the command stays below 256 MiB.
@@ -57,10 +59,10 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     if let Ok(fs) = &opened
         && let Some(sequence) = fs.replayed().and_then(|r| r.failed_commit)
     {
-        eprintln!(
-            "uext4: {}: the journal's transaction {sequence} is damaged: shown is the state before it",
+        messages::warning(format_args!(
+            "{}: the journal's transaction {sequence} is damaged: shown is the state before it",
             image.display()
-        );
+        ));
     }
     opened.map_err(|error| {
         let failure = open_failure(place, &error);
@@ -344,7 +346,7 @@ pub fn resolve(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<Inode, 
             )) => Err(uext4::Error::NotFound),
             found => found,
         },
-        None => fs.resolve(path, last),
+        None => fs.resolve(&meant(fs, path), last),
     };
     found.map_err(|error| Failure::engine(escaped(path), &error))
 }
@@ -367,8 +369,37 @@ pub fn find_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> uext4::Result<
             what: "the inode is the file system's own",
         }),
         Some(ino) => fs.open_inode(ino),
-        None => fs.open_path(path, last),
+        None => fs.open_path(&meant(fs, path), last),
     }
+}
+
+/// The path that is meant: `hex:…`, for a whole path or a name in it, stands for the bytes of its
+/// digits, as in JSON, where there is such a path; else it is a name like others.
+pub fn meant<'a>(fs: &Filesystem, path: &'a [u8]) -> Cow<'a, [u8]> {
+    let decoded = decoded(path).filter(|path| match fs.open_path(path, FollowLast::No) {
+        Err(uext4::Error::ReadOnly) => fs.resolve(path, FollowLast::No).is_ok(),
+        found => found.is_ok(),
+    });
+    decoded.map_or(Cow::Borrowed(path), Cow::Owned)
+}
+
+/// A path with the names decoded that are `hex:` and digits; `None` if none is.
+fn decoded(path: &[u8]) -> Option<Vec<u8>> {
+    let mut is_decoded = false;
+    let names = path.split(|&b| b == b'/').map(|name| {
+        let digits = name
+            .strip_prefix(b"hex:")
+            .filter(|digits| !digits.is_empty());
+        match digits.and_then(|digits| hex::decode(digits).ok()) {
+            Some(bytes) => {
+                is_decoded = true;
+                bytes
+            }
+            None => name.to_vec(),
+        }
+    });
+    let names = names.collect::<Vec<_>>().join(&b'/');
+    is_decoded.then_some(names)
 }
 
 /// The number in `<N>`.

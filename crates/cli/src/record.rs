@@ -1,7 +1,7 @@
 //! What is told of one inode in JSON: the same keys in `manifest`, `ls`, `tree` and `stat`.
 
 use uext4::{Error, Filesystem, Inode};
-use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::json::Json;
 use crate::show::type_word;
@@ -20,9 +20,9 @@ pub fn write(json: &mut Json, fs: &Filesystem, inode: &Inode) -> Result<(), Erro
     json.key("nlink").number(inode.links);
     json.key("ino").number(inode.ino.0);
     json.key("blocks").number(stat_blocks(inode));
-    json.key("atime_ns").number(inode.atime.as_nanos());
-    json.key("mtime_ns").number(inode.mtime.as_nanos());
-    json.key("ctime_ns").number(inode.ctime.as_nanos());
+    time(json, ("atime_ns", "atime"), inode.atime);
+    time(json, ("mtime_ns", "mtime"), inode.mtime);
+    time(json, ("ctime_ns", "ctime"), inode.ctime);
     json.key("flags")
         .string(&format!("{:08x}", lsattr_flags(inode).bits()));
     if let Some(rdev) = inode.rdev {
@@ -34,6 +34,19 @@ pub fn write(json: &mut Json, fs: &Filesystem, inode: &Inode) -> Result<(), Erro
         json.key("target").text(&target);
     }
     Ok(())
+}
+
+/// Writes a time twice: nanoseconds as a number, which many readers round to 53 bits, and seconds with
+/// nine decimals as a string.
+pub fn time(json: &mut Json, (number, string): (&str, &str), time: Timestamp) {
+    let nanos = time.as_nanos();
+    json.key(number).number(nanos);
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (sec, nsec) = (
+        nanos.unsigned_abs() / 1_000_000_000,
+        nanos.unsigned_abs() % 1_000_000_000,
+    );
+    json.key(string).string(&format!("{sign}{sec}.{nsec:09}"));
 }
 
 /// The size stat tells: 0 for devices.

@@ -16,6 +16,7 @@ use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
 use crate::json::Json;
+use crate::messages;
 use crate::open::device_failure;
 use crate::show::{escaped, size_text, uuid_text};
 
@@ -194,10 +195,10 @@ pub fn tell(
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     for warning in &report.warnings.shown {
-        eprintln!("uext4: {}", escaped(warning.as_bytes()));
+        messages::warning(escaped(warning.as_bytes()));
     }
     if report.warnings.more > 0 {
-        eprintln!("uext4: {} more like these", report.warnings.more);
+        messages::warning(format_args!("{} more like these", report.warnings.more));
     }
     let summary = &report.summary;
     if json {

@@ -9,6 +9,7 @@ use super::{Output, bytes, change};
 use crate::args::WriteArgs;
 use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
+use crate::json::Json;
 use crate::open;
 use crate::show::escaped;
 
@@ -24,6 +25,9 @@ use crate::show::escaped;
 pub struct DedupXattrsArgs {
     #[command(flatten)]
     image: WriteArgs,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Opens, merges and closes.
@@ -54,6 +58,16 @@ pub fn run(args: &DedupXattrsArgs, out: &mut Output) -> Result<Exit, Failure> {
     change::close(&fs, image, merged)?;
     for failure in failed {
         complaints.failure(failure)?;
+    }
+    if args.json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image").text(bytes(image.as_os_str()));
+        json.key("moved").number(moved);
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+        return Ok(complaints.exit());
     }
     writeln!(out, "{shown}: {moved} inodes have another block")?;
     Ok(complaints.exit())

@@ -12,7 +12,7 @@ mod attributes;
 mod place;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -26,10 +26,11 @@ use uext4_ondisk::inode::FileType;
 
 use self::attributes::{Restorer, has_times_of};
 use self::place::Place;
-use super::bytes;
+use super::{Output, bytes};
 use crate::args::ImageArgs;
 use crate::budget::Budget;
 use crate::failure::{Complaints, Exit, Failure};
+use crate::json::Json;
 use crate::links::Links;
 use crate::open;
 use crate::progress::Progress;
@@ -66,12 +67,15 @@ pub struct GetArgs {
     /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
+    /// One JSON object about what was copied
+    #[arg(long)]
+    json: bool,
 }
 
 /// Copies; what cannot be copied is told and left out.
-pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
+pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
-    let path = bytes(args.path.as_os_str());
+    let path = &*open::meant(&fs, bytes(args.path.as_os_str()));
     let top = open::resolve(&fs, path, FollowLast::No)?;
     let (place, top_name) = destination(path, &args.dest)?;
     let mut copy = Copy {
@@ -85,6 +89,7 @@ pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
         piece: vec![0; PIECE],
         budget: Budget::new(&fs),
         overwrite: args.overwrite,
+        entries: 0,
     };
     let mut progress = Progress::new("copied");
     let mut walk = Walk::new(&fs, top, Order::Nested);
@@ -109,6 +114,18 @@ pub fn run(args: &GetArgs) -> Result<Exit, Failure> {
         }
     }
     copy.restorer.tell_what_is_missing();
+    if args.json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image")
+            .text(bytes(args.image.place.image.as_os_str()));
+        json.key("path").text(path);
+        json.key("entries").number(copy.entries);
+        copy.restorer.write(&mut json);
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+    }
     Ok(copy.complaints.exit())
 }
 
@@ -146,6 +163,8 @@ struct Copy<'a> {
     piece: Vec<u8>,
     budget: Budget,
     overwrite: bool,
+    /// Names that are there now.
+    entries: u64,
 }
 
 impl Copy<'_> {
@@ -179,7 +198,10 @@ impl Copy<'_> {
             }
         };
         match result {
-            Ok(()) => true,
+            Ok(()) => {
+                self.entries += 1;
+                true
+            }
             Err(Trouble::Image(error)) => {
                 self.complaints.engine(self.shown(path), &error);
                 false

@@ -14,6 +14,7 @@ use super::{Output, bytes};
 use crate::args::ImageArgs;
 use crate::failure::{Exit, Failure, exit_of, note};
 use crate::json::Json;
+use crate::messages;
 use crate::open;
 use crate::record;
 use crate::walk::{Entry, Order, Problem, Step, Walk};
@@ -23,9 +24,10 @@ const HASHED_MAX: u64 = 64 << 20;
 
 /// Describe every file: one JSON object a line, sorted by path
 ///
-/// Keys: path (relative; "." is the top; names that are not UTF-8 as "hex:…"), type (file dir
-/// symlink chr blk fifo sock), mode, uid, gid, size, nlink, ino, blocks (of 512 bytes), atime_ns,
-/// mtime_ns, ctime_ns, rdev, target, sha256 (files up to 64 MiB), xattrs (name to hex of the
+/// Keys: path (relative; "." is the top; names that are not UTF-8 or begin with "hex:" as "hex:…",
+/// which all commands take for a path), type (file dir symlink chr blk fifo sock), mode, uid, gid,
+/// size, nlink, ino, blocks (of 512 bytes), atime_ns, mtime_ns, ctime_ns, the same as atime, mtime,
+/// ctime in seconds with nine decimals as a string, rdev, target, sha256 (files up to 64 MiB), xattrs (name to hex of the
 /// value), flags (as lsattr), and error in place of what could not be read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -65,10 +67,10 @@ pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
         }
     }
     if manifest.failed > 0 {
-        eprintln!(
-            "uext4: {} of the files could not be read wholly (see their `error`)",
+        messages::warning(format_args!(
+            "{} of the files could not be read wholly (see their `error`)",
             manifest.failed
-        );
+        ));
     }
     Ok(manifest.worst)
 }

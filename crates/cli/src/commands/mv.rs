@@ -8,6 +8,7 @@ use uext4::RenameMode;
 use super::bytes;
 use super::change::{Operation, Target, about, last_name};
 use crate::failure::Failure;
+use crate::open;
 
 /// Move or rename
 ///
@@ -35,7 +36,7 @@ pub struct MvArgs {
 
 impl Operation for MvArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        let old = bytes(self.old.as_os_str());
+        let old = &*open::meant(target.fs, bytes(self.old.as_os_str()));
         let new = bytes(self.new.as_os_str());
         let (new, mode) = match (self.exchange, self.no_clobber) {
             (true, _) => (new.to_vec(), RenameMode::Exchange),

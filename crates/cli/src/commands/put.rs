@@ -1,6 +1,7 @@
 //! `put`: files and directories of this machine copied into the image.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -11,6 +12,8 @@ use uext4_image::{Error as PutError, PutOptions, SourceOptions};
 use super::bytes;
 use super::change::{Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
+use crate::json::Json;
+use crate::messages;
 use crate::mode::{self, ModeChange};
 use crate::show::escaped;
 
@@ -50,6 +53,9 @@ pub struct PutArgs {
     /// Permissions of what comes from standard input, in place of 644; not for other sources
     #[arg(short, long, value_name = "MODE", value_parser = mode::parse)]
     mode: Option<ModeChange>,
+    /// One JSON object about what was put
+    #[arg(long)]
+    json: bool,
 }
 
 fn parse_owner(text: &str) -> Result<(u32, u32), String> {
@@ -113,15 +119,15 @@ impl Operation for PutArgs {
         );
         let report = report.map_err(failure)?;
         if kept && !self.overwrite {
-            eprintln!("  --overwrite replaces files that exist");
+            messages::warning("--overwrite replaces files that exist");
         }
         for warning in &report.warnings.shown {
-            eprintln!("uext4: {}", escaped(warning.as_bytes()));
+            messages::warning(escaped(warning.as_bytes()));
         }
         if report.warnings.more > 0 {
-            eprintln!("uext4: {} more like these", report.warnings.more);
+            messages::warning(format_args!("{} more like these", report.warnings.more));
         }
-        Ok(())
+        self.report(target, path, report.entries)
     }
 }
 
@@ -152,15 +158,30 @@ impl PutArgs {
         let mut how = by_root(mode);
         (how.uid, how.gid) = self.owner.unwrap_or_default();
         let mut input = std::io::stdin().lock();
-        uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite)
-            .map(|_| ())
-            .map_err(|error| match error {
+        uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite).map_err(
+            |error| match error {
                 PutError::Entry { source, .. } if matches!(source, uext4::Error::Exists) => {
                     about(path)(source).hint("--overwrite replaces it")
                 }
                 PutError::Entry { source, .. } => about(path)(source),
                 error => failure(error),
-            })
+            },
+        )?;
+        self.report(target, path, 1)
+    }
+
+    fn report(&self, target: &Target<'_>, path: &[u8], entries: u64) -> Result<(), Failure> {
+        if !self.json {
+            return Ok(());
+        }
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image").text(bytes(target.image.as_os_str()));
+        json.key("path").text(path);
+        json.key("entries").number(entries);
+        json.close_object();
+        json.end_line();
+        Ok(std::io::stdout().lock().write_all(json.as_bytes())?)
     }
 }
 

@@ -7,6 +7,7 @@ use uext4::{Error, FileType, FollowLast};
 
 use super::change::{Operation, Target, about};
 use crate::failure::Failure;
+use crate::open;
 
 /// Remove files, and directories with all that is in them
 ///
@@ -31,6 +32,7 @@ impl Operation for RmArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         target.each(&self.paths, |target, path| {
             let fs = target.fs;
+            let path = &*open::meant(fs, path);
             let removed = match self.recursive {
                 true => fs.remove_all(path),
                 false => fs.open_path(path, FollowLast::No).and_then(|inode| {

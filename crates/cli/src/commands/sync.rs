@@ -5,9 +5,10 @@ use std::io::Write;
 use clap::Args;
 use uext4_ondisk::features::Incompat;
 
-use super::{Output, change};
+use super::{Output, bytes, change};
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::failure::{Exit, Failure};
+use crate::json::Json;
 use crate::open;
 use crate::show::escaped;
 
@@ -22,19 +23,34 @@ use crate::show::escaped;
 pub struct SyncArgs {
     #[command(flatten)]
     image: WriteArgs,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Opens and closes.
 pub fn run(args: &SyncArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.image.place.image;
-    let shown = escaped(super::bytes(image.as_os_str()));
-    if is_clean(&args.image.place)? {
-        writeln!(out, "{shown}: clean already")?;
+    let was_clean = is_clean(&args.image.place)?;
+    if !was_clean {
+        let fs = open::open_rw(&args.image)?;
+        change::close(&fs, image, Ok(()))?;
+    }
+    if args.json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image").text(bytes(image.as_os_str()));
+        json.key("was_clean").boolean(was_clean);
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
         return Ok(Exit::Success);
     }
-    let fs = open::open_rw(&args.image)?;
-    change::close(&fs, image, Ok(()))?;
-    writeln!(out, "{shown}: journal replayed, clean")?;
+    let done = match was_clean {
+        true => "clean already",
+        false => "journal replayed, clean",
+    };
+    writeln!(out, "{}: {done}", escaped(bytes(image.as_os_str())))?;
     Ok(Exit::Success)
 }
 

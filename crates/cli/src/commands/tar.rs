@@ -19,6 +19,7 @@ use crate::args::ImageArgs;
 use crate::budget::Budget;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::links::Links;
+use crate::messages;
 use crate::open;
 use crate::progress::Progress;
 use crate::show::escaped;
@@ -50,7 +51,7 @@ pub struct TarArgs {
 /// Writes the archive.
 pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = open::open(&args.image)?;
-    let path = bytes(args.path.as_os_str());
+    let path = &*open::meant(&fs, bytes(args.path.as_os_str()));
     let top = open::resolve(&fs, path, FollowLast::Yes)?;
     let is_dir = top.file_type == FileType::Directory;
     let name = path
@@ -111,7 +112,7 @@ impl Archive<'_> {
             }
         };
         if inode.file_type == FileType::Socket {
-            eprintln!("uext4: {}: a socket, left out", escaped(&path));
+            messages::warning(format_args!("{}: a socket, left out", escaped(&path)));
             return Ok(());
         }
         if inode.file_type == FileType::Directory {

@@ -7,6 +7,7 @@ use clap::Args;
 use super::{Output, bytes, change};
 use crate::args::{WriteArgs, parse_size};
 use crate::failure::{Exit, Failure};
+use crate::json::Json;
 use crate::open;
 use crate::show::{escaped, size_text};
 
@@ -24,6 +25,9 @@ pub struct TrimArgs {
     /// Leave out shorter free runs
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size, default_value = "0")]
     minimum: u64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Opens, trims and closes.
@@ -35,6 +39,16 @@ pub fn run(args: &TrimArgs, out: &mut Output) -> Result<Exit, Failure> {
         .trim(0..u64::MAX, args.minimum)
         .map_err(|error| Failure::engine(image.display(), &error));
     let trimmed = change::close(&fs, image, trimmed)?;
+    if args.json {
+        let mut json = Json::new();
+        json.open_object();
+        json.key("image").text(bytes(image.as_os_str()));
+        json.key("trimmed").number(trimmed);
+        json.close_object();
+        json.end_line();
+        out.write_all(json.as_bytes())?;
+        return Ok(Exit::Success);
+    }
     writeln!(out, "{shown}: {} trimmed", size_text(trimmed))?;
     Ok(Exit::Success)
 }

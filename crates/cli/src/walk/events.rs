@@ -168,10 +168,13 @@ fn key_of(order: Order, name: &[u8], subtree: bool, key: &mut Vec<u8>) {
     }
 }
 
-/// A name as text: itself if it is UTF-8 and a path can hold it, else `hex:…`.
+/// A name as text: itself if it is UTF-8, a path can hold it, and it does not begin with `hex:`; else
+/// `hex:…`.
 pub fn text_name(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
-        Ok(text) if name.is_empty() || !is_unusable(name) => text.into(),
+        Ok(text) if name.is_empty() || !(is_unusable(name) || text.starts_with("hex:")) => {
+            text.into()
+        }
         _ => format!("hex:{}", hex::encode(name)).into(),
     }
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`matrix`] | does `manifest` equal a walk over the kernel's mount, for every feature set? |
 //! | [`copies`] | do `get` and `tar` give back what the kernel shows? |
+//! | [`json`] | does JSON say all of it, and only one thing? |
 //! | [`statuses`] | exit codes with closed pipes and full devices, and the options of coreutils |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
@@ -44,6 +45,7 @@ mod failing;
 mod host;
 mod hostile;
 mod interrupted;
+mod json;
 mod killed;
 mod making;
 mod matrix;

@@ -146,6 +146,14 @@ pub fn parse(manifest: &[u8]) -> Tree {
             "{last:?} comes before {path:?}"
         );
         last = Some(path.clone());
+        for key in ["atime", "mtime", "ctime"] {
+            let text = keys.remove(key);
+            let number = keys.get(&format!("{key}_ns")).and_then(Value::as_i64);
+            if let Some(number) = number.filter(|number| *number >= 0) {
+                let (sec, nsec) = (number / 1_000_000_000, number % 1_000_000_000);
+                assert_eq!(text.unwrap(), format!("{sec}.{nsec:09}"), "{path}");
+            }
+        }
         tree.insert(path, keys);
     }
     tree

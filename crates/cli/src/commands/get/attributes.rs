@@ -8,6 +8,9 @@ use rustix::io::Errno;
 use uext4::{Inode, Xattr};
 use uext4_ondisk::inode::{FileType, Timestamp};
 
+use crate::json::Json;
+use crate::messages;
+
 /// Restores attributes, and counts what the destination would not take.
 #[derive(Debug)]
 pub struct Restorer {
@@ -139,20 +142,30 @@ impl Restorer {
     /// One line on standard error if something was not restored.
     pub fn tell_what_is_missing(&self) {
         if self.xattrs_missing > 0 {
-            eprintln!(
-                "uext4: {} xattrs were refused by the destination",
+            messages::warning(format_args!(
+                "{} xattrs were refused by the destination",
                 self.xattrs_missing
-            );
+            ));
         }
         if self.owners_missing > 0 {
-            eprintln!("uext4: {} owners could not be set", self.owners_missing);
+            messages::warning(format_args!(
+                "{} owners could not be set",
+                self.owners_missing
+            ));
         }
         if self.set_ids_dropped > 0 {
-            eprintln!(
-                "uext4: {} files lost set-user-id or set-group-id, as they have another owner here",
+            messages::warning(format_args!(
+                "{} files lost set-user-id or set-group-id, as they have another owner here",
                 self.set_ids_dropped
-            );
+            ));
         }
+    }
+
+    /// The same as keys of an open object.
+    pub fn write(&self, json: &mut Json) {
+        json.key("xattrs_refused").number(self.xattrs_missing);
+        json.key("owners_refused").number(self.owners_missing);
+        json.key("set_ids_dropped").number(self.set_ids_dropped);
     }
 }
 

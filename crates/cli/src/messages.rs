@@ -1,0 +1,52 @@
+//! Standard error: lines of text, or with `--json` one JSON object a line.
+
+use std::fmt::Display;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::failure::Exit;
+use crate::json::Json;
+
+/// The command line asks for JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Chooses JSON for all messages to come, or text.
+pub fn set_json(on: bool) {
+    JSON.store(on, Relaxed);
+}
+
+/// Prints an error, with the exit code it leads to and what to do next.
+pub fn error(exit: Exit, what: impl Display, hint: Option<&str>) {
+    if !JSON.load(Relaxed) {
+        eprintln!("uext4: {what}");
+        if let Some(hint) = hint {
+            eprintln!("  {hint}");
+        }
+        return;
+    }
+    print(&[("error", &what.to_string())], Some(exit), hint);
+}
+
+/// Prints what is worth knowing and no error.
+pub fn warning(what: impl Display) {
+    match JSON.load(Relaxed) {
+        true => print(&[("warning", &what.to_string())], None, None),
+        false => eprintln!("uext4: {what}"),
+    }
+}
+
+fn print(texts: &[(&str, &str)], exit: Option<Exit>, hint: Option<&str>) {
+    let mut json = Json::new();
+    json.open_object();
+    for (key, text) in texts {
+        json.key(key).string(text);
+    }
+    if let Some(exit) = exit {
+        json.key("exit").number(exit.code());
+    }
+    if let Some(hint) = hint {
+        json.key("hint").string(hint);
+    }
+    json.close_object();
+    eprintln!("{}", String::from_utf8_lossy(json.as_bytes()));
+}
