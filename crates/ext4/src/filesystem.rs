@@ -30,6 +30,7 @@ use crate::in_use;
 use crate::inode::{self, Inode};
 use crate::inode_ref::InodeRef;
 use crate::label::{self, LABEL_LEN};
+use crate::leave::Users;
 use crate::map;
 use crate::mapping::Mapping;
 use crate::memory::MemoryUse;
@@ -54,6 +55,8 @@ pub struct Filesystem {
     sbi: Arc<Sbi>,
     /// Losses of data that this one has been told.
     seen: AtomicU64,
+    /// What is to be done when the last clone goes.
+    users: Arc<Users>,
 }
 
 impl Clone for Filesystem {
@@ -61,11 +64,21 @@ impl Clone for Filesystem {
         Self {
             sbi: Arc::clone(&self.sbi),
             seen: AtomicU64::new(self.seen.load(Relaxed)),
+            users: Arc::clone(&self.users),
         }
     }
 }
 
 impl Filesystem {
+    fn new(sbi: Sbi) -> Self {
+        let sbi = Arc::new(sbi);
+        Self {
+            users: Users::new(&sbi),
+            seen: AtomicU64::new(0),
+            sbi,
+        }
+    }
+
     /// Opens a file system. Nothing is ever written to the device.
     ///
     /// # Errors
@@ -73,14 +86,12 @@ impl Filesystem {
     /// shorter than the file system, [`crate::Error::Unsupported`] naming the features that cannot
     /// be read, device errors.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
-        let sbi = Arc::new(super_::open(device, options)?);
-        let seen = AtomicU64::new(0);
-        Ok(Self { sbi, seen })
+        Ok(Self::new(super_::open(device, options)?))
     }
 
     /// Opens a file system for reading and writing. Its journal is replayed on the device, fast commits
     /// included, what was left half-deleted is deleted, and the file system is marked as in use until
-    /// [`Filesystem::close`]. Until then the device is claimed ([`uext4_blockdev::Claim`]): the same image
+    /// [`Filesystem::close`], which the last clone does if nobody has. Until then the device is claimed ([`uext4_blockdev::Claim`]): the same image
     /// is not opened for writing twice, neither by this process nor by another one.
     ///
     /// # Errors
@@ -95,10 +106,10 @@ impl Filesystem {
         clock: Arc<dyn Clock>,
         options: &OpenOptions,
     ) -> Result<Self> {
-        let sbi = Arc::new(super_::open_rw(device, clock, options)?);
-        super_::adopt_orphans(&sbi)?;
-        let seen = AtomicU64::new(0);
-        Ok(Self { sbi, seen })
+        let opened = Self::new(super_::open_rw(device, clock, options)?);
+        super_::adopt_orphans(&opened.sbi)?;
+        in_use::opened(&opened.sbi)?;
+        Ok(opened)
     }
 
     /// One more user of an inode of a file system opened for writing.

@@ -1,6 +1,7 @@
 //! What the superblock says of how a file system is used: in use, left clean, left with errors.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::superblock::{
@@ -9,6 +10,7 @@ use uext4_ondisk::superblock::{
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
+use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::space::write_all;
 
@@ -94,11 +96,8 @@ fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
 /// As [`crate::super_::sync`].
 pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
-    rw.discards.set_waker(None);
-    let threads = std::mem::take(&mut *rw.background.lock());
-    drop(threads);
-    rw.pages.cancel_writers();
-    rw.pages.stop_flushers();
+    rw.is_left.store(true, Relaxed);
+    stop_threads(rw);
     // The end is durable, whatever was not before.
     rw.journal.barrier().set_on(true);
     let written = write_all(sbi, rw, seen);
@@ -120,10 +119,28 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     written
 }
 
+/// Ends the threads of a file system; what they did is done by those that use it from now on.
+pub(crate) fn stop_threads(rw: &Rw) {
+    rw.discards.set_waker(None);
+    let threads = std::mem::take(&mut *rw.background.lock());
+    drop(threads);
+    rw.pages.cancel_writers();
+    rw.pages.stop_flushers();
+}
+
+/// Notes that a file system is open for writing: from now on what its users leave is written.
+///
+/// # Errors
+/// [`Error::ReadOnly`].
+pub(crate) fn opened(sbi: &Sbi) -> Result<()> {
+    sbi.writable()?.is_left.store(false, Relaxed);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::atomic::AtomicBool;
 
     use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
     use uext4_ondisk::superblock::SuperBlock;

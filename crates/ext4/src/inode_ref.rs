@@ -163,6 +163,13 @@ impl Drop for InodeRef {
         let Some(rw) = self.sbi.rw() else {
             return;
         };
+        // Writing pages takes the file system, which the last user's end takes away.
+        if rw.writes_on_drop.load(Relaxed)
+            && !std::thread::panicking()
+            && let Err(error) = self.write_pages()
+        {
+            tracing::error!(%error, ino = self.cell.ino.0, "data of an inode were not written");
+        }
         if rw.inodes.put(&self.cell) {
             // What fails stays an orphan, and is deleted at the next mount.
             _ = evict::evict(&self.sbi, &self.cell);

@@ -46,6 +46,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//! Opening for writing claims the device ([`uext4_blockdev::Claim`]): a second [`Filesystem::open_rw`]
+//! of the same image, in this process or another, is refused until the first is closed. A
+//! [`Filesystem`] that is dropped without [`Filesystem::close`] is closed by its last clone, or by the
+//! last [`OpenInode`] if one lives longer: what can be written is, and an error, which nobody is left to
+//! get, goes to `tracing`. A thread that panics writes nothing more: then it is as after a power cut.
+//!
 //! An [`OpenInode`] is in use as long as it lives: unlinked, it keeps its contents until then. Every
 //! call is atomic in memory, seen whole by other threads, and durable once an `fsync` or
 //! [`Filesystem::sync`] after it returned, or a commit passed (every 5 s). The same operations by
@@ -58,7 +64,7 @@
 //!
 //! ```text
 //! paths  filesystem  open_inode                 the two layers of the API
-//! super  rename  setattr  fallocate             opening and closing; operations ...
+//! super  leave  rename  setattr  fallocate      opening and closing; operations ...
 //! create  unlink  file_change  readdir  statfs  ... on names, contents and attributes
 //! redo  in_use  open_options  writeback_options fast commits that wait; closing; what there is to choose
 //! inode_ref  evict                              inodes in use, and their end
@@ -131,6 +137,7 @@ mod inode_ref;
 mod inode_store;
 mod journal;
 mod label;
+mod leave;
 mod lock_order;
 mod map;
 mod map_change;

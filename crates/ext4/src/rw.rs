@@ -130,6 +130,10 @@ pub(crate) struct Rw {
     pub(crate) background: Mutex<Vec<Background>>,
     /// Exclusive use of the device, as long as anything may be written to it.
     pub(crate) claim: Mutex<Option<Claim>>,
+    /// Not opened wholly yet, or closed: the last user has nothing to do when it goes.
+    pub(crate) is_left: AtomicBool,
+    /// No [`crate::Filesystem`] is left, but inodes are in use: each writes its data when it goes.
+    pub(crate) writes_on_drop: AtomicBool,
 }
 
 impl Rw {
@@ -184,6 +188,8 @@ impl Rw {
             pressure_asked: Mutex::default(),
             background: Mutex::default(),
             claim: Mutex::default(),
+            is_left: AtomicBool::new(true),
+            writes_on_drop: AtomicBool::new(false),
         })
     }
 

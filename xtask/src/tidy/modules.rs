@@ -20,6 +20,7 @@ const LEVELS: &[&[&str]] = &[
     &["open_inode"],
     &[
         "super_",
+        "leave",
         "rename",
         "setattr",
         "copy_range",
