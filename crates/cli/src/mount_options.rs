@@ -69,7 +69,7 @@ const TIMES: [(&str, MountFlags); 6] = [
 ];
 
 /// Names that say what is so anyway, or that concern only who calls us (fstab's, systemd's).
-const AS_IT_IS: [&str; 35] = [
+const AS_IT_IS: [&str; 34] = [
     "defaults",
     "auto",
     "noauto",
@@ -101,7 +101,6 @@ const AS_IT_IS: [&str; 35] = [
     "sysvgroups",
     "bsddf",
     "dax=never",
-    "noauto_da_alloc",
     "noinit_itable",
     "prefetch_block_bitmaps",
     "no_prefetch_block_bitmaps",
@@ -109,7 +108,7 @@ const AS_IT_IS: [&str; 35] = [
 ];
 
 /// Names of ext4 whose promise is not kept here, and why.
-const REFUSED: [(&str, &str); 20] = [
+const REFUSED: [(&str, &str); 19] = [
     (
         "data=writeback",
         "blocks are mapped only when their data is written; there is data=ordered",
@@ -151,10 +150,6 @@ const REFUSED: [(&str, &str); 20] = [
     ),
     ("dax", "the image is no memory of the machine's"),
     ("dax=always", "the image is no memory of the machine's"),
-    (
-        "auto_da_alloc",
-        "a file that replaces another is durable when it is fsynced, or its time has come",
-    ),
     ("init_itable", "inode tables are written as they are used"),
     (
         "journal_dev",
@@ -393,6 +388,9 @@ mod tests {
         assert!(options.engine.discard);
         assert_eq!(options.engine.stripe, Some(16));
         assert!(!options.engine.limits.barrier && options.engine.limits.commit_secs == 30);
+        assert!(options.engine.limits.auto_da_alloc);
+        let options = parse("auto_da_alloc,noauto_da_alloc").unwrap();
+        assert!(!options.engine.limits.auto_da_alloc);
         let options = parse("ro,sb=131072,nosandbox,nonempty,metrics=/x").unwrap();
         assert!(options.nonempty && !options.sandbox);
         assert_eq!(options.superblock_kib, Some(131_072));

@@ -13,6 +13,7 @@ use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::{OFFSET_MAX, Paced};
 
 use crate::attr::{self, SetId};
+use crate::auto_da_alloc;
 use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
@@ -469,6 +470,9 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     }
     // The new size is in no transaction without the orphan: a commit may come at any moment.
     let is_orphan = set_size(file, size, true)?;
+    if size == 0 && old > 0 {
+        auto_da_alloc::note_cut(file);
+    }
     // From here on nobody reads past the new end, and nothing behind it is written.
     file.pages()?.truncate(size);
     data_blocks::discard(sbi, file);

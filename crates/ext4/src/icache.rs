@@ -57,6 +57,8 @@ pub(crate) struct Cell {
     pub(crate) pending_end: AtomicU64,
     /// Data of it were given up, and what was promised to them is not given back yet.
     pub(crate) has_lost: AtomicBool,
+    /// Its contents were cut to nothing, and no close has written new ones since.
+    pub(crate) cut_to_zero: AtomicBool,
     /// Was made without a name, and has got none yet; others that lost their last get none again.
     pub(crate) may_get_name: AtomicBool,
     /// The pages of a regular file, once it was read or written.
@@ -117,6 +119,7 @@ impl Cell {
         Arc::new_cyclic(|me| Self {
             pending_end: AtomicU64::new(0),
             has_lost: AtomicBool::new(false),
+            cut_to_zero: AtomicBool::new(false),
             may_get_name: AtomicBool::new(false),
             pages: OnceLock::new(),
             later: AtomicBool::new(false),

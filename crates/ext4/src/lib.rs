@@ -86,6 +86,7 @@
 mod acl;
 mod acl_kind;
 mod attr;
+mod auto_da_alloc;
 mod background;
 mod bitmap;
 mod bits;

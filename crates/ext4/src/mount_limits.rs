@@ -1,5 +1,5 @@
 //! What a mount sets itself: how long changes wait, whether the device is flushed, how large
-//! directories grow, and for whom the superuser's blocks are kept.
+//! directories grow, when new contents are written, and for whom the superuser's blocks are kept.
 
 use std::time::Duration;
 
@@ -23,6 +23,10 @@ pub struct MountLimits {
     /// only at the end: what was fsynced may be lost, and the file system with it, if the host or the
     /// power fails.
     pub barrier: bool,
+    /// `auto_da_alloc`: the data of a file that replaces another one, or that was cut to nothing before it
+    /// was written, go to the device when it is renamed or closed, so that a commit never makes the loss
+    /// of the old contents durable without the new ones.
+    pub auto_da_alloc: bool,
     /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0: as large
     /// as the format allows.
     pub max_dir_size_kb: u32,
@@ -37,6 +41,7 @@ impl Default for MountLimits {
         Self {
             commit_secs: COMMIT_SECS,
             barrier: true,
+            auto_da_alloc: true,
             max_dir_size_kb: 0,
             resuid: None,
             resgid: None,
@@ -77,6 +82,8 @@ impl MountLimits {
         match option {
             "barrier" | "barrier=1" => self.barrier = true,
             "nobarrier" | "barrier=0" => self.barrier = false,
+            "auto_da_alloc" | "auto_da_alloc=1" => self.auto_da_alloc = true,
+            "noauto_da_alloc" | "auto_da_alloc=0" => self.auto_da_alloc = false,
             _ => match Tunable::named(&NUMBERS, name) {
                 Some(number) => number.set(self, value).map_err(of_tunable)?,
                 None => return Ok(false),
@@ -136,6 +143,8 @@ mod tests {
         assert!(!limits.barrier && limits.is_full(65_536) && !limits.is_full(65_535));
         assert_eq!((limits.resuid, limits.resgid), (Some(7), Some(8)));
         assert!(limits.option("barrier").unwrap() && limits.barrier);
+        assert!(limits.option("noauto_da_alloc").unwrap() && !limits.auto_da_alloc);
+        assert!(limits.option("auto_da_alloc").unwrap() && limits.auto_da_alloc);
         limits.option("commit=0").unwrap();
         assert_eq!(limits.commit_interval(), Duration::from_secs(5));
         assert!(!limits.option("commits=1").unwrap());

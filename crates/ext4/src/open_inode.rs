@@ -5,6 +5,7 @@ use uext4_ondisk::{Ino, Lblk};
 use uext4_writeback::{Paced, Writer};
 
 use crate::attr::SetId;
+use crate::auto_da_alloc;
 use crate::bulk::NewInode;
 use crate::copy_range;
 use crate::create::{self, Creation};
@@ -31,8 +32,17 @@ use crate::xattr_change::SetMode;
 /// Changes of one directory's names, and of one file's contents and size, are made one after the
 /// other; different inodes do not wait for one another. Reading waits for nothing but the copy of
 /// what is being written.
+///
+/// Dropping one closes the file: where its contents were cut to nothing since it was closed last, the
+/// new ones are written then (`auto_da_alloc`, [`crate::MountLimits`]).
 #[derive(Clone, Debug)]
 pub struct OpenInode(pub(crate) InodeRef);
+
+impl Drop for OpenInode {
+    fn drop(&mut self) {
+        auto_da_alloc::close(&self.0);
+    }
+}
 
 impl OpenInode {
     /// Its number.
@@ -71,6 +81,11 @@ impl OpenInode {
         let known = self.0.known_blocks_if_any();
         let blocks = known.map_or(0, |known| known.delayed_blocks());
         blocks * (self.0.sbi().block_len() as u64 / 512)
+    }
+
+    /// Whether dropping this user writes data (`auto_da_alloc`), and so may take long.
+    pub fn writes_on_close(&self) -> bool {
+        auto_da_alloc::writes_on_close(&self.0)
     }
 
     /// The inode of a name in this directory.
@@ -187,7 +202,8 @@ impl OpenInode {
         unlink::rmdir(&self.0, name)
     }
 
-    /// Moves a name of this directory to `to`, in one step that is seen whole or not at all.
+    /// Moves a name of this directory to `to`, in one step that is seen whole or not at all. A file that
+    /// replaces another one has its data written before (`auto_da_alloc`, [`crate::MountLimits`]).
     ///
     /// # Errors
     /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] for a
@@ -209,6 +225,23 @@ impl OpenInode {
         by: &Creation,
     ) -> Result<()> {
         rename::rename((&self.0, old), (&to.0, new), mode, by)
+    }
+
+    /// The same for callers that must not wait for data to be written: false if [`OpenInode::rename_by`]
+    /// would write them first, for the source has some and replaces another inode. Then nothing has changed.
+    ///
+    /// # Errors
+    /// As [`OpenInode::rename`].
+    pub fn rename_if_written(
+        &self,
+        old: &[u8],
+        to: &Self,
+        new: &[u8],
+        mode: RenameMode,
+        by: &Creation,
+    ) -> Result<bool> {
+        let unwritten = rename::rename_if_written((&self.0, old), (&to.0, new), mode, by)?;
+        Ok(unwritten.is_none())
     }
 
     /// The target of a symbolic link.

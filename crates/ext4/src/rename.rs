@@ -7,6 +7,7 @@ use uext4_ondisk::inode::{DeviceNumber, FileType};
 use uext4_ondisk::{Damage, Ino};
 
 use crate::attr;
+use crate::auto_da_alloc;
 use crate::bulk::NewInode;
 use crate::create::{self, Creation};
 use crate::dir_change;
@@ -45,7 +46,12 @@ struct Directories<'a> {
     to: &'a InodeRef,
 }
 
-/// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by` says.
+/// How often a rename lets go of its directories to write the data of its source. After that it writes
+/// them with the directories locked, so that it ends however fast others write.
+const WRITES_UNLOCKED: u32 = 2;
+
+/// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by` says. A file
+/// that replaces another one has its data written before (`auto_da_alloc`).
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`],
@@ -57,6 +63,35 @@ pub(crate) fn rename(
     mode: RenameMode,
     by: &Creation,
 ) -> Result<()> {
+    for _ in 0..WRITES_UNLOCKED {
+        match rename_if_written((from, old), (to, new), mode, by)? {
+            Some(source) => auto_da_alloc::write(&source),
+            None => return Ok(()),
+        }
+    }
+    try_rename((from, old), (to, new), mode, (by, true)).map(drop)
+}
+
+/// The same, but answers with the file that would replace another one, and changes nothing, where data of
+/// it wait to be written.
+///
+/// # Errors
+/// As [`rename`].
+pub(crate) fn rename_if_written(
+    from: (&InodeRef, &[u8]),
+    to: (&InodeRef, &[u8]),
+    mode: RenameMode,
+    by: &Creation,
+) -> Result<Option<InodeRef>> {
+    try_rename(from, to, mode, (by, false))
+}
+
+fn try_rename(
+    (from, old): (&InodeRef, &[u8]),
+    (to, new): (&InodeRef, &[u8]),
+    mode: RenameMode,
+    (by, may_write): (&Creation, bool),
+) -> Result<Option<InodeRef>> {
     let sbi = from.sbi();
     let across = from.ino() != to.ino();
     let _shape = across.then(|| {
@@ -79,7 +114,7 @@ pub(crate) fn rename(
         match (&target, mode) {
             (Some(_), RenameMode::NoReplace) => return Err(Error::Exists),
             (None, RenameMode::Exchange) => return Err(Error::NotFound),
-            (Some(target), _) if target.ino() == source.ino() => return Ok(()),
+            (Some(target), _) if target.ino() == source.ino() => return Ok(None),
             _ => {}
         }
         check_shape(sbi, &dirs, &source, target.as_ref(), mode)?;
@@ -93,7 +128,12 @@ pub(crate) fn rename(
             contended = all;
             continue;
         };
-        return rename_locked(&dirs, (old, &source), (new, target.as_ref()), (mode, by));
+        return rename_locked(
+            &dirs,
+            (old, &source),
+            (new, target.as_ref()),
+            (mode, by, may_write),
+        );
     }
 }
 
@@ -110,10 +150,16 @@ fn rename_locked(
     dirs: &Directories<'_>,
     (old, source): (&[u8], &InodeRef),
     (new, target): (&[u8], Option<&InodeRef>),
-    (mode, by): (RenameMode, &Creation),
-) -> Result<()> {
+    (mode, by, may_write): (RenameMode, &Creation, bool),
+) -> Result<Option<InodeRef>> {
     let (from, to, sbi) = (dirs.from, dirs.to, dirs.from.sbi());
     check_kinds(dirs, source, target, mode)?;
+    if target.is_some() && auto_da_alloc::is_unwritten(source) {
+        match may_write {
+            true => auto_da_alloc::write(source),
+            false => return Ok(Some(source.clone())),
+        }
+    }
     // Before the handle of the move: a handle of its own. Nobody sees it without its name.
     let whiteout = match mode {
         RenameMode::Whiteout => Some(make_whiteout(from, by)?),
@@ -139,7 +185,7 @@ fn rename_locked(
     for changed in [from, to, source] {
         changed.changed_in(handle.tid(), true);
     }
-    result
+    result.map(|()| None)
 }
 
 /// Gives an inode a name that another has, which loses it, in one step that is seen whole or not at

@@ -1,5 +1,7 @@
 //! Names: looked up, made, taken, moved.
 
+use std::sync::Arc;
+
 use uext4::{Creation, Error, Ino, NewInode, OpenInode, RenameMode};
 
 use crate::abi::flags::{fopen, open as flag};
@@ -8,7 +10,8 @@ use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::reply::{Out, decode_device};
 use crate::request::RENAME_WHITEOUT;
-use crate::server::Server;
+use crate::server::{Answer, Server};
+use crate::ticket::Asker;
 
 /// `renameat2`: the new name must not be there.
 const RENAME_NOREPLACE: u32 = 1;
@@ -191,16 +194,62 @@ pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// RENAME and RENAME2.
+/// RENAME and RENAME2. Where data of the file must be written before it replaces another one, a thread of
+/// the pool does that and answers.
 pub fn rename(
-    server: &Server,
+    server: &Arc<Server>,
     header: &InHeader,
-    old: &[u8],
+    (from, old): (u64, &[u8]),
     (to, new): (u64, &[u8]),
     flags: u32,
-) -> Result<()> {
+    caller: &Asker<'_>,
+) -> Answer {
+    let moved = prepared(server, (header, flags), from, (to, new));
+    let (from, to, mode, by) = match moved {
+        Ok(moved) => moved,
+        Err(error) => return Answer::Now(Err(error)),
+    };
+    let at_once = || -> Result<bool> {
+        let (from, to) = (from.writable()?, to.writable()?);
+        Ok(from.rename_if_written(old, to, new, mode, &by)?)
+    };
+    match at_once() {
+        Ok(true) => {
+            server.deletions.name_taken();
+            return Answer::Now(Ok(()));
+        }
+        Ok(false) => {}
+        Err(error) => return Answer::Now(Err(error)),
+    }
+    let (late, ticket) = (Arc::clone(server), caller.ticket());
+    let (old, new) = (old.to_vec(), new.to_vec());
+    server.late.run(move || {
+        let rename = || -> Result<()> {
+            let (from, to) = (from.writable()?, to.writable()?);
+            Ok(from.rename_by(&old, to, &new, mode, &by)?)
+        };
+        let renamed = late
+            .deletions
+            .retried(&late.fs, rename, |renamed| renamed.err());
+        if renamed.is_ok() {
+            late.deletions.name_taken();
+        }
+        ticket.answer(renamed.map(|()| &[][..]));
+    });
+    Answer::Later
+}
+
+/// What a rename moves, and how.
+type Move = (Arc<Node>, Arc<Node>, RenameMode, Creation);
+
+fn prepared(
+    server: &Server,
+    (header, flags): (&InHeader, u32),
+    from: u64,
+    (to, new): (u64, &[u8]),
+) -> Result<Move> {
     const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
-    let from = server.nodes.get(header.nodeid)?;
+    let from = server.nodes.get(from)?;
     let to = server.nodes.get(to)?;
     let mode = match flags {
         // The kernel holds both directories: nobody makes the name meanwhile.
@@ -213,11 +262,7 @@ pub fn rename(
         RENAME_WHITEOUT | BOTH => RenameMode::Whiteout,
         _ => return Err(Errno::EINVAL),
     };
-    let by = creation(header, 0, 0);
-    let from = from.writable()?;
-    from.rename_by(old, to.writable()?, new, mode, &by)?;
-    server.deletions.name_taken();
-    Ok(())
+    Ok((from, to, mode, creation(header, 0, 0)))
 }
 
 #[cfg(test)]

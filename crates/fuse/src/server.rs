@@ -245,6 +245,12 @@ impl Server {
             Operation::Setattr(it) => attributes::setattr(self, header, it, out, caller),
             Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, caller),
             Operation::Open(it) => data::open(self, header, &it, out, caller).into(),
+            Operation::Rename {
+                newdir,
+                flags,
+                old,
+                new,
+            } => names::rename(self, header, (id, old), (newdir, new), flags, caller),
             _ => self.at_once(request, out).into(),
         }
     }
@@ -266,12 +272,6 @@ impl Server {
             Operation::Link(of, name) => names::link(self, of, id, name, out),
             Operation::Unlink(name) => names::unlink(self, id, name),
             Operation::Rmdir(name) => names::rmdir(self, id, name),
-            Operation::Rename {
-                newdir,
-                flags,
-                old,
-                new,
-            } => names::rename(self, header, old, (newdir, new), flags),
             Operation::Getattr => attributes::getattr(self, id, out),
             Operation::Statx => attributes::statx(self, id, out),
             Operation::Readlink => names::readlink(self, id, out),
@@ -284,8 +284,10 @@ impl Server {
             Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
             Operation::Release(handle) => {
-                if let Some(inode) = self.handles.release(handle) {
-                    self.let_go(inode.blocks_without_name(), inode);
+                match self.handles.release(handle) {
+                    Some(inode) if inode.writes_on_close() => self.late.run(move || drop(inode)),
+                    Some(inode) => self.let_go(inode.blocks_without_name(), inode),
+                    None => {}
                 }
                 Ok(())
             }

@@ -38,6 +38,7 @@ const LEVELS: &[&[&str]] = &[
         "open_options",
         "writeback_options",
     ],
+    &["auto_da_alloc"],
     &["dir_change", "inode_ref", "inline_file"],
     &["evict", "htree_change", "inline_dir", "quota_change"],
     &["bulk", "dir_grow", "file_pages", "xattr_change"],

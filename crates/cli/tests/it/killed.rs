@@ -279,3 +279,38 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) 
         "hardly anything was made durable: {all}"
     );
 }
+
+over_each! { killed_after_a_commit_it_loses_neither_contents_of_replaced_files }
+
+/// The commit that another file's fsync makes takes the renames along, and so what they brought.
+fn killed_after_a_commit_it_loses_neither_contents_of_replaced_files(transport: Transport) {
+    if !transport.can_serve() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, dir) = (scratch.path().join("image"), scratch.path().join("mnt"));
+    fs::create_dir(&dir).unwrap();
+    mke2fs(&image, &["-t", "ext4"], 64);
+    let mut served = Served::over(transport, &image, &dir, "rw");
+    let (old, new) = (contents(1, 60_000), contents(2, 50_000));
+    for number in 0..20 {
+        fs::write(dir.join(format!("file-{number}")), &old).unwrap();
+    }
+    File::open(dir.join("file-0")).unwrap().sync_all().unwrap();
+    for number in 0..20 {
+        let temporary = dir.join("temporary");
+        fs::write(&temporary, &new).unwrap();
+        fs::rename(&temporary, dir.join(format!("file-{number}"))).unwrap();
+    }
+    let other = File::create(dir.join("other")).unwrap();
+    other.sync_all().unwrap();
+    served.kill();
+    drop(served);
+    let shown = Shown::new(&image, &dir, "rw");
+    for number in 0..20 {
+        let found = fs::read(dir.join(format!("file-{number}"))).unwrap();
+        assert!(found == new, "file {number} has {} bytes", found.len());
+    }
+    shown.end();
+    run("e2fsck", &["-f", "-n", text(&image)]);
+}

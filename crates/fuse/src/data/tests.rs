@@ -415,3 +415,44 @@ fn what_cannot_be_read_is_an_error_and_no_end_of_the_file() {
     assert_eq!(read(block, 4096), Err(Errno::EIO));
     assert_eq!(read(block + 4096, 1 << 17), Ok(vec![5; 7 * 4096]));
 }
+
+#[test]
+fn data_that_replace_older_contents_are_written_by_rename_and_release() {
+    let client = Client::new();
+    let old = client.create(1, b"old");
+    client.write(old, 0, &pattern(50_000));
+    client.inode(old).fsync().unwrap();
+    let new = client.create(1, b"new");
+    client.write(new, 0, &pattern(40_000));
+    let waits = |id| client.inode(id).delayed_blocks() > 0;
+    assert!(waits(new));
+    let body = [&1u64.to_ne_bytes()[..], b"new\0old\0"].concat();
+    assert_eq!(client.ask(opcode::RENAME, 1, &body), Ok(Vec::new()));
+    assert!(!waits(new));
+    assert_eq!(client.lookup(1, b"old").unwrap().nodeid, new);
+    let fh = opened_with(&client, new, flag::TRUNC | 1, 0).unwrap().fh;
+    client.write(new, 0, &pattern(30_000));
+    assert!(waits(new));
+    let release = ReleaseIn {
+        fh,
+        ..ReleaseIn::default()
+    };
+    client
+        .ask(opcode::RELEASE, new, release.as_bytes())
+        .unwrap();
+    // A thread of the pool writes.
+    while waits(new) {
+        std::thread::yield_now();
+    }
+    // Once written, later closes leave new data to the flushers.
+    let fh = opened_with(&client, new, 1, 0).unwrap().fh;
+    client.write(new, 40_000, &pattern(30_000));
+    let release = ReleaseIn {
+        fh,
+        ..ReleaseIn::default()
+    };
+    client
+        .ask(opcode::RELEASE, new, release.as_bytes())
+        .unwrap();
+    assert!(waits(new));
+}

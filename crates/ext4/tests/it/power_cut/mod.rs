@@ -12,6 +12,7 @@ mod model;
 mod others;
 mod race;
 pub mod recorder;
+mod replaced;
 mod shared;
 mod workload;
 
