@@ -16,8 +16,9 @@ use crate::orphan_change::Orphans;
 use crate::sbi::Sbi;
 use crate::xattr_change;
 
-/// Credits of one step of unmapping a large file, at most.
+/// Credits of one step of unmapping a large file, at most, and where the journal is small.
 const STEP_CREDITS: u32 = 256;
+const STEP_CREDITS_SMALL: u32 = 64;
 /// Credits of deleting an inode that maps nothing any more: bitmap, table, attributes.
 const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
 
@@ -85,7 +86,7 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     forget_delayed(sbi, cell, from, u32::MAX);
     let mut freed = Freed::default();
     while maps_any(sbi, &cell.inode.read()) {
-        let handle = sbi.start(STEP_CREDITS.min(sbi.writable()?.journal.credits_max()))?;
+        let handle = sbi.start(step_credits(sbi.writable()?.journal.credits_max()))?;
         let inode = &mut *cell.inode.write();
         if !maps_any(sbi, inode) {
             return Ok(());
@@ -98,6 +99,12 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A step leaves most of a transaction to others: one that took all of it would commit what ran before,
+/// and so make a cut durable before its file can be written again.
+fn step_credits(most: u32) -> u32 {
+    STEP_CREDITS.min(most / 4).max(STEP_CREDITS_SMALL).min(most)
 }
 
 /// One step of unmapping, and the inode stored after it. Directories and links free their blocks as
