@@ -90,7 +90,7 @@ impl Discards {
         }
         // Without a journal the medium may still have maps that show them.
         // One that fails is told to whoever syncs next.
-        let is_durable = || journal.has_log() || journal.barrier().flush().is_ok();
+        let is_durable = || journal.has_log() || journal.flush_device().is_ok();
         if self.is_on() && is_durable() {
             self.tell(sbi, &due);
         }

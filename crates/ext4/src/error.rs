@@ -171,6 +171,19 @@ pub enum Error {
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),
+    /// What was written may be lost, for writing ended or a flush failed before it was durable (EIO).
+    /// Each opening of a file is told once; later calls say [`Error::Aborted`].
+    #[error("what was written may be lost: {reason}")]
+    NotDurable {
+        /// What ended writing.
+        reason: String,
+    },
+    /// The journal cannot be written or replayed as it is (EIO).
+    #[error("the journal: {why}")]
+    Journal {
+        /// What is in the way.
+        why: String,
+    },
     /// The same error was met by several.
     #[error(transparent)]
     Shared(Arc<Error>),
@@ -245,8 +258,14 @@ impl From<uext4_jbd2::Error> for Error {
             Journal::Device(error) => Self::Device(error),
             Journal::Damage(damage) => Self::Corrupt(damage),
             Journal::Aborted { reason } => Self::Aborted { reason },
-            other => Self::Unsupported {
-                what: other.to_string(),
+            error @ (Journal::UnknownFeature { .. } | Journal::Version) => Self::Unsupported {
+                what: error.to_string(),
+            },
+            error @ Journal::FlushFailed => Self::NotDurable {
+                reason: error.to_string(),
+            },
+            error => Self::Journal {
+                why: error.to_string(),
             },
         }
     }

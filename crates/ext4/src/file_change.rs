@@ -552,6 +552,10 @@ fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
 /// # Errors
 /// What writing its data said since the last call, errors of the commit, device errors.
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
+    sync(file, all).map_err(|error| file.failed_sync(error))
+}
+
+fn sync(file: &InodeRef, all: bool) -> Result<()> {
     let sbi = file.sbi();
     let rw = sbi.writable()?;
     let written = write_all(sbi, rw, file);

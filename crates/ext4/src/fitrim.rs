@@ -29,7 +29,7 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
     }
     // Without a journal, what freed blocks may not be on the medium yet. One that fails is not the
     // device's last word to whoever syncs.
-    rw.journal.barrier().flush()?;
+    rw.journal.flush_device()?;
     let edit = Direct(sbi);
     let bitmaps = rw.groups.bitmaps(sbi, &edit);
     let log = size.log2();

@@ -43,7 +43,7 @@ pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
     });
     sbi.device()
         .write_at(SUPERBLOCK_OFFSET, rw.superblock().as_bytes())?;
-    Ok(rw.journal.barrier().flush()?)
+    Ok(rw.journal.flush_device()?)
 }
 
 /// Notes that data were lost, as the kernel's ext4 notes errors: whoever opens the file system for writing
@@ -102,7 +102,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     rw.journal.barrier().set_on(true);
     let written = write_all(sbi, rw, seen);
     // Also what was put in its place while nothing waited for flushes.
-    rw.journal.barrier().flush()?;
+    rw.journal.flush_device()?;
     rw.allocator.discard_all();
     rw.journal.flush(sbi)?;
     rw.settle_freed(sbi);
@@ -114,7 +114,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
         mmp.release(&*rw.clock)?;
     }
     // Whoever still has an inode open must not write to what is marked as clean.
-    rw.journal.abort(&"the file system was closed");
+    rw.journal.end(&"the file system was closed");
     *rw.claim.lock() = None;
     written
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use uext4_ondisk::{Damage, Geometry, Ino};
 use uext4_writeback::Place;
@@ -24,6 +24,8 @@ pub(crate) struct InodeRef {
     cell: Arc<Cell>,
     /// Errors of writing its data that this user has been told.
     seen: AtomicU64,
+    /// This user has been told that what it wrote may be lost because writing has ended.
+    knows_abort: AtomicBool,
 }
 
 /// Where the data of an inode lie, about: allocation begins in its group, and the groups of a flex
@@ -45,6 +47,7 @@ impl InodeRef {
             sbi: Arc::clone(sbi),
             cell,
             seen: AtomicU64::new(seen),
+            knows_abort: AtomicBool::new(false),
         }
     }
 
@@ -133,6 +136,17 @@ impl InodeRef {
         pages.is_some_and(|pages| pages.gave_up_since(told))
     }
 
+    /// What an fsync of this user says where an error has ended all writing: the first time that data may
+    /// be lost (EIO), and from then on that nothing may be written (EROFS).
+    pub(crate) fn failed_sync(&self, error: Error) -> Error {
+        let is_aborted = self.sbi.rw().is_some_and(|rw| rw.journal.is_aborted());
+        let is_first = is_aborted && !self.knows_abort.swap(true, Relaxed);
+        match error {
+            Error::Aborted { reason } if is_first => Error::NotDurable { reason },
+            error => error,
+        }
+    }
+
     /// The file system.
     pub(crate) fn sbi(&self) -> &Arc<Sbi> {
         &self.sbi
@@ -146,6 +160,7 @@ impl Clone for InodeRef {
             sbi: Arc::clone(&self.sbi),
             cell: Arc::clone(&self.cell),
             seen: AtomicU64::new(self.seen.load(Relaxed)),
+            knows_abort: AtomicBool::new(self.knows_abort.load(Relaxed)),
         }
     }
 }

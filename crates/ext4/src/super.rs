@@ -280,7 +280,7 @@ pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
 pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     let rw = sbi.writable()?;
     if let Some(mmp) = rw.mmp()
-        && let Err(error) = mmp.update(&*rw.clock, || Ok(rw.journal.barrier().flush()?))
+        && let Err(error) = mmp.update(&*rw.clock, || Ok(rw.journal.flush_device()?))
     {
         rw.journal.abort(&error);
         return Err(error);
@@ -296,7 +296,7 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
         // Nothing else will take them along.
         None => rw.inodes.later_count() > 0,
     };
-    if is_due {
+    if is_due || rw.journal.has_unwritten() {
         rw.journal.commit_now(sbi)?;
     }
     if rw.journal.wants_checkpoint() {

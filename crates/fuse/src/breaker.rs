@@ -19,8 +19,16 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Of a file system, if it was opened for writing.
+    /// Of a file system, if it was opened for writing: whatever ends its writing is reported from now on.
     pub fn new(writable: Option<Filesystem>) -> Self {
+        if let Some(fs) = &writable {
+            // It was opened for writing, so this cannot fail.
+            _ = fs.on_abort(|reason| {
+                report(&format!(
+                    "nothing is written any more: {reason}; unmount, and mount again"
+                ));
+            });
+        }
         Self { writable }
     }
 
@@ -34,13 +42,9 @@ impl Breaker {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let what = format!("an error of ours: {}", text.unwrap_or("a panic"));
-        let end = match &self.writable {
-            Some(fs) => {
-                _ = fs.end_writing(&what);
-                "; nothing is written any more, unmount and mount again"
-            }
-            None => "",
-        };
-        report(&format!("{what}{end}"));
+        report(&what);
+        if let Some(fs) = &self.writable {
+            _ = fs.end_writing(&what);
+        }
     }
 }

@@ -93,8 +93,22 @@ impl Errno {
             Error::Corrupt(_) => Self::EUCLEAN,
             Error::Shared(error) => Self::of(error),
             Error::Device(uext4_blockdev::Error::ReadOnly) => Self::EROFS,
-            Error::Stalled | Error::Content { .. } | Error::Device(_) => Self::EIO,
+            Error::Device(uext4_blockdev::Error::Io { source, .. }) => Self::of_host(source),
+            Error::Stalled
+            | Error::Content { .. }
+            | Error::Device(_)
+            | Error::NotDurable { .. }
+            | Error::Journal { .. } => Self::EIO,
             // The engine's list may grow; what is not known here is no answer to rely on.
+            _ => Self::EIO,
+        }
+    }
+
+    /// Of an error of the host: only that it has no room for the image is what the caller can mend.
+    fn of_host(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull => Self::ENOSPC,
+            std::io::ErrorKind::QuotaExceeded => Self::EDQUOT,
             _ => Self::EIO,
         }
     }
@@ -118,6 +132,14 @@ mod tests {
     use uext4::{Damage, Ino, QuotaKind};
 
     use super::*;
+
+    fn of_device(source: Host) -> Error {
+        Error::Device(uext4_blockdev::Error::Io {
+            op: "write",
+            offset: 0,
+            source: source.into(),
+        })
+    }
 
     /// Every error of the engine but those of options, which no request can meet.
     fn all() -> Vec<(Error, Host)> {
@@ -168,6 +190,16 @@ mod tests {
             (Error::Shared(Arc::new(Error::NotFound)), Host::NOENT),
             (Error::Corrupt(damage), Host::UCLEAN),
             (Error::Device(uext4_blockdev::Error::ReadOnly), Host::ROFS),
+            (of_device(Host::NOSPC), Host::NOSPC),
+            (of_device(Host::DQUOT), Host::DQUOT),
+            (of_device(Host::NODEV), Host::IO),
+            (
+                Error::NotDurable {
+                    reason: what.into(),
+                },
+                Host::IO,
+            ),
+            (Error::Journal { why: what.into() }, Host::IO),
         ]
     }
 

@@ -17,7 +17,8 @@ use crate::ring::{LogImage, Ring};
 use crate::transaction::{Tid, Transaction};
 
 /// A transaction that no handle can change any more.
-struct Closed {
+#[derive(Debug)]
+pub(crate) struct Closed {
     tid: Tid,
     /// Sorted by block, without what it freed.
     blocks: Vec<(Buffer, Arc<[u8]>)>,
@@ -44,7 +45,7 @@ impl Journal {
             self.check()?;
             if self.committed() < tid {
                 self.commit_running(log.as_mut(), sealer)
-                    .inspect_err(|error| self.abort(error))?;
+                    .inspect_err(|error| self.failed(error))?;
                 drop(log);
                 drop(turn);
                 sealer.commit_ended();
@@ -61,14 +62,40 @@ impl Journal {
         self.commit(self.running(), sealer)
     }
 
+    /// What a write of a commit or checkpoint that failed leads to. Where the host has no room for the
+    /// image, nothing of the log is lost: what was to be written is in memory, and the next commit writes
+    /// the same blocks again.
+    fn failed(&self, error: &Error) {
+        if !is_host_full(error) {
+            self.abort(error);
+        }
+    }
+
     fn commit_running(&self, mut log: Option<&mut Ring>, sealer: &dyn Sealer) -> Result<(), Error> {
+        let earlier = self.unwritten.lock().take();
+        if let Some(closed) = earlier {
+            self.write_closed(log.as_deref_mut(), closed, sealer)?;
+        }
         let closed = self.close(sealer)?;
+        self.write_closed(log, closed, sealer)
+    }
+
+    fn write_closed(
+        &self,
+        mut log: Option<&mut Ring>,
+        closed: Closed,
+        sealer: &dyn Sealer,
+    ) -> Result<(), Error> {
         let tid = closed.tid;
         let written = match log.as_deref_mut() {
             Some(ring) => self.write_log(ring, &closed),
             None => Ok(()),
         };
         if let Err(error) = written {
+            if is_host_full(&error) {
+                *self.unwritten.lock() = Some(closed);
+                return Err(error);
+            }
             let pins = closed.blocks.into_iter().map(|(buffer, _)| buffer);
             self.lost.lock().extend(pins);
             return Err(error);
@@ -202,7 +229,7 @@ impl Journal {
         self.check()?;
         let tid = self.committed();
         self.write_home(log.as_mut(), tid)
-            .inspect_err(|error| self.abort(error))
+            .inspect_err(|error| self.failed(error))
     }
 
     /// Commits and writes home everything, and leaves a log that says there is nothing to replay.
@@ -222,6 +249,17 @@ impl Journal {
             }
             self.barrier.flush()
         });
-        result.inspect_err(|error| self.abort(error))
+        result.inspect_err(|error| self.failed(error))
+    }
+}
+
+/// Whether a write failed only because the host has no room for the image (`ENOSPC`, `EDQUOT`).
+fn is_host_full(error: &Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    match error {
+        Error::Device(uext4_blockdev::Error::Io { op, source, .. }) => {
+            *op != "flush" && matches!(source.kind(), StorageFull | QuotaExceeded)
+        }
+        _ => false,
     }
 }

@@ -1,8 +1,9 @@
 //! The journal of a mounted file system: starting handles, committing, checkpointing.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use uext4_ondisk::Pblk;
 
 use crate::barrier::{Barrier, Ticket};
 use crate::checkpoint::Checkpoint;
+use crate::commit::Closed;
 use crate::log::Log;
 use crate::ring::Ring;
 use crate::running::Running;
@@ -97,6 +99,21 @@ pub(crate) struct Counters {
     pub(crate) home_blocks: AtomicU64,
 }
 
+/// A function that hears of the abort.
+type AbortHook = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Where the function is, once it was set.
+#[derive(Default)]
+struct OnAbort(OnceLock<AbortHook>);
+
+impl fmt::Debug for OnAbort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnAbort")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
+}
+
 /// A journal, or the same order of events without a log. See the head of the crate.
 #[derive(Debug)]
 pub struct Journal {
@@ -118,9 +135,12 @@ pub struct Journal {
     aborted: AtomicBool,
     /// Why.
     reason: Mutex<String>,
+    on_abort: OnAbort,
     /// Buffers of a transaction that could not be committed: their content is newer than any on the
     /// device, and readers must go on seeing it.
     pub(crate) lost: Mutex<Vec<Buffer>>,
+    /// A closed transaction that the host had no room for. Taken and put back under `log`.
+    pub(crate) unwritten: Mutex<Option<Closed>>,
     pub(crate) counters: Counters,
 }
 
@@ -212,7 +232,9 @@ impl Journal {
             limits,
             aborted: AtomicBool::new(false),
             reason: Mutex::default(),
+            on_abort: OnAbort::default(),
             lost: Mutex::default(),
+            unwritten: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -297,10 +319,18 @@ impl Journal {
         &self.barrier
     }
 
+    /// Makes durable what was written before now.
+    ///
+    /// # Errors
+    /// As [`Barrier::wait`]; the journal is aborted then, for nobody knows what the device has lost.
+    pub fn flush_device(&self) -> Result<(), Error> {
+        self.barrier.flush().inspect_err(|error| self.abort(error))
+    }
+
     /// Returns when what was written before `ticket`, and what was committed since, is durable.
     ///
     /// # Errors
-    /// As [`Barrier::wait`].
+    /// As [`Journal::flush_device`].
     pub fn wait_durable(&self, ticket: Ticket) -> Result<(), Error> {
         // A commit ends with a flush, but without a log with what it wrote home.
         let since = if self.has_log {
@@ -308,7 +338,9 @@ impl Journal {
         } else {
             self.barrier.ticket()
         };
-        self.barrier.wait(since)
+        self.barrier
+            .wait(since)
+            .inspect_err(|error| self.abort(error))
     }
 
     /// Counters since the journal was opened.
@@ -319,6 +351,11 @@ impl Journal {
             checkpoints: self.counters.checkpoints.load(Relaxed),
             home_blocks: self.counters.home_blocks.load(Relaxed),
         }
+    }
+
+    /// Whether a commit waits for room on the host, so that it should be tried again.
+    pub fn has_unwritten(&self) -> bool {
+        self.unwritten.lock().is_some()
     }
 
     /// Whether an error has ended all writing.
@@ -338,12 +375,30 @@ impl Journal {
         Err(Error::Aborted { reason })
     }
 
-    /// Ends all writing. Every later start and commit fails.
-    pub fn abort(&self, reason: &dyn std::fmt::Display) {
+    /// Ends all writing after an error. Every later start and commit fails. The first time, the function
+    /// of [`Journal::on_abort`] is called, perhaps with locks of the caller held.
+    pub fn abort(&self, reason: &dyn fmt::Display) {
+        if self.end(reason)
+            && let Some(hook) = self.on_abort.0.get()
+        {
+            hook(&reason.to_string());
+        }
+    }
+
+    /// The same without an error, when the file system is closed. True the first time.
+    pub fn end(&self, reason: &dyn fmt::Display) -> bool {
         let mut first = self.reason.lock();
-        if !self.aborted.swap(true, Relaxed) {
+        let is_first = !self.aborted.swap(true, Relaxed);
+        if is_first {
             *first = reason.to_string();
         }
+        is_first
+    }
+
+    /// Has `hook` called with the reason when an error ends all writing. It must not use the journal, nor
+    /// wait. Only the first hook counts.
+    pub fn on_abort(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
+        _ = self.on_abort.0.set(Box::new(hook));
     }
 
     /// Everything committed so far, seen from inside a closed transaction.

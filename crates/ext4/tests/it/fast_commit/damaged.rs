@@ -40,7 +40,10 @@ fn all_refused(left: &Left, cases: Vec<Case>) {
     for (what, records) in cases {
         let error = refused(left, &records, what);
         println!("{what}: {error}");
-        let typed = matches!(error, Error::Corrupt(_) | Error::Unsupported { .. });
+        let typed = matches!(
+            error,
+            Error::Corrupt(_) | Error::Unsupported { .. } | Error::Journal { .. }
+        );
         assert!(typed, "{what}: {error:?}");
     }
 }

@@ -4,6 +4,7 @@ mod basic;
 mod crafted;
 pub mod device;
 mod durable;
+mod ended;
 mod extents;
 mod faults;
 mod fsx;
