@@ -69,7 +69,7 @@ const TIMES: [(&str, MountFlags); 6] = [
 ];
 
 /// Names that say what is so anyway, or that concern only who calls us (fstab's, systemd's).
-const AS_IT_IS: [&str; 34] = [
+const AS_IT_IS: [&str; 33] = [
     "defaults",
     "auto",
     "noauto",
@@ -84,7 +84,6 @@ const AS_IT_IS: [&str; 34] = [
     "acl",
     "delalloc",
     "data=ordered",
-    "errors=remount-ro",
     "dioread_nolock",
     "dioread_lock",
     "block_validity",
@@ -108,7 +107,7 @@ const AS_IT_IS: [&str; 34] = [
 ];
 
 /// Names of ext4 whose promise is not kept here, and why.
-const REFUSED: [(&str, &str); 19] = [
+const REFUSED: [(&str, &str); 17] = [
     (
         "data=writeback",
         "blocks are mapped only when their data is written; there is data=ordered",
@@ -116,14 +115,6 @@ const REFUSED: [(&str, &str); 19] = [
     (
         "data=journal",
         "only metadata goes through the journal; there is data=ordered",
-    ),
-    (
-        "errors=continue",
-        "after a change that failed half-way nothing more is written; there is errors=remount-ro",
-    ),
-    (
-        "errors=panic",
-        "a mount of ours stops writing, and not the machine; there is errors=remount-ro",
     ),
     (
         "nodelalloc",
@@ -407,8 +398,7 @@ mod tests {
             "transport=splice",
             "data=writeback",
             "data=journal",
-            "errors=continue",
-            "errors=panic",
+            "errors=retry",
             "nodelalloc",
             "journal_dev=8",
             "stripe=x",

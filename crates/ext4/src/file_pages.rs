@@ -19,6 +19,7 @@ use uext4_writeback::Mapping as Pages;
 
 use crate::data_blocks;
 use crate::error::{Error, Result};
+use crate::error_record;
 use crate::icache::{Cell, MapsPages};
 use crate::inode::Inode;
 use crate::inode_store::store;
@@ -91,33 +92,8 @@ impl Pages for FilePages {
 
     fn write_run_telling(&self, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
         let (sbi, cell) = self.parts()?;
-        sbi.relieve();
-        let size = sbi.geometry().block_size;
-        let total: usize = run.iter().map(|part| part.len()).sum();
-        let mut pieces = Pieces { run, at: 0, told };
-        let mut next = (offset >> size.log2()) as u32;
-        let end = next + (total >> size.log2()) as u32;
-        while next < end {
-            let here = what_is(&sbi, &cell, Lblk(next), end - next)?;
-            let bytes = (here.len as usize) << size.log2();
-            let done = match here.state {
-                MapState::Written => {
-                    pieces.write(&sbi, here.pblk, bytes)?;
-                    here.len
-                }
-                MapState::Unwritten => {
-                    pieces.write(&sbi, here.pblk, bytes)?;
-                    make_written(&sbi, &cell, &here)?;
-                    here.len
-                }
-                MapState::Hole => write_new(&sbi, &cell, &here, &mut pieces)?,
-            };
-            next += done;
-        }
-        let end = offset + total as u64;
-        grow_on_disk(&sbi, &cell, end)?;
-        data_blocks::discard_if_left(&sbi, &cell);
-        Ok(())
+        let written = Self::write_to(&sbi, &cell, (offset, run), told);
+        error_record::noted(&sbi, cell.ino, written)
     }
 
     fn lost(&self, range: Range<u64>) {
@@ -133,6 +109,44 @@ impl Pages for FilePages {
             }
             data_blocks::discard_if_left(&sbi, &cell);
         }
+    }
+}
+
+impl FilePages {
+    /// Writes a run to where the file's blocks are, or takes blocks for it.
+    fn write_to(
+        sbi: &Sbi,
+        cell: &Cell,
+        (offset, run): (u64, &[&[u8]]),
+        told: &dyn Fn(),
+    ) -> Result<()> {
+        sbi.relieve();
+        let size = sbi.geometry().block_size;
+        let total: usize = run.iter().map(|part| part.len()).sum();
+        let mut pieces = Pieces { run, at: 0, told };
+        let mut next = (offset >> size.log2()) as u32;
+        let end = next + (total >> size.log2()) as u32;
+        while next < end {
+            let here = what_is(sbi, cell, Lblk(next), end - next)?;
+            let bytes = (here.len as usize) << size.log2();
+            let done = match here.state {
+                MapState::Written => {
+                    pieces.write(sbi, here.pblk, bytes)?;
+                    here.len
+                }
+                MapState::Unwritten => {
+                    pieces.write(sbi, here.pblk, bytes)?;
+                    make_written(sbi, cell, &here)?;
+                    here.len
+                }
+                MapState::Hole => write_new(sbi, cell, &here, &mut pieces)?,
+            };
+            next += done;
+        }
+        let end = offset + total as u64;
+        grow_on_disk(sbi, cell, end)?;
+        data_blocks::discard_if_left(sbi, cell);
+        Ok(())
     }
 }
 

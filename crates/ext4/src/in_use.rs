@@ -4,12 +4,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
-use uext4_ondisk::superblock::{
-    ERR_EIO, ERR_ENOSPC, ERR_UNKNOWN, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
-};
+use uext4_ondisk::superblock::{ERR_EIO, ERR_ENOSPC, ERR_UNKNOWN, STATE_VALID, SUPERBLOCK_OFFSET};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
+use crate::error_record::{self, Record};
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::space::write_all;
@@ -49,43 +48,21 @@ pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
 /// Notes that data were lost, as the kernel's ext4 notes errors: whoever opens the file system for writing
 /// is told to check it. Written with the superblock.
 fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
-    let rw = sbi.writable()?;
-    let (sec, _) = rw.clock.now();
     let code = match error {
         error if error.is_no_space() => ERR_ENOSPC,
         Error::Interrupted | Error::Invalid { .. } => ERR_UNKNOWN,
         _ => ERR_EIO,
     };
-    let mut func = [0; 32];
-    func[..FUNC.len()].copy_from_slice(FUNC);
-    // The low 32 bits, and the next 8.
-    let (time, time_hi) = ((sec as u32).into(), (sec >> 32) as u8);
-    rw.change_superblock(|superblock| {
-        superblock.s_state = (superblock.s_state.get() | STATE_ERROR).into();
-        let count = superblock.s_error_count.get();
-        superblock.s_error_count = count.saturating_add(1).into();
-        superblock.s_last_error_func = func;
-        superblock.s_last_error_errcode = code;
-        (
-            superblock.s_last_error_time,
-            superblock.s_last_error_time_hi,
-        ) = (time, time_hi);
-        // Which file it was of is known no longer.
-        superblock.s_last_error_ino = 0.into();
-        superblock.s_last_error_block = 0.into();
-        superblock.s_last_error_line = 0.into();
-        if count == 0 {
-            superblock.s_first_error_func = func;
-            superblock.s_first_error_errcode = code;
-            (
-                superblock.s_first_error_time,
-                superblock.s_first_error_time_hi,
-            ) = (time, time_hi);
-            superblock.s_first_error_ino = 0.into();
-            superblock.s_first_error_block = 0.into();
-            superblock.s_first_error_line = 0.into();
-        }
-    });
+    let func = FUNC;
+    // Which file it was of is known no longer.
+    let (ino, block) = (None, None);
+    let lost = Record {
+        func,
+        code,
+        ino,
+        block,
+    };
+    error_record::record(sbi.writable()?, &lost);
     Ok(())
 }
 
@@ -143,7 +120,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
-    use uext4_ondisk::superblock::SuperBlock;
+    use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
 
     use super::*;
     use crate::open_options::OpenOptions;

@@ -14,6 +14,15 @@ const COMMIT_SECS: u32 = 5;
 /// Most seconds that changes may wait.
 const COMMIT_SECS_MAX: u32 = 86_400;
 
+/// What follows when a mount finds damage: `errors=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It is recorded, and all else goes on. A change that damage left half-done ends writing all the same.
+    Continue,
+    /// It is recorded, and nothing is written any more.
+    RemountReadOnly,
+}
+
 /// What a mount sets itself. Names, units and defaults are those of `mount -o` for ext4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountLimits {
@@ -27,6 +36,10 @@ pub struct MountLimits {
     /// was written, go to the device when it is renamed or closed, so that a commit never makes the loss
     /// of the old contents durable without the new ones.
     pub auto_da_alloc: bool,
+    /// `errors=`: what follows when damage is found; `None`: as the superblock says, and
+    /// [`OnDamage::RemountReadOnly`] where it says nothing. `errors=panic` stands for that too: a library
+    /// stops writing, not the machine.
+    pub errors: Option<OnDamage>,
     /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0: as large
     /// as the format allows.
     pub max_dir_size_kb: u32,
@@ -42,6 +55,7 @@ impl Default for MountLimits {
             commit_secs: COMMIT_SECS,
             barrier: true,
             auto_da_alloc: true,
+            errors: None,
             max_dir_size_kb: 0,
             resuid: None,
             resgid: None,
@@ -82,6 +96,8 @@ impl MountLimits {
         match option {
             "barrier" | "barrier=1" => self.barrier = true,
             "nobarrier" | "barrier=0" => self.barrier = false,
+            "errors=continue" => self.errors = Some(OnDamage::Continue),
+            "errors=remount-ro" | "errors=panic" => self.errors = Some(OnDamage::RemountReadOnly),
             "auto_da_alloc" | "auto_da_alloc=1" => self.auto_da_alloc = true,
             "noauto_da_alloc" | "auto_da_alloc=0" => self.auto_da_alloc = false,
             _ => match Tunable::named(&NUMBERS, name) {
@@ -99,6 +115,16 @@ impl MountLimits {
             secs => secs,
         };
         Duration::from_secs(secs.into())
+    }
+
+    /// What follows when damage is found.
+    pub(crate) fn on_damage(&self, superblock: &SuperBlock) -> OnDamage {
+        /// The value of `s_errors` that says so.
+        const CONTINUE: u16 = 1;
+        self.errors.unwrap_or(match superblock.s_errors.get() {
+            CONTINUE => OnDamage::Continue,
+            _ => OnDamage::RemountReadOnly,
+        })
     }
 
     /// Whether a directory of this many bytes may not grow.
@@ -143,6 +169,11 @@ mod tests {
         assert!(!limits.barrier && limits.is_full(65_536) && !limits.is_full(65_535));
         assert_eq!((limits.resuid, limits.resgid), (Some(7), Some(8)));
         assert!(limits.option("barrier").unwrap() && limits.barrier);
+        assert!(limits.option("errors=panic").unwrap());
+        assert_eq!(limits.errors, Some(OnDamage::RemountReadOnly));
+        assert!(limits.option("errors=continue").unwrap());
+        assert_eq!(limits.errors, Some(OnDamage::Continue));
+        assert!(!limits.option("errors=retry").unwrap());
         assert!(limits.option("noauto_da_alloc").unwrap() && !limits.auto_da_alloc);
         assert!(limits.option("auto_da_alloc").unwrap() && limits.auto_da_alloc);
         limits.option("commit=0").unwrap();

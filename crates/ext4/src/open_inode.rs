@@ -10,6 +10,7 @@ use crate::bulk::NewInode;
 use crate::copy_range;
 use crate::create::{self, Creation};
 use crate::error::Result;
+use crate::error_record;
 use crate::fallocate::{self, Fallocate, Seek};
 use crate::fiemap::{self, FileExtent};
 use crate::file_change::{self, WriteMode};
@@ -48,6 +49,11 @@ impl OpenInode {
     /// Its number.
     pub fn ino(&self) -> Ino {
         self.0.ino()
+    }
+
+    /// Passes a result on; damage is recorded and acted upon (`errors=`).
+    fn met<T>(&self, result: Result<T>) -> Result<T> {
+        error_record::met(self.0.sbi(), self.0.ino(), result)
     }
 
     /// One more user, as if it were opened anew: of what goes wrong in writing its data he is told what
@@ -94,9 +100,12 @@ impl OpenInode {
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
     /// damage, device errors.
     pub fn lookup(&self, name: &[u8]) -> Result<Self> {
-        let _names = self.0.rw.read();
-        let ino = namei::lookup_held(self.0.sbi(), &self.0.inode.read(), name)?;
-        Ok(Self(InodeRef::get(self.0.sbi(), ino)?))
+        let run = || -> Result<Self> {
+            let _names = self.0.rw.read();
+            let ino = namei::lookup_held(self.0.sbi(), &self.0.inode.read(), name)?;
+            Ok(Self(InodeRef::get(self.0.sbi(), ino)?))
+        };
+        self.met(run())
     }
 
     /// Tells the names of this directory after `cookie` (0: all) to `each`, with the cookie to go on
@@ -113,14 +122,17 @@ impl OpenInode {
         cookie: u64,
         each: &mut dyn FnMut(&[u8], Ino, u64) -> bool,
     ) -> Result<()> {
-        {
-            let _names = self.0.rw.read();
-            let dir = self.0.inode.read();
-            readdir::read_from(self.0.sbi(), &dir, cookie, &mut |entry, next| {
-                each(entry.name, entry.ino, next)
-            })?;
-        }
-        file_change::accessed(&self.0)
+        let mut run = || -> Result<()> {
+            {
+                let _names = self.0.rw.read();
+                let dir = self.0.inode.read();
+                readdir::read_from(self.0.sbi(), &dir, cookie, &mut |entry, next| {
+                    each(entry.name, entry.ino, next)
+                })?;
+            }
+            file_change::accessed(&self.0)
+        };
+        self.met(run())
     }
 
     /// The same, with the type that is noted beside each name.
@@ -131,11 +143,14 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::read_dir`].
     pub fn list(&self, cookie: u64, each: &mut dyn FnMut(&Listed<'_>) -> bool) -> Result<()> {
-        {
-            let _names = self.0.rw.read();
-            readdir::list(self.0.sbi(), &self.0.inode.read(), cookie, each)?;
-        }
-        file_change::accessed(&self.0)
+        let mut run = || -> Result<()> {
+            {
+                let _names = self.0.rw.read();
+                readdir::list(self.0.sbi(), &self.0.inode.read(), cookie, each)?;
+            }
+            file_change::accessed(&self.0)
+        };
+        self.met(run())
     }
 
     /// Makes an inode under a name in this directory.
@@ -146,7 +161,7 @@ impl OpenInode {
     /// [`crate::Error::NoSpace`], [`crate::Error::NoInodes`], [`crate::Error::TooManyLinks`],
     /// [`crate::Error::ReadOnly`], damage, device errors.
     pub fn create(&self, name: &[u8], kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
-        create::create(&self.0, name, kind, creation).map(Self)
+        self.met(create::create(&self.0, name, kind, creation).map(Self))
     }
 
     /// Makes a file without a name, in the place and with the attributes it would have in this
@@ -155,7 +170,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::create`].
     pub fn create_unnamed(&self, creation: &Creation) -> Result<Self> {
-        self.create_unnamed_as(NewInode::File, creation)
+        self.met(self.create_unnamed_as(NewInode::File, creation))
     }
 
     /// The same for everything but a directory.
@@ -172,7 +187,7 @@ impl OpenInode {
     /// As [`OpenInode::create`]; [`crate::Error::NotPermitted`] for directories and what is immutable
     /// or append-only, [`crate::Error::NotFound`] for what has lost its last name.
     pub fn link(&self, parent: &Self, name: &[u8]) -> Result<()> {
-        create::link(&self.0, &parent.0, name)
+        self.met(create::link(&self.0, &parent.0, name))
     }
 
     /// Gives this inode a name in `parent` that another has, which loses it, in one step that is seen
@@ -191,7 +206,7 @@ impl OpenInode {
     /// [`crate::Error::NotFound`], [`crate::Error::IsDirectory`], [`crate::Error::NotPermitted`],
     /// [`crate::Error::ReadOnly`], damage, device errors.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        unlink::unlink(&self.0, name)
+        self.met(unlink::unlink(&self.0, name))
     }
 
     /// Takes the name of an empty directory in this one.
@@ -199,7 +214,7 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::NotEmpty`], [`crate::Error::NotDirectory`]; as [`OpenInode::unlink`].
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
-        unlink::rmdir(&self.0, name)
+        self.met(unlink::rmdir(&self.0, name))
     }
 
     /// Moves a name of this directory to `to`, in one step that is seen whole or not at all. A file that
@@ -224,7 +239,7 @@ impl OpenInode {
         mode: RenameMode,
         by: &Creation,
     ) -> Result<()> {
-        rename::rename((&self.0, old), (&to.0, new), mode, by)
+        self.met(rename::rename((&self.0, old), (&to.0, new), mode, by))
     }
 
     /// The same for callers that must not wait for data to be written: false if [`OpenInode::rename_by`]
@@ -240,8 +255,11 @@ impl OpenInode {
         mode: RenameMode,
         by: &Creation,
     ) -> Result<bool> {
-        let unwritten = rename::rename_if_written((&self.0, old), (&to.0, new), mode, by)?;
-        Ok(unwritten.is_none())
+        let run = || -> Result<bool> {
+            let unwritten = rename::rename_if_written((&self.0, old), (&to.0, new), mode, by)?;
+            Ok(unwritten.is_none())
+        };
+        self.met(run())
     }
 
     /// The target of a symbolic link.
@@ -249,9 +267,12 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::Invalid`] if it is none, damage, device errors.
     pub fn read_link(&self) -> Result<Vec<u8>> {
-        let target = symlink::read_link(self.0.sbi(), &self.0.inode.read())?;
-        file_change::accessed(&self.0)?;
-        Ok(target)
+        let run = || -> Result<Vec<u8>> {
+            let target = symlink::read_link(self.0.sbi(), &self.0.inode.read())?;
+            file_change::accessed(&self.0)?;
+            Ok(target)
+        };
+        self.met(run())
     }
 
     /// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the
@@ -261,7 +282,7 @@ impl OpenInode {
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`], [`crate::Error::Encrypted`], damage,
     /// device errors.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        file_change::read(&self.0, offset, buf)
+        self.met(file_change::read(&self.0, offset, buf))
     }
 
     /// Reads as [`OpenInode::read`] up to `len` bytes, and keeps nothing of what it reads: for callers
@@ -274,7 +295,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::read`].
     pub fn read_uncached(&self, offset: u64, len: usize, buf: &mut [u8]) -> Result<usize> {
-        file_change::read_uncached(&self.0, offset, len, buf)
+        self.met(file_change::read_uncached(&self.0, offset, len, buf))
     }
 
     /// Writes at `offset` and tells how many bytes were taken in. Where too much is dirty it sleeps as
@@ -285,7 +306,8 @@ impl OpenInode {
     /// [`crate::Error::Stalled`] for a device that takes nothing any more,
     /// [`crate::Error::Interrupted`] if the file system is closed meanwhile; as [`OpenInode::read`].
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        Ok(file_change::write(&self.0, offset, data, false)?.1)
+        let run = || -> Result<usize> { Ok(file_change::write(&self.0, offset, data, false)?.1) };
+        self.met(run())
     }
 
     /// The same for a writer who says who he is, and whose sleep may be ended.
@@ -294,14 +316,17 @@ impl OpenInode {
     /// As [`OpenInode::write`]; [`crate::Error::Interrupted`] if he was called off before a byte was
     /// taken in.
     pub fn write_by(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<usize> {
-        let mode = WriteMode::default();
-        let written =
-            file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
-                let taken = pages.write_by(writer, at, data, size)?;
-                let pause = std::time::Duration::ZERO;
-                Ok(Paced { taken, pause })
-            });
-        Ok(written?.1.taken)
+        let mut run = || -> Result<usize> {
+            let mode = WriteMode::default();
+            let written =
+                file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
+                    let taken = pages.write_by(writer, at, data, size)?;
+                    let pause = std::time::Duration::ZERO;
+                    Ok(Paced { taken, pause })
+                });
+            Ok(written?.1.taken)
+        };
+        self.met(run())
     }
 
     /// Writes as [`OpenInode::write`], but never sleeps for throttling: tells how many bytes were taken
@@ -331,11 +356,14 @@ impl OpenInode {
         offset: u64,
         data: &[u8],
     ) -> Result<Paced> {
-        let written =
-            file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
-                pages.write_paced(writer, at, data, size)
-            });
-        Ok(written?.1)
+        let mut run = || -> Result<Paced> {
+            let written =
+                file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
+                    pages.write_paced(writer, at, data, size)
+                });
+            Ok(written?.1)
+        };
+        self.met(run())
     }
 
     /// Writes at the end, wherever that is, and tells where that was and how many bytes were taken in.
@@ -343,7 +371,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::write`].
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
-        file_change::write(&self.0, 0, data, true)
+        self.met(file_change::write(&self.0, 0, data, true))
     }
 
     /// Allocates, gives back or moves a range.
@@ -352,7 +380,7 @@ impl OpenInode {
     /// [`crate::Error::Invalid`], [`crate::Error::Unsupported`] for files without extents, as
     /// [`OpenInode::write`].
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        fallocate::fallocate(&self.0, how, offset, len)
+        self.met(fallocate::fallocate(&self.0, how, offset, len))
     }
 
     /// The first byte at or after `offset` of data or of a hole; `None` past the end, or if only a
@@ -361,7 +389,7 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::Invalid`] if it is no regular file, damage, device errors.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
-        fallocate::seek(&self.0, offset, what)
+        self.met(fallocate::seek(&self.0, offset, what))
     }
 
     /// Copies up to `len` bytes to another place and tells how many: fewer at this file's end, or where
@@ -386,7 +414,12 @@ impl OpenInode {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        copy_range::copy_range((&self.0, offset), (&to.0, to_offset), len, mode)
+        self.met(copy_range::copy_range(
+            (&self.0, offset),
+            (&to.0, to_offset),
+            len,
+            mode,
+        ))
     }
 
     /// Tells where the parts of a range of bytes lie, in order, as long as `each` returns true; holes
@@ -400,7 +433,7 @@ impl OpenInode {
         range: std::ops::Range<u64>,
         mut each: impl FnMut(FileExtent) -> bool,
     ) -> Result<()> {
-        fiemap::fiemap(&self.0, range, &mut each)
+        self.met(fiemap::fiemap(&self.0, range, &mut each))
     }
 
     /// Reads the whole map of the file's blocks in advance, and has it forgotten last when memory is
@@ -409,7 +442,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::fiemap`].
     pub fn precache_extents(&self) -> Result<()> {
-        fiemap::precache(&self.0)
+        self.met(fiemap::precache(&self.0))
     }
 
     /// Forgets the map of the file's blocks but for what waits to be written
@@ -435,7 +468,7 @@ impl OpenInode {
     /// # Errors
     /// What writing the data said, errors of the commit, device errors.
     pub fn fsync(&self) -> Result<()> {
-        file_change::fsync(&self.0, true)
+        self.met(file_change::fsync(&self.0, true))
     }
 
     /// Makes the data durable, and what is needed to find them.
@@ -443,7 +476,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::fsync`].
     pub fn fdatasync(&self) -> Result<()> {
-        file_change::fsync(&self.0, false)
+        self.met(file_change::fsync(&self.0, false))
     }
 
     /// Drops set-id bits, as a write does.
@@ -451,7 +484,7 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::ReadOnly`].
     pub fn drop_set_id(&self, how: SetId) -> Result<()> {
-        file_change::drop_set_id(&self.0, how)
+        self.met(file_change::drop_set_id(&self.0, how))
     }
 
     /// Changes attributes: those that are given.
@@ -460,7 +493,7 @@ impl OpenInode {
     /// [`crate::Error::NotPermitted`] for an immutable inode, [`crate::Error::FileTooBig`],
     /// [`crate::Error::NoSpace`], [`crate::Error::ReadOnly`], damage, device errors.
     pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
-        setattr::set(&self.0, attributes)
+        self.met(setattr::set(&self.0, attributes))
     }
 
     /// The extended attributes as listxattr and getxattr show them to root.
@@ -468,7 +501,11 @@ impl OpenInode {
     /// # Errors
     /// Damage, device errors.
     pub fn xattrs(&self) -> Result<Vec<Xattr>> {
-        xattr::list(self.0.sbi(), &self.0.inode.read(), Reader::Holder)
+        self.met(xattr::list(
+            self.0.sbi(),
+            &self.0.inode.read(),
+            Reader::Holder,
+        ))
     }
 
     /// The value of an extended attribute.
@@ -476,7 +513,12 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::NoAttribute`], damage, device errors.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        xattr::get(self.0.sbi(), &self.0.inode.read(), Reader::Holder, name)
+        self.met(xattr::get(
+            self.0.sbi(),
+            &self.0.inode.read(),
+            Reader::Holder,
+            name,
+        ))
     }
 
     /// Sets an extended attribute, or with `None` removes it.
@@ -486,7 +528,7 @@ impl OpenInode {
     /// [`crate::Error::XattrsTooBig`], [`crate::Error::NoSpace`], [`crate::Error::Unsupported`] for a
     /// name of no known kind, damage, device errors.
     pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: SetMode) -> Result<()> {
-        setattr::set_xattr(&self.0, name, value, mode)
+        self.met(setattr::set_xattr(&self.0, name, value, mode))
     }
 
     /// Lets the inode have another block of attributes, if one with the same content is known and has
@@ -497,6 +539,6 @@ impl OpenInode {
     /// [`crate::Error::Invalid`] with `nombcache`, [`crate::Error::ReadOnly`]; damage, device errors: these
     /// end all writing only if something was changed before.
     pub fn share_xattrs(&self) -> Result<bool> {
-        setattr::share_xattrs(&self.0)
+        self.met(setattr::share_xattrs(&self.0))
     }
 }

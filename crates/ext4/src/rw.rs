@@ -126,6 +126,11 @@ pub(crate) struct Rw {
     pub(crate) draining: Mutex<()>,
     /// When the machine was asked last how short of memory it is, on the monotonic clock.
     pub(crate) pressure_asked: Mutex<Duration>,
+    /// Damage that was noted, and is still to be acted upon (`error_record`); whether there is any, and
+    /// whether this mount has met some before.
+    pub(crate) damage: Mutex<Option<String>>,
+    pub(crate) has_damage: AtomicBool,
+    pub(crate) was_damaged: AtomicBool,
     /// The threads that do what is due, if they were started.
     pub(crate) background: Mutex<Vec<Background>>,
     /// Exclusive use of the device, as long as anything may be written to it.
@@ -186,6 +191,9 @@ impl Rw {
             memory,
             draining: Mutex::default(),
             pressure_asked: Mutex::default(),
+            damage: Mutex::default(),
+            has_damage: AtomicBool::new(false),
+            was_damaged: AtomicBool::new(false),
             background: Mutex::default(),
             claim: Mutex::default(),
             is_left: AtomicBool::new(true),

@@ -13,6 +13,7 @@ use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 
 use crate::background::Background;
 use crate::error::{Error, Result};
+use crate::error_record;
 use crate::fast_commit::FastCommit;
 use crate::file_change;
 use crate::in_use::set_in_use;
@@ -20,6 +21,7 @@ use crate::inode_ref::InodeRef;
 use crate::journal;
 use crate::memory::{Memory, default_budget};
 use crate::mmp::Mmp;
+use crate::mount_limits::OnDamage;
 use crate::open_options::OpenOptions;
 use crate::quota::Quotas;
 use crate::redo::redo;
@@ -80,7 +82,7 @@ pub(crate) fn open_rw(
     }
     let claim = Claim::new(Arc::clone(&device))?;
     let (superblock, _) = read_superblock(&*device, &OpenOptions::default())?;
-    check_writable(&superblock)?;
+    check_writable(&superblock, options)?;
     let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     let mmp = Mmp::claim(&first, &*clock)?;
@@ -133,7 +135,7 @@ pub(crate) fn open_rw(
 
 /// # Errors
 /// What keeps a file system with this superblock from being written.
-fn check_writable(superblock: &SuperBlock) -> Result<()> {
+fn check_writable(superblock: &SuperBlock, options: &OpenOptions) -> Result<()> {
     let mut features = superblock.features();
     // Not in the way: the journal is replayed, and orphans are deleted.
     features.incompat.remove(Incompat::RECOVER);
@@ -144,7 +146,8 @@ fn check_writable(superblock: &SuperBlock) -> Result<()> {
             what: unwritable.join(", "),
         });
     }
-    if superblock.s_state.get() & STATE_ERROR != 0 {
+    let goes_on = options.limits.errors == Some(OnDamage::Continue);
+    if superblock.s_state.get() & STATE_ERROR != 0 && !goes_on {
         return Err(Error::Invalid {
             what: "the file system has errors: run e2fsck",
         });
@@ -165,7 +168,7 @@ fn check_replayed(
 ) -> Result<()> {
     let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(sbi, recovery));
     let (superblock, at) = read_superblock(&*replayed, &OpenOptions::default())?;
-    check_writable(&superblock)?;
+    check_writable(&superblock, options)?;
     let after = mount(replayed, superblock, at, options)?;
     check_same_blocks(sbi, &after)?;
     let has_journal = after
@@ -230,7 +233,7 @@ fn open_journal(
     };
     let (journal, _) = open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
     let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
-    check_writable(&superblock)?;
+    check_writable(&superblock, options)?;
     let geometry = judge(&*device, &superblock)?;
     let sbi = Sbi::new(device, cache, superblock, geometry, at);
     Ok((journal, sbi, waiting))
@@ -289,6 +292,7 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
     if tunables.dirty_writeback_centisecs != 0 {
         rw.pages.flush_expired();
     }
+    error_record::act(sbi);
     let interval = rw.limits.commit_interval();
     let due = rw.clock.monotonic().checked_sub(interval);
     let is_due = match rw.journal.began() {

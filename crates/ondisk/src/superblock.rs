@@ -25,6 +25,8 @@ pub const ERR_UNKNOWN: u8 = 1;
 pub const ERR_EIO: u8 = 2;
 /// The same: there was no space.
 pub const ERR_ENOSPC: u8 = 6;
+/// The same: a damaged structure.
+pub const ERR_EFSCORRUPTED: u8 = 5;
 /// `s_flags`: directory hashes take bytes as signed.
 pub const FLAGS_SIGNED_HASH: u32 = 0x1;
 /// `s_flags`: directory hashes take bytes as unsigned.

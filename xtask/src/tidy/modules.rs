@@ -46,7 +46,7 @@ const LEVELS: &[&[&str]] = &[
     &["acl", "check", "extents_change", "xattr_block"],
     &["xattr", "extent_path", "indirect_change"],
     &["ea_inode", "file_blocks", "fitrim", "label"],
-    &["handle", "namei", "space"],
+    &["error_record", "handle", "namei", "space"],
     &["crypto", "reclaim", "rw"],
     &["mmp", "mount_limits", "reservations"],
     &[

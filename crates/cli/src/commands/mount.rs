@@ -49,7 +49,8 @@ const WAITING_SHARE: u64 = 8;
 Options of every mount: ro, rw, [no]dev, [no]suid, [no]exec, noatime, relatime, strictatime, sync,
 dirsync, allow_other, and those of fstab (noauto, nofail, x-systemd.…).
 Of ext4: sb=KIB, noload, commit=SECONDS, barrier, nobarrier, discard, stripe=N, max_dir_size_kb=N,
-resuid=N, resgid=N, quota, noquota, journal_checksum; data=ordered, errors=remount-ro, delalloc,
+resuid=N, resgid=N, quota, noquota, journal_checksum, [no]auto_da_alloc,
+errors=continue|remount-ro|panic (panic is as remount-ro); data=ordered, delalloc,
 user_xattr and acl are how it is anyway.
 Of owners: fakeroot (you may do all, what you make is root's), uid=N, gid=N (everything is shown as
 theirs), idmap=[u:|g:]INSIDE:OUTSIDE:COUNT (ids of the image and of this machine).

@@ -218,7 +218,7 @@ fn places_and_words_that_are_none() {
         ("nonsense", "no such option"),
         ("remount,ro", "mount it again"),
         ("data=journal", "data=ordered"),
-        ("errors=continue", "errors=remount-ro"),
+        ("errors=retry", "no such option"),
         ("commit=86401", "0 to 86400"),
         ("sb=131072", "only with ro"),
         ("fakeroot,allow_other", "everybody"),

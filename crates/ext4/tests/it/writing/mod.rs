@@ -2,6 +2,7 @@
 
 mod basic;
 mod crafted;
+mod damaged;
 pub mod device;
 mod durable;
 mod ended;
