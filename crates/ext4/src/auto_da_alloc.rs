@@ -1,12 +1,13 @@
 //! `auto_da_alloc`: data that replace older contents of a file do not wait for a flusher.
 //!
-//! Programs replace a file by writing another one and renaming it, or by cutting the file to nothing and
-//! writing it anew, mostly without fsync. The commit makes the new name, or the cut, durable within
-//! seconds, while delayed data would wait for half a minute: a crash between the two would leave an empty
-//! file and neither contents. So a rename over an existing file writes the dirty data of its source before
-//! it starts its handle, and whoever lets go of a file that was cut to nothing writes what is dirty then.
-//! Both map the data in the transaction of the change or in an earlier one, and the flush before a commit
-//! block makes the data durable (`data=ordered`). Nobody waits for a flush of the device here.
+//! Programs replace a file by writing another one and renaming it, or by cutting the file to
+//! nothing and writing it anew, mostly without fsync. The commit makes the new name, or the cut,
+//! durable within seconds, while delayed data would wait for half a minute: a crash between the two
+//! would leave an empty file and neither contents. So a rename over an existing file writes the
+//! dirty data of its source before it starts its handle, and whoever lets go of a file that was cut
+//! to nothing writes what is dirty then. Both map the data in the transaction of the change or in
+//! an earlier one, and the flush before a commit block makes the data durable (`data=ordered`).
+//! Nobody waits for a flush of the device here.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,8 +28,8 @@ fn is_dirty(file: &Cell) -> bool {
     pages.is_some_and(uext4_writeback::FilePages::is_dirty)
 }
 
-/// Writes the dirty data of a file. The caller holds no handle; it may hold locks of names. What cannot be
-/// written stays dirty, and the next fsync of the file reports the error.
+/// Writes the dirty data of a file. The caller holds no handle; it may hold locks of names. What
+/// cannot be written stays dirty, and the next fsync of the file reports the error.
 pub(crate) fn write(file: &Cell) {
     if let Some(pages) = file.pages_if_any() {
         _ = pages.flush(0..OFFSET_MAX);
@@ -54,7 +55,8 @@ fn is_named_file(file: &Cell) -> bool {
     inode.file_type == FileType::Regular && inode.links > 0
 }
 
-/// Writes the data of a file that was cut to nothing and has new data, when one of its users lets go.
+/// Writes the data of a file that was cut to nothing and has new data, when one of its users lets
+/// go.
 pub(crate) fn close(file: &Cell) {
     if writes_on_close(file) && file.cut_to_zero.swap(false, Relaxed) {
         write(file);

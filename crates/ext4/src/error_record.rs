@@ -1,10 +1,10 @@
-//! Errors met while a file system is in use, recorded in its superblock as the kernel's ext4 records them,
-//! and what damage leads to (`errors=`).
+//! Errors met while a file system is in use, recorded in its superblock as the kernel's ext4
+//! records them, and what damage leads to (`errors=`).
 //!
-//! Damage is noted where it is met, under whatever locks, and acted upon where an operation ends and holds
-//! none, or by the next tick: the record is committed with everything that was complete before, and with
-//! `errors=remount-ro` the journal is aborted then. A change that damage left half-done has aborted the
-//! journal already, and what is aborted records nothing more.
+//! Damage is noted where it is met, under whatever locks, and acted upon where an operation ends
+//! and holds none, or by the next tick: the record is committed with everything that was complete
+//! before, and with `errors=remount-ro` the journal is aborted then. A change that damage left
+//! half-done has aborted the journal already, and what is aborted records nothing more.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,8 +27,8 @@ pub(crate) struct Record {
     pub(crate) block: Option<Pblk>,
 }
 
-/// Puts an error into the superblock, which the next commit writes: whoever opens the file system for
-/// writing is told to check it.
+/// Puts an error into the superblock, which the next commit writes: whoever opens the file system
+/// for writing is told to check it.
 pub(crate) fn record(rw: &Rw, record: &Record) {
     let (sec, _) = rw.clock.now();
     let mut func = [0; 32];
@@ -62,10 +62,9 @@ pub(crate) fn record(rw: &Rw, record: &Record) {
     });
 }
 
-/// Passes a result on; where it says that the image is damaged, that is recorded. Takes the superblock's
-/// lock alone.
+/// Passes a result on; where it says that the image is damaged, that is recorded. Takes the
+/// superblock's lock alone.
 ///
-/// # Errors
 /// Those of `result`.
 pub(crate) fn noted<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     if let Err(error) = &result
@@ -91,7 +90,6 @@ pub(crate) fn noted<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
 
 /// The same at the end of an operation, where no lock and no handle is held: acts upon it, too.
 ///
-/// # Errors
 /// Those of `result`.
 pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     match result {

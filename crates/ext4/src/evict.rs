@@ -101,8 +101,8 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     Ok(())
 }
 
-/// A step leaves most of a transaction to others: one that took all of it would commit what ran before,
-/// and so make a cut durable before its file can be written again.
+/// A step leaves most of a transaction to others: one that took all of it would commit what ran
+/// before, and so make a cut durable before its file can be written again.
 fn step_credits(most: u32) -> u32 {
     STEP_CREDITS.min(most / 4).max(STEP_CREDITS_SMALL).min(most)
 }

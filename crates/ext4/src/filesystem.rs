@@ -187,10 +187,10 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Has `hook` called with the reason when an error ends all writing, so that it can be logged. It may
-    /// be called with locks held: it must not use the file system. Only the first hook counts.
+    /// Has `hook` called with the reason when an error ends all writing, so that it can be logged.
+    /// It may be called with locks held: it must not use the file system. Only the first hook
+    /// counts.
     ///
-    /// # Errors
     /// [`crate::Error::ReadOnly`].
     pub fn on_abort(&self, hook: impl Fn(&str) + Send + Sync + 'static) -> Result<()> {
         self.sbi.writable()?.journal.on_abort(hook);

@@ -136,8 +136,8 @@ impl InodeRef {
         pages.is_some_and(|pages| pages.gave_up_since(told))
     }
 
-    /// What an fsync of this user says where an error has ended all writing: the first time that data may
-    /// be lost (EIO), and from then on that nothing may be written (EROFS).
+    /// What an fsync of this user says where an error has ended all writing: the first time that
+    /// data may be lost (EIO), and from then on that nothing may be written (EROFS).
     pub(crate) fn failed_sync(&self, error: Error) -> Error {
         let is_aborted = self.sbi.rw().is_some_and(|rw| rw.journal.is_aborted());
         let is_first = is_aborted && !self.knows_abort.swap(true, Relaxed);

@@ -17,7 +17,8 @@ const COMMIT_SECS_MAX: u32 = 86_400;
 /// What follows when a mount finds damage: `errors=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
-    /// It is recorded, and all else goes on. A change that damage left half-done ends writing all the same.
+    /// It is recorded, and all else goes on. A change that damage left half-done ends writing all
+    /// the same.
     Continue,
     /// It is recorded, and nothing is written any more.
     RemountReadOnly,
@@ -32,13 +33,13 @@ pub struct MountLimits {
     /// only at the end: what was fsynced may be lost, and the file system with it, if the host or the
     /// power fails.
     pub barrier: bool,
-    /// `auto_da_alloc`: the data of a file that replaces another one, or that was cut to nothing before it
-    /// was written, go to the device when it is renamed or closed, so that a commit never makes the loss
-    /// of the old contents durable without the new ones.
+    /// `auto_da_alloc`: the data of a file that replaces another one, or that was cut to nothing
+    /// before it was written, go to the device when it is renamed or closed, so that a commit never
+    /// makes the loss of the old contents durable without the new ones.
     pub auto_da_alloc: bool,
     /// `errors=`: what follows when damage is found; `None`: as the superblock says, and
-    /// [`OnDamage::RemountReadOnly`] where it says nothing. `errors=panic` stands for that too: a library
-    /// stops writing, not the machine.
+    /// [`OnDamage::RemountReadOnly`] where it says nothing. `errors=panic` stands for that too: a
+    /// library stops writing, not the machine.
     pub errors: Option<OnDamage>,
     /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0: as large
     /// as the format allows.

@@ -34,8 +34,8 @@ use crate::xattr_change::SetMode;
 /// other; different inodes do not wait for one another. Reading waits for nothing but the copy of
 /// what is being written.
 ///
-/// Dropping one closes the file: where its contents were cut to nothing since it was closed last, the
-/// new ones are written then (`auto_da_alloc`, [`crate::MountLimits`]).
+/// Dropping one closes the file: where its contents were cut to nothing since it was closed last,
+/// the new ones are written then (`auto_da_alloc`, [`crate::MountLimits`]).
 #[derive(Clone, Debug)]
 pub struct OpenInode(pub(crate) InodeRef);
 
@@ -217,8 +217,9 @@ impl OpenInode {
         self.met(unlink::rmdir(&self.0, name))
     }
 
-    /// Moves a name of this directory to `to`, in one step that is seen whole or not at all. A file that
-    /// replaces another one has its data written before (`auto_da_alloc`, [`crate::MountLimits`]).
+    /// Moves a name of this directory to `to`, in one step that is seen whole or not at all. A file
+    /// that replaces another one has its data written before (`auto_da_alloc`,
+    /// [`crate::MountLimits`]).
     ///
     /// # Errors
     /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] for a
@@ -242,10 +243,10 @@ impl OpenInode {
         self.met(rename::rename((&self.0, old), (&to.0, new), mode, by))
     }
 
-    /// The same for callers that must not wait for data to be written: false if [`OpenInode::rename_by`]
-    /// would write them first, for the source has some and replaces another inode. Then nothing has changed.
+    /// The same for callers that must not wait for data to be written: false if
+    /// [`OpenInode::rename_by`] would write them first, for the source has some and replaces
+    /// another inode. Then nothing has changed.
     ///
-    /// # Errors
     /// As [`OpenInode::rename`].
     pub fn rename_if_written(
         &self,

@@ -84,7 +84,8 @@ impl Default for OpenOptions {
 
 impl OpenOptions {
     /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, `commit=SECONDS`,
-    /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`, `resuid=`, `resgid=`, `mbcache=`,
+    /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`,
+    /// `resuid=`, `resgid=`, `mbcache=`,
     /// `mb_bucket_bits=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
     /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), what
     /// [`WritebackOptions::set`] knows, what [`BhLruOptions::set`] does (`bh_lru=`, …), and what

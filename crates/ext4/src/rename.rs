@@ -46,12 +46,12 @@ struct Directories<'a> {
     to: &'a InodeRef,
 }
 
-/// How often a rename lets go of its directories to write the data of its source. After that it writes
-/// them with the directories locked, so that it ends however fast others write.
+/// How often a rename lets go of its directories to write the data of its source. After that it
+/// writes them with the directories locked, so that it ends however fast others write.
 const WRITES_UNLOCKED: u32 = 2;
 
-/// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by` says. A file
-/// that replaces another one has its data written before (`auto_da_alloc`).
+/// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by`
+/// says. A file that replaces another one has its data written before (`auto_da_alloc`).
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`],
@@ -72,10 +72,9 @@ pub(crate) fn rename(
     try_rename((from, old), (to, new), mode, (by, true)).map(drop)
 }
 
-/// The same, but answers with the file that would replace another one, and changes nothing, where data of
-/// it wait to be written.
+/// The same, but answers with the file that would replace another one, and changes nothing, where
+/// data of it wait to be written.
 ///
-/// # Errors
 /// As [`rename`].
 pub(crate) fn rename_if_written(
     from: (&InodeRef, &[u8]),
@@ -197,6 +196,10 @@ fn rename_locked(
 pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
     let sbi = parent.sbi();
+    // As for a move over it: what is read after a crash is all old or all new.
+    if auto_da_alloc::is_unwritten(inode) {
+        auto_da_alloc::write(inode);
+    }
     let _names = parent.rw.write();
     let old = find(parent, name)?;
     if old.inode.read().file_type == FileType::Directory {

@@ -126,8 +126,8 @@ pub(crate) struct Rw {
     pub(crate) draining: Mutex<()>,
     /// When the machine was asked last how short of memory it is, on the monotonic clock.
     pub(crate) pressure_asked: Mutex<Duration>,
-    /// Damage that was noted, and is still to be acted upon (`error_record`); whether there is any, and
-    /// whether this mount has met some before.
+    /// Damage that was noted, and is still to be acted upon (`error_record`); whether there is any,
+    /// and whether this mount has met some before.
     pub(crate) damage: Mutex<Option<String>>,
     pub(crate) has_damage: AtomicBool,
     pub(crate) was_damaged: AtomicBool,

@@ -19,7 +19,8 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Of a file system, if it was opened for writing: whatever ends its writing is reported from now on.
+    /// Of a file system, if it was opened for writing: whatever ends its writing is reported from
+    /// now on.
     pub fn new(writable: Option<Filesystem>) -> Self {
         if let Some(fs) = &writable {
             // It was opened for writing, so this cannot fail.

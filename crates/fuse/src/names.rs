@@ -194,8 +194,8 @@ pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// RENAME and RENAME2. Where data of the file must be written before it replaces another one, a thread of
-/// the pool does that and answers.
+/// RENAME and RENAME2. Where data of the file must be written before it replaces another one, a
+/// thread of the pool does that and answers.
 pub fn rename(
     server: &Arc<Server>,
     header: &InHeader,

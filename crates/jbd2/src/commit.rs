@@ -62,9 +62,9 @@ impl Journal {
         self.commit(self.running(), sealer)
     }
 
-    /// What a write of a commit or checkpoint that failed leads to. Where the host has no room for the
-    /// image, nothing of the log is lost: what was to be written is in memory, and the next commit writes
-    /// the same blocks again.
+    /// What a write of a commit or checkpoint that failed leads to. Where the host has no room for
+    /// the image, nothing of the log is lost: what was to be written is in memory, and the next
+    /// commit writes the same blocks again.
     fn failed(&self, error: &Error) {
         if !is_host_full(error) {
             self.abort(error);

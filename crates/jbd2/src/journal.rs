@@ -321,8 +321,8 @@ impl Journal {
 
     /// Makes durable what was written before now.
     ///
-    /// # Errors
-    /// As [`Barrier::wait`]; the journal is aborted then, for nobody knows what the device has lost.
+    /// As [`Barrier::wait`]; the journal is aborted then, for nobody knows what the device has
+    /// lost.
     pub fn flush_device(&self) -> Result<(), Error> {
         self.barrier.flush().inspect_err(|error| self.abort(error))
     }
@@ -375,8 +375,8 @@ impl Journal {
         Err(Error::Aborted { reason })
     }
 
-    /// Ends all writing after an error. Every later start and commit fails. The first time, the function
-    /// of [`Journal::on_abort`] is called, perhaps with locks of the caller held.
+    /// Ends all writing after an error. Every later start and commit fails. The first time, the
+    /// function of [`Journal::on_abort`] is called, perhaps with locks of the caller held.
     pub fn abort(&self, reason: &dyn fmt::Display) {
         if self.end(reason)
             && let Some(hook) = self.on_abort.0.get()
@@ -395,8 +395,8 @@ impl Journal {
         is_first
     }
 
-    /// Has `hook` called with the reason when an error ends all writing. It must not use the journal, nor
-    /// wait. Only the first hook counts.
+    /// Has `hook` called with the reason when an error ends all writing. It must not use the
+    /// journal, nor wait. Only the first hook counts.
     pub fn on_abort(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         _ = self.on_abort.0.set(Box::new(hook));
     }

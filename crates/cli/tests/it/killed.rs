@@ -233,7 +233,10 @@ fn check(dir: &Path, told: &Told) {
     }
 }
 
-over_each! { killed_at_any_moment_it_loses_nothing_that_was_fsynced }
+over_each! {
+    killed_at_any_moment_it_loses_nothing_that_was_fsynced,
+    killed_after_a_commit_it_loses_neither_contents_of_replaced_files,
+}
 
 fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) {
     if !transport.can_serve() {
@@ -279,8 +282,6 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) 
         "hardly anything was made durable: {all}"
     );
 }
-
-over_each! { killed_after_a_commit_it_loses_neither_contents_of_replaced_files }
 
 /// The commit that another file's fsync makes takes the renames along, and so what they brought.
 fn killed_after_a_commit_it_loses_neither_contents_of_replaced_files(transport: Transport) {

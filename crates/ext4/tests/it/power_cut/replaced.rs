@@ -1,5 +1,5 @@
-//! Files that are replaced without fsync: whatever a cut leaves after a commit, the name shows the old
-//! contents or the new ones, and never less.
+//! Files that are replaced without fsync: whatever a cut leaves after a commit, the name shows the
+//! old contents or the new ones, and never less.
 
 use std::sync::Arc;
 use std::time::Duration;

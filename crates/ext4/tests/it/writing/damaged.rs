@@ -1,4 +1,5 @@
-//! Damage that is met by a mount: it is recorded in the superblock, and `errors=` says what follows.
+//! Damage that is met by a mount: it is recorded in the superblock, and `errors=` says what
+//! follows.
 
 use std::process::Command;
 use std::sync::Arc;
