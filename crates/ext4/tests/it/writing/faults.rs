@@ -147,6 +147,9 @@ fn run(device: &Arc<SimDevice>, seed: u64) -> Option<Durable> {
         let fs = work.fs.clone();
         drop(work);
         drop(fs.close());
+    } else {
+        // As a process that is killed leaves it; what is dropped is closed.
+        std::mem::forget(work);
     }
     Some(durable)
 }
