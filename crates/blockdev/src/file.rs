@@ -103,8 +103,8 @@ impl FileDevice {
     /// Opens an image file or a block device.
     ///
     /// # Errors
-    /// [`Error::Open`] if it cannot be opened, is neither of the two, or is a block device in use
-    /// that was to be written.
+    /// [`Error::Open`] if it cannot be opened, is neither of the two, or is a block device that was to
+    /// be written, and is in use or read-only.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
         let path = path.as_ref();
         let open_error = |source| Error::Open {
@@ -118,6 +118,10 @@ impl FileDevice {
         // The length of a block device is found only by going to its end.
         let len = file.seek(StdSeekFrom::End(0)).map_err(open_error)?;
         let is_block_device = kind.is_block_device();
+        // Linux opens it for writing all the same, and fails the first write.
+        if is_block_device && access == Access::ReadWrite && host::is_read_only(metadata.rdev()) {
+            return Err(open_error(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
         let sector_size = match is_block_device {
             true => rustix::fs::ioctl_blksszget(&file).unwrap_or(512),
             false => 512,

@@ -29,6 +29,12 @@ pub(crate) fn is_rotational(device: u64) -> bool {
         .is_some_and(|text| text.trim() == "1")
 }
 
+/// Whether the kernel refuses to write a disk or partition; false where it does not tell.
+pub(crate) fn is_read_only(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    text(&format!("/sys/dev/block/{major}:{minor}/ro")).is_some_and(|text| text.trim() == "1")
+}
+
 fn text(path: &str) -> Option<String> {
     let mut text = String::new();
     let file = File::open(path).ok()?;

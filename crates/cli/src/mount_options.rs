@@ -69,7 +69,7 @@ const TIMES: [(&str, MountFlags); 6] = [
 ];
 
 /// Names that say what is so anyway, or that concern only who calls us (fstab's, systemd's).
-const AS_IT_IS: [&str; 33] = [
+const AS_IT_IS: [&str; 47] = [
     "defaults",
     "auto",
     "noauto",
@@ -104,10 +104,25 @@ const AS_IT_IS: [&str; 33] = [
     "prefetch_block_bitmaps",
     "no_prefetch_block_bitmaps",
     "nomand",
+    "dax=inode",
+    "data_err=ignore",
+    "nodioread_nolock",
+    "nowarn_on_error",
+    // Those the kernel's ext4 takes and ignores, too.
+    "bh",
+    "nobh",
+    "oldalloc",
+    "orlov",
+    "mblk_io_submit",
+    "nomblk_io_submit",
+    "reservation",
+    "noreservation",
+    "check=none",
+    "nocheck",
 ];
 
 /// Names of ext4 whose promise is not kept here, and why.
-const REFUSED: [(&str, &str); 17] = [
+const REFUSED: [(&str, &str); 36] = [
     (
         "data=writeback",
         "blocks are mapped only when their data is written; there is data=ordered",
@@ -152,13 +167,75 @@ const REFUSED: [(&str, &str); 17] = [
     ),
     ("remount", "unmount it, and mount it again"),
     ("auto_unmount", "the daemon unmounts when it is told to end"),
+    (
+        "data_err=abort",
+        "a failed write of data is reported by fsync, and ends nothing; there is data_err=ignore",
+    ),
+    ("nouid32", "all 32 bits of owners are always stored"),
+    ("abort", "`umount` ends the mount without harm"),
+    ("debug", "`uext4 stats DIR` shows what a mount does"),
+    (
+        "debug_want_extra_isize",
+        "inodes have what the superblock asks for (`s_want_extra_isize`)",
+    ),
+    ("warn_on_error", "errors go to the system's log"),
+    (
+        "journal_ioprio",
+        "the daemon has the priority of its process: `ionice -p PID` changes it",
+    ),
+    ("journal", "the log is where the superblock says"),
+    (
+        "min_batch_time",
+        "a commit takes those who wait when it begins, and waits for no others",
+    ),
+    (
+        "max_batch_time",
+        "a commit takes those who wait when it begins, and waits for no others",
+    ),
+    (
+        "inode_readahead_blks",
+        "inode tables are read as they are needed",
+    ),
+    (
+        "mb_optimize_scan",
+        "mb_search= chooses how free blocks are searched for",
+    ),
+    (
+        "usrjquota",
+        "quotas are those of the feature: `tune2fs -O quota IMAGE`, then -o usrquota",
+    ),
+    (
+        "grpjquota",
+        "quotas are those of the feature: `tune2fs -O quota IMAGE`, then -o grpquota",
+    ),
+    (
+        "jqfmt",
+        "quotas are those of the feature, of the one format there is: `tune2fs -O quota IMAGE`",
+    ),
+    (
+        "test_dummy_encryption",
+        "encrypted files are shown as they are stored, and none is made",
+    ),
+    (
+        "inlinecrypt",
+        "encrypted files are shown as they are stored, and none is made",
+    ),
+    (
+        "fc_debug_force",
+        "fast commits are replayed, and none is written",
+    ),
+    (
+        "fc_debug_max_replay",
+        "fast commits are replayed whole, and none is written",
+    ),
 ];
 
 impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
-            flags: MountFlags::empty(),
+            // As every FUSE mount has them: what an image says of owners and devices is nobody's promise.
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
             allow_other: false,
             nonempty: false,
             threads: None,
@@ -344,14 +421,45 @@ mod tests {
         let options =
             parse("defaults,ro,noatime,nodev,rw,dev,allow_other,x-systemd.automount").unwrap();
         assert!(!options.read_only && options.allow_other);
-        assert_eq!(options.flags, MountFlags::NOATIME);
+        assert_eq!(options.flags, MountFlags::NOATIME | MountFlags::NOSUID);
         let options = parse("ro,noload,memory=64M,threads=3").unwrap();
         assert!(options.read_only && !options.engine.replay_journal);
-        assert_eq!(options.flags, MountFlags::RDONLY);
+        let not_trusted = MountFlags::NOSUID | MountFlags::NODEV;
+        assert_eq!(options.flags, MountFlags::RDONLY | not_trusted);
+        let options = parse("suid,dev").unwrap();
+        assert!(!options.flags.intersects(not_trusted));
         assert_eq!(
             (options.engine.memory, options.threads),
             (Some(64 << 20), Some(3))
         );
+    }
+
+    #[test]
+    fn every_option_of_the_kernels_ext4_has_its_answer() {
+        let taken = "bsddf nogrpid sysvgroups resgid=0 resuid=0 errors=remount-ro oldalloc orlov \
+             user_xattr acl noload norecovery bh nobh commit=5 journal_checksum data=ordered \
+             data_err=ignore quota noquota usrquota grpquota prjquota barrier nobarrier barrier=1 \
+             i_version dax=inode dax=never stripe=0 delalloc lazytime nolazytime nowarn_on_error \
+             mblk_io_submit nomblk_io_submit block_validity noblock_validity noauto_da_alloc \
+             dioread_nolock nodioread_nolock dioread_lock discard nodiscard noinit_itable \
+             max_dir_size_kb=0 nombcache no_mbcache no_prefetch_block_bitmaps check=none nocheck \
+             reservation noreservation";
+        for option in taken.split_whitespace() {
+            assert!(parse(option).is_ok(), "{option}");
+        }
+        let refused = "minixdf grpid bsdgroups errors=continue errors=panic nouid32 debug noacl \
+             nouser_xattr min_batch_time=0 max_batch_time=0 journal_dev=8 journal_path=/x journal=update \
+             nojournal_checksum journal_async_commit abort data=journal data=writeback data_err=abort \
+             usrjquota=aquota.user grpjquota=aquota.group jqfmt=vfsv1 dax dax=always \
+             debug_want_extra_isize=32 nodelalloc warn_on_error inode_readahead_blks=32 \
+             journal_ioprio=3 init_itable init_itable=10 test_dummy_encryption inlinecrypt \
+             test_dummy_encryption=v2 mb_optimize_scan=1 fc_debug_force fc_debug_max_replay=1";
+        for option in refused.split_whitespace() {
+            let Err(Failure::Told { what, .. }) = parse(option) else {
+                panic!("{option} was taken");
+            };
+            assert!(!what.contains("no such option"), "{what}");
+        }
     }
 
     #[test]

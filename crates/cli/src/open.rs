@@ -1,7 +1,7 @@
 //! Opening the file system that the image options point at.
 
 use std::borrow::Cow;
-use std::io::ErrorKind::{PermissionDenied, ResourceBusy};
+use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -119,6 +119,9 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
         BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
             let failure = device_failure(image, &error);
             failure.hint(MAKE_WRITABLE).with_exit(Exit::Denied)
+        }
+        BlockError::Open { ref source, .. } if source.kind() == ReadOnlyFilesystem => {
+            device_failure(image, &error).hint(MAKE_WRITABLE)
         }
         _ => device_failure(image, &error),
     })?;

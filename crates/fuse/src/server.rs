@@ -17,7 +17,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use uext4::{Caller, Filesystem, Ino};
+use uext4::{Caller, FileType, Filesystem, Ino};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
@@ -93,9 +93,12 @@ impl Server {
     /// Of a file system that was opened, for writing if `writable`.
     ///
     /// # Errors
-    /// Those of reading the root directory.
+    /// Those of reading the root directory, `ENOTDIR` if it is none.
     pub fn new(fs: Filesystem, writable: bool, validity: Validity) -> Result<Self> {
         let root = Node::open(&fs, Ino::ROOT, writable)?;
+        if root.inode().file_type != FileType::Directory {
+            return Err(Errno::ENOTDIR);
+        }
         let breaker = Breaker::new(writable.then(|| fs.clone()));
         Ok(Self {
             writable,

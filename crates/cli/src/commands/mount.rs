@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::Filesystem;
 use uext4_blockdev::attached;
+use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Error as MountError, Mounted};
 use uext4_fuse::mountinfo;
 use uext4_fuse::parting::Parting;
@@ -47,7 +48,8 @@ const WAITING_SHARE: u64 = 8;
   uext4 umount ~/mnt
 
 Options of every mount: ro, rw, [no]dev, [no]suid, [no]exec, noatime, relatime, strictatime, sync,
-dirsync, allow_other, and those of fstab (noauto, nofail, x-systemd.…).
+dirsync, allow_other, and those of fstab (noauto, nofail, x-systemd.…). Set-id bits and devices count
+only with suid and dev, which only root can give.
 Of ext4: sb=KIB, noload, commit=SECONDS, barrier, nobarrier, discard, stripe=N, max_dir_size_kb=N,
 resuid=N, resgid=N, quota, noquota, journal_checksum, [no]auto_da_alloc,
 errors=continue|remount-ro|panic (panic is as remount-ro); data=ordered, delalloc,
@@ -273,8 +275,12 @@ fn server_of(
         noted.map_err(|error| Failure::engine(image.display(), &error))?;
     }
     let server = Server::new(fs.clone(), !options.read_only, Validity::default());
-    let server = server.map_err(|_| {
-        let what = format_args!("{}: the root directory cannot be read", image.display());
+    let server = server.map_err(|error| {
+        let why = match error {
+            Errno::ENOTDIR => "the root inode (2) is no directory",
+            _ => "the root directory cannot be read",
+        };
+        let what = format_args!("{}: {why}", image.display());
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
     let server = server.with_durability(options.durability());

@@ -319,6 +319,87 @@ fn a_device_that_is_closed_to_users_is_named_with_the_remedy() {
 }
 
 #[test]
+fn an_image_whose_root_is_no_directory_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    debugfs(&place.image(), &["set_inode_field <2> mode 0100644"]);
+    let (image, dir) = (place.image(), place.dir());
+    for options in ["ro", "rw"] {
+        let arguments = ["mount", "-o", options, text(&image), text(&dir)];
+        place.refused(&arguments, 32, &["no directory", "uext4 check"]);
+    }
+}
+
+#[test]
+fn a_read_only_block_device_is_refused_before_anything_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let device = run("losetup", &["-r", "-f", "--show", text(&place.image())]);
+    let device = String::from_utf8(device).unwrap();
+    let (device, dir) = (device.trim(), place.dir());
+    let rw = uext4(&["mount", device, text(&dir)]);
+    let ro = uext4(&["mount", "-o", "ro", device, text(&dir)]);
+    let shown = dir.join("lost+found").exists();
+    _ = uext4(&["umount", text(&dir)]);
+    let made = uext4(&["mkdir", device, "/dir"]);
+    run("losetup", &["-d", device]);
+    let told = ["read-only filesystem", "mount -o ro"];
+    failed(&rw, 32, &told);
+    failed(&made, 8, &told);
+    failed(&ro, 0, &[]);
+    assert!(shown);
+}
+
+#[test]
+fn set_id_bits_and_devices_count_only_where_root_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    for (options, counts) in [("rw", false), ("suid,dev", true)] {
+        place.mount(options);
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = table.lines().find(|line| line.contains(text(&place.dir())));
+        let line = line.unwrap().to_owned();
+        assert_eq!(line.contains("nosuid,nodev"), !counts, "{line}");
+        let null = place.dir().join("null");
+        _ = Command::new("mknod")
+            .arg(&null)
+            .args(["c", "1", "3"])
+            .output();
+        assert_eq!(File::open(&null).is_ok(), counts);
+        place.unmount();
+    }
+    place.judge();
+}
+
+#[test]
+fn a_label_is_set_through_the_mount() {
+    const SCRIPT: &str = "import fcntl, os, sys; d = os.open(sys.argv[1], os.O_RDONLY); \
+        fcntl.ioctl(d, 0x41009432, b'new name'.ljust(256, b'\\0')); \
+        print(fcntl.ioctl(d, 0x81009431, bytes(256)).rstrip(b'\\0').decode())";
+    if !can_mount() || !has_tool("python3") {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4", "-L", "old", "-b", "1024"], 16);
+    place.mount("rw");
+    let told = run("python3", &["-c", SCRIPT, text(&place.dir())]);
+    assert_eq!(told, b"new name\n");
+    place.unmount();
+    place.judge();
+    for arguments in [&["-h"][..], &["-h", "-o", "superblock=8193"]] {
+        let shown = run("dumpe2fs", &[arguments, &[text(&place.image())]].concat());
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        let name = shown.lines().find(|line| line.contains("volume name"));
+        assert!(name.unwrap().ends_with(" new name"), "{name:?}");
+    }
+}
+
+#[test]
 fn a_backup_superblock_is_enough_to_read() {
     if !can_mount() {
         return;
