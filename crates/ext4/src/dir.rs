@@ -399,6 +399,16 @@ impl Iterator for ReadDir {
 }
 
 impl ReadDir {
+    /// The block of the directory that the entry last returned lies in, if it lies in one.
+    pub(crate) fn lblk(&self) -> Option<Lblk> {
+        match &self.source {
+            Source::Blocks(blocks) if blocks.block.is_some() => {
+                blocks.cursor.next.checked_sub(1).map(Lblk)
+            }
+            _ => None,
+        }
+    }
+
     fn next_added(&mut self) -> Option<Result<DirEntry>> {
         let (name, ino) = self.added.next()?;
         Some(iget(&self.sbi, ino).map(|inode| DirEntry {

@@ -205,14 +205,19 @@ impl Walk {
         Ok(())
     }
 
+    /// Where in the directory the leaf is.
+    pub(crate) fn leaf_lblk(&self) -> Lblk {
+        let last = self.frames[self.bottom()].as_ref();
+        // OK to fall back: all frames down to the bottom are there once the walk is made.
+        last.map_or(Lblk(0), |frame| frame.child)
+    }
+
     /// The leaf.
     ///
     /// # Errors
     /// Damage, device errors.
     pub(crate) fn leaf(&mut self, sbi: &Sbi, dir: &Inode) -> Result<(Lblk, Buffer)> {
-        let last = self.frames[self.bottom()].as_ref();
-        // OK to fall back: all frames down to the bottom are there once the walk is made.
-        let lblk = last.map_or(Lblk(0), |frame| frame.child);
+        let lblk = self.leaf_lblk();
         Ok((lblk, self.cursor.buffer_at(sbi, dir, lblk)?))
     }
 

@@ -4,14 +4,16 @@
 use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
-use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Ino, Lblk};
 
-use super::table::Table;
+use super::index::Leaves;
+use super::table::{Seen, Table};
 use super::{Checker, Issue};
 use crate::dir::{self, DirEntry};
+use crate::error::Error;
 use crate::inode::{Inode, iget};
-use crate::{htree, namei};
+use crate::namei;
 
 /// Names of one directory that are compared with one another: 32 MiB of hashes.
 const NAMES_MAX: usize = 1 << 22;
@@ -31,13 +33,14 @@ impl Checker<'_> {
         if self.is_removed(dir) {
             return;
         }
-        let entries = match dir::read_dir(self.shared, dir) {
+        let mut entries = match dir::read_dir(self.shared, dir) {
             Ok(entries) => entries,
             Err(error) => return self.report_once(tell, Some(dir.ino), error),
         };
+        let leaves = tell.then(|| self.leaves(dir)).flatten();
         let mut hashes = Vec::new();
         let (mut dots, mut doubled) = (0, false);
-        for entry in entries {
+        while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -57,6 +60,9 @@ impl Checker<'_> {
                 _ => {}
             }
             self.name(table, dir, &entry, tell);
+            if let (Some(leaves), Some(lblk)) = (&leaves, entries.lblk()) {
+                self.found_by_hash(dir, &entry, leaves, lblk);
+            }
         }
         if tell && dots != 2 {
             let damage = uext4_ondisk::Damage::Directory {
@@ -72,16 +78,16 @@ impl Checker<'_> {
         }
     }
 
+    /// Counts a name, and compares it with its inode, which the table of the inode's window shows
+    /// without a look-up. What is wrong with the name itself is reported with `tell`.
     fn name(&mut self, table: &mut Table, dir: &Inode, entry: &DirEntry, tell: bool) {
-        if let Some(seen) = table.entry(entry.ino) {
+        let seen = table.entry(entry.ino).map(|seen| {
             seen.names = seen.names.saturating_add(1);
-        }
-        if !tell {
-            return;
-        }
+            *seen
+        });
         match entry.name.as_slice() {
             b"." => {
-                if entry.ino != dir.ino {
+                if tell && entry.ino != dir.ino {
                     let why = "\".\" leads elsewhere";
                     let damage = uext4_ondisk::Damage::Directory { ino: dir.ino, why };
                     self.report(Issue::Damage { ino: None, damage });
@@ -89,7 +95,7 @@ impl Checker<'_> {
                 return;
             }
             b".." => return,
-            name if name.iter().any(|b| matches!(b, b'/' | 0)) => {
+            name if tell && name.iter().any(|b| matches!(b, b'/' | 0)) => {
                 // An encrypted name is stored as any bytes.
                 if !dir.has(InodeFlags::ENCRYPT) {
                     let name = name.to_vec();
@@ -99,54 +105,56 @@ impl Checker<'_> {
             _ => {}
         }
         if namei::is_hidden(self.sbi, entry.ino) {
-            let (dir, name, ino) = (dir.ino, entry.name.clone(), entry.ino);
-            return self.report(Issue::ReservedName { dir, name, ino });
+            if tell {
+                let (dir, name, ino) = (dir.ino, entry.name.clone(), entry.ino);
+                self.report(Issue::ReservedName { dir, name, ino });
+            }
+            return;
         }
-        let Ok(inode) = iget(self.sbi, entry.ino) else {
-            let name = entry.name.clone();
-            return self.report(Issue::DanglingName {
-                dir: dir.ino,
-                name,
-                ino: entry.ino,
-            });
+        let (file_type, links) = match (seen, self.sbi.geometry().inode_group(entry.ino)) {
+            (
+                Some(Seen {
+                    file_type: Some(file_type),
+                    stored,
+                    ..
+                }),
+                _,
+            ) => (file_type, stored),
+            // It is the turn of another window.
+            (None, Some(_)) => return,
+            (None, None) if !tell => return,
+            _ => match iget(self.sbi, entry.ino) {
+                Ok(inode) => (inode.file_type, inode.links),
+                Err(error @ Error::Device(_)) => return self.report_error(Some(dir.ino), error),
+                Err(_) => (FileType::Regular, 0),
+            },
         };
-        if inode.links == 0 {
-            let name = entry.name.clone();
-            return self.report(Issue::DanglingName {
-                dir: dir.ino,
-                name,
-                ino: entry.ino,
-            });
+        if links == 0 {
+            let (dir, name, ino) = (dir.ino, entry.name.clone(), entry.ino);
+            return self.report(Issue::DanglingName { dir, name, ino });
         }
-        if let Some(recorded) = entry.file_type.filter(|t| *t != inode.file_type) {
-            let (name, actual) = (entry.name.clone(), inode.file_type);
+        if let Some(recorded) = entry.file_type.filter(|t| *t != file_type) {
             self.report(Issue::NameType {
                 dir: dir.ino,
-                name,
+                name: entry.name.clone(),
                 recorded,
-                actual,
+                actual: file_type,
             });
         }
         let room = self.summary.directories + SECOND_NAMES_MAX;
-        if inode.file_type == FileType::Directory && (self.parents.named.len() as u64) < room {
+        if file_type == FileType::Directory && (self.parents.named.len() as u64) < room {
             self.parents.named.push((entry.ino, dir.ino));
         }
-        self.found_by_hash(dir, entry);
     }
 
-    /// In a hashed directory a look-up must find the name.
-    fn found_by_hash(&mut self, dir: &Inode, entry: &DirEntry) {
-        // Names under encryption and case folding are hashed in a form that needs key or table.
-        let opaque = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
-        if !dir::is_dx(self.sbi, dir)
-            || dir.flags.intersects(opaque)
-            || dir.has(InodeFlags::INLINE_DATA)
-        {
+    /// In a hashed directory a look-up must come to the block that a name lies in.
+    fn found_by_hash(&mut self, dir: &Inode, entry: &DirEntry, leaves: &Leaves, lblk: Lblk) {
+        if matches!(entry.name.as_slice(), b"." | b"..") {
             return;
         }
-        match htree::lookup(self.sbi, dir, &entry.name) {
-            Ok(Some(ino)) if ino == entry.ino => {}
-            Ok(_) => self.report(Issue::NameNotFound {
+        match leaves.lead_to(self.sbi, lblk, &entry.name) {
+            Ok(true) => {}
+            Ok(false) => self.report(Issue::NameNotFound {
                 dir: dir.ino,
                 name: entry.name.clone(),
             }),
@@ -186,10 +194,11 @@ impl Checker<'_> {
             for (i, seen) in table.group(uext4_ondisk::GroupNr(group)).iter().enumerate() {
                 let ino = Ino(first + i as u32);
                 let hidden = ino.0 < self.sbi.geometry().first_ino && ino != Ino::ROOT;
-                if !seen.used || hidden || namei::is_hidden(self.sbi, ino) {
+                if seen.file_type.is_none() || hidden || namei::is_hidden(self.sbi, ino) {
                     continue;
                 }
-                let many_subdirs = seen.is_dir && seen.stored == 1 && seen.names > 2;
+                let is_dir = seen.file_type == Some(FileType::Directory);
+                let many_subdirs = is_dir && seen.stored == 1 && seen.names > 2;
                 if seen.names == 0 && !self.is_orphan(ino) {
                     self.report(Issue::Unreachable { ino });
                 } else if seen.names != seen.stored && seen.names != u16::MAX && !many_subdirs {

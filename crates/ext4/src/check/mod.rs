@@ -6,15 +6,19 @@
 //! at the end:                  every directory hangs from the root, the totals agree
 //! ```
 //! Memory is bounded by the windows ([`usage::WINDOW_CLUSTERS`], [`table::WINDOW_INODES`]), not by the
-//! file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more than once. Beside them there
-//! are sixteen bytes a directory and sixteen an attribute block of the window. What is wrong is reported as soon as it is found, each issue
-//! once; a wrong structure is not trusted, what lies below it is left out.
+//! file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more than
+//! once. Beside them there are twenty bytes a directory, sixteen a block of the directory in hand, and
+//! sixteen an attribute block of the window. Inodes are read in the order of their tables, and the
+//! names of a directory in that of its blocks: no name costs a look-up. What is wrong is reported as
+//! soon as it is found, each issue once; a wrong structure is not trusted, what lies below it is left
+//! out.
 //!
 //! Left out: repair, the contents of files, quota totals, the journal's contents (it is replayed in
 //! memory before anything is looked at).
 
 mod bitmaps;
 mod directories;
+mod index;
 mod inodes;
 mod issue;
 mod orphans;
@@ -75,6 +79,7 @@ pub(crate) fn check(sbi: &Arc<Sbi>, report: &mut dyn FnMut(Issue)) -> Result<Sum
         usage: Usage::new(0..0),
         xattr_refs: HashMap::new(),
         orphans: HashSet::new(),
+        directories: Vec::new(),
         parents: Parents::default(),
         dot_dots: Parents::default(),
     };
@@ -96,6 +101,8 @@ struct Checker<'a> {
     /// References met in this window, by attribute block.
     xattr_refs: HashMap<Pblk, u32>,
     orphans: HashSet<Ino>,
+    /// All directories in use, in the order of their inodes.
+    directories: Vec<Ino>,
     parents: Parents,
     dot_dots: Parents,
 }
@@ -109,17 +116,19 @@ impl Checker<'_> {
             });
         }
         self.read_orphans();
-        let Some(totals) = self.block_windows() else {
+        let per_group = self.sbi.geometry().inodes_per_group.get();
+        let mut table = Table::new(self.inode_window(0), per_group);
+        let Some(totals) = self.block_windows(&mut table) else {
             return;
         };
-        self.inode_windows();
+        self.inode_windows(table);
         self.check_parents();
         self.totals(totals);
     }
 
     /// Owners against bitmaps, window by window. Returns free blocks and inodes; none if the groups
-    /// are too damaged to say anything.
-    fn block_windows(&mut self) -> Option<(u64, u64)> {
+    /// are too damaged to say anything. What the first window sees of inodes goes to `table`.
+    fn block_windows(&mut self, table: &mut Table) -> Option<(u64, u64)> {
         let geometry = self.sbi.geometry();
         let per_group = u64::from(geometry.clusters_per_group.get());
         let groups = geometry.groups_count.get();
@@ -137,7 +146,7 @@ impl Checker<'_> {
             }
             for group in (0..groups).map(GroupNr) {
                 if let Some(desc) = self.desc(group, false) {
-                    free.1 += self.group_inodes(group, &desc, tell);
+                    free.1 += self.group_inodes(group, &desc, tell.then_some(&mut *table));
                 }
                 if self.failed.is_some() {
                     return None;
@@ -154,9 +163,15 @@ impl Checker<'_> {
         Some(free)
     }
 
-    /// Claims what the inodes of a group own. With `tell`, inodes and counts are checked and the free
-    /// inodes returned, else 0.
-    fn group_inodes(&mut self, group: GroupNr, desc: &GroupDesc, tell: bool) -> u64 {
+    /// Claims what the inodes of a group own. With a table, which they go to, inodes and counts are
+    /// checked and the free inodes returned, else 0.
+    fn group_inodes(
+        &mut self,
+        group: GroupNr,
+        desc: &GroupDesc,
+        mut table: Option<&mut Table>,
+    ) -> u64 {
+        let tell = table.is_some();
         let inodes = match GroupInodes::read(self.sbi, group, desc) {
             Ok(inodes) => inodes,
             Err(error) => {
@@ -168,7 +183,13 @@ impl Checker<'_> {
         for (ino, marked) in inodes.candidates() {
             marked_count += u32::from(marked);
             if let Some(inode) = self.used_inode(ino, marked, tell) {
-                dirs += u32::from(inode.file_type == FileType::Directory);
+                if let Some(table) = &mut table {
+                    table.add(&inode);
+                    if inode.file_type == FileType::Directory {
+                        dirs += 1;
+                        self.directories.push(ino);
+                    }
+                }
                 self.summary.inodes += u64::from(tell);
                 self.inode_blocks(&inode, tell);
             }
@@ -200,36 +221,43 @@ impl Checker<'_> {
         free.into()
     }
 
-    /// Names against link counts, window by window.
-    fn inode_windows(&mut self) {
+    /// The groups whose inodes the window from `from` on covers.
+    fn inode_window(&self, from: u32) -> Range<u32> {
         let geometry = self.sbi.geometry();
-        let per_group = geometry.inodes_per_group.get();
-        let groups = geometry.groups_count.get();
-        let step = (table::WINDOW_INODES / u64::from(per_group)).max(1) as u32;
-        for from in (0..groups).step_by(step as usize) {
-            let window = from..from.saturating_add(step).min(groups);
-            let tell = from == 0;
-            let mut table = Table::new(window.clone(), per_group);
-            self.for_each_used(window, |checker, inode| {
-                let exempt = inode.has(uext4_ondisk::inode::InodeFlags::EA_INODE);
-                if let Some(seen) = table.entry(inode.ino).filter(|_| !exempt) {
-                    seen.used = true;
-                    seen.stored = inode.links;
-                    seen.is_dir = inode.file_type == FileType::Directory;
+        let per_group = u64::from(geometry.inodes_per_group.get());
+        let step = (table::WINDOW_INODES / per_group).max(1) as u32;
+        from..from.saturating_add(step).min(geometry.groups_count.get())
+    }
+
+    /// Names against inodes and link counts, window by window. `first` is the first window's table,
+    /// with its inodes in it.
+    fn inode_windows(&mut self, first: Table) {
+        let geometry = self.sbi.geometry();
+        let directories = std::mem::take(&mut self.directories);
+        let mut table = first;
+        loop {
+            let tell = table.groups().start == 0;
+            for &ino in &directories {
+                if let Some(inode) = self.used_inode(ino, true, false) {
+                    self.directory(&mut table, &inode, tell);
                 }
-                let _ = checker;
-            });
-            self.for_each_used(0..groups, |checker, inode| {
-                if inode.file_type == FileType::Directory {
-                    checker.directory(&mut table, inode, tell);
+                if self.failed.is_some() {
+                    return;
                 }
-            });
+            }
             self.link_counts(&table);
+            let from = table.groups().end;
+            if from >= geometry.groups_count.get() {
+                return;
+            }
+            let window = self.inode_window(from);
+            table = Table::new(window.clone(), geometry.inodes_per_group.get());
+            self.for_each_used(window, |inode| table.add(inode));
         }
     }
 
     /// Calls `f` for every inode in use in some groups; nothing is reported.
-    fn for_each_used(&mut self, groups: Range<u32>, mut f: impl FnMut(&mut Self, &Inode)) {
+    fn for_each_used(&mut self, groups: Range<u32>, mut f: impl FnMut(&Inode)) {
         for group in groups.map(GroupNr) {
             let Some(desc) = self.desc(group, false) else {
                 continue;
@@ -239,7 +267,7 @@ impl Checker<'_> {
             };
             for (ino, marked) in inodes.candidates().filter(|(_, marked)| *marked) {
                 if let Some(inode) = self.used_inode(ino, marked, false) {
-                    f(self, &inode);
+                    f(&inode);
                 }
             }
             if self.failed.is_some() {

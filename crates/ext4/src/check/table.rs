@@ -3,7 +3,10 @@
 
 use std::ops::Range;
 
+use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{GroupNr, Ino};
+
+use crate::inode::Inode;
 
 /// Inodes a window covers at most: 96 MiB.
 pub(super) const WINDOW_INODES: u64 = 1 << 24;
@@ -11,10 +14,8 @@ pub(super) const WINDOW_INODES: u64 = 1 << 24;
 /// What an inode in use was found to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// In use.
-    pub(super) used: bool,
-    /// A directory.
-    pub(super) is_dir: bool,
+    /// Its type, if it is in use.
+    pub(super) file_type: Option<FileType>,
     /// `i_links_count`.
     pub(super) stored: u16,
     /// Names counted, up to 65,535.
@@ -50,6 +51,15 @@ impl Table {
             .get_mut(index)
     }
 
+    /// Remembers an inode in use, if it is in the window. Those that hold attribute values are not named.
+    pub(super) fn add(&mut self, inode: &Inode) {
+        let is_value = inode.has(InodeFlags::EA_INODE);
+        if let Some(seen) = self.entry(inode.ino).filter(|_| !is_value) {
+            seen.file_type = Some(inode.file_type);
+            seen.stored = inode.links;
+        }
+    }
+
     /// Everything seen in one group.
     pub(super) fn group(&self, group: GroupNr) -> &[Seen] {
         let slot = group.0.checked_sub(self.groups.start).map(|s| s as usize);
@@ -78,10 +88,10 @@ mod tests {
     fn only_the_window_is_kept() {
         let mut table = Table::new(2..4, 8);
         assert!(table.entry(Ino(16)).is_none());
-        table.entry(Ino(17)).unwrap().used = true;
+        table.entry(Ino(17)).unwrap().file_type = Some(FileType::Regular);
         assert!(table.entry(Ino(33)).is_none());
         assert_eq!(table.group(GroupNr(2)).len(), 8);
-        assert!(table.group(GroupNr(2))[0].used);
+        assert!(table.group(GroupNr(2))[0].file_type.is_some());
         assert!(table.group(GroupNr(3)).is_empty());
     }
 }

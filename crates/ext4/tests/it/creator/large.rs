@@ -1,8 +1,11 @@
 //! Things that are many or long: names, links, levels, holes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{fs, io};
 
-use uext4::{Error, FileContent, NewInode};
+use uext4::{Error, FileContent, Filesystem, NewInode, OpenOptions};
+use uext4_blockdev::{BlockDevice, Error as DeviceError};
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
 use crate::kernel::{Mount, can_mount};
@@ -16,6 +19,58 @@ fn a_directory_of_100000_files() {
         maker.make(path.as_bytes(), NewInode::File, &attributes(0o644, i));
     }
     maker.check("100,000 files");
+    // The names are in the order of their hashes, far from that of their inodes, and 25 MiB of inodes
+    // do not fit into the memory: each block is read about once all the same.
+    let device = Arc::new(Counting {
+        bytes: fs::read(maker.image()).unwrap(),
+        read: AtomicU64::new(0),
+    });
+    let options = OpenOptions {
+        memory: Some(4 << 20),
+        ..OpenOptions::default()
+    };
+    let fs = Filesystem::open(device.clone(), &options).unwrap();
+    let summary = fs.check(&mut |issue| panic!("{issue}")).unwrap();
+    assert!(summary.inodes > 100_000);
+    let read = device.read.load(Relaxed);
+    assert!(read < 64 << 20, "{read} bytes were read");
+}
+
+/// An image in memory that counts the bytes read of it.
+#[derive(Debug)]
+struct Counting {
+    bytes: Vec<u8>,
+    read: AtomicU64,
+}
+
+impl BlockDevice for Counting {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        DeviceError::check_range(offset, buf.len() as u64, self.len())?;
+        let at = offset as usize;
+        buf.copy_from_slice(&self.bytes[at..at + buf.len()]);
+        self.read.fetch_add(buf.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! The index of a hashed directory: which hashes a look-up searches each leaf for.
+//!
+//! The index is gone through once, so that no name of the directory costs a look-up.
+
+use rustc_hash::FxHashMap;
+use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::{Damage, Lblk};
+
+use super::Checker;
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::htree::{self, Walk};
+use crate::inode::Inode;
+use crate::sbi::Sbi;
+
+/// The hashes of a leaf: from `low`, which has bit 0 set where a hash goes on from the leaf before, up
+/// to but without `below`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hashes {
+    low: u32,
+    below: Option<u32>,
+}
+
+impl Hashes {
+    fn contain(self, hash: u32) -> bool {
+        // An end with bit 0 set is a hash that the next leaf goes on with, so it is in this one too.
+        self.low & !1 <= hash && self.below.is_none_or(|below| hash < below)
+    }
+}
+
+/// The leaves of a directory with the hashes of each.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    /// How names are hashed, as the root says.
+    code: u8,
+    hashes: FxHashMap<u32, Hashes>,
+}
+
+impl Leaves {
+    fn read(sbi: &Sbi, dir: &Inode) -> Result<Self> {
+        let bad = |why| Err(Error::Corrupt(Damage::Directory { ino: dir.ino, why }));
+        let (mut walk, mut low) = Walk::to(sbi, dir, |_| Ok(0))?;
+        let code = walk.info.hash_version;
+        htree::hash_version(sbi, code)?;
+        let mut hashes = FxHashMap::default();
+        for _ in 0..sbi.geometry().block_size.blocks_for(dir.size) {
+            let below = walk.next_hash();
+            if below.is_some_and(|below| below < low) {
+                return bad("the hashes of its htree are not in order");
+            }
+            if hashes
+                .insert(walk.leaf_lblk().0, Hashes { low, below })
+                .is_some()
+            {
+                return bad("two entries of its htree refer to one block");
+            }
+            let Some(next) = below else {
+                return Ok(Self { code, hashes });
+            };
+            low = next;
+            walk.advance(sbi, dir)?;
+        }
+        bad("its htree has more leaves than there are blocks")
+    }
+
+    /// Whether a look-up of `name` comes to block `lblk`.
+    pub(super) fn lead_to(&self, sbi: &Sbi, lblk: Lblk, name: &[u8]) -> Result<bool> {
+        let hash = htree::hash_of(sbi, self.code, name)?.hash;
+        let hashes = self.hashes.get(&lblk.0);
+        Ok(hashes.is_some_and(|hashes| hashes.contain(hash)))
+    }
+}
+
+impl Checker<'_> {
+    /// The leaves of a directory in which look-ups go by an index that can be followed.
+    pub(super) fn leaves(&mut self, dir: &Inode) -> Option<Leaves> {
+        // Names under encryption and case folding are hashed in a form that needs key or table.
+        let opaque = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
+        if !dir::is_dx(self.sbi, dir)
+            || dir.flags.intersects(opaque)
+            || dir.has(InodeFlags::INLINE_DATA)
+        {
+            return None;
+        }
+        match Leaves::read(self.sbi, dir) {
+            Ok(leaves) => Some(leaves),
+            Err(error) => {
+                self.report_error(Some(dir.ino), error);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_that_goes_on_is_in_both_leaves() {
+        let before = Hashes {
+            low: 4,
+            below: Some(9),
+        };
+        let after = Hashes {
+            low: 9,
+            below: None,
+        };
+        assert!(before.contain(4) && before.contain(8) && after.contain(8) && after.contain(10));
+        assert!(!before.contain(2) && !before.contain(10) && !after.contain(6));
+        let empty = Hashes {
+            low: 8,
+            below: Some(8),
+        };
+        assert!(!empty.contain(8));
+    }
+}
