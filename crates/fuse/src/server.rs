@@ -222,6 +222,11 @@ impl Server {
     ) -> Answer {
         let header = &request.header;
         let id = header.nodeid;
+        if request.operation.makes()
+            && let Err(error) = somebody(header)
+        {
+            return Answer::Now(Err(error));
+        }
         match request.operation {
             Operation::Init(asked) => self.init(&asked, out).into(),
             _ if self.dialect.get().is_none() => Answer::Now(Err(Errno::EIO)),
@@ -262,9 +267,6 @@ impl Server {
     fn at_once(&self, request: &Request<'_>, out: &mut Out<'_>) -> Result<()> {
         let header = &request.header;
         let id = header.nodeid;
-        if request.operation.makes() {
-            somebody(header)?;
-        }
         match request.operation {
             Operation::Lookup(name) => names::lookup(self, id, name, out),
             Operation::Symlink { name, target } => names::symlink(self, header, name, target, out),
