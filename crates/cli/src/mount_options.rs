@@ -426,17 +426,18 @@ mod tests {
         assert!(options.read_only && !options.engine.replay_journal);
         let not_trusted = MountFlags::NOSUID | MountFlags::NODEV;
         assert_eq!(options.flags, MountFlags::RDONLY | not_trusted);
-        let options = parse("suid,dev").unwrap();
-        assert!(!options.flags.intersects(not_trusted));
         assert_eq!(
             (options.engine.memory, options.threads),
             (Some(64 << 20), Some(3))
         );
+        let options = parse("suid,dev").unwrap();
+        assert!(!options.flags.intersects(not_trusted));
     }
 
     #[test]
     fn every_option_of_the_kernels_ext4_has_its_answer() {
-        let taken = "bsddf nogrpid sysvgroups resgid=0 resuid=0 errors=remount-ro oldalloc orlov \
+        let taken = "bsddf nogrpid sysvgroups resgid=0 resuid=0 errors=remount-ro errors=continue \
+             errors=panic auto_da_alloc oldalloc orlov \
              user_xattr acl noload norecovery bh nobh commit=5 journal_checksum data=ordered \
              data_err=ignore quota noquota usrquota grpquota prjquota barrier nobarrier barrier=1 \
              i_version dax=inode dax=never stripe=0 delalloc lazytime nolazytime nowarn_on_error \
@@ -447,7 +448,7 @@ mod tests {
         for option in taken.split_whitespace() {
             assert!(parse(option).is_ok(), "{option}");
         }
-        let refused = "minixdf grpid bsdgroups errors=continue errors=panic nouid32 debug noacl \
+        let refused = "minixdf grpid bsdgroups nouid32 debug noacl \
              nouser_xattr min_batch_time=0 max_batch_time=0 journal_dev=8 journal_path=/x journal=update \
              nojournal_checksum journal_async_commit abort data=journal data=writeback data_err=abort \
              usrjquota=aquota.user grpjquota=aquota.group jqfmt=vfsv1 dax dax=always \
