@@ -95,12 +95,13 @@ impl Checker<'_> {
                 return;
             }
             b".." => return,
-            name if tell && name.iter().any(|b| matches!(b, b'/' | 0)) => {
-                // An encrypted name is stored as any bytes.
-                if !dir.has(InodeFlags::ENCRYPT) {
-                    let name = name.to_vec();
-                    self.report(Issue::IllegalName { dir: dir.ino, name });
-                }
+            // An encrypted name is stored as any bytes.
+            name if tell
+                && !dir.has(InodeFlags::ENCRYPT)
+                && name.iter().any(|b| matches!(b, b'/' | 0)) =>
+            {
+                let name = name.to_vec();
+                self.report(Issue::IllegalName { dir: dir.ino, name });
             }
             _ => {}
         }

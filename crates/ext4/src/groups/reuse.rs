@@ -86,7 +86,7 @@ pub(super) fn choose(
     let geometry = sbi.geometry();
     let size = usize::from(geometry.inode_size);
     let table = slot.desc.inode_table;
-    let at = Pblk(table.0 + (u64::from(index) * size as u64 >> geometry.block_size.log2()));
+    let at = Pblk(table.0 + ((u64::from(index) * size as u64) >> geometry.block_size.log2()));
     let end = Pblk(table.0 + u64::from(geometry.itable_blocks()));
     sbi.read_itable_ahead(at, table, end);
     let buffer = sbi.bread("inode table", at, tag(Kind::InodeTable), |_| Ok(()))?;

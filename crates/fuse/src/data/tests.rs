@@ -3,7 +3,7 @@
 use uext4::InodeFlags;
 
 use super::*;
-use crate::abi::{AttrOut, FsyncIn, OpenOut, ReleaseIn, opcode};
+use crate::abi::{AttrOut, FsyncIn, OpenOut, ReleaseIn, Rename2In, opcode};
 use crate::testing::{Client, e2fsck};
 
 const LEN: usize = 300_000;
@@ -426,8 +426,13 @@ fn data_that_replace_older_contents_are_written_by_rename_and_release() {
     client.write(new, 0, &pattern(40_000));
     let waits = |id| client.inode(id).delayed_blocks() > 0;
     assert!(waits(new));
-    let body = [&1u64.to_ne_bytes()[..], b"new\0old\0"].concat();
-    assert_eq!(client.ask(opcode::RENAME, 1, &body), Ok(Vec::new()));
+    let moved = Rename2In {
+        newdir: 1,
+        flags: 0,
+        padding: 0,
+    };
+    let body = [moved.as_bytes(), b"new\0old\0"].concat();
+    assert_eq!(client.ask(opcode::RENAME2, 1, &body), Ok(Vec::new()));
     assert!(!waits(new));
     assert_eq!(client.lookup(1, b"old").unwrap().nodeid, new);
     let fh = opened_with(&client, new, flag::TRUNC | 1, 0).unwrap().fh;

@@ -11,8 +11,8 @@ use super::judge::{read, recover};
 use super::recorder::{Cuts, Recorder};
 use crate::writing::device::made;
 
-const OLD: [u8; 50_000] = [b'o'; 50_000];
-const NEW: [u8; 30_000] = [b'n'; 30_000];
+static OLD: [u8; 50_000] = [b'o'; 50_000];
+static NEW: [u8; 30_000] = [b'n'; 30_000];
 
 /// How a file gets its new contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
