@@ -303,7 +303,8 @@ fn the_same_answers_as_the_kernels_ext4(transport: Transport) {
         fs::create_dir(place).unwrap();
     }
     let shown = Shown::new(&at("1"), &theirs, "rw");
-    let options = transport.with("allow_other");
+    // The kernel's mount of an image has neither nosuid nor nodev.
+    let options = transport.with("allow_other,suid,dev");
     transport.mount(|| uext4_ok(&["mount", "-o", &options, text(&at("2")), text(&ours)]));
     let all = std::panic::catch_unwind(|| compare(&theirs, &ours));
     shown.end();
