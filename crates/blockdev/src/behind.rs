@@ -76,7 +76,7 @@ impl Behind {
             is_much.then(|| state.under_way.pop_front()).flatten()
         };
         for range in before.iter().flatten() {
-            // Who flushes is told what went wrong.
+            // A caller of flush gets the error.
             _ = sys::wait_for_writing(file, range);
         }
     }

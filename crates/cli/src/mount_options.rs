@@ -234,7 +234,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
-            // As every FUSE mount has them: what an image says of owners and devices is nobody's promise.
+            // As every FUSE mount has them: an image is untrusted input.
             flags: MountFlags::NOSUID | MountFlags::NODEV,
             allow_other: false,
             nonempty: false,

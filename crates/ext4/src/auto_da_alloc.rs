@@ -7,7 +7,7 @@
 //! dirty data of its source before it starts its handle, and whoever lets go of a file that was cut
 //! to nothing writes what is dirty then. Both map the data in the transaction of the change or in
 //! an earlier one, and the flush before a commit block makes the data durable (`data=ordered`).
-//! Nobody waits for a flush of the device here.
+//! No thread waits for a flush of the device here.
 
 use std::sync::atomic::Ordering::Relaxed;
 

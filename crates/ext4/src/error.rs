@@ -172,7 +172,7 @@ pub enum Error {
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),
     /// What was written may be lost, for writing ended or a flush failed before it was durable
-    /// (EIO). Each opening of a file is told once; later calls say [`Error::Aborted`].
+    /// (EIO). Each opening of a file gets it once; later calls say [`Error::Aborted`].
     #[error("what was written may be lost: {reason}")]
     NotDurable {
         /// What ended writing.

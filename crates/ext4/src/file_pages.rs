@@ -352,7 +352,7 @@ impl Pieces<'_> {
             }
         }
         sbi.device().write_many(&requests)?;
-        // Dirty data that only moved to a cache below would be dirty still, and nobody's to limit.
+        // Dirty data in a cache below would still be dirty, and no limit would apply.
         sbi.device().write_behind(start..offset);
         Ok(())
     }
