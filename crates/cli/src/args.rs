@@ -26,7 +26,8 @@ Exit codes:
   1  a path does not exist in the image, or part of the work could not be done
   2  the command line makes no sense
   4  the image is damaged, or the archive it should be made of
-  8  could not: no such image, no permission, no space, I/O error, unsupported feature
+  8  could not: no such image, no ext file system in it, no permission, no space, I/O error,
+     unsupported feature
 mount and umount have those of mount(8): `uext4 mount --help`";
 
 /// Ext2, ext3 and ext4 images: make, read, change, export, describe and check them, without root

@@ -16,6 +16,7 @@ use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
+use crate::identify;
 use crate::messages;
 use crate::show::{escaped, size_text};
 
@@ -55,6 +56,9 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     } else {
         part(whole, place)?
     };
+    if options.superblock.is_none() {
+        must_hold_ext(image, &device)?;
+    }
     let opened = Filesystem::open(device, options);
     if let Ok(fs) = &opened
         && let Some(sequence) = fs.replayed().and_then(|r| r.failed_commit)
@@ -65,9 +69,8 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
         ));
     }
     opened.map_err(|error| {
-        let failure = open_failure(place, &error);
+        let failure = Failure::engine(place.image.display(), &error);
         match error {
-            uext4::Error::Corrupt(Damage::SuperblockMagic { .. }) => failure,
             uext4::Error::Corrupt(_) if options.superblock.is_none() => {
                 failure.hint("try a backup: `--superblock 32768` (8193 with 1 KiB blocks)")
             }
@@ -92,22 +95,6 @@ pub fn was_left_clean(image: &Path) -> Option<bool> {
     let in_use = superblock.features().incompat.contains(Incompat::RECOVER);
     let state = superblock.s_state.get() & (STATE_VALID | STATE_ERROR);
     Some(!in_use && state == STATE_VALID)
-}
-
-/// Why the file system in an image could not be opened, and what to do.
-fn open_failure(place: &PlaceArgs, error: &uext4::Error) -> Failure {
-    let failure = Failure::engine(place.image.display(), error);
-    match error {
-        uext4::Error::Corrupt(Damage::SuperblockMagic { .. }) if place.is_found() => failure.hint(
-            "no ext2, ext3 or ext4 begins here: `file IMAGE` tells what it is; where the superblock \
-             is lost, try a backup: `--superblock 32768` (8193 with 1 KiB blocks)",
-        ),
-        uext4::Error::Corrupt(Damage::SuperblockMagic { .. }) => failure.hint(
-            "no ext2, ext3 or ext4 begins there: without --offset and --partition it is looked for; \
-             `fdisk -l IMAGE` lists where partitions begin",
-        ),
-        _ => failure,
-    }
 }
 
 /// The image to be written, claimed: no other program has it.
@@ -183,9 +170,10 @@ pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesys
 pub fn open_still(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
     let whole = writable(&place.image)?;
     let device = part(Arc::new(whole), place)?;
+    must_hold_ext(&place.image, &device)?;
     let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options);
     opened.map_err(|error| {
-        let failure = open_failure(place, &error);
+        let failure = Failure::engine(place.image.display(), &error);
         match error {
             uext4::Error::Unsupported { .. } => failure.hint(
                 "such file systems are only read: `uext4 mount -o ro`, or copy what you need out with \
@@ -245,7 +233,12 @@ fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDe
     if let Some(number) = args.partition {
         return Ok(Arc::new(partition::open(whole, number).map_err(failed)?));
     }
-    let mut found = partition::find_file_systems(Arc::clone(&whole), holds_ext).map_err(failed)?;
+    // In a partition, a backup of the superblock shows that a file system was meant to be there.
+    let whole_len = whole.len();
+    let holds = |device: &dyn BlockDevice| {
+        holds_ext(device) || device.len() < whole_len && identify::lost_its_superblock(device)
+    };
+    let mut found = partition::find_file_systems(Arc::clone(&whole), holds).map_err(failed)?;
     match found.len() {
         0 => Ok(whole),
         1 => Ok(Arc::new(found.remove(0).device)),
@@ -304,14 +297,18 @@ pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
 fn list(found: &[Found]) -> String {
     let list: Vec<String> = found
         .iter()
-        .filter_map(|found| found.partition.as_ref())
-        .map(|p| {
+        .filter_map(|found| Some((found.partition.as_ref()?, holds_ext(&found.device))))
+        .map(|(p, has_superblock)| {
+            let lost = match has_superblock {
+                true => "",
+                false => ", its superblock is lost",
+            };
             let name = match p.name.as_str() {
                 "" => String::new(),
                 name => format!(" {:?}", escaped(name.as_bytes())),
             };
             format!(
-                "{}{name} ({} at byte {})",
+                "{}{name} ({} at byte {}{lost})",
                 p.number,
                 size_text(p.len),
                 p.start
@@ -321,14 +318,26 @@ fn list(found: &[Found]) -> String {
     list.join(", ")
 }
 
-/// True if a superblock of the ext family stands there, sound or not.
+/// True if a superblock of the ext family stands there: sound, damaged or cut off.
 pub fn holds_ext(device: &dyn BlockDevice) -> bool {
     let mut bytes = [0; 1024];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
+    let present = device.len().saturating_sub(SUPERBLOCK_OFFSET).min(1024);
+    // OK to cast: at most 1024.
+    let part = &mut bytes[..present as usize];
+    device.read_at(SUPERBLOCK_OFFSET, part).is_ok()
         && !matches!(
             SuperBlock::parse(&bytes),
             Err(Damage::SuperblockMagic { .. })
         )
+}
+
+/// # Errors
+/// Exit 8 if the device holds something else, 4 if its superblock is lost.
+fn must_hold_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+    match holds_ext(&**device) {
+        true => Ok(()),
+        false => Err(identify::not_ext(image, device)),
+    }
 }
 
 /// The inode of a path in the image, or of `<N>`: inode number N, as in debugfs.

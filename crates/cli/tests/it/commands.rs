@@ -119,14 +119,18 @@ fn a_missing_image_is_told_by_name() {
 }
 
 #[test]
-fn what_is_no_file_system_is_damaged() {
+fn what_is_no_file_system_is_not_damaged() {
     let scratch = scratch();
-    for (name, len) in [("empty", 0), ("short", 1500), ("zeroes", 1 << 20)] {
+    for (name, len, contents) in [
+        ("empty", 0, "no bytes at all"),
+        ("short", 1500, "zeroes"),
+        ("zeroes", 1 << 20, "zeroes"),
+    ] {
         let path = scratch.path().join(name);
         File::create(&path).unwrap().set_len(len).unwrap();
         let output = uext4(&["ls", text(&path)]);
-        assert_eq!(exit_code(&output), 4, "{name}: {}", stderr(&output));
-        assert!(stderr(&output).contains("superblock"), "{name}");
+        assert_eq!(exit_code(&output), 8, "{name}: {}", stderr(&output));
+        assert!(stderr(&output).contains(contents), "{name}");
     }
 }
 
@@ -379,9 +383,14 @@ fn partitions_are_found_by_themselves() {
         exit_code(&uext4(&["ls", "--partition", "3", text(&disk)])),
         8
     );
-    // With one of them gone there is no question.
+    // One that has lost its superblock is still one of two.
     let file = File::options().write(true).open(&disk).unwrap();
     file.write_all_at(&[0; 2048], 1 << 20).unwrap();
+    let several = uext4(&["ls", text(&disk)]);
+    assert_eq!(exit_code(&several), 8);
+    assert!(stderr(&several).contains("its superblock is lost), 2 ("));
+    // With nothing left of it there is no question.
+    file.write_all_at(&vec![0; 16 << 20], 1 << 20).unwrap();
     assert_eq!(uext4_ok(&["cat", text(&disk), "/dir/file"]), b"contents\n");
 }
 
@@ -394,7 +403,7 @@ fn a_backup_superblock_serves() {
     file.write_all_at(&[0; 1024], 1024).unwrap();
     let without = uext4(&["ls", text(&image)]);
     assert_eq!(exit_code(&without), 4);
-    assert!(stderr(&without).contains("--superblock"));
+    assert!(stderr(&without).contains("`--superblock 8193`"));
     let with = uext4(&["cat", "--superblock", "8193", text(&image), "/dir/file"]);
     assert_eq!(stdout(&with), "contents\n", "{}", stderr(&with));
 }

@@ -45,6 +45,7 @@ mod failing;
 mod host;
 mod hostile;
 mod interrupted;
+mod foreign;
 mod json;
 mod killed;
 mod making;

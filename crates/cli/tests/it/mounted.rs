@@ -552,7 +552,7 @@ fn what_cannot_be_mounted_is_told_in_a_sentence() {
             32,
             "it is mounted at",
         ),
-        (&["mount", text(&empty), text(&other)], 32, "magic"),
+        (&["mount", text(&empty), text(&other)], 32, "but zeroes"),
         (&["mount", "/no/image", text(&other)], 32, "No such file"),
         (
             &["mount", "-o", "nonsense", text(&image), text(&other)],

@@ -138,18 +138,18 @@ fn images_that_cannot_be_mounted() {
     let place = Place::new(&["-t", "ext4", "-b", "1024"], 16);
     let (image, dir) = (place.image(), place.dir());
     let (image, dir) = (text(&image), text(&dir));
-    let hint = "no ext2, ext3 or ext4 begins";
+    let sentence = "no ext2, ext3 or ext4 file system, but data of no format";
     let none = place.path("none");
     fs::write(&none, vec![7; 1 << 20]).unwrap();
     place.refused(
         &["mount", text(&none), dir],
         32,
-        &["magic", hint, "`file IMAGE`"],
+        &[sentence, "give --offset BYTES"],
     );
     place.refused(
         &["mount", "--offset", "1M", image, dir],
         32,
-        &["magic", hint, "without --offset"],
+        &["no ext2, ext3 or ext4 file system", "without --offset"],
     );
     place.refused(
         &["mount", "--partition", "3", image, dir],
@@ -421,7 +421,7 @@ fn a_backup_superblock_is_enough_to_read() {
     place.refused(
         &["mount", "-o", "ro", text(&image), text(&dir)],
         32,
-        &["magic"],
+        &["the superblock is lost", "`--superblock 8193`"],
     );
     place.refused(
         &["mount", "-o", "ro,sb=8192", text(&image), text(&dir)],

@@ -1,0 +1,185 @@
+//! Sentences about what an image holds, where it is not what a command can use or may overwrite.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use uext4_blockdev::partition::{Partition, Table, TableKind};
+use uext4_blockdev::{BlockDevice, Error};
+use uext4_ondisk::superblock::SuperBlock;
+
+use crate::contents::{Contents, Family, contents};
+use crate::failure::{Exit, Failure};
+use crate::open::device_failure;
+use crate::show::{escaped, size_text};
+
+/// Most partitions that one sentence names.
+const PARTITIONS_MAX: usize = 16;
+
+/// Why an image without an ext superblock cannot be used, and what to do.
+pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
+    let path = image.display();
+    match held(device) {
+        Ok(held) => {
+            if let Some(block) = backup(&**device).filter(|_| !held.is_known) {
+                let what = format_args!("{path}: the superblock is lost, but its backup is there");
+                return Failure::new(Exit::Damaged, what).hint(format!(
+                    "read it by its backup: `--superblock {block}`; `e2fsck -b {block} IMAGE` \
+                     repairs it"
+                ));
+            }
+            let what = format_args!(
+                "{path}: no ext2, ext3 or ext4 file system, but {}",
+                held.what
+            );
+            Failure::new(Exit::CouldNot, what).hint(held.step)
+        }
+        Err(error) => device_failure(image, &error),
+    }
+}
+
+/// What an image holds.
+pub struct Held {
+    /// As a part of a sentence.
+    pub what: String,
+    /// What to do with it.
+    step: String,
+    /// Nothing that could be lost.
+    pub is_empty: bool,
+    /// Something with a name, and not just data or text.
+    pub is_known: bool,
+}
+
+/// Describes what an image holds.
+///
+/// # Errors
+/// Those of reading it.
+pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
+    let contents = contents(&**device)?;
+    let (what, step) = match &contents {
+        Contents::NoBytes => ("no bytes at all".to_owned(), MAKE.to_owned()),
+        Contents::Zeroes => ("zeroes".to_owned(), MAKE.to_owned()),
+        Contents::Known(format) => (format.name.to_owned(), step(format.family)),
+        Contents::Partitions(table) => (
+            partitions(table, device)?,
+            "no partition holds ext; where one begins that the table does not name, give --offset \
+             BYTES"
+                .to_owned(),
+        ),
+        Contents::Text => ("text".to_owned(), "give the image itself".to_owned()),
+        Contents::Unknown => (
+            "data of no format that uext4 knows".to_owned(),
+            "where a file system begins further on, give --offset BYTES; without --offset and \
+             --partition uext4 looks for it"
+                .to_owned(),
+        ),
+    };
+    Ok(Held {
+        what,
+        step,
+        is_empty: matches!(contents, Contents::NoBytes | Contents::Zeroes),
+        is_known: matches!(contents, Contents::Known(_) | Contents::Partitions(_)),
+    })
+}
+
+const MAKE: &str = "`uext4 mkfs IMAGE SIZE` makes a file system";
+
+/// What to do with a format that uext4 does not read.
+fn step(family: Family) -> String {
+    match family {
+        Family::Ext => "give the image of the file system itself".to_owned(),
+        Family::FileSystem => {
+            "uext4 reads ext2, ext3 and ext4 alone: mount this one with the kernel, `mount -o \
+             loop,ro IMAGE DIRECTORY`"
+                .to_owned()
+        }
+        Family::Swap => "it holds no files".to_owned(),
+        Family::Encrypted => {
+            "open it first: `cryptsetup open IMAGE NAME`, then use /dev/mapper/NAME".to_owned()
+        }
+        Family::Volume => {
+            "assemble it first (`vgchange -ay`, `mdadm --assemble`), then use the device that this \
+             makes"
+                .to_owned()
+        }
+        Family::Disk { command } => format!("convert it first: `{command} IMAGE disk.img`"),
+        Family::Compressed { command } => {
+            format!("unpack it first: `{command} -dc IMAGE > disk.img`")
+        }
+        Family::Archive => {
+            "`uext4 build ARCHIVE -o disk.img` makes an image of a tar archive; unpack others first"
+                .to_owned()
+        }
+    }
+}
+
+/// A partition table with what its partitions hold.
+fn partitions(table: &Table, device: &Arc<dyn BlockDevice>) -> Result<String, Error> {
+    let Some(first) = table.partitions.first() else {
+        return Ok("a damaged partition table".to_owned());
+    };
+    let kind = match first.table {
+        TableKind::Gpt => "a GPT",
+        TableKind::Mbr => "an MBR",
+    };
+    let mut list = Vec::new();
+    for partition in table.partitions.iter().take(PARTITIONS_MAX) {
+        list.push(one(partition, device)?);
+    }
+    let count = table.partitions.len();
+    if count > PARTITIONS_MAX {
+        list.push(format!("{} more", count - PARTITIONS_MAX));
+    }
+    let noun = if count == 1 {
+        "partition"
+    } else {
+        "partitions"
+    };
+    Ok(format!(
+        "{kind} partition table with {count} {noun}: {}",
+        list.join(", ")
+    ))
+}
+
+fn one(partition: &Partition, device: &Arc<dyn BlockDevice>) -> Result<String, Error> {
+    let holds = match partition.open(Arc::clone(device)) {
+        Ok(window) => match contents(&window)? {
+            Contents::NoBytes | Contents::Zeroes => "empty",
+            Contents::Known(format) => format.name,
+            Contents::Partitions(_) => "a partition table",
+            Contents::Text => "text",
+            Contents::Unknown => "unknown data",
+        },
+        Err(Error::OutOfRange { .. }) => "past the end of the image",
+        Err(error) => return Err(error),
+    };
+    let name = match partition.name.as_str() {
+        "" => String::new(),
+        name => format!(" \"{}\"", escaped(name.as_bytes())),
+    };
+    Ok(format!(
+        "{}{name} ({}, {holds})",
+        partition.number,
+        size_text(partition.len)
+    ))
+}
+
+/// True if the device holds an ext file system without its superblock: a backup is there, and nothing
+/// else that is known.
+pub fn lost_its_superblock(device: &dyn BlockDevice) -> bool {
+    let is_known = |contents| matches!(contents, Contents::Known(_) | Contents::Partitions(_));
+    backup(device).is_some() && contents(device).is_ok_and(|contents| !is_known(contents))
+}
+
+/// The block of the first backup of a superblock, where mke2fs puts it for each block size.
+fn backup(device: &dyn BlockDevice) -> Option<u64> {
+    [(0, 8193), (1, 16384), (2, 32768)]
+        .into_iter()
+        .find_map(|(log2, block): (u32, u64)| {
+            let mut bytes = [0; 1024];
+            device.read_at(block << (10 + log2), &mut bytes).ok()?;
+            let found = SuperBlock::parse(&bytes).ok()?;
+            let is_backup =
+                found.s_log_block_size.get() == log2 && found.s_block_group_nr.get() == 1;
+            is_backup.then_some(block)
+        })
+}
