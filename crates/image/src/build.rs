@@ -1,7 +1,7 @@
 //! From a source to an image.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,6 +112,10 @@ pub fn build(
     let (layout, time) = plan(&mut listing.tree, options, output.device_len())?;
     let offset = options.mkfs.extended.offset;
     let image_bytes = layout.len_bytes().saturating_add(offset);
+    refuse_container_image(source, &listing.tree)?;
+    if matches!(source, Source::Directory(_)) {
+        listing.tree.forget_own_times(options.preserve_atime);
+    }
     timing.begin(Phase::Formatting, None);
     let draft = output.begin(image_bytes)?;
     let device: Arc<dyn BlockDevice> = match offset {
@@ -182,6 +186,27 @@ pub(crate) fn total(tree: &Tree) -> Amount {
     let mut total = Amount::default();
     let mut seen = vec![false; tree.nodes_len()];
     for entry in tree.entries() {
+/// What a registry or a container engine stores is not the tree of files that its containers see.
+fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
+    let has = |name: &[u8]| tree.child(EntryId::ROOT, name).is_some();
+    let has_layers = || {
+        let mut entries = tree.children(EntryId::ROOT);
+        entries.any(|entry| tree.child(entry, b"layer.tar").is_some())
+    };
+    let what = if has(b"manifest.json") && (has(b"repositories") || has(b"blobs") || has_layers()) {
+        "a docker-archive"
+    } else if has(b"oci-layout") && has(b"index.json") {
+        "an OCI image layout"
+    } else {
+        return Ok(());
+    };
+    let path = match source {
+        Source::Directory(path) | Source::TarFile(path) => path.clone(),
+        Source::Stdin => PathBuf::from("-"),
+    };
+    Err(Error::ContainerImage { path, what })
+}
+
         total.entries += 1;
         let node = tree.node_of(entry);
         let seen = &mut seen[tree.node_id(entry).index()];

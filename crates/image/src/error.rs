@@ -37,6 +37,14 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The source is a container image: layers and their description, not a tree of files.
+    #[error("{}: {what}, whose layers are not a tree of files", path.display())]
+    ContainerImage {
+        /// The source.
+        path: PathBuf,
+        /// Its format.
+        what: &'static str,
+    },
     /// A path goes through something that is not a directory.
     #[error("{}: {} is not a directory", path.display(), through.display())]
     NotADirectory {

@@ -189,6 +189,10 @@ fn failure(error: &Error, is_archive: bool) -> Failure {
 /// Those of standard output.
 pub fn tell(
     image: &Path,
+        Error::ContainerImage { .. } => failure.hint(
+            "give the files of a container: `docker export CONTAINER | uext4 build - -o IMAGE`, or \
+             unpack the layers one after the other into a directory",
+        ),
     report: &Report,
     quiet: bool,
     json: bool,

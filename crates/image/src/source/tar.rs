@@ -43,6 +43,8 @@ const GLOBAL_MAX: u64 = 16 << 10;
 const GLOBAL_XATTRS_MAX: u64 = 64 << 20;
 /// Longest name in a GNU long-name member, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
+/// Most bytes of zeroes that are an archive without members: archivers fill up their last record.
+const EMPTY_MAX: u64 = 1 << 20;
 /// `e_name_index` of `trusted.` and `security.`.
 const INDEX_TRUSTED: u8 = 4;
 const INDEX_SECURITY: u8 = 6;
@@ -185,11 +187,36 @@ impl Lister<'_> {
         if block != [0; BLOCK] {
             return Ok(Some(block));
         }
+        if at == 0 {
+            self.must_be_empty()?;
+            return Ok(None);
+        }
         if self.input.peek_block()?.is_some_and(|b| b != [0; BLOCK]) {
             let what = format!("a lone block of zeroes at byte {at} ends the archive");
             self.warnings.add(b"-", what);
         }
         Ok(None)
+    }
+
+    /// What begins with zeroes is an archive without members only if there is nothing else, and no
+    /// more of them than a record of an archive has.
+    fn must_be_empty(&mut self) -> Result<(), Error> {
+        let not_tar = |hint| TarDamage::NotTar { hint };
+        let mut block = [0; BLOCK];
+        while self.input.position() <= EMPTY_MAX {
+            match self.input.read(&mut block)? {
+                0 => return Ok(()),
+                len if block[..len].iter().all(|&byte| byte == 0) => {}
+                _ => {
+                    return Err(self
+                        .input
+                        .damage(0, not_tar(" (zeroes, then data: a disk image?)")));
+                }
+            }
+        }
+        Err(self
+            .input
+            .damage(0, not_tar(" (zeroes: an empty disk image?)")))
     }
 
     fn not_tar(&self, block: &[u8; BLOCK]) -> Error {
