@@ -43,6 +43,9 @@ pub struct BuildOptions {
     pub time: Option<i64>,
     /// No time stamp of the source is to be later than `time`.
     pub clamp_times: bool,
+    /// Directories: the image has the access times of the source. By default these, like the times
+    /// of the last change always, are the times of modification: a copy of the source has others.
+    pub preserve_atime: bool,
 }
 
 impl Default for BuildOptions {
@@ -56,6 +59,7 @@ impl Default for BuildOptions {
             hash_seed: None,
             time: None,
             clamp_times: false,
+            preserve_atime: false,
         }
     }
 }
@@ -108,14 +112,14 @@ pub fn build(
         },
     )?;
     counter.tell();
-    timing.begin(Phase::Sizing, None);
-    let (layout, time) = plan(&mut listing.tree, options, output.device_len())?;
-    let offset = options.mkfs.extended.offset;
-    let image_bytes = layout.len_bytes().saturating_add(offset);
     refuse_container_image(source, &listing.tree)?;
     if matches!(source, Source::Directory(_)) {
         listing.tree.forget_own_times(options.preserve_atime);
     }
+    timing.begin(Phase::Sizing, None);
+    let (layout, time) = plan(&mut listing.tree, options, output.device_len())?;
+    let offset = options.mkfs.extended.offset;
+    let image_bytes = layout.len_bytes().saturating_add(offset);
     timing.begin(Phase::Formatting, None);
     let draft = output.begin(image_bytes)?;
     let device: Arc<dyn BlockDevice> = match offset {
@@ -182,10 +186,6 @@ fn plan(
     Ok((layout, time))
 }
 
-pub(crate) fn total(tree: &Tree) -> Amount {
-    let mut total = Amount::default();
-    let mut seen = vec![false; tree.nodes_len()];
-    for entry in tree.entries() {
 /// What a registry or a container engine stores is not the tree of files that its containers see.
 fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
     let has = |name: &[u8]| tree.child(EntryId::ROOT, name).is_some();
@@ -207,6 +207,10 @@ fn refuse_container_image(source: &Source, tree: &Tree) -> Result<(), Error> {
     Err(Error::ContainerImage { path, what })
 }
 
+pub(crate) fn total(tree: &Tree) -> Amount {
+    let mut total = Amount::default();
+    let mut seen = vec![false; tree.nodes_len()];
+    for entry in tree.entries() {
         total.entries += 1;
         let node = tree.node_of(entry);
         let seen = &mut seen[tree.node_id(entry).index()];

@@ -253,6 +253,15 @@ impl Tree {
         }
     }
 
+    /// Sets the times that a copy of the source would not share to the time of modification: those of
+    /// the last change, and those of the last access unless these are to stay.
+    pub fn forget_own_times(&mut self, keep_atime: bool) {
+        for node in &mut self.nodes {
+            let [atime, mtime, _] = node.times;
+            node.times = [if keep_atime { atime } else { mtime }, mtime, mtime];
+        }
+    }
+
     /// Makes no time later than `time`.
     pub fn clamp_times(&mut self, time: Timestamp) {
         self.time_max = PackedTime::new(time);

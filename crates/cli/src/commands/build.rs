@@ -26,7 +26,9 @@ use crate::show::{escaped, size_text, uuid_text};
 /// that lsattr shows are not taken over, as with mke2fs and tar. The image is ext4 of exact size,
 /// appears under its name when it is complete, and the same source gives the same bytes: its UUID
 /// follows from the source unless -U says otherwise, its date is that of the newest file or
-/// SOURCE_DATE_EPOCH. Archives may be compressed with gzip, zstd or xz.
+/// SOURCE_DATE_EPOCH. Of a directory's times only those of modification count, so that a copy of it
+/// gives the same bytes, too. Archives may be compressed with gzip, zstd or xz. An image in use is
+/// never replaced; another that is not empty only after a question, or with --force.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 build ./rootfs -o root.img
@@ -88,6 +90,9 @@ pub struct FillArgs {
 
 /// Builds the image.
 pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
+    /// Directories: keep access times, which a copy of the source does not share
+    #[arg(long)]
+    preserve_atime: bool,
     let size = match (args.size, args.free, args.min) {
         (Some(bytes), _, _) => Size::Exact(bytes),
         (_, Some(bytes), _) => Size::Free(bytes),
@@ -146,6 +151,7 @@ pub fn fill(
     let failure = |error: &Error, is_archive| match error {
         Error::Device(error) => device_failure(image, error),
         _ => failure(error, is_archive),
+        preserve_atime: args.preserve_atime,
     };
     let is_archive = !matches!(source, Source::Directory(_));
     if !is_archive {
