@@ -5,8 +5,10 @@
 //! unpacked into a temporary file first.
 
 mod contents;
+mod copies;
 mod directory;
 mod exclude;
+mod preload;
 mod spool;
 mod tar;
 
@@ -26,6 +28,7 @@ use crate::error::Error;
 use crate::ids::HostIds;
 use crate::progress::Counter;
 use crate::tree::Tree;
+use copies::Copies;
 use spool::{Format, Spool};
 use tar::Input;
 
@@ -90,6 +93,8 @@ pub enum Store {
         root: OwnedFd,
         /// How errors call it.
         path: PathBuf,
+        /// Contents of the files whose size does not say that they have any.
+        copies: Copies,
     },
     /// All are in this file.
     Archive {

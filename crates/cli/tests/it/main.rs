@@ -68,3 +68,4 @@ mod sharing;
 mod statuses;
 mod transport;
 mod tree;
+mod sources;

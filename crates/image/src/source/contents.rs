@@ -36,7 +36,7 @@ pub struct Content<'a> {
 
 #[derive(Debug)]
 enum Handle<'a> {
-    /// The archive.
+    /// The archive, or the copies of files without a size.
     Shared(&'a File),
     /// The file itself.
     Own(File),
@@ -60,7 +60,10 @@ impl<'a> Contents<'a> {
         let node = self.tree.node_of(entry);
         let file = match self.store {
             Store::Archive { file, .. } => Handle::Shared(file),
-            Store::Directory { .. } => Handle::Own(self.open_file(entry, node)?),
+            Store::Directory { copies, .. } => match copies.of(self.tree.node_id(entry)) {
+                Some(file) => Handle::Shared(file),
+                None => Handle::Own(self.open_file(entry, node)?),
+            },
         };
         Ok(Content {
             file,

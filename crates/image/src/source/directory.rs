@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +18,8 @@ use rustix::io::Errno;
 use uext4_ondisk::inode::{DeviceNumber, Timestamp};
 use uext4_ondisk::xattr::{INDEX_SYSTEM, split_name};
 
-use super::{Context, Listing, Store, Warnings, failed, owner};
+use super::copies::{self, Copies};
+use super::{Context, Listing, Store, Warnings, failed, owner, preload};
 use crate::error::Error;
 use crate::ids::HostIds;
 use crate::tree::{
@@ -30,7 +32,8 @@ use crate::tree::{
 /// [`Error::Source`] for what cannot be read, [`Error::TooMany`].
 pub fn list(path: &Path, context: &Context<'_>) -> Result<Listing, Error> {
     let (root, mut walk) = start(path, context)?;
-    let stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
+    let mut stat = rustix::fs::fstat(&root).map_err(|e| failed(path, "stat", e.into()))?;
+    preload::see(root.as_fd(), OsStr::new("."), &mut stat).map_err(|e| failed(path, "stat", e))?;
     let attributes = walk.attributes(&stat, root.as_fd(), None)?;
     walk.tree.insert(b".", NewNode::Directory, attributes)?;
     let again = open_directory(root.as_fd(), b".").map_err(|e| failed(path, "open", e.into()))?;
@@ -74,6 +77,7 @@ fn start<'a>(dir: &Path, context: &'a Context<'a>) -> Result<(OwnedFd, Walk<'a>)
         linked: HashMap::new(),
         device: stat.st_dev,
         ids: HostIds::default(),
+        copies: Copies::new(context.spool_dir),
     };
     Ok((root, walk))
 }
@@ -107,6 +111,7 @@ struct Walk<'a> {
     /// The device the root is on.
     device: u64,
     ids: HostIds,
+    copies: Copies,
 }
 
 /// A directory the walk is in.
@@ -127,6 +132,7 @@ impl Walk<'_> {
             store: Store::Directory {
                 root,
                 path: path.to_path_buf(),
+                copies: self.copies,
             },
         }
     }
@@ -186,13 +192,17 @@ impl Walk<'_> {
             return Ok(None);
         }
         let os_name = OsStr::from_bytes(name);
-        let look = || rustix::fs::statat(&level.fd, os_name, AtFlags::SYMLINK_NOFOLLOW);
-        let mut stat = look().map_err(|e| self.failed("stat", e))?;
+        let look = || -> io::Result<Stat> {
+            let mut stat = rustix::fs::statat(&level.fd, os_name, AtFlags::SYMLINK_NOFOLLOW)?;
+            preload::see(level.fd.as_fd(), os_name, &mut stat)?;
+            Ok(stat)
+        };
+        let mut stat = look().map_err(|e| failed(&self.path, "stat", e))?;
         let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             let target = rustix::fs::readlinkat(&level.fd, os_name, Vec::new());
             let target = target.map_err(|e| self.failed("read", e))?;
             // Reading it was an access: listing again shows the same time only if it is told now.
-            stat = look().map_err(|e| self.failed("stat", e))?;
+            stat = look().map_err(|e| failed(&self.path, "stat", e))?;
             target.into_bytes()
         } else {
             Vec::new()
@@ -237,16 +247,27 @@ impl Walk<'_> {
             minor: rustix::fs::minor(stat.st_rdev),
         };
         let pieces;
+        let mut is_copied = false;
         let node = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => NewNode::Directory,
             FileType::RegularFile => {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
-                pieces = self.pieces(level, name, stat, size)?;
-                let data = match &pieces {
-                    Some(pieces) => FileData::Sparse(pieces),
-                    None => FileData::Whole { at: 0 },
+                let copy = match size {
+                    0 => self.copy(level, name)?,
+                    _ => None,
                 };
-                NewNode::File { size, data }
+                is_copied = copy.is_some();
+                if let Some(copies::Place { at, len }) = copy {
+                    let data = FileData::Whole { at };
+                    NewNode::File { size: len, data }
+                } else {
+                    pieces = self.pieces(level, name, stat, size)?;
+                    let data = match &pieces {
+                        Some(pieces) => FileData::Sparse(pieces),
+                        None => FileData::Whole { at: 0 },
+                    };
+                    NewNode::File { size, data }
+                }
             }
             FileType::Symlink => NewNode::Symlink(target),
             FileType::CharacterDevice => NewNode::CharDevice(number()),
@@ -260,7 +281,21 @@ impl Walk<'_> {
                 });
             }
         };
-        self.tree.insert_at(level.entry, name, node, attributes)
+        let entry = self.tree.insert_at(level.entry, name, node, attributes)?;
+        if is_copied {
+            self.copies.note(self.tree.node_id(entry));
+        }
+        Ok(entry)
+    }
+
+    /// Some file systems, such as that of `/proc`, give 0 as the size of files that have contents: a
+    /// copy of these. `None` for what is empty, or may not be read and is empty by its size.
+    fn copy(&mut self, level: &Level, name: &[u8]) -> Result<Option<copies::Place>, Error> {
+        match open(level.fd.as_fd(), name, OFlags::empty()) {
+            Ok(fd) => self.copies.take(&mut File::from(fd), &self.path),
+            Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+            Err(e) => Err(self.failed("open", e)),
+        }
     }
 
     /// The pieces of a file that seems to have holes; `None` if it has none.

@@ -1,0 +1,149 @@
+//! Sources of `build` and `put` that need care: copies that must give the same bytes, owners that a
+//! preloaded library gives, files whose size says nothing.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::host::{UEXT4, has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::oracle;
+
+#[test]
+fn sources_that_are_no_tree_are_named() {
+    let scratch = scratch();
+    let path = |name: &str| scratch.path().join(name);
+    let refused = |source: &Path, code: i32, words: &str| {
+        let made = path("made.img");
+        let output = uext4(&["build", text(source), "-o", text(&made)]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{source:?}: {said}");
+        assert!(said.contains(words), "{source:?}: {said}");
+        assert!(!made.exists());
+    };
+    fs::write(path("zeroes"), vec![0; 8 << 20]).unwrap();
+    refused(&path("zeroes"), 4, "an empty disk image");
+    let mut late = vec![0; 1 << 20];
+    late[4096..4100].copy_from_slice(b"data");
+    fs::write(path("late"), late).unwrap();
+    refused(&path("late"), 4, "a disk image");
+    let layout = path("layout");
+    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    fs::write(layout.join("oci-layout"), "{}").unwrap();
+    fs::write(layout.join("index.json"), "{}").unwrap();
+    refused(&layout, 8, "an OCI image layout");
+    let archive = path("layout.tar");
+    run("tar", &["-C", text(&layout), "-cf", text(&archive), "."]);
+    refused(&archive, 8, "an OCI image layout");
+    fs::write(layout.join("manifest.json"), "[]").unwrap();
+    run("tar", &["-C", text(&layout), "-cf", text(&archive), "."]);
+    refused(&archive, 8, "a docker-archive");
+    // An archive without members remains one.
+    let empty = path("empty.tar");
+    fs::write(&empty, [0; 10240]).unwrap();
+    uext4_ok(&["build", text(&empty), "-o", text(&path("empty.img"))]);
+}
+
+#[test]
+fn a_copy_of_a_tree_gives_the_same_bytes() {
+    let scratch = scratch();
+    let path = |name: &str| scratch.path().join(name);
+    let source = path("source");
+    fs::create_dir_all(source.join("dir/sub")).unwrap();
+    fs::write(source.join("dir/file"), "contents\n").unwrap();
+    fs::hard_link(source.join("dir/file"), source.join("dir/sub/name")).unwrap();
+    symlink("dir/file", source.join("link")).unwrap();
+    // Access times of their own, as a backup that reads leaves them.
+    for name in ["dir", "dir/file"] {
+        run(
+            "touch",
+            &["-a", "-d", "2020-01-02", text(&source.join(name))],
+        );
+    }
+    let build = |from: &str, flags: &[&str]| {
+        let (from, image) = (path(from), path("image"));
+        let arguments = ["build", "-qF", text(&from), "-o", text(&image)];
+        uext4_ok(&[&arguments, flags].concat());
+        fs::read(image).unwrap()
+    };
+    let first = build("source", &[]);
+    run("cp", &["-a", text(&source), text(&path("copy"))]);
+    assert!(first == build("copy", &[]), "a copy gives other bytes");
+    fs::read(source.join("dir/file")).unwrap();
+    run("touch", &["-a", text(&source.join("dir/sub"))]);
+    assert!(first == build("source", &[]), "reading gives other bytes");
+    let with_access_times = build("source", &["--preserve-atime"]);
+    assert!(first != with_access_times);
+    let manifest = oracle::parse(&uext4_ok(&["manifest", text(&path("image"))]));
+    let atime = fs::metadata(source.join("dir/file")).unwrap().atime();
+    let stored = &manifest["dir/file"]["atime_ns"];
+    let digits = stored.to_string().replace('"', "");
+    assert!(digits.starts_with(&atime.to_string()), "{stored}");
+}
+
+#[test]
+fn fakeroot_gives_owners_and_devices() {
+    if !has_tool("fakeroot") {
+        return;
+    }
+    let scratch = scratch();
+    let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "contents\n").unwrap();
+    let put = scratch.path().join("put.img");
+    uext4_ok(&["mkfs", "-q", text(&put), "16M"]);
+    let script = "cd $1 && chown 12:34 file && chmod 4755 file && mknod tty c 5 1 && mknod disk b 8 17 \
+                  && chown 56:78 . && $2 build -q . -o $3 \
+                  && $2 put $4 file /file && $2 put $4 tty /tty";
+    let (from, made) = (text(&source), text(&image));
+    run(
+        "fakeroot",
+        &["sh", "-ec", script, "sh", from, UEXT4, made, text(&put)],
+    );
+    // Nothing of it is so on this machine.
+    let found = fs::symlink_metadata(source.join("tty")).unwrap();
+    assert!(found.is_file());
+    for (image, names) in [
+        (&image, &[".", "file", "tty", "disk"][..]),
+        (&put, &["file", "tty"]),
+    ] {
+        let tree = oracle::parse(&uext4_ok(&["manifest", text(image)]));
+        let owner = |name: &str| (tree[name]["uid"].as_u64(), tree[name]["gid"].as_u64());
+        for name in names {
+            let expected = match *name {
+                "." => (Some(56), Some(78)),
+                "file" => (Some(12), Some(34)),
+                _ => (Some(0), Some(0)),
+            };
+            assert_eq!(owner(name), expected, "{name}");
+        }
+        assert_eq!(tree["tty"]["type"], "chr");
+        assert_eq!(tree["tty"]["rdev"], "5:1");
+    }
+}
+
+#[test]
+fn files_without_a_size_are_stored_as_read() {
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let name = text(&image);
+    // Each reading of one of these gives something else.
+    uext4_ok(&["build", "-q", "/proc/sys/kernel/random", "-o", name]);
+    let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(uext4_ok(&["cat", name, "/boot_id"]), boot);
+    assert_eq!(uext4_ok(&["cat", name, "/uuid"]).len(), boot.len());
+    uext4_ok(&["check", name]);
+    let put = scratch.path().join("put.img");
+    let name = text(&put);
+    uext4_ok(&["mkfs", "-q", name, "16M"]);
+    uext4_ok(&["put", name, "/proc/version", "/version"]);
+    let version = fs::read("/proc/version").unwrap();
+    assert_eq!(uext4_ok(&["cat", name, "/version"]), version);
+    let status = Command::new(UEXT4)
+        .args(["put", name, "/proc/self/status", "/status"])
+        .status();
+    assert!(status.unwrap().success());
+    let stored = uext4_ok(&["cat", name, "/status"]);
+    assert!(stored.starts_with(b"Name:\tuext4\n"));
+    uext4_ok(&["check", name]);
+}
