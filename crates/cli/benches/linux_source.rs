@@ -164,13 +164,13 @@ fn contenders(tar: &Path, tree: &Path, scratch: &Path) -> Vec<Contender> {
     vec![
         contender(
             "uext4 build, from the tar",
-            &[uext4, "build", "-q", tar, "-o", &ours],
+            &[uext4, "build", "-qF", tar, "-o", &ours],
             Some(&ours),
             build,
         ),
         contender(
             "uext4 build, from the tree",
-            &[uext4, "build", "-q", tree, "-o", &from_tree],
+            &[uext4, "build", "-qF", tree, "-o", &from_tree],
             Some(&from_tree),
             build,
         ),

@@ -25,6 +25,7 @@ mod metrics;
 mod mode;
 mod mount_options;
 mod open;
+mod overwrite;
 mod progress;
 mod record;
 mod sandbox;

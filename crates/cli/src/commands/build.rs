@@ -18,6 +18,7 @@ use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
 use crate::json::Json;
 use crate::messages;
 use crate::open::device_failure;
+use crate::overwrite::may_replace;
 use crate::show::{escaped, size_text, uuid_text};
 
 /// Make an image of a directory or a tar archive
@@ -54,6 +55,9 @@ pub struct BuildArgs {
     min: bool,
     #[command(flatten)]
     fill: FillArgs,
+    /// Replace an image that is there without asking, which is done only on a terminal
+    #[arg(short = 'F', long)]
+    force: bool,
     /// Say nothing
     #[arg(short, long)]
     quiet: bool,
@@ -86,13 +90,13 @@ pub struct FillArgs {
     /// No date of the source counts later than SOURCE_DATE_EPOCH
     #[arg(long)]
     clamp_times: bool,
+    /// Directories: keep access times, which a copy of the source does not share
+    #[arg(long)]
+    preserve_atime: bool,
 }
 
 /// Builds the image.
 pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
-    /// Directories: keep access times, which a copy of the source does not share
-    #[arg(long)]
-    preserve_atime: bool,
     let size = match (args.size, args.free, args.min) {
         (Some(bytes), _, _) => Size::Exact(bytes),
         (_, Some(bytes), _) => Size::Free(bytes),
@@ -100,6 +104,7 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         _ => Size::Auto,
     };
     let format = args.format.read()?;
+    may_replace(&args.output, args.force)?;
     let report = fill(
         &args.source,
         &args.output,
@@ -146,12 +151,12 @@ pub fn fill(
         hash_seed,
         time: format.epoch,
         clamp_times: args.clamp_times,
+        preserve_atime: args.preserve_atime,
     };
     let source = Source::from_argument(source);
     let failure = |error: &Error, is_archive| match error {
         Error::Device(error) => device_failure(image, error),
         _ => failure(error, is_archive),
-        preserve_atime: args.preserve_atime,
     };
     let is_archive = !matches!(source, Source::Directory(_));
     if !is_archive {
@@ -184,6 +189,10 @@ fn failure(error: &Error, is_archive: bool) -> Failure {
     };
     let failure = Failure::new(exit, error);
     match error {
+        Error::ContainerImage { .. } => failure.hint(
+            "give the files of a container: `docker export CONTAINER | uext4 build - -o IMAGE`, or \
+             unpack the layers one after the other into a directory",
+        ),
         Error::DoesNotFit { .. } => failure.hint("give a larger --size, or leave the size out"),
         _ => failure,
     }
@@ -195,10 +204,6 @@ fn failure(error: &Error, is_archive: bool) -> Failure {
 /// Those of standard output.
 pub fn tell(
     image: &Path,
-        Error::ContainerImage { .. } => failure.hint(
-            "give the files of a container: `docker export CONTAINER | uext4 build - -o IMAGE`, or \
-             unpack the layers one after the other into a directory",
-        ),
     report: &Report,
     quiet: bool,
     json: bool,

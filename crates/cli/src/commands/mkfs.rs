@@ -1,7 +1,7 @@
 //! `mkfs`: an empty file system, as mke2fs would make it.
 
 use std::fs;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +17,14 @@ use super::build::{self, FillArgs, fill};
 use crate::failure::{Exit, Failure};
 use crate::format::{FormatArgs, mkfs_failure, size_argument};
 use crate::json::Json;
-use crate::open::{self, holds_ext};
+use crate::open;
+use crate::overwrite::{may_format, may_replace};
 use crate::show::{size_text, uuid_text};
 
 /// Make an empty file system, with the flags and the choices of mke2fs 1.47
 ///
-/// A file that does not exist is made, sparse, and appears when it is complete. With
+/// A file that does not exist is made, sparse, and appears when it is complete. On a terminal the
+/// command asks before it overwrites anything known; without one only -d needs -F for that. With
 /// SOURCE_DATE_EPOCH in the environment the same arguments give the same bytes.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -41,8 +43,8 @@ pub struct MkfsArgs {
     /// Fill it with what is in this directory or tar archive (- for standard input)
     #[arg(short = 'd', value_name = "SOURCE", conflicts_with = "dry_run")]
     source: Option<PathBuf>,
-    /// Do not ask before a file system is overwritten
-    #[arg(short = 'F', action = clap::ArgAction::Count)]
+    /// Overwrite a file system, a partition table or anything else known without asking
+    #[arg(short = 'F', long = "force", action = clap::ArgAction::Count)]
     force: u8,
     /// Only tell what would be made
     #[arg(short = 'n')]
@@ -79,9 +81,7 @@ pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
     } else {
         anew(args, &mut options)?
     };
-    if let Some(layout) = layout
-        && !args.quiet
-    {
+    if !args.quiet {
         tell(args, &layout, out)?;
     }
     Ok(Exit::Success)
@@ -100,6 +100,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         }
         _ => Size::Auto,
     };
+    may_replace(&args.image, args.force > 0)?;
     let report = fill(
         source,
         &args.image,
@@ -112,7 +113,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
 }
 
 /// A new file, written under another name and renamed when it is complete.
-fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Option<Layout>, Failure> {
+fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Layout, Failure> {
     let Some(size) = options.size else {
         return Err(Failure::new(
             Exit::Usage,
@@ -127,7 +128,7 @@ fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Option<Layout>, Failur
     let offset = options.extended.offset;
     let layout = uext4_mkfs::layout(options, size).map_err(|e| mkfs_failure(&e))?;
     if args.dry_run {
-        return Ok(Some(layout));
+        return Ok(layout);
     }
     let aside = aside(&args.image);
     let made = (|| {
@@ -146,7 +147,7 @@ fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Option<Layout>, Failur
         // Nothing half-made stays; the reason is what the user has to know.
         let _ = fs::remove_file(&aside);
     }
-    renamed.map(|()| Some(layout))
+    renamed.map(|()| layout)
 }
 
 /// A name beside the image's, for as long as it is not complete.
@@ -157,9 +158,8 @@ fn aside(image: &Path) -> PathBuf {
     image.with_file_name(name)
 }
 
-/// Over what is there: a block device, or a file whose size counts if none is given. `None` if the
-/// user does not want it.
-fn over(args: &MkfsArgs, options: &Options) -> Result<Option<Layout>, Failure> {
+/// Over what is there: a block device, or a file whose size counts if none is given.
+fn over(args: &MkfsArgs, options: &Options) -> Result<Layout, Failure> {
     let failed = |error: uext4_blockdev::Error| mkfs_failure(&error.into());
     let device = match args.dry_run {
         true => FileDevice::open(&args.image, Access::ReadOnly).map_err(failed)?,
@@ -173,37 +173,23 @@ fn over(args: &MkfsArgs, options: &Options) -> Result<Option<Layout>, Failure> {
     let layout = uext4_mkfs::layout(options, if grows { size } else { available })
         .map_err(|e| mkfs_failure(&e))?;
     if args.dry_run {
-        return Ok(Some(layout));
+        return Ok(layout);
     }
-    if args.force == 0 && holds_ext(&device) && !confirmed(&args.image)? {
-        return Ok(None);
+    let device = Arc::new(device);
+    if args.force == 0 {
+        let place = SubDevice::from_offset(Arc::clone(&device) as _, offset.min(device.len()));
+        let place: Arc<dyn BlockDevice> = Arc::new(place.map_err(failed)?);
+        may_format(&args.image, &place)?;
     }
     if grows {
         device
             .set_len(size.saturating_add(offset))
             .map_err(failed)?;
     }
-    let device = SubDevice::from_offset(Arc::new(device), offset).map_err(failed)?;
+    let device = SubDevice::from_offset(device, offset).map_err(failed)?;
     uext4_mkfs::format(&layout, &device).map_err(|e| mkfs_failure(&e))?;
     device.flush().map_err(failed)?;
-    Ok(Some(layout))
-}
-
-/// Asks, where there is somebody to ask.
-fn confirmed(image: &Path) -> Result<bool, Failure> {
-    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
-    if !stdin.is_terminal() || !stderr.is_terminal() {
-        return Ok(true);
-    }
-    write!(
-        stderr,
-        "{} holds an ext file system. Overwrite it? [y/N] ",
-        image.display()
-    )?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer)?;
-    Ok(answer.trim().eq_ignore_ascii_case("y"))
+    Ok(layout)
 }
 
 fn tell(args: &MkfsArgs, layout: &Layout, out: &mut Output) -> Result<(), Failure> {

@@ -293,7 +293,7 @@ fn get_of_an_ordinary_user_drops_set_id_with_the_owner() {
     )
     .unwrap();
     fs::set_permissions(source.join("b"), all(0o6755)).unwrap();
-    uext4_ok(&["build", "-q", text(&source), "-o", text(&image)]);
+    uext4_ok(&["build", "-qF", text(&source), "-o", text(&image)]);
     let got = as_ordinary_user(scratch.path(), &["get", text(&image), "/", "copy"]);
     let said = String::from_utf8_lossy(&got.stderr);
     assert!(got.status.success(), "{said}");

@@ -9,6 +9,9 @@
 //! | [`statuses`] | exit codes with closed pipes and full devices, and the options of coreutils |
 //! | [`commands`] | exit codes, help, JSON, partitions, backups, pipes |
 //! | [`making`] | are new file systems sound, reproducible, and whole or not there at all? |
+//! | [`sources`] | copies of a tree, fakeroot, files without a size: what does `build` make of them? |
+//! | [`replacing`] | what is overwritten only after a question, or with an option? |
+//! | [`foreign`] | what is said of images that hold something else than ext? |
 //! | [`changing`] | do the commands that change leave what their namesakes leave? |
 //! | [`sharing`] | does `dedup-xattrs` merge equal blocks of attributes, and nothing else? |
 //! | [`attributes`] | what does it do about damage, and what does it refuse? |
@@ -42,10 +45,10 @@ mod copies;
 mod direct;
 mod ends;
 mod failing;
+mod foreign;
 mod host;
 mod hostile;
 mod interrupted;
-mod foreign;
 mod json;
 mod killed;
 mod making;
@@ -60,12 +63,13 @@ mod posix;
 mod privileges;
 mod programs;
 mod refused;
+mod replacing;
 mod rings;
 mod sandbox;
 mod scripts;
 mod served;
 mod sharing;
+mod sources;
 mod statuses;
 mod transport;
 mod tree;
-mod sources;

@@ -179,12 +179,13 @@ fn an_image_of_a_directory_is_the_directory() {
     uext4_ok(&[&["build", text(source), "-o", text(&image)], &features[..]].concat());
     assert_holds(&image, oracle::walk(source), &but);
     let before = fs::read(&image).unwrap();
-    uext4_ok(&[&["build", text(source), "-o", text(&image)], &features[..]].concat());
+    let again = ["build", "--force", text(source), "-o", text(&image)];
+    uext4_ok(&[&again, &features[..]].concat());
     let again = fs::read(&image).unwrap();
     assert!(before.len() == again.len(), "another size the second time");
     uext4_ok(&[
         "mkfs",
-        "-q",
+        "-qF",
         "-b",
         "4096",
         "-O",
@@ -228,6 +229,7 @@ fn an_image_of_an_archive_is_the_archive() {
     for flags in [&["--min"][..], &["--free", "20M"]] {
         let arguments = [
             "build",
+            "--force",
             text(&archive),
             "-O",
             "ea_inode",
@@ -339,7 +341,7 @@ fn an_image_in_use_is_not_replaced() {
     fs::create_dir(&source).unwrap();
     uext4_ok(&["mkfs", "-q", text(&image), "32M"]);
     let replacements = [
-        &["build", text(&source), "-o", text(&image)][..],
+        &["build", "--force", text(&source), "-o", text(&image)][..],
         &["mkfs", "-F", "-d", text(&source), text(&image), "32M"],
     ];
     let refused = |why: &str| {

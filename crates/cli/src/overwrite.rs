@@ -1,0 +1,91 @@
+//! Asks on a terminal whether something may be overwritten; without a terminal the command decides.
+
+use std::fs;
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use uext4_blockdev::{Access, BlockDevice, FileDevice};
+
+use crate::contents::is_zero;
+use crate::failure::{Exit, Failure};
+use crate::identify::held;
+use crate::open::device_failure;
+
+/// Makes sure that a file or device at `image`, if there is one, may be replaced as a whole: it
+/// holds nothing, or the user wants it.
+///
+/// # Errors
+/// Exit 8 if it is in use, or if there is no terminal to ask; 1 if the answer is no.
+pub fn may_replace(image: &Path, force: bool) -> Result<(), Failure> {
+    // What cannot be opened, or is neither of the two, is for the command to report.
+    let Ok(kind) = fs::metadata(image).map(|found| found.file_type()) else {
+        return Ok(());
+    };
+    if force || !(kind.is_file() || kind.is_block_device()) {
+        return Ok(());
+    }
+    let failed = |error| device_failure(image, &error);
+    let device = FileDevice::open(image, Access::ReadOnly).map_err(failed)?;
+    device.claim().map_err(failed)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let found = held(&device).map_err(failed)?;
+    // The whole of a disk would take too long to read.
+    let is_empty =
+        found.is_empty && (kind.is_block_device() || is_zero(&*device).map_err(failed)?);
+    if is_empty {
+        return Ok(());
+    }
+    match ask(image, &found.what)? {
+        Some(true) => Ok(()),
+        Some(false) => Err(refused(image)),
+        None => {
+            let what = format_args!(
+                "{} holds {}, and there is no terminal to ask whether to replace it",
+                image.display(),
+                found.what
+            );
+            Err(Failure::new(Exit::CouldNot, what)
+                .hint("replace it without a question: `uext4 build --force`, `uext4 mkfs -F`"))
+        }
+    }
+}
+
+/// Makes sure that what is known on a device may be overwritten. Without a terminal it may, as with
+/// mke2fs.
+///
+/// # Errors
+/// Exit 1 if the answer is no, 8 if the device cannot be read.
+pub fn may_format(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+    let found = held(device).map_err(|error| device_failure(image, &error))?;
+    if found.is_known && ask(image, &found.what)? == Some(false) {
+        return Err(refused(image));
+    }
+    Ok(())
+}
+
+fn refused(image: &Path) -> Failure {
+    let what = format_args!("{}: left as it is", image.display());
+    Failure::new(Exit::Incomplete, what)
+}
+
+/// The answer to whether `image`, which holds `what`, is to be overwritten; `None` without a
+/// terminal.
+fn ask(image: &Path, what: &str) -> Result<Option<bool>, Failure> {
+    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return Ok(None);
+    }
+    write!(
+        stderr,
+        "{} holds {what}. Overwrite it? [y/N] ",
+        image.display()
+    )?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    let answer = answer.trim();
+    let yes = ["y", "yes"];
+    Ok(Some(yes.iter().any(|yes| answer.eq_ignore_ascii_case(yes))))
+}
