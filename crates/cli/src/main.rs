@@ -26,6 +26,7 @@ mod mode;
 mod mount_options;
 mod open;
 mod overwrite;
+mod owner;
 mod progress;
 mod record;
 mod sandbox;

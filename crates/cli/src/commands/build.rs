@@ -19,6 +19,7 @@ use crate::json::Json;
 use crate::messages;
 use crate::open::device_failure;
 use crate::overwrite::may_replace;
+use crate::owner::{self, Owner};
 use crate::show::{escaped, size_text, uuid_text};
 
 /// Make an image of a directory or a tar archive
@@ -73,8 +74,8 @@ pub struct BuildArgs {
 #[derive(Args, Debug, Default)]
 pub struct FillArgs {
     /// Owner and group of everything, as numbers
-    #[arg(long, value_name = "UID[:GID]", value_parser = parse_owner)]
-    owner: Option<(u32, Option<u32>)>,
+    #[arg(long, value_name = "UID[:GID]", value_parser = owner::parse)]
+    owner: Option<Owner>,
     /// Archives: owners by the numbers in the archive; this is the default
     #[arg(long, conflicts_with = "owner_names")]
     numeric: bool,
@@ -138,8 +139,8 @@ pub fn fill(
     format.options.assume_zeroed = false;
     let options = BuildOptions {
         source: SourceOptions {
-            uid: args.owner.map(|(uid, _)| uid),
-            gid: args.owner.and_then(|(_, gid)| gid),
+            uid: args.owner.and_then(|owner| owner.uid),
+            gid: args.owner.and_then(|owner| owner.gid),
             owner_names: args.owner_names,
             excludes: excludes.map_err(|e| failure(&e, false))?,
             one_file_system: args.one_file_system,
@@ -261,14 +262,6 @@ pub fn tell(
     Ok(Exit::Success)
 }
 
-fn parse_owner(text: &str) -> Result<(u32, Option<u32>), String> {
-    let number = |text: &str| text.parse::<u32>().map_err(|e| format!("{text:?}: {e}"));
-    match text.split_once(':') {
-        Some((uid, gid)) => Ok((number(uid)?, Some(number(gid)?))),
-        None => Ok((number(text)?, None)),
-    }
-}
-
 /// Progress on standard error, where that is a terminal.
 struct Bar {
     shown: bool,
@@ -335,18 +328,5 @@ impl Progress for Bar {
                 bar.tick();
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_numbers() {
-        assert_eq!(parse_owner("5"), Ok((5, None)));
-        assert_eq!(parse_owner("5:6"), Ok((5, Some(6))));
-        assert!(parse_owner("root").is_err());
-        assert!(parse_owner("5:").is_err());
     }
 }

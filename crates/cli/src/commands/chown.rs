@@ -8,6 +8,7 @@ use uext4::{FollowLast, OpenInode, SetAttributes};
 use super::change::{Operation, Target};
 use crate::args::long_help;
 use crate::failure::Failure;
+use crate::owner::{self, Owner};
 
 /// Change owner and group
 ///
@@ -21,7 +22,7 @@ use crate::failure::Failure;
   uext4 chown -R disk.img :100 /home/shared")]
 pub struct ChownArgs {
     /// New owner and group
-    #[arg(value_name = "UID[:GID]", value_parser = parse_owner)]
+    #[arg(value_name = "UID[:GID]", value_parser = owner::parse)]
     owner: Owner,
     /// What to change
     #[arg(value_name = "PATH", required = true)]
@@ -32,37 +33,6 @@ pub struct ChownArgs {
     /// Change a symbolic link itself
     #[arg(short = 'h', long)]
     no_dereference: bool,
-}
-
-/// What is given of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Owner {
-    uid: Option<u32>,
-    gid: Option<u32>,
-}
-
-fn parse_owner(text: &str) -> Result<Owner, String> {
-    let number = |text: &str| match text {
-        "" => Ok(None),
-        text => {
-            let number = text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
-            number
-                .map(Some)
-                .ok_or_else(|| format!("{text:?} is no number of a user or group"))
-        }
-    };
-    let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
-    let owner = Owner {
-        uid: number(uid)?,
-        gid: number(gid)?,
-    };
-    match owner {
-        Owner {
-            uid: None,
-            gid: None,
-        } => Err("neither owner nor group".to_owned()),
-        owner => Ok(owner),
-    }
 }
 
 impl Operation for ChownArgs {
@@ -84,22 +54,5 @@ impl ChownArgs {
             gid: self.owner.gid,
             ..SetAttributes::default()
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_numbers() {
-        let owner = |uid, gid| Ok(Owner { uid, gid });
-        assert_eq!(parse_owner("7"), owner(Some(7), None));
-        assert_eq!(parse_owner("7:"), owner(Some(7), None));
-        assert_eq!(parse_owner(":8"), owner(None, Some(8)));
-        assert_eq!(parse_owner("0:70000"), owner(Some(0), Some(70_000)));
-        for bad in ["", ":", "root", "1:x", "-1", "4294967295"] {
-            assert!(parse_owner(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure, exit_of};
 use crate::json::Json;
 use crate::messages;
 use crate::mode::{self, ModeChange};
+use crate::owner::{self, Owner};
 use crate::show::escaped;
 
 /// Copy files and directories into the image
@@ -45,8 +46,8 @@ pub struct PutArgs {
     #[arg(long)]
     overwrite: bool,
     /// Owner and group of everything, in place of what SRC has
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    owner: Option<(u32, u32)>,
+    #[arg(long, value_name = "UID[:GID]", value_parser = owner::parse)]
+    owner: Option<Owner>,
     /// Leave extended attributes and ACLs out
     #[arg(long)]
     no_xattrs: bool,
@@ -56,14 +57,6 @@ pub struct PutArgs {
     /// One JSON object about what was put
     #[arg(long)]
     json: bool,
-}
-
-fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let ids = text.split_once(':').and_then(|(uid, gid)| {
-        let number = |id: &str| id.parse::<u32>().ok().filter(|id| *id != u32::MAX);
-        Some((number(uid)?, number(gid)?))
-    });
-    ids.ok_or_else(|| format!("{text:?} is not two numbers with a colon between"))
 }
 
 impl Operation for PutArgs {
@@ -96,8 +89,8 @@ impl Operation for PutArgs {
         let image = fs::metadata(target.image).ok();
         let options = PutOptions {
             source: SourceOptions {
-                uid: self.owner.map(|(uid, _)| uid),
-                gid: self.owner.map(|(_, gid)| gid),
+                uid: self.owner.and_then(|owner| owner.uid),
+                gid: self.owner.and_then(|owner| owner.gid),
                 ..SourceOptions::default()
             },
             overwrite: self.overwrite,
@@ -156,7 +149,8 @@ impl PutArgs {
             .as_ref()
             .map_or(0o644, |mode| mode.apply(0o644, false));
         let mut how = by_root(mode);
-        (how.uid, how.gid) = self.owner.unwrap_or_default();
+        how.uid = self.owner.and_then(|owner| owner.uid).unwrap_or(0);
+        how.gid = self.owner.and_then(|owner| owner.gid).unwrap_or(0);
         let mut input = std::io::stdin().lock();
         uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite).map_err(
             |error| match error {

@@ -123,6 +123,26 @@ fn fakeroot_gives_owners_and_devices() {
 }
 
 #[test]
+fn put_takes_the_owner_as_build_does() {
+    let scratch = scratch();
+    let (image, file) = (scratch.path().join("image"), scratch.path().join("file"));
+    fs::write(&file, "contents\n").unwrap();
+    uext4_ok(&["mkfs", "-q", text(&image), "16M"]);
+    let found = fs::metadata(&file).unwrap();
+    for (owner, uid, gid) in [
+        ("7", 7, found.gid()),
+        (":8", found.uid(), 8),
+        ("0:70000", 0, 70_000),
+    ] {
+        let words = ["put", "--overwrite", "--owner", owner, text(&image)];
+        uext4_ok(&[&words, &[text(&file), "/file"][..]].concat());
+        let tree = oracle::parse(&uext4_ok(&["manifest", text(&image)]));
+        assert_eq!(tree["file"]["uid"], uid, "{owner}");
+        assert_eq!(tree["file"]["gid"], gid, "{owner}");
+    }
+}
+
+#[test]
 fn files_without_a_size_are_stored_as_read() {
     let scratch = scratch();
     let image = scratch.path().join("image");
