@@ -35,6 +35,7 @@ mod xattrs;
 pub use build::{BuildOptions, Report, build};
 pub use error::{Error, TarDamage};
 pub use progress::{Amount, Phase, Progress};
+pub use output::{Draft, Output};
 pub use put::{PutOptions, PutReport, put, put_stream};
 pub use size::Size;
 pub use source::{Excludes, Source, SourceOptions, Warnings};

@@ -285,7 +285,14 @@ impl Draft {
                 linked.into_temp_path()
             }
         };
-        name.persist(&self.path).map_err(|e| failed(e.error))?;
+        // A link that leads nowhere is replaced as a file is.
+        let replaces = self.present.is_some()
+            || fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink());
+        let persisted = match replaces {
+            true => name.persist(&self.path),
+            false => name.persist_noclobber(&self.path),
+        };
+        persisted.map_err(|e| failed(e.error))?;
         // The new name is durable only when its directory is.
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
         match synced {
@@ -298,11 +305,21 @@ impl Draft {
 
 impl Draft {
     /// Locks what has the name now, if that is not the file that was locked at the beginning.
+    ///
+    /// # Errors
+    /// [`Error::Output`] if there was none at the beginning: nobody has agreed to replace this one.
     fn lock_again(&mut self) -> Result<(), Error> {
         if matches!(self.being, Being::InPlace) {
             return Ok(());
         }
         let now = metadata(&self.path)?.map(|now| (now.dev(), now.ino()));
+        if self.present.is_none() && now.is_some() {
+            let why = "another program has made a file of this name meanwhile";
+            return Err(Error::Output {
+                path: self.path.clone(),
+                source: io::Error::new(io::ErrorKind::AlreadyExists, why),
+            });
+        }
         if now != self.present.as_ref().map(Present::identity) {
             self.present = Present::lock(&self.path)?;
         }
@@ -397,6 +414,24 @@ mod tests {
         let error = draft.finish().unwrap_err();
         assert!(error.to_string().contains("in use"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"other");
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let draft = Output::look_at(&path).unwrap().begin(10).unwrap();
+        fs::write(&path, "new").unwrap();
+        let error = draft.finish().unwrap_err();
+        assert!(error.to_string().contains("meanwhile"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(dir.path()), ["image"]);
+        // What is there is no file: a link that leads nowhere.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let draft = Output::look_at(&link).unwrap().begin(10).unwrap();
+        draft.finish().unwrap();
+        assert_eq!(fs::read(&link).unwrap(), [0; 10]);
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub fn fill(
             uid: args.owner.and_then(|owner| owner.uid),
             gid: args.owner.and_then(|owner| owner.gid),
             owner_names: args.owner_names,
-            excludes: excludes.map_err(|e| failure(&e, false))?,
+            excludes: excludes.map_err(|e| failure(image, &e, false))?,
             one_file_system: args.one_file_system,
         },
         mkfs: format.options,
@@ -155,10 +155,7 @@ pub fn fill(
         preserve_atime: args.preserve_atime,
     };
     let source = Source::from_argument(source);
-    let failure = |error: &Error, is_archive| match error {
-        Error::Device(error) => device_failure(image, error),
-        _ => failure(error, is_archive),
-    };
+    let failure = |error: &Error, is_archive| failure(image, error, is_archive);
     let is_archive = !matches!(source, Source::Directory(_));
     if !is_archive {
         open_more_files();
@@ -177,8 +174,10 @@ fn open_more_files() {
     let _ = rustix::process::setrlimit(Resource::Nofile, limit);
 }
 
-fn failure(error: &Error, is_archive: bool) -> Failure {
+/// Why no image was made, and what to do.
+pub fn failure(image: &Path, error: &Error, is_archive: bool) -> Failure {
     let exit = match error {
+        Error::Device(error) => return device_failure(image, error),
         Error::Mkfs(error) => return mkfs_failure(error),
         Error::Path { .. } if is_archive => Exit::Damaged,
         Error::Pattern { .. } => Exit::Usage,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use uext4_blockdev::{Access, BlockDevice, FileDevice, SubDevice};
-use uext4_image::Size;
+use uext4_image::{Output as ImageOutput, Size};
 use uext4_mkfs::{Layout, Options};
 use uext4_ondisk::GroupNr;
 
@@ -112,7 +112,7 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
     build::tell(&args.image, &report, args.quiet, args.json, out)
 }
 
-/// A new file, written under another name and renamed when it is complete.
+/// A new file, which gets its name when it is complete.
 fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Layout, Failure> {
     let Some(size) = options.size else {
         return Err(Failure::new(
@@ -130,32 +130,17 @@ fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Layout, Failure> {
     if args.dry_run {
         return Ok(layout);
     }
-    let aside = aside(&args.image);
-    let made = (|| {
-        let device = FileDevice::create(&aside, size.saturating_add(offset))?;
-        let device = SubDevice::from_offset(Arc::new(device), offset)?;
-        uext4_mkfs::format(&layout, &device)?;
-        device.flush()?;
-        Ok(())
-    })();
-    let renamed = made
-        .map_err(|error: uext4_mkfs::Error| mkfs_failure(&error))
-        .and_then(|()| {
-            fs::rename(&aside, &args.image).map_err(|e| Failure::io(args.image.display(), &e))
-        });
-    if renamed.is_err() {
-        // Nothing half-made stays; the reason is what the user has to know.
-        let _ = fs::remove_file(&aside);
-    }
-    renamed.map(|()| layout)
-}
-
-/// A name beside the image's, for as long as it is not complete.
-fn aside(image: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(image.file_name().unwrap_or_default());
-    name.push(format!(".uext4-{}", std::process::id()));
-    image.with_file_name(name)
+    let failed = |error: &uext4_image::Error| build::failure(&args.image, error, false);
+    let output = ImageOutput::look_at(&args.image).map_err(|e| failed(&e))?;
+    let draft = output
+        .begin(size.saturating_add(offset))
+        .map_err(|e| failed(&e))?;
+    let made = SubDevice::from_offset(draft.device(), offset)
+        .map_err(uext4_mkfs::Error::from)
+        .and_then(|device| uext4_mkfs::format(&layout, &device));
+    made.map_err(|error| mkfs_failure(&error))?;
+    draft.finish().map_err(|e| failed(&e))?;
+    Ok(layout)
 }
 
 /// Over what is there: a block device, or a file whose size counts if none is given.
