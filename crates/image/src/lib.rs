@@ -13,6 +13,7 @@
 //! Left out: the disk format (`uext4-mkfs`, `uext4`), and choosing what to do (the command).
 
 pub mod error;
+pub mod preload;
 pub mod tree;
 pub mod ustar;
 
@@ -34,8 +35,8 @@ mod xattrs;
 
 pub use build::{BuildOptions, Report, build};
 pub use error::{Error, TarDamage};
-pub use progress::{Amount, Phase, Progress};
 pub use output::{Draft, Output};
+pub use progress::{Amount, Phase, Progress};
 pub use put::{PutOptions, PutReport, put, put_stream};
 pub use size::Size;
 pub use source::{Excludes, Source, SourceOptions, Warnings};

@@ -8,7 +8,6 @@ mod contents;
 mod copies;
 mod directory;
 mod exclude;
-mod preload;
 mod spool;
 mod tar;
 

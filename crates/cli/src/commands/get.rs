@@ -10,6 +10,7 @@
 mod aside;
 mod attributes;
 mod place;
+mod preloaded;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -43,7 +44,8 @@ const PIECE: usize = 1 << 20;
 /// Copy files and directories out of the image
 ///
 /// Restores modes, times to the nanosecond, hard links, holes, symbolic links, fifos and sockets,
-/// and xattrs and ACLs as far as the destination takes them; owners and devices when run by root.
+/// and xattrs and ACLs as far as the destination takes them; owners and devices when run by root,
+/// or under fakeroot or pseudo, which then show them.
 /// Set-user-id and set-group-id are dropped where the owner or the group cannot be restored.
 /// If DEST is a directory, the copy is made inside it under its own name (the contents of "/"
 /// directly in it); else DEST is the copy's name. Existing files are kept unless --overwrite.
@@ -288,6 +290,9 @@ impl Copy<'_> {
                     .aside(|dir, aside| rustix::fs::symlinkat(&target[..], dir, aside))?
             }
             _ => self.place.aside(|dir, aside| {
+                if preloaded::make_device(dir, aside, inode) {
+                    return Ok(());
+                }
                 let mode = Mode::from_raw_mode(0o600);
                 rustix::fs::mknodat(dir, aside, host_type(inode), mode, device(inode))
             })?,

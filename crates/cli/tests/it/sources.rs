@@ -123,6 +123,40 @@ fn fakeroot_gives_owners_and_devices() {
 }
 
 #[test]
+fn get_gives_owners_and_devices_to_fakeroot() {
+    if !has_tool("fakeroot") {
+        return;
+    }
+    let scratch = scratch();
+    let (image, dest) = (scratch.path().join("image"), scratch.path().join("dest"));
+    let again = scratch.path().join("again");
+    let script = "mkdir $1.src && cd $1.src && mkdir dir && echo contents > dir/file \
+                  && ln -s dir link && mknod tty c 5 1 && mknod disk b 8 17 \
+                  && chown 12:34 dir/file && chmod 6755 dir/file && chown 56:78 dir \
+                  && chown -h 9:10 link && $2 build -q . -o $1";
+    let made = text(&image);
+    run("fakeroot", &["sh", "-ec", script, "sh", made, UEXT4]);
+    // The second copy accepts what the first has made.
+    let script = "$1 get $2 / $3 && $1 get $2 / $3 && $1 build -q $3 -o $4";
+    let words = [UEXT4, made, text(&dest), text(&again)];
+    run(
+        "fakeroot",
+        &[&["sh", "-ec", script, "sh"], &words[..]].concat(),
+    );
+    assert!(fs::symlink_metadata(dest.join("tty")).unwrap().is_file());
+    let tree = |image: &Path| oracle::parse(&uext4_ok(&["manifest", text(image)]));
+    let (first, second) = (tree(&image), tree(&again));
+    for name in ["dir", "dir/file", "link", "tty", "disk"] {
+        for key in ["type", "uid", "gid", "mode", "rdev", "mtime_ns"] {
+            let (was, is) = (first[name].get(key), second[name].get(key));
+            assert_eq!(was, is, "{key} of {name}");
+        }
+    }
+    assert_eq!(second["dir/file"]["uid"], 12);
+    assert_eq!(second["disk"]["rdev"], "8:17");
+}
+
+#[test]
 fn put_takes_the_owner_as_build_does() {
     let scratch = scratch();
     let (image, file) = (scratch.path().join("image"), scratch.path().join("file"));

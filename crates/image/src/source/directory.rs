@@ -19,9 +19,10 @@ use uext4_ondisk::inode::{DeviceNumber, Timestamp};
 use uext4_ondisk::xattr::{INDEX_SYSTEM, split_name};
 
 use super::copies::{self, Copies};
-use super::{Context, Listing, Store, Warnings, failed, owner, preload};
+use super::{Context, Listing, Store, Warnings, failed, owner};
 use crate::error::Error;
 use crate::ids::HostIds;
+use crate::preload;
 use crate::tree::{
     Attributes, DataRange, EntryId, FileData, NewNode, NodeId, RANGES_MAX, Tree, Xattr,
 };

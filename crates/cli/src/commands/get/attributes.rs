@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use uext4::{Inode, Xattr};
 use uext4_ondisk::inode::{FileType, Timestamp};
 
+use super::preloaded::Made;
 use crate::json::Json;
 use crate::messages;
 
@@ -41,7 +42,10 @@ impl Restorer {
         inode: &Inode,
         xattrs: &[Xattr],
     ) -> io::Result<()> {
-        if self.is_root {
+        let seen = Made::opened(fd)?;
+        if let Some(made) = &seen {
+            self.owner_by_library(made, inode)?;
+        } else if self.is_root {
             let (uid, gid) = owner(inode);
             let result = rustix::fs::fchown(fd, uid, gid);
             self.owner(result)?;
@@ -51,8 +55,13 @@ impl Restorer {
             let result = rustix::fs::fsetxattr(fd, name, &xattr.value, XattrFlags::empty());
             self.xattr(result)?;
         }
-        let mode = self.mode(inode, || rustix::fs::fstat(fd))?;
-        rustix::fs::fchmod(fd, mode)?;
+        match seen {
+            Some(made) => self.mode_by_library(&made, inode)?,
+            None => {
+                let mode = self.mode(inode, || Ok(owner_of(&rustix::fs::fstat(fd)?)))?;
+                rustix::fs::fchmod(fd, mode)?;
+            }
+        }
         rustix::fs::futimens(fd, &times(inode))?;
         Ok(())
     }
@@ -65,7 +74,10 @@ impl Restorer {
         inode: &Inode,
         xattrs: &[Xattr],
     ) -> io::Result<()> {
-        if self.is_root {
+        let seen = Made::special(dir, name, inode);
+        if let Some(made) = &seen {
+            self.owner_by_library(made, inode)?;
+        } else if self.is_root {
             let (uid, gid) = owner(inode);
             let result = rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
             self.owner(result)?;
@@ -81,31 +93,56 @@ impl Restorer {
                 self.xattr(result)?;
             }
         }
-        if inode.file_type != FileType::Symlink {
+        if let Some(made) = seen {
+            self.mode_by_library(&made, inode)?;
+        } else if inode.file_type != FileType::Symlink {
             // We have just made it, and it is no symbolic link.
             let look = || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-            let mode = self.mode(inode, look)?;
+            let mode = self.mode(inode, || Ok(owner_of(&look()?)))?;
             rustix::fs::chmodat(dir, name, mode, AtFlags::empty())?;
         }
         rustix::fs::utimensat(dir, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
 
-    /// The mode to restore: with set-user-id and set-group-id only if what was made, which `look`
-    /// shows, belongs to the user and the group it belongs to in the image. A program that is
-    /// root's in the image would otherwise run with the rights of the user that copied it.
+    /// Restores the owner by a call that a preloaded library sees. If that does not take it, an
+    /// ordinary user has no right to it.
+    fn owner_by_library(&mut self, made: &Made, inode: &Inode) -> io::Result<()> {
+        match made.chown(inode) {
+            Ok(()) => {}
+            Err(error) => match error.kind() {
+                // Inside a user namespace some ids do not exist.
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput => {
+                    self.owners_missing += u64::from(self.is_root);
+                }
+                _ => return Err(error),
+            },
+        }
+        Ok(())
+    }
+
+    fn mode_by_library(&mut self, made: &Made, inode: &Inode) -> io::Result<()> {
+        if inode.file_type == FileType::Symlink {
+            return Ok(());
+        }
+        let mode = self.mode(inode, || made.owner())?;
+        made.chmod(mode.as_raw_mode())
+    }
+
+    /// The mode to restore: with set-user-id and set-group-id only if what was made, whose owner and
+    /// group `look` shows, belongs to the user and the group it belongs to in the image. A program
+    /// that is root's in the image would otherwise run with the rights of the user that copied it.
     fn mode(
         &mut self,
         inode: &Inode,
-        look: impl Fn() -> Result<Stat, Errno>,
-    ) -> Result<Mode, Errno> {
+        look: impl Fn() -> io::Result<(u32, u32)>,
+    ) -> io::Result<Mode> {
         let mode = Mode::from_raw_mode(u32::from(inode.mode & 0o7777));
         let set_id = Mode::SUID | Mode::SGID;
         if !mode.intersects(set_id) {
             return Ok(mode);
         }
-        let made = look()?;
-        if (made.st_uid, made.st_gid) == (inode.uid, inode.gid) {
+        if look()? == (inode.uid, inode.gid) {
             return Ok(mode);
         }
         self.set_ids_dropped += 1;
@@ -167,6 +204,10 @@ impl Restorer {
         json.key("owners_refused").number(self.owners_missing);
         json.key("set_ids_dropped").number(self.set_ids_dropped);
     }
+}
+
+fn owner_of(stat: &Stat) -> (u32, u32) {
+    (stat.st_uid, stat.st_gid)
 }
 
 fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {

@@ -3,14 +3,17 @@
 //! One descriptor is open at a time however deep the tree is. Going down never follows a symbolic
 //! link; going up takes `..` and makes sure that it is the directory we came from.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use uext4_image::preload;
 
 use super::aside::Aside;
 
@@ -93,7 +96,11 @@ impl Place {
     pub fn look(&self, name: &[u8]) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.here, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
-            found => Ok(Some(found?)),
+            found => {
+                let mut stat = found?;
+                preload::see(self.here.as_fd(), OsStr::from_bytes(name), &mut stat)?;
+                Ok(Some(stat))
+            }
         }
     }
 

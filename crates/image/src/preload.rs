@@ -16,12 +16,17 @@ static IS_PRELOADED: LazyLock<bool> = LazyLock::new(|| {
         || Path::new("/etc/ld.so.preload").exists()
 });
 
+/// Whether a library is preloaded that may show files otherwise than the system does.
+pub fn is_preloaded() -> bool {
+    *IS_PRELOADED
+}
+
 /// Changes `stat`, of the entry `name` of a directory, to what the C library says of it.
 ///
 /// # Errors
 /// Those of `lstat`.
 pub fn see(dir: BorrowedFd<'_>, name: &OsStr, stat: &mut Stat) -> io::Result<()> {
-    if !*IS_PRELOADED {
+    if !is_preloaded() {
         return Ok(());
     }
     let dir = format!("/proc/self/fd/{}", dir.as_raw_fd());
