@@ -19,6 +19,18 @@ pub enum Error {
         /// Bytes on the device.
         device_len: u64,
     },
+    /// The range lies past the end of a device that is shorter than what it should hold.
+    #[error(
+        "block {block}, at byte {offset}, lies beyond the end of the image, which has {device_len} bytes"
+    )]
+    BeyondEnd {
+        /// The first block that is missing, counted as the contents count.
+        block: u64,
+        /// The first byte that is missing.
+        offset: u64,
+        /// Bytes on the device.
+        device_len: u64,
+    },
     /// The device was opened for reading only.
     #[error("the device is read-only")]
     ReadOnly,

@@ -12,6 +12,7 @@
 //! | [`FileDevice`] | an image file or a block device | `SEEK_DATA`, punched by discard |
 //! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
 //! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
+//! | [`CutDevice`] | another device that ends too early: the rest is an error | those of that device |
 //! | [`SimDevice`] | two memory images, with latency, faults and power cuts | as memory |
 //!
 //! [`partition`] finds the windows where a disk has a partition table.
@@ -85,6 +86,7 @@ pub mod partition;
 mod behind;
 mod claim;
 mod clock;
+mod cut;
 mod device;
 mod error;
 mod file;
@@ -95,6 +97,7 @@ mod sys;
 
 pub use claim::Claim;
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use cut::CutDevice;
 pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::Error;
 pub use file::{Access, FileDevice};

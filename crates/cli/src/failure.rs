@@ -156,6 +156,7 @@ impl From<io::Error> for Failure {
 pub fn exit_of(error: &uext4::Error) -> Exit {
     match error {
         uext4::Error::Corrupt(_) => Exit::Damaged,
+        error if error.is_beyond_end() => Exit::Damaged,
         uext4::Error::NotFound
         | uext4::Error::NotDirectory
         | uext4::Error::IsDirectory

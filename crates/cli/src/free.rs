@@ -33,6 +33,13 @@ impl FreeSpace {
                 Err(error) => {
                     space.end_run();
                     failed(group, &error);
+                    // No descriptor, and all that follow lie farther beyond the end.
+                    if fs
+                        .group_desc(group)
+                        .is_err_and(|error| error.is_beyond_end())
+                    {
+                        break;
+                    }
                 }
             }
         }

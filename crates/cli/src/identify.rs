@@ -23,8 +23,7 @@ pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
             if let Some(block) = backup(&**device).filter(|_| !held.is_known) {
                 let what = format_args!("{path}: the superblock is lost, but its backup is there");
                 return Failure::new(Exit::Damaged, what).hint(format!(
-                    "read it by its backup: `--superblock {block}`; `e2fsck -b {block} IMAGE` \
-                     repairs it"
+                    "it can only be read, by that backup; `e2fsck -b {block} IMAGE` repairs it"
                 ));
             }
             let what = format_args!(

@@ -5,7 +5,7 @@ use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::{Filesystem, FollowLast, Inode, OpenInode, OpenOptions};
+use uext4::{Filesystem, FollowLast, Inode, OpenInode, OpenOptions, Rescue, SuperblockCopy};
 use uext4_blockdev::partition::{self, Found};
 use uext4_blockdev::{
     Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock, attached,
@@ -56,7 +56,7 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     } else {
         part(whole, place)?
     };
-    if options.superblock.is_none() {
+    if options.superblock.is_none() && !identify::lost_its_superblock(&*device) {
         must_hold_ext(image, &device)?;
     }
     let opened = Filesystem::open(device, options);
@@ -68,12 +68,14 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
             image.display()
         ));
     }
+    if let Ok(fs) = &opened {
+        warn_of(image, fs.rescue());
+    }
     opened.map_err(|error| {
         let failure = Failure::engine(place.image.display(), &error);
         match error {
-            uext4::Error::Corrupt(_) if options.superblock.is_none() => {
-                failure.hint("try a backup: `--superblock 32768` (8193 with 1 KiB blocks)")
-            }
+            uext4::Error::Corrupt(_) if options.superblock.is_none() => failure
+                .hint("no backup was found either; `--superblock N` takes one that lies elsewhere"),
             _ => failure,
         }
     })
@@ -95,6 +97,37 @@ pub fn was_left_clean(image: &Path) -> Option<bool> {
     let in_use = superblock.features().incompat.contains(Incompat::RECOVER);
     let state = superblock.s_state.get() & (STATE_VALID | STATE_ERROR);
     Some(!in_use && state == STATE_VALID)
+}
+
+/// Says on standard error what of a file system is missing, and what stands in for it.
+fn warn_of(image: &Path, rescue: &Rescue) {
+    let image = image.display();
+    if let Some(lost) = &rescue.superblock {
+        let copy = match lost.copy {
+            SuperblockCopy::Journal => "its copy in the journal is used".to_owned(),
+            SuperblockCopy::Backup(block) => format!("the backup in block {block} is used"),
+            SuperblockCopy::FirstSector(block) => {
+                format!("its first sector and the backup in block {block} are used")
+            }
+        };
+        let why = &lost.why;
+        messages::warning(format_args!(
+            "{image}: the superblock cannot be used as it is ({why}): {copy}"
+        ));
+    }
+    if let Some(cut) = rescue.cut_off {
+        messages::warning(format_args!(
+            "{image}: the image is cut off: the file system has {} bytes, {} are there; what lies \
+             beyond cannot be read",
+            cut.need, cut.have
+        ));
+    }
+    if rescue.journal_is_missing {
+        messages::warning(format_args!(
+            "{image}: the journal lies beyond the end: shown is the state without it, which may be \
+             inconsistent"
+        ));
+    }
 }
 
 /// The image to be written, claimed: no other program has it.
@@ -172,9 +205,16 @@ pub fn open_still(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem
     let device = part(Arc::new(whole), place)?;
     must_hold_ext(&place.image, &device)?;
     let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options);
+    if let Ok(fs) = &opened {
+        warn_of(&place.image, fs.rescue());
+    }
     opened.map_err(|error| {
         let failure = Failure::engine(place.image.display(), &error);
         match error {
+            uext4::Error::Corrupt(Damage::DeviceTooSmall { .. }) => failure.hint(
+                "the image is cut off and can only be read: `uext4 get`, `uext4 tar`, `uext4 mount -o \
+                 ro`",
+            ),
             uext4::Error::Unsupported { .. } => failure.hint(
                 "such file systems are only read: `uext4 mount -o ro`, or copy what you need out with \
                  `uext4 get`, and `uext4 build` a new image of it",

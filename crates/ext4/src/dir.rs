@@ -94,7 +94,7 @@ fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
     let blocks = sbi.geometry().block_size.blocks_for(dir.size);
     u32::try_from(blocks)
         .ok()
-        .filter(|_| blocks <= sbi.geometry().blocks_count)
+        .filter(|_| blocks <= sbi.blocks_present())
         .ok_or(Error::Corrupt(Damage::Directory {
             ino: dir.ino,
             why: "larger than the file system",

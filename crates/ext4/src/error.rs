@@ -193,6 +193,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether something lies beyond the end of a device that is shorter than the file system.
+    pub fn is_beyond_end(&self) -> bool {
+        match self {
+            Self::Device(uext4_blockdev::Error::BeyondEnd { .. }) => true,
+            Self::Shared(error) => error.is_beyond_end(),
+            _ => false,
+        }
+    }
+
     /// Whether it says that there are not enough free blocks.
     pub(crate) fn is_no_space(&self) -> bool {
         match self {

@@ -13,8 +13,7 @@ use uext4_mballoc::{PreallocationStats, Stats as AllocatorStats};
 use uext4_mbcache::Stats as MbcacheStats;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
-use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk};
+use uext4_ondisk::{Damage, GroupNr, Ino, Lblk};
 use uext4_writeback::{DeviceStats, Stats as PageStats};
 
 use crate::bitmap;
@@ -23,13 +22,11 @@ use crate::crypto::NameForm;
 use crate::dir::{self, DirEntry, ReadDir};
 use crate::dquot::{Quota, QuotaLimits};
 use crate::error::{Error, Result};
-use crate::fast_commit::ReplaySummary;
 use crate::file::{self, DataRanges};
 use crate::fitrim;
 use crate::in_use;
 use crate::inode::{self, Inode};
 use crate::inode_ref::InodeRef;
-use crate::label::{self, LABEL_LEN};
 use crate::leave::Users;
 use crate::map;
 use crate::mapping::Mapping;
@@ -52,7 +49,7 @@ use crate::xattr::{self, Reader, Xattr};
 /// is told for itself, once, of data that had to be given up.
 #[derive(Debug)]
 pub struct Filesystem {
-    sbi: Arc<Sbi>,
+    pub(crate) sbi: Arc<Sbi>,
     /// Losses of data that this one has been told.
     seen: AtomicU64,
     /// What is to be done when the last clone goes.
@@ -81,10 +78,13 @@ impl Filesystem {
 
     /// Opens a file system. Nothing is ever written to the device.
     ///
+    /// Where the primary superblock cannot be used and none is asked for, its copy in the journal or a
+    /// backup is taken; where the device is shorter than the file system, what is there can be read.
+    /// [`Filesystem::rescue`] says so.
+    ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] if the superblock or the journal is damaged or the device is
-    /// shorter than the file system, [`crate::Error::Unsupported`] naming the features that cannot
-    /// be read, device errors.
+    /// [`crate::Error::Corrupt`] if the superblock and its backups or the journal is damaged,
+    /// [`crate::Error::Unsupported`] naming the features that cannot be read, device errors.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         Ok(Self::new(super_::open(device, options)?))
     }
@@ -388,36 +388,6 @@ impl Filesystem {
     /// As [`Filesystem::quota`], [`crate::Error::ReadOnly`], [`crate::Error::NoSpace`].
     pub fn set_quota(&self, kind: QuotaKind, id: u32, limits: QuotaLimits) -> Result<()> {
         quota_change::set_limits(&self.sbi, kind, id, limits)
-    }
-
-    /// The validated shape.
-    pub fn geometry(&self) -> &Geometry {
-        self.sbi.geometry()
-    }
-
-    /// The superblock, as the journal leaves it.
-    pub fn superblock(&self) -> &SuperBlock {
-        self.sbi.superblock()
-    }
-
-    /// Its label, as `e2label` shows it: up to the first zero byte.
-    pub fn label(&self) -> [u8; LABEL_LEN] {
-        label::label(&self.sbi)
-    }
-
-    /// Gives it another label: in the superblock with the transaction that runs, and in its backups.
-    ///
-    /// # Errors
-    /// [`crate::Error::Invalid`] for one of more than 16 bytes; [`crate::Error::ReadOnly`], errors of the
-    /// journal.
-    pub fn set_label(&self, text: &[u8]) -> Result<()> {
-        label::set_label(&self.sbi, text)
-    }
-
-    /// What the journal changed against what lies on the device, if the file system was not
-    /// unmounted.
-    pub fn replayed(&self) -> Option<ReplaySummary> {
-        self.sbi.replayed().cloned()
     }
 
     /// The device as it looks with the journal replayed.

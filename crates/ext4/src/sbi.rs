@@ -17,6 +17,7 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 use crate::error::{Error, Result};
 use crate::fast_commit::{FastCommit, ReplaySummary};
 use crate::owner::{self, Kind, tag};
+use crate::rescue::Rescue;
 
 /// Blocks of an inode table that are read at once, a power of two.
 pub(crate) const ITABLE_READAHEAD: u64 = 32;
@@ -46,6 +47,8 @@ pub(crate) struct Sbi {
     /// What the fast commits of an unreplayed journal change.
     fast_commit: Option<Box<FastCommit>>,
     replayed: Option<ReplaySummary>,
+    /// What it took to read a file system that is not whole.
+    rescue: Rescue,
     /// What there is beyond reading, when mounted for writing.
     rw: OnceLock<Box<dyn Writing>>,
 }
@@ -68,6 +71,7 @@ impl Sbi {
             itable_windows: [const { AtomicU64::new(u64::MAX) }; WINDOWS],
             fast_commit: None,
             replayed: None,
+            rescue: Rescue::default(),
             rw: OnceLock::new(),
         }
     }
@@ -85,6 +89,44 @@ impl Sbi {
     /// What the journal changed, if it had to be looked into.
     pub(crate) fn replayed(&self) -> Option<&ReplaySummary> {
         self.replayed.as_ref()
+    }
+
+    /// Remembers what it took to read a file system that is not whole.
+    pub(crate) fn set_rescue(&mut self, rescue: Rescue) {
+        self.rescue = rescue;
+    }
+
+    /// What it took to read a file system that is not whole.
+    pub(crate) fn rescue(&self) -> &Rescue {
+        &self.rescue
+    }
+
+    /// Whether the superblock is a backup, whose counts and state are old.
+    pub(crate) fn is_from_backup(&self) -> bool {
+        self.superblock_at.0 > 1 || self.rescue.uses_backup()
+    }
+
+    /// Blocks of the file system that the device holds.
+    pub(crate) fn blocks_present(&self) -> u64 {
+        let have = self
+            .rescue
+            .cut_off
+            .map(|cut| cut.have >> self.geometry.block_size.log2());
+        have.unwrap_or(u64::MAX).min(self.geometry.blocks_count)
+    }
+
+    /// Reads the primary descriptors beside a backup of the superblock, if all of them are sound: they
+    /// are newer than those that follow the backup.
+    pub(crate) fn prefer_primary_descriptors(&mut self) {
+        let backup = std::mem::replace(&mut self.superblock_at, Pblk(0));
+        let table_blocks = u64::from(self.geometry.itable_blocks());
+        let is_sound = |group| {
+            let desc = self.group_desc(GroupNr(group));
+            desc.is_ok_and(|desc| self.geometry.contains(desc.inode_table, table_blocks))
+        };
+        if !(0..self.geometry.groups_count.get()).all(is_sound) {
+            self.superblock_at = backup;
+        }
     }
 
     /// What fast commits change, if there are any.

@@ -25,6 +25,7 @@ use crate::mount_limits::OnDamage;
 use crate::open_options::OpenOptions;
 use crate::quota::Quotas;
 use crate::redo::redo;
+use crate::rescue::{Rescue, Usable, superblock_at};
 use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::space::write_all;
@@ -43,33 +44,63 @@ const READING_MEMORY: u64 = 64 << 20;
 /// Opens for reading.
 ///
 /// # Errors
-/// Damage of the superblock, [`Damage::DeviceTooSmall`], [`Error::Unsupported`] naming the
-/// features that cannot be read or an external journal, damage of the journal, device errors.
+/// Damage of the superblock and all backups, [`Error::Unsupported`] naming the features that cannot
+/// be read or an external journal, damage of the journal, device errors.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Sbi> {
     let (options, _) = &options.with_budget(|| READING_MEMORY);
-    let (superblock, at) = read_superblock(&*device, options)?;
-    let mut sbi = mount(device, superblock, at, options)?;
-    let from_backup = options.superblock.is_some();
+    let may_search = options.superblock.is_none();
+    let read = read_superblock(&*device, options);
+    let mut usable = Usable::find(&*device, read, may_search)?;
+    let device = usable.extend(device);
+    let (mut sbi, mut rescue) = mount_usable(device, usable, options)?;
+    let from_backup = !may_search || rescue.superblock.is_some();
     if options.replay_journal
         && journal::needs_recovery(&sbi, from_backup)
-        && let Some(recovery) = journal::recover(&sbi)?
+        && let Some(recovery) = recover(&sbi, &mut rescue)?
     {
         let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(&sbi, &recovery));
-        let (superblock, at) = read_superblock(&*replayed, options)?;
+        let read = read_superblock(&*replayed, options);
+        let usable = Usable::find(&*replayed, read, may_search)?.after(rescue);
         let before = sbi;
-        sbi = mount(replayed, superblock, at, options)?;
+        (sbi, rescue) = mount_usable(replayed, usable, options)?;
         check_same_blocks(&before, &sbi)?;
         let summary = journal::apply_fast_commits(&mut sbi, &recovery)?;
         sbi.set_replayed(summary);
     }
+    sbi.set_rescue(rescue);
     Ok(sbi)
+}
+
+/// Mounts with a superblock that can be used, and what that took.
+fn mount_usable(
+    device: Arc<dyn BlockDevice>,
+    usable: Usable,
+    options: &OpenOptions,
+) -> Result<(Sbi, Rescue)> {
+    let mut sbi = mount(device, usable.superblock, usable.at, options)?;
+    if usable.rescue.uses_backup() {
+        sbi.prefer_primary_descriptors();
+    }
+    Ok((sbi, usable.rescue))
+}
+
+/// What the journal would replay. `None` also if the device ends before the journal does.
+fn recover(sbi: &Sbi, rescue: &mut Rescue) -> Result<Option<Recovery>> {
+    match journal::recover(sbi) {
+        Err(error) if error.is_beyond_end() => {
+            rescue.journal_is_missing = true;
+            Ok(None)
+        }
+        recovery => recovery,
+    }
 }
 
 /// Opens for reading and writing: the journal is replayed on the device, and the file system is
 /// marked as in use, and its device claimed, until [`crate::in_use::close`].
 ///
 /// # Errors
-/// As [`open`], [`Error::Device`] if the device is in use, and [`Error::Unsupported`] naming the features that cannot be written,
+/// As [`open`], [`Damage::DeviceTooSmall`], [`Error::Device`] if the device is in use,
+/// [`Error::Unsupported`] naming the features that cannot be written,
 /// [`Error::ReadOnly`] for a device that takes no writes, [`Error::Invalid`] for a file system that
 /// has errors recorded.
 pub(crate) fn open_rw(
@@ -81,10 +112,13 @@ pub(crate) fn open_rw(
         return Err(Error::ReadOnly);
     }
     let claim = Claim::new(Arc::clone(&device))?;
-    let (superblock, _) = read_superblock(&*device, &OpenOptions::default())?;
+    let Usable {
+        superblock, rescue, ..
+    } = Usable::primary(&*device)?;
     check_writable(&superblock, options)?;
     let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
-    let first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
+    let mut first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
+    first.set_rescue(rescue);
     let mmp = Mmp::claim(&first, &*clock)?;
     let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi, waiting)| {
         let names_max = options.memory_max / NAMES_SHARE;
@@ -167,7 +201,7 @@ fn check_replayed(
     options: &OpenOptions,
 ) -> Result<()> {
     let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(sbi, recovery));
-    let (superblock, at) = read_superblock(&*replayed, &OpenOptions::default())?;
+    let Usable { superblock, at, .. } = Usable::primary(&*replayed)?;
     check_writable(&superblock, options)?;
     let after = mount(replayed, superblock, at, options)?;
     check_same_blocks(sbi, &after)?;
@@ -223,6 +257,7 @@ fn open_journal(
         });
     }
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);
+    let before = sbi.rescue().clone();
     // What was read to find the journal may be older than what the replay wrote.
     drop(sbi);
     let cache = new_cache(&device, block_size, options);
@@ -232,10 +267,15 @@ fn open_journal(
         None => Journal::open,
     };
     let (journal, _) = open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
-    let (superblock, at) = read_superblock(&*device, &OpenOptions::default())?;
+    let Usable {
+        superblock,
+        at,
+        rescue,
+    } = Usable::primary(&*device)?.after(before);
     check_writable(&superblock, options)?;
     let geometry = judge(&*device, &superblock)?;
-    let sbi = Sbi::new(device, cache, superblock, geometry, at);
+    let mut sbi = Sbi::new(device, cache, superblock, geometry, at);
+    sbi.set_rescue(rescue);
     Ok((journal, sbi, waiting))
 }
 
@@ -430,18 +470,4 @@ fn read_superblock(device: &dyn BlockDevice, options: &OpenOptions) -> Result<(S
         }
     }
     Err(reason)
-}
-
-fn superblock_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
-    let mut bytes = [0; size_of::<SuperBlock>()];
-    let have = device.len().saturating_sub(offset);
-    if have < bytes.len() as u64 {
-        return Err(Error::Corrupt(Damage::Truncated {
-            structure: "superblock",
-            need: bytes.len() as u64,
-            have,
-        }));
-    }
-    device.read_at(offset, &mut bytes)?;
-    Ok(SuperBlock::parse(&bytes)?)
 }

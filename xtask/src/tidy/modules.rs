@@ -15,7 +15,7 @@ const ENGINE: &str = "crates/ext4/src/";
 /// The levels, top first. A new module gets its place here.
 const LEVELS: &[&[&str]] = &[
     &["lib"],
-    &["paths"],
+    &["description", "paths"],
     &["filesystem"],
     &["open_inode"],
     &[
@@ -78,7 +78,7 @@ const LEVELS: &[&[&str]] = &[
         "xattr_shared",
     ],
     &["sbi"],
-    &["fast_commit"],
+    &["fast_commit", "rescue"],
     &[
         "acl_kind",
         "background",

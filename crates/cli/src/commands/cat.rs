@@ -46,10 +46,17 @@ fn print(fs: &Filesystem, path: &[u8], piece: &mut [u8], out: &mut Output) -> Re
     if inode.file_type == FileType::Directory {
         return Err(Failure::engine(escaped(path), &uext4::Error::IsDirectory));
     }
-    let mut at = 0;
+    let (mut at, mut len) = (0, piece.len());
+    let block_len = fs.geometry().block_size.len();
     loop {
-        let read = fs.read_at(&inode, at, piece);
-        let got = read.map_err(|error| Failure::engine(escaped(path), &error))?;
+        let got = match fs.read_at(&inode, at, piece.get_mut(..len).unwrap_or_default()) {
+            // Every block before the missing one can be printed.
+            Err(error) if error.is_beyond_end() && len > block_len => {
+                len = block_len;
+                continue;
+            }
+            read => read.map_err(|error| Failure::engine(escaped(path), &error))?,
+        };
         if got == 0 {
             return Ok(());
         }

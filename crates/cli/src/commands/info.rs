@@ -330,6 +330,10 @@ fn groups(
             Ok(desc) => desc,
             Err(error) => {
                 complaints.engine(format_args!("group {group}"), &error);
+                // All that follow lie farther beyond the end.
+                if error.is_beyond_end() {
+                    break;
+                }
                 continue;
             }
         };

@@ -130,6 +130,9 @@ fn a_new_file_system_over_an_old_one_is_named() {
     let file = File::options().write(true).open(&path).unwrap();
     file.write_all_at(&[0; 4096], 0).unwrap();
     let (code, said) = answer(&["ls", text(&path)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("the backup in block 8193 is used"), "{said}");
+    let (code, said) = answer(&["mkdir", text(&path), "/new"]);
     assert_eq!(code, 4, "{said}");
     assert!(said.contains("its backup is there"), "{said}");
     file.write_all_at(b"XFSB", 0).unwrap();

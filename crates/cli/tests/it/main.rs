@@ -64,6 +64,7 @@ mod privileges;
 mod programs;
 mod refused;
 mod replacing;
+mod rescued;
 mod rings;
 mod sandbox;
 mod scripts;

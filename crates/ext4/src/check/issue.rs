@@ -16,6 +16,20 @@ pub enum Issue {
         /// What is wrong.
         damage: Damage,
     },
+    /// The device ends before the file system does; the rest was not checked.
+    CutOff {
+        /// Bytes the file system spans.
+        need: u64,
+        /// Bytes of the device.
+        have: u64,
+        /// Blocks that are missing, wholly or in part.
+        blocks: u64,
+    },
+    /// The primary superblock cannot be used; a copy of it was.
+    LostSuperblock {
+        /// What is wrong with it.
+        why: String,
+    },
     /// A block has two owners.
     SharedBlock {
         /// The first such block of the run.
@@ -202,6 +216,8 @@ impl Issue {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Damage { .. } => "damage",
+            Self::CutOff { .. } => "cut-off",
+            Self::LostSuperblock { .. } => "lost-superblock",
             Self::SharedBlock { .. } => "shared-block",
             Self::BlocksNotMarked { .. } => "blocks-not-marked",
             Self::BlocksUnowned { .. } => "blocks-unowned",
@@ -427,6 +443,21 @@ impl Issue {
                 "directory {dir}: a look-up does not find \"{}\": it lies in the wrong block",
                 name.escape_ascii()
             ),
+            _ => self.fmt_loss(f),
+        }
+    }
+
+    fn fmt_loss(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CutOff { need, have, blocks } => write!(
+                f,
+                "the image ends at byte {have}, the file system at {need}: {} bytes ({blocks} blocks) \
+                 are missing; the rest was not checked",
+                need.saturating_sub(*have)
+            ),
+            Self::LostSuperblock { why } => {
+                write!(f, "the primary superblock cannot be used: {why}")
+            }
             // Every other kind is printed by `Display` itself.
             other => f.write_str(other.kind()),
         }

@@ -109,6 +109,16 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn run(&mut self) {
+        let rescue = self.sbi.rescue();
+        if let Some(lost) = &rescue.superblock {
+            let why = lost.why.clone();
+            self.report(Issue::LostSuperblock { why });
+        }
+        if let Some(cut) = rescue.cut_off {
+            let (need, have) = (cut.need, cut.have);
+            let blocks = self.sbi.geometry().blocks_count - self.sbi.blocks_present();
+            return self.report(Issue::CutOff { need, have, blocks });
+        }
         let superblock = self.sbi.superblock();
         if superblock.s_state.get() & STATE_ERROR != 0 {
             self.report(Issue::ErrorState {
@@ -286,11 +296,12 @@ impl Checker<'_> {
         }
     }
 
-    /// The superblock's counts; a file system that was in use does not keep them.
+    /// The superblock's counts; a file system that was in use does not keep them, nor do backups.
     fn totals(&mut self, (free_blocks, free_inodes): (u64, u64)) {
         let superblock = self.sbi.superblock();
         if superblock.s_state.get() & STATE_VALID == 0
             || superblock.features().incompat.contains(Incompat::RECOVER)
+            || self.sbi.is_from_backup()
         {
             return;
         }

@@ -3,7 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use uext4::{Creation, Damage, Error, Filesystem, FollowLast, NewInode, OpenOptions};
+use uext4::{
+    Creation, Damage, Error, Filesystem, FollowLast, Issue, Lblk, NewInode, OpenOptions, Pblk,
+    SuperblockCopy,
+};
 use uext4_blockdev::{Access, Error as DeviceError, FileDevice, MemoryDevice, SystemClock};
 
 use crate::mke2fs::{make_source, mke2fs};
@@ -21,7 +24,14 @@ fn backups_help_where_the_superblock_is_lost() {
     let mut bytes = fs::read(&image).unwrap();
     // Superblock and descriptors of the primary copy.
     bytes[1024..8192].fill(0);
-    let error = open(&bytes, &OpenOptions::default()).unwrap_err();
+    let fs = open(&bytes, &OpenOptions::default()).unwrap();
+    let lost = fs.rescue().superblock.clone().unwrap();
+    assert_eq!(lost.copy, SuperblockCopy::Backup(Pblk(8193)));
+    assert!(lost.why.contains("0x0000"), "{}", lost.why);
+    assert!(fs.resolve(b"a/large", FollowLast::No).is_ok());
+    let device = Arc::new(MemoryDevice::from_bytes(bytes.clone()));
+    let error =
+        Filesystem::open_rw(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap_err();
     assert!(matches!(
         error,
         Error::Corrupt(Damage::SuperblockMagic { found: 0 })
@@ -39,6 +49,145 @@ fn backups_help_where_the_superblock_is_lost() {
     assert!(open(&bytes, &options).is_err());
 }
 
+fn kinds(fs: &Filesystem) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    fs.check(&mut |issue: Issue| kinds.push(issue.kind()))
+        .unwrap();
+    kinds
+}
+
+#[test]
+fn what_is_there_of_a_cut_off_image_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    make_source(&source);
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], Some(&source), "64M");
+    let mut bytes = fs::read(&image).unwrap();
+    let options = OpenOptions::default();
+    let whole = open(&bytes, &options).unwrap();
+    let large = whole.resolve(b"a/large", FollowLast::No).unwrap();
+    let last = (large.size / 1024) as u32;
+    let end = whole.map(&large, Lblk(last), 1).unwrap().pblk.0;
+    // Within the last block of a file.
+    bytes.truncate(end as usize * 1024 + 100);
+    for superblock in [None, Some(0)] {
+        let options = OpenOptions {
+            superblock,
+            ..OpenOptions::default()
+        };
+        let cut = open(&bytes, &options).unwrap();
+        let missing = cut.rescue().cut_off.unwrap();
+        assert_eq!((missing.need, missing.have), (64 << 20, bytes.len() as u64));
+        assert_eq!(cut.rescue().superblock, None);
+        let large = cut.resolve(b"a/large", FollowLast::No).unwrap();
+        let mut data = vec![0; large.size as usize];
+        let error = cut.read_at(&large, 0, &mut data).unwrap_err();
+        assert!(error.is_beyond_end());
+        let told = format!("block {end}, at byte {}", bytes.len());
+        assert!(error.to_string().contains(&told), "{error}");
+        let before = &mut data[..last as usize * 1024];
+        assert_eq!(cut.read_at(&large, 0, before).unwrap(), before.len());
+        let odd = cut.resolve(b"a/odd", FollowLast::No).unwrap();
+        assert_eq!(odd.size, 70_001);
+        assert_eq!(kinds(&cut), ["cut-off"]);
+    }
+    // Cut at any place: an answer or an error, never an end without either.
+    for len in (0..bytes.len()).step_by(700_001) {
+        if let Ok(cut) = open(&bytes[..len], &OpenOptions::default()) {
+            assert_eq!(kinds(&cut), ["cut-off"]);
+            if let Ok(many) = cut.resolve(b"many", FollowLast::No)
+                && let Ok(entries) = cut.read_dir(&many)
+            {
+                assert!(entries.count() < 10_000);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_superblock_torn_between_its_sectors_is_found_in_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], None, "64M");
+    let device = Arc::new(MemoryDevice::from_bytes(fs::read(&image).unwrap()));
+    let options = OpenOptions::default();
+    let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+    let creation = Creation {
+        mode: 0o755,
+        ..Creation::default()
+    };
+    let root = fs.root().unwrap();
+    let dir = NewInode::Directory;
+    root.create(b"new", dir, &creation).unwrap();
+    // An orphan, so that the superblock itself is in the transaction.
+    let file = root.create_unnamed(&creation).unwrap();
+    fs.sync().unwrap();
+    let mut bytes = device.to_bytes();
+    drop((file, root, fs));
+    bytes[1024 + 512..2048].fill(0xA5);
+    let torn = open(&bytes, &options).unwrap();
+    let lost = torn.rescue().superblock.clone().unwrap();
+    assert_eq!(lost.copy, SuperblockCopy::Journal);
+    assert!(torn.resolve(b"new", FollowLast::No).is_ok());
+    assert_eq!(kinds(&torn), ["lost-superblock"]);
+    // Without a journal to look into, the backup gives the second sector.
+    let options = OpenOptions {
+        replay_journal: false,
+        ..options
+    };
+    let torn = open(&bytes, &options).unwrap();
+    let lost = torn.rescue().superblock.clone().unwrap();
+    assert_eq!(lost.copy, SuperblockCopy::FirstSector(Pblk(8193)));
+    // A first sector that is not of this file system is not used at all.
+    bytes[1024 + 0x68] ^= 0xFF;
+    let torn = open(&bytes, &options).unwrap();
+    let lost = torn.rescue().superblock.clone().unwrap();
+    assert_eq!(lost.copy, SuperblockCopy::Backup(Pblk(8193)));
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let refused = Filesystem::open_rw(device, Arc::new(SystemClock), &options).unwrap_err();
+    let checksum = matches!(refused, Error::Corrupt(Damage::SuperblockChecksum { .. }));
+    assert!(checksum, "{refused}");
+}
+
+#[test]
+fn a_superblock_torn_between_its_sectors_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], None, "64M");
+    let device = Arc::new(MemoryDevice::from_bytes(fs::read(&image).unwrap()));
+    let options = OpenOptions::default();
+    let writing = |device: &Arc<MemoryDevice>| {
+        let device = Arc::<MemoryDevice>::clone(device);
+        Filesystem::open_rw(device, Arc::new(SystemClock), &options)
+    };
+    let fs = writing(&device).unwrap();
+    let root = fs.root().unwrap();
+    root.create(b"new", NewInode::Directory, &Creation::directory())
+        .unwrap();
+    fs.sync().unwrap();
+    drop(root);
+    let in_use = device.to_bytes();
+    fs.close().unwrap();
+    let closed = device.to_bytes();
+    // The disk wrote one of the two sectors when the file system was closed.
+    for sector in [1024..1536, 1536..2048] {
+        let mut torn = closed.clone();
+        torn[sector.clone()].copy_from_slice(&in_use[sector.clone()]);
+        let device = Arc::new(MemoryDevice::from_bytes(torn.clone()));
+        let fs = writing(&device).unwrap();
+        assert!(fs.rescue().superblock.is_some(), "{sector:?}");
+        let root = fs.root().unwrap();
+        assert!(root.lookup(b"new").is_ok());
+        root.create(b"newer", NewInode::File, &Creation::file())
+            .unwrap();
+        drop(root);
+        fs.close().unwrap();
+        let fs = open(&device.to_bytes(), &options).unwrap();
+        assert_eq!(fs.rescue().superblock, None);
+        assert_eq!(kinds(&fs), [""; 0], "{sector:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -46,9 +195,10 @@ fn what_cannot_be_read_is_refused() {
     mke2fs(&image, &["-t", "ext4", "-O", "^metadata_csum"], None, "8M");
     let good = fs::read(&image).unwrap();
     let options = OpenOptions::default();
-    let short = open(&good[..good.len() - 1024], &options).unwrap_err();
+    let short = MemoryDevice::from_bytes(good[..good.len() - 1024].to_vec());
+    let short = Filesystem::open_rw(Arc::new(short), Arc::new(SystemClock), &options);
     assert!(matches!(
-        short,
+        short.unwrap_err(),
         Error::Corrupt(Damage::DeviceTooSmall { .. })
     ));
     assert!(open(&good[..1500], &options).is_err());

@@ -6,7 +6,7 @@ use uext4::{
     Attributes, Creator, CreatorOptions, Filesystem, FollowLast, Ino, InodeFlags, NewInode,
     OpenOptions, Timestamp,
 };
-use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
 use crate::mke2fs::mke2fs;
@@ -222,21 +222,24 @@ fn nothing_is_valid_before_the_end() {
     let path = dir.path().join("image");
     mke2fs(&path, &["-t", "ext4"], None, "16M");
     let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&path).unwrap()));
-    let open = || {
-        Filesystem::open(
-            device.clone() as Arc<dyn BlockDevice>,
-            &OpenOptions::default(),
-        )
+    let options = OpenOptions::default();
+    // By its backups it can be read, with a word that they were used.
+    let is_whole = || {
+        let device = device.clone() as Arc<dyn BlockDevice>;
+        let opened = Filesystem::open(device, &options).unwrap();
+        opened.rescue().superblock.is_none()
     };
-    assert!(open().is_ok());
+    assert!(is_whole());
     let mut creator = Creator::open(device.clone(), &CreatorOptions::default()).unwrap();
-    assert!(open().is_err());
+    assert!(!is_whole());
     creator
         .create(Ino::ROOT, b"a", NewInode::File, &attributes(0o600, 1))
         .unwrap();
-    assert!(open().is_err());
+    assert!(!is_whole());
     drop(creator);
-    assert!(open().is_err());
+    assert!(!is_whole());
+    let writing = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options);
+    assert!(writing.is_err());
     // Nor can it be taken over once more.
     assert!(Creator::open(device, &CreatorOptions::default()).is_err());
 }

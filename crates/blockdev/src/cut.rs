@@ -1,0 +1,112 @@
+//! A device that ends before what it should hold: an image whose copy was stopped, a download that
+//! broke off, a disk image on a smaller disk.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::{BlockDevice, Error};
+
+/// A device of the length that its contents claim. What lies past the end of the device below is an
+/// [`Error::BeyondEnd`]; nothing is written.
+#[derive(Clone, Debug)]
+pub struct CutDevice {
+    device: Arc<dyn BlockDevice>,
+    len: u64,
+    block_len: u32,
+}
+
+impl CutDevice {
+    /// The device as if it had `len` bytes. Errors count in blocks of `block_len` bytes, at least 1.
+    pub fn new(device: Arc<dyn BlockDevice>, len: u64, block_len: u32) -> Self {
+        Self {
+            device,
+            len,
+            block_len: block_len.max(1),
+        }
+    }
+}
+
+impl BlockDevice for CutDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.device.sector_size()
+    }
+
+    fn is_rotational(&self) -> bool {
+        self.device.is_rotational()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let len = buf.len() as u64;
+        Error::check_range(offset, len, self.len)?;
+        let device_len = self.device.len();
+        if Error::check_range(offset, len, device_len).is_err() {
+            let missing = offset.max(device_len);
+            return Err(Error::BeyondEnd {
+                block: missing / u64::from(self.block_len),
+                offset: missing,
+                device_len,
+            });
+        }
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Error> {
+        Err(Error::ReadOnly)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> Result<(), Error> {
+        Err(Error::ReadOnly)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        if let Some(range) = self.device.next_data(offset)? {
+            return Ok(Some(range));
+        }
+        // What is missing may be anything but zeroes.
+        let from = offset.max(self.device.len());
+        Ok((from < self.len).then_some(from..self.len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn what_is_there_is_read_and_the_rest_is_named() {
+        let short = Arc::new(MemoryDevice::from_bytes((0..100).collect()));
+        let device = CutDevice::new(short, 4096, 16);
+        let mut buf = [0; 10];
+        device.read_at(90, &mut buf).unwrap();
+        assert_eq!(buf[9], 99);
+        for (offset, block, missing) in [(91, 6, 100), (1000, 62, 1000)] {
+            let error = device.read_at(offset, &mut buf).unwrap_err();
+            let Error::BeyondEnd {
+                block: b,
+                offset,
+                device_len: 100,
+            } = error
+            else {
+                panic!("{error}");
+            };
+            assert_eq!((b, offset), (block, missing));
+        }
+        let past = device.read_at(4090, &mut buf).unwrap_err();
+        assert!(matches!(past, Error::OutOfRange { .. }), "{past}");
+        assert_eq!(device.next_data(200).unwrap(), Some(200..4096));
+        assert!(device.write_at(0, &buf).is_err());
+    }
+}
