@@ -289,12 +289,15 @@ pub fn is_zero(device: &dyn BlockDevice) -> Result<bool, Error> {
     Ok(true)
 }
 
+/// A test for one format or a few.
+type Finder<'a> = fn(&Look<'a>) -> Result<Option<Format>, Error>;
+
 /// Looks for magic numbers.
 struct Look<'a> {
     device: &'a dyn BlockDevice,
 }
 
-impl Look<'_> {
+impl<'a> Look<'a> {
     /// The bytes at a place; zeroes past the end of the device.
     fn bytes<const N: usize>(&self, at: u64) -> Result<[u8; N], Error> {
         let mut bytes = [0; N];
@@ -319,7 +322,7 @@ impl Look<'_> {
                 return Ok(Some(magic.format));
             }
         }
-        let others: [fn(&Self) -> Result<Option<Format>, Error>; 6] = [
+        let others: [Finder<'a>; 6] = [
             Self::swap,
             Self::lvm,
             Self::raid,
