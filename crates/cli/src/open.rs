@@ -428,26 +428,51 @@ pub fn find_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> uext4::Result<
 /// The path that is meant: `hex:…`, for a whole path or a name in it, stands for the bytes of its
 /// digits, as in JSON, where there is such a path; else it is a name like others.
 pub fn meant<'a>(fs: &Filesystem, path: &'a [u8]) -> Cow<'a, [u8]> {
-    let decoded = decoded(path).filter(|path| match fs.open_path(path, FollowLast::No) {
+    let decoded = decoded(path, |_| true).filter(|path| match fs.open_path(path, FollowLast::No) {
         Err(uext4::Error::ReadOnly) => fs.resolve(path, FollowLast::No).is_ok(),
         found => found.is_ok(),
     });
     decoded.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// A path with the names decoded that are `hex:` and digits; `None` if none is.
-fn decoded(path: &[u8]) -> Option<Vec<u8>> {
+/// The path that is meant where its last name may be new. Of `hex:…` that stands for no name that is
+/// there, only what JSON would write so is decoded: bytes that are no UTF-8, or begin with `hex:`.
+pub fn meant_new<'a>(fs: &Filesystem, path: &'a [u8]) -> Cow<'a, [u8]> {
+    let meant_now = meant(fs, path);
+    if !path.windows(4).any(|four| four == b"hex:") {
+        return meant_now;
+    }
+    if matches!(meant_now, Cow::Owned(_)) || fs.open_path(path, FollowLast::No).is_ok() {
+        return meant_now;
+    }
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let slash = path[..end].iter().rposition(|&b| b == b'/');
+    let (dir, name) = path.split_at(slash.map_or(0, |at| at + 1));
+    let needs_hex = |name: &[u8]| std::str::from_utf8(name).is_err() || name.starts_with(b"hex:");
+    match decoded(name, needs_hex) {
+        None if !matches!(meant(fs, dir), Cow::Owned(_)) => Cow::Borrowed(path),
+        name_now => {
+            let mut new = meant(fs, dir).into_owned();
+            new.extend(name_now.unwrap_or_else(|| name.to_vec()));
+            Cow::Owned(new)
+        }
+    }
+}
+
+/// A path with the names decoded that are `hex:` and digits, where the bytes are wanted; `None` if
+/// none is.
+fn decoded(path: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut is_decoded = false;
     let names = path.split(|&b| b == b'/').map(|name| {
         let digits = name
             .strip_prefix(b"hex:")
             .filter(|digits| !digits.is_empty());
         match digits.and_then(|digits| hex::decode(digits).ok()) {
-            Some(bytes) => {
+            Some(bytes) if is_wanted(&bytes) => {
                 is_decoded = true;
                 bytes
             }
-            None => name.to_vec(),
+            _ => name.to_vec(),
         }
     });
     let names = names.collect::<Vec<_>>().join(&b'/');

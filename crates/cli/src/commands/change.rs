@@ -146,11 +146,12 @@ impl Target<'_> {
         match open::find_rw(self.fs, path, last) {
             Err(Error::NotFound) if missing == Missing::Skip => Ok(()),
             Err(Error::NotFound) if missing == Missing::Make && open::number(path).is_none() => {
-                let made = self.fs.create(path, NewInode::File, &by_root(0o644));
+                let new = &*open::meant_new(self.fs, path);
+                let made = self.fs.create(new, NewInode::File, &by_root(0o644));
                 let done = f(&made.map_err(about_new(path))?);
                 if done.is_err() {
                     // What went wrong first counts.
-                    _ = self.fs.remove(path);
+                    _ = self.fs.remove(new);
                 }
                 done.map_err(about(path))
             }

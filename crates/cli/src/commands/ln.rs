@@ -1,5 +1,6 @@
 //! `ln`: hard and symbolic links.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,6 +9,7 @@ use uext4::{Error, NewInode};
 use super::bytes;
 use super::change::{Operation, Target, about, by_root, last_name};
 use crate::failure::Failure;
+use crate::open;
 
 /// Make links
 ///
@@ -35,7 +37,12 @@ pub struct LnArgs {
 impl Operation for LnArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         let to = bytes(self.target.as_os_str());
-        let path = target.inside(bytes(self.path.as_os_str()), last_name(to));
+        let to = &*match self.symbolic {
+            true => Cow::Borrowed(to),
+            false => open::meant(target.fs, to),
+        };
+        let path = open::meant_new(target.fs, bytes(self.path.as_os_str()));
+        let path = target.inside(&path, last_name(to));
         let made = match self.make(target, to, &path) {
             Err(Error::Exists) if self.force => self.replace(target, to, &path),
             made => made,

@@ -7,6 +7,7 @@ use clap::Args;
 use super::change::{Operation, Target, about, by_root};
 use crate::failure::Failure;
 use crate::mode::{self, ModeChange};
+use crate::open;
 
 /// Make directories
 ///
@@ -33,6 +34,7 @@ impl Operation for MkdirArgs {
         let mode = self.mode.apply(0o755, true);
         target.each(&self.paths, |target, path| {
             let fs = target.fs;
+            let path = &*open::meant_new(fs, path);
             let made = match self.parents {
                 false => fs.mkdir(path, &by_root(mode)),
                 true => match fs.open_parent(path) {

@@ -37,7 +37,7 @@ pub struct MvArgs {
 impl Operation for MvArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
         let old = &*open::meant(target.fs, bytes(self.old.as_os_str()));
-        let new = bytes(self.new.as_os_str());
+        let new = &*open::meant_new(target.fs, bytes(self.new.as_os_str()));
         let (new, mode) = match (self.exchange, self.no_clobber) {
             (true, _) => (new.to_vec(), RenameMode::Exchange),
             (_, true) => (target.inside(new, last_name(old)), RenameMode::NoReplace),

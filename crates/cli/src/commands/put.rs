@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure, exit_of};
 use crate::json::Json;
 use crate::messages;
 use crate::mode::{self, ModeChange};
+use crate::open;
 use crate::owner::{self, Owner};
 use crate::show::escaped;
 
@@ -61,7 +62,7 @@ pub struct PutArgs {
 
 impl Operation for PutArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        let path = bytes(self.path.as_os_str());
+        let path = &*open::meant_new(target.fs, bytes(self.path.as_os_str()));
         let source = bytes(self.source.as_os_str());
         if source == b"-" {
             return self.stream(target, path);

@@ -46,6 +46,10 @@ impl Operation for RmArgs {
             };
             match removed {
                 Err(Error::NotFound) if self.force => Ok(()),
+                Err(error @ Error::NotFound) if open::number(path).is_some() => Err(about(path)(
+                    error,
+                )
+                .hint("an inode goes with its last name: `uext4 ls -Ri IMAGE` lists the names")),
                 Err(error @ Error::IsDirectory) => {
                     Err(about(path)(error).hint("-r removes directories"))
                 }

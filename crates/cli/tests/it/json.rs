@@ -63,6 +63,37 @@ fn names_that_look_encoded_are_told_from_those_that_are() {
     uext4_ok(&["rm", text(&image), &format!("/dir/{}", hex(b"hex:ff"))]);
     let left = String::from_utf8(uext4_ok(&["ls", text(&image), "/dir"])).unwrap();
     assert_eq!(left, "hex:6\nmoved\nplain\n");
+    // New names are read as they are shown; what JSON would not show so is a name like others.
+    let place = scratch.path().join("new.img");
+    let image = text(&place);
+    uext4_ok(&["mkfs", "-q", image, "16M"]);
+    let [dir, file] = [b"\xfe", b"\xfd"].map(|name| hex(name));
+    uext4_ok(&["mkdir", image, &format!("/{dir}"), "/hex:6162", "/hex:6"]);
+    uext4_ok(&["touch", image, &format!("/{dir}/{file}")]);
+    uext4_ok(&[
+        "put",
+        image,
+        "/proc/version",
+        &format!("/{dir}/{}", hex(b"hex:x")),
+    ]);
+    uext4_ok(&[
+        "ln",
+        image,
+        &format!("/{dir}/{file}"),
+        &format!("/{}", hex(b"\xfc")),
+    ]);
+    uext4_ok(&["mv", image, "/hex:6", &format!("/{}/", hex(b"\xfb"))]);
+    let tree = crate::oracle::parse(&uext4_ok(&["manifest", image]));
+    for name in [
+        dir.clone(),
+        format!("{dir}/{file}"),
+        format!("{dir}/{}", hex(b"hex:x")),
+        hex(b"\xfc"),
+        hex(b"\xfb"),
+        hex(b"hex:6162"),
+    ] {
+        assert!(tree.contains_key(&name), "{name}: {:?}", tree.keys());
+    }
 }
 
 #[test]

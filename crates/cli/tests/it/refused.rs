@@ -39,6 +39,7 @@ const REFUSED: &[(&str, i32, &str)] = &[
     ("rm /dir", 1, "-r removes directories"),
     ("rm -r /", 1, "root"),
     ("rm /none", 1, "/none: no such file"),
+    ("rm <12>", 1, "an inode goes with its last name"),
     ("mv /none /x", 1, "/none"),
     ("mv /file /LONG", 1, "too long"),
     ("mv /dir /dir/sub", 1, "a directory cannot be moved into"),
