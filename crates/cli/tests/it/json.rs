@@ -63,7 +63,13 @@ fn names_that_look_encoded_are_told_from_those_that_are() {
     uext4_ok(&["rm", text(&image), &format!("/dir/{}", hex(b"hex:ff"))]);
     let left = String::from_utf8(uext4_ok(&["ls", text(&image), "/dir"])).unwrap();
     assert_eq!(left, "hex:6\nmoved\nplain\n");
-    // New names are read as they are shown; what JSON would not show so is a name like others.
+}
+
+/// What JSON would not show so is a name like others.
+#[test]
+fn new_names_are_read_as_they_are_shown() {
+    let scratch = scratch();
+    let hex = |name: &[u8]| format!("hex:{}", hex::encode(name));
     let place = scratch.path().join("new.img");
     let image = text(&place);
     uext4_ok(&["mkfs", "-q", image, "16M"]);
