@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use rustix::mount::MountFlags;
 use uext4::{AccessTimes, OpenOptions, OptionError};
 use uext4_fuse::owners::{IdRange, Owners};
+use uext4_fuse::session::PAYLOADS_MAX;
 use uext4_fuse::{Durability, Transport};
 
 use crate::args::parse_size;
@@ -26,6 +27,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// Most bytes of what requests carry, and of data of writers that wait.
+    pub payloads: usize,
     /// Where a superblock is read in place of the first, in units of 1 KiB.
     pub superblock_kib: Option<u64>,
     /// The log must have checksums.
@@ -240,6 +243,7 @@ impl Default for MountOptions {
             nonempty: false,
             threads: None,
             transport: Transport::Auto,
+            payloads: PAYLOADS_MAX,
             superblock_kib: None,
             needs_log_checksums: false,
             quota: None,

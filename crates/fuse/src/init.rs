@@ -8,6 +8,8 @@ use crate::errno::{Errno, Result};
 
 /// Most bytes of a write, and of a read: what the kernel allows by default (256 pages of 4 KiB).
 pub const IO_MAX: u32 = 1 << 20;
+/// Fewest bytes of a payload: a name and the largest extended attribute have less.
+pub const IO_MIN: u32 = 128 << 10;
 /// Pages of a request without `MAX_PAGES`.
 const PAGES_DEFAULT: u32 = 32;
 /// Requests nobody waits for that may be under way at once, readahead above all.
@@ -74,6 +76,17 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// Those of `/dev/fuse` where so many threads, each with a request and a reply, may take so many
+    /// bytes.
+    pub fn of_device(threads: usize, payloads: usize) -> Self {
+        let each = payloads / (2 * threads.max(1));
+        let mut terms = Self::default();
+        while terms.io_max as usize > each && terms.io_max > IO_MIN {
+            terms.io_max /= 2;
+        }
+        terms
+    }
+
     /// Takes what the transport cannot do from what the kernel asks for.
     pub fn narrow(&self, asked: &mut InitIn) {
         // OK to truncate: the halves.
@@ -208,6 +221,15 @@ mod tests {
         assert_eq!((limited.max_write, limited.max_pages), (256 << 10, 64));
         assert_eq!(limited.flags, reply.flags);
         terms.limit(&mut answer[..10]);
+    }
+
+    #[test]
+    fn threads_share_the_memory_of_requests() {
+        let io_max = |threads, mib: usize| Terms::of_device(threads, mib << 20).io_max;
+        assert_eq!(io_max(4, 512), IO_MAX);
+        assert_eq!(io_max(4, 8), IO_MAX);
+        assert_eq!(io_max(4, 2), 256 << 10);
+        assert_eq!(io_max(64, 2), IO_MIN);
     }
 
     #[test]

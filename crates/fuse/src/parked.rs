@@ -11,12 +11,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::init::IO_MAX;
 
-/// Buffers kept for the next who wait.
+/// Most buffers kept for the next who wait.
 const KEPT_MAX: usize = 64;
 
 /// Memory for those who wait.
-#[derive(Clone, Debug, Default)]
-pub struct Parking(Arc<Mutex<Vec<Vec<u8>>>>);
+#[derive(Clone, Debug)]
+pub struct Parking {
+    free: Arc<Mutex<Vec<Vec<u8>>>>,
+    kept_max: usize,
+}
+
+impl Default for Parking {
+    fn default() -> Self {
+        Self {
+            free: Arc::default(),
+            kept_max: KEPT_MAX,
+        }
+    }
+}
 
 /// The data of one of them.
 pub struct Parked {
@@ -32,9 +44,17 @@ impl fmt::Debug for Parked {
 }
 
 impl Parking {
+    /// Which keeps so many bytes at most where nobody waits.
+    pub fn of(bytes: usize) -> Self {
+        Self {
+            kept_max: (bytes / IO_MAX as usize).clamp(1, KEPT_MAX),
+            ..Self::default()
+        }
+    }
+
     /// Keeps a copy of data.
     pub fn park(&self, data: &[u8]) -> Parked {
-        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = free.pop();
         drop(free);
         let mut bytes = kept.unwrap_or_else(|| Vec::with_capacity(IO_MAX as usize));
@@ -65,10 +85,10 @@ impl Drop for Parked {
         bytes.clear();
         let mut free = self
             .parking
-            .0
+            .free
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if free.len() < KEPT_MAX {
+        if free.len() < self.parking.kept_max {
             free.push(bytes);
         }
     }
@@ -92,6 +112,9 @@ mod tests {
         assert_eq!((next.bytes.as_ptr(), next.rest()), (at, &b"xyz"[..]));
         let many: Vec<Parked> = (0..2 * KEPT_MAX).map(|_| parking.park(b"")).collect();
         drop(many);
-        assert_eq!(parking.0.lock().unwrap().len(), KEPT_MAX);
+        assert_eq!(parking.free.lock().unwrap().len(), KEPT_MAX);
+        let little = Parking::of(3 << 20);
+        drop([(); 9].map(|()| little.park(b"")));
+        assert_eq!(little.free.lock().unwrap().len(), 3);
     }
 }

@@ -125,6 +125,15 @@ impl Server {
         Self { owners, ..self }
     }
 
+    /// The same, which keeps so many bytes at most for data of writers that wait.
+    #[must_use]
+    pub fn with_waiting(self, bytes: usize) -> Self {
+        Self {
+            parking: Parking::of(bytes),
+            ..self
+        }
+    }
+
     /// How long requests took.
     pub fn latencies(&self) -> &Latencies {
         &self.latencies

@@ -19,6 +19,9 @@ const THREADS_MIN: usize = 4;
 /// Most threads that read requests.
 const THREADS_MAX: usize = 64;
 
+/// Most bytes of what requests carry: they take memory only once all were needed at the same time.
+pub const PAYLOADS_MAX: usize = 512 << 20;
+
 /// A mounted file system being served.
 #[derive(Debug)]
 pub struct Session<S = Server> {
@@ -34,6 +37,8 @@ pub struct How {
     pub threads: usize,
     /// Which way is gone.
     pub transport: Transport,
+    /// Most bytes of what requests carry.
+    pub payloads: usize,
 }
 
 impl Default for How {
@@ -42,6 +47,7 @@ impl Default for How {
         Self {
             threads: threads(),
             transport: Transport::Auto,
+            payloads: PAYLOADS_MAX,
         }
     }
 }
@@ -73,18 +79,19 @@ fn prepared<S: Serve>(
     server: &Arc<S>,
     device: &Arc<Device>,
     life: &Arc<Life>,
-    (transport, sizes): (Transport, Option<Sizes>),
+    (how, sizes): (How, Option<Sizes>),
 ) -> io::Result<(Option<Rings>, Terms)> {
-    let is_must = transport == Transport::Uring;
+    let is_must = how.transport == Transport::Uring;
+    let over_device = Terms::of_device(how.threads.clamp(1, THREADS_MAX), how.payloads);
     let Some(sizes) = sizes else {
         return match is_must {
             true => Err(no_rings()),
-            false => Ok((None, Terms::default())),
+            false => Ok((None, over_device)),
         };
     };
     match Rings::prepare(server, device, life, sizes) {
         Err(error) if is_must => Err(error),
-        Err(_) => Ok((None, Terms::default())),
+        Err(_) => Ok((None, over_device)),
         Ok(rings) => {
             let terms = Terms {
                 without: 0,
@@ -106,10 +113,11 @@ impl<S: Serve> Session<S> {
     /// Those of reading the device, of starting threads; `ConnectionAborted` if it was unmounted before
     /// INIT, or its version is not spoken; `Unsupported` where io_uring must be and is not there.
     pub fn begin(server: Arc<S>, fd: OwnedFd, how: How) -> io::Result<Self> {
-        let sizes = match how.transport {
-            Transport::Auto | Transport::Uring if uring::is_allowed() => Sizes::of_machine(),
-            _ => None,
-        };
+        let is_wanted = how.transport != Transport::Dev && uring::is_allowed();
+        let sizes = is_wanted.then(|| Sizes::of_machine(how.payloads)).flatten();
+        // Where the least that a ring needs is too much, only who wants nothing else gets it.
+        let sizes = sizes.filter(|(_, fits)| *fits || how.transport == Transport::Uring);
+        let sizes = sizes.map(|(sizes, _)| sizes);
         Self::begin_with(server, fd, how, sizes)
     }
 
@@ -117,7 +125,7 @@ impl<S: Serve> Session<S> {
     fn begin_with(server: Arc<S>, fd: OwnedFd, how: How, sizes: Option<Sizes>) -> io::Result<Self> {
         let device = Arc::new(Device::new(fd));
         let life = Arc::new(Life::default());
-        let (rings, terms) = prepared(&server, &device, &life, (how.transport, sizes))?;
+        let (rings, terms) = prepared(&server, &device, &life, (how, sizes))?;
         let mut first = EventLoop::new(&server, &device, life.join()).on(terms);
         while server.dialect().is_none() {
             if !first.turn()? {
@@ -185,10 +193,18 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use zerocopy::IntoBytes;
 
+    use std::sync::Mutex;
+    use std::time::{Duration, Instant};
+
     use super::*;
-    use crate::abi::{InHeader, InitIn, opcode};
+    use crate::abi::{InHeader, InitIn, WriteOut, opcode};
+    use crate::init::Dialect;
     use crate::mount;
+    use crate::reply::Out;
+    use crate::request::{Operation, Request};
+    use crate::server::Answer;
     use crate::testing::{Client, RingsAllowed, e2fsck};
+    use crate::ticket::{Channel, Ticket};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
@@ -199,6 +215,7 @@ mod tests {
         How {
             threads,
             transport: Transport::Dev,
+            ..How::default()
         }
     }
 
@@ -232,21 +249,25 @@ mod tests {
         e2fsck(&client.device);
     }
 
-    /// Serves a real mount on rings of these sizes; a file that was written through it is the same.
-    fn serves_a_mount(transport: Transport, sizes: Option<Sizes>) -> io::Result<Transport> {
-        let client = Client::without_init();
-        let dir = tempfile::tempdir().unwrap();
-        let options = mount::Options {
+    fn options() -> mount::Options {
+        mount::Options {
             source: "session".into(),
             flags: MountFlags::NODEV,
             allow_other: false,
             kernel_decides: true,
             nonempty: false,
-        };
-        let (fd, mounted) = mount::mount(dir.path(), &options).unwrap();
+        }
+    }
+
+    /// Serves a real mount on rings of these sizes; a file that was written through it is the same.
+    fn serves_a_mount(transport: Transport, sizes: Option<Sizes>) -> io::Result<Transport> {
+        let client = Client::without_init();
+        let dir = tempfile::tempdir().unwrap();
+        let (fd, mounted) = mount::mount(dir.path(), &options()).unwrap();
         let how = How {
             threads: 2,
             transport,
+            ..How::default()
         };
         let session = Session::begin_with(Arc::clone(&client.server), fd, how, sizes);
         let session = session.inspect_err(|_| mounted.end().unwrap())?;
@@ -270,7 +291,7 @@ mod tests {
         let Some(_allowed) = RingsAllowed::new() else {
             return;
         };
-        let good = Sizes::of_machine().unwrap();
+        let good = Sizes::of_machine(PAYLOADS_MAX).unwrap().0;
         let shallow = Sizes { depth: 1, ..good };
         let narrow = Sizes {
             io_max: 128 << 10,
@@ -293,6 +314,107 @@ mod tests {
             serves_a_mount(Transport::Dev, None).unwrap(),
             Transport::Dev
         );
+    }
+
+    /// A server that answers WRITE only when the test says so.
+    #[derive(Debug)]
+    struct Withholding {
+        server: Arc<Server>,
+        writes: Mutex<Vec<(Ticket, u32)>>,
+    }
+
+    impl Withholding {
+        fn answer_all(&self) {
+            let writes = std::mem::take(&mut *self.writes.lock().unwrap());
+            for (ticket, size) in writes {
+                ticket.answer(Ok(WriteOut { size, padding: 0 }.as_bytes()));
+            }
+        }
+    }
+
+    impl Serve for Withholding {
+        fn handle(
+            self: &Arc<Self>,
+            request: &Request<'_>,
+            out: &mut Out<'_>,
+            channel: &Arc<dyn Channel>,
+        ) -> Answer {
+            let Operation::Write(it, _) = request.operation else {
+                return self.server.handle(request, out, channel);
+            };
+            let ticket = Ticket::new(channel, request.header.unique);
+            self.writes.lock().unwrap().push((ticket, it.size));
+            Answer::Later
+        }
+
+        fn dialect(&self) -> Option<&Dialect> {
+            self.server.dialect()
+        }
+
+        fn finish(&self) -> uext4::Result<()> {
+            self.server.finish()
+        }
+    }
+
+    #[test]
+    fn writers_that_wait_leave_entries_for_all_other_requests() {
+        // More than a queue begins with, wherever they run.
+        const WRITERS: usize = 200;
+        let Some(allowed) = RingsAllowed::new() else {
+            return;
+        };
+        let client = Client::without_init();
+        let server = Arc::new(Withholding {
+            server: Arc::clone(&client.server),
+            writes: Mutex::default(),
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let (fd, mounted) = mount::mount(dir.path(), &options()).unwrap();
+        let how = How {
+            threads: 1,
+            transport: Transport::Uring,
+            ..How::default()
+        };
+        let sizes = Sizes {
+            depth: 64,
+            resident: 64,
+            ..Sizes::of_machine(PAYLOADS_MAX).unwrap().0
+        };
+        let session = Session::begin_with(Arc::clone(&server), fd, how, Some(sizes)).unwrap();
+        drop(allowed);
+        let waiting = || server.writes.lock().unwrap().len();
+        let most = thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|number| {
+                    let path = dir.path().join(format!("file-{number}"));
+                    scope.spawn(move || std::fs::write(path, vec![7; 20_000]).unwrap())
+                })
+                .collect();
+            // A look-up that finds an entry gives it back, and so fetches what waits in the kernel.
+            let (end, mut asked) = (Instant::now() + Duration::from_secs(30), Vec::new());
+            let is_open = |asked: &[thread::ScopedJoinHandle<'_, ()>]| {
+                waiting() < WRITERS || !asked.iter().all(thread::ScopedJoinHandle::is_finished)
+            };
+            while is_open(&asked) && asked.len() < 2000 && Instant::now() < end {
+                let missing = dir.path().join(format!("missing-{}", asked.len()));
+                asked.push(scope.spawn(move || assert!(std::fs::metadata(missing).is_err())));
+                thread::sleep(Duration::from_millis(5));
+            }
+            // All still wait, and every look-up was answered beside them.
+            let most = match is_open(&asked) {
+                true => 0,
+                false => waiting(),
+            };
+            while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
+                server.answer_all();
+                thread::sleep(Duration::from_millis(1));
+            }
+            most
+        });
+        assert_eq!(most, WRITERS);
+        mounted.end().unwrap();
+        session.wait().unwrap();
+        e2fsck(&client.device);
     }
 
     #[test]

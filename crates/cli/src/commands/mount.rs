@@ -16,7 +16,7 @@ use uext4_fuse::mount::{self, Error as MountError, Mounted};
 use uext4_fuse::mountinfo;
 use uext4_fuse::parting::Parting;
 use uext4_fuse::report::report;
-use uext4_fuse::session::{self, Ender, How, Session};
+use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::{Server, Validity};
 use uext4_ondisk::features::RoCompat;
 
@@ -31,7 +31,8 @@ use crate::open;
 use crate::sandbox::{self, Sandbox};
 use crate::unmounter::Unmounter;
 
-/// One part in so many of the memory is for requests: data of writers that wait, above all.
+/// One part in so many of the memory is for requests: half of it for what they carry, half for data of
+/// writers that wait.
 const WAITING_SHARE: u64 = 8;
 
 /// Show an image as a directory, to every program
@@ -138,6 +139,8 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
 fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Failure> {
     if let Some(memory) = &mut options.engine.memory {
         *memory -= *memory / WAITING_SHARE;
+        let half = *memory / (WAITING_SHARE - 1) / 2;
+        options.payloads = usize::try_from(half).map_or(PAYLOADS_MAX, |it| it.min(PAYLOADS_MAX));
     }
     if !options.read_only {
         return open::open_still(&args.place, &options.engine);
@@ -240,6 +243,7 @@ fn begin(
     let how = How {
         threads: options.threads.unwrap_or_else(session::threads),
         transport: options.transport,
+        payloads: options.payloads,
     };
     let session = Session::begin(server, fd, how).map_err(system)?;
     let socket = listener.serve(metrics);
@@ -284,6 +288,7 @@ fn server_of(
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
     let server = server.with_durability(options.durability());
+    let server = server.with_waiting(options.payloads);
     Ok(Arc::new(server.owned_by(options.owners.clone())))
 }
 

@@ -179,8 +179,9 @@ fn a_device_that_cannot_be_read_everywhere() {
 
 /// A loop device to which so many bytes a second are written; `None`, with a word why, where the block
 /// layer cannot throttle.
-struct SlowDisk {
-    path: String,
+pub struct SlowDisk {
+    /// The device.
+    pub path: String,
     number: String,
 }
 
@@ -188,7 +189,8 @@ struct SlowDisk {
 const LIMIT: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
 impl SlowDisk {
-    fn new(image: &Path, bytes_a_second: u64) -> Option<Self> {
+    /// Above an image.
+    pub fn new(image: &Path, bytes_a_second: u64) -> Option<Self> {
         if !Path::new(LIMIT).exists() {
             println!("skipped: needs {LIMIT}");
             return None;
@@ -207,12 +209,17 @@ impl SlowDisk {
             }
         }
     }
+
+    /// From now on it is as fast as it can be.
+    pub fn hurry(&self) {
+        _ = fs::write(LIMIT, format!("{} 0", self.number));
+    }
 }
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
         // The limit stays with the number, which the next loop device has.
-        _ = fs::write(LIMIT, format!("{} 0", self.number));
+        self.hurry();
         _ = Command::new("losetup").args(["-d", &self.path]).output();
     }
 }

@@ -33,6 +33,7 @@
 //! | [`programs`] | are Debian's own programs content with a mount, root's and an ordinary user's? |
 //! | [`killed`] | is everything fsynced there when the daemon was killed at any moment? |
 //! | [`failing`] | what does it do above devices that fail or are slow? |
+//! | [`crowd`] | what do many writers and little memory leave for others? |
 //! | [`memory`] | does what an image has much of take memory? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what. What needs root or a tool says so and skips.
@@ -42,6 +43,7 @@ mod calls;
 mod changing;
 mod commands;
 mod copies;
+mod crowd;
 mod direct;
 mod ends;
 mod failing;

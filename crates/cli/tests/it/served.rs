@@ -66,6 +66,11 @@ impl Served {
         served
     }
 
+    /// The daemon's number.
+    pub fn daemon(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     /// Kills the daemon, as it is; the mount stays, and answers nothing.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();

@@ -13,13 +13,15 @@
 //! until one is refused: then it goes on over `/dev/fuse`. So all that may fail on our side, memory,
 //! rings and threads, is there before INIT is answered ([`Rings::prepare`]).
 //!
-//! An entry is its request until that is answered, so a late answer holds one. Nothing that answers
-//! late waits for another request (but what finds no space, for a tenth of a second): fsync and the
-//! like have threads of their own ([`crate::late`]), the pause of a writer ends by itself, and INTERRUPT
-//! comes by `/dev/fuse`. So where all entries of a queue
-//! wait, those who ask from that CPU wait for the first of them, and for nothing else; there are as many
-//! as memory allows ([`Sizes`]). The kernel takes the entry that was given back last, so that those
-//! that are not needed are never touched, and take no memory.
+//! An entry is its request until that is answered, so a late answer holds one: that of a throttled
+//! writer for its whole pause. For each entry that waits so the queue gets another one, and all other
+//! requests have as many entries as there were at the beginning ([`Sizes`]), however many writers wait.
+//! Their data are copied before ([`crate::parked`]), and an entry that waits needs no memory. Nothing
+//! that answers late waits for another request (but what finds no space, for a tenth of a second): fsync
+//! and the like have threads of their own ([`crate::late`]), the pause of a writer ends by itself, and
+//! INTERRUPT comes by `/dev/fuse`. The kernel takes the entry that was given back last, so that those
+//! that are not needed are never touched, and take no memory. Requests that come while the kernel has no
+//! entry at all wait there until any entry is given back: adding one does not serve them.
 //!
 //! Lock: one a [`Mailbox`], a leaf.
 
@@ -34,6 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno as Host;
 use zerocopy::{FromBytes, IntoBytes};
@@ -56,6 +59,9 @@ const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Bytes of a reply to a request that carries a name or data, which stand where the reply goes: the
 /// largest is an extended attribute's value.
 const REPLY_MAX: usize = 128 << 10;
+
+/// Most entries of a queue, with those that were added. Each added one takes a page or two.
+const DEPTH_MAX: usize = 8192;
 
 /// How long to wait before a ring that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -120,10 +126,14 @@ struct Queue<S> {
     mailbox: Arc<Mailbox>,
     channel: Arc<dyn Channel>,
     part: Part,
-    /// For each entry the request that is answered later.
-    late: Vec<Option<u64>>,
+    /// The entries of requests that are answered later, by the requests' numbers.
+    late: FxHashMap<u64, usize>,
+    /// Entries that are to be free of such requests.
+    spare: usize,
     /// Entries that are lost.
     lost: usize,
+    /// The kernel has refused an entry that was added.
+    is_full: bool,
     reply: Vec<u8>,
 }
 
@@ -176,6 +186,7 @@ impl<S: Serve> Queue<S> {
 
     fn lose(&mut self, error: i32) {
         self.lost += 1;
+        self.is_full = true;
         let error = Host::from_raw_os_error(error);
         if matches!(error, Host::NOTCONN | Host::CONNABORTED) {
             self.mailbox.is_over.store(true, Relaxed);
@@ -207,7 +218,9 @@ impl<S: Serve> Queue<S> {
         let done = match answer {
             Some(Answer::Now(done)) => done.map(|()| len),
             Some(Answer::Later) => {
-                self.late[index] = Some(asked.unique);
+                self.late.insert(asked.unique, index);
+                self.commands.idle(index);
+                self.replace_late();
                 return;
             }
             Some(Answer::Never) => Ok(0),
@@ -218,6 +231,17 @@ impl<S: Serve> Queue<S> {
             payload[..len].copy_from_slice(&self.reply[..len]);
         }
         self.reply_to(index, asked.unique, done);
+    }
+
+    /// Adds entries for those whose requests are answered later, so that such requests, however many they
+    /// are, leave others as many entries as there were at the beginning.
+    fn replace_late(&mut self) {
+        let (depth, busy) = (self.commands.depth(), self.lost + self.late.len());
+        let is_short = depth - busy < self.spare;
+        if is_short && !self.is_full && depth < DEPTH_MAX {
+            // Too little memory now: those that wait are answered all the same.
+            _ = self.commands.grow();
+        }
     }
 
     /// Says of what length the reply is that is in an entry, and gives the entry back.
@@ -237,9 +261,9 @@ impl<S: Serve> Queue<S> {
 
     fn answer_late(&mut self) {
         for (unique, answer) in self.mailbox.take() {
-            let waits = self.late.iter().position(|late| *late == Some(unique));
-            let Some(index) = waits else { continue };
-            self.late[index] = None;
+            let Some(index) = self.late.remove(&unique) else {
+                continue;
+            };
             let Some((_, payload)) = self.commands.entry(index) else {
                 continue;
             };
@@ -290,16 +314,17 @@ impl Rings {
         };
         for queue in 0..sizes.queues {
             let mailbox = Arc::new(Mailbox::new(device)?);
-            let size = (sizes.depth, sizes.io_max as usize);
-            let commands = Commands::new(device, &mailbox.wake, queue, size)?;
+            let commands = Commands::new(device, &mailbox.wake, queue, &sizes)?;
             let mut queue = Queue {
                 server: Arc::clone(server),
-                late: vec![None; commands.depth()],
+                late: FxHashMap::default(),
+                spare: commands.depth(),
                 commands,
                 channel: Arc::<Mailbox>::clone(&mailbox),
                 mailbox: Arc::clone(&mailbox),
                 part: life.join(),
                 lost: 0,
+                is_full: false,
                 reply: vec![0; REPLY_MAX],
             };
             let (go, told) = mpsc::channel();

@@ -5,10 +5,16 @@
 //! so, nobody here gets at its memory, and the memory is never freed: entries that the kernel still has
 //! when a queue is dropped are leaked.
 //!
+//! Entries can be added at any time ([`Commands::grow`]); none is ever taken away. Of each queue,
+//! [`Sizes::resident`] entries may hold more than a page of memory: the payloads of the others go
+//! back to the system when their content is no longer needed.
+//!
 //! A ring takes these commands and the wait for a wake-up, and nothing else.
 
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, alloc_zeroed};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -23,6 +29,7 @@ use crate::abi::{
     FUSE_IO_URING_CMD_COMMIT_AND_FETCH, FUSE_IO_URING_CMD_REGISTER, UringCmdReq, UringReqHeader,
 };
 use crate::transport::dev::Device;
+use crate::transport::uring::Sizes;
 
 /// The number of the completion that says that somebody woke us.
 const WOKEN: u64 = u64::MAX;
@@ -45,12 +52,25 @@ struct Entry {
     /// Address and length of both, as the kernel reads them once.
     parts: Box<[usize; 4]>,
     is_ours: bool,
+    /// More than one page of the payload may be in memory.
+    is_resident: bool,
+}
+
+/// Memory of zero bytes that takes no pages until they are touched; `None` where there is none.
+fn zeroed(len: usize) -> Option<Vec<u8>> {
+    let layout = Layout::array::<u8>(len).ok().filter(|_| len > 0)?;
+    // SAFETY: the layout has a size.
+    let start = unsafe { alloc_zeroed(layout) };
+    // SAFETY: what the global allocator gave for `len` bytes, all of which are initialized.
+    (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, len, len) })
 }
 
 impl Entry {
-    fn new(len: usize) -> Self {
+    /// # Errors
+    /// `OutOfMemory`.
+    fn new(len: usize) -> io::Result<Self> {
         let mut header = Box::<UringReqHeader>::default();
-        let mut payload = vec![0; len + PAGE];
+        let mut payload = zeroed(len + PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let start = payload.as_ptr().align_offset(PAGE).min(PAGE);
         let parts = [
             (&raw mut *header).expose_provenance(),
@@ -58,13 +78,28 @@ impl Entry {
             payload.as_mut_ptr().expose_provenance() + start,
             len,
         ];
-        Self {
+        Ok(Self {
             header,
             payload,
             start,
             parts: Box::new(parts),
             is_ours: true,
-        }
+            is_resident: false,
+        })
+    }
+
+    /// Gives all whole pages of the payload but the first back to the system, which read as zeroes
+    /// then. Where the system's pages are larger than ours, it does nothing.
+    fn shrink(&mut self) {
+        self.is_resident = false;
+        let end = self.start + self.parts[3] / PAGE * PAGE;
+        let rest = self.payload.get_mut(self.start + PAGE..end);
+        let Some(rest) = rest.filter(|_| rustix::param::page_size() == PAGE) else {
+            return;
+        };
+        // SAFETY: whole pages, so the system rounds nothing up, of memory that is borrowed exclusively
+        // and holds plain bytes, which read as zeroes afterwards.
+        unsafe { libc::madvise(rest.as_mut_ptr().cast(), rest.len(), libc::MADV_DONTNEED) };
     }
 }
 
@@ -88,6 +123,13 @@ pub struct Commands {
     wake: Arc<OwnedFd>,
     queue: u16,
     offered: usize,
+    /// Bytes of a payload.
+    len: usize,
+    /// Entries that may hold more than a page, and how many of them do.
+    resident_max: usize,
+    resident: usize,
+    /// Commands for which the ring had no slot.
+    backlog: VecDeque<Entry128>,
 }
 
 impl std::fmt::Debug for Commands {
@@ -100,8 +142,7 @@ impl std::fmt::Debug for Commands {
 }
 
 impl Commands {
-    /// The ring of a queue with `depth` entries for `len` bytes each; what can be read from `wake` ends
-    /// a wait.
+    /// The ring of a queue of these sizes; what can be read from `wake` ends a wait.
     ///
     /// # Errors
     /// Those of setting up a ring: it is not allowed, or there is too little memory.
@@ -109,9 +150,10 @@ impl Commands {
         device: &Arc<Device>,
         wake: &Arc<OwnedFd>,
         queue: u16,
-        (depth, len): (usize, usize),
+        sizes: &Sizes,
     ) -> io::Result<Self> {
-        // Each entry has one command at most, and there are two more.
+        let (depth, len) = (sizes.depth, sizes.io_max as usize);
+        // Each of the first entries has one command at most, and there are two more.
         let slots = (depth + 2).next_power_of_two();
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
         let builder = builder.dontfork().setup_r_disabled();
@@ -125,11 +167,17 @@ impl Commands {
         submitter.register_enable_rings()?;
         Ok(Self {
             ring,
-            entries: (0..depth).map(|_| Entry::new(len)).collect(),
+            entries: (0..depth)
+                .map(|_| Entry::new(len))
+                .collect::<io::Result<_>>()?,
             device: Arc::clone(device),
             wake: Arc::clone(wake),
             queue,
             offered: 0,
+            len,
+            resident_max: sizes.resident,
+            resident: 0,
+            backlog: VecDeque::new(),
         })
     }
 
@@ -161,6 +209,37 @@ impl Commands {
         self.submit(false)
     }
 
+    /// Adds an entry and offers it to the kernel with the next [`Commands::submit`].
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn grow(&mut self) -> io::Result<()> {
+        self.entries.push(Entry::new(self.len)?);
+        self.offer(self.entries.len() - 1, FUSE_IO_URING_CMD_REGISTER, 0);
+        Ok(())
+    }
+
+    /// The request of an entry is answered later, and nothing of its payload is needed until then.
+    pub fn idle(&mut self, index: usize) {
+        if self.resident > self.resident_max
+            && let Some(entry) = self.entries.get_mut(index)
+            && entry.is_ours
+            && entry.is_resident
+        {
+            entry.shrink();
+            self.resident -= 1;
+        }
+    }
+
+    /// Counts an entry whose payload has so many bytes in use.
+    fn uses(&mut self, index: usize, len: usize) {
+        let entry = &mut self.entries[index];
+        if len > PAGE && !entry.is_resident {
+            entry.is_resident = true;
+            self.resident += 1;
+        }
+    }
+
     /// Offers what the kernel does not take: it goes on without rings.
     pub fn refuse(&mut self) {
         let carried = UringCmdReq {
@@ -187,7 +266,12 @@ impl Commands {
         if let Some(entry) = self.entries.get(index)
             && entry.is_ours
         {
-            let id = entry.header.ring_ent_in_out.commit_id;
+            let told = entry.header.ring_ent_in_out;
+            let (id, len) = (told.commit_id, told.payload_sz as usize);
+            match len > PAGE {
+                true => self.uses(index, len),
+                false => self.idle(index),
+            }
             self.offer(index, FUSE_IO_URING_CMD_COMMIT_AND_FETCH, id);
         }
     }
@@ -203,7 +287,25 @@ impl Commands {
     /// # Errors
     /// Those of the ring.
     pub fn submit(&mut self, waits: bool) -> io::Result<()> {
-        match self.ring.submit_and_wait(usize::from(waits)) {
+        while !self.backlog.is_empty() {
+            self.enter(0)?;
+            let before = self.backlog.len();
+            while let Some(command) = self.backlog.pop_front() {
+                if !self.slot(&command) {
+                    self.backlog.push_front(command);
+                    break;
+                }
+            }
+            if self.backlog.len() == before {
+                // Completions are to be seen first.
+                return Ok(());
+            }
+        }
+        self.enter(waits.into())
+    }
+
+    fn enter(&self, wanted: usize) -> io::Result<()> {
+        match self.ring.submit_and_wait(wanted) {
             Ok(_) => Ok(()),
             // A signal, or completions that are to be taken first.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -224,9 +326,13 @@ impl Commands {
                 let index = index as usize;
                 let entry = self.entries.get_mut(index)?;
                 entry.is_ours = true;
+                let carried = entry.header.ring_ent_in_out.payload_sz as usize;
                 self.offered -= 1;
                 match result {
-                    0.. => Event::Request(index),
+                    0.. => {
+                        self.uses(index, carried);
+                        Event::Request(index)
+                    }
                     error => Event::Lost(-error),
                 }
             }
@@ -268,13 +374,19 @@ impl Commands {
         self.push(command);
     }
 
+    /// Puts a command behind those that wait for a slot, or into one.
     fn push(&mut self, command: Entry128) {
+        if !self.backlog.is_empty() || !self.slot(&command) {
+            self.backlog.push_back(command);
+        }
+    }
+
+    /// Puts a command into a slot of the ring; false if all are taken until the next call of the kernel.
+    fn slot(&mut self, command: &Entry128) -> bool {
         // SAFETY: what a command names are parts, header and payload of an entry, which is the kernel's
         // until its completion is seen, and not freed before; a poll names no memory. Both descriptors
         // are open as long as the ring.
-        let pushed = unsafe { self.ring.submission().push(&command) };
-        // OK to unwrap: there is a slot for each entry and two more, and no entry has two commands.
-        pushed.unwrap();
+        unsafe { self.ring.submission().push(command).is_ok() }
     }
 }
 
@@ -299,7 +411,13 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let device = Arc::new(Device::new(file.into()));
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-        let made = Commands::new(&device, &wake, 0, (2, 10_000)).ok();
+        let sizes = Sizes {
+            queues: 1,
+            depth: 2,
+            resident: 1,
+            io_max: 10_000,
+        };
+        let made = Commands::new(&device, &wake, 0, &sizes).ok();
         if made.is_none() {
             println!("skipped: needs io_uring");
         }
@@ -344,5 +462,40 @@ mod tests {
         commands.submit(true).unwrap();
         let told = commands.ring.completion().next().unwrap();
         assert_eq!(told.result(), -rustix::io::Errno::ACCESS.raw_os_error());
+    }
+
+    #[test]
+    fn entries_are_added_beyond_the_slots_and_hold_no_more_memory_than_they_may() {
+        let Some((mut commands, _)) = commands() else {
+            return;
+        };
+        commands.register().unwrap();
+        while commands.offered() > 0 {
+            assert!(matches!(commands.next(), Some((Event::Lost(_), _))));
+        }
+        // More than the ring has slots, before any is handed over.
+        for _ in 0..100 {
+            commands.grow().unwrap();
+        }
+        let mut lost = 0;
+        while commands.offered() > 0 {
+            commands.submit(false).unwrap();
+            while let Some((event, _)) = commands.next() {
+                lost += usize::from(matches!(event, Event::Lost(_)));
+            }
+        }
+        assert_eq!((lost, commands.depth()), (100, 102));
+        for index in 0..100 {
+            commands.entry(index).unwrap().1.fill(7);
+            commands.uses(index, 10_000);
+            commands.idle(index);
+            assert_eq!(commands.resident, 1);
+        }
+        // What was given back reads as zeroes, but for the last bytes, which are no whole page.
+        let (_, payload) = commands.entry(99).unwrap();
+        let is_shrunk = rustix::param::page_size() == PAGE;
+        assert_eq!((payload[0], payload[2 * PAGE]), (7, 7));
+        assert_eq!(payload[PAGE] == 0, is_shrunk);
+        assert_eq!(commands.entry(0).unwrap().1[PAGE], 7);
     }
 }
