@@ -79,7 +79,7 @@ fn visit(fs: &Filesystem, ino: Ino) -> Vec<Ino> {
 }
 
 /// Flags and size of the images to damage: every way to lay out files and directories, with and
-/// without checksums, and one with a journal to replay.
+/// without checksums, one with a journal to replay, and one with quotas and an orphan file.
 pub const SEEDS: &[(&[&str], &str)] = &[
     (&["-t", "ext4", "-O", "^metadata_csum,^has_journal"], "512K"),
     (&["-t", "ext2"], "512K"),
@@ -107,6 +107,17 @@ pub const SEEDS: &[(&[&str], &str)] = &[
     ),
     (&["-t", "ext4", "-O", "^has_journal"], "512K"),
     (&["-t", "ext3", "-J", "size=1"], "4M"),
+    (
+        &[
+            "-t",
+            "ext4",
+            "-O",
+            "^metadata_csum,quota,project,orphan_file",
+            "-J",
+            "size=1",
+        ],
+        "4M",
+    ),
 ];
 
 /// Makes the seed image of this index with the real mke2fs; 1 KiB blocks, 128 inodes.
@@ -141,7 +152,7 @@ pub fn seed_image(index: usize) -> Vec<u8> {
         .args(["-fyD"])
         .arg(&image)
         .stdout(std::process::Stdio::null()));
-    if flags.contains(&"-J") {
+    if flags.contains(&"ext3") {
         let script = dir.path().join("script");
         std::fs::write(
             &script,

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use uext4_blockdev::{MemoryDevice, SplitMix64};
 
 use crate::exercise::{SEEDS, exercise, patch, seed_image};
+use crate::exercise_changes::{exercise_bytes, exercise_changes};
+use crate::exercise_fast_commit;
 
 /// Images made from each seed image.
 fn rounds() -> u64 {
@@ -81,18 +83,75 @@ fn with_a_journal_to_replay() {
     hammer(5);
 }
 
-/// Every case the fuzzer found: which image it damages, and how.
+#[test]
+fn with_quotas_and_an_orphan_file() {
+    hammer(6);
+}
+
+/// Random operations on the seed image of this index, damaged and opened for writing.
+fn hammer_changes(seed: usize) {
+    let good = seed_image(seed);
+    let mut random = SplitMix64::new(good.len() as u64 + 1);
+    for _ in 0..rounds() / 2 {
+        let mut bytes = good.clone();
+        for _ in 0..1 + random.next_u64() % 6 {
+            mutate(&mut bytes, &mut random);
+        }
+        let operations: Vec<u8> = (0..160).map(|_| random.next_u64() as u8).collect();
+        exercise_changes(Arc::new(MemoryDevice::from_bytes(bytes)), &operations);
+    }
+}
+
+#[test]
+fn changes_of_damaged_images_end() {
+    (0..SEEDS.len()).for_each(hammer_changes);
+}
+
+#[test]
+fn records_of_fast_commits_of_random_bytes() {
+    let left = exercise_fast_commit::seed();
+    let mut random = SplitMix64::new(5);
+    for _ in 0..rounds() {
+        let mut bytes = Vec::new();
+        for _ in 0..random.next_u64() % 12 {
+            let (tag, len) = (1 + random.next_u64() % 7, random.next_u64() % 24);
+            bytes.extend([tag as u8, len as u8]);
+            // Small numbers: inodes and blocks that there are.
+            bytes.extend((0..len).map(|at| match at % 4 {
+                0 => (random.next_u64() % 32) as u8,
+                _ => 0,
+            }));
+        }
+        exercise_fast_commit::exercise_fast_commit(&left, &bytes);
+    }
+}
+
+/// Runs every case that the fuzzer found with this target.
+fn replay(target: &str, exercise: impl Fn(&[u8])) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus-regressions");
+    let cases: Vec<_> = std::fs::read_dir(root.join(target)).unwrap().collect();
+    assert!(!cases.is_empty(), "nothing in {target}");
+    for case in cases {
+        let path = case.unwrap().path();
+        println!("{}", path.display());
+        exercise(&std::fs::read(path).unwrap());
+    }
+}
+
 #[test]
 fn found_by_the_fuzzer() {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus-regressions/image");
     let seeds: Vec<Vec<u8>> = (0..SEEDS.len()).map(seed_image).collect();
-    for entry in std::fs::read_dir(found).unwrap() {
-        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+    replay("image", |bytes| {
         let Some((seed, patches)) = bytes.split_first() else {
-            continue;
+            return;
         };
         let mut image = seeds[usize::from(*seed) % SEEDS.len()].clone();
         patch(&mut image, patches);
         exercise(Arc::new(MemoryDevice::from_bytes(image)));
-    }
+    });
+    replay("changes", |bytes| exercise_bytes(&seeds, bytes));
+    let left = exercise_fast_commit::seed();
+    replay("fast_commit", |bytes| {
+        exercise_fast_commit::exercise_fast_commit(&left, bytes);
+    });
 }

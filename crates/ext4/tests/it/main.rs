@@ -3,9 +3,14 @@
 mod check;
 mod creator;
 mod exercise;
+mod exercise_changes;
+mod exercise_fast_commit;
 mod fast_commit;
 mod hostile;
 mod kernel;
+mod left;
+mod log_place;
+mod made;
 mod mke2fs;
 mod opening;
 mod power_cut;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
+pub use crate::made::mke2fs;
 use crate::tree::{Oracle, assert_equal, of_host, of_image, open};
 
 /// Fills a directory with one of everything that needs no privilege.
@@ -49,17 +49,6 @@ fn sparse(path: &Path) {
         file.write_all_at(&[at as u8 | 1; 5_000], at).unwrap();
     }
     file.set_len(30_000_000).unwrap();
-}
-
-/// Makes an image of `size` with the real mke2fs.
-pub fn mke2fs(image: &Path, arguments: &[&str], source: Option<&Path>, size: &str) {
-    let mut command = Command::new("mke2fs");
-    command.args(["-q", "-F"]).args(arguments);
-    if let Some(source) = source {
-        command.arg("-d").arg(source);
-    }
-    let output = command.arg(image).arg(size).output().expect("mke2fs");
-    assert!(output.status.success(), "mke2fs {arguments:?}: {output:?}");
 }
 
 fn compare(size: &str, arguments: &[&str]) {

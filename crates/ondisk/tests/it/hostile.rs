@@ -13,6 +13,8 @@ mod directory;
 mod extent;
 #[path = "../exercise/journal.rs"]
 mod journal;
+#[path = "../exercise/quota.rs"]
+mod quota;
 #[path = "../exercise/superblock.rs"]
 mod superblock;
 #[path = "../exercise/xattr.rs"]
@@ -40,6 +42,7 @@ fn found_cases() {
     replay("extent", extent::exercise);
     replay("xattr", xattr::exercise);
     replay("journal", journal::exercise);
+    replay("quota", quota::exercise);
 }
 
 /// Fields of a superblock that shape the file system: offset and width.
@@ -177,6 +180,20 @@ proptest! {
         [&[0; 32][..], b"\x01\x01\x60\0\0\0\0\0\x05\0\0\0\0\0\0\0aaaa\0\0\0\0"].concat(),
     ])) {
         xattr::exercise(&bytes);
+    }
+
+    #[test]
+    fn quota_files_and_orphan_files(bytes in headed(vec![
+        vec![3],
+        b"\x09\x27\x39\xD9\x01\0\0\0".to_vec(),
+        [&[2; 1][..], &[0; 8], b"\x01\0\0\0\0\0\0\0"].concat(),
+    ]), magic: bool) {
+        let mut bytes = bytes;
+        if magic && bytes.len() > 9 {
+            let tail = bytes.len() - 8;
+            bytes[tail..tail + 4].copy_from_slice(&0x0B10_CA04_u32.to_le_bytes());
+        }
+        quota::exercise(&bytes);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use super::maker::{Left, Raw, Record, add, creat, one_of_everything};
 use super::{complaints, open_and_close, tree};
-use crate::power_cut::log::places;
+use crate::log_place::places;
 use crate::power_cut::recorder::{Cuts, Event, Recorder};
 use crate::tree::{Tree, assert_equal};
 use crate::writing::device::{judge, steps};

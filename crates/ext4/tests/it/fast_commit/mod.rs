@@ -13,6 +13,7 @@ use std::sync::Arc;
 use uext4::{Filesystem, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
+use crate::left::reader;
 use crate::tree::{Oracle, Tree, of_image};
 
 /// Opens for writing and closes.
@@ -23,11 +24,6 @@ fn open_and_close(device: Arc<dyn BlockDevice>) -> uext4::Result<()> {
 
 fn load(path: &Path) -> MemoryDevice {
     MemoryDevice::from_bytes(std::fs::read(path).unwrap())
-}
-
-fn reader(image: &MemoryDevice) -> Filesystem {
-    let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
-    Filesystem::open(device, &OpenOptions::default()).unwrap()
 }
 
 /// Everything in an image, as a reader sees it.

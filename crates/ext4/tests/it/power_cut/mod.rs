@@ -64,7 +64,7 @@ fn many(states: usize) -> usize {
 fn cut_everywhere(plan: &Plan) {
     let empty = made(plan.flags, plan.kib);
     if plan.used_log {
-        log::give_checksums(&empty);
+        crate::log_place::give_checksums(&empty);
         log::use_up(&empty);
     }
     let mut states = 0;

@@ -6,22 +6,7 @@ use uext4::{Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use crate::creator::maker::e2fsck;
-use crate::mke2fs::mke2fs;
-
-/// What `mke2fs FLAGS` makes of so many KiB.
-pub fn made(flags: &str, kib: u64) -> Arc<MemoryDevice> {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("x.img");
-    let flags: Vec<&str> = flags.split_whitespace().collect();
-    mke2fs(&image, &flags, None, &format!("{kib}k"));
-    Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()))
-}
-
-/// Mounts a device for writing, on a clock that stands at 2023.
-pub fn mount(device: Arc<dyn BlockDevice>) -> Filesystem {
-    let clock = VirtualClock::new(1_700_000_000);
-    Filesystem::open_rw(device, Arc::new(clock), &OpenOptions::default()).unwrap()
-}
+pub use crate::made::{made, mount};
 
 /// The same with `all` and what is written in `options`, or why not.
 pub fn open(
