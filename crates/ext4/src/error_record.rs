@@ -12,6 +12,7 @@ use uext4_ondisk::superblock::{ERR_EFSCORRUPTED, STATE_ERROR};
 use uext4_ondisk::{Damage, Ino, Pblk};
 
 use crate::error::{Error, Result};
+use crate::lock_order::{Held, Rank};
 use crate::mount_limits::OnDamage;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
@@ -112,6 +113,8 @@ pub(crate) fn act(sbi: &Sbi) {
         return;
     };
     let policy = rw.limits.on_damage(sbi.superblock());
+    // A commit waits for all handles, and those may wait for inodes.
+    drop(Held::new(Rank::Handle));
     // Damage that is met again and again costs no commit each time.
     let is_first = !rw.was_damaged.swap(true, Relaxed);
     if is_first || policy == OnDamage::RemountReadOnly {

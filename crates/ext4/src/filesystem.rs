@@ -128,7 +128,7 @@ impl Filesystem {
                     ..
                 },
             )) => Err(Error::NotFound),
-            inode => Ok(OpenInode(inode?)),
+            inode => Ok(inode?.into()),
         }
     }
 

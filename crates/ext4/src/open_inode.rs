@@ -1,6 +1,8 @@
 //! What users of a file system mounted for writing hold: an inode in use, and what can be done with
 //! it. Every method is one call into the module that does the work.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use uext4_ondisk::{Ino, Lblk};
 use uext4_writeback::{Paced, Writer};
 
@@ -34,14 +36,33 @@ use crate::xattr_change::SetMode;
 /// other; different inodes do not wait for one another. Reading waits for nothing but the copy of
 /// what is being written.
 ///
-/// Dropping one closes the file: where its contents were cut to nothing since it was closed last,
-/// the new ones are written then (`auto_da_alloc`, [`crate::MountLimits`]).
+/// Dropping one that has written closes the file: where its contents were cut to nothing since it was
+/// closed last, the new ones are written then (`auto_da_alloc`, [`crate::MountLimits`]).
 #[derive(Clone, Debug)]
-pub struct OpenInode(pub(crate) InodeRef);
+pub struct OpenInode(pub(crate) InodeRef, Writes);
+
+/// Whether this user of an inode writes its data. A clone has written nothing yet.
+#[derive(Debug, Default)]
+struct Writes(AtomicBool);
+
+impl Clone for Writes {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl From<InodeRef> for OpenInode {
+    fn from(inode: InodeRef) -> Self {
+        Self(inode, Writes::default())
+    }
+}
 
 impl Drop for OpenInode {
     fn drop(&mut self) {
-        auto_da_alloc::close(&self.0);
+        // Others who look at the file while it is being written do not close it.
+        if self.1.0.load(Relaxed) {
+            auto_da_alloc::close(&self.0);
+        }
     }
 }
 
@@ -60,7 +81,22 @@ impl OpenInode {
     /// happens from now on, where a clone is told what the original would be.
     #[must_use]
     pub fn reopened(&self) -> Self {
-        Self(self.0.reopened())
+        self.0.reopened().into()
+    }
+
+    /// The same for who writes by way of another user of the inode: dropping it closes the file as if
+    /// this one had written.
+    #[must_use]
+    pub fn for_writing(self) -> Self {
+        self.writes();
+        self
+    }
+
+    /// Notes that this user writes data. Many threads may share it, and write its line once.
+    fn writes(&self) {
+        if !self.1.0.load(Relaxed) {
+            self.1.0.store(true, Relaxed);
+        }
     }
 
     /// Its fields as they are now.
@@ -91,7 +127,7 @@ impl OpenInode {
 
     /// Whether dropping this user writes data (`auto_da_alloc`), and so may take long.
     pub fn writes_on_close(&self) -> bool {
-        auto_da_alloc::writes_on_close(&self.0)
+        self.1.0.load(Relaxed) && auto_da_alloc::writes_on_close(&self.0)
     }
 
     /// The inode of a name in this directory.
@@ -103,7 +139,7 @@ impl OpenInode {
         let run = || -> Result<Self> {
             let _names = self.0.rw.read();
             let ino = namei::lookup_held(self.0.sbi(), &self.0.inode.read(), name)?;
-            Ok(Self(InodeRef::get(self.0.sbi(), ino)?))
+            Ok(InodeRef::get(self.0.sbi(), ino)?.into())
         };
         self.met(run())
     }
@@ -161,7 +197,7 @@ impl OpenInode {
     /// [`crate::Error::NoSpace`], [`crate::Error::NoInodes`], [`crate::Error::TooManyLinks`],
     /// [`crate::Error::ReadOnly`], damage, device errors.
     pub fn create(&self, name: &[u8], kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
-        self.met(create::create(&self.0, name, kind, creation).map(Self))
+        self.met(create::create(&self.0, name, kind, creation).map(Self::from))
     }
 
     /// Makes a file without a name, in the place and with the attributes it would have in this
@@ -178,7 +214,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::create`]; [`crate::Error::Invalid`] for a directory.
     pub fn create_unnamed_as(&self, kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
-        create::create_unnamed(&self.0, kind, creation).map(Self)
+        create::create_unnamed(&self.0, kind, creation).map(Self::from)
     }
 
     /// Gives this inode a name in `parent`.
@@ -307,6 +343,7 @@ impl OpenInode {
     /// [`crate::Error::Stalled`] for a device that takes nothing any more,
     /// [`crate::Error::Interrupted`] if the file system is closed meanwhile; as [`OpenInode::read`].
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.writes();
         let run = || -> Result<usize> { Ok(file_change::write(&self.0, offset, data, false)?.1) };
         self.met(run())
     }
@@ -317,6 +354,7 @@ impl OpenInode {
     /// As [`OpenInode::write`]; [`crate::Error::Interrupted`] if he was called off before a byte was
     /// taken in.
     pub fn write_by(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<usize> {
+        self.writes();
         let mut run = || -> Result<usize> {
             let mode = WriteMode::default();
             let written =
@@ -357,6 +395,7 @@ impl OpenInode {
         offset: u64,
         data: &[u8],
     ) -> Result<Paced> {
+        self.writes();
         let mut run = || -> Result<Paced> {
             let written =
                 file_change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
@@ -372,6 +411,7 @@ impl OpenInode {
     /// # Errors
     /// As [`OpenInode::write`].
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        self.writes();
         self.met(file_change::write(&self.0, 0, data, true))
     }
 
@@ -415,6 +455,7 @@ impl OpenInode {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
+        to.writes();
         self.met(copy_range::copy_range(
             (&self.0, offset),
             (&to.0, to_offset),
@@ -502,11 +543,12 @@ impl OpenInode {
     /// # Errors
     /// Damage, device errors.
     pub fn xattrs(&self) -> Result<Vec<Xattr>> {
-        self.met(xattr::list(
-            self.0.sbi(),
-            &self.0.inode.read(),
-            Reader::Holder,
-        ))
+        let found = {
+            let inode = self.0.inode.read();
+            xattr::list(self.0.sbi(), &inode, Reader::Holder)
+        };
+        // What acts upon damage commits, and a commit waits for others who wait for the inode.
+        self.met(found)
     }
 
     /// The value of an extended attribute.
@@ -514,12 +556,12 @@ impl OpenInode {
     /// # Errors
     /// [`crate::Error::NoAttribute`], damage, device errors.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.met(xattr::get(
-            self.0.sbi(),
-            &self.0.inode.read(),
-            Reader::Holder,
-            name,
-        ))
+        let found = {
+            let inode = self.0.inode.read();
+            xattr::get(self.0.sbi(), &inode, Reader::Holder, name)
+        };
+        // As above.
+        self.met(found)
     }
 
     /// Sets an extended attribute, or with `None` removes it.

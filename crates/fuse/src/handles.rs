@@ -40,7 +40,7 @@ impl Handles {
     /// A handle of an inode that was opened for writing. From now on it is told what goes wrong.
     pub fn open(&self, inode: &OpenInode) -> u64 {
         let handle = self.next.fetch_add(1, Relaxed);
-        let inode = Arc::new(inode.reopened());
+        let inode = Arc::new(inode.reopened().for_writing());
         self.part(handle).lock().insert(handle, inode);
         handle
     }

@@ -119,3 +119,49 @@ fn what_was_never_an_inode_is_no_damage() {
     fs.close().unwrap();
     assert_eq!(superblock_on(&device).s_error_count.get(), 0);
 }
+
+#[test]
+fn damaged_attributes_are_recorded_while_others_wait_for_the_inode() {
+    let device = made("-t ext4 -b 4096", 16_384);
+    let fs = mount(device.clone());
+    let root = fs.root().unwrap();
+    let file = root.create(b"file", NewInode::File, &CREATION).unwrap();
+    file.set_xattr(b"user.a", Some(&[7; 1000]), uext4::SetMode::Any)
+        .unwrap();
+    drop((root, file));
+    fs.close().unwrap();
+    let bytes = device.to_bytes();
+    // In the journal, too.
+    for (block, bytes) in bytes.chunks(4096).enumerate() {
+        if bytes.windows(1000).any(|part| part == [7; 1000]) {
+            let at = block as u64 * 4096 + 40;
+            device.write_at(at, &[8]).unwrap();
+        }
+    }
+    let fs = open(device, OpenOptions::default(), "errors=continue").unwrap();
+    let file = fs.open_path(b"/file", uext4::FollowLast::No).unwrap();
+    // Another thread changes the inode all the time: each of its handles waits for the inode's lock, which
+    // a commit must not be waited for with.
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (ended, other) = (&ended, file.clone());
+        scope.spawn(move || {
+            let relaxed = std::sync::atomic::Ordering::Relaxed;
+            for mode in (0..0o777).cycle().take(1 << 17) {
+                if ended.load(relaxed) {
+                    break;
+                }
+                let change = uext4::SetAttributes {
+                    mode: Some(mode),
+                    ..uext4::SetAttributes::default()
+                };
+                other.set_attributes(&change).unwrap();
+            }
+        });
+        for _ in 0..50 {
+            assert!(matches!(file.xattr(b"user.a"), Err(Error::Corrupt(_))));
+            assert!(matches!(file.xattrs(), Err(Error::Corrupt(_))));
+        }
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
