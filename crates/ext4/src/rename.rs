@@ -153,10 +153,13 @@ fn rename_locked(
 ) -> Result<Option<InodeRef>> {
     let (from, to, sbi) = (dirs.from, dirs.to, dirs.from.sbi());
     check_kinds(dirs, source, target, mode)?;
-    if target.is_some() && auto_da_alloc::is_unwritten(source) {
+    // Both files of an exchange take a name that another one had.
+    let other = target.filter(|_| mode == RenameMode::Exchange);
+    let replacing = target.map(|_| source).into_iter().chain(other);
+    for file in replacing.filter(|file| auto_da_alloc::is_unwritten(file)) {
         match may_write {
-            true => auto_da_alloc::write(source),
-            false => return Ok(Some(source.clone())),
+            true => auto_da_alloc::write(file),
+            false => return Ok(Some(file.clone())),
         }
     }
     // Before the handle of the move: a handle of its own. Nobody sees it without its name.

@@ -19,19 +19,29 @@ static NEW: [u8; 30_000] = [b'n'; 30_000];
 enum Way {
     Rename,
     Exchange,
+    /// The names the other way round.
+    ExchangeBack,
     Cut,
+    /// Others look at the file while it is being written.
+    CutAndSeen,
 }
 
 fn replace(fs: &Filesystem, way: Way) {
     let root = fs.root().unwrap();
-    if way == Way::Cut {
+    if matches!(way, Way::Cut | Way::CutAndSeen) {
         let file = root.lookup(b"file").unwrap();
         let cut = SetAttributes {
             size: Some(0),
             ..SetAttributes::default()
         };
         file.set_attributes(&cut).unwrap();
-        file.write(0, &NEW).unwrap();
+        let (first, second) = NEW.split_at(NEW.len() / 2);
+        file.write(0, first).unwrap();
+        if way == Way::CutAndSeen {
+            drop(root.lookup(b"file").unwrap());
+            drop(file.clone());
+        }
+        file.write(first.len() as u64, second).unwrap();
         return;
     }
     let file = root
@@ -43,8 +53,11 @@ fn replace(fs: &Filesystem, way: Way) {
         Way::Rename => RenameMode::Replace,
         _ => RenameMode::Exchange,
     };
-    root.rename(b"new", &root, b"file", mode).unwrap();
-    if way == Way::Exchange {
+    match way {
+        Way::ExchangeBack => root.rename(b"file", &root, b"new", mode).unwrap(),
+        _ => root.rename(b"new", &root, b"file", mode).unwrap(),
+    }
+    if mode == RenameMode::Exchange {
         root.unlink(b"new").unwrap();
     }
 }
@@ -94,7 +107,13 @@ fn shown(flags: &str, options: &str, way: Way) -> Vec<Vec<u8>> {
 #[test]
 fn a_replaced_file_shows_its_old_or_its_new_contents_after_a_power_cut() {
     for flags in ["-t ext4 -b 1024 -J size=1", "-t ext3 -b 4096 -J size=4"] {
-        for way in [Way::Rename, Way::Exchange, Way::Cut] {
+        for way in [
+            Way::Rename,
+            Way::Exchange,
+            Way::ExchangeBack,
+            Way::Cut,
+            Way::CutAndSeen,
+        ] {
             for contents in shown(flags, "", way) {
                 let len = contents.len();
                 let is_whole = contents == OLD || contents == NEW;
