@@ -13,6 +13,7 @@ use crate::inode::Inode;
 use crate::inode_store::{store, store_deleted};
 use crate::map_change::{self, Freed, Progress};
 use crate::orphan_change::Orphans;
+use crate::rw::Rw;
 use crate::sbi::Sbi;
 use crate::xattr_change;
 
@@ -34,6 +35,49 @@ pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
     let inode = &mut *cell.inode.write();
     let result = delete(&handle, inode);
     handle.failed(result)
+}
+
+/// Unmaps what lies past the end of a file that is an orphan for that, and makes it none.
+///
+/// # Errors
+/// Damage, device errors.
+pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    let size = cell.inode.read().size;
+    let blocks = sbi.geometry().block_size.blocks_for(size);
+    let rw = sbi.writable()?;
+    let unmapped = match u32::try_from(blocks) {
+        Ok(first) => unmap_from(sbi, cell, Lblk(first)),
+        Err(_) => Ok(()),
+    };
+    let handle = unmapped.and_then(|()| sbi.start(Orphans::CREDITS));
+    let handle = handle.inspect_err(|_| {
+        if waits_for_room(rw) {
+            rw.unfinished.note_cut(cell.ino);
+        }
+    })?;
+    rw.unfinished.cut(cell.ino);
+    let inode = cell.inode.read();
+    if inode.links > 0 {
+        handle.failed(handle.remove_orphan(inode.ino, inode.generation))?;
+    }
+    Ok(())
+}
+
+/// Ends the cut of a file that had no room to end before, as its contents are about to change. The
+/// caller holds them.
+///
+/// # Errors
+/// As [`cut_to_end`].
+pub(crate) fn end_cut(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    match sbi.writable()?.unfinished.is_cut(cell.ino) {
+        true => cut_to_end(sbi, cell),
+        false => Ok(()),
+    }
+}
+
+/// Whether what failed may go on when the host has room for the image.
+pub(crate) fn waits_for_room(rw: &Rw) -> bool {
+    rw.journal.has_unwritten() && !rw.journal.is_aborted()
 }
 
 /// Deletes an inode that maps nothing.

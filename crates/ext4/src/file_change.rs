@@ -17,7 +17,7 @@ use crate::auto_da_alloc;
 use crate::data_blocks;
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
-use crate::evict::{maps_any, unmap_from};
+use crate::evict::{cut_to_end, maps_any};
 use crate::file_blocks::size_countable;
 use crate::file_pages::{
     as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
@@ -480,26 +480,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     if !is_orphan {
         return Ok(());
     }
-    finish_truncate(file)
-}
-
-/// Unmaps what lies past the end of a file that is an orphan for that, and makes it none.
-///
-/// # Errors
-/// Damage, device errors.
-pub(crate) fn finish_truncate(file: &InodeRef) -> Result<()> {
-    let sbi = file.sbi();
-    let size = file.inode.read().size;
-    let blocks = sbi.geometry().block_size.blocks_for(size);
-    if let Ok(first) = u32::try_from(blocks) {
-        unmap_from(sbi, file, Lblk(first))?;
-    }
-    let handle = sbi.start(Orphans::CREDITS)?;
-    let inode = file.inode.read();
-    if inode.links > 0 {
-        handle.failed(handle.remove_orphan(inode.ino, inode.generation))?;
-    }
-    Ok(())
+    cut_to_end(sbi, file)
 }
 
 /// Stores a new size and the time. With `cuts`, a file that has blocks, or may get some from a flusher

@@ -8,6 +8,7 @@ use uext4_ondisk::{Damage, Lblk};
 
 use crate::data_blocks;
 use crate::error::{Error, Result};
+use crate::evict::end_cut;
 use crate::handle::Handle;
 use crate::inline::read_inline;
 use crate::inode::Inode;
@@ -24,6 +25,7 @@ use crate::xattr_change;
 /// [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage, device errors; nothing is changed then, or all writing ends.
 pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
     let sbi = file.sbi();
+    end_cut(sbi, file)?;
     let data = {
         let inode = file.inode.read();
         if !inode.has(InodeFlags::INLINE_DATA) {

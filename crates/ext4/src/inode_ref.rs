@@ -186,8 +186,10 @@ impl Drop for InodeRef {
             tracing::error!(%error, ino = self.cell.ino.0, "data of an inode were not written");
         }
         if rw.inodes.put(&self.cell) {
-            // What fails stays an orphan, and is deleted at the next mount.
-            _ = evict::evict(&self.sbi, &self.cell);
+            // What fails stays an orphan, and is deleted when there is room, or at the next mount.
+            if evict::evict(&self.sbi, &self.cell).is_err() && evict::waits_for_room(rw) {
+                rw.unfinished.note_deletion(&self.cell);
+            }
         } else {
             file_pages::settle_lost(&self.sbi, &self.cell);
             data_blocks::discard_if_left(&self.sbi, &self.cell);

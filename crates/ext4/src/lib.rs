@@ -177,6 +177,7 @@ mod super_;
 mod symlink;
 #[cfg(test)]
 mod testing;
+mod unfinished;
 mod unlink;
 mod writeback_options;
 mod xattr;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uext4::{Error, Filesystem, OpenOptions};
+use uext4::{Creation, Error, Filesystem, NewInode, OpenOptions};
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 
 use super::device::{file, judge, made};
@@ -134,5 +134,54 @@ fn a_mount_goes_on_when_the_host_has_room_again() {
         assert_eq!(root.lookup(b"two").unwrap().inode().size, 9000);
         drop(root);
         fs.close().unwrap();
+    }
+}
+
+#[test]
+fn cuts_and_deletions_that_had_no_room_go_on_when_there_is_room() {
+    for flags in ["-t ext4 -b 1024", "-t ext3 -b 1024"] {
+        let (fs, device, _) = mounted(flags);
+        let root = fs.root().unwrap();
+        let (cut, gone) = (file(&fs, "cut"), file(&fs, "gone"));
+        for one in [&cut, &gone] {
+            one.write(0, &vec![b'o'; 3 << 20]).unwrap();
+        }
+        fs.sync().unwrap();
+        let free = fs.statfs().free;
+        root.unlink(b"gone").unwrap();
+        device.is_full.store(true, SeqCst);
+        // Until a transaction waits for room, and the next one has none left for large changes.
+        let mut refused = 0;
+        for number in 0.. {
+            let name = format!("{number}");
+            let made = root.create(name.as_bytes(), NewInode::File, &Creation::default());
+            refused += u32::from(made.is_err());
+            if refused == 2 {
+                break;
+            }
+        }
+        let no_size = uext4::SetAttributes {
+            size: Some(0),
+            ..uext4::SetAttributes::default()
+        };
+        assert!(cut.set_attributes(&no_size).is_err(), "{flags}");
+        assert_eq!(cut.inode().size, 0, "{flags}");
+        drop(gone);
+        device.is_full.store(false, SeqCst);
+        // What grows shows nothing of what it held.
+        cut.write(2 << 20, b"n").unwrap();
+        let mut between = vec![1; 2 << 20];
+        cut.read(0, &mut between).unwrap();
+        assert!(between.iter().all(|byte| *byte == 0), "{flags}");
+        fs.tick().unwrap();
+        fs.sync().unwrap();
+        let found = fs.statfs().free;
+        assert!(
+            found > free + (5 << 10),
+            "{flags}: {found} blocks are free of {free}"
+        );
+        drop((root, cut));
+        fs.close().unwrap();
+        judge(&device.inner, flags);
     }
 }
