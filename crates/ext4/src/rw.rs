@@ -34,6 +34,7 @@ use crate::orphan_change::Orphans;
 use crate::quota::Quotas;
 use crate::reservations::Reservations;
 use crate::sbi::{Sbi, Writing};
+use crate::unfinished::Unfinished;
 use crate::xattr_shared::XattrSharing;
 
 /// Blocks that only metadata may take once data has used up the rest, so that what was promised to a
@@ -120,6 +121,8 @@ pub(crate) struct Rw {
     next_generation: AtomicU32,
     /// What keeps other hosts from writing, where the file system has it.
     mmp: OnceLock<Mmp>,
+    /// Cuts and deletions that wait for room.
+    pub(crate) unfinished: Unfinished,
     /// One limit for pages, metadata, extents, shared attributes, inodes and names.
     pub(crate) memory: Memory,
     /// Held while all that waits for the journal is written because memory is short.
@@ -188,6 +191,7 @@ impl Rw {
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock,
             mmp: OnceLock::new(),
+            unfinished: Unfinished::default(),
             memory,
             draining: Mutex::default(),
             pressure_asked: Mutex::default(),
@@ -202,9 +206,8 @@ impl Rw {
     }
 
     /// The same with exclusive use of the device, until the file system is closed.
-    pub(crate) fn with_claim(self, claim: Claim) -> Self {
+    pub(crate) fn set_claim(&self, claim: Claim) {
         *self.claim.lock() = Some(claim);
-        self
     }
 
     /// The same with what the mount sets itself.

@@ -14,8 +14,8 @@ use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 use crate::background::Background;
 use crate::error::{Error, Result};
 use crate::error_record;
+use crate::evict;
 use crate::fast_commit::FastCommit;
-use crate::file_change;
 use crate::in_use::set_in_use;
 use crate::inode_ref::InodeRef;
 use crate::journal;
@@ -135,7 +135,7 @@ pub(crate) fn open_rw(
         let sharing = options.for_sharing(&sbi, &*clock)?;
         let rooms = (quotas, sharing, options.extent_status);
         let rw = Rw::new(&sbi, journal, clock, memory, rooms, allocator)?;
-        let mut rw = rw.with_limits(options.limits).with_claim(claim);
+        let mut rw = rw.with_limits(options.limits);
         if rw.journal.has_log() {
             let runs = journal::runs(&sbi)?;
             let runs = runs.iter().map(|run| (run.start, run.len.into()));
@@ -154,16 +154,21 @@ pub(crate) fn open_rw(
         Ok(sbi)
     });
     match (mounted, mmp) {
-        (Ok(sbi), Some(mmp)) => {
-            sbi.writable()?.set_mmp(mmp);
+        (Ok(sbi), mmp) => {
+            let rw = sbi.writable()?;
+            rw.set_claim(claim);
+            if let Some(mmp) = mmp {
+                rw.set_mmp(mmp);
+            }
             Ok(sbi)
         }
+        // The claim ends after this: until then no other writer owns the block.
         (Err(error), Some(mmp)) => {
             // The error before this one is what matters.
             _ = mmp.release(&*clock);
             Err(error)
         }
-        (mounted, None) => mounted,
+        (Err(error), None) => Err(error),
     }
 }
 
@@ -297,7 +302,7 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
         let inode = InodeRef::get(sbi, ino)?;
         // One without links goes with its last user, at the end of this block.
         if inode.inode.read().links > 0 {
-            file_change::finish_truncate(&inode)?;
+            evict::cut_to_end(sbi, &inode)?;
         }
     }
     Ok(())
@@ -320,7 +325,7 @@ pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
 ///
 /// # Errors
 /// As [`sync`].
-pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
+pub(crate) fn tick(sbi: &Arc<Sbi>) -> Result<()> {
     let rw = sbi.writable()?;
     if let Some(mmp) = rw.mmp()
         && let Err(error) = mmp.update(&*rw.clock, || Ok(rw.journal.flush_device()?))
@@ -341,13 +346,36 @@ pub(crate) fn tick(sbi: &Sbi) -> Result<()> {
         None => rw.inodes.later_count() > 0,
     };
     if is_due || rw.journal.has_unwritten() {
-        rw.journal.commit_now(sbi)?;
+        rw.journal.commit_now(&**sbi)?;
     }
+    finish(sbi, rw);
     if rw.journal.wants_checkpoint() {
         rw.journal.checkpoint()?;
     }
     sbi.reclaim();
     Ok(())
+}
+
+/// Takes up cuts and deletions that had no room. What fails once more waits on.
+fn finish(sbi: &Arc<Sbi>, rw: &Rw) {
+    if rw.journal.has_unwritten() {
+        return;
+    }
+    for cell in rw.unfinished.take_deletions() {
+        if evict::evict(sbi, &cell).is_err() && evict::waits_for_room(rw) {
+            rw.unfinished.note_deletion(&cell);
+        }
+    }
+    for ino in rw.unfinished.cuts() {
+        let done = InodeRef::get(sbi, ino).and_then(|file| {
+            let _contents = file.rw.write();
+            evict::end_cut(sbi, &file)
+        });
+        // A file that was deleted since took its blocks with it.
+        if done.is_err() && !evict::waits_for_room(rw) {
+            rw.unfinished.cut(ino);
+        }
+    }
 }
 
 /// Starts the threads that flush, commit and shrink.
