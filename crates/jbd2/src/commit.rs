@@ -44,8 +44,13 @@ impl Journal {
             let mut log = self.log.lock();
             self.check()?;
             if self.committed() < tid {
-                self.commit_running(log.as_mut(), sealer)
-                    .inspect_err(|error| self.failed(error))?;
+                if let Err(error) = self.commit_running(log.as_mut(), sealer) {
+                    self.failed(&error);
+                    // An earlier transaction may have become durable before this one failed.
+                    if self.committed() < tid {
+                        return Err(error);
+                    }
+                }
                 drop(log);
                 drop(turn);
                 sealer.commit_ended();

@@ -355,7 +355,9 @@ impl Journal {
 
     /// Whether a commit waits for room on the host, so that it should be tried again.
     pub fn has_unwritten(&self) -> bool {
-        self.unwritten.lock().is_some()
+        // Without a log nothing is kept aside: what was closed waits among the blocks to be written home.
+        let is_behind = || !self.has_log() && self.committed() + 1 < self.running();
+        self.unwritten.lock().is_some() || is_behind()
     }
 
     /// Whether an error has ended all writing.
