@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::sys;
 
@@ -64,9 +65,14 @@ impl Behind {
             return;
         };
         for range in &batch {
-            if sys::start_writing(file, range).is_err() {
-                self.is_refused.store(true, Relaxed);
-                return;
+            if let Err(error) = sys::start_writing(file, range) {
+                // What failed now may go on later; a caller of flush gets the error.
+                let unknown = [Errno::NOSYS, Errno::INVAL, Errno::SPIPE, Errno::OPNOTSUPP];
+                let errno = Errno::from_io_error(&error);
+                if errno.is_some_and(|errno| unknown.contains(&errno)) {
+                    self.is_refused.store(true, Relaxed);
+                    return;
+                }
             }
         }
         let before = {
