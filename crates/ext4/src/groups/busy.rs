@@ -3,11 +3,11 @@
 //! Everything that is no directory goes to the first group of its directory's flex group that has
 //! a free inode. So threads that create files in different directories would meet in one group's
 //! lock. A thread that finds the lock taken goes on to the next group of the flex group that has
-//! free inodes and whose lock is free, and stays with that one until it is full. The kernel's
+//! free inodes and whose lock is free, and takes its next inodes there, up to [`STAY`] of them. The kernel's
 //! block allocator skips busy groups in the same way (`ext4_try_lock_group`). Where one thread
 //! creates files, they go where they always went.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::MutexGuard;
 use uext4_ondisk::{Geometry, GroupNr};
@@ -16,23 +16,41 @@ use uext4_percpu::PerThread;
 use super::{Groups, Slot};
 use crate::ialloc::{Counts, Parent};
 
-/// The group that the threads of each slot turned to; `u32::MAX`: none.
-#[derive(Debug)]
-pub(super) struct Turned(PerThread<AtomicU32>);
+/// Inodes that a thread takes in a group that it turned to, before it looks at the usual one again.
+const STAY: u32 = 512;
 
-impl Default for Turned {
-    fn default() -> Self {
-        Self(PerThread::new(|| AtomicU32::new(u32::MAX)))
+/// The group that the threads of each slot turned to, in the low half, and in the high half how many
+/// inodes they take there still.
+#[derive(Debug, Default)]
+pub(super) struct Turned(PerThread<AtomicU64>);
+
+impl Turned {
+    /// The group to take the next inode in, if it is not the usual one.
+    fn next(&self) -> Option<GroupNr> {
+        let slot = self.0.get();
+        let turned = slot.load(Relaxed);
+        let left = (turned >> 32).checked_sub(1)?;
+        // A thread that shares the slot may have counted, too: the count need not be exact.
+        slot.store(left << 32 | turned & u64::from(u32::MAX), Relaxed);
+        // OK to truncate: the low half.
+        Some(GroupNr(turned as u32))
+    }
+
+    fn to(&self, group: GroupNr) {
+        let turned = u64::from(STAY) << 32 | u64::from(group.0);
+        self.0.get().store(turned, Relaxed);
     }
 }
 
 impl Groups {
     /// The group for anything but a directory; `None` if no inode is free anywhere.
     pub(super) fn for_file(&self, geometry: &Geometry, parent: Parent) -> Option<GroupNr> {
-        let turned = GroupNr(self.turned.0.get().load(Relaxed));
-        let is_near = turned.0 < self.geometry_groups
-            && self.flex_range(turned) == self.flex_range(parent.group);
-        if is_near && self.group(turned).free_inodes > 0 {
+        let is_near = |turned: GroupNr| {
+            turned.0 < self.geometry_groups
+                && self.flex_range(turned) == self.flex_range(parent.group)
+                && self.group(turned).free_inodes > 0
+        };
+        if let Some(turned) = self.turned.next().filter(|&turned| is_near(turned)) {
             return Some(turned);
         }
         let counts: &dyn Counts = self;
@@ -51,7 +69,7 @@ impl Groups {
             if self.group(other).free_inodes > 0
                 && let Some(guard) = slot(other).try_lock()
             {
-                self.turned.0.get().store(other.0, Relaxed);
+                self.turned.to(other);
                 return (other, guard);
             }
         }
