@@ -37,7 +37,7 @@ pub struct Output {
 #[derive(Debug)]
 struct Present {
     /// Holds the lock.
-    _device: FileDevice,
+    _device: Option<FileDevice>,
     metadata: Metadata,
 }
 
@@ -75,8 +75,16 @@ impl Present {
         if !metadata.is_file() {
             return Err(not_replaceable(path));
         }
-        let device = FileDevice::open(path, Access::ReadOnly)?;
-        device.claim()?;
+        let device = match FileDevice::open(path, Access::ReadOnly) {
+            // Whoever may not read the file may replace it, if the directory is theirs.
+            Err(error) if matches!(&error, uext4_blockdev::Error::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied) => {
+                None
+            }
+            device => Some(device?),
+        };
+        if let Some(device) = &device {
+            device.claim()?;
+        }
         Ok(Some(Self {
             _device: device,
             metadata,
