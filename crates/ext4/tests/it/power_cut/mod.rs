@@ -55,7 +55,7 @@ struct Origin {
 
 fn many(states: usize) -> usize {
     match std::env::var_os("UEXT4_LONG") {
-        Some(_) => states * 20,
+        Some(_) => states * 40,
         None => states,
     }
 }
@@ -150,7 +150,7 @@ fn ext4_with_1k_blocks() {
         flags: "-t ext4 -b 1024 -J size=1",
         kib: 8192,
         operations: 700,
-        states: 6000,
+        states: 3000,
         used_log: true,
     });
 }
@@ -161,7 +161,7 @@ fn ext4_with_4k_blocks() {
         flags: "-t ext4 -b 4096 -J size=4",
         kib: 16_384,
         operations: 120,
-        states: 4500,
+        states: 2250,
         used_log: false,
     });
 }
@@ -172,7 +172,7 @@ fn ext4_with_an_orphan_file() {
         flags: "-t ext4 -b 1024 -J size=1 -O orphan_file",
         kib: 8192,
         operations: 100,
-        states: 3500,
+        states: 1750,
         used_log: true,
     });
 }
@@ -183,7 +183,7 @@ fn ext4_without_checksums() {
         flags: "-t ext4 -b 1024 -J size=1 -O ^metadata_csum,^64bit",
         kib: 8192,
         operations: 100,
-        states: 3500,
+        states: 1750,
         used_log: false,
     });
 }
@@ -194,7 +194,7 @@ fn ext3() {
         flags: "-t ext3 -b 1024 -J size=1",
         kib: 8192,
         operations: 100,
-        states: 3500,
+        states: 1750,
         used_log: false,
     });
 }
@@ -206,7 +206,7 @@ fn ext4_with_quotas() {
         flags: "-t ext4 -b 1024 -J size=1 -O quota,project",
         kib: 8192,
         operations: 150,
-        states: 3500,
+        states: 1750,
         used_log: false,
     });
 }
