@@ -211,7 +211,13 @@ impl Filesystem {
             if let Some(name) = level.next()? {
                 match level.dir.unlink(&name) {
                     Err(Error::IsDirectory) => {
-                        let below = Level::enter(&level.dir, name)?;
+                        let below = match Level::enter(&level.dir, name.clone()) {
+                            Err(Error::NotFound) => {
+                                level.missing = Some(name);
+                                continue;
+                            }
+                            entered => entered?,
+                        };
                         if !above.insert(below.dir.ino()) {
                             return Err(elsewhere(below.dir.ino()));
                         }
@@ -290,7 +296,11 @@ impl Level {
         let dir = parent.lookup(&name)?;
         let is_dir = dir.0.inode.read().file_type == FileType::Directory;
         if is_dir && dir.lookup(b"..")?.ino() != parent.ino() {
-            return Err(elsewhere(dir.ino()));
+            // Another thread may have moved it since: then the name leads elsewhere, or nowhere.
+            return match parent.lookup(&name)?.ino() == dir.ino() {
+                true => Err(elsewhere(dir.ino())),
+                false => Err(Error::NotFound),
+            };
         }
         Ok(Self {
             dir,

@@ -19,6 +19,10 @@
 
 #![cfg_attr(test, allow(missing_docs))]
 
+// The exercise of requests names this crate as the fuzzer does.
+#[cfg(test)]
+extern crate self as uext4_fuse;
+
 pub mod abi;
 mod attributes;
 mod breaker;
@@ -29,6 +33,8 @@ mod directories;
 mod durable;
 pub mod errno;
 mod handles;
+#[cfg(test)]
+mod hostile;
 pub mod init;
 mod ioctl;
 mod late;

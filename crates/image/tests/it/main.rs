@@ -1,5 +1,6 @@
 //! Images built from real sources, judged by e2fsck and the kernel.
 
+mod archives;
 mod building;
 mod failures;
 mod fixture;

@@ -1,0 +1,103 @@
+//! Requests that no kernel would send, in any order, to a server of a small image: used by the test of
+//! requests and by the fuzzer. What a request is answered with does not matter, that it is does.
+
+use std::sync::{Arc, OnceLock};
+
+use uext4::{Filesystem, OpenOptions};
+use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
+use uext4_fuse::abi::{InHeader, InitIn, opcode};
+use uext4_fuse::errno::Result;
+use uext4_fuse::request::Request;
+use uext4_fuse::{Channel, Out, Server, Validity};
+use uext4_mkfs::{FsType, Options, format, layout};
+use zerocopy::IntoBytes;
+
+/// Bytes of the image.
+const LEN: u64 = 4 << 20;
+/// Requests of a run, at most, and bytes for a reply.
+const REQUESTS_MAX: usize = 64;
+const REPLY_MAX: usize = 64 << 10;
+
+/// Late answers, which nobody waits for.
+#[derive(Debug)]
+struct Unheard;
+
+impl Channel for Unheard {
+    fn send(&self, _: u64, _: Result<&[u8]>) {}
+
+    fn forget_attributes(&self, _: u64) {}
+}
+
+fn image() -> Arc<dyn BlockDevice> {
+    static IMAGE: OnceLock<MemoryDevice> = OnceLock::new();
+    let image = IMAGE.get_or_init(|| {
+        let options = Options {
+            fs_type: FsType::Ext4,
+            ..Options::new([7; 16], [9; 16], 1_700_000_000)
+        };
+        let device = MemoryDevice::new(LEN);
+        format(&layout(&options, LEN).unwrap(), &device).unwrap();
+        device
+    });
+    Arc::new(image.snapshot())
+}
+
+/// Asks one request.
+fn ask(server: &Arc<Server>, header: InHeader, body: &[u8], reply: &mut [u8]) {
+    let header = InHeader {
+        len: (size_of::<InHeader>() + body.len()) as u32,
+        ..header
+    };
+    let bytes = [header.as_bytes(), body].concat();
+    let Ok((header, body)) = Request::header(&bytes) else {
+        return;
+    };
+    let long_setxattr = header.uid & 1 != 0;
+    let Ok(request) = Request::decode(header, body, long_setxattr) else {
+        return;
+    };
+    let channel: Arc<dyn Channel> = Arc::new(Unheard);
+    _ = server.handle(&request, &mut Out::new(reply), &channel);
+}
+
+/// Each request is its kind, a node, the length of its body, and the body. What is left at the end is
+/// ignored.
+pub fn exercise(mut bytes: &[u8]) {
+    let options = OpenOptions {
+        memory_max: 1 << 20,
+        pages_max: 1 << 20,
+        ..OpenOptions::default()
+    };
+    let fs = Filesystem::open_rw(image(), Arc::new(SystemClock), &options).unwrap();
+    let server = Arc::new(Server::new(fs, true, Validity::default()).unwrap());
+    let mut reply = vec![0; REPLY_MAX];
+    let init = InitIn {
+        major: 7,
+        minor: 40,
+        flags: u32::MAX,
+        flags2: u32::MAX,
+        ..InitIn::default()
+    };
+    let first = InHeader {
+        opcode: opcode::INIT,
+        unique: 2,
+        ..InHeader::default()
+    };
+    ask(&server, first, init.as_bytes(), &mut reply);
+    for unique in 2..REQUESTS_MAX as u64 {
+        let [kind, node, len, rest @ ..] = bytes else {
+            break;
+        };
+        let (body, after) = rest.split_at(rest.len().min((*len).into()));
+        bytes = after;
+        let header = InHeader {
+            opcode: u32::from(*kind) % 56,
+            unique: 2 * unique,
+            nodeid: u64::from(*node) % 24,
+            uid: u32::from(*node) >> 6,
+            ..InHeader::default()
+        };
+        ask(&server, header, body, &mut reply);
+    }
+    _ = server.finish();
+}
