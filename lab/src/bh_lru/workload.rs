@@ -58,6 +58,7 @@ pub fn run(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Value, Fai
         Ok(())
     })?;
     bench.fs.close().map_err(failed)?;
+    bind_core(None);
     Ok(Value::Object(results))
 }
 
@@ -77,6 +78,7 @@ pub fn time(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<[f64; 3],
         Ok(())
     })?;
     bench.fs.close().map_err(failed)?;
+    bind_core(None);
     Ok(times)
 }
 
@@ -117,15 +119,12 @@ impl Bench {
         work: impl FnOnce(&dyn Fn(Turn) -> Result<Duration, Failure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         match self.plan.scope {
-            BhLruScope::Core => {
-                let done = work(&|turn| {
-                    bind_core(Some((turn.1 % self.plan.tasks % CORES) as usize));
-                    let done = self.operation(turn);
-                    bind_core(Some(0));
-                    done
-                });
+            BhLruScope::Core => work(&|turn| {
+                bind_core(Some((turn.1 % self.plan.tasks % CORES) as usize));
+                let done = self.operation(turn);
+                bind_core(Some(0));
                 done
-            }
+            }),
             BhLruScope::Thread => std::thread::scope(|scope| {
                 let tasks: Vec<Task> = (0..self.plan.tasks)
                     .map(|_| Task::spawn(scope, self))
