@@ -17,6 +17,7 @@ use crate::transport::{Transport, over_each};
 
 over_each!(
     look_ups_beside_a_hundred_writers,
+    the_dirty_limit_holds_for_all_that_was_taken_in,
     a_mount_with_little_memory_takes_little,
 );
 
@@ -114,6 +115,38 @@ fn look_ups_beside_a_hundred_writers(transport: Transport) {
     drop(writers);
     assert!(served.end().success());
     run("e2fsck", &["-f", "-n", &disk.path]);
+}
+
+/// What four writers were rid of is on the disk or below the limit, so the end is not far off either.
+fn the_dirty_limit_holds_for_all_that_was_taken_in(transport: Transport) {
+    const RATE: u64 = 16 << 20;
+    const LIMIT: u64 = 32 << 20;
+    if !transport.can_serve() {
+        return;
+    }
+    let scratch = scratch();
+    let (image, dir) = image_and_place(&scratch, 2048);
+    let Some(disk) = SlowDisk::new(&image, RATE) else {
+        return;
+    };
+    let options = format!(
+        "rw,dirty_bytes={LIMIT},dirty_background_bytes={}",
+        LIMIT / 2
+    );
+    let served = Served::over(transport, Path::new(&disk.path), &dir, &options);
+    let begun = Instant::now();
+    let writers = Writers::new(&dir, 4);
+    std::thread::sleep(Duration::from_secs(3));
+    let (taken, seconds) = (writers.sum(), begun.elapsed().as_secs() + 1);
+    drop(writers);
+    // The block layer lets a little more through, and each writer has a request under way.
+    let most = 2 * LIMIT + seconds * RATE * 2;
+    assert!(taken < most, "{taken} bytes in {seconds} s");
+    let ends = Instant::now();
+    assert!(served.end().success());
+    // Two seconds for the limit; much for a machine that is busy.
+    let took = ends.elapsed();
+    assert!(took < Duration::from_secs(20), "the end took {took:?}");
 }
 
 /// KiB of memory that a process has for itself.
