@@ -129,7 +129,7 @@ fn read_by(
 /// # Errors
 /// [`Error::ReadOnly`].
 pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
-    if wants_atime(file.sbi(), &file.inode.read()) {
+    if notes_access(file.sbi(), &file.inode.read()).is_some() {
         let rw = file.sbi().writable()?;
         let now = rw.now();
         rw.inodes.change_later(file, |inode| inode.atime = now);
@@ -138,18 +138,22 @@ pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Relative access times are noted if the file changed since, or a day has passed.
-fn wants_atime(sbi: &Sbi, inode: &Inode) -> bool {
+/// Whether reading changes the time of access now, and by which rule. Relative access times are
+/// noted if the file changed since, or a day has passed.
+pub(crate) fn notes_access(sbi: &Sbi, inode: &Inode) -> Option<AccessTimes> {
     const DAY: i64 = 24 * 60 * 60;
-    let Some(rw) = sbi.rw() else { return false };
-    match rw.access_times() {
-        _ if inode.has(InodeFlags::NOATIME) => return false,
-        AccessTimes::None => return false,
-        AccessTimes::Strict => return true,
-        AccessTimes::Relative => {}
-    }
-    let now = rw.now();
-    inode.atime <= inode.mtime || inode.atime <= inode.ctime || now.sec - inode.atime.sec >= DAY
+    let rw = sbi.rw()?;
+    let times = rw.access_times();
+    let is_noted = match times {
+        _ if inode.has(InodeFlags::NOATIME) => false,
+        AccessTimes::None => false,
+        AccessTimes::Strict => true,
+        AccessTimes::Relative => {
+            let now = rw.now().sec;
+            inode.atime <= inode.mtime || inode.atime <= inode.ctime || now - inode.atime.sec >= DAY
+        }
+    };
+    is_noted.then_some(times)
 }
 
 /// Writes at `offset`, or at the end with `append`, and tells where and how many bytes were taken in.

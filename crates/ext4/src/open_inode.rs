@@ -22,6 +22,7 @@ use crate::inode_ref::InodeRef;
 use crate::namei;
 use crate::readdir::{self, Listed};
 use crate::rename::{self, RenameMode};
+use crate::rw::AccessTimes;
 use crate::setattr::{self, SetAttributes};
 use crate::symlink;
 use crate::unlink;
@@ -109,6 +110,11 @@ impl OpenInode {
     /// Type and permissions as they are now.
     pub fn mode(&self) -> u16 {
         self.0.inode.read().mode
+    }
+
+    /// Whether reading it changes its time of access now, and by which rule.
+    pub fn notes_access(&self) -> Option<AccessTimes> {
+        file_change::notes_access(self.0.sbi(), &self.0.inode.read())
     }
 
     /// How many units of 512 bytes it has if it has no name any more: what its last user deletes.

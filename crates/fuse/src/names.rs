@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Error, Ino, NewInode, OpenInode, RenameMode};
+use uext4::{AccessTimes, Creation, Error, Ino, NewInode, OpenInode, RenameMode};
 
 use crate::abi::flags::{fopen, open as flag};
 use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
@@ -116,6 +116,23 @@ pub fn mknod(
     server.tell(Node::Writable(made), out)
 }
 
+/// Whether reading by this opening is to change the time of access: the kernel must drop its pages
+/// of the file, as reads that these answer do not reach us. Of large files it keeps them where only
+/// the first read after a change counts (`relatime`): reading them once more costs too much.
+fn must_see_reads(node: &Node, flags: u32) -> bool {
+    const READ_AGAIN_MAX: u64 = 128 << 10;
+    match node {
+        Node::Writable(inode) if flags & flag::ACCMODE != flag::WRITE_ONLY => {
+            match inode.notes_access() {
+                Some(AccessTimes::Strict) => true,
+                Some(_) => inode.inode().size <= READ_AGAIN_MAX,
+                None => false,
+            }
+        }
+        _ => false,
+    }
+}
+
 /// How a file that was opened is cached, and its handle if it is to be written.
 pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
     let fh = match node {
@@ -124,7 +141,7 @@ pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
     };
     // Kernels before 5.15 keep the pages of a file that is cut when it is opened.
     let keep = match flags & flag::TRUNC {
-        0 => fopen::KEEP_CACHE,
+        0 if !must_see_reads(node, flags) => fopen::KEEP_CACHE,
         _ => 0,
     };
     OpenOut {

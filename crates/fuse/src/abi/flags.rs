@@ -64,6 +64,7 @@ pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// What `open` was called with, as Linux numbers it.
 pub mod open {
     pub const ACCMODE: u32 = 0o3;
+    pub const WRITE_ONLY: u32 = 0o1;
     pub const EXCL: u32 = 0o200;
     pub const TRUNC: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
