@@ -10,6 +10,7 @@ mod below;
 mod budget;
 mod commands;
 mod contents;
+mod ending;
 mod extents;
 mod failure;
 mod format;

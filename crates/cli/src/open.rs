@@ -15,6 +15,7 @@ use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, Supe
 use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
+use crate::ending::after_ending;
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
 use crate::messages;
@@ -45,11 +46,15 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
 /// As [`open`].
 pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
     let image = &place.image;
-    let whole = FileDevice::open(image, Access::ReadOnly).map_err(|e| device_failure(image, &e))?;
-    // Nobody may change it meanwhile. Where there are no locks, reading is still worth it.
-    if let Err(error @ BlockError::Locked { .. }) = whole.lock(false) {
-        return Err(device_failure(image, &error));
-    }
+    let whole = after_ending(image, || {
+        let whole = FileDevice::open(image, Access::ReadOnly)?;
+        // Nobody may change it meanwhile. Where there are no locks, reading is still worth it.
+        match whole.lock(false) {
+            Err(error @ BlockError::Locked { .. }) => Err(error),
+            _ => Ok(whole),
+        }
+    });
+    let whole = whole.map_err(|e| device_failure(image, &e))?;
     let whole: Arc<dyn BlockDevice> = Arc::new(whole);
     let device = if options.superblock.is_some() && place.is_found() && holds_ext(&*whole) {
         whole
@@ -135,7 +140,12 @@ fn warn_of(image: &Path, rescue: &Rescue) {
 /// # Errors
 /// Exit 8 if it cannot be opened or is in use.
 pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
-    let whole = FileDevice::open(image, Access::ReadWrite).map_err(|error| match error {
+    let whole = after_ending(image, || {
+        let whole = FileDevice::open(image, Access::ReadWrite)?;
+        whole.claim()?;
+        Ok(whole)
+    });
+    whole.map_err(|error| match error {
         BlockError::Open { ref source, .. } if source.kind() == PermissionDenied => {
             let failure = device_failure(image, &error);
             failure.hint(MAKE_WRITABLE).with_exit(Exit::Denied)
@@ -144,9 +154,7 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
             device_failure(image, &error).hint(MAKE_WRITABLE)
         }
         _ => device_failure(image, &error),
-    })?;
-    whole.claim().map_err(|e| device_failure(image, &e))?;
-    Ok(whole)
+    })
 }
 
 /// For who relies on it that nobody else changes an image that he only reads.

@@ -258,6 +258,14 @@ pub fn unmount(dir: &Path) -> Result<(), Error> {
     unmount_with(dir, UnmountFlags::NOFOLLOW)
 }
 
+/// The same, also while it is in use: then its daemon ends with its last user (`umount -l`).
+///
+/// # Errors
+/// As [`unmount`], but for [`Error::Busy`].
+pub fn detach(dir: &Path) -> Result<(), Error> {
+    unmount_with(dir, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
+}
+
 fn unmount_with(dir: &Path, flags: UnmountFlags) -> Result<(), Error> {
     let dir = dir.to_owned();
     if !rustix::process::geteuid().is_root() {

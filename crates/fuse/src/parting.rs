@@ -1,12 +1,14 @@
 //! A mount's last word: how it ended, told to those who wait for that.
 //!
 //! ```text
-//! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR-WHEN-RANDOM", of the mount's number
-//! umount   finds it in /proc/net/unix, the youngest that the right user listens at
-//!          comes            ◀── the daemon writes an empty line: it is noted who waits
-//!          unmounts, waits  ◀── the daemon writes one line: "ok", or what went wrong
-//!                           ◀── the daemon has ended: the image is nobody's any more
-//! ```
+//! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR-WHEN-RANDOM-IMAGE", of the
+//! mount's          number and the image's umount   finds it in /proc/net/unix, the youngest that
+//! the right user listens at          comes            ◀── the daemon writes a line: whether it is
+//! still mounted          unmounts, waits  ◀── the daemon writes one line: "ok", or what went wrong
+//! ◀── the daemon has ended: the image is nobody's any more ``` umount(8) does not wait for the
+//! daemon, as the kernel does not. So a command that finds an image in use looks for the daemons of
+//! that image: where one is no longer mounted, the command waits for it ([`Holder`]).
+//!
 //! Needs no directory and no right but to be the one who mounted, or root: others are not told, and who is
 //! neither is not believed. No other can take the address before, as its last part cannot be guessed. It is
 //! gone when the daemon has ended, however it did: then those who wait read an end without a line. Only
@@ -14,12 +16,16 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::rand::GetRandomFlags;
@@ -30,8 +36,10 @@ use crate::mountinfo::{Number, Shown};
 const WAITING_MAX: usize = 64;
 /// Bytes of the line, at most.
 const LINE_MAX: usize = 4096;
-/// What is said to who has come, and will be told.
-const NOTED: &str = "";
+/// What is said to one who has come while the file system is mounted, and will be told.
+const MOUNTED: &str = "";
+/// What is said to one who has come later.
+const ENDING: &str = "ending";
 /// How long that may take.
 const NOTED_WITHIN: Duration = Duration::from_secs(5);
 /// What is said when nothing went wrong.
@@ -42,27 +50,47 @@ fn prefix(Number { major, minor }: Number) -> String {
     format!("uext4-mount-{major}:{minor}-")
 }
 
-/// An address that is nobody's yet. Of two, that of the younger is greater.
-fn new_address(number: Number) -> io::Result<String> {
+/// What the addresses of all daemons of an image end with: its device and inode, or the number of a
+/// block device.
+fn suffix(image: &Path) -> io::Result<String> {
+    let found = fs::metadata(image)?;
+    Ok(match found.file_type().is_block_device() {
+        true => format!("-{:x}", found.rdev()),
+        false => format!("-{:x}:{:x}", found.dev(), found.ino()),
+    })
+}
+
+/// An address that is nobody's yet, for the daemon of a mount and of its image. Of two, that of the
+/// younger is greater.
+///
+/// # Errors
+/// Those of random numbers.
+pub fn new_address(number: Number, image: &Path) -> io::Result<String> {
     let mut random = [0; 16];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let when = since.unwrap_or_default().as_nanos();
     let random = u128::from_le_bytes(random);
-    Ok(format!("{}{when:024x}-{random:032x}", prefix(number)))
+    // The image may be gone by now: then it is only waited for by the mount's number.
+    let suffix = suffix(image).unwrap_or_default();
+    Ok(format!(
+        "{}{when:024x}-{random:032x}{suffix}",
+        prefix(number)
+    ))
 }
 
-/// Where daemons of this number listen, or others who pretend to be such: the youngest first.
-fn addresses(number: Number) -> Vec<String> {
+/// Where daemons listen whose addresses begin and end so, or others who pretend to be such: the
+/// youngest first.
+fn addresses(prefix: &str, suffix: &str) -> Vec<String> {
     const LISTENS: u32 = 0x1_0000;
     let table = fs::read("/proc/self/net/unix").unwrap_or_default();
     let table = String::from_utf8_lossy(&table);
-    let prefix = prefix(number);
     let of_line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
         let address = fields.nth(3)?.strip_prefix('@')?;
-        let is_one = flags & LISTENS != 0 && address.starts_with(&prefix);
+        let is_one = address.starts_with(prefix) && address.ends_with(suffix);
+        let is_one = is_one && flags & LISTENS != 0;
         is_one.then(|| address.to_owned())
     };
     let mut all: Vec<String> = table.lines().filter_map(of_line).collect();
@@ -88,12 +116,27 @@ fn peer(stream: &UnixStream) -> Option<u32> {
     socket_peercred(stream).ok().map(|peer| peer.uid.as_raw())
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// The descriptor of `/dev/fuse`, by which the kernel tells at once that nothing is mounted any
+    /// more.
+    fuse: Option<OwnedFd>,
     /// These wait: for the line, and then for the end of the process.
     waiting: Vec<UnixStream>,
     /// What was said.
     line: Option<String>,
+}
+
+impl State {
+    /// Whether the kernel sends no more requests.
+    fn is_ending(&self) -> bool {
+        let is_unmounted = self.fuse.as_ref().is_some_and(|fuse| {
+            let mut asked = [PollFd::new(fuse, PollFlags::empty())];
+            poll(&mut asked, Some(&Timespec::default())).is_ok()
+                && asked[0].revents().contains(PollFlags::ERR)
+        });
+        is_unmounted || self.line.is_some()
+    }
 }
 
 /// The daemon's side.
@@ -101,14 +144,19 @@ struct State {
 pub struct Parting(Arc<Mutex<State>>);
 
 impl Parting {
-    /// Listens from now on, to the end of the process.
+    /// Listens from now on, to the end of the process, at a [`new_address`]; `fuse` is the
+    /// descriptor that requests come by.
     ///
     /// # Errors
     /// Those of the socket, and of starting a thread.
-    pub fn listen(number: Number) -> io::Result<Self> {
-        let address = SocketAddr::from_abstract_name(new_address(number)?)?;
+    pub fn listen(address: &str, fuse: Option<OwnedFd>) -> io::Result<Self> {
+        let address = SocketAddr::from_abstract_name(address)?;
         let listener = UnixListener::bind_addr(&address)?;
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::new(Mutex::new(State {
+            fuse,
+            waiting: Vec::new(),
+            line: None,
+        }));
         let shared = Arc::clone(&state);
         let named = thread::Builder::new().name("uext4-parting".to_owned());
         named.spawn(move || {
@@ -141,7 +189,13 @@ fn came(state: &Mutex<State>, stream: UnixStream) {
         return;
     }
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    tell(&stream, NOTED);
+    tell(
+        &stream,
+        match state.is_ending() {
+            true => ENDING,
+            false => MOUNTED,
+        },
+    );
     if let Some(line) = &state.line {
         tell(&stream, line);
     }
@@ -172,52 +226,110 @@ pub enum Ended {
 
 /// Who waits for the end of a mount.
 #[derive(Debug)]
-pub struct Waiting(UnixStream);
+pub struct Waiting {
+    daemon: UnixStream,
+    /// What it said so far.
+    line: Vec<u8>,
+}
 
 impl Waiting {
     /// Comes to the daemon of a mount, while it is mounted. `None` if nobody who could be it listens.
     pub fn at(shown: &Shown) -> Option<Self> {
-        let mut all = addresses(shown.number).into_iter();
-        all.find_map(|address| Self::noted(connect(&address).ok()?, shown.owner))
+        let mut all = addresses(&prefix(shown.number), "").into_iter();
+        all.find_map(|address| Self::noted(connect(&address).ok()?, &[shown.owner]))
+            .map(|(waiting, _)| waiting)
     }
 
-    /// Who listens there is asked to note us, if it is root or the owner of the mount.
-    fn noted(stream: UnixStream, owner: u32) -> Option<Self> {
+    fn new(daemon: UnixStream) -> Self {
+        Self {
+            daemon,
+            line: Vec::new(),
+        }
+    }
+
+    /// Asks the listener to note us, if it is root or one of these owners; tells whether it is
+    /// ending.
+    fn noted(stream: UnixStream, owners: &[u32]) -> Option<(Self, bool)> {
         // Before it is waited for: anybody can listen and say nothing.
         let uid = peer(&stream)?;
-        if uid != 0 && uid != owner {
+        if uid != 0 && !owners.contains(&uid) {
             return None;
         }
         stream.set_read_timeout(Some(NOTED_WITHIN)).ok()?;
-        let mut noted = [0; NOTED.len() + 1];
-        let is_noted = (&stream).read_exact(&mut noted).is_ok();
-        is_noted.then_some(Self(stream))
+        let mut said = Vec::new();
+        while said.len() <= ENDING.len() {
+            let mut byte = [0];
+            (&stream).read_exact(&mut byte).ok()?;
+            if byte == *b"\n" {
+                return Some((Self::new(stream), said == ENDING.as_bytes()));
+            }
+            said.extend(byte);
+        }
+        None
     }
 
     /// Waits for the last word, and for the end of the daemon.
     pub fn wait(mut self, patience: Duration) -> Ended {
+        self.wait_on(patience)
+    }
+
+    /// The same; after [`Ended::NotYet`] it can be called again.
+    pub fn wait_on(&mut self, patience: Duration) -> Ended {
         let began = Instant::now();
-        let mut line = Vec::new();
         let mut buf = [0; LINE_MAX];
-        while line.len() < LINE_MAX {
+        while self.line.len() < LINE_MAX {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Ended::NotYet;
             }
-            _ = self.0.set_read_timeout(Some(left));
-            match self.0.read(&mut buf) {
+            _ = self.daemon.set_read_timeout(Some(left));
+            match self.daemon.read(&mut buf) {
                 Ok(0) => break,
-                Ok(len) => line.extend_from_slice(&buf[..len]),
+                Ok(len) => self.line.extend_from_slice(&buf[..len]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ended::NotYet,
                 Err(_) => break,
             }
         }
-        match String::from_utf8_lossy(&line).trim_end() {
+        match String::from_utf8_lossy(&self.line).trim_end() {
             "" => Ended::Silently,
             WELL => Ended::Well,
             wrong => Ended::Badly(wrong.to_owned()),
         }
+    }
+}
+
+/// What the daemons of an image say of themselves to a command that finds it in use.
+#[derive(Debug)]
+pub enum Holder {
+    /// It is mounted.
+    Mounted,
+    /// It is not mounted any more; what was written is being made durable.
+    Ending(Waiting),
+    /// None answers.
+    Unknown,
+}
+
+impl Holder {
+    /// Asks the daemons of an image: those of root, of our own, and of the image's owner.
+    pub fn of(image: &Path) -> Self {
+        let found = fs::metadata(image).and_then(|found| Ok((found.uid(), suffix(image)?)));
+        let Ok((owner, suffix)) = found else {
+            return Self::Unknown;
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let mut holder = Self::Unknown;
+        for address in addresses("uext4-mount-", &suffix) {
+            let noted = connect(&address).ok();
+            let noted = noted.and_then(|stream| Waiting::noted(stream, &[own, owner]));
+            match noted {
+                // Of several that read, one that stays is enough.
+                Some((_, false)) => return Self::Mounted,
+                Some((waiting, true)) => holder = Self::Ending(waiting),
+                None => {}
+            }
+        }
+        holder
     }
 }
 
@@ -231,6 +343,10 @@ mod tests {
         fn forget(&self) {
             self.0.lock().unwrap().waiting.clear();
         }
+    }
+
+    fn listen(shown: &Shown) -> io::Result<Parting> {
+        Parting::listen(&new_address(shown.number, &shown.source)?, None)
     }
 
     /// A mount that there is not: no major number is as large.
@@ -251,7 +367,7 @@ mod tests {
         for (minor, wrong) in [(1, None), (2, Some("data\nwere lost"))] {
             let shown = shown(minor);
             assert!(Waiting::at(&shown).is_none());
-            let parting = Parting::listen(shown.number).unwrap();
+            let parting = listen(&shown).unwrap();
             let early: Vec<_> = (0..3).map(|_| Waiting::at(&shown).unwrap()).collect();
             let late = Waiting::at(&shown).unwrap();
             let threads: Vec<_> = early
@@ -279,9 +395,7 @@ mod tests {
         let shown = shown(3);
         let taken = SocketAddr::from_abstract_name(prefix(shown.number)).unwrap();
         let _silent = UnixListener::bind_addr(&taken).unwrap();
-        let partings: Vec<_> = (0..2)
-            .map(|_| Parting::listen(shown.number).unwrap())
-            .collect();
+        let partings: Vec<_> = (0..2).map(|_| listen(&shown).unwrap()).collect();
         let waiting = Waiting::at(&shown).unwrap();
         partings[0].say(Some("of another mount"));
         partings[1].say(None);
@@ -306,17 +420,48 @@ mod tests {
             came.push(stream);
         }
         assert!(Waiting::at(&shown).is_none());
-        Parting::listen(shown.number).unwrap();
+        listen(&shown).unwrap();
         assert!(Waiting::at(&shown).is_some());
+    }
+
+    #[test]
+    fn a_daemon_of_an_image_says_whether_it_is_mounted() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(Holder::of(image.path()), Holder::Unknown));
+        let of = |minor| Shown {
+            source: image.path().to_owned(),
+            ..shown(minor)
+        };
+        let _others = listen(&shown(5)).unwrap();
+        let first = listen(&of(6)).unwrap();
+        assert!(matches!(Holder::of(image.path()), Holder::Mounted));
+        // What the kernel says of a descriptor whose other end is gone.
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(read);
+        let address = new_address(of(7).number, image.path()).unwrap();
+        let ending = Parting::listen(&address, Some(write)).unwrap();
+        assert!(matches!(Holder::of(image.path()), Holder::Mounted));
+        first.say(None);
+        let Holder::Ending(waiting) = Holder::of(image.path()) else {
+            panic!("it is not ending");
+        };
+        ending.say(None);
+        for parting in [first, ending] {
+            parting.forget();
+        }
+        assert_eq!(waiting.wait(LONG), Ended::Well);
     }
 
     #[test]
     fn an_end_without_a_word_and_no_end() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert_eq!(Waiting(ours).wait(Duration::from_millis(10)), Ended::NotYet);
+        assert_eq!(
+            Waiting::new(ours).wait(Duration::from_millis(10)),
+            Ended::NotYet
+        );
         drop(theirs);
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert_eq!(Waiting(ours).wait(LONG), Ended::Silently);
+        assert_eq!(Waiting::new(ours).wait(LONG), Ended::Silently);
     }
 }

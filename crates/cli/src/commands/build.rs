@@ -13,6 +13,7 @@ use uext4_image::{
 
 use super::{Output, bytes};
 use crate::args::parse_size;
+use crate::ending::wait_for_ending;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
 use crate::json::Json;
@@ -160,6 +161,7 @@ pub fn fill(
     if !is_archive {
         open_more_files();
     }
+    wait_for_ending(image);
     let bar = Bar::new(quiet);
     let built = uext4_image::build(&source, image, &options, &bar);
     bar.clear();

@@ -14,7 +14,7 @@ use uext4_blockdev::attached;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Error as MountError, Mounted};
 use uext4_fuse::mountinfo;
-use uext4_fuse::parting::Parting;
+use uext4_fuse::parting::{self, Parting};
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::{Server, Validity};
@@ -193,7 +193,8 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
     let is_confined = unmounter.is_beside();
     let unmounter = Arc::new(Mutex::new(unmounter));
     let metrics = Metrics::new(&server, &source, mounted.dir(), !options.read_only);
-    let begun = begin(options, fs, (server, fd), (&mounted, &metrics), is_confined);
+    let shown = (&mounted, &metrics, &*source);
+    let begun = begin(options, fs, (server, fd), shown, is_confined);
     let begun = begun.inspect_err(|_| unmount(&unmounter))?;
     end_at_signals(signals, Arc::clone(&unmounter), begun.session.ender());
     let filter = || {
@@ -226,16 +227,19 @@ fn begin(
     options: &MountOptions,
     fs: &Filesystem,
     (server, fd): (Arc<Server>, OwnedFd),
-    (mounted, metrics): (&Mounted, &Metrics),
+    (mounted, metrics, image): (&Mounted, &Metrics, &Path),
     is_confined: bool,
 ) -> Result<Begun, Failure> {
     let listener = Listener::bind(mounted, options.metrics.as_deref(), metrics)?;
+    let number = mounted.number();
+    // Before the image is out of reach.
+    let address = number.and_then(|number| parting::new_address(number, image).ok());
     let confined = match is_confined {
         true => sandbox::confine(listener.needed()),
         false => Sandbox::default(),
     };
-    let number = mounted.number();
-    let parting = number.and_then(|number| Parting::listen(number).ok());
+    let unmounted = fd.try_clone().ok();
+    let parting = address.and_then(|address| Parting::listen(&address, unmounted).ok());
     if !options.read_only {
         let started = fs.start_background();
         started.map_err(|error| Failure::engine("starting the flushers", &error))?;

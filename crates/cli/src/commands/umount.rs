@@ -31,6 +31,9 @@ const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 #[command(after_help = "Examples:
   uext4 umount ~/mnt
 
+umount(8) does the same where /sbin/umount.fuse.uext4 is a link to this program; without, it
+returns while the daemon is still writing. Commands of uext4 that open the image meanwhile wait.
+
 Exit codes are those of mount(8): 0 done; 1 the command line makes no sense, or no permission;
 2 the system cannot; 32 not unmounted.")]
 pub struct UmountArgs {
@@ -48,6 +51,10 @@ pub struct UmountArgs {
         value_parser = unmounter::number
     )]
     when_told: Option<Option<Number>>,
+    /// Take it away at once, also while it is in use: what is open stays usable, and the daemon
+    /// ends with the last user
+    #[arg(short, long)]
+    lazy: bool,
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -65,6 +72,10 @@ pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
         let error = mount::Error::NotMounted { dir };
         return Err(mount_failure(&error).hint("`findmnt -t fuse.uext4` lists what is"));
     };
+    if args.lazy {
+        let detached = mount::detach(&dir).map_err(|error| mount_failure(&error));
+        return detached.map(|()| Exit::Success);
+    }
     // Before: afterwards it may be gone.
     let waiting = Waiting::at(&shown);
     mount::unmount(&dir).map_err(|error| mount_failure(&error))?;

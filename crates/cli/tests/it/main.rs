@@ -27,6 +27,7 @@
 //! | [`mount_stats`] | what a running mount tells of itself |
 //! | [`direct`] | are O_DIRECT writes seen by buffered readers, and is a full image ENOSPC? |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
+//! | [`reuse`] | is an image there for the next command as soon as it is unmounted? |
 //! | [`rings`] | is a mount over io_uring the same, and does it end when it is to? |
 //! | [`privileges`] | what becomes of set-id bits when others use a file? |
 //! | [`calls`] | does it answer every call and errno so, as root and as others? |
@@ -67,6 +68,7 @@ mod programs;
 mod refused;
 mod replacing;
 mod rescued;
+mod reuse;
 mod rings;
 mod sandbox;
 mod scripts;

@@ -1,0 +1,94 @@
+//! Waiting for a daemon that is ending.
+//!
+//! umount(8) and `fusermount3 -u` return when nothing is mounted any more; the daemon then writes
+//! what is still in memory, and has the image for so long. A command that comes meanwhile waits for
+//! it. Where the image is mounted, or another command has it, that is an error at once.
+
+use std::io::{ErrorKind, IsTerminal};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uext4_blockdev::{Access, Error, FileDevice};
+use uext4_fuse::parting::{Ended, Holder, Waiting};
+
+use crate::messages;
+
+/// How long a daemon is waited for.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// A wait of which a terminal is told nothing.
+const SILENCE: Duration = Duration::from_millis(300);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Looks at an image that no daemon answers for: one that has just ended may have it for a moment
+/// yet.
+const LOOKS: u32 = 5;
+/// The same where a daemon said that it was ending.
+const LOOKS_AFTER_END: u32 = 500;
+
+/// Opens an image with `open`; while a daemon has it whose mount is gone, waits for the end of that
+/// one.
+///
+/// # Errors
+/// Those of `open`.
+pub fn after_ending<T>(
+    image: &Path,
+    mut open: impl FnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let began = Instant::now();
+    let mut looks = LOOKS;
+    loop {
+        let error = match open() {
+            Err(error) if is_in_use(&error) => error,
+            opened => return opened,
+        };
+        match Holder::of(image) {
+            Holder::Ending(daemon) if began.elapsed() < PATIENCE => {
+                wait(image, daemon);
+                looks = LOOKS_AFTER_END;
+            }
+            Holder::Unknown if looks > 0 => {
+                looks -= 1;
+                thread::sleep(PAUSE);
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Waits for the daemon of an image that is ending, if there is one: for what locks the image later
+/// and tells itself of errors.
+pub fn wait_for_ending(image: &Path) {
+    _ = after_ending(image, || {
+        FileDevice::open(image, Access::ReadOnly)?.lock(true)
+    });
+}
+
+fn is_in_use(error: &Error) -> bool {
+    match error {
+        Error::Locked { .. } => true,
+        // A block device.
+        Error::Open { source, .. } => source.kind() == ErrorKind::ResourceBusy,
+        _ => false,
+    }
+}
+
+/// Waits for a daemon, and says so on a terminal where that takes a while.
+fn wait(image: &Path, mut daemon: Waiting) {
+    let image = image.display();
+    let mut ended = daemon.wait_on(SILENCE);
+    if ended == Ended::NotYet {
+        if std::io::stderr().is_terminal() {
+            messages::warning(format_args!(
+                "{image}: was just unmounted; waiting until its daemon has written everything"
+            ));
+        }
+        ended = daemon.wait(PATIENCE);
+    }
+    // umount(8) did not ask.
+    if let Ended::Badly(wrong) = ended {
+        messages::warning(format_args!(
+            "{image}: its last mount did not write all that was written there: {wrong}"
+        ));
+    }
+}

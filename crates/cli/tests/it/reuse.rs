@@ -1,0 +1,177 @@
+//! Images that are used again as soon as they are unmounted, by umount(8) and `fusermount3`, which
+//! do not wait for the daemon.
+
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::host::{UEXT4, run, text, uext4_ok, unmount};
+use crate::mounted::Mount;
+use crate::mounting::{Place, USER, by_user, can_mount, failed, user_can_mount};
+
+/// What the daemon is to write after the end of the mount.
+fn written(dir: &Path, cycle: usize) {
+    fs::write(dir.join("data"), vec![cycle as u8; 4 << 20]).unwrap();
+    for number in 0..20 {
+        fs::write(dir.join(format!("{cycle}-{number}")), "contents").unwrap();
+    }
+}
+
+#[test]
+fn an_image_is_used_as_soon_as_it_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = Mount::new(&["-t", "ext4"], 64);
+    let (image, dir) = (mount.image(), mount.dir());
+    let image = text(&image);
+    let copy = mount.scratch.path().join("copy");
+    let source = mount.scratch.path().join("source");
+    fs::write(&source, "more").unwrap();
+    for cycle in 0..20 {
+        written(&dir, cycle);
+        unmount("umount", &[text(&dir)]);
+        match cycle % 5 {
+            0 => drop(uext4_ok(&["check", image])),
+            1 => drop(uext4_ok(&["ls", image, "/"])),
+            2 => drop(uext4_ok(&[
+                "get",
+                "--overwrite",
+                image,
+                "/data",
+                text(&copy),
+            ])),
+            3 => drop(uext4_ok(&[
+                "put",
+                "--overwrite",
+                image,
+                text(&source),
+                "/more",
+            ])),
+            _ => {}
+        }
+        mount = mount.mounted(if cycle % 7 == 6 { "ro" } else { "rw" });
+        assert_eq!(fs::read(dir.join("data")).unwrap()[0], cycle as u8);
+        if cycle % 7 == 6 {
+            unmount("umount", &[text(&dir)]);
+            mount = mount.mounted("rw");
+        }
+    }
+    mount.judged();
+}
+
+#[test]
+fn a_user_uses_an_image_as_soon_as_it_is_unmounted() {
+    if !user_can_mount() {
+        return;
+    }
+    let place = Place::new(
+        &["-t", "ext4", "-E", &format!("root_owner={USER}:{USER}")],
+        64,
+    );
+    let (image, dir) = (place.image(), place.dir());
+    let mounting = ["mount", text(&image), text(&dir)];
+    for cycle in 0..5 {
+        failed(&by_user(&mounting).output().unwrap(), 0, &[]);
+        let writing = format!("head -c 4194304 /dev/zero > {}/{cycle}", text(&dir));
+        crate::mounting::shell_by_user(&writing);
+        crate::mounting::shell_by_user(&format!("fusermount3 -u {}", text(&dir)));
+        if cycle % 2 == 1 {
+            failed(&by_user(&["check", text(&image)]).output().unwrap(), 0, &[]);
+        }
+    }
+    // Root waits for a daemon of the image's owner, too.
+    failed(&by_user(&mounting).output().unwrap(), 0, &[]);
+    crate::mounting::shell_by_user(&format!("fusermount3 -u {}", text(&dir)));
+    run(UEXT4, &["check", text(&image)]);
+}
+
+#[test]
+fn umount_calls_its_helper() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = Mount::new(&["-t", "ext4"], 16);
+    let (image, dir) = (mount.image(), mount.dir());
+    let helper = mount.scratch.path().join("umount.fuse.uext4");
+    std::os::unix::fs::symlink(UEXT4, &helper).unwrap();
+    fs::write(dir.join("file"), "contents").unwrap();
+    unmount(text(&helper), &[text(&dir), "-n", "-t", "fuse.uext4"]);
+    // It waited: a program that asks no daemon finds all of it.
+    run("e2fsck", &["-f", "-n", text(&image)]);
+    mount = mount.mounted("rw");
+    let file = File::open(dir.join("file")).unwrap();
+    run(text(&helper), &[text(&dir), "-l"]);
+    let read = std::io::read_to_string(&file).unwrap();
+    assert_eq!(read, "contents");
+    drop(file);
+    mount.mounted("rw").judged();
+}
+
+/// The time of access after a file was read.
+fn read(file: &Path) -> SystemTime {
+    fs::read(file).unwrap();
+    fs::metadata(file).unwrap().accessed().unwrap()
+}
+
+#[test]
+fn access_times_follow_reads() {
+    if !can_mount() {
+        return;
+    }
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for (options, follows) in [
+        ("strictatime", true),
+        ("relatime", false),
+        ("noatime", false),
+    ] {
+        let mount = Mount::with(&["-t", "ext4"], 16, options);
+        let path = mount.dir().join("file");
+        fs::write(&path, "contents").unwrap();
+        // Nothing but the first read after a change counts with relatime.
+        let set = |accessed| {
+            let times = FileTimes::new().set_accessed(accessed);
+            File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_times(times)
+                .unwrap();
+        };
+        set(long_ago);
+        for _ in 0..2 {
+            assert_eq!(read(&path) > long_ago, options != "noatime", "{options}");
+        }
+        // Less than a day old, and younger than the last change.
+        let ahead = SystemTime::now() + Duration::from_secs(1000);
+        set(ahead);
+        for _ in 0..2 {
+            assert_eq!(read(&path) != ahead, follows, "{options}");
+            set(ahead);
+        }
+        assert!(fs::metadata(&path).unwrap().ctime() > 1_000_000_000);
+        mount.judged();
+    }
+}
+
+#[test]
+fn a_live_mount_is_not_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 16);
+    for arguments in [["check", "-q"], ["ls", "-l"]] {
+        let mut command = Command::new("timeout");
+        command.args([
+            "100",
+            UEXT4,
+            arguments[0],
+            arguments[1],
+            text(&mount.image()),
+        ]);
+        failed(&command.output().unwrap(), 8, &["it is mounted at"]);
+    }
+    mount.judged();
+}
