@@ -188,11 +188,6 @@ fn next_step(error: &uext4::Error) -> Option<&'static str> {
             Some(MAKE_WRITABLE)
         }
         uext4::Error::ReadOnly => Some(MAKE_WRITABLE),
-        uext4::Error::Invalid {
-            what: "the file system has errors: run e2fsck",
-        } => {
-            Some("`e2fsck -f IMAGE` repairs; reading needs no repair (`mount -o ro`, `uext4 get`)")
-        }
         _ => None,
     }
 }

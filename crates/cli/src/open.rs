@@ -215,6 +215,13 @@ pub fn open_still(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem
     let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options);
     if let Ok(fs) = &opened {
         warn_of(&place.image, fs.rescue());
+        if fs.superblock().s_state.get() & STATE_ERROR != 0 {
+            messages::warning(format_args!(
+                "{}: errors are recorded in the file system: unmount it soon, and repair it with \
+                 `e2fsck -f IMAGE`",
+                place.image.display()
+            ));
+        }
     }
     opened.map_err(|error| {
         let failure = Failure::engine(place.image.display(), &error);

@@ -382,6 +382,16 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let next = self.advance();
+        if let Some(Err(error)) = &next {
+            self.sbi.note(Some(self.dir.ino), error);
+        }
+        next
+    }
+}
+
+impl ReadDir {
+    fn advance(&mut self) -> Option<Result<DirEntry>> {
         loop {
             let next = match &mut self.source {
                 Source::AtHand(entries) => entries.next(),
@@ -396,9 +406,7 @@ impl Iterator for ReadDir {
             }
         }
     }
-}
 
-impl ReadDir {
     /// The block of the directory that the entry last returned lies in, if it lies in one.
     pub(crate) fn lblk(&self) -> Option<Lblk> {
         match &self.source {

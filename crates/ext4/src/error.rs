@@ -202,6 +202,31 @@ impl Error {
         }
     }
 
+    /// The damage that it reports.
+    pub(crate) fn damage(&self) -> Option<&Damage> {
+        match self {
+            Self::Corrupt(damage) => Some(damage),
+            Self::Shared(error) => error.damage(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is that there is no inode of a number, or none in use: what the number is from
+    /// decides whether anything on the disk is wrong.
+    pub(crate) fn is_no_inode(&self) -> bool {
+        matches!(
+            self,
+            Self::Corrupt(
+                Damage::InodeNumber { .. }
+                    | Damage::InodeField {
+                        field: "i_mode" | "i_links_count",
+                        value: 0,
+                        ..
+                    }
+            )
+        )
+    }
+
     /// Whether it says that there are not enough free blocks.
     pub(crate) fn is_no_space(&self) -> bool {
         match self {

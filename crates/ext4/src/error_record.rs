@@ -1,20 +1,25 @@
 //! Errors met while a file system is in use, recorded in its superblock as the kernel's ext4
 //! records them, and what damage leads to (`errors=`).
 //!
-//! Damage is noted where it is met, under whatever locks, and acted upon where an operation ends
-//! and holds none, or by the next tick: the record is committed with everything that was complete
-//! before, and with `errors=remount-ro` the journal is aborted then. A change that damage left
-//! half-done has aborted the journal already, and what is aborted records nothing more.
+//! Damage, and metadata that cannot be read, is noted where it is met, under whatever locks
+//! ([`crate::sbi::Writing::met`]), and acted upon where an operation ends and holds none, or by the
+//! next tick: the record is committed with everything that was complete before, and with
+//! `errors=remount-ro` the journal is aborted then. A change that an error left half-done has
+//! aborted the journal already: its record is written in place, and the log's superblock has the
+//! error too, as a replay brings an older superblock back.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use uext4_ondisk::superblock::{ERR_EFSCORRUPTED, STATE_ERROR};
+use uext4_ondisk::superblock::{
+    ERR_EFSCORRUPTED, ERR_EIO, STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock,
+};
 use uext4_ondisk::{Damage, Ino, Pblk};
+use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::lock_order::{Held, Rank};
 use crate::mount_limits::OnDamage;
-use crate::rw::Rw;
+use crate::rw::{Met, Rw};
 use crate::sbi::Sbi;
 
 /// One error as the superblock records it.
@@ -63,30 +68,15 @@ pub(crate) fn record(rw: &Rw, record: &Record) {
     });
 }
 
-/// Passes a result on; where it says that the image is damaged, that is recorded. Takes the
-/// superblock's lock alone.
+/// The numbers of errno that the log's superblock has.
+const EIO: u32 = 5;
+const EUCLEAN: u32 = 117;
+
+/// Passes a result on; where it says that the image is damaged, that is noted.
 ///
 /// Those of `result`.
 pub(crate) fn noted<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
-    if let Err(error) = &result
-        && let Some(damage) = error.damage()
-        && let Some(rw) = sbi.rw()
-        && !rw.journal.is_aborted()
-    {
-        let (ino, block) = (Some(ino), block_of(damage));
-        record(
-            rw,
-            &Record {
-                func: b"uext4",
-                code: ERR_EFSCORRUPTED,
-                ino,
-                block,
-            },
-        );
-        *rw.damage.lock() = Some(damage.to_string());
-        rw.has_damage.store(true, Relaxed);
-    }
-    result
+    result.inspect_err(|error| sbi.note(Some(ino), error))
 }
 
 /// The same at the end of an operation, where no lock and no handle is held: acts upon it, too.
@@ -103,15 +93,37 @@ pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     }
 }
 
-/// Does what `errors=` says about damage that was noted and not acted upon yet.
+/// The same for what a caller names by the number of an inode, or by a path: that there is none is
+/// no damage.
+///
+/// Those of `result`.
+pub(crate) fn met_by_caller<T>(sbi: &Sbi, ino: Option<Ino>, result: Result<T>) -> Result<T> {
+    if let Err(error) = &result {
+        if !error.is_no_inode() {
+            sbi.note(ino, error);
+        }
+        act(sbi);
+    }
+    result
+}
+
+/// Notes that an error has left a change half-done, before writing is ended for that.
+pub(crate) fn half_done(sbi: &Sbi, error: &Error) {
+    let Some(rw) = sbi.rw() else { return };
+    let is_read = matches!(error, Error::Device(_));
+    if !rw.journal.is_aborted() && (is_read || error.damage().is_some()) {
+        rw.is_half_done.store(true, Relaxed);
+        sbi.note(None, error);
+    }
+}
+
+/// Does what `errors=` says about what was noted and not acted upon yet.
 pub(crate) fn act(sbi: &Sbi) {
     let Some(rw) = sbi.rw() else { return };
-    if !rw.has_damage.load(Relaxed) || !rw.has_damage.swap(false, Relaxed) {
+    if !rw.has_damage.load(Relaxed) {
         return;
     }
-    let Some(damage) = rw.damage.lock().take() else {
-        return;
-    };
+    let Some(last) = settle(sbi) else { return };
     let policy = rw.limits.on_damage(sbi.superblock());
     // A commit waits for all handles, and those may wait for inodes.
     drop(Held::new(Rank::Handle));
@@ -122,9 +134,91 @@ pub(crate) fn act(sbi: &Sbi) {
         _ = rw.journal.commit_now(sbi);
     }
     if policy == OnDamage::RemountReadOnly {
-        let reason = format!("the image is damaged: {damage} (errors=remount-ro)");
+        let reason = match &last.damage {
+            Some(damage) => format!("the image is damaged: {damage} (errors=remount-ro)"),
+            None => "metadata cannot be read (errors=remount-ro)".to_owned(),
+        };
         rw.journal.abort(&reason);
     }
+}
+
+/// Records what was noted; the next commit makes it durable. `None` if there is nothing, or writing
+/// has ended: then it is in place already.
+pub(crate) fn settle(sbi: &Sbi) -> Option<Met> {
+    let rw = sbi.rw()?;
+    if !rw.has_damage.swap(false, Relaxed) {
+        return None;
+    }
+    let mut all = std::mem::take(&mut *rw.damage.lock());
+    if !rw.journal.is_aborted() {
+        all.iter().for_each(|met| record(rw, &of(met)));
+        return all.pop();
+    }
+    if rw.is_half_done.swap(false, Relaxed) {
+        // One that knows the inode says most.
+        let known = all.iter().find(|met| met.ino.is_some());
+        if let Some(met) = known.or(all.first()) {
+            record(rw, &of(met));
+            if let Err(error) = record_in_place(sbi, rw, met) {
+                tracing::error!(%error, "an error could not be recorded in the superblock");
+            }
+        }
+    }
+    None
+}
+
+/// What is recorded of an error.
+fn of(met: &Met) -> Record {
+    let damage = met.damage.as_ref();
+    Record {
+        func: b"uext4",
+        code: match damage {
+            Some(_) => ERR_EFSCORRUPTED,
+            None => ERR_EIO,
+        },
+        ino: met.ino,
+        block: met.unread.or_else(|| damage.and_then(block_of)),
+    }
+}
+
+/// Writes the record where no commit does it any more.
+fn record_in_place(sbi: &Sbi, rw: &Rw, met: &Met) -> Result<()> {
+    let mut bytes = [0; size_of::<SuperBlock>()];
+    sbi.device().read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let mut superblock = SuperBlock::parse(&bytes)?;
+    carry_over(&rw.superblock(), &mut superblock);
+    superblock.update_checksum();
+    let device = sbi.device();
+    device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+    let errno = match met.damage {
+        Some(_) => EUCLEAN,
+        None => EIO,
+    };
+    rw.journal.note_errno(errno)?;
+    Ok(device.flush()?)
+}
+
+/// Takes the records of errors over, where `from` has more of them.
+pub(crate) fn carry_over(from: &SuperBlock, to: &mut SuperBlock) {
+    to.s_state = (to.s_state.get() | from.s_state.get() & STATE_ERROR).into();
+    if from.s_error_count.get() <= to.s_error_count.get() {
+        return;
+    }
+    to.s_error_count = from.s_error_count;
+    to.s_first_error_time = from.s_first_error_time;
+    to.s_first_error_time_hi = from.s_first_error_time_hi;
+    to.s_first_error_ino = from.s_first_error_ino;
+    to.s_first_error_block = from.s_first_error_block;
+    to.s_first_error_func = from.s_first_error_func;
+    to.s_first_error_line = from.s_first_error_line;
+    to.s_first_error_errcode = from.s_first_error_errcode;
+    to.s_last_error_time = from.s_last_error_time;
+    to.s_last_error_time_hi = from.s_last_error_time_hi;
+    to.s_last_error_ino = from.s_last_error_ino;
+    to.s_last_error_block = from.s_last_error_block;
+    to.s_last_error_func = from.s_last_error_func;
+    to.s_last_error_line = from.s_last_error_line;
+    to.s_last_error_errcode = from.s_last_error_errcode;
 }
 
 /// The block that a damage names.
@@ -139,16 +233,5 @@ fn block_of(damage: &Damage) -> Option<Pblk> {
         | Damage::ExtentOrder { block, .. }
         | Damage::DirEntry { block, .. } => *block,
         _ => None,
-    }
-}
-
-impl Error {
-    /// The damage that it reports.
-    fn damage(&self) -> Option<&Damage> {
-        match self {
-            Self::Corrupt(damage) => Some(damage),
-            Self::Shared(error) => error.damage(),
-            _ => None,
-        }
     }
 }

@@ -13,7 +13,7 @@ use uext4_mballoc::{PreallocationStats, Stats as AllocatorStats};
 use uext4_mbcache::Stats as MbcacheStats;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::quota::QuotaKind;
-use uext4_ondisk::{Damage, GroupNr, Ino, Lblk};
+use uext4_ondisk::{GroupNr, Ino, Lblk};
 use uext4_writeback::{DeviceStats, Stats as PageStats};
 
 use crate::bitmap;
@@ -22,6 +22,7 @@ use crate::crypto::NameForm;
 use crate::dir::{self, DirEntry, ReadDir};
 use crate::dquot::{Quota, QuotaLimits};
 use crate::error::{Error, Result};
+use crate::error_record::{met, met_by_caller};
 use crate::file::{self, DataRanges};
 use crate::fitrim;
 use crate::in_use;
@@ -99,8 +100,7 @@ impl Filesystem {
     /// [`uext4_blockdev::Error::Attached`] if the device is in use; [`crate::Error::Unsupported`] naming the features that cannot be
     /// written, or for fast commits that take more than one transaction; [`crate::Error::NoSpace`] if
     /// there is none for the maps and directories that these need; [`crate::Error::ReadOnly`] for a
-    /// device that takes no writes, [`crate::Error::Invalid`] for a file system that has errors
-    /// recorded.
+    /// device that takes no writes.
     pub fn open_rw(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
@@ -118,16 +118,8 @@ impl Filesystem {
     /// [`crate::Error::NotFound`] if there is none, or it is being deleted or was;
     /// [`crate::Error::ReadOnly`], damage, device errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
-        match InodeRef::get(&self.sbi, ino) {
-            // The number is the caller's, so nothing on the disk is wrong.
-            Err(Error::Corrupt(
-                Damage::InodeNumber { .. }
-                | Damage::InodeField {
-                    field: "i_mode" | "i_links_count",
-                    value: 0,
-                    ..
-                },
-            )) => Err(Error::NotFound),
+        match met_by_caller(&self.sbi, Some(ino), InodeRef::get(&self.sbi, ino)) {
+            Err(error) if error.is_no_inode() => Err(Error::NotFound),
             inode => Ok(inode?.into()),
         }
     }
@@ -153,8 +145,8 @@ impl Filesystem {
     /// stay usable, but nothing should be changed any more.
     ///
     /// # Errors
-    /// As [`Filesystem::sync`]. Where data were lost that is noted in the superblock, and nobody writes to the
-    /// file system before it was checked; after other errors it is as if it had not been closed.
+    /// As [`Filesystem::sync`]. Where data were lost that is noted in the superblock, so that e2fsck
+    /// checks the file system; after other errors it is as if it had not been closed.
     pub fn close(&self) -> Result<()> {
         in_use::close(&self.sbi, &self.seen)
     }
@@ -409,7 +401,7 @@ impl Filesystem {
     /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged;
     /// device errors.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
-        inode::iget(&self.sbi, ino)
+        met_by_caller(&self.sbi, Some(ino), inode::iget(&self.sbi, ino))
     }
 
     /// The bytes of an inode, in use or not; nothing is verified.
@@ -427,7 +419,7 @@ impl Filesystem {
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
     /// damage, device errors.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Ino> {
-        namei::lookup(&self.sbi, dir, name)
+        met(&self.sbi, dir.ino, namei::lookup(&self.sbi, dir, name))
     }
 
     /// Resolves a path from the root directory. Symbolic links are followed, absolute ones from the
@@ -436,7 +428,7 @@ impl Filesystem {
     /// # Errors
     /// Those of [`Filesystem::lookup`], [`crate::Error::TooManySymlinks`].
     pub fn resolve(&self, path: &[u8], last: FollowLast) -> Result<Inode> {
-        namei::resolve(&self.sbi, path, last)
+        met_by_caller(&self.sbi, None, namei::resolve(&self.sbi, path, last))
     }
 
     /// Starts reading a directory: its entries in the order they lie there, "." and ".." included.
@@ -444,7 +436,7 @@ impl Filesystem {
     /// # Errors
     /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
     pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
-        dir::read_dir(&self.sbi, dir)
+        met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))
     }
 
     /// Tells the names of a directory after `cookie` (0: all) to `each`, with the cookie to go on after
@@ -458,7 +450,8 @@ impl Filesystem {
         cookie: u64,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
-        readdir::list(&self.sbi, dir, cookie, each)
+        let result = readdir::list(&self.sbi, dir, cookie, each);
+        met(&self.sbi, dir.ino, result)
     }
 
     /// The name to show for one stored in a directory: in an encrypted directory its no-key form, as
@@ -510,7 +503,7 @@ impl Filesystem {
     /// # Errors
     /// [`crate::Error::Invalid`] if it is none, [`crate::Error::Encrypted`], damage, device errors.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        symlink::read_link(&self.sbi, inode)
+        met(&self.sbi, inode.ino, symlink::read_link(&self.sbi, inode))
     }
 
     /// Reads from a regular file and tells how many bytes there were: fewer than asked for only at
@@ -520,7 +513,8 @@ impl Filesystem {
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
     /// [`crate::Error::Encrypted`], damage, device errors.
     pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        file::read_at(&self.sbi, inode, offset, buf)
+        let result = file::read_at(&self.sbi, inode, offset, buf);
+        met(&self.sbi, inode.ino, result)
     }
 
     /// Where logical block `lblk` of a file lies, and how many of the `len - 1` blocks after it are
@@ -529,7 +523,8 @@ impl Filesystem {
     /// # Errors
     /// [`crate::Error::Invalid`] if the inode maps no blocks or `len` is 0, damage, device errors.
     pub fn map(&self, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
-        map::map_blocks(&self.sbi, inode, lblk, len)
+        let result = map::map_blocks(&self.sbi, inode, lblk, len);
+        met(&self.sbi, inode.ino, result)
     }
 
     /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes.
@@ -537,7 +532,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::read_at`], at once or while going through them.
     pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
-        file::data_ranges(&self.sbi, inode)
+        met(&self.sbi, inode.ino, file::data_ranges(&self.sbi, inode))
     }
 
     /// The extended attributes as listxattr and getxattr show them to root, sorted by name: ACLs in
@@ -546,7 +541,8 @@ impl Filesystem {
     /// # Errors
     /// Damage of the attributes, device errors.
     pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
-        xattr::list(&self.sbi, inode, Reader::Onlooker)
+        let result = xattr::list(&self.sbi, inode, Reader::Onlooker);
+        met(&self.sbi, inode.ino, result)
     }
 
     /// The value of an extended attribute.
@@ -554,7 +550,8 @@ impl Filesystem {
     /// # Errors
     /// [`crate::Error::NoAttribute`], damage, device errors.
     pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        xattr::get(&self.sbi, inode, Reader::Onlooker, name)
+        let result = xattr::get(&self.sbi, inode, Reader::Onlooker, name);
+        met(&self.sbi, inode.ino, result)
     }
 
     /// Checks everything, checksums and cross references, and shows `report` each issue as it is

@@ -15,6 +15,7 @@ use uext4_ondisk::{Geometry, Ino, Pblk};
 
 use crate::edit::Edit;
 use crate::error::Result;
+use crate::error_record;
 use crate::groups::NewIno;
 use crate::ialloc::Parent;
 use crate::icache::Cell;
@@ -125,7 +126,10 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// That of `result`.
     pub(crate) fn failed<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.rw.journal.abort(error))
+        result.inspect_err(|error| {
+            error_record::half_done(self.sbi, error);
+            self.rw.journal.abort(error);
+        })
     }
 
     /// Takes one block for metadata, near `goal`.

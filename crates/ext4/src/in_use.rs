@@ -75,6 +75,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     rw.is_left.store(true, Relaxed);
     stop_threads(rw);
+    _ = error_record::settle(sbi);
     // The end is durable, whatever was not before.
     rw.journal.barrier().set_on(true);
     let written = write_all(sbi, rw, seen);

@@ -9,6 +9,7 @@ use uext4_writeback::Place;
 
 use crate::data_blocks;
 use crate::error::{Error, Result};
+use crate::error_record;
 use crate::evict;
 use crate::file_pages::{self, FilePages};
 use crate::icache::{Cell, PagesOf, WithPages};
@@ -187,7 +188,9 @@ impl Drop for InodeRef {
         }
         if rw.inodes.put(&self.cell) {
             // What fails stays an orphan, and is deleted when there is room, or at the next mount.
-            if evict::evict(&self.sbi, &self.cell).is_err() && evict::waits_for_room(rw) {
+            let evicted = evict::evict(&self.sbi, &self.cell);
+            let evicted = error_record::noted(&self.sbi, self.cell.ino, evicted);
+            if evicted.is_err() && evict::waits_for_room(rw) {
                 rw.unfinished.note_deletion(&self.cell);
             }
         } else {

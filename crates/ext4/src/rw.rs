@@ -17,7 +17,7 @@ use uext4_mballoc::{Allocator, Options as AllocatorOptions, Run};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{GroupNr, Pblk};
+use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 use uext4_writeback::PageCache;
 
 use crate::background::Background;
@@ -77,6 +77,38 @@ impl Writing for Rw {
     fn inode_table(&self, group: GroupNr) -> Option<Pblk> {
         self.groups.inode_table(group)
     }
+
+    fn met(&self, ino: Option<Ino>, unread: Option<Pblk>, error: &Error) {
+        let damage = error.damage().cloned();
+        let is_half_done = self.is_half_done.load(Relaxed);
+        let counts = damage.is_some() || unread.is_some();
+        // What is met after the end of writing is not recorded any more.
+        if !counts || self.journal.is_aborted() && !is_half_done {
+            return;
+        }
+        let mut all = self.damage.lock();
+        if all.len() < MET_MAX {
+            all.push(Met {
+                ino,
+                unread,
+                damage,
+            });
+        }
+        drop(all);
+        self.has_damage.store(true, Relaxed);
+    }
+}
+
+/// Errors that wait to be recorded, at most.
+const MET_MAX: usize = 16;
+
+/// An error that is to be recorded: damage, or a block of metadata that cannot be read.
+#[derive(Debug)]
+pub(crate) struct Met {
+    /// The inode that was used, where that is known.
+    pub(crate) ino: Option<Ino>,
+    pub(crate) unread: Option<Pblk>,
+    pub(crate) damage: Option<Damage>,
 }
 
 /// The state of a file system mounted for writing.
@@ -129,11 +161,13 @@ pub(crate) struct Rw {
     pub(crate) draining: Mutex<()>,
     /// When the machine was asked last how short of memory it is, on the monotonic clock.
     pub(crate) pressure_asked: Mutex<Duration>,
-    /// Damage that was noted, and is still to be acted upon (`error_record`); whether there is any,
-    /// and whether this mount has met some before.
-    pub(crate) damage: Mutex<Option<String>>,
+    /// Errors that were noted, and are still to be acted upon (`error_record`); whether there are
+    /// any, and whether this mount has met some before.
+    pub(crate) damage: Mutex<Vec<Met>>,
     pub(crate) has_damage: AtomicBool,
     pub(crate) was_damaged: AtomicBool,
+    /// One of them has ended writing, and is not recorded yet.
+    pub(crate) is_half_done: AtomicBool,
     /// The threads that do what is due, if they were started.
     pub(crate) background: Mutex<Vec<Background>>,
     /// Exclusive use of the device, as long as anything may be written to it.
@@ -198,6 +232,7 @@ impl Rw {
             damage: Mutex::default(),
             has_damage: AtomicBool::new(false),
             was_damaged: AtomicBool::new(false),
+            is_half_done: AtomicBool::new(false),
             background: Mutex::default(),
             claim: Mutex::default(),
             is_left: AtomicBool::new(true),

@@ -12,7 +12,7 @@ use uext4_buffer_cache::{Buffer, BufferCache, VerifyTag};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc, desc_checksum};
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
+use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::error::{Error, Result};
 use crate::fast_commit::{FastCommit, ReplaySummary};
@@ -31,6 +31,9 @@ pub(crate) trait Writing: Any + Debug + Send + Sync {
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc>;
     /// Where a group's inode table begins, which never changes. `None` past the last group.
     fn inode_table(&self, group: GroupNr) -> Option<Pblk>;
+    /// Takes note of an error where it is damage, or a block of metadata that cannot be read: it is
+    /// recorded later. Any locks may be held.
+    fn met(&self, ino: Option<Ino>, unread: Option<Pblk>, error: &Error);
 }
 
 /// A mounted file system.
@@ -189,7 +192,22 @@ impl Sbi {
     ) -> Result<Buffer> {
         self.check_range(what, block, 1)?;
         let reuse = owner::reuse(tag);
-        Ok(self.cache.bread_expecting(block, reuse, tag, verify)?)
+        let read = self.cache.bread_expecting(block, reuse, tag, verify);
+        read.map_err(|error| {
+            let error = Error::from(error);
+            // Damage is noted by what knows the inode.
+            if let (Error::Device(_), Some(writing)) = (&error, self.writing()) {
+                writing.met(None, Some(block), &error);
+            }
+            error
+        })
+    }
+
+    /// Takes note of an error that an inode, or something else, was met with.
+    pub(crate) fn note(&self, ino: Option<Ino>, error: &Error) {
+        if let Some(writing) = self.writing() {
+            writing.met(ino, None, error);
+        }
     }
 
     /// # Errors

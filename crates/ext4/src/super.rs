@@ -21,7 +21,6 @@ use crate::inode_ref::InodeRef;
 use crate::journal;
 use crate::memory::{Memory, default_budget};
 use crate::mmp::Mmp;
-use crate::mount_limits::OnDamage;
 use crate::open_options::OpenOptions;
 use crate::quota::Quotas;
 use crate::redo::redo;
@@ -101,8 +100,7 @@ fn recover(sbi: &Sbi, rescue: &mut Rescue) -> Result<Option<Recovery>> {
 /// # Errors
 /// As [`open`], [`Damage::DeviceTooSmall`], [`Error::Device`] if the device is in use,
 /// [`Error::Unsupported`] naming the features that cannot be written,
-/// [`Error::ReadOnly`] for a device that takes no writes, [`Error::Invalid`] for a file system that
-/// has errors recorded.
+/// [`Error::ReadOnly`] for a device that takes no writes.
 pub(crate) fn open_rw(
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
@@ -115,7 +113,7 @@ pub(crate) fn open_rw(
     let Usable {
         superblock, rescue, ..
     } = Usable::primary(&*device)?;
-    check_writable(&superblock, options)?;
+    check_writable(&superblock)?;
     let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let mut first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     first.set_rescue(rescue);
@@ -148,6 +146,8 @@ pub(crate) fn open_rw(
         }
         set_log_features(&sbi)?;
         set_in_use(&sbi, true)?;
+        // The superblock says it now.
+        sbi.writable()?.journal.note_errno(0)?;
         // What opening wrote is durable, whatever comes.
         let barrier = sbi.writable()?.journal.barrier();
         barrier.set_on(options.limits.barrier);
@@ -174,7 +174,7 @@ pub(crate) fn open_rw(
 
 /// # Errors
 /// What keeps a file system with this superblock from being written.
-fn check_writable(superblock: &SuperBlock, options: &OpenOptions) -> Result<()> {
+fn check_writable(superblock: &SuperBlock) -> Result<()> {
     let mut features = superblock.features();
     // Not in the way: the journal is replayed, and orphans are deleted.
     features.incompat.remove(Incompat::RECOVER);
@@ -183,12 +183,6 @@ fn check_writable(superblock: &SuperBlock, options: &OpenOptions) -> Result<()> 
     if !unwritable.is_empty() {
         return Err(Error::Unsupported {
             what: unwritable.join(", "),
-        });
-    }
-    let goes_on = options.limits.errors == Some(OnDamage::Continue);
-    if superblock.s_state.get() & STATE_ERROR != 0 && !goes_on {
-        return Err(Error::Invalid {
-            what: "the file system has errors: run e2fsck",
         });
     }
     Ok(())
@@ -207,7 +201,7 @@ fn check_replayed(
 ) -> Result<()> {
     let replayed: Arc<dyn BlockDevice> = Arc::new(journal::replayed_device(sbi, recovery));
     let Usable { superblock, at, .. } = Usable::primary(&*replayed)?;
-    check_writable(&superblock, options)?;
+    check_writable(&superblock)?;
     let after = mount(replayed, superblock, at, options)?;
     check_same_blocks(sbi, &after)?;
     let has_journal = after
@@ -263,6 +257,7 @@ fn open_journal(
     }
     let (blocks, block_size) = (sbi.geometry().blocks_count, sbi.geometry().block_size);
     let before = sbi.rescue().clone();
+    let recorded = *sbi.superblock();
     // What was read to find the journal may be older than what the replay wrote.
     drop(sbi);
     let cache = new_cache(&device, block_size, options);
@@ -271,13 +266,18 @@ fn open_journal(
         Some(_) => Journal::open_behind,
         None => Journal::open,
     };
-    let (journal, _) = open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
+    let (journal, recovery) = open(Arc::clone(&cache), Arc::clone(clock), blocks, &runs)?;
     let Usable {
-        superblock,
+        mut superblock,
         at,
         rescue,
     } = Usable::primary(&*device)?.after(before);
-    check_writable(&superblock, options)?;
+    // What was recorded in place is older in the log.
+    error_record::carry_over(&recorded, &mut superblock);
+    if recovery.errno() != 0 {
+        superblock.s_state = (superblock.s_state.get() | STATE_ERROR).into();
+    }
+    check_writable(&superblock)?;
     let geometry = judge(&*device, &superblock)?;
     let mut sbi = Sbi::new(device, cache, superblock, geometry, at);
     sbi.set_rescue(rescue);
@@ -293,11 +293,14 @@ fn set_log_features(sbi: &Sbi) -> Result<()> {
 }
 
 /// Deletes the inodes that were to be deleted when the file system was left, and cuts others to their
-/// size.
+/// size. Where errors are recorded they stay as they are, for e2fsck: they may be what was met.
 ///
 /// # Errors
 /// Damage, device errors.
 pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
+    if sbi.superblock().s_state.get() & STATE_ERROR != 0 {
+        return Ok(());
+    }
     for ino in sbi.writable()?.orphans.all() {
         let inode = InodeRef::get(sbi, ino)?;
         // One without links goes with its last user, at the end of this block.

@@ -397,6 +397,23 @@ impl Journal {
         is_first
     }
 
+    /// Notes in the log's superblock which error (a positive number of errno) has ended writing, so
+    /// that the file system is checked, whatever the log leaves of its superblock; 0: the error is
+    /// noted elsewhere now. Flushed. Nothing without a log, and where it says so already. No handle
+    /// may be held.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn note_errno(&self, errno: u32) -> Result<(), Error> {
+        if let Some(ring) = self.log.lock().as_mut()
+            && ring.errno() != errno
+        {
+            ring.write_errno(&*self.device, errno)?;
+            self.device.flush()?;
+        }
+        Ok(())
+    }
+
     /// Has `hook` called with the reason when an error ends all writing. It must not use the
     /// journal, nor wait. Only the first hook counts.
     pub fn on_abort(&self, hook: impl Fn(&str) + Send + Sync + 'static) {

@@ -236,6 +236,23 @@ impl Ring {
         Ok(())
     }
 
+    /// The error that the superblock says writing ended with, as a positive number; 0: none.
+    pub(crate) fn errno(&self) -> u32 {
+        self.sb.s_errno.get().cast_signed().unsigned_abs()
+    }
+
+    /// Writes the superblock with such an error, and with what it says of the log already.
+    pub(crate) fn write_errno(
+        &mut self,
+        device: &dyn BlockDevice,
+        errno: u32,
+    ) -> Result<(), Error> {
+        // Kernels write it negative.
+        self.sb.s_errno = errno.wrapping_neg().into();
+        let (start, sequence) = (self.sb.s_start.get(), self.sb.s_sequence.get());
+        self.write_superblock(device, start, sequence)
+    }
+
     /// Leaves a log that says there is nothing to replay, and begins it anew.
     pub(crate) fn restart(&mut self, device: &dyn BlockDevice) -> Result<(), Error> {
         self.write_superblock(device, 0, self.sequence)?;
