@@ -12,6 +12,7 @@ use uext4::{
     SetAttributes, SetMode,
 };
 use uext4_blockdev::{Fault, MemoryDevice, Op, SimDevice, SimOptions, SplitMix64, VirtualClock};
+use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
 
 use super::device::{file, judge, made, mount, steps};
@@ -154,18 +155,27 @@ fn run(device: &Arc<SimDevice>, seed: u64) -> Option<Durable> {
     Some(durable)
 }
 
-/// Where closing noted that data were lost, what e2fsck makes of the device: it finds no other error.
+/// Where errors were noted, what e2fsck makes of the device: it finds no other error.
 fn without_noted_errors(device: &MemoryDevice, what: &str) -> MemoryDevice {
     let bytes = device.to_bytes();
     let superblock = SuperBlock::parse(&bytes[1024..2048]).unwrap();
     if superblock.s_state.get() & STATE_ERROR == 0 {
         return MemoryDevice::from_bytes(bytes);
     }
-    judge(device, what);
+    // Where the log is still to be replayed, what lies in place is not all there is.
+    if !superblock.features().incompat.contains(Incompat::RECOVER) {
+        judge(device, what);
+    }
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let checked = Command::new("e2fsck").arg("-p").arg(file.path()).output();
-    assert!(checked.unwrap().status.success(), "{what}");
+    let checked = checked.unwrap();
+    // 1: orphans were deleted, or counts set, where it was left as after a power cut.
+    assert!(
+        matches!(checked.status.code(), Some(0 | 1)),
+        "{what}: {}",
+        String::from_utf8_lossy(&checked.stdout)
+    );
     MemoryDevice::from_bytes(std::fs::read(file.path()).unwrap())
 }
 
