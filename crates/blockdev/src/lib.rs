@@ -106,3 +106,4 @@ pub use sim::{
     Fault, FaultKind, Op, Request, SimDevice, SimOptions, SplitMix64, Stats as SimStats, Timing,
 };
 pub use sub::SubDevice;
+pub use sys::checkpoint;

@@ -1,4 +1,4 @@
-//! The two requests to the kernel that no safe library offers. The only `unsafe` of this crate.
+//! The requests to the kernel that no safe library offers. The only `unsafe` of this crate.
 
 #![allow(unsafe_code)]
 
@@ -38,6 +38,20 @@ fn sync_file_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::
     match unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has the ext file system that an open file or directory is of write everything home, until its
+/// journal is empty (`EXT4_IOC_CHECKPOINT`).
+///
+/// # Errors
+/// Those of the request: `EROFS` if it is not open for writing, `ENOTTY` if it is none.
+pub fn checkpoint(file: &File) -> io::Result<()> {
+    // SAFETY: EXT4_IOC_CHECKPOINT reads one number of 32 bits, its flags, and writes nothing to the
+    // memory of this process.
+    unsafe {
+        let request = Setter::<{ opcode::write::<u32>(b'f', 43) }, u32>::new(0);
+        Ok(ioctl::ioctl(file, request)?)
     }
 }
 

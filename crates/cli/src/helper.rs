@@ -20,6 +20,11 @@ pub fn arguments(called: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let name = all.first().and_then(|first| Path::new(first).file_name());
     let known = name.and_then(|name| NAMES.iter().find(|(known, _)| name == *known));
     let Some((_, command)) = known else {
+        // As mount.fuse calls what the subtype names: IMAGE DIR -o OPTIONS.
+        let is_path = |at: usize| Path::new(&all[at]).is_absolute();
+        if all.len() == 5 && is_path(1) && is_path(2) && all[3] == "-o" {
+            all.insert(1, "mount".into());
+        }
         return all;
     };
     let is_umount = *command == "umount";
@@ -80,6 +85,13 @@ mod tests {
         let called = "/sbin/umount.fuse.uext4 /mnt -n -l -f -v -r -t fuse.uext4";
         let called: Vec<&str> = called.split(' ').collect();
         assert_eq!(of(&called)[1..], ["umount", "/mnt", "-l"]);
+    }
+
+    #[test]
+    fn as_mount_fuse_calls_us() {
+        let called = ["uext4", "/img", "/mnt", "-o", "rw,dev,suid"];
+        let ours = ["uext4", "mount", "/img", "/mnt", "-o", "rw,dev,suid"];
+        assert_eq!(of(&called), ours);
     }
 
     #[test]

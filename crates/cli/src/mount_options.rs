@@ -21,6 +21,8 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// Others than who mounts may use it.
     pub allow_other: bool,
+    /// What is mounted already is to be changed.
+    pub remount: bool,
     /// What is in the directory may be hidden.
     pub nonempty: bool,
     /// Threads that read requests; `None`: as many as are right.
@@ -125,7 +127,7 @@ const AS_IT_IS: [&str; 47] = [
 ];
 
 /// Names of ext4 whose promise is not kept here, and why.
-const REFUSED: [(&str, &str); 36] = [
+const REFUSED: [(&str, &str); 35] = [
     (
         "data=writeback",
         "blocks are mapped only when their data is written; there is data=ordered",
@@ -168,7 +170,6 @@ const REFUSED: [(&str, &str); 36] = [
         "journal_path",
         "a journal outside of the image is not written",
     ),
-    ("remount", "unmount it, and mount it again"),
     ("auto_unmount", "the daemon unmounts when it is told to end"),
     (
         "data_err=abort",
@@ -240,6 +241,7 @@ impl Default for MountOptions {
             // As every FUSE mount has them: an image is untrusted input.
             flags: MountFlags::NOSUID | MountFlags::NODEV,
             allow_other: false,
+            remount: false,
             nonempty: false,
             threads: None,
             transport: Transport::Auto,
@@ -272,6 +274,7 @@ impl MountOptions {
     pub fn parse(lists: &[String]) -> Result<Self, Failure> {
         let mut options = Self::default();
         let all = lists.iter().flat_map(|list| list.split(','));
+        options.remount = all.clone().any(|option| option == "remount");
         for option in all.filter(|option| !option.is_empty()) {
             options.set(option)?;
         }
@@ -326,6 +329,9 @@ impl MountOptions {
         match (name, value) {
             ("ro", "") => self.set_read_only(true),
             ("rw", "") => self.set_read_only(false),
+            ("remount", "") => {}
+            // What the kernel shows of a mount, which mount(8) repeats.
+            ("user_id" | "group_id" | "max_read" | "blksize", _) if self.remount => {}
             ("allow_other", "") => self.allow_other = true,
             ("nonempty", "") => self.nonempty = true,
             ("sandbox", "") => self.sandbox = true,

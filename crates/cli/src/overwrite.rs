@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::contents::is_zero;
+use crate::ending::after_ending;
 use crate::failure::{Exit, Failure};
 use crate::identify::held;
 use crate::open::device_failure;
@@ -27,8 +28,12 @@ pub fn may_replace(image: &Path, force: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let failed = |error| device_failure(image, &error);
-    let device = FileDevice::open(image, Access::ReadOnly).map_err(failed)?;
-    device.claim().map_err(failed)?;
+    let device = after_ending(image, || {
+        let device = FileDevice::open(image, Access::ReadOnly)?;
+        device.claim()?;
+        Ok(device)
+    });
+    let device = device.map_err(failed)?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let found = held(&device).map_err(failed)?;
     // The whole of a disk would take too long to read.

@@ -141,6 +141,14 @@ impl Filesystem {
         super_::sync(&self.sbi, &self.seen)
     }
 
+    /// The same, and leaves nothing in the journal: what is in place then is all there is.
+    ///
+    /// # Errors
+    /// As [`Filesystem::sync`].
+    pub fn checkpoint(&self) -> Result<()> {
+        super_::checkpoint(&self.sbi, &self.seen)
+    }
+
     /// Makes everything durable and marks the file system as cleanly unmounted. Inodes still in use
     /// stay usable, but nothing should be changed any more.
     ///
@@ -161,8 +169,7 @@ impl Filesystem {
         self.sbi.rw().map_or(0, |rw| rw.orphans.len())
     }
 
-    /// Ends all writing as after an error, without making anything durable that is not yet: what
-    /// `EXT4_IOC_SHUTDOWN` does, for tests of what is left then.
+    /// Ends all writing as after an error, and makes nothing durable first: `EXT4_IOC_SHUTDOWN`.
     ///
     /// # Errors
     /// [`crate::Error::ReadOnly`].
@@ -439,8 +446,7 @@ impl Filesystem {
         met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))
     }
 
-    /// Tells the names of a directory after `cookie` (0: all) to `each`, with the cookie to go on after
-    /// each, until it says false.
+    /// Tells names of a directory after `cookie` (0: all) to `each`, with a cookie, until it says false.
     ///
     /// # Errors
     /// As [`Filesystem::read_dir`].
@@ -468,8 +474,7 @@ impl Filesystem {
         NameForm::of(&self.sbi, dir).show(&self.sbi, &entry.name, entry.hash)
     }
 
-    /// Whether an inode holds something of the file system's own: the journal, quota, reserved
-    /// descriptors, bad blocks, the orphan file. No name leads to any of them.
+    /// Whether an inode holds something of the file system's own, which no name leads to.
     pub fn is_hidden(&self, ino: Ino) -> bool {
         namei::is_hidden(&self.sbi, ino)
     }

@@ -324,6 +324,15 @@ pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     written
 }
 
+/// Makes everything durable, and leaves the log empty.
+///
+/// # Errors
+/// As [`sync`].
+pub(crate) fn checkpoint(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
+    sync(sbi, seen)?;
+    Ok(sbi.writable()?.journal.flush(sbi)?)
+}
+
 /// Does what is due.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ const EXT4_IOC_GETVERSION: u32 = 0x8008_6603;
 const FS_IOC_FSGETXATTR: u32 = 0x801C_581F;
 const FS_IOC_FSSETXATTR: u32 = 0x401C_5820;
 const FITRIM: u32 = 0xC018_5879;
+const EXT4_IOC_CHECKPOINT: u32 = 0x4004_662B;
 const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587D;
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const FS_IOC_SETFSLABEL: u32 = 0x4100_9432;
@@ -65,6 +66,9 @@ pub fn ioctl(
 ) -> Answer {
     if it.cmd == FITRIM {
         return trim(server, header, data, caller);
+    }
+    if it.cmd == EXT4_IOC_CHECKPOINT {
+        return checkpoint(server, header, data, caller);
     }
     let answered = answer(server, header, it, data, out);
     if answered.is_ok()
@@ -220,6 +224,32 @@ fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>
                 ticket.answer(Ok(&reply));
             }
         }
+    });
+    Answer::Later
+}
+
+/// Writes everything home until the journal is empty.
+fn checkpoint(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>) -> Answer {
+    const DISCARD: u32 = 1;
+    const ZERO_OUT: u32 = 2;
+    const DRY_RUN: u32 = 4;
+    let flags = root_only(header).and_then(|()| {
+        let read = u32::read_from_prefix(data);
+        match read.map_err(|_| Errno::EINVAL)?.0 {
+            flags if flags & !(DISCARD | ZERO_OUT | DRY_RUN) != 0 => Err(Errno::EINVAL),
+            flags if flags & (DISCARD | ZERO_OUT) != 0 => Err(Errno::EOPNOTSUPP),
+            flags => Ok(flags),
+        }
+    });
+    match flags {
+        Ok(0) => {}
+        Ok(_) => return Answer::Now(Ok(())),
+        Err(error) => return Answer::Now(Err(error)),
+    }
+    let (all, ticket) = (Arc::clone(server), caller.ticket());
+    server.late.run(move || match all.fs.checkpoint() {
+        Err(error) => ticket.answer(Err(error.into())),
+        Ok(()) => ticket.answer(Ok(IoctlOut::default().as_bytes())),
     });
     Answer::Later
 }

@@ -51,6 +51,8 @@ const WAITING_SHARE: u64 = 8;
 Options of every mount: ro, rw, [no]dev, [no]suid, [no]exec, noatime, relatime, strictatime, sync,
 dirsync, allow_other, and those of fstab (noauto, nofail, x-systemd.…). Set-id bits and devices count
 only with suid and dev, which only root can give.
+remount,ro and remount,rw, by root, change what is mounted already: of the options, those of every
+mount; the others stay as they are. After remount,ro everything is durable.
 Of ext4: sb=KIB, noload, commit=SECONDS, barrier, nobarrier, discard, stripe=N, max_dir_size_kb=N,
 resuid=N, resgid=N, quota, noquota, journal_checksum, [no]auto_da_alloc,
 errors=continue|remount-ro|panic (panic is as remount-ro); data=ordered, delalloc,
@@ -107,6 +109,9 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
     options.transport.check().map_err(no_rings)?;
     if args.fake {
         return Ok(Exit::Success);
+    }
+    if options.remount {
+        return super::remount::run(&args.place.image, &args.dir, &options);
     }
     if !args.foreground && !args.in_background {
         return background::start();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use crate::host::{UEXT4, run, text, uext4_ok, unmount};
+use crate::host::{UEXT4, copy_image, run, text, uext4_ok, unmount};
 use crate::mounted::Mount;
 use crate::mounting::{Place, USER, by_user, can_mount, failed, user_can_mount};
 
@@ -173,5 +173,50 @@ fn a_live_mount_is_not_waited_for() {
         ]);
         failed(&command.output().unwrap(), 8, &["it is mounted at"]);
     }
+    mount.judged();
+}
+
+/// Asks as mount(8) does, with the options that it finds in the table of mounts.
+fn remount(mount: &Mount, how: &str) -> std::process::Output {
+    let helper = mount.scratch.path().join("mount.fuse.uext4");
+    _ = std::os::unix::fs::symlink(UEXT4, &helper);
+    let options = format!(
+        "{how},nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions,\
+         max_read=1048576"
+    );
+    let (image, dir) = (mount.image(), mount.dir());
+    let mut command = Command::new(helper);
+    command.args([text(&image), text(&dir), "-o", &options]);
+    command.output().unwrap()
+}
+
+#[test]
+fn a_mount_is_made_read_only_and_writable_again() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::new(&["-t", "ext4"], 16);
+    let file = mount.dir().join("file");
+    fs::write(&file, "contents").unwrap();
+    let open = File::options().append(true).open(&file).unwrap();
+    failed(&remount(&mount, "ro"), 32, &["open for writing"]);
+    drop(open);
+    failed(&remount(&mount, "ro"), 0, &[]);
+    let refused = fs::write(mount.dir().join("other"), "").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    // debugfs replays no journal: all of it is in place.
+    let copy = copy_image(&mount.image(), "copy");
+    let shown = run("debugfs", &["-R", "cat /file", text(&copy)]);
+    assert_eq!(shown, b"contents");
+    failed(&remount(&mount, "rw"), 0, &[]);
+    fs::write(&file, "more").unwrap();
+    let mount = mount.judged().mounted("ro");
+    failed(
+        &remount(&mount, "rw"),
+        32,
+        &["mounted with ro", "umount DIR"],
+    );
+    assert_eq!(fs::read(&file).unwrap(), b"more");
+    failed(&remount(&mount, "ro"), 0, &[]);
     mount.judged();
 }
