@@ -272,7 +272,6 @@ fn a_replayed_superblock_is_judged_before_anything_is_written() {
     for (what, block, can_read) in [
         ("unknown incompat feature", word(0x60, 0x4000_0000), false),
         ("unknown ro_compat feature", word(0x64, 0x8000_0000), true),
-        ("errors recorded", word(0x3A, 2), true),
         ("larger than the device", word(4, 0x8000_0000), false),
         ("another block size", smaller, false),
         ("no journal", no_journal, true),
