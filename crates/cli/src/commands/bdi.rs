@@ -13,7 +13,7 @@ use crate::json::Json;
 ///
 /// The lines of Linux's /sys/kernel/debug/bdi/*/stats: pages in kB, rates in kB a second, and dirty
 /// files by the list they are in. With --json the same names and units. Nothing is written for it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct BdiArgs {
     /// One JSON object
     #[arg(long)]

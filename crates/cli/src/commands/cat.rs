@@ -16,7 +16,7 @@ use crate::show::escaped;
 const PIECE: usize = 1 << 20;
 
 /// Print the contents of files
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 cat disk.img /etc/os-release
   uext4 cat disk.img /var/log/syslog /var/log/syslog.1 | grep error

@@ -1,7 +1,7 @@
 //! What all commands share that change an image: one opening, which is closed whatever happened.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uext4::{Creation, Error, FileType, Filesystem, FollowLast, NewInode, OpenInode};
 
@@ -33,6 +33,12 @@ pub enum Missing {
     Skip,
     /// It is an error.
     Tell,
+}
+
+/// A command whose last words are paths.
+pub trait Operands {
+    /// Those paths, in the order of the words.
+    fn operands(&mut self) -> Vec<&mut PathBuf>;
 }
 
 /// One change.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FileType, FollowLast, OpenInode, SetAttributes};
 
-use super::change::{Operation, Target};
+use super::change::{Operands, Operation, Target};
 use crate::failure::Failure;
 use crate::mode::{self, ModeChange};
 
@@ -13,7 +13,7 @@ use crate::mode::{self, ModeChange};
 ///
 /// MODE is octal, or letters as chmod takes them: u+x, go-w, a=rX,u+w. Symbolic links are followed,
 /// below a directory left out.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 chmod disk.img 4755 /bin/su
   uext4 chmod -R disk.img a+rX,go-w /srv")]
@@ -27,6 +27,12 @@ pub struct ChmodArgs {
     /// And everything below
     #[arg(short = 'R', long)]
     recursive: bool,
+}
+
+impl Operands for ChmodArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        self.paths.iter_mut().collect()
+    }
 }
 
 impl Operation for ChmodArgs {

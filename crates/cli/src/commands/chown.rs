@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FollowLast, OpenInode, SetAttributes};
 
-use super::change::{Operation, Target};
+use super::change::{Operands, Operation, Target};
 use crate::args::long_help;
 use crate::failure::Failure;
 use crate::owner::{self, Owner};
@@ -15,7 +15,7 @@ use crate::owner::{self, Owner};
 /// Numbers only: names mean something else in every image. Files lose set-user-id and
 /// set-group-id, as with the kernel. Symbolic links are followed, below a directory changed
 /// themselves.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 chown disk.img 33:33 /srv/www
@@ -33,6 +33,12 @@ pub struct ChownArgs {
     /// Change a symbolic link itself
     #[arg(short = 'h', long)]
     no_dereference: bool,
+}
+
+impl Operands for ChownArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        self.paths.iter_mut().collect()
+    }
 }
 
 impl Operation for ChownArgs {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 ///
 /// Without an option blocks are allocated that read as zeroes, and the file grows if need be; it
 /// is made if it is not there. Inserting and taking out wants whole blocks of the file system.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 fallocate -l 1G disk.img /swapfile
   uext4 fallocate --punch-hole -o 1M -l 64K disk.img /data

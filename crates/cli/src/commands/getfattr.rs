@@ -18,7 +18,7 @@ use crate::show::escaped;
 ///
 /// Names, and with -d or -n values: text between quotes, other bytes as 0x and hexadecimal digits,
 /// which setfattr takes. Symbolic links are followed.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 getfattr disk.img /bin/ping

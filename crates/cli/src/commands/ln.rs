@@ -7,7 +7,7 @@ use clap::Args;
 use uext4::{Error, NewInode};
 
 use super::bytes;
-use super::change::{Operation, Target, about, by_root, last_name};
+use super::change::{Operands, Operation, Target, about, by_root, last_name};
 use crate::failure::Failure;
 use crate::open;
 
@@ -15,7 +15,7 @@ use crate::open;
 ///
 /// Without -s, one more name for the file TARGET; a symbolic link is linked itself. With -s, a
 /// symbolic link that holds TARGET as it is given. If PATH is a directory, the link is made in it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 ln -s disk.img ../usr/lib/os-release /etc/os-release
   uext4 ln disk.img /bin/busybox /bin/sh")]
@@ -32,6 +32,12 @@ pub struct LnArgs {
     /// Replace what has the name, unless that is a directory
     #[arg(short, long)]
     force: bool,
+}
+
+impl Operands for LnArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.target, &mut self.path]
+    }
 }
 
 impl Operation for LnArgs {

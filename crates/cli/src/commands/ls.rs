@@ -20,7 +20,7 @@ use crate::walk::{Entry, Order, Step, Walk};
 ///
 /// Every name is listed, also those that begin with a dot, sorted by their bytes. Characters a
 /// terminal might act upon are escaped as `ls -b` does. Times are UTC.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 ls disk.img

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::change::{Operation, Target, about, by_root};
+use super::change::{Operands, Operation, Target, about, by_root};
 use crate::failure::Failure;
 use crate::mode::{self, ModeChange};
 use crate::open;
@@ -12,7 +12,7 @@ use crate::open;
 /// Make directories
 ///
 /// They belong to root, whoever runs the command.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 mkdir disk.img /srv
   uext4 mkdir -p disk.img /srv/www/html
@@ -27,6 +27,12 @@ pub struct MkdirArgs {
     /// Permissions, as chmod takes them
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = mode::parse)]
     mode: ModeChange,
+}
+
+impl Operands for MkdirArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        self.paths.iter_mut().collect()
+    }
 }
 
 impl Operation for MkdirArgs {

@@ -6,7 +6,7 @@ use clap::Args;
 use uext4::RenameMode;
 
 use super::bytes;
-use super::change::{Operation, Target, about, last_name};
+use super::change::{Operands, Operation, Target, about, last_name};
 use crate::failure::Failure;
 use crate::open;
 
@@ -14,7 +14,7 @@ use crate::open;
 ///
 /// In one step: at every moment there is the old name or the new one. If NEW is a directory, OLD
 /// is moved into it; a file that has the new name is replaced.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 mv disk.img /etc/motd.new /etc/motd
   uext4 mv disk.img /etc/motd /srv
@@ -32,6 +32,12 @@ pub struct MvArgs {
     /// Replace nothing
     #[arg(short, long)]
     no_clobber: bool,
+}
+
+impl Operands for MvArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.old, &mut self.new]
+    }
 }
 
 impl Operation for MvArgs {

@@ -10,7 +10,7 @@ use uext4::{FileType, FollowLast, OpenInode};
 use uext4_image::{Error as PutError, PutOptions, SourceOptions};
 
 use super::bytes;
-use super::change::{Operation, Target, about, about_new, by_root, last_name};
+use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
 use crate::failure::{Exit, Failure, exit_of};
 use crate::json::Json;
 use crate::messages;
@@ -31,7 +31,7 @@ use crate::show::escaped;
 /// next. What was put in the last seconds may be missing, and files may be short. An image without
 /// a journal (ext2, or made with -O ^has_journal) has no such safety, here as anywhere:
 /// interrupted, it needs e2fsck.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 put disk.img ./app /opt
   uext4 put --owner 0:0 disk.img ./rootfs/. /
@@ -58,6 +58,12 @@ pub struct PutArgs {
     /// One JSON object about what was put
     #[arg(long)]
     json: bool,
+}
+
+impl Operands for PutArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.source, &mut self.path]
+    }
 }
 
 impl Operation for PutArgs {

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{Error, FileType, FollowLast};
 
-use super::change::{Operation, Target, about};
+use super::change::{Operands, Operation, Target, about};
 use crate::failure::Failure;
 use crate::open;
 
 /// Remove files, and directories with all that is in them
 ///
 /// Symbolic links are removed themselves. Nothing is asked.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 rm disk.img /etc/motd
   uext4 rm -r disk.img /var/cache /var/tmp")]
@@ -26,6 +26,12 @@ pub struct RmArgs {
     /// What is not there is no error
     #[arg(short, long)]
     force: bool,
+}
+
+impl Operands for RmArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        self.paths.iter_mut().collect()
+    }
 }
 
 impl Operation for RmArgs {

@@ -9,7 +9,7 @@ use clap::Args;
 use uext4::{FollowLast, SetMode};
 
 use super::bytes;
-use super::change::{Operation, Target, about};
+use super::change::{Operands, Operation, Target, about};
 use crate::args::long_help;
 use crate::failure::{Exit, Failure};
 
@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 ///
 /// Values are text; 0x and hexadecimal digits, or 0s and base64, for bytes. ACLs
 /// (system.posix_acl_access) have the form that getxattr gives them. Symbolic links are followed.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 setfattr -n user.origin -v 'built here' disk.img /etc/motd
@@ -40,6 +40,12 @@ pub struct SetfattrArgs {
     /// Change a symbolic link itself
     #[arg(short = 'h', long)]
     no_dereference: bool,
+}
+
+impl Operands for SetfattrArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        self.paths.iter_mut().collect()
+    }
 }
 
 impl Operation for SetfattrArgs {

@@ -19,7 +19,7 @@ use crate::show::{escaped, mode_text, time_long, type_word};
 const EXTENTS_SHOWN: u64 = 16;
 
 /// Show all about one file: inode, times, flags, xattrs and extents
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 stat disk.img /etc/passwd
   uext4 stat --extents disk.img /var/lib/db

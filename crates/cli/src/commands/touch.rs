@@ -6,7 +6,7 @@ use clap::Args;
 use uext4::{FollowLast, SetAttributes, SetTime};
 use uext4_ondisk::inode::Timestamp;
 
-use super::change::{Missing, Operation, Target};
+use super::change::{Missing, Operands, Operation, Target};
 use crate::args::long_help;
 use crate::failure::Failure;
 use crate::when;
@@ -15,7 +15,7 @@ use crate::when;
 ///
 /// Both times are set, to now if no time is given. A file that is not there is made. Symbolic
 /// links are followed.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 touch disk.img /etc/.updated
@@ -40,6 +40,12 @@ pub struct TouchArgs {
     /// Change a symbolic link itself
     #[arg(short = 'h', long)]
     no_dereference: bool,
+}
+
+impl Operands for TouchArgs {
+    fn operands(&mut self) -> Vec<&mut PathBuf> {
+        self.paths.iter_mut().collect()
+    }
 }
 
 impl Operation for TouchArgs {

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 ///
 /// What is beyond a smaller size is gone; a larger one adds a hole. A file that is not there is
 /// made, empty but for its hole.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 truncate -s 0 disk.img /var/log/syslog
   uext4 truncate -s 4G disk.img /swapfile
