@@ -339,8 +339,8 @@ mod tests {
             let name = command.get_name();
             let help = parsers.parse(vec![name.into(), "--help".into()]);
             assert!(!help.unwrap_err().use_stderr(), "{name}");
-            let is_name = |line: &&str| line.split(' ').next() == Some(name);
-            assert!(LINES.iter().any(|line| is_name(&line)), "{name}");
+            let is_name = |line: &str| line.split(' ').next() == Some(name);
+            assert!(LINES.iter().any(|line| is_name(line)), "{name}");
         }
         // The second time by its shape: no difference.
         for line in LINES.iter().chain(&LINES) {
