@@ -8,7 +8,7 @@ use uext4_ondisk::BlockSize;
 
 use crate::building::Place;
 use crate::mount::{Mount, assert_clean, can_mount};
-use crate::walk::{Entry, assert_same, walk, walk_image};
+use crate::walk::{Entry, assert_same, walk_image, walk_source};
 
 struct Shape {
     fs_type: FsType,
@@ -76,7 +76,7 @@ fn short_times(all: &mut BTreeMap<String, Entry>) {
 #[test]
 fn one_of_everything_in_every_shape() {
     let place = Place::populated();
-    let want = walk(&place.tree());
+    let want = walk_source(&place.tree());
     for shape in SHAPES {
         let what = format!(
             "{:?} {:?} {}",

@@ -56,6 +56,20 @@ pub fn walk(root: &Path) -> BTreeMap<String, Entry> {
     all.into_iter().map(same).collect()
 }
 
+/// The same as an image of the directory has it: reading a file, or copying it, changes nothing of that,
+/// so times of access and change are that of the contents.
+pub fn walk_source(root: &Path) -> BTreeMap<String, Entry> {
+    let mut all = walk(root);
+    for entry in all.values_mut() {
+        // What was not looked at is 0.
+        let changed = entry.times[1];
+        for time in entry.times.iter_mut().filter(|time| **time != 0) {
+            *time = changed;
+        }
+    }
+    all
+}
+
 /// The same of a mounted image, without lost+found.
 pub fn walk_image(root: &Path) -> BTreeMap<String, Entry> {
     let mut all = walk(root);
