@@ -434,9 +434,17 @@ over_each! {
 }
 
 fn programs_of_root_are_content(transport: Transport) {
+    if transport == Transport::Rings && !is_long() {
+        println!("skipped: root's programs over rings need UEXT4_LONG=1");
+        return;
+    }
     all_by(Who::Root, transport);
 }
 
 fn programs_of_an_ordinary_user_are_content(transport: Transport) {
+    if transport == Transport::Dev && !is_long() {
+        println!("skipped: users' programs over /dev/fuse need UEXT4_LONG=1");
+        return;
+    }
     all_by(Who::Ordinary, transport);
 }

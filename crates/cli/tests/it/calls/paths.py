@@ -185,8 +185,12 @@ def pairs(which, who):
         return tree()
 
     before = again()
-    for one in PAIRED:
-        for other in PAIRED:
+    turn, is_long = list(USERS).index(who), "UEXT4_LONG" in os.environ
+    for first, one in enumerate(PAIRED):
+        for second, other in enumerate(PAIRED):
+            # In the quick mode each pair has one of the users.
+            if not is_long and (first + second) % len(USERS) != turn:
+                continue
             with user(who):
                 answer = outcome(PAIRS[which], at(one) if one else "", at(other) if other else "")
             say(f"{one[:20]} {other[:20]}", answer)
