@@ -362,6 +362,7 @@ impl Pieces<'_> {
 fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
     let rw = sbi.writable()?;
     let wanted = (hole.lblk, hole.len.min(EXTENT_MAX));
+    let _under_way = rw.taking.begin();
     let taken = data_blocks::take(sbi, cell, wanted, false)?;
     let bytes = (taken.len as usize) << sbi.geometry().block_size.log2();
     if let Err(error) = pieces.write(sbi, taken.start, bytes) {

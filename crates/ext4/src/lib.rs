@@ -175,6 +175,7 @@ mod statfs;
 #[path = "super.rs"]
 mod super_;
 mod symlink;
+mod taking;
 #[cfg(test)]
 mod testing;
 mod unfinished;

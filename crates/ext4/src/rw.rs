@@ -34,6 +34,7 @@ use crate::orphan_change::Orphans;
 use crate::quota::Quotas;
 use crate::reservations::Reservations;
 use crate::sbi::{Sbi, Writing};
+use crate::taking::Taking;
 use crate::unfinished::Unfinished;
 use crate::xattr_shared::XattrSharing;
 
@@ -153,6 +154,8 @@ pub(crate) struct Rw {
     next_generation: AtomicU32,
     /// What keeps other hosts from writing, where the file system has it.
     mmp: OnceLock<Mmp>,
+    /// Allocations for promised data under way.
+    pub(crate) taking: Taking,
     /// Cuts and deletions that wait for room.
     pub(crate) unfinished: Unfinished,
     /// One limit for pages, metadata, extents, shared attributes, inodes and names.
@@ -225,6 +228,7 @@ impl Rw {
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock,
             mmp: OnceLock::new(),
+            taking: Taking::default(),
             unfinished: Unfinished::default(),
             memory,
             draining: Mutex::default(),

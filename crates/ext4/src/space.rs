@@ -25,6 +25,9 @@ impl Drop for Promise<'_> {
     }
 }
 
+/// How often who is refused a promise waits for flushers, others of which may have begun meanwhile.
+const FLUSHERS_AWAITED: usize = 16;
+
 /// Promises blocks of data to an operation that holds no handle yet. Commits if that is what makes
 /// blocks free.
 ///
@@ -80,6 +83,15 @@ pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
 fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> bool) -> Result<()> {
     if take(rw, sbi, blocks) {
         return Ok(());
+    }
+    // Blocks that a flusher took count twice until they are mapped.
+    for _ in 0..FLUSHERS_AWAITED {
+        if !rw.taking.wait() {
+            break;
+        }
+        if take(rw, sbi, blocks) {
+            return Ok(());
+        }
     }
     if rw.has_freed() {
         rw.journal.commit_now(sbi)?;

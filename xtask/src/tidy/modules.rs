@@ -56,6 +56,7 @@ const LEVELS: &[&[&str]] = &[
         "quota",
         "sealer",
         "symlink",
+        "taking",
         "unfinished",
     ],
     &["dir", "journal", "orphan", "quota_file", "readpage"],

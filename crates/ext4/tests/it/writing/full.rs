@@ -1,12 +1,13 @@
 //! Full file systems: every error is clean, nothing that was taken in is lost, and what is deleted can
 //! be had again.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
 
 use uext4::{
     Creation, Error, Fallocate, FileType, Filesystem, NewInode, OpenInode, SetAttributes, SetMode,
 };
-use uext4_blockdev::{MemoryDevice, VirtualClock};
+use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock, WriteRequest};
 
 use super::device::{judge, made, mount, mount_small};
 
@@ -414,4 +415,77 @@ fn tables_of_a_sparse_file_without_extents_have_their_place() {
             close(fs, &device, flags);
         }
     }
+}
+
+/// A device whose large writes stop until they are let go.
+#[derive(Debug)]
+struct Held {
+    inner: Arc<MemoryDevice>,
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+    stopped: AtomicBool,
+}
+
+impl BlockDevice for Held {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn write_many(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        let mut is_closed = self.is_closed.lock().unwrap();
+        while *is_closed {
+            self.stopped.store(true, SeqCst);
+            is_closed = self.opened.wait(is_closed).unwrap();
+        }
+        drop(is_closed);
+        self.inner.write_many(requests)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+#[test]
+fn blocks_that_a_flusher_has_taken_do_not_count_twice() {
+    let device = Arc::new(Held {
+        inner: made("-t ext4 -b 1024 -J size=1", 16_384),
+        is_closed: Mutex::new(true),
+        opened: Condvar::new(),
+        stopped: AtomicBool::new(false),
+    });
+    let fs = mount(Arc::clone(&device) as _);
+    let root = fs.root().unwrap();
+    let files = [b"one", b"two"].map(|name| root.create(name, NewInode::File, &CREATION).unwrap());
+    // Two thirds of what there is.
+    files[0].write(0, &bytes(1, 7 << 20)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| files[0].fsync().unwrap());
+        while !device.stopped.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let written = scope.spawn(|| files[1].write(0, &bytes(2, 4 << 20)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        *device.is_closed.lock().unwrap() = false;
+        device.opened.notify_all();
+        assert_eq!(written.join().unwrap().unwrap(), 4 << 20);
+    });
+    drop((root, files));
+    close(fs, &device.inner, "");
 }
