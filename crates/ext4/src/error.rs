@@ -213,18 +213,17 @@ impl Error {
 
     /// Whether it is that there is no inode of a number, or none in use: what the number is from
     /// decides whether anything on the disk is wrong.
-    pub(crate) fn is_no_inode(&self) -> bool {
-        matches!(
-            self,
-            Self::Corrupt(
-                Damage::InodeNumber { .. }
-                    | Damage::InodeField {
-                        field: "i_mode" | "i_links_count",
-                        value: 0,
-                        ..
-                    }
-            )
-        )
+    pub(crate) fn is_no_inode(&self, by_number: bool) -> bool {
+        match self {
+            // The number of a path is from a directory.
+            Self::Corrupt(Damage::InodeNumber { .. }) => by_number,
+            Self::Corrupt(Damage::InodeField {
+                field, value: 0, ..
+            }) => {
+                matches!(*field, "i_mode" | "i_links_count")
+            }
+            _ => false,
+        }
     }
 
     /// Whether it says that there are not enough free blocks.

@@ -8,7 +8,7 @@
 //! aborted the journal already: its record is written in place, and the log's superblock has the
 //! error too, as a replay brings an older superblock back.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use uext4_ondisk::superblock::{
     ERR_EFSCORRUPTED, ERR_EIO, STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock,
@@ -33,8 +33,8 @@ pub(crate) struct Record {
     pub(crate) block: Option<Pblk>,
 }
 
-/// Puts an error into the superblock, which the next commit writes: whoever opens the file system
-/// for writing is told to check it.
+/// Puts an error into the superblock, which the next commit writes: commands
+/// that open the file system for writing say that it is to be checked.
 pub(crate) fn record(rw: &Rw, record: &Record) {
     let (sec, _) = rw.clock.now();
     let mut func = [0; 32];
@@ -93,13 +93,13 @@ pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     }
 }
 
-/// The same for what a caller names by the number of an inode, or by a path: that there is none is
-/// no damage.
+/// The same for what a caller names by the number of an inode, or by a path: that there is none, or none
+/// any more where the path leads, is no damage.
 ///
 /// Those of `result`.
 pub(crate) fn met_by_caller<T>(sbi: &Sbi, ino: Option<Ino>, result: Result<T>) -> Result<T> {
     if let Err(error) = &result {
-        if !error.is_no_inode() {
+        if !error.is_no_inode(ino.is_some()) {
             sbi.note(ino, error);
         }
         act(sbi);
@@ -112,8 +112,7 @@ pub(crate) fn half_done(sbi: &Sbi, error: &Error) {
     let Some(rw) = sbi.rw() else { return };
     let is_read = matches!(error, Error::Device(_));
     if !rw.journal.is_aborted() && (is_read || error.damage().is_some()) {
-        rw.is_half_done.store(true, Relaxed);
-        sbi.note(None, error);
+        rw.note_half_done(error);
     }
 }
 
@@ -123,10 +122,10 @@ pub(crate) fn act(sbi: &Sbi) {
     if !rw.has_damage.load(Relaxed) {
         return;
     }
-    let Some(last) = settle(sbi) else { return };
-    let policy = rw.limits.on_damage(sbi.superblock());
     // A commit waits for all handles, and those may wait for inodes.
     drop(Held::new(Rank::Handle));
+    let Some(last) = settle(sbi) else { return };
+    let policy = rw.limits.on_damage(sbi.superblock());
     // Damage that is met again and again costs no commit each time.
     let is_first = !rw.was_damaged.swap(true, Relaxed);
     if is_first || policy == OnDamage::RemountReadOnly {
@@ -150,19 +149,24 @@ pub(crate) fn settle(sbi: &Sbi) -> Option<Met> {
         return None;
     }
     let mut all = std::mem::take(&mut *rw.damage.lock());
-    if !rw.journal.is_aborted() {
+    if rw.is_half_done.swap(false, AcqRel) {
+        // One that knows the inode says most. Another thread may have recorded all in memory already.
+        let known = all.iter().find(|met| met.ino.is_some()).or(all.first());
+        if let Some(met) = known {
+            record(rw, &of(met));
+        }
+        let errno = match known {
+            Some(Met {
+                damage: Some(_), ..
+            }) => EUCLEAN,
+            _ => EIO,
+        };
+        if let Err(error) = record_in_place(sbi, rw, errno) {
+            tracing::error!(%error, "an error could not be recorded on the device");
+        }
+    } else if !rw.journal.is_aborted() {
         all.iter().for_each(|met| record(rw, &of(met)));
         return all.pop();
-    }
-    if rw.is_half_done.swap(false, Relaxed) {
-        // One that knows the inode says most.
-        let known = all.iter().find(|met| met.ino.is_some());
-        if let Some(met) = known.or(all.first()) {
-            record(rw, &of(met));
-            if let Err(error) = record_in_place(sbi, rw, met) {
-                tracing::error!(%error, "an error could not be recorded in the superblock");
-            }
-        }
     }
     None
 }
@@ -181,21 +185,22 @@ fn of(met: &Met) -> Record {
     }
 }
 
-/// Writes the record where no commit does it any more.
-fn record_in_place(sbi: &Sbi, rw: &Rw, met: &Met) -> Result<()> {
-    let mut bytes = [0; size_of::<SuperBlock>()];
-    sbi.device().read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let mut superblock = SuperBlock::parse(&bytes)?;
-    carry_over(&rw.superblock(), &mut superblock);
-    superblock.update_checksum();
-    let device = sbi.device();
-    device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
-    let errno = match met.damage {
-        Some(_) => EUCLEAN,
-        None => EIO,
-    };
-    rw.journal.note_errno(errno)?;
-    Ok(device.flush()?)
+/// Writes the records where no commit does it any more: into the superblock on the device, and into
+/// that of the log, each though the other fails.
+fn record_in_place(sbi: &Sbi, rw: &Rw, errno: u32) -> Result<()> {
+    // Not while a commit or a checkpoint writes the block: it would write, or be given, older bytes.
+    let (written, noted) = rw.journal.note_errno_after(errno, || -> Result<()> {
+        let device = sbi.device();
+        let mut bytes = [0; size_of::<SuperBlock>()];
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        let mut superblock = SuperBlock::parse(&bytes)?;
+        carry_over(&rw.superblock(), &mut superblock);
+        superblock.update_checksum();
+        device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+        Ok(device.flush()?)
+    });
+    written?;
+    Ok(noted?)
 }
 
 /// Takes the records of errors over, where `from` has more of them.

@@ -119,7 +119,7 @@ impl Filesystem {
     /// [`crate::Error::ReadOnly`], damage, device errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
         match met_by_caller(&self.sbi, Some(ino), InodeRef::get(&self.sbi, ino)) {
-            Err(error) if error.is_no_inode() => Err(Error::NotFound),
+            Err(error) if error.is_no_inode(true) => Err(Error::NotFound),
             inode => Ok(inode?.into()),
         }
     }

@@ -75,10 +75,11 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     rw.is_left.store(true, Relaxed);
     stop_threads(rw);
-    _ = error_record::settle(sbi);
     // The end is durable, whatever was not before.
     rw.journal.barrier().set_on(true);
     let written = write_all(sbi, rw, seen);
+    // Also what this last writing met.
+    _ = error_record::settle(sbi);
     // Also what was put in its place while nothing waited for flushes.
     rw.journal.flush_device()?;
     rw.allocator.discard_all();

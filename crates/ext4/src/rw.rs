@@ -4,7 +4,7 @@
 //! Everything that changes metadata goes through a handle.
 
 use std::any::Any;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -87,16 +87,11 @@ impl Writing for Rw {
         if !counts || self.journal.is_aborted() && !is_half_done {
             return;
         }
-        let mut all = self.damage.lock();
-        if all.len() < MET_MAX {
-            all.push(Met {
-                ino,
-                unread,
-                damage,
-            });
-        }
-        drop(all);
-        self.has_damage.store(true, Relaxed);
+        self.note(Met {
+            ino,
+            unread,
+            damage,
+        });
     }
 }
 
@@ -244,7 +239,27 @@ impl Rw {
         })
     }
 
-    /// The same with exclusive use of the device, until the file system is closed.
+    fn note(&self, met: Met) {
+        let mut all = self.damage.lock();
+        if all.len() < MET_MAX {
+            all.push(met);
+        }
+        drop(all);
+        self.has_damage.store(true, Relaxed);
+    }
+
+    /// Notes that an error has left a change half-done: it is recorded in place, even if another thread
+    /// has taken what was noted before.
+    pub(crate) fn note_half_done(&self, error: &Error) {
+        self.is_half_done.store(true, Release);
+        self.note(Met {
+            ino: None,
+            unread: None,
+            damage: error.damage().cloned(),
+        });
+    }
+
+    /// Takes exclusive use of the device, until the file system is closed.
     pub(crate) fn set_claim(&self, claim: Claim) {
         *self.claim.lock() = Some(claim);
     }

@@ -114,7 +114,10 @@ impl Journal {
             self.cache.forget(block);
         }
         if log.is_none() {
-            self.write_home(None, tid)?;
+            let written = self.write_home(None, tid);
+            self.is_behind
+                .store(written.as_ref().is_err_and(is_host_full), Relaxed);
+            written?;
         }
         sealer.after_commit(tid);
         self.committed.store(tid, Ordering::Release);

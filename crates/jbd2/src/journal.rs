@@ -141,6 +141,8 @@ pub struct Journal {
     pub(crate) lost: Mutex<Vec<Buffer>>,
     /// A closed transaction that the host had no room for. Taken and put back under `log`.
     pub(crate) unwritten: Mutex<Option<Closed>>,
+    /// Without a log: the last commit found no room to write its blocks home.
+    pub(crate) is_behind: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -235,6 +237,7 @@ impl Journal {
             on_abort: OnAbort::default(),
             lost: Mutex::default(),
             unwritten: Mutex::default(),
+            is_behind: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -356,8 +359,7 @@ impl Journal {
     /// Whether a commit waits for room on the host, so that it should be tried again.
     pub fn has_unwritten(&self) -> bool {
         // Without a log nothing is kept aside: what was closed waits among the blocks to be written home.
-        let is_behind = || !self.has_log() && self.committed() + 1 < self.running();
-        self.unwritten.lock().is_some() || is_behind()
+        self.unwritten.lock().is_some() || self.is_behind.load(Relaxed)
     }
 
     /// Whether an error has ended all writing.
@@ -405,7 +407,22 @@ impl Journal {
     /// # Errors
     /// Device errors.
     pub fn note_errno(&self, errno: u32) -> Result<(), Error> {
-        if let Some(ring) = self.log.lock().as_mut()
+        self.note_errno_after(errno, || ()).1
+    }
+
+    /// The same after something that no commit and no checkpoint may run beside; the results of both.
+    pub fn note_errno_after<R>(
+        &self,
+        errno: u32,
+        first: impl FnOnce() -> R,
+    ) -> (R, Result<(), Error>) {
+        let mut log = self.log.lock();
+        let result = first();
+        (result, self.write_errno(log.as_mut(), errno))
+    }
+
+    fn write_errno(&self, log: Option<&mut Ring>, errno: u32) -> Result<(), Error> {
+        if let Some(ring) = log
             && ring.errno() != errno
         {
             ring.write_errno(&*self.device, errno)?;
