@@ -1,6 +1,8 @@
 //! Promises of blocks: what was promised will be there when it is taken, so that nothing runs out of
 //! space half-way.
 
+use std::time::{Duration, Instant};
+
 use std::sync::atomic::AtomicU64;
 
 use uext4_extent_status::Extent as Known;
@@ -25,8 +27,8 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// How often who is refused a promise waits for flushers, others of which may have begun meanwhile.
-const FLUSHERS_AWAITED: usize = 16;
+/// How long a writer that is refused waits for flushers, at most.
+const FLUSHERS_AWAITED: Duration = Duration::from_secs(5);
 
 /// Promises blocks of data to an operation that holds no handle yet. Commits if that is what makes
 /// blocks free.
@@ -85,12 +87,14 @@ fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> boo
         return Ok(());
     }
     // Blocks that a flusher took count twice until they are mapped.
-    for _ in 0..FLUSHERS_AWAITED {
-        if !rw.taking.wait() {
-            break;
-        }
+    let until = Instant::now() + FLUSHERS_AWAITED;
+    loop {
+        let waited = rw.taking.wait(until);
         if take(rw, sbi, blocks) {
             return Ok(());
+        }
+        if !waited {
+            break;
         }
     }
     if rw.has_freed() {
