@@ -5,7 +5,7 @@ use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
 
 use crate::data_blocks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_pages::{forget_delayed, forget_mapped};
 use crate::handle::Handle;
 use crate::icache::Cell;
@@ -50,8 +50,8 @@ pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
         Err(_) => Ok(()),
     };
     let handle = unmapped.and_then(|()| sbi.start(Orphans::CREDITS));
-    let handle = handle.inspect_err(|_| {
-        if waits_for_room(rw) {
+    let handle = handle.inspect_err(|error| {
+        if may_go_on(rw, error) {
             rw.unfinished.note_cut(cell.ino);
         }
     })?;
@@ -75,9 +75,10 @@ pub(crate) fn end_cut(sbi: &Sbi, cell: &Cell) -> Result<()> {
     }
 }
 
-/// Whether what failed may go on when the host has room for the image.
-pub(crate) fn waits_for_room(rw: &Rw) -> bool {
-    rw.journal.has_unwritten() && !rw.journal.is_aborted()
+/// Whether what failed may go on later: where the host has no room for the image, there may be some
+/// again by now.
+pub(crate) fn may_go_on(rw: &Rw, error: &Error) -> bool {
+    !rw.journal.is_aborted() && error.damage().is_none()
 }
 
 /// Deletes an inode that maps nothing.

@@ -187,10 +187,11 @@ impl Drop for InodeRef {
             tracing::error!(%error, ino = self.cell.ino.0, "data of an inode were not written");
         }
         if rw.inodes.put(&self.cell) {
-            // What fails stays an orphan, and is deleted when there is room, or at the next mount.
+            // What fails stays an orphan, and is deleted by a later tick, or at the next mount if no error is
+            // recorded by then.
             let evicted = evict::evict(&self.sbi, &self.cell);
             let evicted = error_record::noted(&self.sbi, self.cell.ino, evicted);
-            if evicted.is_err() && evict::waits_for_room(rw) {
+            if evicted.is_err_and(|error| evict::may_go_on(rw, &error)) {
                 rw.unfinished.note_deletion(&self.cell);
             }
         } else {

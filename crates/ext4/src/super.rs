@@ -374,17 +374,20 @@ fn finish(sbi: &Arc<Sbi>, rw: &Rw) {
         return;
     }
     for cell in rw.unfinished.take_deletions() {
-        if evict::evict(sbi, &cell).is_err() && evict::waits_for_room(rw) {
+        let done = error_record::noted(sbi, cell.ino, evict::evict(sbi, &cell));
+        if done.is_err_and(|error| evict::may_go_on(rw, &error)) {
             rw.unfinished.note_deletion(&cell);
         }
     }
     for ino in rw.unfinished.cuts() {
-        let done = InodeRef::get(sbi, ino).and_then(|file| {
-            let _contents = file.rw.write();
-            evict::end_cut(sbi, &file)
-        });
-        // A file that was deleted since took its blocks with it.
-        if done.is_err() && !evict::waits_for_room(rw) {
+        let Ok(file) = InodeRef::get(sbi, ino) else {
+            // A file that was deleted since took its blocks with it.
+            rw.unfinished.cut(ino);
+            continue;
+        };
+        let _contents = file.rw.write();
+        let done = error_record::noted(sbi, ino, evict::end_cut(sbi, &file));
+        if done.is_err_and(|error| !evict::may_go_on(rw, &error)) {
             rw.unfinished.cut(ino);
         }
     }
