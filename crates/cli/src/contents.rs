@@ -1,7 +1,7 @@
 //! Recognises what a device holds by the magic numbers of public format descriptions: commands must
 //! not overwrite it by mistake, or have to say why they cannot use it.
 //!
-//! The answer is a name, not a verdict: nothing but the magic numbers is read, and damage behind
+//! The answer is a name, not a verdict: little more than the magic numbers is read, and damage behind
 //! them is not found. Formats that others can contain come later: a disk image may begin with a
 //! boot sector, and a file system may leave the first kilobyte to one.
 //!
@@ -25,6 +25,13 @@ pub enum Contents {
     Text,
     /// Data of no known format.
     Unknown,
+}
+
+impl Contents {
+    /// Whether it is something that has a name.
+    pub fn is_known(&self) -> bool {
+        matches!(self, Self::Known(_) | Self::Partitions(_))
+    }
 }
 
 /// A format with a name.
@@ -71,8 +78,12 @@ struct Magic {
 }
 
 const fn magic(at: u64, bytes: &'static [u8], name: &'static str, family: Family) -> Magic {
-    let format = Format { name, family };
+    let format = format(name, family);
     Magic { at, bytes, format }
+}
+
+const fn format(name: &'static str, family: Family) -> Format {
+    Format { name, family }
 }
 
 const fn disk(at: u64, bytes: &'static [u8], name: &'static str) -> Magic {
@@ -206,36 +217,13 @@ const MAGICS: &[Magic] = &[
     ),
 ];
 
-const RAID: Format = Format {
-    name: "a member of a Linux RAID",
-    family: Family::Volume,
-};
-const LVM: Format = Format {
-    name: "an LVM physical volume",
-    family: Family::Volume,
-};
-const SWAP: Format = Format {
-    name: "swap space",
-    family: Family::Swap,
-};
-const FAT: Format = Format {
-    name: "a FAT file system",
-    family: Family::FileSystem,
-};
-const HFS_PLUS: Format = Format {
-    name: "an HFS+ file system",
-    family: Family::FileSystem,
-};
-const VHD: Format = Format {
-    name: "a VHD disk image",
-    family: Family::Disk {
-        command: "qemu-img convert -O raw",
-    },
-};
-const ZFS: Format = Format {
-    name: "a member of a ZFS pool",
-    family: Family::FileSystem,
-};
+const RAID: Format = format("a member of a Linux RAID", Family::Volume);
+const LVM: Format = format("an LVM physical volume", Family::Volume);
+const SWAP: Format = format("swap space", Family::Swap);
+const FAT: Format = format("a FAT file system", Family::FileSystem);
+const HFS_PLUS: Format = format("an HFS+ file system", Family::FileSystem);
+const VHD: Format = disk(0, b"conectix", "a VHD disk image").format;
+const ZFS: Format = format("a member of a ZFS pool", Family::FileSystem);
 const BZIP2: Format = Format {
     name: "bzip2-compressed data",
     family: Family::Compressed { command: "bzip2" },

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use uext4::backup_of;
 use uext4_blockdev::partition::{Partition, Table, TableKind};
 use uext4_blockdev::{BlockDevice, Error};
-use uext4_ondisk::superblock::SuperBlock;
 
 use crate::contents::{Contents, Family, contents};
 use crate::failure::{Exit, Failure};
@@ -20,10 +20,11 @@ pub fn not_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Failure {
     let path = image.display();
     match held(device) {
         Ok(held) => {
-            if let Some(block) = backup(&**device).filter(|_| !held.is_known) {
+            if let Some(block) = backup_of(&**device).filter(|_| !held.is_known) {
                 let what = format_args!("{path}: the superblock is lost, but its backup is there");
                 return Failure::new(Exit::Damaged, what).hint(format!(
-                    "it can only be read, by that backup; `e2fsck -b {block} IMAGE` repairs it"
+                    "it can only be read, by that backup; `e2fsck -b {} IMAGE` repairs it",
+                    block.0
                 ));
             }
             let what = format_args!(
@@ -76,7 +77,7 @@ pub fn held(device: &Arc<dyn BlockDevice>) -> Result<Held, Error> {
         what,
         step,
         is_empty: matches!(contents, Contents::NoBytes | Contents::Zeroes),
-        is_known: matches!(contents, Contents::Known(_) | Contents::Partitions(_)),
+        is_known: contents.is_known(),
     })
 }
 
@@ -165,20 +166,5 @@ fn one(partition: &Partition, device: &Arc<dyn BlockDevice>) -> Result<String, E
 /// True if the device holds an ext file system without its superblock: a backup is there, and nothing
 /// else that is known.
 pub fn lost_its_superblock(device: &dyn BlockDevice) -> bool {
-    let is_known = |contents| matches!(contents, Contents::Known(_) | Contents::Partitions(_));
-    backup(device).is_some() && contents(device).is_ok_and(|contents| !is_known(contents))
-}
-
-/// The block of the first backup of a superblock, where mke2fs puts it for each block size.
-fn backup(device: &dyn BlockDevice) -> Option<u64> {
-    [(0, 8193), (1, 16384), (2, 32768)]
-        .into_iter()
-        .find_map(|(log2, block): (u32, u64)| {
-            let mut bytes = [0; 1024];
-            device.read_at(block << (10 + log2), &mut bytes).ok()?;
-            let found = SuperBlock::parse(&bytes).ok()?;
-            let is_backup =
-                found.s_log_block_size.get() == log2 && found.s_block_group_nr.get() == 1;
-            is_backup.then_some(block)
-        })
+    backup_of(device).is_some() && contents(device).is_ok_and(|contents| !contents.is_known())
 }

@@ -48,7 +48,7 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     let image = &place.image;
     let whole = after_ending(image, || {
         let whole = FileDevice::open(image, Access::ReadOnly)?;
-        // Nobody may change it meanwhile. Where there are no locks, reading is still worth it.
+        // No other program may change it meanwhile. Where there are no locks, reading is still worth it.
         match whole.lock(false) {
             Err(error @ BlockError::Locked { .. }) => Err(error),
             _ => Ok(whole),
@@ -61,8 +61,12 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     } else {
         part(whole, place)?
     };
-    if options.superblock.is_none() && !identify::lost_its_superblock(&*device) {
-        must_hold_ext(image, &device)?;
+    // A sound superblock says enough: nothing else is read.
+    if options.superblock.is_none()
+        && !holds_ext(&*device)
+        && !identify::lost_its_superblock(&*device)
+    {
+        return Err(identify::not_ext(image, &device));
     }
     let opened = Filesystem::open(device, options);
     if let Ok(fs) = &opened

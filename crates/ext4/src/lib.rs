@@ -213,7 +213,7 @@ pub use open_inode::OpenInode;
 pub use open_options::OpenOptions;
 pub use readdir::Listed;
 pub use rename::RenameMode;
-pub use rescue::{CutOff, LostSuperblock, Rescue, SuperblockCopy};
+pub use rescue::{CutOff, LostSuperblock, Rescue, SuperblockCopy, backup_of};
 pub use rw::AccessTimes;
 pub use setattr::{SetAttributes, SetTime};
 pub use statfs::Statfs;

@@ -252,6 +252,12 @@ fn unchanging(superblock: SuperBlock) -> SuperBlock {
     fixed
 }
 
+/// The block of a backup of a superblock on a device, where one is sound: for those that ask whether an
+/// ext file system was there.
+pub fn backup_of(device: &dyn BlockDevice) -> Option<Pblk> {
+    find_backup(device).map(|(_, at)| at)
+}
+
 /// The first backup that is sound and lies where it says: where what is readable of the primary leads
 /// to, then where mke2fs puts it.
 fn find_backup(device: &dyn BlockDevice) -> Option<(SuperBlock, Pblk)> {
