@@ -91,8 +91,8 @@ pub enum Error {
         /// What the decompressor says.
         source: io::Error,
     },
-    /// The temporary file for an archive that cannot be read twice.
-    #[error("{}: cannot keep the unpacked archive there: {source}", dir.display())]
+    /// The temporary file for an archive that cannot be read twice, or for files without a size.
+    #[error("{}: cannot keep a temporary file there: {source}", dir.display())]
     Spool {
         /// The directory of the temporary file: the output's.
         dir: PathBuf,

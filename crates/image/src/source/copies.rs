@@ -52,6 +52,8 @@ impl Copies {
             let count = match from.read(&mut piece) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Empty by its size, and it cannot be read: stored as empty.
+                Err(_) if len == 0 => break,
                 Err(error) => return Err(super::failed(path, "read", error)),
             };
             if count == 0 {
@@ -80,7 +82,10 @@ impl Copies {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let made = tempfile::tempfile_in(&self.dir).or_else(|_| tempfile::tempfile());
+                let made = tempfile::tempfile_in(&self.dir).or_else(|_| {
+                    self.dir = std::env::temp_dir();
+                    tempfile::tempfile()
+                });
                 none.insert(made?)
             }
         };
@@ -98,5 +103,21 @@ impl Copies {
             .contains(&node)
             .then_some(self.file.as_ref())
             .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_size_that_cannot_be_read_is_empty() {
+        let path = Path::new("/proc/self/mem");
+        let mut copies = Copies::new(Path::new("/nonexistent"));
+        let mut file = File::open(path).unwrap();
+        assert!(copies.take(&mut file, path).unwrap().is_none());
+        let mut file = File::open("/proc/self/status").unwrap();
+        let place = copies.take(&mut file, path).unwrap().unwrap();
+        assert!(place.at == 0 && place.len > 0);
     }
 }
