@@ -20,7 +20,7 @@ use crate::open::device_failure;
 /// # Errors
 /// Exit 8 if it is in use, or if there is no terminal to ask; 1 if the answer is no.
 pub fn may_replace(image: &Path, force: bool) -> Result<(), Failure> {
-    // What cannot be opened, or is neither of the two, is for the command to report.
+    // What is not there, or is neither of the two, is for the command to report.
     let Ok(kind) = fs::metadata(image).map(|found| found.file_type()) else {
         return Ok(());
     };
@@ -42,14 +42,18 @@ pub fn may_replace(image: &Path, force: bool) -> Result<(), Failure> {
     if is_empty {
         return Ok(());
     }
-    match ask(image, &found.what)? {
+    // Only the beginning and the end were looked at for that.
+    let what = match found.is_empty {
+        true => "data between zeroes",
+        false => &found.what,
+    };
+    match ask(image, what)? {
         Some(true) => Ok(()),
         Some(false) => Err(refused(image)),
         None => {
             let what = format_args!(
-                "{} holds {}, and there is no terminal to ask whether to replace it",
+                "{} holds {what}, and there is no terminal to ask whether to replace it",
                 image.display(),
-                found.what
             );
             Err(Failure::new(Exit::CouldNot, what)
                 .hint("replace it without a question: `uext4 build --force`, `uext4 mkfs -F`"))
