@@ -44,11 +44,11 @@ impl Restorer {
     ) -> io::Result<()> {
         let seen = Made::opened(fd)?;
         if let Some(made) = &seen {
-            self.owner_by_library(made, inode)?;
+            self.owner(made.chown(inode))?;
         } else if self.is_root {
             let (uid, gid) = owner(inode);
             let result = rustix::fs::fchown(fd, uid, gid);
-            self.owner(result)?;
+            self.owner(result.map_err(Into::into))?;
         }
         for xattr in xattrs {
             let name = &xattr.name[..];
@@ -74,13 +74,13 @@ impl Restorer {
         inode: &Inode,
         xattrs: &[Xattr],
     ) -> io::Result<()> {
-        let seen = Made::special(dir, name, inode);
+        let seen = Made::special(dir, name);
         if let Some(made) = &seen {
-            self.owner_by_library(made, inode)?;
+            self.owner(made.chown(inode))?;
         } else if self.is_root {
             let (uid, gid) = owner(inode);
             let result = rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-            self.owner(result)?;
+            self.owner(result.map_err(Into::into))?;
         }
         if !xattrs.is_empty() {
             // There is no lsetxattr relative to a directory; this path names it all the same.
@@ -102,22 +102,6 @@ impl Restorer {
             rustix::fs::chmodat(dir, name, mode, AtFlags::empty())?;
         }
         rustix::fs::utimensat(dir, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(())
-    }
-
-    /// Restores the owner by a call that a preloaded library sees. If that does not take it, an
-    /// ordinary user has no right to it.
-    fn owner_by_library(&mut self, made: &Made, inode: &Inode) -> io::Result<()> {
-        match made.chown(inode) {
-            Ok(()) => {}
-            Err(error) => match error.kind() {
-                // Inside a user namespace some ids do not exist.
-                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput => {
-                    self.owners_missing += u64::from(self.is_root);
-                }
-                _ => return Err(error),
-            },
-        }
         Ok(())
     }
 
@@ -149,11 +133,14 @@ impl Restorer {
         Ok(mode.difference(set_id))
     }
 
-    fn owner(&mut self, result: Result<(), Errno>) -> io::Result<()> {
-        match result {
+    /// Takes the result of restoring an owner. An ordinary user has no right to that.
+    fn owner(&mut self, result: io::Result<()>) -> io::Result<()> {
+        match result.as_ref().map_err(io::Error::kind) {
             // Inside a user namespace some ids do not exist.
-            Err(Errno::PERM | Errno::INVAL) => self.owners_missing += 1,
-            result => result?,
+            Err(io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
+                self.owners_missing += u64::from(self.is_root);
+            }
+            _ => result?,
         }
         Ok(())
     }

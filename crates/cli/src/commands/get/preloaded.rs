@@ -22,10 +22,8 @@ use super::{device, host_type};
 pub enum Made {
     /// A file or directory that is open.
     Open(File),
-    /// Something that cannot be opened, and is no symbolic link.
+    /// Something that cannot be opened.
     Special(PathBuf),
-    /// A symbolic link, which has no permission bits of its own.
-    Link(PathBuf),
 }
 
 impl Made {
@@ -37,13 +35,9 @@ impl Made {
         }
     }
 
-    /// The name of a directory that `inode` was copied to; `None` where nothing is preloaded.
-    pub fn special(dir: BorrowedFd<'_>, name: &[u8], inode: &Inode) -> Option<Self> {
-        let path = path_of(dir, name);
-        is_preloaded().then(|| match host_type(inode) {
-            FileType::Symlink => Self::Link(path),
-            _ => Self::Special(path),
-        })
+    /// A name in a directory; `None` where nothing is preloaded.
+    pub fn special(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Self> {
+        is_preloaded().then(|| Self::Special(path_of(dir, name)))
     }
 
     /// Gives it the owner of `inode`. The library may have no such right either.
@@ -51,19 +45,16 @@ impl Made {
         let owner = (Some(inode.uid), Some(inode.gid));
         match self {
             Self::Open(file) => std::os::unix::fs::fchown(file, owner.0, owner.1),
-            Self::Special(path) | Self::Link(path) => {
-                std::os::unix::fs::lchown(path, owner.0, owner.1)
-            }
+            Self::Special(path) => std::os::unix::fs::lchown(path, owner.0, owner.1),
         }
     }
 
-    /// Gives it permission bits.
+    /// Gives it permission bits; it is no symbolic link, which has none of its own.
     pub fn chmod(&self, mode: u32) -> io::Result<()> {
         let mode = Permissions::from_mode(mode);
         match self {
             Self::Open(file) => file.set_permissions(mode),
             Self::Special(path) => fs::set_permissions(path, mode),
-            Self::Link(_) => Ok(()),
         }
     }
 
@@ -71,7 +62,7 @@ impl Made {
     pub fn owner(&self) -> io::Result<(u32, u32)> {
         let found = match self {
             Self::Open(file) => file.metadata()?,
-            Self::Special(path) | Self::Link(path) => fs::symlink_metadata(path)?,
+            Self::Special(path) => fs::symlink_metadata(path)?,
         };
         Ok((found.uid(), found.gid()))
     }
