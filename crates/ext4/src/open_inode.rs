@@ -107,6 +107,11 @@ impl OpenInode {
         inode
     }
 
+    /// Bytes of its contents as they are now.
+    pub fn size(&self) -> u64 {
+        self.0.inode.read().size
+    }
+
     /// Type and permissions as they are now.
     pub fn mode(&self) -> u16 {
         self.0.inode.read().mode

@@ -125,7 +125,7 @@ fn must_see_reads(node: &Node, flags: u32) -> bool {
         Node::Writable(inode) if flags & flag::ACCMODE != flag::WRITE_ONLY => {
             match inode.notes_access() {
                 Some(AccessTimes::Strict) => true,
-                Some(_) => inode.inode().size <= READ_AGAIN_MAX,
+                Some(_) => inode.size() <= READ_AGAIN_MAX,
                 None => false,
             }
         }
