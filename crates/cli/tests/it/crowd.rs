@@ -70,6 +70,26 @@ impl Drop for Writers {
     }
 }
 
+/// A mount of an image of so many MiB on a disk that takes `rate` bytes a second, where at most `limit`
+/// bytes are dirty; `None`, with the reason on standard output, where there can be none.
+fn over_slow_disk(
+    transport: Transport,
+    scratch: &TempDir,
+    mib: u32,
+    rate: u64,
+    limit: u64,
+) -> Option<(SlowDisk, Served, PathBuf)> {
+    if !transport.can_serve() {
+        return None;
+    }
+    let (image, dir) = image_and_place(scratch, mib);
+    let disk = SlowDisk::new(&image, rate)?;
+    let background = limit / 2;
+    let options = format!("rw,dirty_bytes={limit},dirty_background_bytes={background}");
+    let served = Served::over(transport, Path::new(&disk.path), &dir, &options);
+    Some((disk, served, dir))
+}
+
 /// Where look-ups wait for writers' pauses, the disk takes much in the meantime: so the cost of a
 /// hundred look-ups is counted in bytes.
 fn look_ups_beside_a_hundred_writers(transport: Transport) {
@@ -78,19 +98,10 @@ fn look_ups_beside_a_hundred_writers(transport: Transport) {
     /// What the disk takes in 16 s, much for a machine that is busy.
     const BYTES_MAX: u64 = 16 * RATE;
     const LIMIT: u64 = 16 << 20;
-    if !transport.can_serve() {
-        return;
-    }
     let scratch = scratch();
-    let (image, dir) = image_and_place(&scratch, 1024);
-    let Some(disk) = SlowDisk::new(&image, RATE) else {
+    let Some((disk, served, dir)) = over_slow_disk(transport, &scratch, 1024, RATE, LIMIT) else {
         return;
     };
-    let options = format!(
-        "rw,dirty_bytes={LIMIT},dirty_background_bytes={}",
-        LIMIT / 2
-    );
-    let served = Served::over(transport, Path::new(&disk.path), &dir, &options);
     let writers = Writers::new(&dir, 100);
     let end = Instant::now() + Duration::from_secs(60);
     while writers.sum() < LIMIT {
@@ -121,19 +132,10 @@ fn look_ups_beside_a_hundred_writers(transport: Transport) {
 fn the_dirty_limit_holds_for_all_that_was_taken_in(transport: Transport) {
     const RATE: u64 = 16 << 20;
     const LIMIT: u64 = 32 << 20;
-    if !transport.can_serve() {
-        return;
-    }
     let scratch = scratch();
-    let (image, dir) = image_and_place(&scratch, 2048);
-    let Some(disk) = SlowDisk::new(&image, RATE) else {
+    let Some((_disk, served, dir)) = over_slow_disk(transport, &scratch, 2048, RATE, LIMIT) else {
         return;
     };
-    let options = format!(
-        "rw,dirty_bytes={LIMIT},dirty_background_bytes={}",
-        LIMIT / 2
-    );
-    let served = Served::over(transport, Path::new(&disk.path), &dir, &options);
     let begun = Instant::now();
     let writers = Writers::new(&dir, 4);
     std::thread::sleep(Duration::from_secs(3));

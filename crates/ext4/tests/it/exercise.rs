@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use uext4::{FileType, Filesystem, FollowLast, GroupNr, Ino, Lblk, OpenOptions};
-use uext4_blockdev::BlockDevice;
+use uext4_blockdev::{BlockDevice, MemoryDevice};
 
 /// Inodes visited, and names taken of one directory, at most: so that a run ends soon.
 const INODES_MAX: usize = 2_000;
@@ -120,8 +120,25 @@ pub const SEEDS: &[(&[&str], &str)] = &[
     ),
 ];
 
+/// All seed images, made once.
+pub fn seed_images() -> &'static [Vec<u8>] {
+    static IMAGES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    IMAGES.get_or_init(|| (0..SEEDS.len()).map(seed_image).collect())
+}
+
+/// What the fuzzer's bytes say: the seed image, and patches. Reads all of it.
+pub fn exercise_bytes(bytes: &[u8]) {
+    let Some((seed, patches)) = bytes.split_first() else {
+        return;
+    };
+    let seeds = seed_images();
+    let mut image = seeds[usize::from(*seed) % seeds.len()].clone();
+    patch(&mut image, patches);
+    exercise(Arc::new(MemoryDevice::from_bytes(image)));
+}
+
 /// Makes the seed image of this index with the real mke2fs; 1 KiB blocks, 128 inodes.
-pub fn seed_image(index: usize) -> Vec<u8> {
+fn seed_image(index: usize) -> Vec<u8> {
     let (flags, size) = SEEDS[index];
     let dir = tempfile::tempdir().unwrap();
     let (source, image) = (dir.path().join("source"), dir.path().join("image"));

@@ -9,7 +9,7 @@ use uext4::{
 };
 use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
 
-use crate::exercise::patch;
+use crate::exercise::{patch, seed_images};
 
 /// Operations of a run, and inodes open at once, at most.
 const OPERATIONS_MAX: usize = 64;
@@ -34,11 +34,12 @@ const XATTRS: [&[u8]; 4] = [
 
 /// What the fuzzer's bytes say: the seed image, how many bytes of patches follow, the patches, and
 /// operations.
-pub fn exercise_bytes(seeds: &[Vec<u8>], bytes: &[u8]) {
+pub fn exercise_bytes(bytes: &[u8]) {
     let [seed, len, rest @ ..] = bytes else {
         return;
     };
     let (patches, operations) = rest.split_at(rest.len().min((*len).into()));
+    let seeds = seed_images();
     let mut image = seeds[usize::from(*seed) % seeds.len()].clone();
     patch(&mut image, patches);
     exercise_changes(Arc::new(MemoryDevice::from_bytes(image)), operations);
@@ -69,35 +70,16 @@ pub fn exercise_changes(device: Arc<dyn BlockDevice>, operations: &[u8]) {
         }
         let at = usize::from(target) % open.len();
         let inode = open[at].clone();
+        let choice = Choice {
+            kind: kind / 4,
+            one,
+            two,
+        };
         let made = match kind % 4 {
-            0 => names(
-                &fs,
-                &inode,
-                &open,
-                Choice {
-                    kind: kind / 4,
-                    one,
-                    two,
-                },
-            ),
-            1 => data(
-                &inode,
-                &open,
-                Choice {
-                    kind: kind / 4,
-                    one,
-                    two,
-                },
-            ),
-            2 => attributes(
-                &inode,
-                Choice {
-                    kind: kind / 4,
-                    one,
-                    two,
-                },
-            ),
-            _ => whole(&fs, kind / 4, &mut open, at),
+            0 => names(&fs, &inode, &open, choice),
+            1 => data(&inode, &open, choice),
+            2 => attributes(&inode, choice),
+            _ => whole(&fs, choice.kind, &mut open, at),
         };
         if let Ok(Some(made)) = made
             && open.len() < OPEN_MAX

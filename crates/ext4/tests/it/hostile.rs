@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use uext4_blockdev::{MemoryDevice, SplitMix64};
 
-use crate::exercise::{SEEDS, exercise, patch, seed_image};
-use crate::exercise_changes::{exercise_bytes, exercise_changes};
+use crate::exercise::{self, SEEDS, seed_images};
+use crate::exercise_changes;
 use crate::exercise_fast_commit;
 
 /// Images made from each seed image.
@@ -23,14 +23,14 @@ fn rounds() -> u64 {
 
 /// Damages the seed image of this index again and again.
 fn hammer(seed: usize) {
-    let good = seed_image(seed);
+    let good = seed_images()[seed].clone();
     let mut random = SplitMix64::new(good.len() as u64);
     for _ in 0..rounds() {
         let mut bytes = good.clone();
         for _ in 0..1 + random.next_u64() % 12 {
             mutate(&mut bytes, &mut random);
         }
-        exercise(Arc::new(MemoryDevice::from_bytes(bytes)));
+        exercise::exercise(Arc::new(MemoryDevice::from_bytes(bytes)));
     }
 }
 
@@ -90,7 +90,7 @@ fn with_quotas_and_an_orphan_file() {
 
 /// Random operations on the seed image of this index, damaged and opened for writing.
 fn hammer_changes(seed: usize) {
-    let good = seed_image(seed);
+    let good = seed_images()[seed].clone();
     let mut random = SplitMix64::new(good.len() as u64 + 1);
     for _ in 0..rounds() / 2 {
         let mut bytes = good.clone();
@@ -98,7 +98,7 @@ fn hammer_changes(seed: usize) {
             mutate(&mut bytes, &mut random);
         }
         let operations: Vec<u8> = (0..160).map(|_| random.next_u64() as u8).collect();
-        exercise_changes(Arc::new(MemoryDevice::from_bytes(bytes)), &operations);
+        exercise_changes::exercise_changes(Arc::new(MemoryDevice::from_bytes(bytes)), &operations);
     }
 }
 
@@ -140,16 +140,8 @@ fn replay(target: &str, exercise: impl Fn(&[u8])) {
 
 #[test]
 fn found_by_the_fuzzer() {
-    let seeds: Vec<Vec<u8>> = (0..SEEDS.len()).map(seed_image).collect();
-    replay("image", |bytes| {
-        let Some((seed, patches)) = bytes.split_first() else {
-            return;
-        };
-        let mut image = seeds[usize::from(*seed) % SEEDS.len()].clone();
-        patch(&mut image, patches);
-        exercise(Arc::new(MemoryDevice::from_bytes(image)));
-    });
-    replay("changes", |bytes| exercise_bytes(&seeds, bytes));
+    replay("image", exercise::exercise_bytes);
+    replay("changes", exercise_changes::exercise_bytes);
     let left = exercise_fast_commit::seed();
     replay("fast_commit", |bytes| {
         exercise_fast_commit::exercise_fast_commit(&left, bytes);
