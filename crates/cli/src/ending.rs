@@ -16,7 +16,7 @@ use crate::messages;
 
 /// How long a daemon is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A wait of which a terminal is told nothing.
+/// A wait this short is not reported.
 const SILENCE: Duration = Duration::from_millis(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -44,7 +44,7 @@ impl fmt::Debug for Parked {
 }
 
 impl Parking {
-    /// Which keeps so many bytes at most where nobody waits.
+    /// With room for so many bytes at most while no writer waits.
     pub fn of(bytes: usize) -> Self {
         Self {
             kept_max: (bytes / IO_MAX as usize).clamp(1, KEPT_MAX),

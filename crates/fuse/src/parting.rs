@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR-WHEN-RANDOM-IMAGE", of the
-//! mount's          number and the image's umount   finds it in /proc/net/unix, the youngest that
-//! the right user listens at          comes            ◀── the daemon writes a line: whether it is
-//! still mounted          unmounts, waits  ◀── the daemon writes one line: "ok", or what went wrong
-//! ◀── the daemon has ended: the image is nobody's any more ``` umount(8) does not wait for the
-//! daemon, as the kernel does not. So a command that finds an image in use looks for the daemons of
-//! that image: where one is no longer mounted, the command waits for it ([`Holder`]).
+//!          mount's number and the image's
+//! umount   finds it in /proc/net/unix, the youngest that the right user listens at
+//!          comes            ◀── the daemon writes a line: whether it is still mounted
+//!          unmounts, waits  ◀── the daemon writes one line: "ok", or what went wrong
+//!                           ◀── the daemon has ended: the image is free
+//! ```
+//! umount(8) does not wait for the daemon, as the kernel does not. So a command that finds an image in
+//! use looks for the daemons of that image: where one is no longer mounted, the command waits for it
+//! ([`Holder`]).
 //!
 //! Needs no directory and no right but to be the one who mounted, or root: others are not told, and who is
 //! neither is not believed. No other can take the address before, as its last part cannot be guessed. It is
@@ -60,7 +63,7 @@ fn suffix(image: &Path) -> io::Result<String> {
     })
 }
 
-/// An address that is nobody's yet, for the daemon of a mount and of its image. Of two, that of the
+/// An address that is not taken yet, for the daemon of a mount and of its image. Of two, that of the
 /// younger is greater.
 ///
 /// # Errors

@@ -36,7 +36,7 @@ pub struct Output {
 /// A file that has the name already, locked against every other user.
 #[derive(Debug)]
 struct Present {
-    /// Holds the lock.
+    /// Holds the lock; `None` if the file may not be read.
     _device: Option<FileDevice>,
     metadata: Metadata,
 }
@@ -76,7 +76,7 @@ impl Present {
             return Err(not_replaceable(path));
         }
         let device = match FileDevice::open(path, Access::ReadOnly) {
-            // Whoever may not read the file may replace it, if the directory is theirs.
+            // A user who may not read the file may replace it in a directory of their own.
             Err(error) if matches!(&error, uext4_blockdev::Error::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied) => {
                 None
             }
@@ -315,7 +315,7 @@ impl Draft {
     /// Locks what has the name now, if that is not the file that was locked at the beginning.
     ///
     /// # Errors
-    /// [`Error::Output`] if there was none at the beginning: nobody has agreed to replace this one.
+    /// [`Error::Output`] if there was none at the beginning: the user has not agreed to replace this one.
     fn lock_again(&mut self) -> Result<(), Error> {
         if matches!(self.being, Being::InPlace) {
             return Ok(());

@@ -24,8 +24,8 @@ use crate::show::{size_text, uuid_text};
 /// Make an empty file system, with the flags and the choices of mke2fs 1.47
 ///
 /// A file that does not exist is made, sparse, and appears when it is complete. On a terminal the
-/// command asks before it overwrites anything known; without one only -d needs -F for that. With
-/// SOURCE_DATE_EPOCH in the environment the same arguments give the same bytes.
+/// command asks before it overwrites anything known, and with -d anything that is not empty; without
+/// a terminal only -d needs -F for that. With SOURCE_DATE_EPOCH in the environment the same arguments give the same bytes.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 mkfs disk.img 1G

@@ -143,9 +143,10 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
 /// Opens the image; no thread of the engine runs yet.
 fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Failure> {
     if let Some(memory) = &mut options.engine.memory {
-        *memory -= *memory / WAITING_SHARE;
-        let half = *memory / (WAITING_SHARE - 1) / 2;
-        options.payloads = usize::try_from(half).map_or(PAYLOADS_MAX, |it| it.min(PAYLOADS_MAX));
+        let waiting = *memory / WAITING_SHARE;
+        *memory -= waiting;
+        let half = usize::try_from(waiting / 2);
+        options.payloads = half.map_or(PAYLOADS_MAX, |half| half.min(PAYLOADS_MAX));
     }
     if !options.read_only {
         return open::open_still(&args.place, &options.engine);

@@ -18,7 +18,7 @@ const LEN: u64 = 4 << 20;
 const REQUESTS_MAX: usize = 64;
 const REPLY_MAX: usize = 64 << 10;
 
-/// Late answers, which nobody waits for.
+/// Late answers, which are dropped.
 #[derive(Debug)]
 struct Unheard;
 
