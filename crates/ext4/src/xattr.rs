@@ -267,15 +267,28 @@ pub(crate) fn takes_user(file_type: FileType) -> bool {
     matches!(file_type, FileType::Regular | FileType::Directory)
 }
 
+/// Refuses what readers call damage: a name with a zero byte in it.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(crate) fn check_no_zero(name: &[u8]) -> Result<()> {
+    let what = "a zero byte in the name of an extended attribute";
+    match name.contains(&0) {
+        true => Err(Error::Invalid { what }),
+        false => Ok(()),
+    }
+}
+
 /// Splits a full name into index and suffix.
 ///
 /// # Errors
-/// [`Error::AttributeName`] for its length, [`Error::Invalid`] for a prefix alone,
+/// [`Error::AttributeName`] for its length, [`Error::Invalid`] for a prefix alone and for a zero byte,
 /// [`Error::Unsupported`] for an unknown one.
 pub(crate) fn parse_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::AttributeName { len: name.len() });
     }
+    check_no_zero(name)?;
     split_name(name).ok_or_else(|| {
         let is_prefix = |(_, prefix): &(u8, &str)| prefix.as_bytes() == name;
         match NAME_PREFIXES.iter().any(is_prefix) {

@@ -15,6 +15,7 @@ use uext4_ondisk::xattr::{
 
 use crate::acl::{self, AclKind};
 use crate::error::{Error, Result};
+use crate::xattr::check_no_zero;
 
 /// Longest name after its prefix.
 const NAME_MAX: usize = 255;
@@ -184,6 +185,7 @@ fn stored<'a>(
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
+    check_no_zero(name)?;
     if value.len() > XATTR_SIZE_MAX {
         return Err(Error::XattrsTooBig {
             need: value.len() as u64,
@@ -256,8 +258,14 @@ mod tests {
             let result = shape(true).place(FileType::Regular, &xattrs);
             assert!(matches!(result, Err(Error::Unsupported { .. })), "{bad}");
         }
-        let twice = pairs(&[("user.a", 1), ("user.a", 1)]);
-        let result = shape(true).place(FileType::Regular, &twice);
-        assert!(matches!(result, Err(Error::Invalid { .. })));
+        for bad in [
+            &[("user.a", 1), ("user.a", 1)][..],
+            &[("user.a\0", 1)],
+            &[("security.\0\0", 1)],
+        ] {
+            let xattrs = pairs(bad);
+            let result = shape(true).place(FileType::Regular, &xattrs);
+            assert!(matches!(result, Err(Error::Invalid { .. })), "{bad:?}");
+        }
     }
 }
