@@ -38,25 +38,30 @@ pub mod truncate;
 pub mod umount;
 
 use std::ffi::OsStr;
-use std::io::{BufWriter, StdoutLock, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{Cli, Command};
 use crate::failure::{self, Exit, Failure};
 use crate::open;
 
-/// Standard output, buffered.
-pub type Output = BufWriter<StdoutLock<'static>>;
+/// Where a command prints, buffered: standard output, but for tests.
+pub type Output = BufWriter<Box<dyn Write>>;
 
 /// Bytes of output gathered before they are written.
 const OUTPUT_BUFFER: usize = 64 << 10;
+
+/// Output that is gathered before it is written.
+fn output(to: Box<dyn Write>) -> Output {
+    BufWriter::with_capacity(OUTPUT_BUFFER, to)
+}
 
 /// Runs what the command line asks for; all output is written when it returns.
 ///
 /// # Errors
 /// Whatever ends the command early.
 pub fn run(cli: &Cli) -> Result<Exit, Failure> {
-    let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, std::io::stdout().lock());
+    let mut out = output(Box::new(std::io::stdout().lock()));
     let exit = match &cli.command {
         Command::Build(args) => build::run(args, &mut out),
         Command::Mkfs(args) => mkfs::run(args, &mut out),

@@ -1,50 +1,8 @@
-//! The `uext4` command: file systems of the ext family in images and on devices, without root and
-//! without a kernel.
-//!
-//! One file a subcommand under [`commands`]; what they share is one noun a file beside this one.
-//! Nothing here knows the format: the engine and the crates below it do.
+//! The program: see the library beside it.
 
-mod args;
-mod background;
-mod below;
-mod budget;
-mod commands;
-mod contents;
-mod ending;
-mod extents;
-mod failure;
-mod format;
-mod free;
-mod group_space;
-mod helper;
-mod identify;
-mod json;
-mod links;
-mod listener;
-mod messages;
-mod metrics;
-mod mode;
-mod mount_options;
-mod open;
-mod overwrite;
-mod owner;
-mod progress;
-mod record;
-mod sandbox;
-mod show;
-mod snapshot;
-mod unmounter;
-mod walk;
-mod when;
-mod words;
-
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tikv_jemallocator::Jemalloc;
-
-use crate::failure::{Exit, Failure};
 
 /// The caches have a budget. Their buffers have many sizes, and one thread takes what another gives
 /// back: the C library's allocator keeps much more than that.
@@ -52,51 +10,5 @@ use crate::failure::{Exit, Failure};
 static MEMORY: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    let words = helper::arguments(std::env::args_os());
-    let mut options = words.iter().take_while(|word| *word != "--");
-    let is_json = options.any(|word| word == "--json");
-    messages::set_json(is_json);
-    let is_mount = words
-        .get(1)
-        .is_some_and(|word| word == "mount" || word == "umount");
-    let ended = |exit: Exit| match is_mount {
-        true => ExitCode::from(exit.mount_code()),
-        false => ExitCode::from(exit.code()),
-    };
-    let cli = match args::Cli::try_parse_from(words) {
-        Ok(cli) => cli,
-        Err(error) => return ended(not_a_command(&error, is_json)),
-    };
-    let exit = match commands::run(&cli) {
-        Ok(exit) => exit,
-        Err(failure) => report(failure),
-    };
-    ended(exit)
-}
-
-/// Prints a failure.
-fn report(failure: Failure) -> Exit {
-    match failure {
-        Failure::BrokenPipe => Exit::Success,
-        Failure::Told { exit, what, hint } => {
-            messages::error(exit, what, hint.as_deref());
-            exit
-        }
-    }
-}
-
-/// Prints what the parser of the command line has to say: what is wrong, or help, or the version.
-fn not_a_command(error: &clap::Error, is_json: bool) -> Exit {
-    if is_json && error.use_stderr() {
-        let text = error.render().to_string();
-        let what = text.trim_start_matches("error: ").trim_end();
-        messages::error(Exit::Usage, what, None);
-        return Exit::Usage;
-    }
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    match printed {
-        _ if error.use_stderr() => Exit::Usage,
-        Ok(()) => Exit::Success,
-        Err(error) => report(Failure::from(error)),
-    }
+    uext4_cli::run(std::env::args_os())
 }

@@ -15,7 +15,7 @@ use super::{
     Output, bdi, cat, chmod, chown, fallocate, getfattr, ln, ls, mkdir, mv, put, rm, setfattr,
     stat, touch, truncate,
 };
-use crate::args::WriteArgs;
+use crate::args::{PlaceArgs, WriteArgs};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::words::words;
 use shapes::Shapes;
@@ -173,6 +173,29 @@ pub fn run(args: &ScriptArgs, out: &mut Output) -> Result<Exit, Failure> {
     let fs = crate::open::open_rw(&args.image)?;
     let done = run_lines(args, &fs, &mut BufReader::new(input), out);
     change::close(&fs, &args.image.place.image, done)
+}
+
+/// Runs all lines on a file system that is open, also those after an error.
+///
+/// # Errors
+/// As [`run`], but for opening and closing.
+pub fn run_all(
+    fs: &Filesystem,
+    lines: &mut dyn BufRead,
+    out: Box<dyn Write>,
+) -> Result<Exit, Failure> {
+    let place = PlaceArgs {
+        image: PathBuf::from("the image"),
+        offset: None,
+        partition: None,
+    };
+    let options = Vec::new();
+    let args = ScriptArgs {
+        image: WriteArgs { place, options },
+        file: None,
+        keep_going: true,
+    };
+    run_lines(&args, fs, lines, &mut super::output(out))
 }
 
 fn run_lines(

@@ -5,8 +5,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use uext4_blockdev::SplitMix64;
+
 use crate::changing::{done, image, judge};
 use crate::host::{text, uext4_ok};
+
+#[path = "../exercise/script.rs"]
+mod exercise;
 
 /// Runs a script on the image.
 fn script(image: &Path, options: &[&str], lines: &str) -> Output {
@@ -137,4 +142,62 @@ fn a_script_tells_what_waits_to_be_written() {
     );
     assert_eq!((value(1, "BdiWritten"), value(1, "b_dirty")), (200, 0));
     judge(&image);
+}
+
+/// Scripts that the fuzzer found, and one to begin with.
+fn cases() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus-regressions/script");
+    let cases = fs::read_dir(root).unwrap();
+    cases
+        .map(|case| fs::read(case.unwrap().path()).unwrap())
+        .collect()
+}
+
+#[test]
+fn scripts_that_the_fuzzer_found_leave_sound_images() {
+    let cases = cases();
+    assert!(!cases.is_empty());
+    if !cases.iter().all(|case| exercise::exercise(case)) {
+        eprintln!("skipped: this kernel has no Landlock");
+    }
+}
+
+#[test]
+fn random_lines_and_words_leave_sound_images() {
+    let rounds = match std::env::var_os("UEXT4_LONG") {
+        Some(_) => 20_000,
+        None => 60,
+    };
+    let (cases, mut random) = (cases(), SplitMix64::new(25));
+    let lines: Vec<&[u8]> = cases
+        .iter()
+        .flat_map(|case| case.split(|&b| b == b'\n'))
+        .collect();
+    let words: Vec<&[u8]> = lines
+        .iter()
+        .flat_map(|line| line.split(|&b| b == b' '))
+        .collect();
+    for _ in 0..rounds {
+        let mut script = Vec::new();
+        for _ in 0..30 {
+            let line = lines[random.next_u64() as usize % lines.len()];
+            for word in line.split(|&b| b == b' ') {
+                let word = match random.next_u64() % 8 {
+                    0 => words[random.next_u64() as usize % words.len()],
+                    _ => word,
+                };
+                script.extend_from_slice(word);
+                script.push(b' ');
+            }
+            if random.next_u64() % 8 == 0 {
+                let at = random.next_u64() as usize % script.len();
+                script[at] = random.next_u64() as u8;
+            }
+            script.push(b'\n');
+        }
+        if !exercise::exercise(&script) {
+            eprintln!("skipped: this kernel has no Landlock");
+            return;
+        }
+    }
 }

@@ -1,0 +1,108 @@
+//! The `uext4` command: file systems of the ext family in images and on devices, without root and
+//! without a kernel.
+//!
+//! One file a subcommand under `commands`; what they share is one noun a file beside this one.
+//! Nothing here knows the format: the engine and the crates below it do. It is a library for the
+//! program of a few lines beside it, and for tests that call a command without a process.
+
+mod args;
+mod background;
+mod below;
+mod budget;
+mod commands;
+mod contents;
+mod ending;
+mod extents;
+mod failure;
+mod format;
+mod free;
+mod group_space;
+mod helper;
+mod identify;
+mod json;
+mod links;
+mod listener;
+mod messages;
+mod metrics;
+mod mode;
+mod mount_options;
+mod open;
+mod overwrite;
+mod owner;
+mod progress;
+mod record;
+mod sandbox;
+mod show;
+mod snapshot;
+mod unmounter;
+mod walk;
+mod when;
+mod words;
+
+use std::ffi::OsString;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use uext4::Filesystem;
+
+use crate::failure::{Exit, Failure};
+
+/// Runs the command that the words ask for, the name of the program being the first of them, and says
+/// what it ends with.
+pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let words = helper::arguments(words);
+    let mut options = words.iter().take_while(|word| *word != "--");
+    let is_json = options.any(|word| word == "--json");
+    messages::set_json(is_json);
+    let is_mount = words
+        .get(1)
+        .is_some_and(|word| word == "mount" || word == "umount");
+    let ended = |exit: Exit| match is_mount {
+        true => ExitCode::from(exit.mount_code()),
+        false => ExitCode::from(exit.code()),
+    };
+    let cli = match args::Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return ended(not_a_command(&error, is_json)),
+    };
+    let exit = match commands::run(&cli) {
+        Ok(exit) => exit,
+        Err(failure) => report(failure),
+    };
+    ended(exit)
+}
+
+/// Runs the lines of a script on a file system that is open for writing, as `uext4 script
+/// --keep-going` does; what its commands print goes to `out`. Returns the exit code.
+pub fn script(fs: &Filesystem, lines: &mut dyn BufRead, out: Box<dyn Write>) -> u8 {
+    let exit = commands::script::run_all(fs, lines, out).unwrap_or_else(report);
+    exit.code()
+}
+
+/// Prints a failure.
+fn report(failure: Failure) -> Exit {
+    match failure {
+        Failure::BrokenPipe => Exit::Success,
+        Failure::Told { exit, what, hint } => {
+            messages::error(exit, what, hint.as_deref());
+            exit
+        }
+    }
+}
+
+/// Prints what the parser of the command line has to say: what is wrong, or help, or the version.
+fn not_a_command(error: &clap::Error, is_json: bool) -> Exit {
+    if is_json && error.use_stderr() {
+        let text = error.render().to_string();
+        let what = text.trim_start_matches("error: ").trim_end();
+        messages::error(Exit::Usage, what, None);
+        return Exit::Usage;
+    }
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if error.use_stderr() => Exit::Usage,
+        Ok(()) => Exit::Success,
+        Err(error) => report(Failure::from(error)),
+    }
+}

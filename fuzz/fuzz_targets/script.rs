@@ -1,0 +1,10 @@
+//! Scripts: see `crates/cli/tests/exercise/script.rs`.
+
+#![no_main]
+
+#[path = "../../crates/cli/tests/exercise/script.rs"]
+mod exercise;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    exercise::exercise(data);
+});
