@@ -2,6 +2,8 @@
 
 use uext4_ondisk::inode::Timestamp;
 
+const NANOS_PER_SEC: u32 = 1_000_000_000;
+
 /// Reads `@SECONDS[.FRACTION]` since 1970, `YYYY-MM-DD`, or `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, with a
 /// `T` in place of the space if you like, and a `Z` or nothing at the end.
 ///
@@ -18,6 +20,11 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
         None => calendar(whole),
     };
     let sec: i64 = sec.ok_or_else(bad)?;
+    // Nanoseconds count forwards, also before 1970: -1.5 is half a second after -2.
+    let (sec, nsec) = match whole.starts_with("@-") && nsec > 0 {
+        true => (sec.saturating_sub(1), NANOS_PER_SEC - nsec),
+        false => (sec, nsec),
+    };
     if !(Timestamp::MIN_SEC..=Timestamp::MAX_SEC).contains(&sec) {
         return Err(format!("{text:?} is outside of what an inode can hold"));
     }
@@ -89,6 +96,21 @@ mod tests {
         let nsec = 50_000_000;
         assert_eq!(parse("@7.05"), Ok(Timestamp { sec: 7, nsec }));
         assert_eq!(parse("@-7"), Ok(Timestamp { sec: -7, nsec: 0 }));
+        let half = 500_000_000;
+        assert_eq!(
+            parse("@-1.5"),
+            Ok(Timestamp {
+                sec: -2,
+                nsec: half
+            })
+        );
+        assert_eq!(
+            parse("@-0.5"),
+            Ok(Timestamp {
+                sec: -1,
+                nsec: half
+            })
+        );
         assert_eq!(parse("1970-01-02T00:01Z").unwrap().sec, 86_460);
         for bad in [
             "",
