@@ -1,6 +1,6 @@
 //! `mount`: an image as a directory, without root.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +20,11 @@ use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::{Server, Validity};
 use uext4_ondisk::features::RoCompat;
 
-use super::Output;
+use super::{Output, bytes};
 use crate::args::PlaceArgs;
 use crate::background;
 use crate::failure::{Exit, Failure};
+use crate::json::Json;
 use crate::listener::{Listener, Socket};
 use crate::metrics::Metrics;
 use crate::mount_options::MountOptions;
@@ -71,6 +72,9 @@ pub struct MountArgs {
     /// Stay in the foreground until it is unmounted
     #[arg(short, long)]
     foreground: bool,
+    /// When it is mounted, print which image is and where, as JSON; errors as JSON, too
+    #[arg(long)]
+    json: bool,
     /// Set by the command itself.
     #[arg(long = "in-background", hide = true)]
     in_background: bool,
@@ -104,17 +108,22 @@ struct Begun {
 }
 
 /// Mounts, and serves until it is unmounted.
-pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     let mut options = MountOptions::parse(&args.options)?;
     options.transport.check().map_err(no_rings)?;
     if args.fake {
         return Ok(Exit::Success);
     }
     if options.remount {
-        return super::remount::run(&args.place.image, &args.dir, &options);
+        let exit = super::remount::run(&args.place.image, &args.dir, &options)?;
+        return tell(args, out).map(|()| exit);
     }
     if !args.foreground && !args.in_background {
-        return background::start();
+        let exit = background::start()?;
+        if exit == Exit::Success {
+            tell(args, out)?;
+        }
+        return Ok(exit);
     }
     let image = &args.place.image;
     let failed = |error| Failure::engine(image.display(), &error);
@@ -125,6 +134,11 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
         fs.close().map_err(failed)?;
     }
     let serving = served?;
+    // In the background, the command that started it says so.
+    let told = match args.in_background {
+        true => Ok(()),
+        false => tell(args, out),
+    };
     let ended = serving.session.wait();
     drop(fs);
     let wrong = ended.as_ref().err().map(ToString::to_string);
@@ -137,7 +151,30 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
         report(&format!("{}: {wrong}", image.display()));
     }
     ended.map_err(failed)?;
-    serving.ready.map(|()| Exit::Success)
+    serving.ready.and(told).map(|()| Exit::Success)
+}
+
+/// With `--json`, says that it is mounted.
+fn tell(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
+    match args.json {
+        true => print_place(&args.place.image, &args.dir, out),
+        false => Ok(()),
+    }
+}
+
+/// Prints an image and the directory it is, or was, mounted at, as JSON.
+///
+/// # Errors
+/// Those of printing.
+pub fn print_place(image: &Path, dir: &Path, out: &mut Output) -> Result<(), Failure> {
+    let mut json = Json::new();
+    json.open_object();
+    json.key("image").text(bytes(image.as_os_str()));
+    json.key("dir").text(bytes(dir.as_os_str()));
+    json.close_object();
+    json.end_line();
+    out.write_all(json.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// Opens the image; no thread of the engine runs yet.

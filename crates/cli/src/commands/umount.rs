@@ -10,7 +10,7 @@ use uext4_fuse::mountinfo::{self, Number, Shown};
 use uext4_fuse::parting::{Ended, Waiting};
 
 use super::Output;
-use super::mount::mount_failure;
+use super::mount::{mount_failure, print_place};
 use crate::failure::{Exit, Failure};
 use crate::open;
 use crate::unmounter;
@@ -55,16 +55,28 @@ pub struct UmountArgs {
     /// ends with the last user
     #[arg(short, long)]
     lazy: bool,
+    /// When it is unmounted, print which image was and where, as JSON; errors as JSON, too
+    #[arg(long)]
+    json: bool,
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 /// Unmounts, and waits for the daemon.
-pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &UmountArgs, out: &mut Output) -> Result<Exit, Failure> {
     if let Some(number) = args.when_told {
         return unmounter::wait(&args.dir, number).map(|()| Exit::Success);
     }
+    let shown = unmounted(args)?;
+    if args.json {
+        print_place(&shown.source, &args.dir, out)?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Unmounts it, and returns what was mounted.
+fn unmounted(args: &UmountArgs) -> Result<Shown, Failure> {
     let dir = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
     let table = |error| Failure::io("/proc/self/mountinfo", &error);
@@ -74,7 +86,7 @@ pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
     };
     if args.lazy {
         let detached = mount::detach(&dir).map_err(|error| mount_failure(&error));
-        return detached.map(|()| Exit::Success);
+        return detached.map(|()| shown);
     }
     // Before: afterwards it may be gone.
     let waiting = Waiting::at(&shown);
@@ -87,13 +99,13 @@ pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
         // It has ended, so what keeps us from looking at the image is no matter.
         Ended::Well => {
             _ = wait_until_free(&shown, began);
-            Ok(Exit::Success)
+            Ok(shown)
         }
         Ended::Silently => {
             wait_until_free(&shown, began)?;
             match open::was_left_clean(&shown.source) {
-                _ if shown.is_read_only => Ok(Exit::Success),
-                Some(true) => Ok(Exit::Success),
+                _ if shown.is_read_only => Ok(shown),
+                Some(true) => Ok(shown),
                 Some(false) => {
                     let what = "its daemon had ended before: what was not fsynced may be missing";
                     let what = format_args!("{}: unmounted, but {what}", shown.source.display());

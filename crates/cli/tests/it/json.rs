@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::Value;
 
 use crate::host::{scratch, text, uext4, uext4_ok};
+use crate::mounting::{Place, can_mount};
 
 fn parsed(bytes: &[u8]) -> Value {
     let shown = String::from_utf8_lossy(bytes);
@@ -123,6 +124,7 @@ fn times_reports_and_errors_are_whole() {
     for (date, expected) in [
         ("@1795363611.637230762", "1795363611.637230762"),
         ("@-2", "-2.000000000"),
+        ("@-1.5", "-1.500000000"),
     ] {
         uext4_ok(&["touch", "-d", date, text(&image), "/file"]);
         let stat = parsed(&uext4_ok(&["stat", "--json", text(&image), "/file"]));
@@ -168,4 +170,27 @@ fn times_reports_and_errors_are_whole() {
         assert_eq!(error["exit"], exit, "{error}");
         assert!(error["error"].as_str().unwrap().contains(said), "{error}");
     }
+}
+
+#[test]
+fn mounts_say_as_json_what_is_where() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(&["-t", "ext4"], 16);
+    let (image, dir) = (place.image(), place.dir());
+    let (image, dir) = (text(&image), text(&dir));
+    let expected = serde_json::json!({ "image": image, "dir": dir });
+    assert_eq!(
+        parsed(&uext4_ok(&["mount", "--json", image, dir])),
+        expected
+    );
+    let again = uext4(&["mount", "--json", image, dir]);
+    assert!(again.stdout.is_empty());
+    assert!(parsed(&again.stderr)["error"].is_string());
+    assert_eq!(parsed(&uext4_ok(&["umount", "--json", dir])), expected);
+    let again = uext4(&["umount", "--json", dir]);
+    assert!(again.stdout.is_empty());
+    assert!(parsed(&again.stderr)["error"].is_string());
+    place.judge();
 }
