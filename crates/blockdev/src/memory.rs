@@ -14,6 +14,7 @@ use crate::{BlockDevice, Error};
 /// Bytes of a chunk. Zeroes written where no chunk is do not make one.
 const CHUNK: usize = 16 * 1024;
 const CHUNK_U64: u64 = CHUNK as u64;
+static ZEROES: [u8; CHUNK] = [0; CHUNK];
 
 /// Shared with snapshots until it is written to.
 type Chunk = Arc<[u8]>;
@@ -116,7 +117,7 @@ impl MemoryDevice {
             let source = &buf[piece.buf];
             if let Some(chunk) = chunks.get_mut(&piece.chunk) {
                 Arc::make_mut(chunk)[piece.inside].copy_from_slice(source);
-            } else if source.iter().any(|&byte| byte != 0) {
+            } else if source != &ZEROES[..source.len()] {
                 let mut chunk = vec![0; CHUNK];
                 chunk[piece.inside].copy_from_slice(source);
                 chunks.insert(piece.chunk, chunk.into());

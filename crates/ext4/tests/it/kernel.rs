@@ -325,7 +325,7 @@ fn a_dirty_journal_is_replayed() {
             "{summary:?}"
         );
         let tree = compare_crashed(&crashed, Oracle::Mount);
-        assert_eq!(tree[&b"escaped"[..]].data, escaped);
+        assert_eq!(*tree[&b"escaped"[..]].data, *escaped);
         assert!(!tree.contains_key(&b"many"[..]));
     }
 }
@@ -379,7 +379,7 @@ fn fast_commits_are_laid_over() {
     assert!(summary.fast_commit_records > 0, "{summary:?}");
     let tree = compare_crashed(&crashed, Oracle::FastCommit);
     assert_eq!(tree[&b"old 0"[..]].size, 80_000);
-    assert_eq!(tree[&b"new dir/inside"[..]].data, b"inside");
+    assert_eq!(*tree[&b"new dir/inside"[..]].data, *b"inside");
 }
 
 #[test]

@@ -23,9 +23,21 @@ pub struct Node {
     pub ino: u64,
     /// Only from a mount.
     pub blocks: u64,
-    /// Contents of a file, or target of a symlink.
-    pub data: Vec<u8>,
+    /// Contents of a file, which its names share, or target of a symlink.
+    pub data: Arc<[u8]>,
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Node {
+    /// The fields but for contents and attributes.
+    fn without_data(&self) -> Self {
+        Self {
+            rdev: self.rdev,
+            data: Arc::default(),
+            xattrs: Vec::new(),
+            ..*self
+        }
+    }
 }
 
 pub type Tree = BTreeMap<Vec<u8>, Node>;
@@ -81,13 +93,13 @@ pub fn of_host(root: &Path, oracle: Oracle) -> Tree {
                 rustix::fs::minor(meta.rdev()),
             ));
         } else if file_type.is_file() {
-            node.data = std::fs::read(&path).unwrap();
+            node.data = std::fs::read(&path).unwrap().into();
         } else if file_type.is_symlink() {
             node.data = std::fs::read_link(&path)
                 .unwrap()
                 .as_os_str()
                 .as_bytes()
-                .to_vec();
+                .into();
         } else if file_type.is_dir() {
             todo.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
         }
@@ -116,6 +128,8 @@ fn host_xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// The tree of an image, walked by the engine. Every name is also looked up.
 pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
     let mut tree = Tree::new();
+    // Files with several names are read once.
+    let mut linked = BTreeMap::new();
     let mut todo = vec![(Vec::new(), fs.resolve(b"", FollowLast::No).unwrap())];
     while let Some((path, inode)) = todo.pop() {
         if inode.file_type == FileType::Directory {
@@ -135,7 +149,11 @@ pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
                 todo.push((name, child));
             }
         }
-        let node = node_of(fs, &inode, oracle);
+        let of_others = linked.get(&inode.ino).cloned();
+        let node = of_others.unwrap_or_else(|| node_of(fs, &inode, oracle));
+        if node.nlink > 1 {
+            linked.insert(inode.ino, node.clone());
+        }
         assert!(tree.insert(path, node).is_none(), "a name twice");
     }
     tree
@@ -167,8 +185,8 @@ fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle) -> Node {
         }
     }
     match inode.file_type {
-        FileType::Regular => node.data = read_file(fs, inode),
-        FileType::Symlink => node.data = fs.read_link(inode).unwrap(),
+        FileType::Regular => node.data = read_file(fs, inode).into(),
+        FileType::Symlink => node.data = fs.read_link(inode).unwrap().into(),
         _ => {}
     }
     normal(node, oracle)
@@ -187,16 +205,24 @@ fn read_file(fs: &Filesystem, inode: &Inode) -> Vec<u8> {
         at += len;
     }
     data.truncate(at);
-    let mut outside = data.clone();
     let mut last = 0;
     for range in fs.data_ranges(inode).unwrap() {
         let range = range.unwrap();
         assert!(range.start >= last && range.end > range.start && range.end <= inode.size);
+        assert_zeroes(&data[last as usize..range.start as usize]);
         last = range.end;
-        outside[range.start as usize..range.end as usize].fill(0);
     }
-    assert!(outside.iter().all(|&b| b == 0), "data in a hole");
+    assert_zeroes(&data[last as usize..]);
     data
+}
+
+fn assert_zeroes(hole: &[u8]) {
+    let zeroes = [0; 4096];
+    let mut pieces = hole.chunks(zeroes.len());
+    assert!(
+        pieces.all(|piece| piece == &zeroes[..piece.len()]),
+        "data in a hole"
+    );
 }
 
 /// Leaves out what the oracle cannot tell.
@@ -232,12 +258,15 @@ pub fn assert_equal(expected: &Tree, found: &Tree, what: &str) {
         let other = found
             .get(path)
             .unwrap_or_else(|| panic!("{what}: {name:?} is missing"));
-        let (mut a, mut b) = (node.clone(), other.clone());
-        assert!(a.data == b.data, "{what}: {name:?}: contents differ");
-        assert!(a.xattrs == b.xattrs, "{what}: {name:?}: attributes differ");
-        (a.data, b.data) = (Vec::new(), Vec::new());
-        (a.xattrs, b.xattrs) = (Vec::new(), Vec::new());
-        assert_eq!(a, b, "{what}: {name:?}");
+        let is_same =
+            |what_of: &str, same: bool| assert!(same, "{what}: {name:?}: {what_of} differ");
+        is_same("contents", node.data == other.data);
+        is_same("attributes", node.xattrs == other.xattrs);
+        assert_eq!(
+            node.without_data(),
+            other.without_data(),
+            "{what}: {name:?}"
+        );
     }
     for path in found.keys() {
         let name = String::from_utf8_lossy(path);

@@ -115,7 +115,7 @@ impl Maker {
         };
         node.mode |= bits;
         node.size = data.len() as u64;
-        (node.data, node.rdev, node.nlink) = (data, rdev, 1);
+        (node.data, node.rdev, node.nlink) = (data.into(), rdev, 1);
         self.expected.insert(path.to_vec(), node);
         ino
     }
@@ -147,7 +147,7 @@ impl Maker {
             .unwrap();
         let node = self.expected.get_mut(path).unwrap();
         node.size = size;
-        node.data = data.to_vec();
+        node.data = data.into();
         ino
     }
 

@@ -1,5 +1,7 @@
 //! What is reckoned beforehand is what is taken.
 
+use std::os::unix::fs::FileExt;
+
 use uext4::{FileType, Footprint, NewInode};
 
 use super::maker::{Maker, attributes, bytes};
@@ -24,8 +26,8 @@ const SHAPES: &[&[&str]] = &[
 fn start(arguments: &[&str]) -> (Maker, Footprint) {
     let maker = Maker::new("128M", arguments);
     let mut bytes = [0; 1024];
-    let image = std::fs::read(maker.image()).unwrap();
-    bytes.copy_from_slice(&image[1024..2048]);
+    let image = std::fs::File::open(maker.image()).unwrap();
+    image.read_exact_at(&mut bytes, 1024).unwrap();
     // The superblock on the device has lost its magic by now.
     bytes[0x38..0x3A].copy_from_slice(&[0x53, 0xEF]);
     let superblock = uext4_ondisk::superblock::SuperBlock::parse(&bytes).unwrap();

@@ -53,10 +53,15 @@ pub(super) fn claim(device: &MemoryDevice, group: u32, free: u32) {
     device.write_at(at, &bytes).unwrap();
 }
 
+/// What a file holds.
+fn contents() -> Vec<u8> {
+    (0..256 << 10).map(|i| (i % 251) as u8).collect()
+}
+
 /// Writes 256 KiB a file until nothing fits; the files, and how many bytes each took.
 pub(super) fn fill(root: &OpenInode) -> Vec<(OpenInode, usize)> {
     let mut files = Vec::new();
-    let data: Vec<u8> = (0..256 << 10).map(|i| (i % 251) as u8).collect();
+    let data = contents();
     loop {
         let name = format!("{}", files.len());
         let file = match root.create(name.as_bytes(), NewInode::File, &CREATION) {
@@ -125,11 +130,12 @@ fn a_group_that_claims_too_much_is_left_alone_and_others_are_used() {
         let used: usize = files.iter().map(|(_, taken)| taken).sum();
         // Four of five groups, but for metadata: what was promised was there.
         assert!((22 << 20..32 << 20).contains(&used), "{flags}: {used}");
+        let contents = contents();
         for (file, taken) in &files {
             assert_eq!(blocks_in(&fs, file, group), 0, "{flags}: group {group}");
             let mut found = vec![0; *taken];
             assert_eq!(file.read(0, &mut found).unwrap(), *taken);
-            assert!(found.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8));
+            assert!(found == contents[..*taken]);
         }
         drop(files);
         drop(root);

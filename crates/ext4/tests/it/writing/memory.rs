@@ -1,6 +1,7 @@
 //! One budget for everything that is kept in memory: it holds, whatever is done, and nothing is lost
 //! by it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -76,17 +77,42 @@ impl Peak {
     }
 }
 
-fn byte(seed: u64, at: u64) -> u8 {
-    (seed.wrapping_mul(31) + at + (at >> 9)) as u8
+/// Bytes that count upwards, and one more after each piece: runs of a file's contents.
+const PIECE: u64 = 512;
+static RUN: [u8; 256 + PIECE as usize] = {
+    let mut run = [0; 256 + PIECE as usize];
+    let mut at = 0;
+    while at < run.len() {
+        run[at] = at as u8;
+        at += 1;
+    }
+    run
+};
+
+/// What a file holds there, piece by piece.
+fn pieces(seed: u64, range: Range<u64>) -> impl Iterator<Item = &'static [u8]> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let first = (seed.wrapping_mul(31) + at + at / PIECE) as u8;
+        let len = (PIECE - at % PIECE).min(range.end - at);
+        at += len;
+        let first = usize::from(first);
+        (len > 0).then(|| &RUN[first..first + len as usize])
+    })
 }
 
-fn bytes(seed: u64, range: std::ops::Range<u64>) -> Vec<u8> {
-    range.map(|at| byte(seed, at)).collect()
+fn bytes(seed: u64, range: Range<u64>) -> Vec<u8> {
+    pieces(seed, range).flatten().copied().collect()
 }
 
 fn check(seed: u64, at: u64, got: &[u8], what: &str) {
-    let wrong = (at..).zip(got).find(|(at, got)| byte(seed, *at) != **got);
-    assert_eq!(wrong, None, "{what}");
+    let mut rest = got;
+    for piece in pieces(seed, at..at + got.len() as u64) {
+        let (found, after) = rest.split_at(piece.len());
+        rest = after;
+        let place = at + (got.len() - rest.len() - piece.len()) as u64;
+        assert!(found == piece, "{what}: wrong behind {place}");
+    }
 }
 
 /// A thread's files: the small ones by number with their sizes, and one that is larger than memory.
