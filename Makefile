@@ -26,10 +26,13 @@ build:
 man:
 	$(CARGO) run --locked --quiet --package uext4-cli -- man target/man
 
+# Tests wait as long as they work, for daemons, devices and other programs: two for each processor.
+TEST_THREADS ?= $(shell expr 2 '*' `nproc 2>/dev/null || echo 2`)
+
 test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) test --locked --workspace
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace
 	$(MAKE) --no-print-directory interleavings
 
 # Not linked as one whole: that takes longer to build than it saves.
