@@ -20,6 +20,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::{Exit, Failure};
 use crate::helper;
@@ -52,13 +53,16 @@ pub fn start() -> Result<Exit, Failure> {
         .process_group(0)
         .spawn();
     let mut child = child.map_err(|error| failed(&error))?;
-    let is_interrupted = pass_on(signals, &child);
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let is_interrupted = pass_on(signals, &child, &is_ready);
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // Without a line it has ended.
         _ = BufReader::new(stdout).read_line(&mut line);
     }
     if line == READY {
+        // From here on a signal is for this process alone.
+        is_ready.store(true, SeqCst);
         return Ok(Exit::Success);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -71,14 +75,18 @@ pub fn start() -> Result<Exit, Failure> {
     Ok(Exit::of_mount_code(status.code()))
 }
 
-/// Passes signals on to the one in the background; tells whether there were any.
-fn pass_on(mut signals: Signals, child: &Child) -> Arc<AtomicBool> {
+/// Passes signals on to the one in the background until that is ready; tells whether there were any.
+fn pass_on(mut signals: Signals, child: &Child, is_ready: &Arc<AtomicBool>) -> Arc<AtomicBool> {
+    let is_ready = Arc::clone(is_ready);
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let tell = Arc::clone(&is_interrupted);
     // Waited for in `start`, so the number is its own for as long as this runs.
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     thread::spawn(move || {
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            if is_ready.load(SeqCst) {
+                _ = emulate_default_handler(signal);
+            }
             tell.store(true, SeqCst);
             if let Some(child) = child {
                 _ = kill_process(child, Signal::TERM);

@@ -58,10 +58,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let is_mount = words
         .get(1)
         .is_some_and(|word| word == "mount" || word == "umount");
-    let ended = |exit: Exit| match is_mount {
-        true => ExitCode::from(exit.mount_code()),
-        false => ExitCode::from(exit.code()),
-    };
+    messages::set_mount(is_mount);
+    let ended = |exit: Exit| ExitCode::from(messages::code(exit));
     let cli = match args::Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return ended(not_a_command(&error, is_json)),

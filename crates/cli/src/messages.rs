@@ -9,10 +9,25 @@ use crate::json::Json;
 
 /// The command line asks for JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
+/// The command is one whose exit codes are those of mount(8).
+static MOUNT: AtomicBool = AtomicBool::new(false);
 
 /// Chooses JSON for all messages to come, or text.
 pub fn set_json(on: bool) {
     JSON.store(on, Relaxed);
+}
+
+/// Chooses the exit codes of mount(8), or ours.
+pub fn set_mount(on: bool) {
+    MOUNT.store(on, Relaxed);
+}
+
+/// What the process ends with.
+pub fn code(exit: Exit) -> u8 {
+    match MOUNT.load(Relaxed) {
+        true => exit.mount_code(),
+        false => exit.code(),
+    }
 }
 
 /// Prints an error, with the exit code it leads to and what to do next.
@@ -42,7 +57,7 @@ fn print(texts: &[(&str, &str)], exit: Option<Exit>, hint: Option<&str>) {
         json.key(key).string(text);
     }
     if let Some(exit) = exit {
-        json.key("exit").number(exit.code());
+        json.key("exit").number(code(exit));
     }
     if let Some(hint) = hint {
         json.key("hint").string(hint);

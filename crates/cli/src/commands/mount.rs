@@ -26,6 +26,7 @@ use crate::background;
 use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::listener::{Listener, Socket};
+use crate::messages;
 use crate::metrics::Metrics;
 use crate::mount_options::MountOptions;
 use crate::open;
@@ -72,7 +73,7 @@ pub struct MountArgs {
     /// Stay in the foreground until it is unmounted
     #[arg(short, long)]
     foreground: bool,
-    /// When it is mounted, print which image is and where, as JSON; errors as JSON, too
+    /// When it is mounted, print which image is and where, as JSON; refusals as JSON, too
     #[arg(long)]
     json: bool,
     /// Set by the command itself.
@@ -108,7 +109,7 @@ struct Begun {
 }
 
 /// Mounts, and serves until it is unmounted.
-pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
     let mut options = MountOptions::parse(&args.options)?;
     options.transport.check().map_err(no_rings)?;
     if args.fake {
@@ -116,12 +117,13 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     if options.remount {
         let exit = super::remount::run(&args.place.image, &args.dir, &options)?;
-        return tell(args, out).map(|()| exit);
+        tell(args);
+        return Ok(exit);
     }
     if !args.foreground && !args.in_background {
         let exit = background::start()?;
         if exit == Exit::Success {
-            tell(args, out)?;
+            tell(args);
         }
         return Ok(exit);
     }
@@ -135,10 +137,9 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let serving = served?;
     // In the background, the command that started it says so.
-    let told = match args.in_background {
-        true => Ok(()),
-        false => tell(args, out),
-    };
+    if !args.in_background {
+        tell(args);
+    }
     let ended = serving.session.wait();
     drop(fs);
     let wrong = ended.as_ref().err().map(ToString::to_string);
@@ -151,30 +152,33 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
         report(&format!("{}: {wrong}", image.display()));
     }
     ended.map_err(failed)?;
-    serving.ready.and(told).map(|()| Exit::Success)
+    serving.ready.map(|()| Exit::Success)
 }
 
 /// With `--json`, says that it is mounted.
-fn tell(args: &MountArgs, out: &mut Output) -> Result<(), Failure> {
-    match args.json {
-        true => print_place(&args.place.image, &args.dir, out),
-        false => Ok(()),
+fn tell(args: &MountArgs) {
+    if args.json {
+        print_place(&args.place.image, &args.dir);
     }
 }
 
-/// Prints an image and the directory it is, or was, mounted at, as JSON.
-///
-/// # Errors
-/// Those of printing.
-pub fn print_place(image: &Path, dir: &Path, out: &mut Output) -> Result<(), Failure> {
+/// Prints an image and the directory it is, or was, mounted at, as JSON. Where that fails the mount is
+/// what it is: this warns, and changes no exit code.
+pub fn print_place(image: &Path, dir: &Path) {
+    let [image, dir] =
+        [image, dir].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     let mut json = Json::new();
     json.open_object();
     json.key("image").text(bytes(image.as_os_str()));
     json.key("dir").text(bytes(dir.as_os_str()));
     json.close_object();
     json.end_line();
-    out.write_all(json.as_bytes())?;
-    Ok(out.flush()?)
+    // Not through what would try it again at the end.
+    let mut out = io::stdout();
+    let printed = out.write_all(json.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = printed {
+        messages::warning(format_args!("standard output: {error}"));
+    }
 }
 
 /// Opens the image; no thread of the engine runs yet.

@@ -55,7 +55,7 @@ pub struct UmountArgs {
     /// ends with the last user
     #[arg(short, long)]
     lazy: bool,
-    /// When it is unmounted, print which image was and where, as JSON; errors as JSON, too
+    /// When it is unmounted, print which image was and where, as JSON; refusals as JSON, too
     #[arg(long)]
     json: bool,
     /// Where it is mounted
@@ -64,13 +64,13 @@ pub struct UmountArgs {
 }
 
 /// Unmounts, and waits for the daemon.
-pub fn run(args: &UmountArgs, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
     if let Some(number) = args.when_told {
         return unmounter::wait(&args.dir, number).map(|()| Exit::Success);
     }
     let shown = unmounted(args)?;
     if args.json {
-        print_place(&shown.source, &args.dir, out)?;
+        print_place(&shown.source, &args.dir);
     }
     Ok(Exit::Success)
 }

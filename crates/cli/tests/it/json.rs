@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::host::{scratch, text, uext4, uext4_ok};
+use crate::host::{UEXT4, scratch, text, uext4, uext4_ok};
 use crate::mounting::{Place, can_mount};
 
 fn parsed(bytes: &[u8]) -> Value {
@@ -187,10 +188,22 @@ fn mounts_say_as_json_what_is_where() {
     );
     let again = uext4(&["mount", "--json", image, dir]);
     assert!(again.stdout.is_empty());
-    assert!(parsed(&again.stderr)["error"].is_string());
+    assert_eq!(parsed(&again.stderr)["exit"], again.status.code().unwrap());
     assert_eq!(parsed(&uext4_ok(&["umount", "--json", dir])), expected);
     let again = uext4(&["umount", "--json", dir]);
     assert!(again.stdout.is_empty());
-    assert!(parsed(&again.stderr)["error"].is_string());
+    assert_eq!(parsed(&again.stderr)["exit"], 32);
+    assert_eq!(again.status.code(), Some(32));
+    // What cannot be said changes nothing of what is done.
+    for arguments in [
+        &["mount", "--json", image, dir][..],
+        &["umount", "--json", dir],
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = Command::new(UEXT4).args(arguments).stdout(full).output();
+        let done = done.unwrap();
+        assert!(done.status.success());
+        assert!(parsed(&done.stderr)["warning"].is_string());
+    }
     place.judge();
 }
