@@ -23,6 +23,11 @@ pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     let fits = fits.ok_or(Error::Invalid {
         what: "a label of more than 16 bytes",
     })?;
+    // It ends at the first: what lies behind would never be shown.
+    if text.contains(&0) {
+        let what = "a zero byte in a label";
+        return Err(Error::Invalid { what });
+    }
     fits.copy_from_slice(text);
     let handle = sbi.start(1)?;
     handle
