@@ -148,7 +148,8 @@ fn a_device_that_cannot_be_read_everywhere() {
         fs::write(name_of(&dir, number), file_of(number)).unwrap();
     }
     assert!(served.end().success());
-    let served = Served::new(&image, &dir, "rw");
+    // The log lies behind what is cut: a commit, of a time of access say, would make zeroes of the rest.
+    let served = Served::new(&image, &dir, "rw,noatime");
     let half = File::options().write(true).open(&image).unwrap();
     half.set_len(64 << 20).unwrap();
     let mut failed = 0;
