@@ -37,7 +37,7 @@ test:
 
 # Not linked as one whole: that takes longer to build than it saves.
 test-long:
-	PROPTEST_CASES=20000 UEXT4_LONG=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	PROPTEST_CASES=20000 UEXT4_LONG=1 RUST_TEST_THREADS=$(TEST_THREADS) CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		$(CARGO) test --locked --workspace --release --no-fail-fast
 	UEXT4_LONG=1 $(MAKE) --no-print-directory interleavings
 

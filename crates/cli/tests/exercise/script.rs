@@ -2,14 +2,14 @@
 //! scripts and by the fuzzer. Whatever the lines are, the image is sound afterwards.
 
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use landlock::{
     AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, path_beneath_rules,
 };
-use tempfile::TempDir;
 use uext4::{Filesystem, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
 use uext4_mkfs::{FsType, Options, format, layout};
@@ -18,6 +18,8 @@ use uext4_mkfs::{FsType, Options, format, layout};
 const LEN: u64 = 4 << 20;
 /// Bytes of a script, at most: each line may take a whole pass over the image.
 const SCRIPT_MAX: usize = 4 << 10;
+/// What commands may print: a few bytes of a script may ask for the zeroes of many files.
+const OUTPUT_MAX: usize = 1 << 20;
 /// Stands in a script for the directory that `put` may read.
 const SOURCE: &[u8] = b"%S";
 
@@ -37,17 +39,18 @@ fn image() -> Arc<dyn BlockDevice> {
 
 /// A file, a link, and a directory with one of each.
 fn source() -> PathBuf {
-    static SOURCE: OnceLock<TempDir> = OnceLock::new();
-    let dir = SOURCE.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        for parent in [dir.path().to_owned(), dir.path().join("dir")] {
-            fs::create_dir_all(&parent).unwrap();
-            fs::write(parent.join("file"), [b'x'; 5000]).unwrap();
-            symlink("file", parent.join("link")).unwrap();
+    static MADE: Once = Once::new();
+    let dir = std::env::temp_dir().join("uext4-source-of-scripts");
+    // Always the same, and left there: whoever made it, it can be read.
+    MADE.call_once(|| {
+        for parent in [dir.clone(), dir.join("dir")] {
+            _ = fs::create_dir(&parent);
+            _ = fs::write(parent.join("file"), [b'x'; 5000]);
+            _ = symlink("file", parent.join("link"));
+            assert_eq!(fs::read(parent.join("link")).unwrap().len(), 5000);
         }
-        dir
     });
-    dir.path().to_owned()
+    dir
 }
 
 /// Keeps this thread from reading any file but the source. Returns whether the kernel can. It may write:
@@ -76,11 +79,34 @@ fn with_source(script: &[u8]) -> Vec<u8> {
     lines
 }
 
+/// Reads what is printed, and goes away when it has seen enough.
+struct Reader {
+    left: usize,
+}
+
+impl Write for Reader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self.left.saturating_sub(bytes.len());
+        match self.left {
+            0 => Err(io::ErrorKind::BrokenPipe.into()),
+            _ => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Runs the script. Returns whether it could: a script may read any file, so a thread runs it that
 /// Landlock lets read none but the source.
 pub fn exercise(script: &[u8]) -> bool {
     let script = with_source(&script[..script.len().min(SCRIPT_MAX)]);
-    std::thread::scope(|scope| scope.spawn(|| confine() && run(&script)).join().unwrap())
+    let done = std::thread::scope(|scope| scope.spawn(|| confine() && run(&script)).join());
+    done.unwrap_or_else(|panic| {
+        eprintln!("the script:\n{}", script.escape_ascii());
+        std::panic::resume_unwind(panic)
+    })
 }
 
 fn run(script: &[u8]) -> bool {
@@ -92,7 +118,7 @@ fn run(script: &[u8]) -> bool {
     let device = image();
     let clock = Arc::new(SystemClock);
     let fs = Filesystem::open_rw(Arc::clone(&device), clock, &options).unwrap();
-    uext4_cli::script(&fs, &mut &*script, Box::new(std::io::sink()));
+    uext4_cli::script(&fs, &mut &*script, Box::new(Reader { left: OUTPUT_MAX }));
     fs.close().unwrap();
     let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
     let mut issues = Vec::new();

@@ -148,9 +148,9 @@ fn a_script_tells_what_waits_to_be_written() {
 fn cases() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus-regressions/script");
     let cases = fs::read_dir(root).unwrap();
-    cases
-        .map(|case| fs::read(case.unwrap().path()).unwrap())
-        .collect()
+    let mut paths: Vec<_> = cases.map(|case| case.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
 #[test]

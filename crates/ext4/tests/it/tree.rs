@@ -32,7 +32,6 @@ impl Node {
     /// The fields but for contents and attributes.
     fn without_data(&self) -> Self {
         Self {
-            rdev: self.rdev,
             data: Arc::default(),
             xattrs: Vec::new(),
             ..*self
@@ -128,8 +127,7 @@ fn host_xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// The tree of an image, walked by the engine. Every name is also looked up.
 pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
     let mut tree = Tree::new();
-    // Files with several names are read once.
-    let mut linked = BTreeMap::new();
+    let mut contents = Contents::new();
     let mut todo = vec![(Vec::new(), fs.resolve(b"", FollowLast::No).unwrap())];
     while let Some((path, inode)) = todo.pop() {
         if inode.file_type == FileType::Directory {
@@ -149,17 +147,16 @@ pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
                 todo.push((name, child));
             }
         }
-        let of_others = linked.get(&inode.ino).cloned();
-        let node = of_others.unwrap_or_else(|| node_of(fs, &inode, oracle));
-        if node.nlink > 1 {
-            linked.insert(inode.ino, node.clone());
-        }
+        let node = node_of(fs, &inode, oracle, &mut contents);
         assert!(tree.insert(path, node).is_none(), "a name twice");
     }
     tree
 }
 
-fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle) -> Node {
+/// Contents by the number of the inode: files with several names are read once.
+type Contents = BTreeMap<u32, Arc<[u8]>>;
+
+fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle, contents: &mut Contents) -> Node {
     let mut node = Node {
         mode: inode.mode.into(),
         uid: inode.uid,
@@ -185,7 +182,10 @@ fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle) -> Node {
         }
     }
     match inode.file_type {
-        FileType::Regular => node.data = read_file(fs, inode).into(),
+        FileType::Regular => {
+            let read = || read_file(fs, inode).into();
+            node.data = Arc::clone(contents.entry(inode.ino.0).or_insert_with(read));
+        }
         FileType::Symlink => node.data = fs.read_link(inode).unwrap().into(),
         _ => {}
     }
