@@ -25,7 +25,8 @@ impl Filesystem {
         label::label(&self.sbi)
     }
 
-    /// Gives it another label: in the superblock with the transaction that runs, and in its backups.
+    /// Gives it another label, up to the first zero byte: in the superblock with the transaction that
+    /// runs, and in its backups.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for one of more than 16 bytes; [`crate::Error::ReadOnly`], errors of the

@@ -19,15 +19,12 @@ pub(crate) fn label(sbi: &Sbi) -> [u8; LABEL_LEN] {
 /// As [`crate::Filesystem::set_label`] says.
 pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     let mut label = [0; LABEL_LEN];
+    // What lies behind a zero would never be shown.
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let fits = label.get_mut(..text.len());
     let fits = fits.ok_or(Error::Invalid {
         what: "a label of more than 16 bytes",
     })?;
-    // It ends at the first: what lies behind would never be shown.
-    if text.contains(&0) {
-        let what = "a zero byte in a label";
-        return Err(Error::Invalid { what });
-    }
     fits.copy_from_slice(text);
     let handle = sbi.start(1)?;
     handle

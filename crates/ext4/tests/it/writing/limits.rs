@@ -13,7 +13,7 @@ use uext4::{
 };
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 
-use super::device::{judge, made};
+use super::device::{judge, made, mount};
 use super::model::errno;
 use crate::kernel::{Mount, can_mount};
 
@@ -446,4 +446,20 @@ fn nothing_is_made_in_removed_directories() {
     ));
     drop(removed);
     pair.close();
+}
+
+#[test]
+fn labels_have_sixteen_bytes_and_end_at_a_zero() {
+    let device = made("-t ext4", 8192);
+    let fs = mount(device.clone());
+    fs.set_label(b"sixteen bytes...").unwrap();
+    assert_eq!(&fs.label(), b"sixteen bytes...");
+    let seventeen = fs.set_label(b"seventeen bytes..");
+    assert!(matches!(seventeen, Err(Error::Invalid { .. })));
+    fs.set_label(b"short\0and what lies behind").unwrap();
+    assert_eq!(&fs.label(), b"short\0\0\0\0\0\0\0\0\0\0\0");
+    // As it is told it may be set.
+    fs.set_label(&fs.label()).unwrap();
+    fs.close().unwrap();
+    judge(&device, "labels");
 }
