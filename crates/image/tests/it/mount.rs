@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use crate::fixture::{has, is_root};
 
@@ -29,7 +31,10 @@ pub fn can_mount() -> bool {
 }
 
 /// A loop device, gone when dropped.
-pub struct Loop(String);
+pub struct Loop {
+    device: String,
+    file: PathBuf,
+}
 
 impl Loop {
     /// Makes one of a file.
@@ -42,18 +47,30 @@ impl Loop {
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
-        Self(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+        Self {
+            device: String::from_utf8(output.stdout).unwrap().trim().to_owned(),
+            file: file.to_owned(),
+        }
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        Path::new(&self.0)
+        Path::new(&self.device)
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+        let _ = Command::new("losetup").args(["-d", &self.device]).status();
+        // The kernel waits for the last to close it, who may be another test that looks for a free one.
+        let name = self.device.trim_start_matches("/dev/");
+        let backing = format!("/sys/block/{name}/loop/backing_file");
+        let is_there =
+            || fs::read_to_string(&backing).is_ok_and(|of| Path::new(of.trim()) == self.file);
+        let end = Instant::now() + Duration::from_secs(10);
+        while is_there() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -71,7 +88,7 @@ impl Mount {
         let mut mount = Command::new("mount");
         let mount = mount
             .args(["-t", "ext4", "-o", options])
-            .arg(&device.0)
+            .arg(&device.device)
             .arg(dir.path());
         let output = mount.output().unwrap();
         assert!(output.status.success(), "{output:?}");
