@@ -26,18 +26,15 @@ build:
 man:
 	$(CARGO) run --locked --quiet --package uext4-cli -- man target/man
 
-# Tests wait as long as they work, for daemons, devices and other programs: two for each processor.
-TEST_THREADS ?= $(shell expr 2 '*' `nproc 2>/dev/null || echo 2`)
-
 test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace
 	$(MAKE) --no-print-directory interleavings
 
 # Not linked as one whole: that takes longer to build than it saves.
 test-long:
-	PROPTEST_CASES=20000 UEXT4_LONG=1 RUST_TEST_THREADS=$(TEST_THREADS) CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	PROPTEST_CASES=20000 UEXT4_LONG=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		$(CARGO) test --locked --workspace --release --no-fail-fast
 	UEXT4_LONG=1 $(MAKE) --no-print-directory interleavings
 
