@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::partition::Damage;
+use crate::partition_damage::Damage;
 
 /// Why a device did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

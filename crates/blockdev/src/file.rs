@@ -194,15 +194,24 @@ impl FileDevice {
     }
 
     /// Takes the advisory lock (`flock`) that well-behaved programs ask for before they use an
-    /// image: one exclusive holder or many shared ones. Held until the device is dropped.
+    /// image, as its one exclusive holder. Held until the device is dropped.
     ///
     /// # Errors
     /// [`Error::Locked`] at once if another program holds it; [`Error::Io`].
-    pub fn lock(&self, exclusive: bool) -> Result<(), Error> {
-        let taken = match exclusive {
-            true => self.file.try_lock(),
-            false => self.file.try_lock_shared(),
-        };
+    pub fn lock(&self) -> Result<(), Error> {
+        self.lock_result(self.file.try_lock())
+    }
+
+    /// Takes the same lock as one of many shared holders. Held until the device is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] at once if another program holds it exclusively; [`Error::Io`].
+    pub fn lock_shared(&self) -> Result<(), Error> {
+        self.lock_result(self.file.try_lock_shared())
+    }
+
+    /// What taking the lock came to, as an error of this crate.
+    fn lock_result(&self, taken: Result<(), TryLockError>) -> Result<(), Error> {
         taken.map_err(|error| match error {
             TryLockError::WouldBlock => self.locked(),
             TryLockError::Error(source) => Error::io("lock", 0, source),
@@ -227,7 +236,7 @@ impl FileDevice {
 
     /// Takes the exclusive lock, and looks for users that take none.
     fn exclude_others(&self) -> Result<(), Error> {
-        match self.lock(true) {
+        match self.lock() {
             // A file system without locks; what it holds can be used all the same.
             Err(Error::Io { source, .. }) if knows_no_locks(&source) => {}
             taken => taken?,
@@ -239,8 +248,7 @@ impl FileDevice {
         unused
     }
 
-    /// # Errors
-    /// [`Error::Attached`].
+    /// Fails with [`Error::Attached`].
     fn check_attached(&self) -> Result<(), Error> {
         let device = match self.is_block_device {
             true => Some(self.path.to_string_lossy().into_owned()),

@@ -91,6 +91,7 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod partition_damage;
 mod sim;
 mod sub;
 mod sys;

@@ -11,17 +11,11 @@ use rustix::io::Errno;
 use rustix::ioctl::{self, Setter, opcode};
 
 /// Starts writing the dirty pages of a range of the page cache, and does not wait for it.
-///
-/// # Errors
-/// Those of `sync_file_range(2)`.
 pub(crate) fn start_writing(file: &File, range: &Range<u64>) -> io::Result<()> {
     sync_file_range(file, range, libc::SYNC_FILE_RANGE_WRITE)
 }
 
 /// Waits until no page of a range is being written any more.
-///
-/// # Errors
-/// Those of `sync_file_range(2)`.
 pub(crate) fn wait_for_writing(file: &File, range: &Range<u64>) -> io::Result<()> {
     sync_file_range(file, range, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
 }
@@ -57,9 +51,6 @@ pub fn checkpoint(file: &File) -> io::Result<()> {
 
 /// Discards a range of whole sectors of a block device (`BLKDISCARD`): the device forgets them, and
 /// what they read as afterwards is the device's choice.
-///
-/// # Errors
-/// Those of the request; [`Errno::OPNOTSUPP`] for a device that cannot.
 pub(crate) fn discard_sectors(file: &File, range: &Range<u64>) -> Result<(), Errno> {
     let argument = [range.start, range.end.saturating_sub(range.start)];
     // SAFETY: BLKDISCARD reads two numbers of 64 bits, first byte and length, and writes nothing to

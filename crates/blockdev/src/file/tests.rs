@@ -187,13 +187,13 @@ fn zeroes_are_written_over_data_alone() {
 fn locks_exclude_one_another() {
     let (_dir, device) = new_device(1);
     let other = FileDevice::open(device.path(), Access::ReadOnly).unwrap();
-    device.lock(false).unwrap();
-    other.lock(false).unwrap();
-    assert!(matches!(device.lock(true), Err(Error::Locked { .. })));
+    device.lock_shared().unwrap();
+    other.lock_shared().unwrap();
+    assert!(matches!(device.lock(), Err(Error::Locked { .. })));
     drop(other);
-    device.lock(true).unwrap();
+    device.lock().unwrap();
     let other = FileDevice::open(device.path(), Access::ReadOnly).unwrap();
-    let error = other.lock(false).unwrap_err();
+    let error = other.lock_shared().unwrap_err();
     assert!(
         error.to_string().ends_with("is in use by another program"),
         "{error}"
