@@ -1,7 +1,6 @@
 //! Every kind of damage an image can have, each with the numbers that show it.
 
 use crate::units::{GroupNr, Ino, Lblk, Pblk};
-use crate::xattr::XattrPlace;
 
 /// What is wrong with an image, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -305,6 +304,15 @@ pub enum Damage {
 
 fn place(block: Option<Pblk>) -> String {
     block.map_or_else(|| "in the inode".to_owned(), |b| format!("in block {b}"))
+}
+
+/// Where a set of attributes was found, for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrPlace {
+    /// In the body of an inode.
+    Inode(Ino),
+    /// In a block.
+    Block(Pblk),
 }
 
 fn xattr_place(at: XattrPlace) -> String {

@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::CsumSeed;
 use crate::damage::Damage;
+use crate::features::Incompat;
 use crate::hash::DirHash;
 use crate::inode::FileType;
 use crate::units::{Ino, Pblk};
@@ -164,23 +165,26 @@ pub struct DirBlock<'a> {
 }
 
 impl<'a> DirBlock<'a> {
-    /// Over `bytes`, read from block `at` (`None` for inline data). `filetype` says whether the
-    /// byte after `name_len` is a type or the high half of the name's length.
-    pub fn new(bytes: &'a [u8], at: Option<Pblk>, filetype: bool) -> Self {
+    /// Over `bytes`, read from block `at` (`None` for inline data). With [`Incompat::FILETYPE`] in
+    /// `incompat` the byte after `name_len` is a type, else the high half of the name's length.
+    pub fn new(bytes: &'a [u8], at: Option<Pblk>, incompat: Incompat) -> Self {
         Self {
             bytes,
             block_len: bytes.len(),
             at,
             offset: 0,
-            filetype,
+            filetype: incompat.contains(Incompat::FILETYPE),
             hashes: false,
         }
     }
 
-    /// Says whether hashes stand behind the names, as in directories that are both encrypted and
+    /// The same with hashes behind the names, as in directories that are both encrypted and
     /// case-insensitive.
-    pub fn with_hashes(self, hashes: bool) -> Self {
-        Self { hashes, ..self }
+    pub fn with_hashes(self) -> Self {
+        Self {
+            hashes: true,
+            ..self
+        }
     }
 
     /// Starts at `offset` within the block; it must be the start of a record.
@@ -344,7 +348,7 @@ mod tests {
             record(12, 1000, b"bcd"),
         ]
         .concat();
-        let names: Vec<_> = DirBlock::new(&block, None, true)
+        let names: Vec<_> = DirBlock::new(&block, None, Incompat::FILETYPE)
             .map(|e| e.unwrap().name)
             .collect();
         assert_eq!(names, [&b"a"[..], b"bcd"]);
@@ -355,7 +359,7 @@ mod tests {
         let mut block = [0; 64];
         put(&mut block, 0, 12, Ino(11), b"a", Some(FileType::Symlink));
         put(&mut block, 12, 52, Ino(12), b"bcde", None);
-        let entries: Vec<_> = DirBlock::new(&block, None, true)
+        let entries: Vec<_> = DirBlock::new(&block, None, Incompat::FILETYPE)
             .map(|e| e.unwrap())
             .map(|e| (e.ino, e.name, e.file_type, e.rec_len))
             .collect();
@@ -370,7 +374,7 @@ mod tests {
     fn record_past_the_end_is_named() {
         let mut block = record(11, 1024, b"a");
         block.truncate(512);
-        let err = DirBlock::new(&block, Some(Pblk(3)), true)
+        let err = DirBlock::new(&block, Some(Pblk(3)), Incompat::FILETYPE)
             .next()
             .unwrap()
             .unwrap_err();

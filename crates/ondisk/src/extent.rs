@@ -5,6 +5,7 @@
 //! ```
 
 use std::mem::size_of;
+use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -149,10 +150,14 @@ pub enum ExtentNode<'a> {
     },
 }
 
-/// Most entries that fit a node of `len` bytes, `tail` included or not.
-pub const fn max_entries(len: usize, tail: bool) -> u16 {
-    let head = EXTENT_ENTRY_LEN + if tail { EXTENT_TAIL_LEN } else { 0 };
-    (len.saturating_sub(head) / EXTENT_ENTRY_LEN) as u16
+/// Most entries that fit a node of `len` bytes without a tail.
+pub const fn max_entries(len: usize) -> u16 {
+    (len.saturating_sub(EXTENT_ENTRY_LEN) / EXTENT_ENTRY_LEN) as u16
+}
+
+/// Most entries that fit a node of `len` bytes with a tail.
+pub const fn max_entries_with_tail(len: usize) -> u16 {
+    (len.saturating_sub(EXTENT_ENTRY_LEN + EXTENT_TAIL_LEN) / EXTENT_ENTRY_LEN) as u16
 }
 
 /// `i_block` of an inode that maps nothing yet.
@@ -161,7 +166,7 @@ pub fn empty_extent_root() -> [u8; I_BLOCK_LEN] {
     let header = ExtentHeader {
         eh_magic: EXT4_EXT_MAGIC.into(),
         eh_entries: 0.into(),
-        eh_max: max_entries(I_BLOCK_LEN, false).into(),
+        eh_max: max_entries(I_BLOCK_LEN).into(),
         eh_depth: 0.into(),
         eh_generation: 0.into(),
     };
@@ -196,7 +201,7 @@ impl<'a> ExtentNode<'a> {
         if header.eh_magic.get() != EXT4_EXT_MAGIC {
             return Err(bad("magic"));
         }
-        if header.eh_max.get() > max_entries(bytes.len(), false) {
+        if header.eh_max.get() > max_entries(bytes.len()) {
             return Err(bad("more room than the node has"));
         }
         if header.eh_entries > header.eh_max {
@@ -322,24 +327,20 @@ pub fn put_entries(node: &mut [u8], max: u16, depth: u16, new: &[NodeEntry]) {
     places.copy_from_slice(&new[..places.len()]);
 }
 
-/// Puts `new` in the place of `remove` entries from `at` on, in a node of `count` entries that has
-/// room for that. Does nothing if it has not.
-pub fn splice_entries(
-    node: &mut [u8],
-    count: usize,
-    (at, remove): (usize, usize),
-    new: &[NodeEntry],
-) {
-    let Some(kept) = count.checked_sub(at + remove) else {
+/// Puts `new` in the place of the entries `replaced`, in a node of `count` entries that has room
+/// for that. Does nothing if it has not.
+pub fn splice_entries(node: &mut [u8], count: usize, replaced: Range<usize>, new: &[NodeEntry]) {
+    let Some(behind) = count.checked_sub(replaced.end) else {
         return;
     };
-    let after = at + new.len() + kept;
+    let end = replaced.start + new.len();
+    let after = end + behind;
     let all = entries_mut(node, usize::MAX);
     if after > all.len() || count > all.len() {
         return;
     }
-    all.copy_within(at + remove..count, at + new.len());
-    all[at..at + new.len()].copy_from_slice(new);
+    all.copy_within(replaced.end..count, end);
+    all[replaced.start..end].copy_from_slice(new);
     if let Ok((header, _)) = ExtentHeader::mut_from_prefix(node) {
         header.eh_entries = (after as u16).into();
     }
@@ -414,7 +415,7 @@ mod tests {
 
     fn leaf_with(extents: &[Extent]) -> Vec<u8> {
         let mut node = vec![0; 1024];
-        put_leaf(&mut node, max_entries(1024, true), extents);
+        put_leaf(&mut node, max_entries_with_tail(1024), extents);
         node
     }
 
@@ -446,20 +447,20 @@ mod tests {
         };
         let mut node = [0; 60];
         put_entries(&mut node, 4, 1, &[entry(1), entry(5)]);
-        splice_entries(&mut node, 2, (1, 0), &[entry(2), entry(3)]);
+        splice_entries(&mut node, 2, 1..1, &[entry(2), entry(3)]);
         assert_eq!(lblks(&node), [1, 2, 3, 5]);
-        splice_entries(&mut node, 4, (0, 2), &[entry(0)]);
+        splice_entries(&mut node, 4, 0..2, &[entry(0)]);
         assert_eq!(lblks(&node), [0, 3, 5]);
-        splice_entries(&mut node, 3, (3, 0), &[entry(7), entry(8)]);
+        splice_entries(&mut node, 3, 3..3, &[entry(7), entry(8)]);
         assert_eq!(lblks(&node), [0, 3, 5]);
-        splice_entries(&mut node, 3, (0, 3), &[]);
+        splice_entries(&mut node, 3, 0..3, &[]);
         assert_eq!(lblks(&node), []);
     }
 
     #[test]
     fn room_in_root_and_block() {
-        assert_eq!(max_entries(60, false), 4);
-        assert_eq!(max_entries(4096, true), 340);
+        assert_eq!(max_entries(60), 4);
+        assert_eq!(max_entries_with_tail(4096), 340);
     }
 
     #[test]

@@ -28,17 +28,26 @@ pub enum HashVersion {
     TeaUnsigned,
 }
 
+/// How a byte of a name counts in a hash, as C's `char` differs from machine to machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CharSign {
+    /// From -128 to 127.
+    Signed,
+    /// From 0 to 255.
+    Unsigned,
+}
+
 impl HashVersion {
     /// From `s_def_hash_version` or the `hash_version` of an htree root.
     ///
-    /// 0 to 2 leave the sign of a byte to the superblock's flags (`signed`, see
-    /// [`crate::superblock::SuperBlock::hash_signed`]), 3 to 5 are unsigned. `None` for
+    /// 0 to 2 leave the sign of a byte to the superblock's flags (`sign`, see
+    /// [`crate::superblock::SuperBlock::hash_sign`]), 3 to 5 are unsigned. `None` for
     /// [`HASH_SIPHASH`], which no name can be hashed with here, and for unknown codes.
-    pub const fn from_disk(code: u8, signed: bool) -> Option<Self> {
-        Some(match (code, signed) {
-            (0, true) => Self::Legacy,
-            (1, true) => Self::HalfMd4,
-            (2, true) => Self::Tea,
+    pub const fn from_disk(code: u8, sign: CharSign) -> Option<Self> {
+        Some(match (code, sign) {
+            (0, CharSign::Signed) => Self::Legacy,
+            (1, CharSign::Signed) => Self::HalfMd4,
+            (2, CharSign::Signed) => Self::Tea,
             (0 | 3, _) => Self::LegacyUnsigned,
             (1 | 4, _) => Self::HalfMd4Unsigned,
             (2 | 5, _) => Self::TeaUnsigned,
@@ -190,17 +199,20 @@ mod tests {
 
     #[test]
     fn disk_codes() {
-        assert_eq!(HashVersion::from_disk(1, true), Some(HashVersion::HalfMd4));
+        assert_eq!(
+            HashVersion::from_disk(1, CharSign::Signed),
+            Some(HashVersion::HalfMd4)
+        );
         for code in [1, 4] {
-            let version = HashVersion::from_disk(code, false);
+            let version = HashVersion::from_disk(code, CharSign::Unsigned);
             assert_eq!(version, Some(HashVersion::HalfMd4Unsigned));
         }
         assert_eq!(
-            HashVersion::from_disk(5, true),
+            HashVersion::from_disk(5, CharSign::Signed),
             Some(HashVersion::TeaUnsigned)
         );
-        assert_eq!(HashVersion::from_disk(HASH_SIPHASH, true), None);
-        assert_eq!(HashVersion::from_disk(7, false), None);
+        assert_eq!(HashVersion::from_disk(HASH_SIPHASH, CharSign::Signed), None);
+        assert_eq!(HashVersion::from_disk(7, CharSign::Unsigned), None);
         assert_eq!(HashVersion::TeaUnsigned.to_disk(), 2);
     }
 
@@ -221,7 +233,7 @@ mod tests {
     #[test]
     fn bit_0_is_clear_and_no_length_panics() {
         for version in 0..6 {
-            let version = HashVersion::from_disk(version, true).unwrap();
+            let version = HashVersion::from_disk(version, CharSign::Signed).unwrap();
             for len in 0..=300 {
                 let hash = hash_name(version, [0; 4], &vec![0xFF; len]).hash;
                 assert_eq!(hash & 1, 0);

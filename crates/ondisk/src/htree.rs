@@ -216,7 +216,7 @@ pub fn put_entries(block: &mut [u8], offset: usize, tail: bool, entries: &[(u32,
 }
 
 /// Puts an entry in front of entry `at`, which is 1 to the count; there is room for one more.
-pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, (hash, lblk): (u32, Lblk)) {
+pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, hash: u32, lblk: Lblk) {
     let rest = &mut block[offset..];
     let Ok((cl, _)) = DxCountLimit::mut_from_prefix(rest) else {
         return;
@@ -269,7 +269,8 @@ fn node_checksum(
 pub fn verify_tail(
     bytes: &[u8],
     offset: usize,
-    (lblk, block): (Lblk, Pblk),
+    lblk: Lblk,
+    block: Pblk,
     seed: CsumSeed,
 ) -> Result<(), Damage> {
     let node = DxNode::parse(bytes, offset, true, lblk)?;

@@ -535,7 +535,7 @@ pub fn commit_matches(block: &[u8], sb: &JournalSuperblock) -> bool {
 pub enum CommitSumV1 {
     /// It carries no sum.
     None,
-    /// [`crc32_be`](crate::checksum::crc32_be) from `!0` over the descriptors and data blocks of
+    /// [`crc32_be`] from `!0` over the descriptors and data blocks of
     /// the transaction, in log order.
     Crc32(u32),
     /// A sum of a kind that does not exist.

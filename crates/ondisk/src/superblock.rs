@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::hash::CharSign;
 
 /// `s_magic`.
 pub const EXT4_SUPER_MAGIC: u16 = 0xEF53;
@@ -268,12 +269,15 @@ impl SuperBlock {
         self.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();
     }
 
-    /// True if directory hashes take name bytes as signed.
+    /// How directory hashes take the bytes of names.
     ///
     /// The kernel's rule: the unsigned flag decides; with neither flag set the platform's `char`
     /// would, which is signed on the machines that wrote such images.
-    pub fn hash_signed(&self) -> bool {
-        self.s_flags.get() & FLAGS_UNSIGNED_HASH == 0
+    pub fn hash_sign(&self) -> CharSign {
+        match self.s_flags.get() & FLAGS_UNSIGNED_HASH {
+            0 => CharSign::Signed,
+            _ => CharSign::Unsigned,
+        }
     }
 
     /// The directory hash seed as host words.

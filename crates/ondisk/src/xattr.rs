@@ -13,6 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{CsumSeed, crc32c, le32, le64};
 use crate::damage::Damage;
+pub use crate::damage::XattrPlace;
+use crate::hash::CharSign;
 use crate::units::{Ino, Pblk};
 
 /// `h_magic` of both headers.
@@ -292,15 +294,6 @@ pub fn put_ibody_header(region: &mut [u8]) {
     region[..XATTR_IBODY_HEADER_LEN].copy_from_slice(U32::new(EXT4_XATTR_MAGIC).as_bytes());
 }
 
-/// Where a set of attributes was found, for errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XattrPlace {
-    /// In the body of an inode.
-    Inode(Ino),
-    /// In a block.
-    Block(Pblk),
-}
-
 /// Checks the header of an attribute block.
 ///
 /// # Errors
@@ -355,15 +348,14 @@ pub fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
 ///
 /// e2fsprogs leave it 0 within an inode; the kernel fills it in everywhere.
 /// `value` is padded with zeroes to a multiple of four. With `ea_inode` the value hashed is the
-/// value's crc32c alone ([`ea_inode_hash`]), as one word. `signed` takes name bytes as signed, which
-/// kernels before 6.2 did on most machines; both are accepted when reading.
-pub fn entry_hash(name: &[u8], value: &[u8], signed: bool) -> u32 {
+/// value's crc32c alone ([`ea_inode_hash`]), as one word. Kernels before 6.2 took name bytes as
+/// signed on most machines; both are accepted when reading.
+pub fn entry_hash(name: &[u8], value: &[u8], sign: CharSign) -> u32 {
     let mut hash = 0u32;
     for &byte in name {
-        let byte = if signed {
-            byte as i8 as u32
-        } else {
-            u32::from(byte)
+        let byte = match sign {
+            CharSign::Signed => byte as i8 as u32,
+            CharSign::Unsigned => u32::from(byte),
         };
         hash = hash.rotate_left(5) ^ byte;
     }
@@ -418,7 +410,7 @@ mod tests {
             index: INDEX_USER,
             name,
             value: XattrValue::Here(value),
-            hash: entry_hash(name, value, false),
+            hash: entry_hash(name, value, CharSign::Unsigned),
         };
         let (ino, size) = (Ino(20), 9000);
         let entries = [

@@ -11,6 +11,7 @@ use super::{
     JournalSuperblock, RevokeHeader, TagFlags, tag_checksum,
 };
 use crate::checksum::crc32c;
+use crate::inode::Timestamp;
 use crate::units::Pblk;
 
 /// Length of the UUID behind the first tag of a descriptor.
@@ -161,13 +162,14 @@ pub fn revoke_block(
     block
 }
 
-/// The commit block of transaction `sequence`. `data_sum` is the v1 sum of what was written before
-/// it ([`CommitSumV1::Crc32`](super::CommitSumV1)); it is used only where the journal asks for it.
+/// The commit block of transaction `sequence`, written at `time`. `data_sum` is the v1 sum of what
+/// was written before it ([`CommitSumV1::Crc32`](super::CommitSumV1)); it is used only where the
+/// journal asks for it.
 pub fn commit_block(
     sb: &JournalSuperblock,
     sequence: u32,
     block_size: usize,
-    (sec, nsec): (i64, u32),
+    time: Timestamp,
     data_sum: u32,
 ) -> Vec<u8> {
     let mut commit = CommitBlock {
@@ -176,8 +178,8 @@ pub fn commit_block(
         h_chksum_size: 0,
         h_padding: [0; 2],
         h_chksum: [U32::ZERO; 8],
-        h_commit_sec: sec.cast_unsigned().into(),
-        h_commit_nsec: nsec.into(),
+        h_commit_sec: time.sec.cast_unsigned().into(),
+        h_commit_nsec: time.nsec.into(),
     };
     if sb.compat().contains(JournalCompat::CHECKSUM) {
         commit.h_chksum_type = JBD2_CRC32_CHKSUM;
@@ -196,19 +198,16 @@ pub fn commit_block(
 
 impl JournalSuperblock {
     /// Turns on what an empty journal of a file system may come to need: revokes, and 64-bit block
-    /// numbers (`wide`) and v3 checksums where these are wanted. The superblock's own checksum is for
-    /// the caller to bring up to date. False, and nothing is changed, for a journal before there were
-    /// features.
-    pub fn set_features(&mut self, wide: bool, checksums: bool) -> bool {
+    /// numbers (`BIT64`) and v3 checksums (`CSUM_V3`) where these are `wanted`; its other flags are ignored. The superblock's
+    /// own checksum is for the caller to bring up to date. False, and nothing is changed, for a
+    /// journal before there were features.
+    pub fn set_features(&mut self, wanted: JournalIncompat) -> bool {
         if !self.has_features() {
             return false;
         }
         let mut incompat = self.incompat() | JournalIncompat::REVOKE;
-        incompat.set(
-            JournalIncompat::BIT64,
-            wide || incompat.contains(JournalIncompat::BIT64),
-        );
-        if checksums {
+        incompat |= wanted & JournalIncompat::BIT64;
+        if wanted.contains(JournalIncompat::CSUM_V3) {
             incompat.remove(JournalIncompat::CSUM_V2);
             incompat |= JournalIncompat::CSUM_V3;
             let compat = self.compat().difference(JournalCompat::CHECKSUM);
@@ -283,7 +282,11 @@ mod tests {
                 let block = revoke_block(&sb, 9, len, &homes);
                 assert!(tail_matches(&block, &sb));
                 assert_eq!(parse_revokes(&block, &sb, 0).unwrap(), homes);
-                let block = commit_block(&sb, 9, len, (1 << 33, 5), 0);
+                let time = Timestamp {
+                    sec: 1 << 33,
+                    nsec: 5,
+                };
+                let block = commit_block(&sb, 9, len, time, 0);
                 assert!(commit_matches(&block, &sb));
                 let (kind, sequence) = JournalHeader::parse(&block).unwrap();
                 assert_eq!((kind, sequence), (BlockType::Commit, 9));

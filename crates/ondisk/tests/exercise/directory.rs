@@ -2,7 +2,8 @@
 
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::dir_entry::{self, DirBlock};
-use uext4_ondisk::hash::{HashVersion, hash_name};
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::hash::{CharSign, HashVersion, hash_name};
 use uext4_ondisk::htree::{self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DxNode};
 use uext4_ondisk::{Lblk, Pblk};
 
@@ -15,12 +16,16 @@ pub fn exercise(data: &[u8]) {
     };
     let at = (options & 1 != 0).then_some(Pblk(7));
     let mut end = 0;
-    for entry in DirBlock::new(block, at, options & 2 != 0) {
+    let incompat = match options & 2 {
+        0 => Incompat::empty(),
+        _ => Incompat::FILETYPE,
+    };
+    for entry in DirBlock::new(block, at, incompat) {
         let Ok(entry) = entry else { break };
         assert!(entry.offset >= end && entry.offset + entry.rec_len <= block.len());
         assert!((1..=255).contains(&entry.name.len()) && entry.ino.0 != 0);
         end = entry.offset + entry.rec_len;
-        if let Some(version) = HashVersion::from_disk(options >> 2 & 7, true) {
+        if let Some(version) = HashVersion::from_disk(options >> 2 & 7, CharSign::Signed) {
             assert_eq!(hash_name(version, [0; 4], entry.name).hash & 1, 0);
         }
     }
@@ -36,7 +41,7 @@ pub fn exercise(data: &[u8]) {
 }
 
 fn node(block: &[u8], offset: usize, tail: bool) {
-    let _ = htree::verify_tail(block, offset, (Lblk(1), Pblk(7)), SEED);
+    let _ = htree::verify_tail(block, offset, Lblk(1), Pblk(7), SEED);
     let mut copy = block.to_vec();
     htree::update_tail(&mut copy, offset, SEED);
     let Ok(node) = DxNode::parse(block, offset, tail, Lblk(1)) else {
@@ -50,7 +55,7 @@ fn node(block: &[u8], offset: usize, tail: bool) {
     }
     if tail {
         assert_eq!(
-            htree::verify_tail(&copy, offset, (Lblk(1), Pblk(7)), SEED),
+            htree::verify_tail(&copy, offset, Lblk(1), Pblk(7), SEED),
             Ok(())
         );
     }

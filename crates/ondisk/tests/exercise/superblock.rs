@@ -19,7 +19,7 @@ pub fn exercise(data: &[u8]) {
 
 fn shape(sb: &SuperBlock) {
     let _ = (sb.reserved_blocks_count(), sb.free_blocks_count());
-    let _ = (sb.seed(), sb.hash_signed(), sb.hash_seed());
+    let _ = (sb.seed(), sb.hash_sign(), sb.hash_seed());
     let _ = sb.features().unreadable();
     let _ = sb.features().unwritable();
     let Ok(g) = Geometry::new(sb) else {

@@ -3,6 +3,7 @@
 use uext4_ondisk::acl::{Acl, disk_to_wire, wire_to_disk};
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::encryption::EncryptionContext;
+use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XattrPlace, XattrValue, block_hash, entries_len, entry_hash, join_name,
     parse_entries, put_entries, split_name, verify_block,
@@ -24,7 +25,7 @@ fn entries(region: &[u8], first: usize, at: XattrPlace) {
     };
     for entry in &entries {
         if let XattrValue::Here(bytes) = entry.value {
-            let _ = entry_hash(entry.name, bytes, true);
+            let _ = entry_hash(entry.name, bytes, CharSign::Signed);
             value(bytes);
         }
         if let Some(name) = join_name(entry.index, entry.name) {

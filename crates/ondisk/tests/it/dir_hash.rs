@@ -1,6 +1,6 @@
 //! Directory hashes against debugfs' `dx_hash`.
 
-use uext4_ondisk::hash::{DirHash, HashVersion, hash_name};
+use uext4_ondisk::hash::{CharSign, DirHash, HashVersion, hash_name};
 
 use crate::tools;
 
@@ -39,7 +39,7 @@ fn same_as_debugfs() {
     }
     let names = names();
     for code in 0..6u8 {
-        let version = HashVersion::from_disk(code, true).unwrap();
+        let version = HashVersion::from_disk(code, CharSign::Signed).unwrap();
         for (seed, option) in [([0; 4], String::new()), (SEED, format!("-s {SEED_UUID} "))] {
             let script: Vec<u8> = names
                 .iter()

@@ -46,7 +46,7 @@ impl<'a> Dir<'a> {
         let root = self.bytes(Lblk(0));
         let (info, _) = DxRootInfo::ref_from_prefix(&root[DX_ROOT_INFO_OFFSET..]).unwrap();
         assert_eq!((info.reserved_zero.get(), info.info_length), (0, 8));
-        let version = HashVersion::from_disk(info.hash_version, self.image.sb.hash_signed());
+        let version = HashVersion::from_disk(info.hash_version, self.image.sb.hash_sign());
         let tree = (version.unwrap(), info.indirect_levels);
         self.node(Lblk(0), tree, (0, u32::MAX), &mut met);
         assert_eq!(met.leaves + met.nodes, self.blocks.len());
@@ -82,7 +82,7 @@ impl<'a> Dir<'a> {
             let generation = self.image.inode(self.ino).i_generation.get();
             let seed = seed.inode(self.ino, generation);
             let at = self.at(lblk);
-            assert_eq!(htree::verify_tail(bytes, offset, (lblk, at), seed), Ok(()));
+            assert_eq!(htree::verify_tail(bytes, offset, lblk, at, seed), Ok(()));
             let mut copy = bytes.to_vec();
             htree::update_tail(&mut copy, offset, seed);
             assert_eq!(copy, bytes);
@@ -108,9 +108,9 @@ impl<'a> Dir<'a> {
     fn leaf(&self, lblk: Lblk, met: &mut Met, check: impl Fn(&[u8])) {
         met.leaves += 1;
         let (bytes, at) = (self.bytes(lblk), self.at(lblk));
-        let filetype = self.image.geometry.features.incompat;
-        let filetype = filetype.contains(Incompat::FILETYPE);
-        for entry in DirBlock::new(bytes, Some(at), filetype) {
+        let incompat = self.image.geometry.features.incompat;
+        let filetype = incompat.contains(Incompat::FILETYPE);
+        for entry in DirBlock::new(bytes, Some(at), incompat) {
             let entry = entry.unwrap();
             assert_eq!(entry.file_type.is_some(), filetype);
             check(entry.name);

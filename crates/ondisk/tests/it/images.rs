@@ -10,6 +10,7 @@ use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::{
     BG_BLOCK_UNINIT, BG_INODE_UNINIT, DescChecksum, GroupDesc, bitmap_checksum, desc_checksum,
 };
+use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, inode_checksum, stored_checksum, update_checksum};
 use uext4_ondisk::journal::JournalSuperblock;
 use uext4_ondisk::mmp::{MmpBlock, MmpState};
@@ -217,7 +218,8 @@ fn verify_entries(image: &Image, entries: &[XattrEntry<'_>]) {
             XattrValue::Here(value) => value.to_vec(),
             XattrValue::Inode { ino, size } => ea_inode_sum(image, ino, size).to_vec(),
         };
-        let either = [true, false].map(|signed| entry_hash(entry.name, &value, signed));
+        let either =
+            [CharSign::Signed, CharSign::Unsigned].map(|sign| entry_hash(entry.name, &value, sign));
         assert!(either.contains(&entry.hash), "{entry:?}");
     }
 }
