@@ -5,25 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustc_hash::FxHashSet;
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::Pblk;
 use uext4_ondisk::checksum::crc32_be;
+use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::journal::{JournalCompat, commit_block};
 
 use crate::Error;
 use crate::journal::{Journal, Sealer};
 use crate::ring::{LogImage, Ring};
-use crate::transaction::{Tid, Transaction};
-
-/// A transaction that no handle can change any more.
-#[derive(Debug)]
-pub(crate) struct Closed {
-    tid: Tid,
-    /// Sorted by block, without what it freed.
-    blocks: Vec<(Buffer, Arc<[u8]>)>,
-    revoked: FxHashSet<Pblk>,
-}
+use crate::transaction::{Closed, Tid, Transaction};
 
 impl Journal {
     /// Returns when transaction `tid` is durable (without a log: when it has been written home, not
@@ -200,7 +191,8 @@ impl Journal {
         } else {
             0
         };
-        let commit = commit_block(&sb, sequence, block_len, self.clock.now(), sum);
+        let (sec, nsec) = self.clock.now();
+        let commit = commit_block(&sb, sequence, block_len, Timestamp { sec, nsec }, sum);
         ring.write(&*self.device, len, &[&commit])?;
         self.barrier.flush()?;
         ring.committed(closed.tid, len + 1);

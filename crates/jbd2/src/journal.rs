@@ -10,14 +10,15 @@ use parking_lot::Mutex;
 use uext4_blockdev::{BlockDevice, Clock};
 use uext4_buffer_cache::{Buffer, BufferCache, Seal, VerifyTag};
 use uext4_ondisk::Pblk;
+use uext4_ondisk::journal::JournalIncompat;
 
 use crate::barrier::{Barrier, Ticket};
 use crate::checkpoint::Checkpoint;
-use crate::commit::Closed;
+use crate::handle::Handle;
 use crate::log::Log;
 use crate::ring::Ring;
 use crate::running::Running;
-use crate::transaction::{Handle, Limits, Tid, Transaction};
+use crate::transaction::{Closed, Limits, Tid, Transaction};
 use crate::turn::Turn;
 use crate::{Error, LogRun, Recovery, recover};
 
@@ -242,20 +243,20 @@ impl Journal {
         }
     }
 
-    /// Lets the log use what the file system needs or what makes it safer: 64-bit block numbers, and
-    /// checksums (CRC-32C, of every block by itself). To be called while the log is empty, and before a
-    /// handle is started.
+    /// Lets the log use what the file system needs or what makes it safer: 64-bit block numbers
+    /// (`BIT64`), and checksums (`CSUM_V3`: CRC-32C, of every block by itself). To be called while
+    /// the log is empty, and before a handle is started. Other flags of `wanted` are ignored.
     ///
     /// # Errors
     /// [`Error::Version`] for a journal too old to say so, of a file system that needs it; device
     /// errors.
-    pub fn set_features(&self, wide: bool, checksums: bool) -> Result<(), Error> {
+    pub fn set_features(&self, wanted: JournalIncompat) -> Result<(), Error> {
         let mut log = self.log.lock();
         let Some(ring) = log.as_mut() else {
             return Ok(());
         };
-        if !ring.sb.set_features(wide, checksums) {
-            return match wide {
+        if !ring.sb.set_features(wanted) {
+            return match wanted.contains(JournalIncompat::BIT64) {
                 true => Err(Error::Version),
                 false => Ok(()),
             };

@@ -102,6 +102,7 @@ mod barrier;
 mod checkpoint;
 mod commit;
 mod device;
+mod handle;
 mod journal;
 mod log;
 mod recovery;
@@ -116,10 +117,11 @@ use uext4_ondisk::{Damage, Pblk};
 
 pub use barrier::{Barrier, Ticket};
 pub use device::ReplayedDevice;
+pub use handle::Handle;
 pub use journal::{Journal, Sealer, Sealing, Stats};
 pub use recovery::{Recovery, recover};
 pub use replay::{Replay, ReplayedBlock};
-pub use transaction::{Handle, Tid};
+pub use transaction::Tid;
 
 /// Neighbouring blocks of the journal file, in its logical order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,9 +52,6 @@ impl Replay {
     }
 
     /// Copies every block from the log to its home, not durable before a flush. May be done again.
-    ///
-    /// # Errors
-    /// The device's.
     pub(crate) fn write_home(
         &self,
         device: &dyn BlockDevice,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_jbd2::{Error, LogRun, Recovery, ReplayedDevice, recover};
 use uext4_ondisk::checksum::{crc32_be, crc32c};
+use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::journal::{
     BlockType, Descriptor, JBD2_CRC32C_CHKSUM, JBD2_MAGIC, JournalCompat, JournalHeader,
     JournalIncompat, JournalSuperblock, commit_block, needs_escape, revoke_block, revoke_capacity,
@@ -227,7 +228,11 @@ impl Maker {
     pub fn commit_with(&mut self, sum_v1: Option<u32>) -> u32 {
         let (sb, len) = (self.sb, self.place.size.len());
         let sum = sum_v1.unwrap_or_default();
-        let mut block = commit_block(&sb, self.sequence, len, (self.time, 1), sum);
+        let time = Timestamp {
+            sec: self.time,
+            nsec: 1,
+        };
+        let mut block = commit_block(&sb, self.sequence, len, time, sum);
         if sum_v1.is_none() && sb.checksum_version() == 1 {
             block[12..20].fill(0);
         }
