@@ -81,7 +81,7 @@ fn round(
                     queues.put_back(&leaf, again, scan);
                     0
                 } else {
-                    match queues.evict(room, (&leaf, queue), scan) {
+                    match queues.evict(room, &leaf, queue, scan) {
                         Evicted::Busy => {
                             busy += 1;
                             0

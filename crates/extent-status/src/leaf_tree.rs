@@ -57,6 +57,15 @@ struct State {
     delayed_blocks: u64,
 }
 
+/// How many extents a tree holds.
+#[derive(Clone, Copy, Default)]
+struct ExtentCounts {
+    /// Those that may be dropped.
+    reclaimable: i64,
+    /// Those of delayed blocks.
+    delayed: i64,
+}
+
 /// What a look-up without the lock saw.
 enum Seen {
     Extent(Extent),
@@ -104,9 +113,11 @@ impl Owner<'_> {
 }
 
 impl State {
-    /// How many there are, of what may be dropped and of what is delayed.
-    fn extents(&self) -> (i64, i64) {
-        (self.cached.len() as i64, self.delayed.len() as i64)
+    fn extents(&self) -> ExtentCounts {
+        ExtentCounts {
+            reclaimable: self.cached.len() as i64,
+            delayed: self.delayed.len() as i64,
+        }
     }
 
     /// What readers are to start from.
@@ -223,7 +234,7 @@ fn found<'a>(cached: &'a Root, delayed: &'a Root, lblk: u32) -> Option<(&'a Arc<
 }
 
 /// The answer to a look-up, which counts as a use of the leaf.
-fn referred(queues: &Queues, (leaf, packed): (&Arc<Leaf>, Packed)) -> Extent {
+fn referred(queues: &Queues, leaf: &Arc<Leaf>, packed: Packed) -> Extent {
     if let Some((_, place)) = &leaf.queued {
         leaf.refer(queues.tick(place));
     }
@@ -263,7 +274,10 @@ impl Shared {
         }
         let state = self.state.lock();
         let found = found(state.cached.root(), state.delayed.root(), lblk);
-        (found.map(|found| referred(queues, found)), true)
+        (
+            found.map(|(leaf, packed)| referred(queues, leaf, packed)),
+            true,
+        )
     }
 
     fn try_lookup(&self, queues: &Queues, lblk: u32) -> Seen {
@@ -280,27 +294,27 @@ impl Shared {
             return Seen::Unclear;
         }
         match found {
-            Some(found) => Seen::Extent(referred(queues, found)),
+            Some((leaf, packed)) => Seen::Extent(referred(queues, leaf, packed)),
             None => Seen::Nothing,
         }
     }
 
     /// Puts an extent in place of what is known of its range. Answers the delayed blocks replaced.
-    pub(crate) fn insert(self: &Arc<Self>, owner: (&Room, &Queues), extent: &Extent) -> u32 {
+    pub(crate) fn insert(self: &Arc<Self>, room: &Room, queues: &Queues, extent: &Extent) -> u32 {
         let state = &mut *self.state.lock();
         if let Some(delayed) = state.is_known(extent) {
             self.seq.fetch_add(1, Release);
             return delayed;
         }
-        self.change(owner, state, |state, owner| {
+        self.change(room, queues, state, |state, owner| {
             self.count_change();
             state.insert(extent, owner)
         })
     }
 
-    pub(crate) fn remove(self: &Arc<Self>, owner: (&Room, &Queues), range: Range<u32>) -> u32 {
+    pub(crate) fn remove(self: &Arc<Self>, room: &Room, queues: &Queues, range: Range<u32>) -> u32 {
         let state = &mut *self.state.lock();
-        self.change(owner, state, |state, owner| {
+        self.change(room, queues, state, |state, owner| {
             self.count_change();
             state.remove(range, owner)
         })
@@ -313,31 +327,36 @@ impl Shared {
     }
 
     /// Puts an extent where nothing is known; it must be reclaimable and bounded.
-    pub(crate) fn cache(self: &Arc<Self>, owner: (&Room, &Queues), extent: &Extent) {
+    pub(crate) fn cache(self: &Arc<Self>, room: &Room, queues: &Queues, extent: &Extent) {
         let state = &mut *self.state.lock();
-        self.change(owner, state, |state, owner| state.fill(extent, owner));
+        self.change(room, queues, state, |state, owner| {
+            state.fill(extent, owner)
+        });
     }
 
     /// Puts those extents in of whose range nothing is known; they must be reclaimable and bounded.
     pub(crate) fn cache_all(
         self: &Arc<Self>,
-        owner: (&Room, &Queues),
+        room: &Room,
+        queues: &Queues,
         extents: impl Iterator<Item = Extent>,
     ) {
         let state = &mut *self.state.lock();
-        self.change(owner, state, |state, owner| {
+        self.change(room, queues, state, |state, owner| {
             state.add_unknown(extents, owner);
         });
     }
 
     /// Forgets all that is not delayed.
-    pub(crate) fn clear_cache(self: &Arc<Self>, owner: (&Room, &Queues)) {
+    pub(crate) fn clear_cache(self: &Arc<Self>, room: &Room, queues: &Queues) {
         let state = &mut *self.state.lock();
-        self.change(owner, state, |state, owner| state.cached.clear(owner));
+        self.change(room, queues, state, |state, owner| {
+            state.cached.clear(owner)
+        });
     }
 
     /// Forgets all, for who lets go of the tree: nobody looks at it any more, so nothing is published.
-    pub(crate) fn close(self: &Arc<Self>, (room, queues): (&Room, &Queues)) {
+    pub(crate) fn close(self: &Arc<Self>, room: &Room, queues: &Queues) {
         let state = &mut *self.state.lock();
         let owner = Owner {
             room,
@@ -347,16 +366,16 @@ impl Shared {
         let before = state.extents();
         state.cached.clear(&owner);
         state.delayed.clear(&owner);
-        self.count(room, before, (0, 0));
+        self.count(room, before, ExtentCounts::default());
     }
 
     /// Brings the room's counters after a change, given the extents before and after it.
-    fn count(&self, room: &Room, before: (i64, i64), after: (i64, i64)) {
-        let reclaimable = after.0 - before.0;
+    fn count(&self, room: &Room, before: ExtentCounts, after: ExtentCounts) {
+        let reclaimable = after.reclaimable - before.reclaimable;
         let counters = room.counters();
-        counters.extents(reclaimable + after.1 - before.1, reclaimable);
-        if (before.0 > 0) != (after.0 > 0) {
-            counters.linked(if after.0 > 0 { 1 } else { -1 });
+        counters.extents(reclaimable + after.delayed - before.delayed, reclaimable);
+        if (before.reclaimable > 0) != (after.reclaimable > 0) {
+            counters.linked(if after.reclaimable > 0 { 1 } else { -1 });
         }
     }
 
@@ -380,14 +399,15 @@ impl Shared {
         let state = &mut *self.state.try_lock()?;
         let before = state.cached.copied();
         let work = |state: &mut State, owner: &Owner<'_>| state.cached.drop_leaf(leaf, owner);
-        let dropped = self.change((room, queues), state, work).unwrap_or(0);
+        let dropped = self.change(room, queues, state, work).unwrap_or(0);
         Some((dropped, state.cached.copied() - before))
     }
 
     /// Changes what readers see, and brings the room's counters after it.
     fn change<R>(
         self: &Arc<Self>,
-        (room, queues): (&Room, &Queues),
+        room: &Room,
+        queues: &Queues,
         state: &mut State,
         work: impl FnOnce(&mut State, &Owner<'_>) -> R,
     ) -> R {

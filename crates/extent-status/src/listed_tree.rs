@@ -82,10 +82,11 @@ impl Shared {
     /// Changes what the map is.
     pub(crate) fn change<R>(
         self: &Arc<Self>,
-        (room, list): (&Room, &List),
+        room: &Room,
+        list: &List,
         change: impl FnOnce(&mut Map) -> R,
     ) -> R {
-        self.locked((room, list), |map| {
+        self.locked(room, list, |map| {
             self.seq.fetch_add(1, Ordering::Release);
             change(map)
         })
@@ -94,7 +95,8 @@ impl Shared {
     /// Changes the map under the lock and brings counters and list after it.
     pub(crate) fn locked<R>(
         self: &Arc<Self>,
-        (room, list): (&Room, &List),
+        room: &Room,
+        list: &List,
         work: impl FnOnce(&mut Map) -> R,
     ) -> R {
         self.touch(room, list);
@@ -114,7 +116,7 @@ impl Shared {
     /// Forgets all and leaves the list.
     pub(crate) fn close(self: &Arc<Self>, room: &Room, list: &List) {
         // The old map is freed after the lock is let go.
-        let _map = self.locked((room, list), Map::take);
+        let _map = self.locked(room, list, Map::take);
         list.unlink(self);
     }
 

@@ -305,7 +305,8 @@ impl Queues {
     pub(crate) fn evict(
         &self,
         room: &Room,
-        (leaf, queue): (&Arc<Leaf>, Queue),
+        leaf: &Arc<Leaf>,
+        queue: Queue,
         scan: &mut Scan,
     ) -> Evicted {
         let Some((tree, place)) = &leaf.queued else {

@@ -74,8 +74,8 @@ impl Tree {
             return self.remove(lblk, len);
         };
         let delayed = match &self.kind {
-            Kind::Listed(tree, list) => tree.change((&self.room, list), |map| map.insert(&extent)),
-            Kind::Leaves(tree, queues) => tree.insert((&self.room, queues), &extent),
+            Kind::Listed(tree, list) => tree.change(&self.room, list, |map| map.insert(&extent)),
+            Kind::Leaves(tree, queues) => tree.insert(&self.room, queues, &extent),
         };
         let name = match extent.status {
             Status::Delayed => "ext4_es_insert_delayed_extent",
@@ -97,9 +97,9 @@ impl Tree {
         if let Some(extent) = &known {
             match &self.kind {
                 Kind::Listed(tree, list) => {
-                    tree.locked((&self.room, list), |map| map.fill(extent));
+                    tree.locked(&self.room, list, |map| map.fill(extent));
                 }
-                Kind::Leaves(tree, queues) => tree.cache((&self.room, queues), extent),
+                Kind::Leaves(tree, queues) => tree.cache(&self.room, queues, extent),
             }
         }
         trace::cached(known.into_iter(), || self.seq());
@@ -112,10 +112,10 @@ impl Tree {
         let bounded = extents.iter().filter_map(|extent| extent.bounded());
         let known = bounded.filter(|extent| extent.status.is_reclaimable());
         match &self.kind {
-            Kind::Listed(tree, list) => tree.locked((&self.room, list), |map| {
+            Kind::Listed(tree, list) => tree.locked(&self.room, list, |map| {
                 known.clone().for_each(|extent| map.add_unknown(&extent));
             }),
-            Kind::Leaves(tree, queues) => tree.cache_all((&self.room, queues), known.clone()),
+            Kind::Leaves(tree, queues) => tree.cache_all(&self.room, queues, known.clone()),
         }
         // After the lock is let go: nobody is called under it.
         trace::cached(known, || self.seq());
@@ -128,8 +128,8 @@ impl Tree {
         };
         let range = lblk.0..lblk.0 + len;
         let delayed = match &self.kind {
-            Kind::Listed(tree, list) => tree.change((&self.room, list), |map| map.remove(range)),
-            Kind::Leaves(tree, queues) => tree.remove((&self.room, queues), range),
+            Kind::Listed(tree, list) => tree.change(&self.room, list, |map| map.remove(range)),
+            Kind::Leaves(tree, queues) => tree.remove(&self.room, queues, range),
         };
         let gone = Extent {
             lblk,
@@ -159,8 +159,8 @@ impl Tree {
     pub fn clear_cache(&self) {
         self.set_precached(false);
         match &self.kind {
-            Kind::Listed(tree, list) => tree.locked((&self.room, list), |map| map.clear_cache()),
-            Kind::Leaves(tree, queues) => tree.clear_cache((&self.room, queues)),
+            Kind::Listed(tree, list) => tree.locked(&self.room, list, |map| map.clear_cache()),
+            Kind::Leaves(tree, queues) => tree.clear_cache(&self.room, queues),
         };
     }
 
@@ -210,7 +210,7 @@ impl Drop for Tree {
     fn drop(&mut self) {
         match &self.kind {
             Kind::Listed(tree, list) => tree.close(&self.room, list),
-            Kind::Leaves(tree, queues) => tree.close((&self.room, queues)),
+            Kind::Leaves(tree, queues) => tree.close(&self.room, queues),
         };
         self.room.counters().trees(-1);
     }

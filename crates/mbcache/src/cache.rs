@@ -136,12 +136,7 @@ impl Cache {
 
     /// A thing was read: its hash on disk and its content, its number, and its users. Called by who is
     /// a user. Policies may leave it out, before they look at the body or ask for the users.
-    pub fn seen(
-        &self,
-        (hash, body): (u32, &[u8]),
-        value: u64,
-        users: impl FnOnce() -> u32,
-    ) -> Created {
+    pub fn seen(&self, hash: u32, body: &[u8], value: u64, users: impl FnOnce() -> u32) -> Created {
         if !self.mechanism.admits(value) {
             self.counters.one(Counter::GhostRefused);
             return Created::Refused;
@@ -163,7 +158,7 @@ impl Cache {
 
     /// The same of a thing that was read: its hash on disk and its content, which is hashed only if it
     /// has to be.
-    pub fn release_read<'a>(&'a self, (hash, body): (u32, &'a [u8]), value: u64) -> Release<'a> {
+    pub fn release_read<'a>(&'a self, hash: u32, body: &'a [u8], value: u64) -> Release<'a> {
         let key = Key { hash, content: 0 };
         Release {
             cache: self,

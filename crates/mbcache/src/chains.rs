@@ -22,9 +22,6 @@ pub(crate) struct Chains {
 
 impl Chains {
     /// 2^`bits` empty chains, less than 2⁶⁴.
-    ///
-    /// # Errors
-    /// [`OptionError::NoMemory`].
     pub(crate) fn new(bits: u32) -> Result<Self, OptionError> {
         let mut chains = Vec::new();
         let reserved = chains.try_reserve_exact(1 << bits);
@@ -48,7 +45,8 @@ impl Chains {
     /// It is asked for under the chain's lock.
     pub(crate) fn find(
         &self,
-        (counters, hash): (&Counters, u64),
+        counters: &Counters,
+        hash: u64,
         after: Option<&Arc<Entry>>,
         is_wanted: impl Fn(&Entry) -> bool,
     ) -> Option<Arc<Entry>> {

@@ -57,7 +57,7 @@ impl<T> Default for Counts<T> {
 }
 
 impl<T> Counts<T> {
-    /// The part of a thing, of [`PARTS`](Self::PARTS): things of one part have one lock.
+    /// The part of a thing, of `PARTS`: things of one part have one lock.
     pub fn part(thing: u64) -> usize {
         // OK to truncate: the lowest bits are wanted.
         thing as usize % PARTS

@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(key: Key, (value, seq): (u64, u64), (state, flags): (u64, u32)) -> Arc<Self> {
+    pub(crate) fn new(key: Key, value: u64, seq: u64, state: u64, flags: u32) -> Arc<Self> {
         Arc::new(Self {
             key,
             value,

@@ -145,7 +145,7 @@ mod tests {
         #[test]
         fn it_is_a_queue_that_turns(steps in prop::collection::vec((0..5u8, 0..12usize), 0..200)) {
             let key = Key { hash: 0, content: 0 };
-            let entries: Vec<_> = (0..12).map(|v| Entry::new(key, (v, v), (0, 0))).collect();
+            let entries: Vec<_> = (0..12).map(|v| Entry::new(key, v, v, 0, 0)).collect();
             let (mut list, mut model) = (List::default(), VecDeque::new());
             for (step, at) in steps {
                 let (entry, place) = (&entries[at], model.iter().position(|&v| v == at));

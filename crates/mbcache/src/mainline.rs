@@ -71,9 +71,9 @@ impl Mainline {
 
     /// The entry of a pair, held.
     fn get(&self, key: Key, value: u64) -> Option<Arc<Entry>> {
-        let place = (&*self.counters, key.hash.into());
         let is_held = |entry: &Entry| entry.is(key, value) && hold(entry);
-        self.chains.find(place, None, is_held)
+        self.chains
+            .find(&self.counters, key.hash.into(), None, is_held)
     }
 
     /// Takes an entry that nobody holds any more out of the table.
@@ -132,7 +132,7 @@ impl Mechanism for Mainline {
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
         self.chains
-            .find((&*self.counters, key.hash.into()), after, |entry| {
+            .find(&self.counters, key.hash.into(), after, |entry| {
                 let has_room = entry.flags.load(Relaxed) & REUSABLE != 0;
                 entry.key.hash == key.hash && has_room && hold(entry)
             })
@@ -169,7 +169,7 @@ impl Mechanism for Mainline {
         };
         let seq = self.next_seq.fetch_add(1, Relaxed);
         // The second holder keeps it until it is on the list.
-        let entry = Entry::new(key, (value, seq), (HASHED + 1, flags));
+        let entry = Entry::new(key, value, seq, HASHED + 1, flags);
         let created = self.chains.create(&self.counters, &entry);
         if created != Created::Inserted {
             return created;

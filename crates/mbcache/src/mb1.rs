@@ -193,16 +193,17 @@ impl Mb1 {
 
     /// The entry of a number, without a handle.
     fn by_number(&self, value: u64) -> Option<Arc<Entry>> {
-        let place = (&*self.counters, value);
-        self.blocks.find(place, None, |entry| entry.value == value)
+        let has_number = |entry: &Entry| entry.value == value;
+        self.blocks.find(&self.counters, value, None, has_number)
     }
 
     /// An entry for which there is a handle; entries that go meanwhile are not it.
     fn find_after(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
         loop {
-            let place = (&*self.counters, key.hash.into());
             let has_hash = |entry: &Entry| entry.key.hash == key.hash;
-            let entry = self.index.find(place, after, has_hash)?;
+            let entry = self
+                .index
+                .find(&self.counters, key.hash.into(), after, has_hash)?;
             if self.acquire(&entry, Handle::Shared) {
                 return Some(entry);
             }
@@ -250,7 +251,7 @@ impl Mechanism for Mb1 {
         }
         let seq = self.next_seq.fetch_add(1, Relaxed);
         // Born with its exclusive handle.
-        let entry = Entry::new(key, (value, seq), (Handle::Exclusive.weight(), HASHED));
+        let entry = Entry::new(key, value, seq, Handle::Exclusive.weight(), HASHED);
         let mut steps = 0;
         let mut block = self.blocks.lock(&self.counters, value);
         let is_there = block.walk(None).any(|other| {

@@ -90,9 +90,9 @@ impl Mechanism for Mbcache2 {
     }
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
-        let place = (&*self.counters, key.hash.into());
-        let chains = &self.chains;
-        chains.find(place, after, |entry| entry.key.hash == key.hash)
+        let has_hash = |entry: &Entry| entry.key.hash == key.hash;
+        self.chains
+            .find(&self.counters, key.hash.into(), after, has_hash)
     }
 
     fn put(&self, _: &Arc<Entry>) {}
@@ -119,7 +119,7 @@ impl Mechanism for Mbcache2 {
             return Created::Refused;
         }
         let seq = self.next_seq.fetch_add(1, Relaxed);
-        let entry = Entry::new(key, (value, seq), (0, HASHED));
+        let entry = Entry::new(key, value, seq, 0, HASHED);
         let created = self.chains.create(&self.counters, &entry);
         if created != Created::Inserted {
             return created;

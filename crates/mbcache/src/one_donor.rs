@@ -116,7 +116,7 @@ pub(crate) struct OneDonor {
 
 impl Part {
     /// The entry of a thing, if it is not gone. With the shelf's lock, so that it is not missed.
-    fn entry(&self, shelf: &Shelf, (content, value): (u64, u64)) -> Option<Arc<Entry>> {
+    fn entry(&self, shelf: &Shelf, content: u64, value: u64) -> Option<Arc<Entry>> {
         let is_it = |entry: &&Arc<Entry>| entry.value == value && !is_gone(entry);
         if let Some(donor) = self.donors.get(content).filter(|donor| is_it(&donor)) {
             return Some(donor);
@@ -297,7 +297,8 @@ impl OneDonor {
         &self,
         part: &Part,
         shelf: &mut Shelf,
-        (key, value): (Key, u64),
+        key: Key,
+        value: u64,
         users: u64,
     ) -> Created {
         let Some(room) = self.users_max.checked_sub(users).filter(|&room| room > 0) else {
@@ -313,7 +314,7 @@ impl OneDonor {
         }
         self.memo.note(value, key.content);
         let seq = self.next_seq.fetch_add(1, Relaxed);
-        let entry = Entry::new(key, (value, seq), (room, 0));
+        let entry = Entry::new(key, value, seq, room, 0);
         if !part.put_in(shelf, &entry) {
             return Created::Refused;
         }
@@ -421,17 +422,17 @@ impl Mechanism for OneDonor {
     fn create(&self, key: Key, value: u64, users: u32) -> Created {
         let part = self.part(key.content);
         let mut shelf = self.lock(part);
-        if part.entry(&shelf, (key.content, value)).is_some() {
+        if part.entry(&shelf, key.content, value).is_some() {
             return Created::Present;
         }
-        self.bring_in(part, &mut shelf, (key, value), users.into())
+        self.bring_in(part, &mut shelf, key, value, users.into())
     }
 
     fn remove(&self, key: Key, value: u64, _: Option<&Arc<Entry>>) -> Result<(), Arc<Entry>> {
         let part = self.part(key.content);
         // Under the lock: without it an entry may be missed.
         let mut shelf = self.lock(part);
-        let Some(entry) = part.entry(&shelf, (key.content, value)) else {
+        let Some(entry) = part.entry(&shelf, key.content, value) else {
             self.ghost.forget(value);
             return Ok(());
         };
@@ -457,7 +458,7 @@ impl Mechanism for OneDonor {
     fn left(&self, key: Key, value: u64, users: u32) {
         let part = self.part(key.content);
         let mut shelf = self.lock(part);
-        if let Some(entry) = part.entry(&shelf, (key.content, value)) {
+        if let Some(entry) = part.entry(&shelf, key.content, value) {
             let changed = self.change(&entry, |state| {
                 let others = pending(state);
                 let room = self.users_max.saturating_sub(u64::from(users) + others);
@@ -467,7 +468,7 @@ impl Mechanism for OneDonor {
                 return;
             }
         }
-        if self.bring_in(part, &mut shelf, (key, value), users.into()) == Created::Inserted {
+        if self.bring_in(part, &mut shelf, key, value, users.into()) == Created::Inserted {
             self.counters.one(Counter::Creates);
         }
     }

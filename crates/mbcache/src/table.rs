@@ -213,7 +213,7 @@ mod tests {
             for (step, number) in steps {
                 let at = content(number);
                 let key = Key { hash: 0, content: at };
-                let entry = Entry::new(key, (number << 9 | model.len() as u64, 0), (0, 0));
+                let entry = Entry::new(key, number << 9 | model.len() as u64, 0, 0, 0);
                 match (step, model.get(&at).map(Arc::clone)) {
                     (0 | 1, None) => {
                         prop_assert!(table.insert(&entry));

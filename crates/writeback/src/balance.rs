@@ -64,9 +64,8 @@ impl<E: MappingError> Shared<E> {
     /// Asks before up to `pages` pages become dirty. Tells how long the caller is to wait first, if it
     /// does not sleep; nothing is admitted then.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Cancelled`], [`Error::Stalled`]; what a mapping said, when nothing could be written.
+    /// Fails with [`Error::Cancelled`], [`Error::Stalled`]; what a mapping said, when nothing could
+    /// be written.
     pub(crate) fn admit(
         &self,
         writer: &mut Writer,
@@ -83,16 +82,12 @@ impl<E: MappingError> Shared<E> {
                 writer.known(&self.gate).told = None;
                 Ok(None)
             }
-            verdict => self.throttle(writer, (verdict, freed), Ask::Admit(pages), manner),
+            verdict => self.throttle(writer, verdict, freed, Ask::Admit(pages), manner),
         }
     }
 
     /// Does what was said after pages became dirty. Tells how long the caller is to wait, if it does
     /// not sleep.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shared::admit`].
     pub(crate) fn pace(
         &self,
         writer: &mut Writer,
@@ -103,7 +98,7 @@ impl<E: MappingError> Shared<E> {
             return Ok(None);
         }
         let freed = self.gate.limits.waiters.freed();
-        let result = self.throttle(writer, (verdict, freed), Ask::Resume, manner);
+        let result = self.throttle(writer, verdict, freed, Ask::Resume, manner);
         // The caller is told how much was taken in, which was all perhaps.
         let owed = match &result {
             Err(Error::Stalled) => Some(Owed::Stalled),
@@ -116,10 +111,6 @@ impl<E: MappingError> Shared<E> {
     }
 
     /// What a write before this one should have told, unless the device gets on again.
-    ///
-    /// # Errors
-    ///
-    /// That.
     pub(crate) fn pay(&self, writer: &mut Writer) -> Result<(), Error<E>> {
         let owed = writer.known(&self.gate).owed.take();
         let Some((owed, written)) = owed else {
@@ -133,10 +124,6 @@ impl<E: MappingError> Shared<E> {
     }
 
     /// Goes on with what the caller was told last: tells how long it is still to wait.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shared::admit`].
     pub(crate) fn go_on(&self, writer: &mut Writer) -> Result<Option<Duration>, Error<E>> {
         let now = self.gate.now();
         let known = writer.known(&self.gate);
@@ -163,7 +150,8 @@ impl<E: MappingError> Shared<E> {
     fn throttle(
         &self,
         writer: &mut Writer,
-        (mut verdict, mut freed): (Verdict, u64),
+        mut verdict: Verdict,
+        mut freed: u64,
         ask: Ask,
         manner: Manner,
     ) -> Result<Option<Duration>, Error<E>> {
@@ -246,7 +234,7 @@ impl<E: MappingError> Shared<E> {
         }
         let paused = self.gate.now().saturating_sub(throttling.began);
         let task = &writer.known(&self.gate).task;
-        trace::balance_dirty_pages(&self.gate, task, at_most, (paused, throttling.think));
+        trace::balance_dirty_pages(&self.gate, task, at_most, paused, throttling.think);
         if throttling.manner == Manner::Tell {
             let pause = at_most.max(TELL_MIN);
             writer.known(&self.gate).told = Some(Told {
@@ -303,10 +291,6 @@ impl<E: MappingError> Shared<E> {
 
     /// Writes about so many pages, or what there is that nobody is at; tells how many it was. Each file
     /// has one turn.
-    ///
-    /// # Errors
-    ///
-    /// What a mapping said last, if all failed that nobody is at, and every dirty file did.
     fn write_pages(&self, pages: u64) -> Result<u64, Error<E>> {
         let (mut written, mut failed) = (0, None);
         let bound = self.dirty.next_ticket();

@@ -130,7 +130,8 @@ impl<E: MappingError> DirtyList<E> {
     pub(crate) fn choose(
         &self,
         shard: usize,
-        (since, bound): (Duration, u64),
+        since: Duration,
+        bound: u64,
         max: usize,
     ) -> Chosen<'_, E> {
         let shard = shard % SHARDS;

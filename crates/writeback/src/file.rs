@@ -15,7 +15,7 @@ use crate::load::Plan;
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::stats::{add, sub};
-use crate::take_in::Paced;
+use crate::take_in::{Paced, Write};
 use crate::throttle::{PAGE_SIZE, Task, Verdict};
 use crate::writer::{Writer, with_own};
 use crate::{Error, Mapping, MappingError, OFFSET_MAX, Place};
@@ -405,7 +405,11 @@ impl<E: MappingError> FilePages<E> {
         data: &[u8],
         old_size: u64,
     ) -> Result<usize, Error<E>> {
-        let write = (offset, data, old_size);
+        let write = Write {
+            offset,
+            data,
+            old_size,
+        };
         let paced = self.0.write(writer, write, Manner::Sleep)?;
         Ok(paced.taken)
     }
@@ -429,7 +433,12 @@ impl<E: MappingError> FilePages<E> {
         data: &[u8],
         old_size: u64,
     ) -> Result<Paced, Error<E>> {
-        self.0.write(writer, (offset, data, old_size), Manner::Tell)
+        let write = Write {
+            offset,
+            data,
+            old_size,
+        };
+        self.0.write(writer, write, Manner::Tell)
     }
 
     /// Writes what is dirty in the range of bytes when the call begins, and waits for what is

@@ -58,7 +58,7 @@ struct Pass<E: MappingError> {
 }
 
 impl<E: MappingError> Pass<E> {
-    fn add(&mut self, (turn, result): (Turn, Result<(), Error<E>>)) {
+    fn add(&mut self, turn: Turn, result: Result<(), Error<E>>) {
         self.written += turn.written;
         self.has_more |= turn.has_more;
         match result {
@@ -228,7 +228,7 @@ impl<E: MappingError> Shared<E> {
         }
         for shard in self.shards_of(flusher) {
             while rest.is_none() && goes_on() {
-                let chosen = self.dirty.choose(shard, (since, bound), CHOSEN_MAX);
+                let chosen = self.dirty.choose(shard, since, bound, CHOSEN_MAX);
                 if chosen.is_empty() {
                     break;
                 }
@@ -247,7 +247,8 @@ impl<E: MappingError> Shared<E> {
     ) -> Option<Chosen<'a, E>> {
         while goes_on() {
             let file = chosen.next()?;
-            pass.add(self.turn(&file));
+            let (turn, result) = self.turn(&file);
+            pass.add(turn, result);
         }
         (!chosen.is_empty()).then_some(chosen)
     }
@@ -273,8 +274,8 @@ impl<E: MappingError> Shared<E> {
     pub(crate) fn flush_any(&self, bound: u64) -> Option<Result<u64, Error<E>>> {
         let first = bound as usize;
         let file = (0..SHARDS).find_map(|next| {
-            let every = (Duration::MAX, bound);
-            self.dirty.choose(first.wrapping_add(next), every, 1).next()
+            let shard = first.wrapping_add(next);
+            self.dirty.choose(shard, Duration::MAX, bound, 1).next()
         })?;
         let (turn, result) = self.turn(&file);
         Some(result.map(|()| turn.written))

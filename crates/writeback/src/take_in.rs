@@ -9,6 +9,16 @@ use crate::throttle::{PAGE_SIZE, Task, Verdict};
 use crate::writer::Writer;
 use crate::{Error, MappingError, OFFSET_MAX};
 
+/// Bytes to be taken in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    /// The byte of the file at which they begin.
+    pub(crate) offset: u64,
+    pub(crate) data: &'a [u8],
+    /// Bytes of the file before the write.
+    pub(crate) old_size: u64,
+}
+
 /// What became of a write that did not sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paced {
@@ -23,9 +33,10 @@ impl<E: MappingError> File<E> {
     pub(crate) fn write(
         &self,
         writer: &mut Writer,
-        (offset, data, old_size): (u64, &[u8], u64),
+        write: Write<'_>,
         manner: Manner,
     ) -> Result<Paced, Error<E>> {
+        let Write { offset, data, .. } = write;
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
             return Err(Error::OutOfRange { offset, len });
@@ -37,8 +48,12 @@ impl<E: MappingError> File<E> {
             Manner::Tell => self.shared.go_on(writer)?,
         };
         while done < data.len() && waits.is_none() {
-            let at = offset + done as u64;
-            match self.write_step(writer, (at, &data[done..], old_size), manner) {
+            let rest = Write {
+                offset: offset + done as u64,
+                data: &data[done..],
+                ..write
+            };
+            match self.write_step(writer, rest, manner) {
                 Ok((taken, pause)) => {
                     done += taken;
                     waits = pause;
@@ -76,20 +91,24 @@ impl<E: MappingError> File<E> {
     fn write_step(
         &self,
         writer: &mut Writer,
-        (at, data, old_size): (u64, &[u8], u64),
+        write: Write<'_>,
         manner: Manner,
     ) -> Result<(usize, Option<Duration>), (usize, Error<E>)> {
+        let at = write.offset;
         let shared = &self.shared;
         let now = shared.gate.now();
-        let len = self.step_len(writer, at, data.len() as u64, now);
+        let len = self.step_len(writer, at, write.data.len() as u64, now);
         let blocks = shared.shape.ceil(at + len) - shared.shape.floor(at);
         let admitted = shared.admit(writer, blocks.div_ceil(PAGE_SIZE), now, manner);
         if let Some(pause) = admitted.map_err(|error| (0, error))? {
             return Ok((0, Some(pause)));
         }
         shared.make_room(len);
-        // OK to truncate: at most as long as `data`.
-        let write = (at, &data[..len as usize], old_size);
+        let write = Write {
+            // OK to truncate: at most as long as `data`.
+            data: &write.data[..len as usize],
+            ..write
+        };
         let task = &mut writer.known(&shared.gate).task;
         let (taken, verdict) = self.take_in(task, write, now).map_err(|error| (0, error))?;
         let pause = shared.pace(writer, verdict, manner);
@@ -101,13 +120,13 @@ impl<E: MappingError> File<E> {
     fn take_in(
         &self,
         task: &mut Task,
-        (at, data, old_size): (u64, &[u8], u64),
+        write: Write<'_>,
         now: Duration,
     ) -> Result<(usize, Verdict), Error<E>> {
         loop {
             let mut pages = self.state.write();
             let before = pages.dirty;
-            let written = pages.write(at, data, old_size);
+            let written = pages.write(write.offset, write.data, write.old_size);
             match written.missing {
                 Some(block) if written.len == 0 => {
                     self.finish(pages, before);

@@ -50,7 +50,8 @@ pub(crate) fn balance_dirty_pages(
     gate: &Gate,
     task: &Task,
     pause: Duration,
-    (paused, think): (Duration, Duration),
+    paused: Duration,
+    think: Duration,
 ) {
     if !is_enabled() {
         return;

@@ -30,7 +30,7 @@ fn room() -> (Arc<Room>, Arc<Queues>) {
 fn a_look_up_under_the_lock_is_a_use() {
     let (room, queues) = room();
     let tree = Shared::new(&queues, true);
-    tree.cache((&room, &queues), &hole(3));
+    tree.cache(&room, &queues, &hole(3));
     let leaf = || {
         let state = tree.state.lock();
         let (leaf, _) = found(state.cached.root(), state.delayed.root(), 3)?;
@@ -40,7 +40,7 @@ fn a_look_up_under_the_lock_is_a_use() {
     // Time passes in its shard as other leaves come.
     let others: Vec<_> = (0..64).map(|_| Shared::new(&queues, true)).collect();
     for other in &others {
-        other.cache((&room, &queues), &hole(3));
+        other.cache(&room, &queues, &hole(3));
     }
     assert_eq!(leaf.freq(), 0);
     tree.version.fetch_add(1, Relaxed);
@@ -56,7 +56,7 @@ fn a_change_that_failed_does_not_show_the_next_one_half_done() {
     let tree = Shared::new(&queues, true);
     let change = |work: &dyn Fn()| {
         let state = &mut *tree.state.lock();
-        tree.change((&room, &queues), state, |_, _| work());
+        tree.change(&room, &queues, state, |_, _| work());
     };
     let is_even = || tree.version.load(Relaxed).is_multiple_of(2);
     let failed = catch_unwind(AssertUnwindSafe(|| change(&|| panic!("while it changes"))));

@@ -65,7 +65,7 @@ impl Disk {
         let (content, hash) = (block.content, block.content % self.hashes);
         let body = Self::body(content);
         let users = || self.counts.users(at).unwrap_or(block.users);
-        _ = self.cache.seen((hash, &body), at, users);
+        _ = self.cache.seen(hash, &body, at, users);
         content
     }
 

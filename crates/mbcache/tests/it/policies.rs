@@ -146,7 +146,7 @@ fn full_blocks_are_not_compared() {
 fn one_donor_lets_in_what_is_read_twice() {
     let cache = cache(Policy::OneDonor, 0);
     let body = [7; 100];
-    let seen = || cache.seen((7, &body), 70, || 3);
+    let seen = || cache.seen(7, &body, 70, || 3);
     assert_eq!([seen(), seen()], [Created::Refused, Created::Inserted]);
     assert_eq!(seen(), Created::Refused);
     let stats = cache.stats();
@@ -156,7 +156,7 @@ fn one_donor_lets_in_what_is_read_twice() {
         if policy != Policy::OneDonor {
             let cache = self::cache(policy, 0);
             assert_eq!(
-                cache.seen((7, &body), 70, || 3),
+                cache.seen(7, &body, 70, || 3),
                 Created::Inserted,
                 "{policy}"
             );

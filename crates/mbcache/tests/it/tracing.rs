@@ -63,10 +63,10 @@ fn a_block_is_made_shared_and_freed() {
         let found = cache.find(key).unwrap();
         let other = cache.find(key).unwrap();
         found.taken(2).unwrap();
-        let in_use = cache.release_read((7, b"body"), 70).remove().unwrap_err();
+        let in_use = cache.release_read(7, b"body", 70).remove().unwrap_err();
         drop(other);
         in_use.wait();
-        cache.release_read((7, b"body"), 70).remove().unwrap();
+        cache.release_read(7, b"body", 70).remove().unwrap();
         _ = cache.created(key, 71, 1);
         assert_eq!(cache.scan(9), 1);
         let expected = [

@@ -117,21 +117,8 @@ impl Domain {
         *self.tunables.read()
     }
 
-    /// Changes the limits and times. What belongs to a device (ratios, flushers, strictness) only
-    /// counts for devices made afterwards.
-    ///
-    /// # Errors
-    ///
-    /// A number is out of range; nothing has changed then.
-    pub fn set_tunables(&self, tunables: &Tunables) -> Result<(), TunableError> {
-        tunables.check()?;
-        let mut held = self.tunables.write();
-        *held = *tunables;
-        self.derive(&held);
-        Ok(())
-    }
-
-    /// Changes one of them by name, and no other that somebody sets at the same time.
+    /// Changes a limit or a time by its name, and no other that another thread sets at the same time.
+    /// What belongs to a device (ratios, flushers, strictness) only counts for devices made afterwards.
     ///
     /// # Errors
     ///

@@ -128,11 +128,4 @@ impl Task {
     pub fn nr_dirtied_pause(&self) -> u64 {
         self.nr_dirtied_pause
     }
-
-    /// Whether it is between a verdict other than [`super::Verdict::Go`] and the end of that
-    /// throttling.
-    #[must_use]
-    pub fn is_throttled(&self) -> bool {
-        self.throttled_since.is_some()
-    }
 }

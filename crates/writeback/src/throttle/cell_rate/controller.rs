@@ -238,7 +238,7 @@ impl Controller {
         state.sample(view, elapsed);
         let bandwidth = state.bandwidth(self.failing.load(Relaxed));
         let elapsed = elapsed.min(STEP_MAX);
-        let rate = bandwidth * self.factor(view, &mut state, (elapsed, pause), ceiling);
+        let rate = bandwidth * self.factor(view, &mut state, elapsed, pause, ceiling);
         self.bandwidth.store(bandwidth.to_bits(), Relaxed);
         view.bdi.bandwidth.store((bandwidth as u64).max(1), Relaxed);
         self.rate.store(rate.to_bits(), Relaxed);
@@ -248,7 +248,8 @@ impl Controller {
         &self,
         view: &View<'_>,
         state: &mut State,
-        (step, pause): (Duration, Duration),
+        step: Duration,
+        pause: Duration,
         ceiling: u64,
     ) -> f64 {
         let domain = view.domain;
