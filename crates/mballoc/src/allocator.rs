@@ -9,6 +9,7 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use crate::buddy::{Buddy, Shape};
 use crate::groups::{Answer, Groups, Visit};
+use crate::io::Io;
 use crate::leases::Leases;
 use crate::preallocation::Preallocations;
 use crate::search::{Ask, Found, Seek};
@@ -250,7 +251,7 @@ impl Allocator {
             });
         };
         let run = self.taken(found, counted);
-        self.trace_alloc((ask.goal, &seek.ask), hints, run, seek.work);
+        self.trace_alloc(&ask, &seek.ask, hints, run, seek.work);
         let shortened = run.len < request.len;
         counters.add(&counters.shortened, shortened.into());
         counters.add(&counters.len_goal_hits, (!shortened).into());
@@ -431,7 +432,10 @@ impl Allocator {
         group: u32,
         f: impl FnOnce(&mut Buddy) -> Option<R>,
     ) -> Answer<Option<R>, B> {
-        let io = (bitmaps, &self.counters);
+        let io = Io {
+            bitmaps,
+            counters: &self.counters,
+        };
         match self.groups.visit(io, group, true, f)? {
             Visit::Done(result) => Ok(Some(result)),
             Visit::Bad => Err(self.groups.bad_error(group)),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_ondisk::GroupNr;
 
+use crate::io::Io;
 use crate::{Allocator, GroupBitmaps};
 
 impl Allocator {
@@ -32,7 +33,8 @@ impl Allocator {
                     asked_to = self.ask_for(bitmaps, group, lacking);
                 }
                 // One that cannot be read is bad from now on, which is all that matters here.
-                _ = groups.load((bitmaps, self.counters()), group, loads);
+                let counters = self.counters();
+                _ = groups.load(Io { bitmaps, counters }, group, loads);
             }
             // Only what this thread has been through itself: others may still be reading.
             groups.checked_to.fetch_max(group + 1, Relaxed);

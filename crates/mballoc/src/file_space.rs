@@ -110,7 +110,7 @@ impl Allocator {
         let goal = self.goal_of(request, &window, strategy);
         if strategy == Strategy::Locality {
             if !(window.try_goal && self.packs()) {
-                return self.take_small(bitmaps, request, (need, goal));
+                return self.take_small(bitmaps, request, need, goal);
             }
             // It goes on where it ends, if that is still there.
             if let Some(run) = self.take_small_at(need, goal) {
@@ -118,7 +118,8 @@ impl Allocator {
                 return Ok(run);
             }
         }
-        let run = self.take_window(bitmaps, space, request, (&Window { goal, ..window }, need))?;
+        let window = Window { goal, ..window };
+        let run = self.take_window(bitmaps, space, request, &window, need)?;
         if request.closed && self.packs() {
             self.preallocations().localities.went_on(goal, run);
         }
@@ -179,7 +180,8 @@ impl Allocator {
         bitmaps: &B,
         space: &FileSpace,
         request: &DataRequest,
-        (window, need): (&Window, u32),
+        window: &Window,
+        need: u32,
     ) -> Result<Run, Error<B::Error>> {
         let end = u64::from(request.lblk.0) + u64::from(request.len);
         // The last part of a file that nobody can write to is not part of a stream, but near its file.
@@ -212,7 +214,7 @@ impl Allocator {
         if window.len > need {
             // Nothing may be refused because others keep what they do not need: that is asked for
             // without a window.
-            match self.take_and_keep(bitmaps, space, request, (window, need), (&take, &hints)) {
+            match self.take_and_keep(bitmaps, space, request, window, &take, &hints) {
                 Ok(Some(run)) => return Ok(run),
                 Ok(None) | Err(Error::NoSpace { .. }) => {}
                 Err(error) => return Err(error),
@@ -247,18 +249,21 @@ impl Allocator {
         }
     }
 
-    /// `None` if nothing may be kept.
+    /// Hands out as many blocks as `hints` say are needed, and keeps the others; `None` if nothing may
+    /// be kept.
     fn take_and_keep<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
         space: &FileSpace,
         request: &DataRequest,
-        (window, need): (&Window, u32),
-        (take, hints): (&Request, &Hints),
+        window: &Window,
+        take: &Request,
+        hints: &Hints,
     ) -> Result<Option<Run>, Error<B::Error>> {
         let Some(_flight) = self.preallocations().start() else {
             return Ok(None);
         };
+        let need = hints.need;
         let run = self.take_counted(bitmaps, take, hints, need)?;
         space.note_answer(window.len, run.len, hints);
         let all = Part {

@@ -8,6 +8,7 @@ use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use crate::buddy::{Buddy, Shape};
 use crate::index::OrderIndex;
+use crate::io::Io;
 use crate::maxima::Maxima;
 use crate::stats::Counters;
 use crate::trace;
@@ -312,26 +313,27 @@ impl Groups {
     /// it answers, a mark of the bitmap is under way until [`Groups::marked`].
     pub(crate) fn visit<B: GroupBitmaps, R>(
         &self,
-        io: (&B, &Counters),
+        io: Io<'_, B>,
         group: u32,
         wait: bool,
         f: impl FnOnce(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
-        self.visit_counted(io, group, (wait, u32::MAX), f)
+        self.visit_counted(io, group, wait, u32::MAX, f)
     }
 
     /// The same; of what `f` takes only the first `counted` blocks leave the total, the others are
     /// kept.
     pub(crate) fn visit_counted<B: GroupBitmaps, R>(
         &self,
-        (bitmaps, counters): (&B, &Counters),
+        io: Io<'_, B>,
         group: u32,
-        (wait, counted): (bool, u32),
+        wait: bool,
+        counted: u32,
         f: impl FnOnce(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
         loop {
             let loads = {
-                let Some(mut guard) = self.lock(counters, group, wait) else {
+                let Some(mut guard) = self.lock(io.counters, group, wait) else {
                     return Ok(Visit::Busy);
                 };
                 let slot = &mut *guard;
@@ -351,7 +353,7 @@ impl Groups {
                 }
                 slot.loads
             };
-            self.load((bitmaps, counters), group, loads)?;
+            self.load(io, group, loads)?;
         }
     }
 
@@ -369,7 +371,7 @@ impl Groups {
     /// the group bad if the two contradict each other, or it cannot be read: others may be used.
     pub(crate) fn load<B: GroupBitmaps>(
         &self,
-        (bitmaps, counters): (&B, &Counters),
+        Io { bitmaps, counters }: Io<'_, B>,
         group: u32,
         loads: u32,
     ) -> Answer<(), B> {

@@ -133,6 +133,7 @@ mod file_space;
 mod groups;
 mod history;
 mod index;
+mod io;
 mod leases;
 mod maxima;
 mod normalize;

@@ -7,6 +7,7 @@ use uext4_ondisk::GroupNr;
 
 use crate::buddy::{Buddy, Piece};
 use crate::groups::{Answer, Visit};
+use crate::io::Io;
 use crate::stats::Counters;
 use crate::{Allocator, Error, GroupBitmaps, Options};
 
@@ -229,10 +230,13 @@ impl<'a, B: GroupBitmaps> Seek<'a, B> {
         wait: bool,
         f: impl FnOnce(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
-        let io = (self.bitmaps, self.counters());
+        let io = Io {
+            bitmaps: self.bitmaps,
+            counters: self.counters(),
+        };
         let counted = self.ask.counted;
         let groups = self.allocator.groups();
-        match groups.visit_counted(io, group, (wait, counted), f) {
+        match groups.visit_counted(io, group, wait, counted, f) {
             // It is marked bad now; there are others.
             Err(Error::Bitmaps(_)) => Ok(Visit::Bad),
             visit => visit,

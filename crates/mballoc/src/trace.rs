@@ -89,14 +89,9 @@ impl Allocator {
         );
     }
 
-    /// The search found `run`, after so much work.
-    pub(crate) fn trace_alloc(
-        &self,
-        (goal, ask): ((u32, u32), &Ask),
-        hints: &Hints,
-        run: Run,
-        work: Work,
-    ) {
+    /// The search found `run`, after so much work, for what was first asked and for what it was
+    /// changed to.
+    pub(crate) fn trace_alloc(&self, first: &Ask, ask: &Ask, hints: &Hints, run: Run, work: Work) {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         trace!(
             name: "ext4_mballoc_alloc",
@@ -104,8 +99,8 @@ impl Allocator {
             dev = self.dev(),
             ino = hints.ino,
             orig_logical = hints.lblk,
-            orig_group = goal.0,
-            orig_start = goal.1,
+            orig_group = first.goal.0,
+            orig_start = first.goal.1,
             orig_len = ask.need,
             goal_logical = hints.lblk,
             goal_group = ask.goal.0,

@@ -6,6 +6,7 @@ use uext4_ondisk::Pblk;
 
 use crate::buddy::Piece;
 use crate::groups::{Answer, Visit};
+use crate::io::Io;
 use crate::{Allocator, Error, GroupBitmaps, Run};
 
 /// Blocks taken out of use at once.
@@ -37,7 +38,7 @@ impl Allocator {
                 continue;
             }
             self.trace_trim_all_free(group, part.start, part.end - part.start);
-            trimmed += self.trim_group(bitmaps, (group, part), min_len.max(1), &mut f)?;
+            trimmed += self.trim_group(bitmaps, group, part, min_len.max(1), &mut f)?;
         }
         Ok(trimmed)
     }
@@ -45,7 +46,8 @@ impl Allocator {
     fn trim_group<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
-        (group, part): (u32, Range<u32>),
+        group: u32,
+        part: Range<u32>,
         min_len: u32,
         f: &mut impl FnMut(Run) -> Result<(), B::Error>,
     ) -> Answer<u64, B> {
@@ -56,8 +58,8 @@ impl Allocator {
         while at < part.end {
             // Who finds nothing waits for the piece to come back, and no piece is taken meanwhile.
             let _flight = self.preallocations().start_when_eased();
-            let io = (bitmaps, counters);
-            let visit = self.groups().visit_counted(io, group, (true, 0), |buddy| {
+            let io = Io { bitmaps, counters };
+            let visit = self.groups().visit_counted(io, group, true, 0, |buddy| {
                 let left = buddy.run_at(at, run_end.saturating_sub(at));
                 let mut piece = if left > 0 {
                     Piece {

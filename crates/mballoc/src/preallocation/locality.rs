@@ -148,7 +148,8 @@ impl Allocator {
         &self,
         bitmaps: &B,
         request: &DataRequest,
-        (len, goal): (u32, Pblk),
+        len: u32,
+        goal: Pblk,
     ) -> Result<Run, Error<B::Error>> {
         let list = self.preallocations().localities.mine();
         let kept = list.lock().hand_out(self, len, goal);
@@ -156,7 +157,7 @@ impl Allocator {
             self.trace_prealloc(request, run);
             return Ok(run);
         }
-        match self.take_more(bitmaps, request, (len, goal)) {
+        match self.take_more(bitmaps, request, len, goal) {
             Ok(Some(run)) => return Ok(run),
             Ok(None) | Err(Error::NoSpace { .. }) => {}
             Err(error) => return Err(error),
@@ -200,7 +201,8 @@ impl Allocator {
         &self,
         bitmaps: &B,
         request: &DataRequest,
-        (len, goal): (u32, Pblk),
+        len: u32,
+        goal: Pblk,
     ) -> Result<Option<Run>, Error<B::Error>> {
         let all = self.preallocations();
         let Some(_flight) = all.start() else {

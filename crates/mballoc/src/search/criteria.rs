@@ -66,10 +66,10 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                     cr => cr + 1,
                 };
             }
-            let Some(best) = self.broken_off(&mut scan) else {
+            let Some((group, best)) = self.broken_off(&mut scan) else {
                 return Ok(None);
             };
-            if let Some(found) = self.take_best(&scan, best)? {
+            if let Some(found) = self.take_best(&scan, group, best)? {
                 return Ok(Some(found));
             }
             cr = ANY_FREE;
@@ -184,6 +184,6 @@ impl<B: GroupBitmaps> Seek<'_, B> {
             (GOAL_LEN_FAST | BEST_AVAIL_LEN, _) => self.look_aligned(group, scan.want),
             _ => Look::Runs,
         };
-        self.scan_group((group, cr == ANY_FREE), cr, (look, good), scan)
+        self.scan_group(group, cr == ANY_FREE, cr, look, good, scan)
     }
 }

@@ -48,10 +48,10 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                     break;
                 }
             }
-            let Some(best) = self.broken_off(&mut scan) else {
+            let Some((group, best)) = self.broken_off(&mut scan) else {
                 return Ok(None);
             };
-            if let Some(found) = self.take_best(&scan, best)? {
+            if let Some(found) = self.take_best(&scan, group, best)? {
                 return Ok(Some(found));
             }
             first = CR_ANY;
@@ -80,7 +80,7 @@ impl<B: GroupBitmaps> Seek<'_, B> {
                 (CR_SUM, _) => glance.free >= want,
                 _ => glance.free > 0,
             };
-            let found = self.scan_group((group, true), cr, (look, good), scan)?;
+            let found = self.scan_group(group, true, cr, look, good, scan)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -129,9 +129,11 @@ impl<B: GroupBitmaps> Seek<'_, B> {
     /// loaded, and again under its lock.
     pub(super) fn scan_group(
         &mut self,
-        (group, wait): (u32, bool),
+        group: u32,
+        wait: bool,
         cr: usize,
-        (look, good): (Look, impl Fn(&Self, Glance) -> bool),
+        look: Look,
+        good: impl Fn(&Self, Glance) -> bool,
         scan: &mut Scan,
     ) -> Answer<Option<Found>, B> {
         if !good(self, self.allocator.groups().glance(group)) {
@@ -170,7 +172,8 @@ impl<B: GroupBitmaps> Seek<'_, B> {
     pub(super) fn take_best(
         &mut self,
         scan: &Scan,
-        (group, best): (u32, Piece),
+        group: u32,
+        best: Piece,
     ) -> Answer<Option<Found>, B> {
         let visit = self.visit(group, true, |buddy| scan.retake(buddy, best))?;
         if let Visit::Done(piece) = visit {
