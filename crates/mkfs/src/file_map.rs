@@ -1,11 +1,12 @@
 //! What every kind of map comes to: a file's blocks, and the part of the inode that finds them.
 
+pub mod extents;
+pub mod indirect;
+
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 
 use crate::Error;
-use crate::extent_map::extent_file;
-use crate::indirect_map::indirect_file;
 use crate::plan::Plan;
 use crate::space::Run;
 
@@ -32,9 +33,9 @@ impl FileMap {
         what: &'static str,
     ) -> Result<Self, Error> {
         if plan.extents() {
-            extent_file(plan, ino, goal, len, what)
+            extents::extent_file(plan, ino, goal, len, what)
         } else {
-            indirect_file(plan, len, goal, what)
+            indirect::indirect_file(plan, len, goal, what)
         }
     }
 

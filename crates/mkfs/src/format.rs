@@ -191,7 +191,7 @@ fn write_inodes(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
 fn write_descriptors(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
     let geometry = &layout.geometry;
     let block_len = geometry.block_size.len();
-    let table = gdt::table(layout);
+    let table = gdt::table(geometry, &layout.groups);
     for (block, part) in gdt::copies(geometry) {
         let bytes = part.start as usize * block_len..part.end as usize * block_len;
         // OK to index: the copies name parts of this table.

@@ -3,16 +3,14 @@
 use std::ops::Range;
 
 use uext4_ondisk::features::Incompat;
+use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
-use crate::layout::Layout;
-
 /// The whole table, padded to whole blocks.
-pub(crate) fn table(layout: &Layout) -> Vec<u8> {
-    let geometry = &layout.geometry;
+pub(crate) fn table(geometry: &Geometry, groups: &[GroupDesc]) -> Vec<u8> {
     let mut bytes = vec![0; geometry.gdt_blocks() as usize * geometry.block_size.len()];
     let descs = bytes.chunks_exact_mut(geometry.desc_size.into());
-    for (index, (desc, bytes)) in layout.groups.iter().zip(descs).enumerate() {
+    for (index, (desc, bytes)) in groups.iter().zip(descs).enumerate() {
         desc.store(bytes, GroupNr(index as u32), geometry.desc_checksum);
     }
     bytes

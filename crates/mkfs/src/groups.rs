@@ -26,9 +26,6 @@ struct Places {
 }
 
 /// Takes the superblock and descriptor copies of all groups, then places bitmaps and tables.
-///
-/// # Errors
-/// [`Error::NoSpace`].
 pub(crate) fn place(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let first_data_block = u64::from(plan.geometry.first_data_block);
     let groups = plan.geometry.groups_count.get();
@@ -72,7 +69,7 @@ fn pack_all(plan: &mut Plan) -> Result<(), Error> {
         ("inode table", table_len),
     ] {
         for group in 0..plan.groups.len() {
-            let at = take_at(plan, None, &[(goal, end)], (what, len))?;
+            let at = take_at(plan, None, &[(goal, end)], what, len)?;
             let desc = &mut plan.groups[group];
             match what {
                 "block bitmap" => desc.block_bitmap.0 = at,
@@ -94,7 +91,8 @@ fn take_at(
     plan: &mut Plan,
     at: Option<u64>,
     search: &[(u64, u64)],
-    (what, len): (&'static str, u64),
+    what: &'static str,
+    len: u64,
 ) -> Result<u64, Error> {
     let (_, end) = search.first().copied().unwrap_or_default();
     let follow = at.filter(|&at| at + len <= end && plan.space.is_free(Run { start: at, len }));
@@ -132,19 +130,22 @@ fn in_flex_group(plan: &mut Plan, group: u32, previous: Option<Places>) -> Resul
         plan,
         previous.map(|p| p.block_bitmap + 1),
         &[whole],
-        ("block bitmap", 1),
+        "block bitmap",
+        1,
     )?;
     let inode_bitmap = take_at(
         plan,
         previous.map(|p| p.inode_bitmap + 1),
         &[(block_bitmap + members, end), whole],
-        ("inode bitmap", 1),
+        "inode bitmap",
+        1,
     )?;
     let inode_table = take_at(
         plan,
         previous.map(|p| p.inode_table + table_len),
         &[(inode_bitmap + members, end), whole],
-        ("inode table", table_len),
+        "inode table",
+        table_len,
     )?;
     Ok(Places {
         block_bitmap,

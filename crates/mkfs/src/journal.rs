@@ -74,9 +74,6 @@ fn length(plan: &Plan, options: &Options) -> Result<(u32, u32), Error> {
 }
 
 /// Makes the journal and its copy in the superblock.
-///
-/// # Errors
-/// [`Error::JournalSize`], [`Error::NoSpace`].
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let (ring, fast) = length(plan, options)?;
     let len = u64::from(ring + fast);

@@ -13,9 +13,6 @@ const DEFAULT_INTERVAL: u16 = 5;
 const MIN_CHECK_INTERVAL: u16 = 5;
 
 /// Makes the block: nobody has the file system open, and no host is named.
-///
-/// # Errors
-/// [`Error::NoSpace`].
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let interval = match options.extended.mmp_update_interval {
         0 => DEFAULT_INTERVAL,

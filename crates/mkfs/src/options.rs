@@ -8,32 +8,9 @@ use uext4_ondisk::features::Features;
 
 use crate::extended::Extended;
 use crate::feature_list::FeatureEdit;
+use crate::fs_type::FsType;
 use crate::journal_options::JournalOptions;
 use crate::profile::UsageType;
-
-/// `-t`: the family of features and defaults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FsType {
-    /// No journal, block maps.
-    Ext2,
-    /// A journal, block maps.
-    Ext3,
-    /// A journal, extents, flexible groups, checksums, 64 bits.
-    #[default]
-    Ext4,
-}
-
-impl FsType {
-    /// From the value of `-t`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "ext2" => Self::Ext2,
-            "ext3" => Self::Ext3,
-            "ext4" => Self::Ext4,
-            _ => return None,
-        })
-    }
-}
 
 /// `-b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

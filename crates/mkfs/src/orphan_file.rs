@@ -35,9 +35,6 @@ fn length(plan: &Plan, options: &Options) -> Result<u64, Error> {
 }
 
 /// Makes the file in the next free inode.
-///
-/// # Errors
-/// [`Error::NoSpace`], [`Error::Option`].
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let len = length(plan, options)?;
     let ino = plan.next_inode();

@@ -6,7 +6,7 @@
 use uext4_ondisk::BlockSize;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 
-use crate::options::FsType;
+use crate::fs_type::FsType;
 
 /// A type that `-T` can name, or that the size implies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Error;
 use crate::extended::QuotaTypes;
-use crate::extent_map::extent_root;
 use crate::file_map::FileMap;
-use crate::indirect_map::direct_map;
+use crate::file_map::extents::extent_root;
+use crate::file_map::indirect::direct_map;
 use crate::options::Options;
 use crate::plan::{InodeSpec, Plan};
 
@@ -34,9 +34,6 @@ const LEAF: usize = 5;
 
 /// Makes the files that `-E quotatype` names, else those of users and groups, and of projects where
 /// the file system has them.
-///
-/// # Errors
-/// [`Error::NoSpace`].
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     use uext4_ondisk::features::RoCompat;
     let project = plan.features().ro_compat.contains(RoCompat::PROJECT);

@@ -14,9 +14,6 @@ use crate::Error;
 use crate::plan::{InodeSpec, Plan};
 
 /// Makes the inode and its indirect blocks; the data blocks belong to the groups' heads already.
-///
-/// # Errors
-/// [`Error::NoSpace`].
 pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
     let geometry = &plan.geometry;
     let reserved = u32::from(geometry.reserved_gdt_blocks);

@@ -16,9 +16,6 @@ pub(crate) const LOST_FOUND: Ino = Ino::GOOD_OLD_FIRST;
 const LOST_FOUND_LEN: u64 = 16 * 1024;
 
 /// Makes `/` and `/lost+found`, and marks the reserved inodes used.
-///
-/// # Errors
-/// [`Error::NoSpace`].
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     for ino in 1..Ino::GOOD_OLD_FIRST.0 {
         plan.put_raw_inode(Ino(ino), &RawInode::zeroed());

@@ -51,9 +51,6 @@ struct Counts {
 }
 
 /// The superblock of an empty file system, free counts and checksum still to come.
-///
-/// # Errors
-/// [`Error::TooSmall`], [`Error::TooLarge`], [`Error::TooManyInodes`], [`Error::Option`].
 pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<SuperBlock, Error> {
     let (counts, reserved) = settle(params, options)?;
     let mut sb = fixed_fields(params, options, counts.features);
