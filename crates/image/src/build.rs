@@ -114,7 +114,10 @@ pub fn build(
     counter.tell();
     refuse_container_image(source, &listing.tree)?;
     if matches!(source, Source::Directory(_)) {
-        listing.tree.forget_own_times(options.preserve_atime);
+        match options.preserve_atime {
+            true => listing.tree.forget_change_times(),
+            false => listing.tree.forget_own_times(),
+        }
     }
     timing.begin(Phase::Sizing, None);
     let (layout, time) = plan(&mut listing.tree, options, output.device_len())?;
@@ -180,7 +183,10 @@ fn plan(
         Size::Min | Size::Free(_) => 0.0,
         Size::Exact(_) | Size::Auto => 5.0,
     });
-    let mut counted = Counted::new(tree, !mkfs.extended.no_copy_xattrs);
+    let mut counted = Counted::new(tree);
+    if mkfs.extended.no_copy_xattrs {
+        counted = counted.without_xattrs();
+    }
     let device_len = device_len.map(|len| len.saturating_sub(mkfs.extended.offset));
     let layout = size::choose(&mkfs, options.size, device_len, &mut |l| counted.under(l))?;
     Ok((layout, time))

@@ -37,6 +37,6 @@ pub use build::{BuildOptions, Report, build};
 pub use error::{Error, TarDamage};
 pub use output::{Draft, Output};
 pub use progress::{Amount, Phase, Progress};
-pub use put::{PutOptions, PutReport, put, put_stream};
+pub use put::{Existing, PutOptions, PutReport, put, put_stream};
 pub use size::Size;
 pub use source::{Excludes, Source, SourceOptions, Warnings};

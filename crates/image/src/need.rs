@@ -32,12 +32,20 @@ struct Shape {
 }
 
 impl<'a> Counted<'a> {
-    /// Extended attributes count only if they are kept.
-    pub fn new(tree: &'a Tree, keep_xattrs: bool) -> Self {
+    /// Counts a tree with its extended attributes.
+    pub fn new(tree: &'a Tree) -> Self {
         Self {
             tree,
-            keep_xattrs,
+            keep_xattrs: true,
             last: None,
+        }
+    }
+
+    /// The same without its extended attributes.
+    pub fn without_xattrs(self) -> Self {
+        Self {
+            keep_xattrs: false,
+            ..self
         }
     }
 

@@ -64,10 +64,6 @@ enum Being {
 
 impl Present {
     /// Locks the file at `path`; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`Error::Output`] if it is something that cannot be replaced; [`Error::Device`] if it is in
-    /// use, or cannot be opened to find that out.
     fn lock(path: &Path) -> Result<Option<Self>, Error> {
         let Some(metadata) = metadata(path)? else {
             return Ok(None);
@@ -313,9 +309,6 @@ impl Draft {
 
 impl Draft {
     /// Locks what has the name now, if that is not the file that was locked at the beginning.
-    ///
-    /// # Errors
-    /// [`Error::Output`] if there was none at the beginning: the user has not agreed to replace this one.
     fn lock_again(&mut self) -> Result<(), Error> {
         if matches!(self.being, Being::InPlace) {
             return Ok(());
@@ -406,19 +399,19 @@ mod tests {
         let path = dir.path().join("image");
         fs::write(&path, "before").unwrap();
         let user = FileDevice::open(&path, Access::ReadOnly).unwrap();
-        user.lock(false).unwrap();
+        user.lock_shared().unwrap();
         let error = Output::look_at(&path).unwrap_err();
         assert!(error.to_string().contains("in use"), "{error}");
         drop(user);
         let draft = Output::look_at(&path).unwrap().begin(10).unwrap();
         let user = FileDevice::open(&path, Access::ReadOnly).unwrap();
-        assert!(user.lock(false).is_err(), "the draft gave its lock up");
+        assert!(user.lock_shared().is_err(), "the draft gave its lock up");
         // Another program replaces the file, and uses it.
         let other = dir.path().join("other");
         fs::write(&other, "other").unwrap();
         fs::rename(&other, &path).unwrap();
         let user = FileDevice::open(&path, Access::ReadOnly).unwrap();
-        user.lock(false).unwrap();
+        user.lock_shared().unwrap();
         let error = draft.finish().unwrap_err();
         assert!(error.to_string().contains("in use"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"other");

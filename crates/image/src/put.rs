@@ -53,7 +53,8 @@ pub struct PutReport {
 pub fn put(
     fs: &Filesystem,
     source: &Path,
-    (into, name): (&OpenInode, Option<&[u8]>),
+    into: &OpenInode,
+    name: Option<&[u8]>,
     options: &PutOptions,
     progress: &dyn Progress,
     told: &mut dyn FnMut(&Error),
@@ -393,24 +394,34 @@ impl<'a> Filler<'a> {
     }
 }
 
+/// What happens if the name exists already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// What is there stays, and the new file is refused.
+    Refuse,
+    /// The new file takes its place; a directory stays.
+    Replace,
+}
+
 /// Puts what `content` gives until its end into a file: whole, or not at all. It gets the name when all
 /// of it is durable.
 ///
 /// # Errors
 /// [`Error::Source`] for the content, [`Error::Entry`] for the file system:
-/// [`uext4::Error::Exists`] unless it may be replaced.
+/// [`uext4::Error::Exists`] unless what is there may be replaced.
 pub fn put_stream(
     content: &mut dyn std::io::Read,
-    (into, name): (&OpenInode, &[u8]),
+    into: &OpenInode,
+    name: &[u8],
     how: &Creation,
-    overwrite: bool,
+    existing: Existing,
 ) -> Result<u64, Error> {
     let failed = |source| Error::Entry {
         path: path_buf(name),
         source,
     };
     match into.lookup(name) {
-        Ok(old) if !overwrite || old.inode().file_type == FileType::Directory => {
+        Ok(old) if existing == Existing::Refuse || old.inode().file_type == FileType::Directory => {
             return Err(failed(uext4::Error::Exists));
         }
         Ok(_) | Err(uext4::Error::NotFound) => {}

@@ -207,18 +207,23 @@ fn failed(path: &Path, op: &'static str, source: io::Error) -> Error {
     }
 }
 
+/// Owner and group as a source names them.
+struct Owner<'a> {
+    uid: u32,
+    gid: u32,
+    /// The name of the user; empty where there is none.
+    uname: &'a [u8],
+    /// The name of the group; empty where there is none.
+    gname: &'a [u8],
+}
+
 /// The numbers of owner and group that count.
-fn owner(
-    options: &SourceOptions,
-    ids: &HostIds,
-    numbers: (u32, u32),
-    names: (&[u8], &[u8]),
-) -> (u32, u32) {
+fn owner(options: &SourceOptions, ids: &HostIds, stored: &Owner<'_>) -> (u32, u32) {
     let named = |lookup: fn(&HostIds, &[u8]) -> Option<u32>, name: &[u8]| {
         let look = options.owner_names && !name.is_empty();
         look.then(|| lookup(ids, name)).flatten()
     };
-    let uid = options.uid.or_else(|| named(HostIds::user, names.0));
-    let gid = options.gid.or_else(|| named(HostIds::group, names.1));
-    (uid.unwrap_or(numbers.0), gid.unwrap_or(numbers.1))
+    let uid = options.uid.or_else(|| named(HostIds::user, stored.uname));
+    let gid = options.gid.or_else(|| named(HostIds::group, stored.gname));
+    (uid.unwrap_or(stored.uid), gid.unwrap_or(stored.gid))
 }

@@ -254,11 +254,19 @@ impl Tree {
     }
 
     /// Sets the times that a copy of the source would not share to the time of modification: those of
-    /// the last change, and those of the last access unless these are to stay.
-    pub fn forget_own_times(&mut self, keep_atime: bool) {
+    /// the last change and of the last access.
+    pub fn forget_own_times(&mut self) {
+        for node in &mut self.nodes {
+            let [_, mtime, _] = node.times;
+            node.times = [mtime; 3];
+        }
+    }
+
+    /// Sets the times of the last change to those of modification.
+    pub fn forget_change_times(&mut self) {
         for node in &mut self.nodes {
             let [atime, mtime, _] = node.times;
-            node.times = [if keep_atime { atime } else { mtime }, mtime, mtime];
+            node.times = [atime, mtime, mtime];
         }
     }
 

@@ -8,7 +8,7 @@ use crate::error::Error;
 /// One attribute: full name and value, both as `getxattr` has them.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// Number of a set in [`XattrSets`]; 0 is the empty one.
+/// Number of a set in `XattrSets`; 0 is the empty one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct XattrSet(u32);
 

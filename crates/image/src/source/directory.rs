@@ -19,7 +19,7 @@ use uext4_ondisk::inode::{DeviceNumber, Timestamp};
 use uext4_ondisk::xattr::{INDEX_SYSTEM, split_name};
 
 use super::copies::{self, Copies};
-use super::{Context, Listing, Store, Warnings, failed, owner};
+use super::{Context, Listing, Owner, Store, Warnings, failed, owner};
 use crate::error::Error;
 use crate::ids::HostIds;
 use crate::preload;
@@ -359,12 +359,13 @@ impl Walk<'_> {
             sec,
             nsec: u32::try_from(nsec).unwrap_or(0),
         };
-        let (uid, gid) = owner(
-            self.context.options,
-            &self.ids,
-            (stat.st_uid, stat.st_gid),
-            (b"", b""),
-        );
+        let stored = Owner {
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            uname: b"",
+            gname: b"",
+        };
+        let (uid, gid) = owner(self.context.options, &self.ids, &stored);
         Ok(Attributes {
             mode: (stat.st_mode & 0o7777) as u16,
             uid,

@@ -24,7 +24,7 @@ use uext4_ondisk::xattr::{
     INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_USER, split_name,
 };
 
-use super::{Context, Listing, Store, Warnings, owner};
+use super::{Context, Listing, Owner, Store, Warnings, owner};
 use crate::acl;
 use crate::error::{Error, TarDamage, path_buf};
 use crate::ids::HostIds;
@@ -266,8 +266,8 @@ impl Lister<'_> {
             .excludes
             .matches_below(path::names(&path)?)
         {
-            if header.kind() == b'S' {
-                sparse::read_extensions(&mut self.input, &mut Vec::new(), header.has_more_map())?;
+            if header.kind() == b'S' && header.has_more_map() {
+                sparse::read_extensions(&mut self.input, &mut Vec::new())?;
             }
             return self.input.skip(stored, "contents");
         }
@@ -415,7 +415,9 @@ impl Lister<'_> {
             let size = size.map_err(|why| self.input.damage(member.at, why))?;
             let more = header.sparse_map(&mut map);
             let more = more.map_err(|why| self.input.damage(member.at, why))?;
-            sparse::read_extensions(&mut self.input, &mut map, more)?;
+            if more {
+                sparse::read_extensions(&mut self.input, &mut map)?;
+            }
             (Some(size), map)
         } else if sparse.major == 1 {
             let map = sparse::read_map(&mut self.input, &mut stored)?;
@@ -445,11 +447,14 @@ impl Lister<'_> {
         let pax = &mut member.pax;
         let uid = pax.uid.map_or_else(|| header.uid(), Ok)?;
         let gid = pax.gid.map_or_else(|| header.gid(), Ok)?;
-        let (user, group) = header.owner_names();
-        let user = pax.user.as_deref().unwrap_or(user);
-        let group = pax.group.as_deref().unwrap_or(group);
-        let names = (user, group);
-        let (uid, gid) = owner(self.context.options, &self.ids, (uid, gid), names);
+        let (uname, gname) = header.owner_names();
+        let stored = Owner {
+            uid,
+            gid,
+            uname: pax.user.as_deref().unwrap_or(uname),
+            gname: pax.group.as_deref().unwrap_or(gname),
+        };
+        let (uid, gid) = owner(self.context.options, &self.ids, &stored);
         let mtime = match pax.mtime {
             Some(time) => time,
             None => Timestamp {

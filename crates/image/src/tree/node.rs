@@ -169,7 +169,7 @@ impl Node {
         self.links
     }
 
-    /// Its set of extended attributes; see [`Tree::xattrs`].
+    /// Its set of extended attributes; see `Tree::xattrs`.
     pub fn xattr_set(&self) -> XattrSet {
         self.xattrs
     }

@@ -106,6 +106,11 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.dir.path()).status();
+        // A process that another test has just forked has its files open until it runs its program.
+        let end = Instant::now() + Duration::from_secs(10);
+        let umount = || Command::new("umount").arg(self.dir.path()).status();
+        while !umount().is_ok_and(|status| status.success()) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }

@@ -107,19 +107,21 @@ pub fn pieces(
     }
 }
 
-/// Collects the pairs of an old GNU header's further blocks.
-pub fn read_extensions(input: &mut Input, map: &mut Vec<u64>, mut more: bool) -> Result<(), Error> {
-    while more {
+/// Collects the pairs of an old GNU header's further blocks, of which there is at least one.
+pub fn read_extensions(input: &mut Input, map: &mut Vec<u64>) -> Result<(), Error> {
+    loop {
         let at = input.position();
         let block = input.read_block("sparse map")?;
         let mut part = Vec::new();
-        more = super::header::sparse_extension(&block, &mut part)
+        let has_more = super::header::sparse_extension(&block, &mut part)
             .map_err(|why| input.damage(at, why))?;
         for number in part {
             push_bounded(map, number).map_err(|why| input.damage(at, TarDamage::Sparse { why }))?;
         }
+        if !has_more {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
