@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use uext4_blockdev::MemoryDevice;
-use uext4_buffer_cache::{BhLruOptions, BufferCache, Options, Policy, VerifyTag};
+use uext4_buffer_cache::{BufferCache, Options, VerifyTag};
 use uext4_ondisk::{BlockSize, Pblk};
 
 const BLOCKS: u64 = 4096;
 
-fn cache(memory_max: usize, policy: Policy) -> BufferCache {
+fn cache(memory_max: usize) -> BufferCache {
     let block_size = BlockSize::from_log2(12).unwrap();
     let device = Arc::new(MemoryDevice::new(BLOCKS << block_size.log2()));
-    let bh_lru = BhLruOptions {
-        policy,
-        ..BhLruOptions::default()
+    let options = Options {
+        memory_max,
+        ..Options::default()
     };
-    BufferCache::new(device, block_size, Options { memory_max, bh_lru })
+    BufferCache::new(device, block_size, options)
 }
 
 /// One `bread` of the next of `blocks` blocks, round and round.
@@ -30,22 +30,20 @@ fn step(cache: &BufferCache, at: &mut u64, blocks: u64) {
 }
 
 fn single(c: &mut Criterion) {
-    for policy in Policy::ALL {
-        for blocks in [4, 8, 16, BLOCKS] {
-            let cache = cache(64 << 20, policy);
-            let mut at = 0;
-            let name = format!("{policy}/{blocks}_blocks");
-            c.bench_function(&name, |b| b.iter(|| step(&cache, &mut at, blocks)));
-        }
+    for blocks in [4, 8, 16, BLOCKS] {
+        let cache = cache(64 << 20);
+        let mut at = 0;
+        let name = format!("{blocks}_blocks");
+        c.bench_function(&name, |b| b.iter(|| step(&cache, &mut at, blocks)));
     }
-    let cache = cache(1 << 20, Policy::default());
+    let cache = cache(1 << 20);
     let mut at = 0;
     c.bench_function("miss", |b| b.iter(|| step(&cache, &mut at, BLOCKS)));
 }
 
 fn two_threads(c: &mut Criterion) {
     for (name, blocks) in [("2_threads_lru_hit", 8), ("2_threads_table_hit", BLOCKS)] {
-        let cache = cache(64 << 20, Policy::default());
+        let cache = cache(64 << 20);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
 use uext4_ondisk::Pblk;
 
-use crate::shard::DirtySet;
+use crate::dirty_set::DirtySet;
 use crate::{Seal, VerifyTag};
 
 /// Stands for the data of a block that has not come in.
@@ -99,6 +99,16 @@ impl Buffer {
         self.0.block
     }
 
+    /// A handle that does not pin the block.
+    pub fn downgrade(&self) -> WeakBuffer {
+        WeakBuffer(Arc::downgrade(&self.0))
+    }
+
+    /// Whether both are the same block in memory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The block's content as it is now, always a whole block. Later changes do not show in it.
     pub fn data(&self) -> Arc<[u8]> {
         Arc::clone(&self.0.state.lock().data)
@@ -152,6 +162,22 @@ impl Buffer {
     /// Whether the block was changed since it was last written.
     pub fn is_dirty(&self) -> bool {
         self.0.state.lock().dirty
+    }
+}
+
+/// A handle of a block that does not pin it.
+#[derive(Clone, Debug, Default)]
+pub struct WeakBuffer(Weak<Inner>);
+
+impl WeakBuffer {
+    /// A handle of no block.
+    pub const fn new() -> Self {
+        Self(Weak::new())
+    }
+
+    /// The block, pinned, if it is still in its cache.
+    pub fn upgrade(&self) -> Option<Buffer> {
+        self.0.upgrade().map(Buffer)
     }
 }
 

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, MutexGuard};
 use uext4_blockdev::{BlockDevice, ReadRequest};
 use uext4_ondisk::{BlockSize, Damage, Pblk};
+use uext4_percpu::PerThread;
 
-use crate::bh_lru::{Fronts, Key, Reuse};
+use crate::bh_lru::{Key, Lrus, Reuse};
 use crate::buffer::{Buffer, Inner};
 use crate::shard::{OVERHEAD, SHARDS, Shard, shard_of};
 use crate::stats::{Stats, count};
@@ -36,7 +37,9 @@ pub struct BufferCache {
     id: u64,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) block_size: BlockSize,
-    fronts: Fronts,
+    lrus: Lrus,
+    /// Lookups that they answered.
+    lru_hits: PerThread<AtomicU64>,
     /// Blocks that fit the memory limit as it was given.
     blocks_max: usize,
     /// Blocks it may hold now, never more than that.
@@ -60,7 +63,8 @@ impl BufferCache {
             id: NEXT_ID.fetch_add(1, Relaxed),
             device,
             block_size,
-            fronts: Fronts::new(options.bh_lru),
+            lrus: Lrus::new(options.bh_lru, options.bh_lru_size),
+            lru_hits: PerThread::default(),
             blocks_max,
             blocks_limit: AtomicUsize::new(blocks_max),
             blocks: AtomicUsize::new(0),
@@ -210,24 +214,13 @@ impl BufferCache {
     /// As [`Self::scan`]; tells too how many blocks it looked at.
     fn scan_counted(&self, nr: usize) -> (usize, usize) {
         let (mut gone, mut steps) = self.scan_unpinned(nr);
-        // What small caches hold is pinned for no reason that counts now.
-        if gone < nr && self.invalidate_bh_lrus() > 0 {
+        // What the LRUs hold is pinned for no reason that counts now.
+        if gone < nr && self.lrus.invalidate() > 0 {
             let more = self.scan_unpinned(nr - gone);
             gone += more.0;
             steps += more.1;
         }
         (gone, steps)
-    }
-
-    /// Lets the small caches in front go of the blocks they hold, where their policy holds any. Tells
-    /// how many did. `invalidate_bh_lrus` in the kernel.
-    pub fn invalidate_bh_lrus(&self) -> usize {
-        self.fronts.invalidate()
-    }
-
-    /// Starts or stops counting what each look-up in the small caches costs; off at first.
-    pub fn count_bh_lru(&self, on: bool) {
-        self.fronts.count(on);
     }
 
     /// Tells how many blocks went, and how many were looked at for that.
@@ -284,8 +277,7 @@ impl BufferCache {
         }
         stats.nr_buffers = self.blocks.load(Relaxed) as u64;
         stats.nr_dirty = self.dirty_count() as u64;
-        stats.bh_lru = self.fronts.stats();
-        stats.lru_hits = self.fronts.hits();
+        stats.lru_hits = self.lru_hits.iter().map(|hits| hits.load(Relaxed)).sum();
         stats.lookups += stats.lru_hits;
         stats
     }
@@ -300,7 +292,8 @@ impl BufferCache {
             cache: self.id,
             block: block.0,
         };
-        if let Some(inner) = self.fronts.lookup(key) {
+        if let Some(Buffer(inner)) = self.lrus.lookup(key) {
+            count(self.lru_hits.get());
             inner.touch();
             return inner;
         }
@@ -311,8 +304,9 @@ impl BufferCache {
         } else {
             &counters.hits
         });
-        self.fronts.install(key, &inner, reuse);
-        inner
+        let buffer = Buffer(inner);
+        self.lrus.install(key, &buffer, reuse);
+        buffer.0
     }
 
     /// The block's buffer from the table; true if it was put there now.

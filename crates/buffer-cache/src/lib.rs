@@ -28,12 +28,11 @@
 //!
 //! # Rules
 //!
-//! 1. A block in the table is never removed while it is pinned or dirty. Thus two buffers of one
-//!    block never exist, and what a small cache in front finds is never stale: where its entries are
-//!    `Weak`, an upgrade succeeds only while the table still holds the buffer, and taking one out of
-//!    the table destroys it in the same step (`Arc::try_unwrap`); where they hold the buffer, that is
-//!    a pin. By default the front keeps no memory alive, and a dropped cache leaves at most 64 empty
-//!    handles in each thread that used it.
+//! 1. A block in the table is never removed while it is pinned or dirty. So two buffers of one block
+//!    never exist, and what an LRU finds is never stale: its entries are weak, an upgrade succeeds
+//!    only while the table still holds the buffer, and taking one out of the table destroys it in the
+//!    same step (`Arc::try_unwrap`). The LRU keeps no memory alive; a dropped cache leaves at most 64
+//!    empty handles in each thread that used it.
 //! 2. Dropping all clean, unpinned blocks at any moment changes no answer.
 //! 3. A block changed under a journal ([`Buffer::modify_pinned`]) is not dirty; the journal pins it
 //!    until it wrote it home.
@@ -55,7 +54,6 @@
 //!
 //! | lock | protects | under it |
 //! |---|---|---|
-//! | front (64, of some policies) | what a core or thread used last; look-ups only try it | nothing |
 //! | write (1 a cache) | one `write_dirty` at a time | device writes, all below |
 //! | io (1 a buffer) | one reader of a missing block; the others wait here | device reads, all below |
 //! | shard table (64) | block → buffer, the clock | buffer state, by the clock |
@@ -67,9 +65,9 @@
 //!
 //! # Cost
 //!
-//! Front hit: one word of tags and a key compared, one atomic upgrade, one uncontended lock, one counter
-//! of the thread's (other policies: `bh_lru.rs`). Table hit: one shard lock more and the front's install. Miss: one device read, one allocation, amortised O(1)
-//! for the clock. `write_dirty`: O(d log d) for d dirty blocks; clean ones are not looked at.
+//! LRU hit: one word of tags and a key compared, one atomic upgrade, one uncontended lock, one counter
+//! of the thread's. Table hit: one shard lock more and the LRU's install. Miss: one device read, one
+//! allocation, amortised O(1) for the clock. `write_dirty`: O(d log d) for d dirty blocks; clean ones are not looked at.
 //!
 //! # Left out
 //!
@@ -80,26 +78,32 @@
 mod bh_lru;
 mod buffer;
 mod cache;
+mod dirty_set;
 mod shard;
 mod stats;
 mod write;
 
+use std::sync::Arc;
+
 use uext4_ondisk::{Damage, Pblk};
 
-pub use bh_lru::{BH_LRU_SIZE_MAX, BhLruOptions, Policy, PolicyError, Reuse, Scope, bind_core};
-pub use buffer::Buffer;
+pub use bh_lru::{BH_LRU_SIZE_MAX, BhLru, Effort, Found, Key, Reuse, SetAssociative};
+pub use buffer::{Buffer, WeakBuffer};
 pub use cache::BufferCache;
 pub use shard::OVERHEAD;
-pub use stats::{BhLruStats, Stats};
+pub use stats::Stats;
 
 /// How much a cache may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of memory for blocks, bookkeeping included. At least 16 blocks are kept whatever
     /// this says.
     pub memory_max: usize,
-    /// The small caches in front of the table.
-    pub bh_lru: BhLruOptions,
+    /// Blocks that each thread knows without the table, 1 to [`BH_LRU_SIZE_MAX`], rounded up to
+    /// eight times a power of two.
+    pub bh_lru_size: usize,
+    /// Another design of the LRU than that of the threads.
+    pub bh_lru: Option<Arc<dyn BhLru>>,
 }
 
 impl Default for Options {
@@ -107,7 +111,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_max: 64 << 20,
-            bh_lru: BhLruOptions::default(),
+            bh_lru_size: BH_LRU_SIZE_MAX,
+            bh_lru: None,
         }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::FxBuildHasher;
 use uext4_ondisk::Pblk;
 
 use crate::buffer::Inner;
+use crate::dirty_set::DirtySet;
 use crate::stats::Counters;
 
 /// Bytes of memory a block takes beside its data: the buffer, its places in the table.
@@ -17,29 +18,6 @@ pub const OVERHEAD: usize = 160;
 
 /// Parts of the table; a power of two.
 pub(crate) const SHARDS: usize = 64;
-
-/// Numbers of the dirty blocks of one shard.
-#[derive(Debug, Default)]
-pub(crate) struct DirtySet(Mutex<FxHashSet<u64>>);
-
-impl DirtySet {
-    pub(crate) fn insert(&self, block: Pblk) {
-        self.0.lock().insert(block.0);
-    }
-
-    pub(crate) fn remove(&self, block: Pblk) {
-        self.0.lock().remove(&block.0);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    /// Appends all numbers to `to`.
-    pub(crate) fn collect(&self, to: &mut Vec<u64>) {
-        to.extend(self.0.lock().iter());
-    }
-}
 
 /// One part of the table.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use rustix::mount::MountFlags;
 use uext4::{AccessTimes, OpenOptions, OptionError};
 use uext4_fuse::owners::{IdRange, Owners};
 use uext4_fuse::session::PAYLOADS_MAX;
-use uext4_fuse::{Durability, Transport};
+use uext4_fuse::{SyncPolicy, Transport};
 
 use crate::args::parse_size;
 use crate::failure::{Exit, Failure};
@@ -394,11 +394,11 @@ impl MountOptions {
     }
 
     /// What is durable before a program goes on.
-    pub fn durability(&self) -> Durability {
+    pub fn sync_policy(&self) -> SyncPolicy {
         match self.flags {
-            flags if flags.contains(MountFlags::SYNCHRONOUS) => Durability::All,
-            flags if flags.contains(MountFlags::DIRSYNC) => Durability::Names,
-            _ => Durability::OnDemand,
+            flags if flags.contains(MountFlags::SYNCHRONOUS) => SyncPolicy::All,
+            flags if flags.contains(MountFlags::DIRSYNC) => SyncPolicy::Names,
+            _ => SyncPolicy::OnDemand,
         }
     }
 
@@ -482,13 +482,13 @@ mod tests {
 
     #[test]
     fn how_much_is_durable_at_once() {
-        for (list, durability) in [
-            ("rw", Durability::OnDemand),
-            ("dirsync", Durability::Names),
-            ("dirsync,sync", Durability::All),
-            ("dirsync,sync,async,nodirsync", Durability::OnDemand),
+        for (list, sync_policy) in [
+            ("rw", SyncPolicy::OnDemand),
+            ("dirsync", SyncPolicy::Names),
+            ("dirsync,sync", SyncPolicy::All),
+            ("dirsync,sync,async,nodirsync", SyncPolicy::OnDemand),
         ] {
-            assert_eq!(parse(list).unwrap().durability(), durability, "{list}");
+            assert_eq!(parse(list).unwrap().sync_policy(), sync_policy, "{list}");
         }
     }
 

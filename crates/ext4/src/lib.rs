@@ -156,6 +156,7 @@ mod orphan_change;
 mod owned;
 mod owner;
 mod paths;
+mod policies;
 mod quota;
 mod quota_change;
 mod quota_file;
@@ -211,16 +212,14 @@ pub use mount_limits::{MountLimits, OnDamage};
 pub use namei::FollowLast;
 pub use open_inode::OpenInode;
 pub use open_options::OpenOptions;
+pub use policies::Policies;
 pub use readdir::Listed;
 pub use rename::RenameMode;
 pub use rescue::{CutOff, LostSuperblock, Rescue, SuperblockCopy, backup_of};
 pub use rw::AccessTimes;
 pub use setattr::{SetAttributes, SetTime};
 pub use statfs::Statfs;
-pub use uext4_buffer_cache::{
-    BhLruOptions, BhLruStats, Policy as BhLruPolicy, PolicyError as BhLruError,
-    Scope as BhLruScope, Stats as BufferStats, bind_core,
-};
+pub use uext4_buffer_cache::Stats as BufferStats;
 pub use uext4_extent_status::{
     OptionError as ExtentStatusError, Options as ExtentStatusOptions, Shrinker,
     Stats as ExtentStatusStats, StatsMode,

@@ -1,15 +1,17 @@
 //! How a file system is opened: what there is to choose, and how it is written behind `mount -o`.
 
 use uext4_blockdev::Clock;
-use uext4_buffer_cache::BhLruOptions;
+use uext4_buffer_cache::BH_LRU_SIZE_MAX;
 use uext4_extent_status::Options as ExtentStatusOptions;
-use uext4_mballoc::Options as AllocatorOptions;
+use uext4_mballoc::{OptionError, Options as AllocatorOptions};
 use uext4_mbcache::Options as MbcacheOptions;
 use uext4_ondisk::BlockSize;
 use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
+use uext4_tunables::Tunable;
 
 use crate::error::Result;
 use crate::mount_limits::MountLimits;
+use crate::policies::Policies;
 use crate::sbi::Sbi;
 use crate::writeback_options::WritebackOptions;
 use crate::xattr_shared::XattrSharing;
@@ -25,8 +27,8 @@ pub struct OpenOptions {
     /// Bytes of file data kept in memory, at most, within `memory`; at least 64 blocks. Only for
     /// writing.
     pub pages_max: u64,
-    /// Which blocks each thread or core keeps at hand without asking the shared table.
-    pub bh_lru: BhLruOptions,
+    /// Metadata blocks that each thread finds without asking the shared table, 1 to 64.
+    pub bh_lru_size: u32,
     /// Show a file system that was not unmounted as if its journal had been replayed. The device
     /// is not written. Without it such a file system is shown as it lies there.
     pub replay_journal: bool,
@@ -58,7 +60,15 @@ pub struct OpenOptions {
     pub discard: bool,
     /// Commits, barriers, large directories, reserved blocks. Only for writing.
     pub limits: MountLimits,
+    /// Designs of subsystems in place of those that are shipped: for experiments.
+    pub policies: Policies,
 }
+
+const BH_LRU_SIZE: Tunable<OpenOptions> = Tunable {
+    name: "bh_lru_size",
+    range: 1..=BH_LRU_SIZE_MAX as u32,
+    field: |options| &mut options.bh_lru_size,
+};
 
 impl Default for OpenOptions {
     fn default() -> Self {
@@ -66,7 +76,7 @@ impl Default for OpenOptions {
             memory: None,
             memory_max: usize::MAX,
             pages_max: u64::MAX,
-            bh_lru: BhLruOptions::default(),
+            bh_lru_size: BH_LRU_SIZE_MAX as u32,
             replay_journal: true,
             superblock: None,
             block_size: None,
@@ -78,6 +88,7 @@ impl Default for OpenOptions {
             stripe: None,
             discard: false,
             limits: MountLimits::default(),
+            policies: Policies::default(),
         }
     }
 }
@@ -88,14 +99,20 @@ impl OpenOptions {
     /// `resuid=`, `resgid=`, `mbcache=`,
     /// `mb_bucket_bits=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
     /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), what
-    /// [`WritebackOptions::set`] knows, what [`BhLruOptions::set`] does (`bh_lru=`, …), and what
+    /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and what
     /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`, `mb_bucket_bits=` and
     /// `mb_max_entries=` count for nothing until `mbcache=` switches the cache on again, with their defaults.
     ///
     /// # Errors
-    /// [`Error::Option`], [`Error::MbcacheOption`], [`Error::Tunable`], [`Error::WritebackMode`],
-    /// [`Error::BhLru`] and [`Error::ExtentStatus`] for a name that is none, and for a value out of its
-    /// range, which it tells.
+    /// [`Error::Option`], [`Error::MbcacheOption`], [`Error::Tunable`], [`Error::WritebackMode`] and
+    /// [`Error::ExtentStatus`] for a name that is none, and for a value out of its range, which the
+    /// error names.
+    ///
+    /// [`Error::Option`]: crate::Error::Option
+    /// [`Error::MbcacheOption`]: crate::Error::MbcacheOption
+    /// [`Error::Tunable`]: crate::Error::Tunable
+    /// [`Error::WritebackMode`]: crate::Error::WritebackMode
+    /// [`Error::ExtentStatus`]: crate::Error::ExtentStatus
     pub fn option(&mut self, option: &str) -> Result<()> {
         if let Some((name, value)) = option.split_once('=') {
             if let "mbcache" | "mb_bucket_bits" | "mb_max_entries" = name {
@@ -110,8 +127,8 @@ impl OpenOptions {
             if WritebackOptions::knows(name) {
                 return self.writeback.set(name, value);
             }
-            if BhLruOptions::knows(name) {
-                return Ok(self.bh_lru.set(name, value)?);
+            if name == BH_LRU_SIZE.name {
+                return Ok(BH_LRU_SIZE.set(self, value).map_err(OptionError::from)?);
             }
             if ExtentStatusOptions::knows(name) {
                 return Ok(self.extent_status.set(name, value)?);
@@ -142,9 +159,6 @@ impl OpenOptions {
     }
 
     /// The allocator's options on this file system and device.
-    ///
-    /// # Errors
-    /// [`Error::Option`] for a stripe that was asked for and is longer than a group.
     pub(crate) fn for_allocator(&self, sbi: &Sbi) -> Result<AllocatorOptions> {
         let geometry = sbi.geometry();
         let group = geometry.blocks_per_group.get();
@@ -164,9 +178,6 @@ impl OpenOptions {
     }
 
     /// What inodes may share, of this file system.
-    ///
-    /// # Errors
-    /// [`Error::MbcacheOption`].
     pub(crate) fn for_sharing(&self, sbi: &Sbi, clock: &dyn Clock) -> Result<XattrSharing> {
         let (sec, nsec) = clock.now();
         // The same on the same clock; not known to who only knows the image.

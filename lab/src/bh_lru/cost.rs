@@ -1,7 +1,7 @@
 //! What was counted, as modelled time.
 
 use serde_json::{Value, json};
-use uext4::{BhLruStats, BufferStats};
+use uext4_lab_policies::bh_lru::Stats;
 
 use crate::claim::Failure;
 
@@ -25,25 +25,24 @@ pub struct Counted {
     pub atomics: u64,
     pub bytes_copied: u64,
     pub installs: u64,
-    pub parked: u64,
+    pub held: u64,
     pub invalidations: u64,
 }
 
 impl Counted {
     /// Between two readings of the counters.
-    pub fn between(operations: u64, before: &BufferStats, after: &BufferStats) -> Self {
-        let (before, after) = (&before.bh_lru, &after.bh_lru);
-        let since = |of: fn(&BhLruStats) -> u64| of(after).saturating_sub(of(before));
+    pub fn between(operations: u64, before: &Stats, after: &Stats) -> Self {
+        let since = |of: fn(&Stats) -> u64| of(after).saturating_sub(of(before));
         Self {
             operations,
             lookups: since(|stats| stats.hits() + stats.misses),
-            hits: since(BhLruStats::hits),
+            hits: since(Stats::hits),
             compares: since(|stats| stats.compares),
             slot_writes: since(|stats| stats.slot_writes),
             atomics: since(|stats| stats.atomics),
             bytes_copied: since(|stats| stats.bytes_copied),
             installs: since(|stats| stats.installs),
-            parked: after.parked,
+            held: after.held,
             invalidations: since(|stats| stats.invalidations),
         }
     }
@@ -77,7 +76,7 @@ impl Counted {
             "slot_writes": each(self.slot_writes, self.lookups),
             "slow_lookups": each(self.misses(), self.operations),
             "install_bytes": each(self.bytes_copied, self.installs),
-            "parked": self.parked,
+            "parked": self.held,
             "invalidations": self.invalidations,
         })
     }

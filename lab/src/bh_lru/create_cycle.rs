@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use uext4::{BhLruScope, bind_core};
 use uext4_blockdev::MemoryDevice;
-use uext4_buffer_cache::{BufferCache, Options, Reuse, VerifyTag};
+use uext4_buffer_cache::{BhLru, BufferCache, Options, Reuse, VerifyTag};
+use uext4_lab_policies::bh_lru::{Lrus, Scope, Stats, bind_core};
 use uext4_ondisk::{BlockSize, Pblk};
 
 use super::cost::{Counted, gain, round};
@@ -187,12 +187,14 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
 fn creates(policy: &str, stream: Stream, operations: u64, seed: u64) -> Result<Counted, Failure> {
     let blocks = 64 + TABLES + stream.tasks * DIRECTORY;
     let device = Arc::new(MemoryDevice::new(blocks * 1024));
+    let design = policy::parse(policy, Scope::Core).map_err(Failure::Usage)?;
+    let lrus = Arc::new(Lrus::new(design));
     let options = Options {
         memory_max: 1 << 30,
-        bh_lru: policy::parse(policy, BhLruScope::Core).map_err(Failure::Usage)?,
+        bh_lru: Some(Arc::clone(&lrus) as Arc<dyn BhLru>),
+        ..Options::default()
     };
     let cache = BufferCache::new(device, BlockSize::MIN, options);
-    cache.count_bh_lru(true);
     let mut random = Random::new(seed);
     let mut touched = Vec::new();
     for number in 0..operations {
@@ -208,8 +210,11 @@ fn creates(policy: &str, stream: Stream, operations: u64, seed: u64) -> Result<C
         }
     }
     bind_core(None);
-    let before = uext4::BufferStats::default();
-    Ok(Counted::between(operations, &before, &cache.stats()))
+    Ok(Counted::between(
+        operations,
+        &Stats::default(),
+        &lrus.stats(),
+    ))
 }
 
 /// The blocks of one create, in their order.

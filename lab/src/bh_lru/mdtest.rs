@@ -103,7 +103,7 @@ const GATES: &[Gate] = &[
         bound: Bound::AtMost(1.0),
     },
     Gate {
-        what: "beaten: references parked and fronts invalidated, any cell",
+        what: "beaten: references held and LRUs invalidated, any cell",
         figure: Figure::At("/compared/parked_or_invalidated"),
         bound: Bound::AtMost(0.0),
     },

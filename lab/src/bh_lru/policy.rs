@@ -1,6 +1,6 @@
 //! How the lab spells a policy and its size: `mainline`, `vanilla+16`; and what all claims have to set.
 
-use uext4::{BhLruOptions, BhLruScope};
+use uext4_lab_policies::bh_lru::{Options, Scope};
 
 use crate::claim::{Parameter, Scale, Setting};
 
@@ -16,10 +16,10 @@ pub const ALL: &[&str] = &[
     VANILLA_8, VANILLA_16, "tunable", MAINLINE, "lru-hash", DEFAULT,
 ];
 
-/// Whose fronts are.
+/// Which tasks share an LRU.
 pub const SCOPE: Parameter = Parameter {
     name: "scope",
-    what: "whose fronts are: of two cores that all tasks share, or of each task's own thread",
+    what: "which tasks share an LRU: those of one of two processors, or none",
     values: &["core", "thread"],
 };
 
@@ -31,10 +31,10 @@ pub const FILES: Parameter = Parameter {
 };
 
 /// The scope that is set.
-pub fn scope(setting: &Setting) -> BhLruScope {
+pub fn scope(setting: &Setting) -> Scope {
     match setting.value(SCOPE.name) {
-        "thread" => BhLruScope::Thread,
-        _ => BhLruScope::Core,
+        "thread" => Scope::Thread,
+        _ => Scope::Core,
     }
 }
 
@@ -51,24 +51,8 @@ pub fn divisor(setting: &Setting) -> u64 {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(policy: &str, scope: BhLruScope) -> Result<BhLruOptions, String> {
-    let (name, size) = match policy.split_once('+') {
-        Some((name, size)) => (name, Some(size)),
-        None => (policy, None),
-    };
-    let mut options = BhLruOptions {
-        scope,
-        ..BhLruOptions::default()
-    };
-    let set = |options: &mut BhLruOptions, name, value| {
-        let done = options.set(name, value);
-        done.map_err(|error: uext4::BhLruError| error.to_string())
-    };
-    set(&mut options, "bh_lru", name)?;
-    if let Some(size) = size {
-        set(&mut options, "bh_lru_size", size)?;
-    }
-    Ok(options)
+pub fn parse(policy: &str, scope: Scope) -> Result<Options, String> {
+    Options::parse(policy, scope).map_err(|error| error.to_string())
 }
 
 /// Whether it is one.
@@ -76,28 +60,19 @@ pub fn parse(policy: &str, scope: BhLruScope) -> Result<BhLruOptions, String> {
 /// # Errors
 /// What is wrong with the spelling.
 pub fn accepts(policy: &str) -> Result<(), String> {
-    parse(policy, BhLruScope::Core).map(|_| ())
+    parse(policy, Scope::Core).map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
-    use uext4::BhLruPolicy;
-
     use super::*;
 
     #[test]
     fn policies_and_sizes_are_read() {
         for policy in ALL {
-            for scope in [BhLruScope::Core, BhLruScope::Thread] {
+            for scope in [Scope::Core, Scope::Thread] {
                 assert_eq!(parse(policy, scope).unwrap().scope, scope);
             }
         }
-        let parse = |policy| parse(policy, BhLruScope::Core);
-        let options = parse(VANILLA_16).unwrap();
-        assert_eq!(
-            (options.policy, options.size),
-            (BhLruPolicy::Vanilla, Some(16))
-        );
-        assert!(parse("vanilla+0").is_err() && parse("vanilla+").is_err());
     }
 }

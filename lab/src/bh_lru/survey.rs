@@ -83,7 +83,7 @@ const GATES: &[Gate] = &[
         bound: Bound::AtMost(0.6),
     },
     Gate {
-        what: "beaten: references parked and fronts invalidated, any cell",
+        what: "beaten: references held and LRUs invalidated, any cell",
         figure: Figure::At("/compared/parked_or_invalidated"),
         bound: Bound::AtMost(0.0),
     },

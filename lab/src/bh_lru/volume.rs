@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use uext4::{BhLruScope, Creation, Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
+use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetMode};
 use uext4_blockdev::{MemoryDevice, VirtualClock};
+use uext4_lab_policies::bh_lru::Lrus;
 use uext4_mkfs::BlockSizeWish;
 use uext4_ondisk::BlockSize;
 
-use crate::bh_lru::policy;
 use crate::claim::Failure;
 
 /// Every file system is made at this moment.
@@ -68,7 +68,7 @@ pub fn make(shape: &Shape) -> Result<MemoryDevice, Failure> {
     let layout = uext4_mkfs::layout(&wishes, bytes).map_err(failed)?;
     uext4_mkfs::format(&layout, &device).map_err(failed)?;
     let device = Arc::new(device);
-    let fs = open(Arc::clone(&device), policy::DEFAULT, BhLruScope::Core)?;
+    let fs = open(Arc::clone(&device), None)?;
     let by = Creation { mode: 0o755, ..BY };
     for number in 0..shape.directories {
         let root = fs.root().map_err(failed)?;
@@ -84,18 +84,16 @@ pub fn make(shape: &Shape) -> Result<MemoryDevice, Failure> {
     Ok(device.snapshot())
 }
 
-/// Opens one under a policy.
+/// Opens one with these LRUs in front of its metadata; `None`: those of the product.
 ///
 /// # Errors
 /// [`Failure::Run`] as the engine says.
-pub fn open(
-    device: Arc<MemoryDevice>,
-    policy: &str,
-    scope: BhLruScope,
-) -> Result<Filesystem, Failure> {
+pub fn open(device: Arc<MemoryDevice>, lrus: Option<Arc<Lrus>>) -> Result<Filesystem, Failure> {
     let options = OpenOptions {
         memory: Some(2 << 30),
-        bh_lru: policy::parse(policy, scope).map_err(Failure::Usage)?,
+        policies: Policies {
+            bh_lru: lrus.map(|lrus| lrus as _),
+        },
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
@@ -163,7 +161,7 @@ mod tests {
             quota: true,
         };
         let device = Arc::new(make(&shape).unwrap());
-        let fs = open(device, policy::MAINLINE, BhLruScope::Thread).unwrap();
+        let fs = open(device, None).unwrap();
         let root = fs.root().unwrap();
         let dir = root.lookup(&directory(1)).unwrap();
         let file = dir.create(b"x", NewInode::File, &BY).unwrap();

@@ -1,7 +1,7 @@
 //! What mdtest and mds-survey do: each task makes its files, looks at them, removes them.
 //!
 //! Tasks take turns, one operation each, so the order is the same for every policy, and the same
-//! twice. Fronts by core: one thread plays all tasks, as if on two cores. Fronts by thread: each task
+//! twice. LRUs by core: one thread plays all tasks, as if on two cores. LRUs by thread: each task
 //! has a thread of its own, which waits for its turn.
 
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use uext4::{BhLruScope, Filesystem, NewInode, OpenInode, bind_core};
+use uext4::{Filesystem, NewInode, OpenInode};
 use uext4_blockdev::MemoryDevice;
+use uext4_lab_policies::bh_lru::{Lrus, Options, Scope as LruScope, bind_core};
 
 use super::cost::Counted;
+use super::policy;
 use super::volume::{self, BY, failed};
 use crate::claim::Failure;
 
@@ -32,8 +34,8 @@ pub struct Plan {
     pub selinux: bool,
     /// The directories are the first so many; the tasks share them evenly.
     pub directories: u64,
-    /// Whose fronts are.
-    pub scope: BhLruScope,
+    /// Which tasks share an LRU.
+    pub scope: LruScope,
 }
 
 /// The three phases, in the order in which they are run.
@@ -45,14 +47,14 @@ pub const PHASES: [&str; 3] = ["create", "stat", "remove"];
 /// [`Failure::Run`] as the engine says.
 pub fn run(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Value, Failure> {
     on_first_core(plan);
-    let bench = Bench::new(image, policy, plan)?;
-    bench.fs.count_bh_lru(true);
+    let lrus = Arc::new(Lrus::new(options(policy, plan)?));
+    let bench = Bench::new(image, Some(Arc::clone(&lrus)), plan)?;
     let mut results = Map::new();
     bench.with_tasks(|turn| {
         for phase in PHASES {
-            let before = bench.fs.buffer_stats();
+            let before = lrus.stats();
             bench.each(phase, turn)?;
-            let counted = Counted::between(plan.files, &before, &bench.fs.buffer_stats());
+            let counted = Counted::between(plan.files, &before, &lrus.stats());
             results.insert(phase.to_owned(), counted.json());
         }
         Ok(())
@@ -66,9 +68,18 @@ pub fn run(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Value, Fai
 ///
 /// # Errors
 /// [`Failure::Run`] as the engine says.
-pub fn time(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<[f64; 3], Failure> {
+pub fn time(image: &MemoryDevice, design: &str, plan: &Plan) -> Result<[f64; 3], Failure> {
     on_first_core(plan);
-    let bench = Bench::new(image, policy, plan)?;
+    // By thread the product's own: a thread-local variable without a lock.
+    let is_product = design == policy::DEFAULT && plan.scope == LruScope::Thread;
+    let lrus = match is_product {
+        true => None,
+        false => Some(Arc::new(Lrus::new(options(design, plan)?))),
+    };
+    if let Some(lrus) = &lrus {
+        lrus.count(false);
+    }
+    let bench = Bench::new(image, lrus, plan)?;
     let mut times = [0.0; 3];
     bench.with_tasks(|turn| {
         for (phase, time) in PHASES.into_iter().zip(&mut times) {
@@ -82,10 +93,14 @@ pub fn time(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<[f64; 3],
     Ok(times)
 }
 
-/// Fronts by core: whatever this thread does outside the operations, too, it does on the first core.
-/// Opening fills fronts, so the core that the thread happens to run on would change what is counted.
+fn options(design: &str, plan: &Plan) -> Result<Options, Failure> {
+    policy::parse(design, plan.scope).map_err(Failure::Usage)
+}
+
+/// LRUs by core: whatever this thread does outside the operations, too, it does on the first core.
+/// Opening fills an LRU, so the core that the thread happens to run on would change what is counted.
 fn on_first_core(plan: &Plan) {
-    bind_core((plan.scope == BhLruScope::Core).then_some(0));
+    bind_core((plan.scope == LruScope::Core).then_some(0));
 }
 
 /// A phase and the number of an operation in it.
@@ -99,8 +114,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Self, Failure> {
-        let fs = volume::open(Arc::new(image.snapshot()), policy, plan.scope)?;
+    fn new(image: &MemoryDevice, lrus: Option<Arc<Lrus>>, plan: &Plan) -> Result<Self, Failure> {
+        let fs = volume::open(Arc::new(image.snapshot()), lrus)?;
         let root = fs.root().map_err(failed)?;
         let dirs: Result<Vec<OpenInode>, Failure> = (0..plan.directories)
             .map(|number| root.lookup(&volume::directory(number)).map_err(failed))
@@ -119,13 +134,13 @@ impl Bench {
         work: impl FnOnce(&dyn Fn(Turn) -> Result<Duration, Failure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         match self.plan.scope {
-            BhLruScope::Core => work(&|turn| {
+            LruScope::Core => work(&|turn| {
                 bind_core(Some((turn.1 % self.plan.tasks % CORES) as usize));
                 let done = self.operation(turn);
                 bind_core(Some(0));
                 done
             }),
-            BhLruScope::Thread => std::thread::scope(|scope| {
+            LruScope::Thread => std::thread::scope(|scope| {
                 let tasks: Vec<Task> = (0..self.plan.tasks)
                     .map(|_| Task::spawn(scope, self))
                     .collect();
@@ -218,7 +233,6 @@ fn one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bh_lru::policy;
 
     #[test]
     fn the_same_counts_twice_and_the_same_lookups_for_all() {
@@ -230,7 +244,7 @@ mod tests {
             quota: true,
         };
         let image = volume::make(&shape).unwrap();
-        for scope in [BhLruScope::Core, BhLruScope::Thread] {
+        for scope in [LruScope::Core, LruScope::Thread] {
             let plan = Plan {
                 tasks: 3,
                 files: 400,

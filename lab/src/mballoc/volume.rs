@@ -337,9 +337,6 @@ impl Volume {
     }
 
     /// Writes up to `most` dirty blocks of a file.
-    ///
-    /// # Errors
-    /// [`Failure::Run`] if the allocator refuses although there is space, or hands out blocks twice.
     fn flush(&mut self, nr: FileNr, most: u64) -> Result<(), Failure> {
         let mut left = most;
         while left > 0 {

@@ -426,7 +426,7 @@ impl<'a> World<'a> {
         let content = self.block(at).content;
         let body = self.bodies.get(content);
         let release = self.call(Call::Release, (number, content), |cache| {
-            cache.release_read((content as u32, body), at)
+            cache.release_read(content as u32, body, at)
         });
         if self.has_handles {
             self.block(at).exclusive = true;

@@ -2,7 +2,6 @@
 
 mod concurrency;
 mod device;
-mod fronts;
 mod memory;
 mod model;
 mod once;

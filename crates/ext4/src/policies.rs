@@ -1,0 +1,16 @@
+//! Designs of subsystems in place of those that are shipped.
+//!
+//! Each subsystem ships one design and states in a trait what any other has to do. Experiments give
+//! the engine an object of that trait here, and run it on the whole of it; `lab/policies` has those of
+//! the mailing-list threads and of today's kernel.
+
+use std::sync::Arc;
+
+use uext4_buffer_cache::BhLru;
+
+/// The designs of a file system; `None`, everywhere: the one that is shipped.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    /// The LRU in front of the cache of metadata blocks.
+    pub bh_lru: Option<Arc<dyn BhLru>>,
+}

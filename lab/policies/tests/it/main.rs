@@ -1,0 +1,3 @@
+//! What any design of a subsystem must do, whichever it is.
+
+mod bh_lru;
