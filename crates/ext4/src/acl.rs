@@ -12,16 +12,12 @@ pub(crate) use crate::acl_kind::AclKind;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::sbi::Sbi;
-use crate::xattr::{self, Reader};
+use crate::xattr::{self, Reader, XattrName};
 
 /// Permission bits of owner, group and others.
 const PERMISSIONS: u16 = 0o777;
 
 /// The ACL a request asks for, from the form of the system calls; `None`: there is to be none.
-///
-/// # Errors
-/// [`Error::Invalid`] for what is no valid ACL; [`Error::Unsupported`] for another version of the
-/// form, and for symbolic links; [`Error::AccessDenied`] for a default ACL of what is no directory.
 pub(crate) fn from_wire(kind: AclKind, file_type: FileType, wire: &[u8]) -> Result<Option<Acl>> {
     let acl = match wire.get(..ACL_HEADER_LEN) {
         None if wire.is_empty() => Acl::default(),
@@ -59,11 +55,9 @@ fn not_an_acl(damage: Damage) -> Error {
 }
 
 /// An ACL of an inode, if it has one.
-///
-/// # Errors
-/// Damage of the attributes, device errors.
 pub(crate) fn get(sbi: &Sbi, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
-    let Some(value) = xattr::find_value(sbi, (inode, Reader::Onlooker), kind.index(), b"")? else {
+    let name = XattrName::of_acl(kind);
+    let Some(value) = xattr::find_value(sbi, inode, Reader::Onlooker, name)? else {
         return Ok(None);
     };
     let acl = Acl::parse_disk(&value)?;
@@ -83,9 +77,6 @@ pub(crate) struct Inherited {
 
 /// What an inode made in `parent` begins with, if `mode` (type bits included) was asked for. The
 /// umask counts only where the parent has no default ACL.
-///
-/// # Errors
-/// Damage of the parent's attributes, device errors.
 pub(crate) fn inherit(sbi: &Sbi, parent: &Inode, mode: u16, umask: u16) -> Result<Inherited> {
     let plain = |mode| Inherited {
         mode,

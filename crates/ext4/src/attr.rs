@@ -82,9 +82,9 @@ pub(crate) fn of_type(file_type: FileType, flags: InodeFlags) -> InodeFlags {
 /// The flags of an inode after chattr has asked for `asked`. Compare them with those before to see
 /// whether [`IMMUTABILITY`] is concerned.
 ///
-/// # Errors
-/// [`Error::Unsupported`] for flags that cannot be set, or not on such an inode, and for converting
-/// between extents and block numbers; [`Error::NotPermitted`] if the inode is immutable and stays so.
+/// Fails with [`Error::Unsupported`] for flags that cannot be set, or not on such an inode, and for
+/// converting between extents and block numbers; [`Error::NotPermitted`] if the inode is immutable
+/// and stays so.
 pub(crate) fn change(inode: &Inode, asked: InodeFlags) -> Result<InodeFlags> {
     let old = inode.flags;
     let unsupported = |what: String| Err(Error::Unsupported { what });
@@ -136,9 +136,6 @@ pub(crate) fn takes_in(directory: &Inode, inode: &Inode) -> bool {
 }
 
 /// Whether an inode may be given a project.
-///
-/// # Errors
-/// [`Error::Unsupported`] for any but 0 where there are no projects.
 pub(crate) fn check_project(geometry: &Geometry, project: u32) -> Result<()> {
     let has_projects = geometry.features.ro_compat.contains(RoCompat::PROJECT)
         && usize::from(geometry.inode_size) > GOOD_OLD_INODE_SIZE;

@@ -31,9 +31,6 @@ pub(crate) struct Waker(Arc<Control>);
 impl Background {
     /// Starts it. It calls `work` every `interval` of real time, and when it is woken, until that says
     /// false.
-    ///
-    /// # Errors
-    /// The system has no thread for us.
     pub(crate) fn start(
         name: &str,
         interval: Duration,

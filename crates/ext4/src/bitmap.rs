@@ -14,9 +14,6 @@ use crate::sbi::Sbi;
 
 /// The clusters of a group, one bit each, set where in use; a block long. What lies past the end of
 /// the group is set.
-///
-/// # Errors
-/// [`Damage::DescLocation`], [`Damage::BitmapChecksum`], damage of the descriptor, device errors.
 pub(crate) fn block_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
     let desc = sbi.group_desc(group)?;
     if is_uninit(sbi, &desc, BG_BLOCK_UNINIT) {
@@ -24,14 +21,11 @@ pub(crate) fn block_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
     }
     let bits = sbi.geometry().clusters_per_group.get();
     let stored = desc.block_bitmap_csum;
-    let named = ("block bitmap", group);
-    Ok(read_bitmap(sbi, named, desc.block_bitmap, (bits, Some(stored)))?.data())
+    let block = desc.block_bitmap;
+    Ok(read_bitmap(sbi, "block bitmap", group, block, bits, Some(stored))?.data())
 }
 
 /// The inodes of a group, one bit each, set where in use; a block long.
-///
-/// # Errors
-/// As [`block_bitmap`].
 pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
     let desc = sbi.group_desc(group)?;
     let bits = sbi.geometry().inodes_per_group.get();
@@ -41,8 +35,8 @@ pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
         return Ok(bitmap.into());
     }
     let stored = desc.inode_bitmap_csum;
-    let named = ("inode bitmap", group);
-    Ok(read_bitmap(sbi, named, desc.inode_bitmap, (bits, Some(stored)))?.data())
+    let block = desc.inode_bitmap;
+    Ok(read_bitmap(sbi, "inode bitmap", group, block, bits, Some(stored))?.data())
 }
 
 /// The flags count only where descriptors are summed.
@@ -65,15 +59,15 @@ pub(crate) fn read_ahead(cache: &BufferCache, blocks: impl Iterator<Item = Pblk>
     cache.readahead(Pblk(run.start), (run.end - run.start) as u32);
 }
 
-/// Reads a bitmap whose checksum, if it is still good, is over `bits` bits.
-///
-/// # Errors
-/// [`Damage::DescLocation`], [`Damage::BitmapChecksum`], device errors.
+/// Reads a bitmap of a group; its checksum, which is `stored` if that is still good, is over `bits`
+/// bits.
 pub(crate) fn read_bitmap(
     sbi: &Sbi,
-    (what, group): (&'static str, GroupNr),
+    what: &'static str,
+    group: GroupNr,
     block: Pblk,
-    (bits, stored): (u32, Option<u32>),
+    bits: u32,
+    stored: Option<u32>,
 ) -> Result<Buffer> {
     let geometry = sbi.geometry();
     if !geometry.contains(block, 1) {

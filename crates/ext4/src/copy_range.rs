@@ -7,19 +7,34 @@ use crate::inode_ref::InodeRef;
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
 
+/// A place in a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Position<'a> {
+    file: &'a InodeRef,
+    /// In bytes.
+    offset: u64,
+}
+
+impl<'a> Position<'a> {
+    /// The byte at `offset` of `file`.
+    pub(crate) fn new(file: &'a InodeRef, offset: u64) -> Self {
+        Self { file, offset }
+    }
+}
+
 /// Copies up to `len` bytes and tells how many: fewer at the end of the source, or where space runs
 /// out. Writes as `mode` says. Each chunk is read and written atomically, not all of them together.
 ///
-/// # Errors
-/// [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last byte a file
-/// can have; what reading and writing says if nothing was copied.
+/// Fails with [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last
+/// byte a file can have; what reading and writing says if nothing was copied.
 pub(crate) fn copy_range(
-    from: (&InodeRef, u64),
-    to: (&InodeRef, u64),
+    from: Position<'_>,
+    to: Position<'_>,
     len: u64,
     mode: WriteMode,
 ) -> Result<u64> {
-    let ((source, from), (target, to)) = (from, to);
+    let (source, target) = (from.file, to.file);
+    let (from, to) = (from.offset, to.offset);
     let past_all = |what| Error::Invalid { what };
     let (from_end, to_end) = from
         .checked_add(len)

@@ -103,10 +103,10 @@ impl Default for Creation {
 
 /// Makes an inode under a name that is not there yet.
 ///
-/// # Errors
-/// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NotFound`] for a directory that was removed,
-/// [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`], [`Error::NoInodes`],
-/// [`Error::TooManyLinks`], [`Error::QuotaExceeded`], [`Error::ReadOnly`], damage, device errors.
+/// Fails with [`Error::Exists`], [`Error::NotDirectory`], [`Error::NotFound`] for a directory that
+/// was removed, [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`],
+/// [`Error::NoInodes`], [`Error::TooManyLinks`], [`Error::QuotaExceeded`], [`Error::ReadOnly`],
+/// damage, device errors.
 pub(crate) fn create(
     parent: &InodeRef,
     name: &[u8],
@@ -189,7 +189,7 @@ fn make(
     let made = fill(&handle, dir, new, kind, creation, paid);
     let inode = handle.failed(made.and_then(|inode| {
         let is_dir = kind.file_type() == FileType::Directory;
-        name_added(&handle, parent, (dir, &before), is_dir)?;
+        name_added(&handle, parent, dir, &before, is_dir)?;
         Ok(inode)
     }))?;
     parent.changed_in(handle.tid(), true);
@@ -199,9 +199,6 @@ fn make(
 }
 
 /// Makes an inode without a name: an orphan until it gets one. Not for directories.
-///
-/// # Errors
-/// As [`create`].
 pub(crate) fn create_unnamed(
     parent: &InodeRef,
     kind: NewInode<'_>,
@@ -238,9 +235,8 @@ pub(crate) fn create_unnamed(
 
 /// Gives an inode one more name, or one that was made without any its first.
 ///
-/// # Errors
-/// As [`create`], and [`Error::NotPermitted`] for a directory; [`Error::NotFound`] for an inode that
-/// was removed.
+/// Fails as [`create`], with [`Error::NotPermitted`] for a directory; [`Error::NotFound`] for an
+/// inode that was removed.
 pub(crate) fn link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
     add_link(inode, parent, name).map_err(|error| told_first(parent, name, error))
@@ -268,13 +264,12 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
         result => handle.failed(result)?,
     }
     let result = count_link(&handle, inode, target)
-        .and_then(|()| name_added(&handle, parent, (dir, &before), false));
+        .and_then(|()| name_added(&handle, parent, dir, &before, false));
     parent.changed_in(handle.tid(), true);
     handle.failed(result)
 }
 
-/// # Errors
-/// What keeps an inode, as `target` of `cell`, from getting one more name in `dir`.
+/// Fails with what keeps an inode, as `target` of `cell`, from getting one more name in `dir`.
 pub(crate) fn check_linkable(cell: &Cell, target: &Inode, dir: &Inode) -> Result<()> {
     if target.file_type == FileType::Directory {
         return Err(directory_link());
@@ -323,8 +318,7 @@ fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
         + xattr_change::credits_set(sbi)
 }
 
-/// # Errors
-/// What keeps a name from being made in `dir`.
+/// Fails with what keeps a name from being made in `dir`.
 fn check_parent(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
     if dir.file_type != FileType::Directory {
         return Err(Error::NotDirectory);
@@ -338,8 +332,7 @@ fn check_parent(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
     check_subdirs(sbi, dir, file_type)
 }
 
-/// # Errors
-/// [`Error::TooManyLinks`] if one more directory in `dir` could not be counted.
+/// Fails with [`Error::TooManyLinks`] if one more directory in `dir` could not be counted.
 pub(crate) fn check_subdirs(sbi: &Sbi, dir: &Inode, file_type: FileType) -> Result<()> {
     let features = sbi.geometry().features;
     let counts_all = features.ro_compat.contains(RoCompat::DIR_NLINK);
@@ -394,8 +387,7 @@ struct Paid<'a> {
 }
 
 impl<'a> Paid<'a> {
-    /// # Errors
-    /// [`Error::QuotaExceeded`].
+    /// Fails with [`Error::QuotaExceeded`].
     fn new(
         handle: &'a Handle<'a>,
         mut owners: Option<Box<Owners>>,
@@ -549,7 +541,8 @@ fn write_target(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result
 fn name_added(
     handle: &Handle<'_>,
     cell: &Cell,
-    (dir, before): (&mut Inode, &Inode),
+    dir: &mut Inode,
+    before: &Inode,
     is_dir: bool,
 ) -> Result<()> {
     let now = handle.now();

@@ -47,8 +47,8 @@ impl NameForm {
         } else {
             Some(sbi.superblock().s_def_hash_version)
         };
-        let signed = sbi.superblock().hash_signed();
-        Self::NoKey(code.and_then(|code| HashVersion::from_disk(code, signed)))
+        let sign = sbi.superblock().hash_sign();
+        Self::NoKey(code.and_then(|code| HashVersion::from_disk(code, sign)))
     }
 
     /// The name to show for a stored one. `stored_hash` is what an entry carries in directories

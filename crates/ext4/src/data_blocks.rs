@@ -18,34 +18,26 @@ use crate::extent_path::Path;
 use crate::icache::Cell;
 use crate::inode::Inode;
 use crate::map::MapCursor;
-use crate::mapping::MapState;
+use crate::mapping::{LblkRun, MapState};
 use crate::sbi::Sbi;
 
 /// A block of the file that is mapped, and where it lies.
 type Place = Option<(Lblk, Pblk)>;
 
-/// Takes a run in memory for the start of `len` blocks from `lblk` on, all of them a hole. It must be
-/// marked and mapped, or untaken.
-///
-/// # Errors
-/// [`crate::Error::NoSpace`], damage of the map or a bitmap, device errors.
-pub(crate) fn take(
-    sbi: &Sbi,
-    cell: &Cell,
-    (lblk, len): (Lblk, u32),
-    unwritten: bool,
-) -> Result<Run> {
+/// Takes a run in memory for the start of `hole`, which is a hole throughout. It must be marked and
+/// mapped, or untaken.
+pub(crate) fn take(sbi: &Sbi, cell: &Cell, hole: LblkRun, unwritten: bool) -> Result<Run> {
     let rw = sbi.writable()?;
     let (size, (left, right)) = {
         let inode = cell.inode.read();
         let bytes = inode.size.max(cell.pending_end.load(Relaxed));
         let size = sbi.geometry().block_size.blocks_for(bytes);
-        (size, neighbours(sbi, cell, &inode, (lblk, len), size)?)
+        (size, neighbours(sbi, cell, &inode, hole, size)?)
     };
     let request = DataRequest {
         file: cell.ino.0.into(),
-        lblk,
-        len,
+        lblk: hole.start,
+        len: hole.len,
         goal: near_inode(sbi, cell),
         left,
         right,
@@ -63,11 +55,11 @@ fn neighbours(
     sbi: &Sbi,
     cell: &Cell,
     inode: &Inode,
-    (lblk, len): (Lblk, u32),
+    hole: LblkRun,
     size: u64,
 ) -> Result<(Place, Place)> {
-    let end = u64::from(lblk.0) + u64::from(len);
-    let before = lblk.0.checked_sub(1).map(Lblk);
+    let end = u64::from(hole.start.0) + u64::from(hole.len);
+    let before = hole.start.0.checked_sub(1).map(Lblk);
     if let Some(before) = before
         && let Some(known) = cell
             .known_blocks_if_any()
@@ -81,8 +73,8 @@ fn neighbours(
         return Ok((None, None));
     }
     if inode.has(InodeFlags::EXTENTS) {
-        let path = Path::find(sbi, inode, lblk)?;
-        return path.leaf(inode, |leaf| in_leaf(leaf, lblk));
+        let path = Path::find(sbi, inode, hole.start)?;
+        return path.leaf(inode, |leaf| in_leaf(leaf, hole.start));
     }
     let Some(before) = before else {
         return Ok((None, None));

@@ -72,8 +72,7 @@ impl From<Buffer> for Block {
     }
 }
 
-/// # Errors
-/// [`Error::NotDirectory`].
+/// Fails with [`Error::NotDirectory`].
 pub(crate) fn check_is_dir(inode: &Inode) -> Result<()> {
     match inode.file_type {
         FileType::Directory => Ok(()),
@@ -87,9 +86,6 @@ pub(crate) fn is_dx(sbi: &Sbi, dir: &Inode) -> bool {
 }
 
 /// Blocks of a directory that has blocks.
-///
-/// # Errors
-/// [`Damage::Directory`] if it is larger than the file system.
 fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
     let blocks = sbi.geometry().block_size.blocks_for(dir.size);
     u32::try_from(blocks)
@@ -119,7 +115,7 @@ fn read_block(sbi: &Sbi, dir: &Inode, lblk: Lblk, at: Pblk) -> Result<Buffer> {
         };
         let seed = seed.inode(dir.ino, dir.generation);
         match dx_entries_offset(bytes, lblk).filter(|_| is_dx(sbi, dir)) {
-            Some(offset) => htree::verify_tail(bytes, offset, (lblk, at), seed),
+            Some(offset) => htree::verify_tail(bytes, offset, lblk, at, seed),
             None => dir_entry::verify_tail(bytes, at, seed),
         }
     })
@@ -145,8 +141,7 @@ pub(crate) struct DirCursor {
 }
 
 impl DirCursor {
-    /// # Errors
-    /// [`Damage::Directory`] if the directory is larger than the file system.
+    /// Fails with [`Damage::Directory`] if the directory is larger than the file system.
     pub(crate) fn new(sbi: &Sbi, dir: &Inode) -> Result<Self> {
         Ok(Self {
             map: MapCursor::default(),
@@ -202,17 +197,11 @@ impl DirCursor {
     }
 
     /// The block at `lblk`, wherever the walk is.
-    ///
-    /// # Errors
-    /// As [`DirCursor::buffer_at`].
     pub(crate) fn block_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Block> {
         self.buffer_at(sbi, dir, lblk).map(Block::from)
     }
 
     /// The buffer of the block at `lblk`, wherever the walk is.
-    ///
-    /// # Errors
-    /// [`Damage::Directory`] if there is none, damage of the block or the mapping, device errors.
     pub(crate) fn buffer_at(&mut self, sbi: &Sbi, dir: &Inode, lblk: Lblk) -> Result<Buffer> {
         if lblk.0 >= self.end {
             return Err(Error::Corrupt(Damage::Directory {
@@ -264,7 +253,7 @@ fn entries_at_hand(sbi: &Sbi, dir: &Inode) -> Result<Vec<Result<DirEntry>>> {
     let inline = InlineDir::read(sbi, dir)?;
     let mut entries = vec![Ok(dot(b".", dir.ino)), Ok(dot(b"..", inline.parent))];
     for region in inline.regions() {
-        let records = DirBlock::new(region, None, true);
+        let records = DirBlock::new(region, None, Incompat::FILETYPE);
         entries.extend(records.map(|entry| Ok(DirEntry::from(entry?))));
     }
     Ok(entries)
@@ -283,9 +272,6 @@ fn borrowed(ino: Ino, name: &[u8], hash: Option<DirHash>) -> dir_entry::DirEntry
 }
 
 /// The first entry that `wanted` accepts, searched from front to back.
-///
-/// # Errors
-/// Damage met before it, [`Error::NotDirectory`], device errors.
 pub(crate) fn find_linear(
     sbi: &Sbi,
     dir: &Inode,
@@ -352,8 +338,7 @@ struct Blocks {
 
 /// Starts reading a directory.
 ///
-/// # Errors
-/// [`Error::NotDirectory`], damage that leaves nothing to read.
+/// Fails with [`Error::NotDirectory`], damage that leaves nothing to read.
 pub(crate) fn read_dir(sbi: &Arc<Sbi>, dir: &Inode) -> Result<ReadDir> {
     check_is_dir(dir)?;
     let source = if has_no_blocks(sbi, dir) {
@@ -461,11 +446,10 @@ impl Blocks {
 
 /// The records of a block.
 pub(crate) fn records<'a>(sbi: &Sbi, dir: &Inode, block: &'a Block) -> DirBlock<'a> {
-    let hashes = dir.has(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
-    let filetype = sbi
-        .geometry()
-        .features
-        .incompat
-        .contains(Incompat::FILETYPE);
-    DirBlock::new(&block.data, Some(block.at), filetype).with_hashes(hashes)
+    let incompat = sbi.geometry().features.incompat;
+    let records = DirBlock::new(&block.data, Some(block.at), incompat);
+    match dir.has(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
+        true => records.with_hashes(),
+        false => records,
+    }
 }

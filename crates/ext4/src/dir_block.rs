@@ -63,9 +63,6 @@ pub(crate) fn room(sbi: &Sbi) -> usize {
 }
 
 /// Goes over the records in the first `room` bytes of a block until `f` breaks.
-///
-/// # Errors
-/// [`Damage::DirEntry`] if a record is cut off, too short, or too short for its name.
 #[inline]
 pub(crate) fn walk<'a, B>(
     bytes: &'a [u8],
@@ -151,9 +148,6 @@ impl<'a> Record<'a> {
 }
 
 /// Looks for a name.
-///
-/// # Errors
-/// Those of [`walk`], if met before the name.
 pub(crate) fn find(
     bytes: &[u8],
     at: impl Into<Option<Pblk>>,
@@ -175,9 +169,6 @@ pub(crate) fn find(
 }
 
 /// Looks for room for a name, and whether it is there already.
-///
-/// # Errors
-/// Those of [`walk`].
 pub(crate) fn scan(
     bytes: &[u8],
     at: impl Into<Option<Pblk>>,

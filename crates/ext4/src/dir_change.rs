@@ -44,9 +44,8 @@ pub(crate) fn credits_init(sbi: &Sbi, dir: &Inode) -> u32 {
     1 + credits_grow(sbi, dir, 1)
 }
 
-/// # Errors
-/// [`Error::NotDirectory`], [`Error::Encrypted`], [`Error::Unsupported`] if names are not compared as
-/// they are stored.
+/// Fails with [`Error::NotDirectory`], [`Error::Encrypted`], [`Error::Unsupported`] if names are
+/// not compared as they are stored.
 fn check_changeable(dir: &Inode) -> Result<()> {
     check_is_dir(dir)?;
     if dir.has(InodeFlags::ENCRYPT) {
@@ -63,8 +62,7 @@ fn is_dot(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// # Errors
-/// [`Error::Invalid`], [`Error::NameTooLong`].
+/// Fails with [`Error::Invalid`], [`Error::NameTooLong`].
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > EXT4_NAME_LEN {
         return Err(Error::NameTooLong);
@@ -78,8 +76,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 
 /// Gives a new directory, which has no blocks yet, its "." and "..".
 ///
-/// # Errors
-/// [`Error::NoSpace`] with nothing changed, damage, device errors.
+/// Fails with [`Error::NoSpace`] with nothing changed, damage, device errors.
 pub(crate) fn init(handle: &Handle<'_>, dir: &mut Inode, parent: Ino) -> Result<()> {
     let sbi = handle.sbi();
     let file_type = dir_block::file_type(sbi, FileType::Directory);
@@ -108,9 +105,8 @@ fn append<'a>(
 
 /// Adds a name.
 ///
-/// # Errors
-/// [`Error::Exists`], [`Error::NoSpace`], [`Error::DirectoryFull`], [`Error::NameTooLong`] and
-/// [`Error::Invalid`] with nothing changed; damage, device errors.
+/// Fails with [`Error::Exists`], [`Error::NoSpace`], [`Error::DirectoryFull`],
+/// [`Error::NameTooLong`] and [`Error::Invalid`] with nothing changed; damage, device errors.
 pub(crate) fn add(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -202,8 +198,8 @@ fn locate(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Lblk, Buffer, Found)> 
 
 /// Takes a name out; answers what it named.
 ///
-/// # Errors
-/// [`Error::NotFound`] and [`Error::Invalid`] with nothing changed; damage, device errors.
+/// Fails with [`Error::NotFound`] and [`Error::Invalid`] with nothing changed; damage, device
+/// errors.
 pub(crate) fn delete(handle: &Handle<'_>, dir: &mut Inode, name: &[u8]) -> Result<Ino> {
     check_name(name)?;
     check_changeable(dir)?;
@@ -220,8 +216,7 @@ pub(crate) fn delete(handle: &Handle<'_>, dir: &mut Inode, name: &[u8]) -> Resul
 
 /// Makes a name, which may be "..", name something else; answers what it named.
 ///
-/// # Errors
-/// [`Error::NotFound`] with nothing changed; damage, device errors.
+/// Fails with [`Error::NotFound`] with nothing changed; damage, device errors.
 pub(crate) fn replace(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -249,9 +244,6 @@ pub(crate) fn replace(
 }
 
 /// Whether there is nothing but "." and "..".
-///
-/// # Errors
-/// [`Error::NotDirectory`], damage, device errors.
 pub(crate) fn is_empty(sbi: &Sbi, dir: &Inode) -> Result<bool> {
     let name = find_linear(sbi, dir, |entry| !is_dot(entry.name))?;
     Ok(name.is_none())

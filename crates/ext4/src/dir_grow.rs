@@ -62,10 +62,6 @@ fn goal(sbi: &Sbi, dir: &Inode, blocks: u64) -> Result<Pblk> {
 
 /// Adds `count` blocks, at most [`GROW_MAX`], to the end of a directory; its size says so. Who calls
 /// fills them. Nothing was changed if there is no room.
-///
-/// # Errors
-/// [`Error::DirectoryFull`] if that makes it too large, [`Error::NoSpace`],
-/// [`Error::QuotaExceeded`], damage, device errors.
 pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result<Grown> {
     let sbi = handle.sbi();
     let block_size = sbi.geometry().block_size;

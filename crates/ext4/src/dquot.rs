@@ -32,7 +32,7 @@ use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::owner::{Kind, Owner};
 
-pub(crate) use owners::Owners;
+pub(crate) use owners::{Owners, Usage};
 
 /// What one user, group or project may have. 0 means: no limit.
 ///
@@ -109,6 +109,15 @@ struct Rules {
     inodes_until: u64,
 }
 
+/// How long a soft limit may be exceeded, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GracePeriods {
+    /// On space.
+    pub(crate) space: u32,
+    /// On inodes.
+    pub(crate) inodes: u32,
+}
+
 /// Where a dquot is stored.
 struct Place {
     buffer: Buffer,
@@ -120,8 +129,7 @@ struct Place {
 pub(crate) struct Dquot {
     kind: QuotaKind,
     id: u32,
-    /// Seconds of grace on space, and on inodes.
-    grace: (u32, u32),
+    grace: GracePeriods,
     /// Bytes taken, as stored.
     space: AtomicU64,
     /// Bytes taken or promised.
@@ -159,8 +167,9 @@ impl Dquot {
     /// With what the quota file says of it; nothing, if it does not stand there yet.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        (kind, id): (QuotaKind, u32),
-        grace: (u32, u32),
+        kind: QuotaKind,
+        id: u32,
+        grace: GracePeriods,
         entry: Option<&RawQuotaEntry>,
     ) -> Self {
         let quota = entry.map_or_else(Quota::default, from_entry);
@@ -301,12 +310,12 @@ impl Dquot {
             What::Space => (
                 rules.limits.space_soft,
                 &mut rules.space_until,
-                self.grace.0,
+                self.grace.space,
             ),
             What::Inodes => (
                 rules.limits.inodes_soft,
                 &mut rules.inodes_until,
-                self.grace.1,
+                self.grace.inodes,
             ),
         };
         if soft == 0 || used <= soft {

@@ -7,7 +7,7 @@
 
 use uext4_mballoc::{Request, Run};
 use uext4_mbcache::{Key, Release};
-use uext4_ondisk::extent::{Extent, max_entries, put_index, put_leaf};
+use uext4_ondisk::extent::{Extent, max_entries, max_entries_with_tail, put_index, put_leaf};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS,
@@ -22,7 +22,7 @@ use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::ialloc::Parent;
-use crate::inode::{Inode, iget, inode_bytes};
+use crate::inode::{Inode, InodeId, iget, inode_bytes};
 use crate::inode_store::{change_bytes, store, store_new};
 use crate::map::MapCursor;
 use crate::mapping::MapState;
@@ -32,7 +32,7 @@ use crate::owner::{Kind, Owner, tag};
 use crate::sbi::Sbi;
 
 /// Extents in the inode.
-const ROOT_EXTENTS: usize = max_entries(I_BLOCK_LEN, false) as usize;
+const ROOT_EXTENTS: usize = max_entries(I_BLOCK_LEN) as usize;
 /// Runs of blocks of such an inode, at most: a value of 16 MiB in single blocks, and their tree.
 const RUNS_MAX: usize = (16 << 20 >> 10) + 1024;
 
@@ -67,9 +67,6 @@ pub(crate) fn credits_release(sbi: &Sbi) -> u32 {
 }
 
 /// The inode of a value.
-///
-/// # Errors
-/// Damage of the inode; [`Damage::InodeField`] if it is none of a value, device errors.
 pub(crate) fn get(sbi: &Sbi, ino: Ino) -> Result<Inode> {
     let inode = iget(sbi, ino)?;
     if !inode.has(InodeFlags::EA_INODE) || inode.file_type != FileType::Regular {
@@ -85,9 +82,6 @@ pub(crate) fn hash(inode: &Inode) -> u32 {
 }
 
 /// Its value.
-///
-/// # Errors
-/// [`Damage::InodeField`] for more than 64 KiB, damage of the mapping, device errors.
 pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
     if inode.size > XATTR_SIZE_MAX as u64 {
         let why = "value longer than 64 KiB";
@@ -107,8 +101,8 @@ pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
 
 /// An inode with this value for one more entry: an equal one, or a new one near `owner`.
 ///
-/// # Errors
-/// [`Error::NoSpace`] and [`Error::NoInodes`], then nothing has changed; damage, device errors.
+/// Fails with [`Error::NoSpace`] and [`Error::NoInodes`], then nothing has changed; damage, device
+/// errors.
 pub(crate) fn obtain(handle: &Handle<'_>, owner: &Inode, value: &[u8]) -> Result<Ino> {
     let sbi = handle.sbi();
     let hash = ea_inode_hash(sbi.superblock().seed(), value);
@@ -138,9 +132,6 @@ fn body(hash: u32, len: u64) -> [U64; 2] {
 }
 
 /// Lets others find a value that was read, and that an entry leads to for now.
-///
-/// # Errors
-/// Damage of the inode, device errors.
 pub(crate) fn seen(sbi: &Sbi, inode: &Inode) -> Result<()> {
     let Some(rw) = sbi.rw() else {
         return Ok(());
@@ -150,7 +141,7 @@ pub(crate) fn seen(sbi: &Sbi, inode: &Inode) -> Result<()> {
         let (hash, users) = (hash(inode), u32::try_from(users).unwrap_or(u32::MAX));
         let body = body(hash, inode.size);
         let values = &rw.xattrs.values;
-        values.seen((hash, body.as_bytes()), inode.ino.0.into(), || users);
+        values.seen(hash, body.as_bytes(), inode.ino.0.into(), || users);
     }
     Ok(())
 }
@@ -189,9 +180,6 @@ fn holds(sbi: &Sbi, ino: Ino, value: &[u8]) -> bool {
 }
 
 /// Counts one more entry that leads to a value's inode.
-///
-/// # Errors
-/// Damage of the inode, device errors.
 pub(crate) fn add_user(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     let _counting = handle.rw().xattrs.values.lock(ino.0.into());
     match change_users(handle, ino, 1)? {
@@ -206,9 +194,6 @@ pub(crate) fn add_user(handle: &Handle<'_>, ino: Ino) -> Result<()> {
 }
 
 /// Counts one entry less that leads to a value's inode; frees it with the last.
-///
-/// # Errors
-/// Damage of the inode or its mapping, device errors.
 pub(crate) fn release(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     let values = &handle.rw().xattrs.values;
     let inode = get(handle.sbi(), ino)?;
@@ -246,8 +231,8 @@ fn users_of(raw: &RawInode) -> u64 {
 /// many.
 fn change_users(handle: &Handle<'_>, ino: Ino, by: i64) -> Result<Option<u64>> {
     let sbi = handle.sbi();
-    let generation = get(sbi, ino)?.generation;
-    change_bytes(sbi, handle, (ino, generation), |bytes| {
+    let id = get(sbi, ino)?.id();
+    change_bytes(sbi, handle, id, |bytes| {
         let mut raw = RawInode::parse(bytes, ino)?;
         let users = users_of(&raw);
         let changed = users.checked_add_signed(by).filter(|_| users > 0);
@@ -330,7 +315,7 @@ impl Taken {
     }
 
     /// Builds the map of an inode; the node, if there is one, is written.
-    fn map(&self, handle: &Handle<'_>, (ino, generation): (Ino, u32)) -> [u8; I_BLOCK_LEN] {
+    fn map(&self, handle: &Handle<'_>, id: InodeId) -> [u8; I_BLOCK_LEN] {
         let mut root = [0; I_BLOCK_LEN];
         if !has_extents(handle.sbi()) {
             self.map_indirect(handle, &mut root);
@@ -353,9 +338,9 @@ impl Taken {
             put_leaf(&mut root, ROOT_EXTENTS as u16, &extents);
             return root;
         };
-        let owner = Owner::new(Kind::Extent, 0, ino, generation);
+        let owner = Owner::new(Kind::Extent, 0, id.ino, id.generation);
         handle.change(&handle.fresh(node), owner, |bytes| {
-            put_leaf(bytes, max_entries(bytes.len(), true), &extents);
+            put_leaf(bytes, max_entries_with_tail(bytes.len()), &extents);
         });
         put_index(&mut root, ROOT_EXTENTS as u16, 1, &[(Lblk(0), node)]);
         root
@@ -419,15 +404,16 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
         });
     }
     let generation = rw.next_generation();
+    let id = InodeId { ino, generation };
     let blocks = len + u64::from(taken.node.is_some());
     let inode = Inode {
-        i_block: taken.map(handle, (ino, generation)),
+        i_block: taken.map(handle, id),
         blocks: blocks << (geometry.block_size.log2() - 9),
-        ..new_inode(handle, owner, (ino, generation), (value.len() as u64, hash))
+        ..new_inode(handle, owner, id, value.len() as u64, hash)
     };
     let extra = usize::from(geometry.inode_size).saturating_sub(GOOD_OLD_INODE_SIZE);
     store_new(handle, sbi, &inode, FULL_EXTRA_ISIZE.min(extra as u16))?;
-    change_bytes(sbi, handle, (ino, generation), |bytes| {
+    change_bytes(sbi, handle, id, |bytes| {
         let mut raw = RawInode::parse(bytes, ino)?;
         // Also where a time of access has 31 bits.
         raw.i_atime = hash.into();
@@ -439,19 +425,14 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
 }
 
 /// The fields of a value's inode, but for where its blocks are.
-fn new_inode(
-    handle: &Handle<'_>,
-    owner: &Inode,
-    (ino, generation): (Ino, u32),
-    (size, hash): (u64, u32),
-) -> Inode {
+fn new_inode(handle: &Handle<'_>, owner: &Inode, id: InodeId, size: u64, hash: u32) -> Inode {
     let now = handle.now();
     let extents = match has_extents(handle.sbi()) {
         true => InodeFlags::EXTENTS,
         false => InodeFlags::default(),
     };
     Inode {
-        ino,
+        ino: id.ino,
         mode: S_IFREG | 0o600,
         file_type: FileType::Regular,
         uid: owner.uid,
@@ -460,7 +441,7 @@ fn new_inode(
         links: 1,
         blocks: 0,
         flags: InodeFlags::EA_INODE | extents,
-        generation,
+        generation: id.generation,
         atime: Timestamp {
             sec: hash.into(),
             nsec: 0,
@@ -508,6 +489,6 @@ fn destroy(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     store(handle, sbi, &inode)?;
     // Such an inode is on no orphan list: its users and it go in one transaction.
     let deleted_at = handle.now().sec as u32;
-    set_next(handle.sbi(), handle, (ino, inode.generation), deleted_at)?;
+    set_next(handle.sbi(), handle, inode.id(), deleted_at)?;
     handle.free_inode(ino, false)
 }

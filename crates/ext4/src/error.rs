@@ -165,9 +165,6 @@ pub enum Error {
     /// An option of the extent status that cannot be set so (EINVAL).
     #[error(transparent)]
     ExtentStatus(#[from] uext4_extent_status::OptionError),
-    /// An option of the small caches in front of the buffer cache that cannot be set so (EINVAL).
-    #[error(transparent)]
-    BhLru(#[from] uext4_buffer_cache::PolicyError),
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),

@@ -12,6 +12,7 @@ use crate::icache::Cell;
 use crate::inode::Inode;
 use crate::inode_store::{store, store_deleted};
 use crate::map_change::{self, Freed, Progress};
+use crate::mapping::LblkRun;
 use crate::orphan_change::Orphans;
 use crate::rw::Rw;
 use crate::sbi::Sbi;
@@ -25,8 +26,7 @@ const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
 
 /// Deletes an inode that has no name and no user, and is an orphan.
 ///
-/// # Errors
-/// Damage, device errors; it stays an orphan then.
+/// Fails with damage, device errors; it stays an orphan then.
 pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
     cell.drop_pages();
     data_blocks::discard(sbi, cell);
@@ -38,9 +38,6 @@ pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
 }
 
 /// Unmaps what lies past the end of a file that is an orphan for that, and makes it none.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
     let size = cell.inode.read().size;
     let blocks = sbi.geometry().block_size.blocks_for(size);
@@ -65,9 +62,6 @@ pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
 
 /// Ends the cut of a file that had no room to end before, as its contents are about to change. The
 /// caller holds them.
-///
-/// # Errors
-/// As [`cut_to_end`].
 pub(crate) fn end_cut(sbi: &Sbi, cell: &Cell) -> Result<()> {
     match sbi.writable()?.unfinished.is_cut(cell.ino) {
         true => cut_to_end(sbi, cell),
@@ -82,17 +76,14 @@ pub(crate) fn may_go_on(rw: &Rw, error: &Error) -> bool {
 }
 
 /// Deletes an inode that maps nothing.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     let sbi = handle.sbi();
-    let id = (inode.ino, inode.generation);
+    let id = inode.id();
     xattr_change::delete_all(handle, inode)?;
     if let Some(owners) = &inode.owners {
         owners.uncharge_inodes(handle, 1);
     }
-    handle.remove_orphan(id.0, id.1)?;
+    handle.remove_orphan(id.ino, id.generation)?;
     inode.links = 0;
     inode.size = 0;
     // A number that no inode has: it cannot be taken for the next of a list.
@@ -124,12 +115,13 @@ pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
 
 /// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan, or
 /// the caller must not mind a power cut in between.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     forget_delayed(sbi, cell, from, u32::MAX);
     let mut freed = Freed::default();
+    let rest = LblkRun {
+        start: from,
+        len: u32::MAX,
+    };
     while maps_any(sbi, &cell.inode.read()) {
         let handle = sbi.start(step_credits(sbi.writable()?.journal.credits_max()))?;
         let inode = &mut *cell.inode.write();
@@ -137,7 +129,7 @@ pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
             return Ok(());
         }
         forget_mapped(cell, from, u32::MAX);
-        let result = unmap_step(&handle, inode, (from, u32::MAX), &mut freed);
+        let result = unmap_step(&handle, inode, rest, &mut freed);
         cell.changed_in(handle.tid(), true);
         if handle.failed(result)? == Progress::Done {
             break;
@@ -154,16 +146,13 @@ fn step_credits(most: u32) -> u32 {
 
 /// One step of unmapping, and the inode stored after it. Directories and links free their blocks as
 /// metadata.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn unmap_step(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    range: (Lblk, u32),
+    run: LblkRun,
     freed: &mut Freed,
 ) -> Result<Progress> {
-    let progress = map_change::remove_part(handle, inode, range, freed)?;
+    let progress = map_change::remove_part(handle, inode, run, freed)?;
     store(handle, handle.sbi(), inode)?;
     Ok(progress)
 }

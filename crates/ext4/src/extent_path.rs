@@ -5,10 +5,13 @@
 //! alone, and the same at its front; elsewhere a node is halved. Nodes that become empty are freed;
 //! neighbours are not joined. The key of a child is always its first entry's logical block.
 
+use std::ops::Range;
+
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::extent::{
     EXT4_MAX_EXTENT_DEPTH, Extent, ExtentIdx, ExtentNode, NodeEntry, RawExtent, empty_extent_root,
-    entries, entries_mut, entry_lblk, max_entries, put_entries, set_entry_lblk, splice_entries,
+    entries, entries_mut, entry_lblk, max_entries_with_tail, put_entries, set_entry_lblk,
+    splice_entries,
 };
 use uext4_ondisk::{Damage, Lblk, Pblk};
 use zerocopy::IntoBytes;
@@ -149,9 +152,6 @@ fn step(
 
 impl Path {
     /// The way to the leaf that has `lblk`, or would get it.
-    ///
-    /// # Errors
-    /// Those of [`crate::extents::find_leaf`].
     pub(crate) fn find(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Self> {
         ExtentNode::parse(&inode.i_block, None, None)?;
         let mut levels = Vec::with_capacity(usize::from(EXT4_MAX_EXTENT_DEPTH) + 2);
@@ -204,9 +204,6 @@ impl Path {
     }
 
     /// Looks at the leaf's extents.
-    ///
-    /// # Errors
-    /// None, unless somebody else changes the tree.
     pub(crate) fn leaf<R>(&self, inode: &Inode, f: impl FnOnce(&[RawExtent]) -> R) -> Result<R> {
         let buffer = self.levels.last().and_then(|leaf| leaf.buffer.as_ref());
         with_node(inode, buffer, |node| match view(node)? {
@@ -216,48 +213,49 @@ impl Path {
         })
     }
 
-    /// Puts `new` (at most [`NEW_MAX`], in order, within what the leaf may get) in the place of
-    /// `remove` extents from `at` on. New nodes are taken near `goal`. The way is not good any more.
+    /// Puts `new` (at most [`NEW_MAX`], in order, within what the leaf may get) in the place of the
+    /// extents with the indices `replaced`. New nodes are taken near `goal`. The way is not good any more.
     ///
-    /// # Errors
-    /// [`Error::NoSpace`] and [`Error::FileTooBig`] if nothing was changed; damage, device errors.
+    /// Fails with [`Error::NoSpace`] and [`Error::FileTooBig`] if nothing was changed; damage,
+    /// device errors.
     pub(crate) fn replace(
         mut self,
         handle: &Handle<'_>,
         inode: &mut Inode,
-        (at, remove): (usize, usize),
+        replaced: Range<usize>,
         new: &[Extent],
         goal: Pblk,
     ) -> Result<()> {
-        let needed = self.new_nodes(new.len().saturating_sub(remove))?;
+        let needed = self.new_nodes(new.len().saturating_sub(replaced.len()))?;
         let spare = take_map_blocks(handle, inode, goal, needed)?;
         let mut raw = [NodeEntry::default(); NEW_MAX];
         for (to, extent) in raw.iter_mut().zip(new) {
             to.copy_from_slice(RawExtent::new(*extent).as_bytes());
         }
         let raw = raw.get(..new.len()).unwrap_or(&raw);
-        self.splice(handle, inode, (at, remove), raw, spare)
+        self.splice(handle, inode, replaced, raw, spare)
     }
 
-    /// Moves the extents from `at` on, `count` of them, to logical blocks `by` further. Their order
+    /// Moves the extents at the indices `moved` to logical blocks `by` further. Their order
     /// must stay as it is, and no block may be out of range.
     pub(crate) fn shift(
         &self,
         handle: &Handle<'_>,
         inode: &mut Inode,
-        (at, count): (usize, usize),
+        moved: Range<usize>,
         by: i64,
     ) {
         let leaf = self.levels.len() - 1;
+        let first = moved.start;
         self.change(handle, inode, leaf, |node, entries_count| {
-            let moved = entries_mut(node, entries_count).iter_mut();
-            for entry in moved.skip(at).take(count) {
+            let entries = entries_mut(node, entries_count).iter_mut();
+            for entry in entries.skip(first).take(moved.len()) {
                 let lblk = i64::from(entry_lblk(entry).0).saturating_add(by);
                 // OK to truncate: who calls has made sure of the range.
                 set_entry_lblk(entry, Lblk(lblk as u32));
             }
         });
-        if at == 0 {
+        if first == 0 {
             self.set_keys(handle, inode, leaf);
         }
     }
@@ -310,7 +308,7 @@ impl Path {
         &mut self,
         handle: &Handle<'_>,
         inode: &mut Inode,
-        (mut at, mut remove): (usize, usize),
+        mut replaced: Range<usize>,
         new: &[NodeEntry],
         mut spare: Vec<Pblk>,
     ) -> Result<()> {
@@ -319,7 +317,7 @@ impl Path {
         let mut new = new;
         loop {
             let node = &self.levels[level];
-            let after = (node.count + new.len()).saturating_sub(remove);
+            let after = (node.count + new.len()).saturating_sub(replaced.len());
             if after > node.max {
                 let block = spare.pop().ok_or(Error::FileTooBig)?;
                 if level == 0 {
@@ -327,10 +325,11 @@ impl Path {
                     level = 1;
                     continue;
                 }
-                let key = self.split(handle, inode, level, (at, remove), new, block);
+                let key = self.split(handle, inode, level, replaced, new, block);
                 pointer[0].copy_from_slice(ExtentIdx::new(key, block).as_bytes());
                 (level, new) = (level - 1, &pointer);
-                (at, remove) = (self.levels[level].index + 1, 0);
+                let behind = self.levels[level].index + 1;
+                replaced = behind..behind;
                 continue;
             }
             if after == 0 && level > 0 {
@@ -338,18 +337,20 @@ impl Path {
                     free_map_block(handle, inode, buffer.block())?;
                 }
                 (level, new) = (level - 1, &[]);
-                (at, remove) = (self.levels[level].index, 1);
+                let index = self.levels[level].index;
+                replaced = index..index + 1;
                 continue;
             }
             if after == 0 {
                 inode.i_block = empty_extent_root();
                 return Ok(());
             }
+            let is_first = replaced.start == 0;
             self.change(handle, inode, level, |node, count| {
-                splice_entries(node, count, (at, remove), new);
+                splice_entries(node, count, replaced, new);
             });
             self.levels[level].count = after;
-            if at == 0 {
+            if is_first {
                 self.set_keys(handle, inode, level);
             }
             return Ok(());
@@ -383,15 +384,16 @@ impl Path {
         }
     }
 
-    /// Writes a new node for `level` of the way.
+    /// Writes a new node for `level` of the way to `block`.
     fn put_new(
         &self,
         handle: &Handle<'_>,
         inode: &Inode,
-        (level, block): (usize, Pblk),
+        level: usize,
+        block: Pblk,
         entries: &[NodeEntry],
     ) -> Buffer {
-        let max = max_entries(handle.sbi().block_len(), true);
+        let max = max_entries_with_tail(handle.sbi().block_len());
         let buffer = handle.fresh(block);
         handle.change(&buffer, self.owner(inode, level), |bytes| {
             put_entries(bytes, max, self.depth(level), entries);
@@ -404,7 +406,7 @@ impl Path {
         let (count, max) = (self.levels[0].count, self.levels[0].max);
         let root = inode.i_block;
         let all = entries(&root, count);
-        let buffer = self.put_new(handle, inode, (0, block), all);
+        let buffer = self.put_new(handle, inode, 0, block, all);
         let depth = self.depth(0) + 1;
         let key = all.first().map_or(Lblk(0), entry_lblk);
         let mut pointer = NodeEntry::default();
@@ -416,7 +418,7 @@ impl Path {
         let below = Level {
             buffer: Some(buffer),
             count,
-            max: max_entries(handle.sbi().block_len(), true).into(),
+            max: max_entries_with_tail(handle.sbi().block_len()).into(),
             index,
         };
         self.levels.insert(1, below);
@@ -429,7 +431,7 @@ impl Path {
         handle: &Handle<'_>,
         inode: &mut Inode,
         level: usize,
-        (at, remove): (usize, usize),
+        replaced: Range<usize>,
         new: &[NodeEntry],
         block: Pblk,
     ) -> Lblk {
@@ -437,12 +439,12 @@ impl Path {
         let mut all = with_node(inode, node.buffer.as_ref(), |bytes| {
             entries(bytes, node.count).to_vec()
         });
-        let is_end = at + remove >= all.len();
-        let end = (at + remove).min(all.len());
-        all.splice(at.min(end)..end, new.iter().copied());
+        let is_end = replaced.end >= all.len();
+        let end = replaced.end.min(all.len());
+        all.splice(replaced.start.min(end)..end, new.iter().copied());
         let half = if is_end {
             node.max
-        } else if at == 0 {
+        } else if replaced.start == 0 {
             all.len().saturating_sub(node.max).max(1)
         } else {
             all.len() / 2
@@ -452,8 +454,8 @@ impl Path {
         self.change(handle, inode, level, |bytes, _| {
             put_entries(bytes, max, depth, left);
         });
-        self.put_new(handle, inode, (level, block), right);
-        if at == 0 {
+        self.put_new(handle, inode, level, block, right);
+        if replaced.start == 0 {
             self.set_keys(handle, inode, level);
         }
         right.first().map_or(Lblk(0), entry_lblk)
@@ -461,9 +463,6 @@ impl Path {
 }
 
 /// Takes levels out of the tree as long as the root has one child whose entries it has room for.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn shrink(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     loop {
         let (child, depth) = match view(&inode.i_block)? {

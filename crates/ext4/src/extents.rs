@@ -65,10 +65,6 @@ impl Node {
 }
 
 /// Goes down to the leaf that covers `lblk`.
-///
-/// # Errors
-/// [`Damage::ExtentHeader`], [`Damage::ExtentOrder`], [`Damage::BlockRange`],
-/// [`Damage::BlockChecksum`], device errors.
 pub(crate) fn find_leaf(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
     ExtentNode::parse(&inode.i_block, None, None)?;
     let mut node = Node::Root(inode.i_block);
@@ -100,17 +96,11 @@ pub(crate) fn find_leaf(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
 }
 
 /// Reads the node of `depth` in `block`, verified.
-///
-/// # Errors
-/// Those of [`find_leaf`].
 pub(crate) fn read_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u8]>> {
     Ok(bread_node(sbi, inode, block, depth)?.data())
 }
 
 /// As [`read_node`], pinned.
-///
-/// # Errors
-/// Those of [`find_leaf`].
 pub(crate) fn bread_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Buffer> {
     let tag = owned_tag(Kind::Extent, depth, inode.ino, inode.generation);
     let seed = sbi.geometry().csum_seed;
@@ -123,9 +113,6 @@ pub(crate) fn bread_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> R
 }
 
 /// A leaf's entries must lie within what its parents say it covers.
-///
-/// # Errors
-/// [`Damage::ExtentOrder`].
 pub(crate) fn check_within(
     entries: &[RawExtent],
     at: Option<Pblk>,
@@ -162,9 +149,6 @@ impl Leaf {
 
     /// What `lblk`, which is covered, and up to `len - 1` blocks after it are. Less may be told
     /// than there is: never past the leaf.
-    ///
-    /// # Errors
-    /// [`Damage::BlockRange`] if the extent lies outside the file system.
     pub(crate) fn map(&self, sbi: &Sbi, lblk: Lblk, len: u32) -> Result<Mapping> {
         let ExtentNode::Leaf(entries) = self.node.view()? else {
             // Cannot be: `find_leaf` ends at a leaf.

@@ -4,6 +4,8 @@
 //! change of many leaves may stop after any step. Extents are joined with their neighbours in the
 //! leaf where they can be.
 
+use std::ops::Range;
+
 use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, EXT_UNWRITTEN_MAX_LEN, Extent, RawExtent};
 use uext4_ondisk::{Lblk, Pblk};
 
@@ -16,7 +18,7 @@ use crate::file_blocks::{
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map::map_blocks;
-use crate::mapping::MapState;
+use crate::mapping::{LblkRun, MapState};
 use crate::sbi::Sbi;
 
 /// Extents that are to stand next to one another in a leaf, joined as they come.
@@ -91,40 +93,41 @@ fn part(extent: Extent, from: u64, until: u64) -> Option<Extent> {
     })
 }
 
-/// Puts `new` in the place of `remove` extents of the leaf from `at` on, joined with neighbours.
+/// Puts `new` in the place of the leaf's extents with the indices `replaced`, joined with
+/// neighbours.
 fn rewrite(
     handle: &Handle<'_>,
     inode: &mut Inode,
     path: Path,
-    (mut at, mut remove): (usize, usize),
+    mut replaced: Range<usize>,
     new: impl IntoIterator<Item = Extent>,
 ) -> Result<()> {
     let (before, after) = path.leaf(inode, |leaf| {
-        let before = at.checked_sub(1).and_then(|i| leaf.get(i));
-        let after = leaf.get(at + remove);
+        let before = replaced.start.checked_sub(1).and_then(|i| leaf.get(i));
+        let after = leaf.get(replaced.end);
         (before.map(RawExtent::get), after.map(RawExtent::get))
     })?;
     let mut pieces = Pieces::new();
     if let Some(before) = before {
         pieces.push(before);
-        (at, remove) = (at - 1, remove + 1);
+        replaced.start -= 1;
     }
     for extent in new {
         pieces.push(extent);
     }
     if let Some(after) = after {
         pieces.push(after);
-        remove += 1;
+        replaced.end += 1;
     }
     let goal = pieces.list().last().map_or(Pblk(0), |e| e.pblk);
-    path.replace(handle, inode, (at, remove), pieces.list(), goal)
+    path.replace(handle, inode, replaced, pieces.list(), goal)
 }
 
 /// Maps blocks that are not mapped yet.
 ///
-/// # Errors
-/// [`Error::Invalid`] if one is, or the extent is empty or too long; [`Error::FileTooBig`];
-/// [`Error::NoSpace`] for the map itself. Nothing was changed then. Damage, device errors.
+/// Fails with [`Error::Invalid`] if one is, or the extent is empty or too long;
+/// [`Error::FileTooBig`]; [`Error::NoSpace`] for the map itself. Nothing was changed then. Damage,
+/// device errors.
 pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> Result<()> {
     let sbi = handle.sbi();
     sbi.check_range("extent", extent.pblk, extent.len.into())?;
@@ -152,16 +155,15 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
             what: "blocks to be mapped are mapped already",
         });
     }
-    rewrite(handle, inode, path, (at, 0), [extent])?;
+    rewrite(handle, inode, path, at..at, [extent])?;
     add_blocks(handle, inode, extent.len.into());
     Ok(())
 }
 
 /// Unmaps and frees `len` blocks from `lblk` on, the last ones first.
 ///
-/// # Errors
-/// [`Error::NoSpace`] if an extent had to be split and nothing was changed by this call, damage,
-/// device errors.
+/// Fails with [`Error::NoSpace`] if an extent had to be split and nothing was changed by this call,
+/// damage, device errors.
 pub(crate) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -213,12 +215,12 @@ fn cut(
     let (is_empty, cut) = path.leaf(inode, |leaf| {
         (
             leaf.is_empty(),
-            plan_cut((handle, inode), leaf, own, from, until),
+            plan_cut(handle, inode, leaf, own, from, until),
         )
     })?;
     let Some(cut) = cut else {
         if is_empty && !path.is_root() {
-            path.replace(handle, inode, (0, 0), &[], Pblk(0))?;
+            path.replace(handle, inode, 0..0, &[], Pblk(0))?;
         }
         return Ok(Some(left));
     };
@@ -232,8 +234,8 @@ fn cut(
     let kept = [part(first, 0, cut.from), part(last, until, 1 << 32)];
     let mut pieces = Pieces::new();
     kept.into_iter().flatten().for_each(|p| pieces.push(p));
-    let place = (cut.first, cut.last - cut.first + 1);
-    path.replace(handle, inode, place, pieces.list(), first.pblk)?;
+    let replaced = cut.first..cut.last + 1;
+    path.replace(handle, inode, replaced, pieces.list(), first.pblk)?;
     for extent in cut.extents.iter().rev() {
         if let Some(gone) = part(*extent, cut.from, until) {
             free_data(handle, inode, gone.pblk, gone.len.into())?;
@@ -245,7 +247,8 @@ fn cut(
 /// Chooses what to unmap; None if there is nothing in the range. `extents` is empty if there are no
 /// credits for it.
 fn plan_cut(
-    (handle, inode): (&Handle<'_>, &Inode),
+    handle: &Handle<'_>,
+    inode: &Inode,
     leaf: &[RawExtent],
     own: u32,
     from: u64,
@@ -290,19 +293,18 @@ fn plan_cut(
     Some(cut)
 }
 
-/// Marks `len` blocks from `lblk` on, all of them mapped, as unwritten or written.
+/// Marks the blocks of `run`, all of them mapped, as unwritten or written.
 ///
-/// # Errors
-/// [`Error::Invalid`] for a block that is not mapped, [`Error::NoSpace`] if an extent had to be
-/// split; those before it are marked then. Damage, device errors.
+/// Fails with [`Error::Invalid`] for a block that is not mapped, [`Error::NoSpace`] if an extent
+/// had to be split; those before it are marked then. Damage, device errors.
 pub(crate) fn mark(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (lblk, len): (Lblk, u32),
+    run: LblkRun,
     unwritten: bool,
 ) -> Result<Progress> {
     let sbi = handle.sbi();
-    let (mut at, until) = (u64::from(lblk.0), range_end(lblk, len));
+    let (mut at, until) = (u64::from(run.start.0), range_end(run.start, run.len));
     while at < until {
         if !afford(handle, credits_of_change(sbi, inode)) {
             return Ok(Progress::rest(at, until));
@@ -322,7 +324,7 @@ pub(crate) fn mark(
             let marked = part(extent, at, stop).map(|e| Extent { unwritten, ..e });
             let pieces = [part(extent, 0, at), marked, part(extent, stop, 1 << 32)];
             let pieces = pieces.into_iter().flatten();
-            rewrite(handle, inode, path, (index, 1), pieces)?;
+            rewrite(handle, inode, path, index..index + 1, pieces)?;
         }
         at = stop;
     }
@@ -342,19 +344,19 @@ fn covering(path: &Path, inode: &Inode, at: u64) -> Result<Option<(usize, Extent
     })
 }
 
-/// Moves what is mapped at `lblk..lblk + len` by `by` blocks along the file.
+/// Moves what is mapped in `run` by `by` blocks along the file.
 ///
-/// # Errors
-/// [`Error::Invalid`] if something is mapped where it would go, [`Error::FileTooBig`],
-/// [`Error::NoSpace`] if an extent had to be split. Nothing was changed then. Damage, device errors.
+/// Fails with [`Error::Invalid`] if something is mapped where it would go, [`Error::FileTooBig`],
+/// [`Error::NoSpace`] if an extent had to be split. Nothing was changed then. Damage, device
+/// errors.
 pub(crate) fn shift(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (lblk, len): (Lblk, u32),
+    run: LblkRun,
     by: i64,
 ) -> Result<Progress> {
     let sbi = handle.sbi();
-    let (from, until) = (u64::from(lblk.0), range_end(lblk, len));
+    let (from, until) = (u64::from(run.start.0), range_end(run.start, run.len));
     let distance = by.unsigned_abs();
     if by == 0 || from >= until {
         return Ok(Progress::Done);
@@ -379,9 +381,9 @@ pub(crate) fn shift(
         split_at(handle, inode, edge)?;
     }
     let progress = if by < 0 {
-        shift_left(handle, inode, (from, until), by)?
+        shift_left(handle, inode, from..until, by)?
     } else {
-        shift_right(handle, inode, (from, until), by)?
+        shift_right(handle, inode, from..until, by)?
     };
     let seam = if by < 0 {
         from - distance
@@ -394,8 +396,7 @@ pub(crate) fn shift(
     Ok(progress)
 }
 
-/// # Errors
-/// [`Error::Invalid`] if a block in `from..until` is mapped.
+/// Fails with [`Error::Invalid`] if a block in `from..until` is mapped.
 fn check_room(sbi: &Sbi, inode: &Inode, from: u64, until: u64) -> Result<()> {
     if is_hole(sbi, inode, from, until)? {
         return Ok(());
@@ -428,7 +429,8 @@ fn split_at(handle: &Handle<'_>, inode: &mut Inode, at: u64) -> Result<()> {
         return Ok(());
     };
     if let (Some(left), Some(right)) = (part(extent, 0, at), part(extent, at, 1 << 32)) {
-        path.replace(handle, inode, (index, 1), &[left, right], extent.pblk)?;
+        let replaced = index..index + 1;
+        path.replace(handle, inode, replaced, &[left, right], extent.pblk)?;
     }
     Ok(())
 }
@@ -448,17 +450,17 @@ fn join_at(handle: &Handle<'_>, inode: &mut Inode, at: u64) -> Result<()> {
         Some((index - 1, join(left, right)?))
     })?;
     match pair {
-        Some((index, joined)) => path.replace(handle, inode, (index, 2), &[joined], joined.pblk),
+        Some((at, joined)) => path.replace(handle, inode, at..at + 2, &[joined], joined.pblk),
         None => Ok(()),
     }
 }
 
-/// Places in the leaf of what begins in `from..until`: the first, and how many.
-fn begin_within(path: &Path, inode: &Inode, (from, until): (u64, u64)) -> Result<(usize, usize)> {
+/// Indices in the leaf of the extents that begin in a range of logical blocks.
+fn begin_within(path: &Path, inode: &Inode, range: Range<u64>) -> Result<Range<usize>> {
     path.leaf(inode, |leaf| {
-        let first = leaf.partition_point(|e| u64::from(e.ee_block.get()) < from);
-        let past = leaf.partition_point(|e| u64::from(e.ee_block.get()) < until);
-        (first, past.saturating_sub(first))
+        let first = leaf.partition_point(|e| u64::from(e.ee_block.get()) < range.start);
+        let past = leaf.partition_point(|e| u64::from(e.ee_block.get()) < range.end);
+        first..past
     })
 }
 
@@ -466,20 +468,23 @@ fn begin_within(path: &Path, inode: &Inode, (from, until): (u64, u64)) -> Result
 fn shift_left(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (from, until): (u64, u64),
+    range: Range<u64>,
     by: i64,
 ) -> Result<Progress> {
     let sbi = handle.sbi();
-    let mut at = from;
+    let Range {
+        start: mut at,
+        end: until,
+    } = range;
     while at < until {
         if !afford(handle, credits_of_change(sbi, inode)) {
             return Ok(Progress::rest(at, until));
         }
         // OK to truncate: below `range_end`.
         let path = Path::find(sbi, inode, Lblk(at as u32))?;
-        let (first, count) = begin_within(&path, inode, (at, until))?;
-        if count > 0 {
-            path.shift(handle, inode, (first, count), by);
+        let moved = begin_within(&path, inode, at..until)?;
+        if !moved.is_empty() {
+            path.shift(handle, inode, moved, by);
         }
         at = path.until().max(at + 1);
     }
@@ -490,20 +495,23 @@ fn shift_left(
 fn shift_right(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (from, until): (u64, u64),
+    range: Range<u64>,
     by: i64,
 ) -> Result<Progress> {
     let sbi = handle.sbi();
-    let mut until = until;
+    let Range {
+        start: from,
+        end: mut until,
+    } = range;
     while from < until {
         if !afford(handle, credits_of_change(sbi, inode)) {
             return Ok(Progress::rest(from, until));
         }
         // OK to truncate: below `range_end`.
         let path = Path::find(sbi, inode, Lblk((until - 1) as u32))?;
-        let (first, count) = begin_within(&path, inode, (from, until))?;
-        if count > 0 {
-            path.shift(handle, inode, (first, count), by);
+        let moved = begin_within(&path, inode, from..until)?;
+        if !moved.is_empty() {
+            path.shift(handle, inode, moved, by);
         }
         until = path.from().min(until - 1);
     }

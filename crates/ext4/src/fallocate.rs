@@ -17,6 +17,7 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map_change::{self, Freed, Progress};
+use crate::mapping::LblkRun;
 use crate::sbi::Sbi;
 use crate::space::{ensure_data_blocks, ensure_map_blocks};
 
@@ -53,24 +54,25 @@ struct Span {
     from: u64,
     to: u64,
     /// Blocks that lie wholly within.
-    inner: (u32, u32),
+    inner: Range<u32>,
     /// Blocks that the range touches.
-    outer: (u32, u32),
+    outer: Range<u32>,
 }
 
 impl Span {
     /// The bytes of the blocks that lie wholly within.
     fn bytes(&self, sbi: &Sbi) -> Range<u64> {
         let log = sbi.geometry().block_size.log2();
-        u64::from(self.inner.0) << log..u64::from(self.inner.1) << log
+        u64::from(self.inner.start) << log..u64::from(self.inner.end) << log
+    }
+
+    /// How many blocks lie wholly within.
+    fn inner_len(&self) -> i64 {
+        i64::from(self.inner.end - self.inner.start)
     }
 }
 
 /// Does it.
-///
-/// # Errors
-/// [`Error::Invalid`], [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
-/// [`Error::NotPermitted`], [`Error::Unsupported`] for files without extents, damage, device errors.
 pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<()> {
     let sbi = file.sbi();
     let _contents = file.rw.write();
@@ -94,7 +96,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
             // Before anything goes, as in all that follow: there may be none.
             let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
             pages.discard(span.from..span.to.min(size).max(span.from))?;
-            unmap(file, span.inner)?;
+            unmap(file, &span.inner)?;
             // Readers may have brought in what was there before it went.
             pages.discard(span.bytes(sbi))?;
             resize(file, size)
@@ -107,15 +109,15 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
             allocate(file, &span)?;
             let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
             pages.discard(span.from..span.to.min(size).max(span.from))?;
-            make_unwritten(file, span.inner)?;
+            make_unwritten(file, &span.inner)?;
             pages.discard(span.bytes(sbi))?;
             resize(file, if keep_size { size } else { size.max(span.to) })
         }
         Fallocate::CollapseRange => {
             settle_from(file, span.from)?;
             let _blocks = ensure_map_blocks(sbi, 2 * MAP_BLOCKS)?;
-            unmap(file, span.inner)?;
-            shift(file, span.inner.1, -i64::from(span.inner.1 - span.inner.0))?;
+            unmap(file, &span.inner)?;
+            shift(file, span.inner.end, -span.inner_len())?;
             pages.discard(span.from..uext4_writeback::OFFSET_MAX)?;
             resize(file, size - len)
         }
@@ -123,14 +125,13 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
             settle_from(file, span.from)?;
             let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
             resize(file, size + len)?;
-            shift(file, span.inner.0, i64::from(span.inner.1 - span.inner.0))?;
+            shift(file, span.inner.start, span.inner_len())?;
             Ok(pages.discard(span.from..uext4_writeback::OFFSET_MAX)?)
         }
     }
 }
 
-/// # Errors
-/// What the inode is, or its flags forbid.
+/// Refuses what the kind of the inode or its flags forbid.
 fn check_allowed(inode: &Inode, how: Fallocate) -> Result<()> {
     match inode.file_type {
         FileType::Regular => {}
@@ -191,8 +192,8 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
     Ok(Span {
         from: offset,
         to,
-        inner: (first, clamp(to >> size.log2()).max(first)),
-        outer: (clamp(offset >> size.log2()), clamp(size.blocks_for(to))),
+        inner: first..clamp(to >> size.log2()).max(first),
+        outer: clamp(offset >> size.log2())..clamp(size.blocks_for(to)),
     })
 }
 
@@ -201,7 +202,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
     let sbi = file.sbi();
     // Afterwards nothing in the range is delayed, and nobody can write to it meanwhile.
     file.pages()?.flush(span.from..span.to)?;
-    let (mut next, end) = span.outer;
+    let (mut next, end) = (span.outer.start, span.outer.end);
     while next < end {
         let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
         if status != Status::Hole {
@@ -211,12 +212,13 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
         let len = len.min(PROMISE_MAX - 1);
         let _blocks = ensure_data_blocks(sbi, len.into())?;
         promise_quota(file, len, false)?;
-        let taken = data_blocks::take(sbi, file, (Lblk(next), len), true);
+        let start = Lblk(next);
+        let taken = data_blocks::take(sbi, file, LblkRun { start, len }, true);
         // What is taken stays promised until it is charged.
         let kept = taken.as_ref().map_or(0, |taken| taken.len);
         promise_quota(file, len - kept, true)?;
         let taken = taken?;
-        if let Err(error) = map_taken(sbi, file, Lblk(next), taken, true) {
+        if let Err(error) = map_taken(sbi, file, start, taken, true) {
             promise_quota(file, taken.len, true)?;
             return Err(error);
         }
@@ -238,9 +240,9 @@ fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
 }
 
 /// Makes whole blocks, all of which are allocated, read as zeroes. Blocks for the map are promised.
-fn make_unwritten(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
+fn make_unwritten(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     let sbi = file.sbi();
-    let (mut lblk, mut len) = (Lblk(from), to.saturating_sub(from));
+    let (mut lblk, mut len) = (Lblk(blocks.start), blocks.end.saturating_sub(blocks.start));
     while len > 0 {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
@@ -275,27 +277,27 @@ fn reach_disk(file: &InodeRef) -> Result<()> {
 }
 
 /// Gives back whole blocks. Cutting an extent in two may take a block for the tree: it is promised.
-fn unmap(file: &InodeRef, (from, to): (u32, u32)) -> Result<()> {
+fn unmap(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     let sbi = file.sbi();
-    if from >= to {
+    if blocks.is_empty() {
         return Ok(());
     }
-    forget_delayed(sbi, file, Lblk(from), to - from);
+    let mut run = LblkRun {
+        start: Lblk(blocks.start),
+        len: blocks.end - blocks.start,
+    };
+    forget_delayed(sbi, file, run.start, run.len);
     data_blocks::discard(sbi, file);
-    let (mut lblk, mut len) = (Lblk(from), to - from);
     let mut freed = Freed::default();
     loop {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
-        forget_mapped(file, lblk, len);
-        let result = unmap_step(&handle, inode, (lblk, len), &mut freed);
+        forget_mapped(file, run.start, run.len);
+        let result = unmap_step(&handle, inode, run, &mut freed);
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
             Progress::Done => return Ok(()),
-            Progress::Rest {
-                lblk: from,
-                len: left,
-            } => (lblk, len) = (from, left),
+            Progress::Rest { lblk: start, len } => run = LblkRun { start, len },
         }
     }
 }
@@ -318,7 +320,10 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
 /// Moves what is mapped from `from` on by `by` blocks. Blocks for the map are promised.
 fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     let sbi = file.sbi();
-    let (mut lblk, mut len) = (Lblk(from), u32::MAX);
+    let mut run = LblkRun {
+        start: Lblk(from),
+        len: u32::MAX,
+    };
     // Readers may have come to know what was where it goes: a hole.
     let first = i64::from(from).saturating_add(by.min(0));
     let first = Lblk(u32::try_from(first).unwrap_or(0));
@@ -326,7 +331,7 @@ fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
         let handle = sbi.start(STEP_CREDITS)?;
         let inode = &mut *file.inode.write();
         forget_mapped(file, first, u32::MAX);
-        let moved = map_change::shift(&handle, inode, (lblk, len), by);
+        let moved = map_change::shift(&handle, inode, run, by);
         let result = moved.and_then(|progress| {
             store(&handle, sbi, inode)?;
             Ok(progress)
@@ -334,10 +339,7 @@ fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
             Progress::Done => return Ok(()),
-            Progress::Rest {
-                lblk: from,
-                len: left,
-            } => (lblk, len) = (from, left),
+            Progress::Rest { lblk: start, len } => run = LblkRun { start, len },
         }
     }
 }
@@ -357,7 +359,7 @@ fn resize(file: &InodeRef, size: u64) -> Result<()> {
     handle.failed(store(&handle, sbi, inode))
 }
 
-/// What [`seek`] looks for.
+/// What `seek` looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// `SEEK_DATA`: the next byte that may not be zero.
@@ -367,9 +369,6 @@ pub enum Seek {
 }
 
 /// The first byte at or after `offset` of what is looked for; `None` if there is none before the end.
-///
-/// # Errors
-/// [`Error::Invalid`] if it is no regular file, damage, device errors.
 pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u64>> {
     let sbi = file.sbi();
     let _contents = file.rw.read();

@@ -42,9 +42,6 @@ pub struct FileExtent {
 /// Tells all parts that touch a range of bytes, in order, as long as `each` returns true. Parts that
 /// adjoin in the file and on the device, and are the same, are told as one.
 ///
-/// # Errors
-/// [`Error::Invalid`] for what has no map (a fast symlink, a device), damage, device errors.
-///
 /// Locks: shares the file's contents; `each` must not change this file.
 pub(crate) fn fiemap(
     file: &InodeRef,
@@ -125,9 +122,6 @@ fn tell(known: &Known, log: u32) -> FileExtent {
 }
 
 /// Reads the whole map and has what is known of it shrunk last; of what is no file nothing is known.
-///
-/// # Errors
-/// As [`fiemap`].
 pub(crate) fn precache(file: &InodeRef) -> Result<()> {
     let inodes = &file.sbi().writable()?.inodes;
     fiemap(file, 0..u64::MAX, &mut |_| true)?;

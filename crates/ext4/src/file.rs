@@ -17,10 +17,6 @@ use crate::sbi::Sbi;
 
 /// Reads from `offset` on into `buf` and tells how many bytes there were: fewer than asked for only
 /// at the end of the file.
-///
-/// # Errors
-/// [`Error::IsDirectory`], [`Error::Invalid`] for anything else that is no regular file,
-/// [`Error::Encrypted`], damage of the mapping, device errors.
 pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     check_readable(inode)?;
     let left = inode.size.saturating_sub(offset);
@@ -77,9 +73,6 @@ pub struct DataRanges {
 }
 
 /// Starts going through the data of a file.
-///
-/// # Errors
-/// [`Error::IsDirectory`], [`Error::Invalid`], [`Error::Encrypted`], an impossible size.
 pub(crate) fn data_ranges(sbi: &Arc<Sbi>, inode: &Inode) -> Result<DataRanges> {
     check_readable(inode)?;
     let inline = inode.has(InodeFlags::INLINE_DATA);

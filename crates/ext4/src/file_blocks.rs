@@ -93,9 +93,6 @@ pub(crate) fn size_countable(geometry: &Geometry) -> u64 {
 }
 
 /// Whether the file's blocks can still be counted when `more` are added.
-///
-/// # Errors
-/// [`Error::FileTooBig`].
 pub(crate) fn check_countable(sbi: &Sbi, inode: &Inode, more: u64) -> Result<()> {
     let features = sbi.geometry().features;
     let limit = if features.ro_compat.contains(RoCompat::HUGE_FILE) {
@@ -111,9 +108,6 @@ pub(crate) fn check_countable(sbi: &Sbi, inode: &Inode, more: u64) -> Result<()>
 }
 
 /// Takes `count` blocks for the file's map, all or none, and counts them.
-///
-/// # Errors
-/// [`Error::NoSpace`], [`Error::FileTooBig`], damage of a bitmap, device errors.
 pub(crate) fn take_map_blocks(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -142,9 +136,6 @@ pub(crate) fn take_map_blocks(
 }
 
 /// Frees a block of the file's map.
-///
-/// # Errors
-/// As [`Handle::free_metadata`].
 pub(crate) fn free_map_block(handle: &Handle<'_>, inode: &mut Inode, block: Pblk) -> Result<()> {
     handle.free_metadata(block, 1)?;
     subtract_blocks(handle, inode, 1);
@@ -177,9 +168,6 @@ pub(crate) fn freed_by(handle: &Handle<'_>, inode: &Inode, credits: u32) -> u64 
 }
 
 /// Frees a run of what the map leads to.
-///
-/// # Errors
-/// As [`Handle::free_blocks`].
 pub(crate) fn free_data(
     handle: &Handle<'_>,
     inode: &mut Inode,

@@ -28,6 +28,7 @@ use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
+use crate::mapping::LblkRun;
 use crate::orphan_change::Orphans;
 use crate::rw::{AccessTimes, Rw};
 use crate::sbi::Sbi;
@@ -60,8 +61,7 @@ pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
     (blocks << log).min(size_countable(sbi.geometry()))
 }
 
-/// # Errors
-/// What keeps an inode from being read or written as a file.
+/// Fails with what keeps an inode from being read or written as a file.
 fn check_file(inode: &Inode) -> Result<()> {
     match inode.file_type {
         FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
@@ -74,9 +74,6 @@ fn check_file(inode: &Inode) -> Result<()> {
 }
 
 /// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the end.
-///
-/// # Errors
-/// [`Error::IsDirectory`], [`Error::Invalid`], [`Error::Encrypted`], damage, device errors.
 pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let len = buf.len();
     read_by(file, offset, len, |pages, size| {
@@ -85,9 +82,6 @@ pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize
 }
 
 /// The same, but keeps nothing of it; up to `len` bytes, where `buf` may have room for more.
-///
-/// # Errors
-/// As [`read`].
 pub(crate) fn read_uncached(
     file: &InodeRef,
     offset: u64,
@@ -125,9 +119,6 @@ fn read_by(
 }
 
 /// Notes that an inode was read, if that is to be noted.
-///
-/// # Errors
-/// [`Error::ReadOnly`].
 pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
     if notes_access(file.sbi(), &file.inode.read()).is_some() {
         let rw = file.sbi().writable()?;
@@ -157,11 +148,6 @@ pub(crate) fn notes_access(sbi: &Sbi, inode: &Inode) -> Option<AccessTimes> {
 }
 
 /// Writes at `offset`, or at the end with `append`, and tells where and how many bytes were taken in.
-///
-/// # Errors
-/// [`Error::NoSpace`] and [`Error::QuotaExceeded`] if not a byte of it can be had,
-/// [`Error::FileTooBig`], [`Error::NotPermitted`] for an immutable file or one that may only grow, as
-/// [`read`] otherwise.
 pub(crate) fn write(
     file: &InodeRef,
     offset: u64,
@@ -176,9 +162,6 @@ pub(crate) fn write(
 }
 
 /// The same in any mode.
-///
-/// # Errors
-/// As [`write`].
 pub(crate) fn write_in(
     file: &InodeRef,
     offset: u64,
@@ -198,9 +181,6 @@ pub(crate) fn write_in(
 
 /// The same in any mode, where the pages take the data in as `take_in` says, which is given the offset,
 /// the data and the size of the file; tells what it said.
-///
-/// # Errors
-/// As [`write`]; those of `take_in`.
 pub(crate) fn write_by(
     file: &InodeRef,
     offset: u64,
@@ -268,9 +248,6 @@ pub(crate) fn write_by(
 }
 
 /// Drops set-id bits as a write does.
-///
-/// # Errors
-/// [`Error::ReadOnly`].
 pub(crate) fn drop_set_id(file: &InodeRef, how: SetId) -> Result<()> {
     let rw = file.sbi().writable()?;
     rw.journal.check()?;
@@ -299,7 +276,10 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     while next < end {
         let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
         let promised = match status {
-            Status::Hole => promise_hole(sbi, rw, file, (Lblk(next), len)),
+            Status::Hole => {
+                let start = Lblk(next);
+                promise_hole(sbi, rw, file, LblkRun { start, len })
+            }
             _ => Ok(len),
         };
         match promised {
@@ -317,11 +297,11 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     Ok(to.min(u64::from(next) << size.log2()))
 }
 
-/// Promises up to `len` blocks from the start of a hole on, and makes these delayed.
-fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, (lblk, len): (Lblk, u32)) -> Result<u32> {
+/// Promises blocks from the start of a hole on, all of it at most, and makes these delayed.
+fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, hole: LblkRun) -> Result<u32> {
     let (len, tables) = match cell.delayed_tables_if_any() {
-        Some(tables) => tables.part(lblk, len),
-        None => (len, 0),
+        Some(tables) => tables.part(hole.start, hole.len),
+        None => (hole.len, 0),
     };
     let some = reserve_some(sbi, rw, len, tables)?;
     // Who pays must not change meanwhile.
@@ -335,7 +315,7 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, (lblk, len): (Lblk, u32)) -> Re
         None => some,
     };
     let delayed = Known {
-        lblk,
+        lblk: hole.start,
         len,
         pblk: Pblk(0),
         status: Status::Delayed,
@@ -433,9 +413,6 @@ pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
 }
 
 /// Sets the size of a file; the caller holds its contents.
-///
-/// # Errors
-/// [`Error::FileTooBig`], [`Error::NotPermitted`], as [`read`] otherwise.
 pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     let sbi = file.sbi();
     let old = {
@@ -512,9 +489,6 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
 }
 
 /// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once more.
-///
-/// # Errors
-/// What writing them said, or what others who wrote them were told since this user of it was told last.
 fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     let told = file.told_errors();
     let written = file.write_pages();
@@ -533,9 +507,6 @@ fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
 
 /// Makes a file durable: its data, and what is needed to find them; with `all`, everything else of the
 /// inode too.
-///
-/// # Errors
-/// What writing its data said since the last call, errors of the commit, device errors.
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     sync(file, all).map_err(|error| file.failed_sync(error))
 }

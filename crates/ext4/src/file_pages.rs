@@ -25,7 +25,7 @@ use crate::inode::Inode;
 use crate::inode_store::store;
 use crate::map::MapCursor;
 use crate::map_change::{self, Progress};
-use crate::mapping::{MapState, Mapping};
+use crate::mapping::{LblkRun, MapState, Mapping};
 use crate::readpage::read_mapped;
 use crate::sbi::Sbi;
 use crate::space::{forget_blocks, note_blocks};
@@ -92,7 +92,7 @@ impl Pages for FilePages {
 
     fn write_run_telling(&self, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
         let (sbi, cell) = self.parts()?;
-        let written = Self::write_to(&sbi, &cell, (offset, run), told);
+        let written = Self::write_to(&sbi, &cell, offset, run, told);
         error_record::noted(&sbi, cell.ino, written)
     }
 
@@ -114,12 +114,7 @@ impl Pages for FilePages {
 
 impl FilePages {
     /// Writes a run to where the file's blocks are, or takes blocks for it.
-    fn write_to(
-        sbi: &Sbi,
-        cell: &Cell,
-        (offset, run): (u64, &[&[u8]]),
-        told: &dyn Fn(),
-    ) -> Result<()> {
+    fn write_to(sbi: &Sbi, cell: &Cell, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
         sbi.relieve();
         let size = sbi.geometry().block_size;
         let total: usize = run.iter().map(|part| part.len()).sum();
@@ -267,9 +262,6 @@ pub(crate) fn read_map(
 
 /// The first block of which something else is known than the map says; a delayed one must be a hole
 /// there.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn contradiction(sbi: &Sbi, cell: &Cell) -> Result<Option<Lblk>> {
     let inode = cell.inode.read();
     let all = cell.known_blocks_if_any().map_or(Vec::new(), Tree::extents);
@@ -361,7 +353,10 @@ impl Pieces<'_> {
 /// Takes blocks for the start of a hole, writes the data, and maps them. Tells how many.
 fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
     let rw = sbi.writable()?;
-    let wanted = (hole.lblk, hole.len.min(EXTENT_MAX));
+    let wanted = LblkRun {
+        start: hole.lblk,
+        len: hole.len.min(EXTENT_MAX),
+    };
     let _under_way = rw.taking.begin();
     let taken = data_blocks::take(sbi, cell, wanted, false)?;
     let bytes = (taken.len as usize) << sbi.geometry().block_size.log2();

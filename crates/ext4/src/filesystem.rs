@@ -335,14 +335,9 @@ impl Filesystem {
         Ok(self.sbi.writable()?.pages.bdi_stats())
     }
 
-    /// The counters of the cache of metadata blocks, and of the small caches in front of it.
+    /// The counters of the cache of metadata blocks.
     pub fn buffer_stats(&self) -> BufferStats {
         self.sbi.cache().stats()
-    }
-
-    /// Starts or stops counting what each look-up in those small caches costs; off at first.
-    pub fn count_bh_lru(&self, on: bool) {
-        self.sbi.cache().count_bh_lru(on);
     }
 
     /// The counters of the pages of files, under the kernel's names (`nr_dirty`, `nr_writeback`, …).

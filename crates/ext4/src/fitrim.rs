@@ -11,10 +11,6 @@ use crate::sbi::Sbi;
 /// Tells the device of free runs of at least `min_len` bytes in `range`, in bytes. What a transaction
 /// freed that is not durable yet is left out, and so is what is preallocated for files. Tells how many
 /// bytes that were.
-///
-/// # Errors
-/// [`Error::Invalid`] for a range that begins past the end, or a length of more than a group;
-/// [`Error::ReadOnly`], [`Error::Unsupported`] by a device that cannot be told, device errors.
 pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let geometry = sbi.geometry();

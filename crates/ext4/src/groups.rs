@@ -114,9 +114,6 @@ const LAST_DIRS: usize = 64;
 
 impl Groups {
     /// Reads all descriptors.
-    ///
-    /// # Errors
-    /// Damage of the descriptors, device errors.
     pub(crate) fn open(sbi: &Sbi) -> Result<Self> {
         let geometry = sbi.geometry();
         let count = geometry.groups_count.get();
@@ -222,9 +219,6 @@ impl Groups {
     }
 
     /// Takes an inode for a directory (with a hash of its name) or for anything else.
-    ///
-    /// # Errors
-    /// [`Error::NoInodes`], damage of the bitmap, device errors.
     pub(crate) fn take_inode(
         &self,
         sbi: &Sbi,
@@ -276,30 +270,26 @@ impl Groups {
         };
         let from = slot.next_inode.max(reserved);
         let distrusts = edit.distrusts_bitmaps();
-        let taken = match reuse::choose(sbi, (group, slot), &bitmap.data(), (from, distrusts)) {
+        let taken = match reuse::choose(sbi, group, slot, &bitmap.data(), from, distrusts) {
             Err(Error::Corrupt(damage)) => {
-                return Err(self.distrust_inodes((group, slot), damage));
+                return Err(self.distrust_inodes(group, slot, damage));
             }
             taken => taken?,
         };
         edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
-            set_range(bytes, taken.0, 1, true);
+            set_range(bytes, taken.index, 1, true);
         });
         slot.inodes_changed = true;
         self.list(group, slot);
-        slot.next_inode = taken.0 + 1;
+        slot.next_inode = taken.index + 1;
         Ok(Some(NewIno {
-            ino: Ino(group.0 * per_group + taken.0 + 1),
+            ino: Ino(group.0 * per_group + taken.index + 1),
             group,
-            block: self.inode_taken(sbi, edit, (group, slot), taken, directory),
+            block: self.inode_taken(sbi, edit, group, slot, taken, directory),
         }))
     }
 
     /// Gives an inode back.
-    ///
-    /// # Errors
-    /// [`Damage::InodeNumber`], [`Damage::InodeField`] if it is free already; damage of the bitmap,
-    /// device errors.
     pub(crate) fn free_inode(
         &self,
         sbi: &Sbi,
@@ -353,7 +343,8 @@ impl Groups {
         sbi: &Sbi,
         edit: &impl Edit,
         group: GroupNr,
-        (start, len): (u32, u32),
+        start: u32,
+        len: u32,
         used: bool,
     ) -> Result<()> {
         let slot = &mut *self.slots[group.0 as usize].lock();
@@ -403,9 +394,6 @@ impl Groups {
 
     /// Sums the bitmaps of the groups that changed, and stores their descriptors through `edit`.
     /// Tells whether there were any.
-    ///
-    /// # Errors
-    /// Device errors.
     pub(crate) fn seal(&self, sbi: &Sbi, edit: &impl Edit) -> Result<bool> {
         let geometry = sbi.geometry();
         let mut changed = std::mem::take(&mut *self.changed.lock());
@@ -431,9 +419,6 @@ impl Groups {
     }
 
     /// Stores all descriptors through `edit`, backups included.
-    ///
-    /// # Errors
-    /// Device errors.
     pub(crate) fn store(&self, sbi: &Sbi, edit: &impl Edit) -> Result<()> {
         self.seal(sbi, edit)?;
         let geometry = sbi.geometry();
@@ -508,9 +493,11 @@ fn inode_bitmap(sbi: &Sbi, edit: &impl Edit, group: GroupNr, slot: &mut Slot) ->
     let stored = (!slot.inodes_changed).then_some(desc.inode_bitmap_csum);
     read_bitmap(
         sbi,
-        ("inode bitmap", group),
+        "inode bitmap",
+        group,
         desc.inode_bitmap,
-        (inodes, stored),
+        inodes,
+        stored,
     )
 }
 
@@ -520,9 +507,11 @@ fn block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc, changed: bool) -> R
     let stored = (!changed).then_some(desc.block_bitmap_csum);
     read_bitmap(
         sbi,
-        ("block bitmap", group),
+        "block bitmap",
+        group,
         desc.block_bitmap,
-        (blocks, stored),
+        blocks,
+        stored,
     )
 }
 

@@ -43,9 +43,8 @@ pub(crate) struct Handle<'a> {
 impl Sbi {
     /// Starts a handle for changing up to `credits` blocks. The thread must hold no other.
     ///
-    /// # Errors
-    /// [`Error::ReadOnly`] if the file system was opened for reading or an error ended all writing,
-    /// errors of a commit that had to make room.
+    /// Fails with [`Error::ReadOnly`] if the file system was opened for reading or an error ended
+    /// all writing, errors of a commit that had to make room.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
         let rw = self.writable()?;
         let _held = Held::new(Rank::Handle);
@@ -87,12 +86,9 @@ impl<'a> Handle<'a> {
     }
 
     /// Stores an inode that was as `before` when the operation began, or lets the commit do it.
-    ///
-    /// # Errors
-    /// As [`crate::inode_store::store`].
     pub(crate) fn store_times(&self, cell: &Cell, inode: &Inode, before: &Inode) -> Result<()> {
-        let through = (self.sbi, self, self.tid());
-        self.rw.inodes.store_times(through, cell, inode, before)
+        let inodes = &self.rw.inodes;
+        inodes.store_times(self.sbi, self, self.tid(), cell, inode, before)
     }
 
     /// Asks for more credits; false if the transaction has none left.
@@ -122,9 +118,6 @@ impl<'a> Handle<'a> {
     }
 
     /// Ends all writing if `result` is an error: the transaction is half-done.
-    ///
-    /// # Errors
-    /// That of `result`.
     pub(crate) fn failed<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             error_record::half_done(self.sbi, error);
@@ -133,9 +126,6 @@ impl<'a> Handle<'a> {
     }
 
     /// Takes one block for metadata, near `goal`.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], damage of a bitmap, device errors.
     pub(crate) fn take_block(&self, goal: Pblk) -> Result<Pblk> {
         let request = Request {
             goal,
@@ -148,9 +138,6 @@ impl<'a> Handle<'a> {
     }
 
     /// Marks a run used that was taken from the allocator before.
-    ///
-    /// # Errors
-    /// Damage of a bitmap, device errors; the run is given back then.
     pub(crate) fn mark(&self, run: Run) -> Result<()> {
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
         Ok(self.rw.allocator.mark(&bitmaps, run)?)
@@ -158,9 +145,6 @@ impl<'a> Handle<'a> {
 
     /// Frees blocks of data, wherever they lie. They are used again only after the commit. Those in a
     /// group whose bitmap is not to be trusted stay as they are there: it is for a check to find them.
-    ///
-    /// # Errors
-    /// Damage if they are not in use, device errors.
     pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
         self.sbi.check_range("blocks to be freed", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
@@ -176,9 +160,6 @@ impl<'a> Handle<'a> {
 
     /// Takes just these blocks and marks them used; false, with any part of them taken, if one is in
     /// use.
-    ///
-    /// # Errors
-    /// Damage if they do not exist or a bitmap is damaged, device errors.
     pub(crate) fn take_blocks_at(&self, start: Pblk, len: u64) -> Result<bool> {
         self.sbi.check_range("blocks to be taken", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
@@ -191,9 +172,6 @@ impl<'a> Handle<'a> {
     }
 
     /// Whether all these blocks are in use.
-    ///
-    /// # Errors
-    /// As [`Handle::take_blocks_at`].
     pub(crate) fn are_used(&self, start: Pblk, len: u64) -> Result<bool> {
         self.sbi.check_range("blocks of a file", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
@@ -207,9 +185,6 @@ impl<'a> Handle<'a> {
 
     /// Frees blocks of metadata: what the journal knows of them is revoked, which takes
     /// [`Handle::credits_revoke`].
-    ///
-    /// # Errors
-    /// As [`Handle::free_blocks`].
     pub(crate) fn free_metadata(&self, start: Pblk, len: u64) -> Result<()> {
         self.free_blocks(start, len)?;
         self.journal.revoke(start.0..start.0.saturating_add(len));
@@ -227,10 +202,6 @@ impl<'a> Handle<'a> {
     }
 
     /// Takes an inode, for a directory (with a hash of its name) or anything else.
-    ///
-    /// # Errors
-    /// [`Error::NoInodes`], damage of a bitmap, also where it calls an inode free that is in use;
-    /// device errors.
     pub(crate) fn take_inode(&self, parent: Parent, directory: Option<u32>) -> Result<NewIno> {
         let groups = &self.rw.groups;
         let new = groups.take_inode(self.sbi, self, parent, directory)?;
@@ -242,34 +213,22 @@ impl<'a> Handle<'a> {
     }
 
     /// Takes the inode of this number, which must be free.
-    ///
-    /// # Errors
-    /// As [`crate::groups::Groups::take_inode_at`].
     pub(crate) fn take_inode_at(&self, ino: Ino, directory: bool) -> Result<()> {
         let groups = &self.rw.groups;
         groups.take_inode_at(self.sbi, self, ino, directory)
     }
 
     /// Makes an inode an orphan, unless it is one.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn add_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
         self.rw.orphans.add(self.sbi, self, ino, generation)
     }
 
     /// Makes an inode no orphan, if it is one.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn remove_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
         self.rw.orphans.remove(self.sbi, self, ino, generation)
     }
 
     /// Gives an inode back.
-    ///
-    /// # Errors
-    /// Damage of the bitmap, device errors.
     pub(crate) fn free_inode(&self, ino: Ino, directory: bool) -> Result<()> {
         self.rw.groups.free_inode(self.sbi, self, ino, directory)
     }

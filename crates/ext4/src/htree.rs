@@ -96,9 +96,6 @@ pub(crate) struct Walk {
 }
 
 /// The head of an htree's root.
-///
-/// # Errors
-/// [`Damage::Directory`] if it is not one, damage of block 0, device errors.
 pub(crate) fn root_info(sbi: &Sbi, dir: &Inode) -> Result<DxRootInfo> {
     let block = DirCursor::new(sbi, dir)?.block_at(sbi, dir, Lblk(0))?;
     parse_root_info(sbi, dir, &block.data)
@@ -134,19 +131,13 @@ fn parse_root_info(sbi: &Sbi, dir: &Inode, block: &[u8]) -> Result<DxRootInfo> {
 }
 
 /// How names are hashed where the root, or the superblock, says `code`.
-///
-/// # Errors
-/// [`Error::Unsupported`] if the hash is not one of names as stored.
 pub(crate) fn hash_version(sbi: &Sbi, code: u8) -> Result<HashVersion> {
-    HashVersion::from_disk(code, sbi.superblock().hash_signed()).ok_or_else(|| Error::Unsupported {
+    HashVersion::from_disk(code, sbi.superblock().hash_sign()).ok_or_else(|| Error::Unsupported {
         what: format!("directory hash {code}"),
     })
 }
 
 /// The hash of a name in a tree whose root says `code`.
-///
-/// # Errors
-/// As [`hash_version`].
 pub(crate) fn hash_of(sbi: &Sbi, code: u8, name: &[u8]) -> Result<DirHash> {
     let version = hash_version(sbi, code)?;
     Ok(hash_name(version, sbi.superblock().hash_seed(), name))
@@ -154,9 +145,6 @@ pub(crate) fn hash_of(sbi: &Sbi, code: u8, name: &[u8]) -> Result<DirHash> {
 
 impl Walk {
     /// Goes to the first leaf where names of the hash are that `hash` tells when it sees the root.
-    ///
-    /// # Errors
-    /// Damage on the way, errors of `hash`, device errors.
     pub(crate) fn to(
         sbi: &Sbi,
         dir: &Inode,
@@ -213,9 +201,6 @@ impl Walk {
     }
 
     /// The leaf.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn leaf(&mut self, sbi: &Sbi, dir: &Inode) -> Result<(Lblk, Buffer)> {
         let lblk = self.leaf_lblk();
         Ok((lblk, self.cursor.buffer_at(sbi, dir, lblk)?))
@@ -232,9 +217,6 @@ impl Walk {
     }
 
     /// Goes to the next leaf, which [`Walk::next_hash`] has told of.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn advance(&mut self, sbi: &Sbi, dir: &Inode) -> Result<()> {
         let has_next =
             |frame: &Option<Frame>| frame.as_ref().is_some_and(|f| f.next_hash.is_some());
@@ -260,9 +242,6 @@ pub(crate) fn too_many_leaves(dir: &Inode) -> Error {
 
 /// Finds a name by its hash, and the leaf it is in. [`Error::Unsupported`] in place of an answer if
 /// the hash is not one of names as stored.
-///
-/// # Errors
-/// Damage on the way, device errors.
 pub(crate) fn find(
     sbi: &Sbi,
     dir: &Inode,
@@ -285,9 +264,6 @@ pub(crate) fn find(
 }
 
 /// Looks a name up by its hash. `None` if it is not there.
-///
-/// # Errors
-/// As [`find`].
 pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     Ok(find(sbi, dir, name)?.map(|(_, _, found)| found.ino))
 }

@@ -33,9 +33,8 @@ const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);
 
 /// Adds a name to a directory that has an htree.
 ///
-/// # Errors
-/// [`Error::Exists`]; [`Error::DirectoryFull`] and [`Error::NoSpace`] with nothing changed; damage,
-/// device errors.
+/// Fails with [`Error::Exists`]; [`Error::DirectoryFull`] and [`Error::NoSpace`] with nothing
+/// changed; damage, device errors.
 pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<()> {
     let sbi = handle.sbi();
     let (mut walk, hash) = Walk::to_name(sbi, dir, new.name)?;
@@ -52,7 +51,7 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
             });
             Ok(())
         }
-        _ => split_leaf(handle, dir, &walk, (lblk, &leaf), new),
+        _ => split_leaf(handle, dir, &walk, lblk, &leaf, new),
     }
 }
 
@@ -62,17 +61,29 @@ struct Item<'a> {
     entry: NewEntry<'a>,
 }
 
+/// Names in a block of a directory.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    /// The contents of the block.
+    bytes: &'a [u8],
+    /// Where it lies on the device.
+    block: Pblk,
+    /// The offset in bytes of the first record that counts.
+    from: usize,
+}
+
 /// The names of a block, and the new one behind those of equal hash, in the order of their hashes.
 fn sorted<'a>(
     sbi: &Sbi,
     hash_code: u8,
-    (bytes, at, from): (&'a [u8], Pblk, usize),
+    names: Names<'a>,
     new: &NewEntry<'a>,
 ) -> Result<Vec<Item<'a>>> {
-    let mut items = Vec::with_capacity(bytes.len() / 24);
+    let mut items = Vec::with_capacity(names.bytes.len() / 24);
     let mut failed = None;
-    let records = dir_block::walk(bytes, at, dir_block::room(sbi), |record: Record<'a>| {
-        if record.ino.0 != 0 && record.offset >= from {
+    let room = dir_block::room(sbi);
+    let records = dir_block::walk(names.bytes, names.block, room, |record: Record<'a>| {
+        if record.ino.0 != 0 && record.offset >= names.from {
             match hash_of(sbi, hash_code, record.name) {
                 Ok(hash) => items.push(Item {
                     hash: hash.hash,
@@ -135,13 +146,18 @@ fn split_leaf(
     handle: &Handle<'_>,
     dir: &mut Inode,
     walk: &Walk,
-    (lblk, leaf): (Lblk, &Buffer),
+    lblk: Lblk,
+    leaf: &Buffer,
     new: &NewEntry<'_>,
 ) -> Result<()> {
     let sbi = handle.sbi();
     let room = dir_block::room(sbi);
     let data = leaf.data();
-    let names = (&*data, leaf.block(), 0);
+    let names = Names {
+        bytes: &data,
+        block: leaf.block(),
+        from: 0,
+    };
     let items = sorted(sbi, walk.info.hash_version, names, new)?;
     let at = cut(&items, room).ok_or_else(|| cannot_split(dir))?;
     let frames: Vec<Frame> = walk.frames().cloned().collect();
@@ -175,9 +191,22 @@ fn split_leaf(
         if deeper {
             tree.deepen(&mut grown)?;
         }
-        tree.insert((second_hash(&items, at), second), &mut grown)
+        let entry = IndexEntry {
+            hash: second_hash(&items, at),
+            block: second,
+        };
+        tree.insert(entry, &mut grown)
     })();
     handle.failed(changed)
+}
+
+/// An entry of a node.
+#[derive(Clone, Copy, Debug)]
+struct IndexEntry {
+    /// The smallest hash below it.
+    hash: u32,
+    /// The logical block of the node or leaf that it leads to.
+    block: Lblk,
 }
 
 /// A tree whose nodes change; the leaf below the last frame was split.
@@ -240,7 +269,7 @@ impl Tree<'_> {
     }
 
     /// Puts an entry behind the one taken in the last frame, and splits nodes that are full.
-    fn insert(&mut self, mut entry: (u32, Lblk), grown: &mut Grown) -> Result<()> {
+    fn insert(&mut self, mut entry: IndexEntry, grown: &mut Grown) -> Result<()> {
         while let Some(frame) = self.frames.pop() {
             if frame.count < frame.limit {
                 self.insert_at(&frame.buffer, frame.lblk, frame.taken + 1, entry);
@@ -258,23 +287,20 @@ impl Tree<'_> {
                 Some(taken) => self.insert_at(&buffer, lblk, taken + 1, entry),
                 None => self.insert_at(&frame.buffer, frame.lblk, frame.taken + 1, entry),
             }
-            entry = (hash, lblk);
+            entry = IndexEntry { hash, block: lblk };
         }
         Err(cannot_split(self.dir))
     }
 
-    fn insert_at(&self, node: &Buffer, lblk: Lblk, at: usize, entry: (u32, Lblk)) {
+    fn insert_at(&self, node: &Buffer, lblk: Lblk, at: usize, entry: IndexEntry) {
         self.handle.change(node, owner(self.dir, lblk), |bytes| {
-            insert_entry(bytes, entries_offset(lblk), at, entry);
+            insert_entry(bytes, entries_offset(lblk), at, entry.hash, entry.block);
         });
     }
 }
 
 /// Makes a tree of a directory of one block that has no room for `new`: block 0 becomes its root, and
 /// all names go to two leaves.
-///
-/// # Errors
-/// As [`add`].
 pub(crate) fn make(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -286,7 +312,12 @@ pub(crate) fn make(
     let (dot, parent) = dots(sbi, dir, &data, first.block())?;
     let code = sbi.superblock().s_def_hash_version;
     let code = htree::hash_version(sbi, code)?.to_disk();
-    let items = sorted(sbi, code, (&data, first.block(), DOTS_LEN), new)?;
+    let names = Names {
+        bytes: &data,
+        block: first.block(),
+        from: DOTS_LEN,
+    };
+    let items = sorted(sbi, code, names, new)?;
     let room = dir_block::room(sbi);
     let at = cut(&items, room).ok_or_else(|| cannot_split(dir))?;
     let mut grown = grow(handle, dir, 2)?;

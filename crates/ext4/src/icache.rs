@@ -249,10 +249,6 @@ impl InodeCache {
 
     /// The inode for one more user, read from its table if nobody has it, and whether it was; then
     /// `complete` adds what does not stand there. [`InodeCache::put`] must follow.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if it is being deleted, [`Damage::InodeField`] if it was, errors of
-    /// `complete`, damage, device errors.
     pub(crate) fn get(
         &self,
         sbi: &Sbi,
@@ -426,12 +422,11 @@ impl InodeCache {
     /// Stores the fields, which the caller has locked. Where only times differ from what was stored
     /// `before`, one transaction does so twice at most: at the first change, which makes the block
     /// part of it, and for all others when it is closed.
-    ///
-    /// # Errors
-    /// Those of [`store`].
     pub(crate) fn store_times(
         &self,
-        (sbi, edit, tid): (&Sbi, &impl Edit, Tid),
+        sbi: &Sbi,
+        edit: &impl Edit,
+        tid: Tid,
         cell: &Cell,
         inode: &Inode,
         before: &Inode,
@@ -445,9 +440,6 @@ impl InodeCache {
     }
 
     /// Stores the fields of inodes that wait for a commit, through what closes the transaction.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn store_later(&self, sbi: &Sbi, edit: &impl Edit, tid: Tid) -> Result<()> {
         let later = {
             let mut later = self.later.lock();

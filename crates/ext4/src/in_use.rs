@@ -68,9 +68,6 @@ fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
 
 /// Makes everything durable and marks the file system as cleanly unmounted; with errors where data were
 /// lost. What ended all writing before leaves it as after a power cut.
-///
-/// # Errors
-/// As [`crate::super_::sync`].
 pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     rw.is_left.store(true, Relaxed);
@@ -108,9 +105,6 @@ pub(crate) fn stop_threads(rw: &Rw) {
 }
 
 /// Notes that a file system is open for writing: from now on what its users leave is written.
-///
-/// # Errors
-/// [`Error::ReadOnly`].
 pub(crate) fn opened(sbi: &Sbi) -> Result<()> {
     sbi.writable()?.is_left.store(false, Relaxed);
     Ok(())

@@ -84,10 +84,6 @@ impl Reach {
 }
 
 /// What `lblk` and up to `len - 1` blocks after it are; never past one table of block numbers.
-///
-/// # Errors
-/// [`uext4_ondisk::Damage::BlockRange`] for a block number outside the file system,
-/// [`Error::FileTooBig`] past the triple indirect block's reach, device errors.
 pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
     let root = numbers(&inode.i_block);
     let direct = NDIR_BLOCKS as u32;
@@ -126,9 +122,6 @@ pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapp
 }
 
 /// Reads a block of block numbers.
-///
-/// # Errors
-/// [`uext4_ondisk::Damage::BlockRange`], device errors.
 pub(crate) fn read_table(sbi: &Sbi, block: Pblk) -> Result<Arc<[u8]>> {
     let buffer = sbi.bread("indirect block", block, tag(Kind::Indirect), |_| Ok(()))?;
     Ok(buffer.data())

@@ -4,10 +4,11 @@
 //! tables backwards, looks only at those that exist, and frees those that become empty.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::NDIR_BLOCKS;
-use uext4_ondisk::{Damage, Lblk, Pblk};
+use uext4_ondisk::{Damage, Pblk};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -20,6 +21,7 @@ use crate::file_blocks::{
 use crate::handle::Handle;
 use crate::indirect::{LEVELS, Reach, Segment, numbers, read_table};
 use crate::inode::Inode;
+use crate::mapping::LblkRun;
 use crate::owner::{Kind, Owner, tag};
 use crate::sbi::Sbi;
 
@@ -42,10 +44,11 @@ fn put(bytes: &mut [u8], first: usize, count: usize, number: impl Fn(u64) -> u32
     }
 }
 
+/// Sets the numbers at `places` of a table to what `number` gives for 0, 1 and so on.
 fn change_table(
     handle: &Handle<'_>,
     table: u32,
-    (first, count): (usize, usize),
+    places: Range<usize>,
     number: impl Fn(u64) -> u32,
 ) -> Result<()> {
     let what = "indirect block";
@@ -53,7 +56,9 @@ fn change_table(
     let buffer = handle
         .sbi()
         .bread(what, block, tag(Kind::Indirect), |_| Ok(()))?;
-    handle.change(&buffer, owner(), |bytes| put(bytes, first, count, number));
+    handle.change(&buffer, owner(), |bytes| {
+        put(bytes, places.start, places.len(), number);
+    });
     Ok(())
 }
 
@@ -86,8 +91,7 @@ fn credits_unwind(sbi: &Sbi, groups: u32) -> u32 {
 
 /// Maps blocks that are not mapped yet.
 ///
-/// # Errors
-/// As `map_change::insert`.
+/// Fails as `map_change::insert`.
 pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> Result<()> {
     let sbi = handle.sbi();
     let len = u64::from(extent.len);
@@ -200,7 +204,7 @@ fn put_segment(
             table = block.0 as u32;
             match parent {
                 None => put(&mut inode.i_block, index, 1, |_| table),
-                Some(parent) => change_table(handle, parent, (index, 1), |_| table)?,
+                Some(parent) => change_table(handle, parent, index..index + 1, |_| table)?,
             }
         }
         (parent, index) = (Some(table), reach.index(segment.place, level));
@@ -209,7 +213,7 @@ fn put_segment(
             table = number_at(&data, index);
         }
     }
-    change_table(handle, table, (index, count), number)
+    change_table(handle, table, index..index + count, number)
 }
 
 /// Tables of one file that were emptied and freed: none may be met again. All that one change of a
@@ -221,18 +225,15 @@ pub(crate) struct Freed(HashSet<u32>);
 /// credits, and no other thread's commit may wait for all of them.
 const TABLES_MAX: usize = 256;
 
-/// Unmaps and frees `len` blocks from `lblk` on, the last ones first.
-///
-/// # Errors
-/// [`Damage::InodeField`] if the map leads to a table twice; damage, device errors.
+/// Unmaps and frees the blocks of `run`, the last ones first.
 pub(crate) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (lblk, len): (Lblk, u32),
+    run: LblkRun,
     freed: &mut Freed,
 ) -> Result<Progress> {
-    let from = u64::from(lblk.0);
-    let until = range_end(lblk, len);
+    let from = u64::from(run.start.0);
+    let until = range_end(run.start, run.len);
     let mut clear = Clear {
         handle,
         reach: Reach::new(handle.sbi()),
@@ -243,18 +244,29 @@ pub(crate) fn remove(
     for tree in (0..=LEVELS).rev() {
         let first = clear.reach.first(tree);
         let size = clear.reach.size(tree);
-        let range = (
-            from.saturating_sub(first).min(size),
-            until.saturating_sub(first).min(size),
-        );
-        if range.0 < range.1 {
-            clear.tree(inode, tree, range)?;
+        let range = Range {
+            start: from.saturating_sub(first).min(size),
+            end: until.saturating_sub(first).min(size),
+        };
+        if !range.is_empty() {
+            clear.tree(inode, tree, &range)?;
         }
         if let Some(at) = clear.stopped {
             return Ok(Progress::rest(from, first + at));
         }
     }
     Ok(Progress::Done)
+}
+
+/// An indirect block.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    /// Where it lies on the device.
+    block: u32,
+    /// Its level; 1 if its numbers lead to data.
+    level: usize,
+    /// The place in its tree of the first data block below it.
+    base: u64,
 }
 
 /// Unmapping of part of one tree.
@@ -270,75 +282,68 @@ struct Clear<'a, 'h> {
 
 impl Clear<'_, '_> {
     /// Unmaps places of one tree, and drops the tree if it is empty then.
-    fn tree(&mut self, inode: &mut Inode, tree: usize, range: (u64, u64)) -> Result<()> {
+    fn tree(&mut self, inode: &mut Inode, tree: usize, range: &Range<u64>) -> Result<()> {
         if tree == 0 {
             let root = inode.i_block;
             let kept = self.data(inode, &numbers(&root)[..NDIR_BLOCKS], 0, range)?;
-            let (first, past) = (kept as usize, range.1 as usize);
+            let (first, past) = (kept as usize, range.end as usize);
             put(&mut inode.i_block, first, past.saturating_sub(first), |_| 0);
             return Ok(());
         }
         let index = NDIR_BLOCKS + tree - 1;
-        let table = number_at(&inode.i_block, index);
-        if table != 0 && self.table(inode, table, (tree, 0), range)? {
-            free_map_block(self.handle, inode, Pblk(table.into()))?;
+        let table = Table {
+            block: number_at(&inode.i_block, index),
+            level: tree,
+            base: 0,
+        };
+        if table.block != 0 && self.table(inode, table, range)? {
+            free_map_block(self.handle, inode, Pblk(table.block.into()))?;
             put(&mut inode.i_block, index, 1, |_| 0);
         }
         Ok(())
     }
 
     /// As [`Self::table_once`] for a table that was not met before, if this handle may go on.
-    fn table(
-        &mut self,
-        inode: &mut Inode,
-        table: u32,
-        (level, base): (usize, u64),
-        range: (u64, u64),
-    ) -> Result<bool> {
+    fn table(&mut self, inode: &mut Inode, table: Table, range: &Range<u64>) -> Result<bool> {
         if self.tables >= TABLES_MAX {
-            let past = base.saturating_add(self.reach.below(level + 1));
-            self.stopped = Some(past.min(range.1));
+            let past = table.base.saturating_add(self.reach.below(table.level + 1));
+            self.stopped = Some(past.min(range.end));
             return Ok(false);
         }
         self.tables += 1;
-        if !self.freed.0.insert(table) {
+        if !self.freed.0.insert(table.block) {
             return Err(Error::Corrupt(Damage::InodeField {
                 ino: inode.ino,
                 field: "indirect block",
-                value: table.into(),
+                value: table.block.into(),
                 why: "the file's block map leads to it more than once",
             }));
         }
-        let is_empty = self.table_once(inode, table, (level, base), range)?;
+        let is_empty = self.table_once(inode, table, range)?;
         if !is_empty || self.stopped.is_some() {
             // It stays, and is met again with the next handle.
-            self.freed.0.remove(&table);
+            self.freed.0.remove(&table.block);
         }
         Ok(is_empty)
     }
 
-    /// Unmaps places below a table whose first place is `base`; tells whether it is empty then. The
-    /// table of an empty one is not changed.
-    fn table_once(
-        &mut self,
-        inode: &mut Inode,
-        table: u32,
-        (level, base): (usize, u64),
-        range: (u64, u64),
-    ) -> Result<bool> {
-        let data = read_table(self.handle.sbi(), Pblk(table.into()))?;
+    /// Unmaps places below a table; tells whether it is empty then. An empty table is not changed
+    /// itself.
+    fn table_once(&mut self, inode: &mut Inode, table: Table, range: &Range<u64>) -> Result<bool> {
+        let Table { block, level, base } = table;
+        let data = read_table(self.handle.sbi(), Pblk(block.into()))?;
         let numbers = numbers(&data);
         let below = self.reach.below(level);
-        let from = range.0.saturating_sub(base);
-        let until = range.1.saturating_sub(base).min(below << self.reach.log);
+        let from = range.start.saturating_sub(base);
+        let until = range.end.saturating_sub(base).min(below << self.reach.log);
         // Numbers that are cleared, and those of them that are not 0.
         let (first, past, cleared) = if level == 1 {
-            let kept = self.data(inode, numbers, base, (base + from, base + until))?;
+            let kept = self.data(inode, numbers, base, &(base + from..base + until))?;
             let (first, past) = ((kept - base) as usize, until as usize);
             (first, past, numbers.get(first..past).is_some_and(has_any))
         } else {
             let indices = (from / below) as usize..until.div_ceil(below) as usize;
-            self.children(inode, numbers, (level, base), indices, range)?
+            self.children(inode, numbers, table, indices, range)?
         };
         let rest = [numbers.get(..first), numbers.get(past..)];
         let is_empty = !rest.into_iter().flatten().any(has_any);
@@ -346,24 +351,19 @@ impl Clear<'_, '_> {
         if is_empty || !cleared {
             return Ok(is_empty);
         }
-        change_table(
-            self.handle,
-            table,
-            (first, past.saturating_sub(first)),
-            |_| 0,
-        )?;
+        change_table(self.handle, block, first..past, |_| 0)?;
         Ok(false)
     }
 
-    /// Unmaps what lies below the tables at `indices`; tells which of these numbers are to be cleared,
-    /// and whether any is set.
+    /// Unmaps what lies below the children of `table` at `indices`; tells which of these numbers
+    /// are to be cleared, and whether any is set.
     fn children(
         &mut self,
         inode: &mut Inode,
         numbers: &[U32],
-        (level, base): (usize, u64),
-        indices: std::ops::Range<usize>,
-        range: (u64, u64),
+        table: Table,
+        indices: Range<usize>,
+        range: &Range<u64>,
     ) -> Result<(usize, usize, bool)> {
         // Only the first and the last child may keep something, so what goes stands together.
         let (mut first, mut past) = (indices.end, indices.end);
@@ -374,8 +374,12 @@ impl Clear<'_, '_> {
                 first = if first > index { index } else { first };
                 continue;
             }
-            let child_base = base + self.reach.below(level) * index as u64;
-            let is_empty = self.table(inode, child, (level - 1, child_base), range)?;
+            let below = Table {
+                block: child,
+                level: table.level - 1,
+                base: table.base + self.reach.below(table.level) * index as u64,
+            };
+            let is_empty = self.table(inode, below, range)?;
             if is_empty && self.stopped.is_none() {
                 free_map_block(self.handle, inode, Pblk(child.into()))?;
                 (first, cleared) = (index, true);
@@ -396,7 +400,7 @@ impl Clear<'_, '_> {
         inode: &mut Inode,
         numbers: &[U32],
         base: u64,
-        range: (u64, u64),
+        range: &Range<u64>,
     ) -> Result<u64> {
         let sbi = self.handle.sbi();
         let number = |place: u64| {
@@ -404,15 +408,15 @@ impl Clear<'_, '_> {
             n.map_or(0, |n| n.get())
         };
         let len_max = sbi.geometry().blocks_per_group.get().into();
-        let mut past = range.1;
-        while past > range.0 {
+        let mut past = range.end;
+        while past > range.start {
             let last = number(past - 1);
             if last == 0 {
                 past -= 1;
                 continue;
             }
             let mut first = past - 1;
-            while first > range.0
+            while first > range.start
                 && past - first < len_max
                 && number(first - 1) != 0
                 && u64::from(number(first - 1)) + (past - first) == u64::from(last)
@@ -432,7 +436,7 @@ impl Clear<'_, '_> {
             free_data(self.handle, inode, start, len)?;
             past = first;
         }
-        Ok(range.0)
+        Ok(range.start)
     }
 }
 

@@ -15,9 +15,6 @@ const PARENT_LEN: usize = 4;
 
 /// Everything within the inode: `i_block` and then the attribute's value. At most as long as an
 /// inode; `i_size` says how much of it counts.
-///
-/// # Errors
-/// Damage of the attributes, device errors.
 pub(crate) fn inline_data(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
     let mut data = inode.i_block.to_vec();
     let Some(at) = inode.xattr_offset else {
@@ -43,9 +40,6 @@ pub(crate) fn inline_data(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
 }
 
 /// Fills `buf` with the inline data from `offset` on; both lie within `i_size`.
-///
-/// # Errors
-/// [`Damage::InodeField`] if the size is more than there is, those of [`inline_data`].
 pub(crate) fn read_inline(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
     let data = inline_data(sbi, inode)?;
     let part = usize::try_from(offset)
@@ -70,9 +64,6 @@ pub(crate) struct InlineDir {
 
 impl InlineDir {
     /// Takes them from the inode.
-    ///
-    /// # Errors
-    /// Those of [`inline_data`].
     pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Self> {
         let data = inline_data(sbi, inode)?;
         let parent = data.first_chunk().map_or(0, |b: &[u8; PARENT_LEN]| {

@@ -44,9 +44,6 @@ fn regions(data: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
 const NO_BLOCK: Option<Pblk> = None;
 
 /// Adds a name; false if there is no room, and nothing was changed.
-///
-/// # Errors
-/// [`Error::Exists`], damage, device errors.
 pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<bool> {
     let mut data = inline_data(handle.sbi(), dir)?;
     let mut place = None;
@@ -68,9 +65,6 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
 }
 
 /// Changes the record of a name; answers what it named.
-///
-/// # Errors
-/// [`Error::NotFound`], damage, device errors.
 pub(crate) fn change(
     handle: &Handle<'_>,
     dir: &mut Inode,
@@ -116,8 +110,7 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
     let Some(at) = dir.xattr_offset else {
         return Ok(());
     };
-    let id = (dir.ino, dir.generation);
-    change_bytes(handle.sbi(), handle, id, |bytes| {
+    change_bytes(handle.sbi(), handle, dir.id(), |bytes| {
         let start = usize::from(at) + XATTR_IBODY_HEADER_LEN;
         let region = bytes.get_mut(start..).unwrap_or_default();
         let before = region.to_vec();
@@ -138,9 +131,6 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
 }
 
 /// The directory as the block that it would have.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn as_block(sbi: &Sbi, dir: &Inode) -> Result<Vec<u8>> {
     let mut data = inline_data(sbi, dir)?;
     let room = dir_block::room(sbi);
@@ -175,8 +165,7 @@ pub(crate) fn as_block(sbi: &Sbi, dir: &Inode) -> Result<Vec<u8>> {
 
 /// Moves the entries into a block.
 ///
-/// # Errors
-/// [`Error::NoSpace`] with nothing changed, damage, device errors.
+/// Fails with [`Error::NoSpace`] with nothing changed, damage, device errors.
 pub(crate) fn convert(handle: &Handle<'_>, dir: &mut Inode) -> Result<()> {
     let sbi = handle.sbi();
     let block = as_block(sbi, dir)?;

@@ -15,14 +15,15 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::map_change;
+use crate::mapping::LblkRun;
 use crate::space::ensure_data_blocks;
 use crate::xattr_change;
 
 /// Moves what is stored within the inode to a block, if anything is, in one transaction: the block has
 /// its data before that begins. The file's names must be locked by the caller.
 ///
-/// # Errors
-/// [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage, device errors; nothing is changed then, or all writing ends.
+/// Fails with [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage, device errors;
+/// nothing is changed then, or all writing ends.
 pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
     let sbi = file.sbi();
     end_cut(sbi, file)?;
@@ -43,7 +44,11 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
         data
     };
     let promise = ensure_data_blocks(sbi, 1)?;
-    let taken = data_blocks::take(sbi, file, (Lblk(0), 1), false)?;
+    let first = LblkRun {
+        start: Lblk(0),
+        len: 1,
+    };
+    let taken = data_blocks::take(sbi, file, first, false)?;
     let allocator = &sbi.writable()?.allocator;
     if let Err(error) = sbi.device().write_at(sbi.byte_offset(taken.start), &data) {
         allocator.untake(taken);

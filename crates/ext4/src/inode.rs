@@ -23,6 +23,16 @@ use crate::sbi::Sbi;
 /// Most links an inode counts.
 pub(crate) const LINKS_MAX: u16 = 65_000;
 
+/// An inode number with its generation, which tells two inodes apart that had the number one after
+/// the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InodeId {
+    /// The number.
+    pub(crate) ino: Ino,
+    /// The generation, `i_generation`.
+    pub(crate) generation: u32,
+}
+
 /// An inode as it was when it was read. Cheap to clone; pins nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
@@ -77,6 +87,14 @@ impl Inode {
         self.flags.contains(flags)
     }
 
+    /// Its number and generation.
+    pub(crate) fn id(&self) -> InodeId {
+        InodeId {
+            ino: self.ino,
+            generation: self.generation,
+        }
+    }
+
     /// Whether there is a place of extended attributes.
     pub(crate) fn has_attributes(&self) -> bool {
         self.xattr_block.is_some() || self.xattr_offset.is_some()
@@ -128,9 +146,6 @@ impl Deref for InodeBytes {
 }
 
 /// Block of the inode table that holds an inode, and the byte where it begins there.
-///
-/// # Errors
-/// [`Damage::InodeNumber`], [`Damage::DescLocation`], damage of the descriptor, device errors.
 pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
     let geometry = sbi.geometry();
     let (group, index) = geometry
@@ -156,9 +171,6 @@ pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
 }
 
 /// Reads the `inode_size` bytes of an inode, as fast commits leave them; nothing is verified.
-///
-/// # Errors
-/// [`Damage::InodeNumber`], [`Damage::DescLocation`], device errors.
 pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
     let (block, at) = inode_place(sbi, ino)?;
     let buffer = sbi.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
@@ -225,10 +237,6 @@ fn fast_committed(sbi: &Sbi, ino: Ino, before: &[u8], raw: &[u8], is_new: bool) 
 }
 
 /// Reads an inode that is in use.
-///
-/// # Errors
-/// Those of reading its bytes, and [`Damage::InodeChecksum`], [`Damage::InodeExtraSize`],
-/// [`Damage::InodeField`] if it is not in use or of no known type.
 pub(crate) fn iget(sbi: &Sbi, ino: Ino) -> Result<Inode> {
     let bytes = inode_bytes(sbi, ino)?;
     let raw = RawInode::parse(&bytes, ino)?;

@@ -53,10 +53,6 @@ impl InodeRef {
     }
 
     /// One more user of an inode.
-    ///
-    /// # Errors
-    /// `Error::NotFound` if it is being deleted, `Error::ReadOnly`, damage, device
-    /// errors.
     pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
         // Whoever could change the journal's file, for one, would write over its blocks.
         if is_hidden(sbi, ino) {
@@ -96,9 +92,6 @@ impl InodeRef {
     }
 
     /// Its pages.
-    ///
-    /// # Errors
-    /// `Error::ReadOnly`.
     pub(crate) fn pages(&self) -> Result<&PagesOf> {
         let rw = self.sbi.writable()?;
         Ok(self.cell.pages_or(|cell| {
@@ -116,9 +109,6 @@ impl InodeRef {
     }
 
     /// Writes all its dirty pages.
-    ///
-    /// # Errors
-    /// What that says; else what writing them said, whoever did it, since this user was told last.
     pub(crate) fn write_pages(&self) -> Result<()> {
         let Some(pages) = self.cell.pages_if_any() else {
             return Ok(());

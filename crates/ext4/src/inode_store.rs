@@ -1,26 +1,26 @@
 //! Inodes from host form into their table.
 
+use uext4_ondisk::Pblk;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags, RawInode, Timestamp, update_checksum};
-use uext4_ondisk::{Ino, Pblk};
 
 use crate::edit::Edit;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, inode_place};
+use crate::inode::{Inode, InodeId, inode_place};
 use crate::owner::{Kind, Owner, tag};
 use crate::sbi::Sbi;
 
 /// Changes the bytes of an inode in its table, `inode_size` of them, and sums them anew.
 ///
-/// # Errors
-/// Damage of the place, errors of `f` (it must then have changed nothing), device errors.
+/// Fails with damage of the place, errors of `f` (it must then have changed nothing), device
+/// errors.
 pub(crate) fn change_bytes<R>(
     sbi: &Sbi,
     edit: &impl Edit,
-    (ino, generation): (Ino, u32),
+    id: InodeId,
     f: impl FnOnce(&mut [u8]) -> Result<R>,
 ) -> Result<R> {
-    let (block, at) = inode_place(sbi, ino)?;
+    let (block, at) = inode_place(sbi, id.ino)?;
     let buffer = sbi.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
     let len = usize::from(sbi.geometry().inode_size);
     edit.change(&buffer, Owner::of(Kind::InodeTable), |bytes| {
@@ -28,7 +28,7 @@ pub(crate) fn change_bytes<R>(
         let bytes = &mut bytes[at..at + len];
         let result = f(bytes)?;
         if let Some(seed) = sbi.geometry().csum_seed {
-            update_checksum(bytes, seed, ino, generation);
+            update_checksum(bytes, seed, id.ino, id.generation);
         }
         Ok(result)
     })
@@ -36,11 +36,8 @@ pub(crate) fn change_bytes<R>(
 
 /// Writes an inode's fields to its table. Attributes behind them stay as they are, and so does
 /// `i_dtime`, which belongs to the orphans.
-///
-/// # Errors
-/// [`Error::FileTooBig`] if it takes more blocks than can be counted, damage, device errors.
 pub(crate) fn store(edit: &impl Edit, sbi: &Sbi, inode: &Inode) -> Result<()> {
-    change_bytes(sbi, edit, (inode.ino, inode.generation), |bytes| {
+    change_bytes(sbi, edit, inode.id(), |bytes| {
         let mut raw = RawInode::parse(bytes, inode.ino)?;
         encode(sbi, inode, &mut raw)?;
         raw.store(bytes);
@@ -49,11 +46,8 @@ pub(crate) fn store(edit: &impl Edit, sbi: &Sbi, inode: &Inode) -> Result<()> {
 }
 
 /// As [`store`], and with it the time of deletion.
-///
-/// # Errors
-/// As [`store`].
 pub(crate) fn store_deleted(edit: &impl Edit, sbi: &Sbi, inode: &Inode, dtime: u32) -> Result<()> {
-    change_bytes(sbi, edit, (inode.ino, inode.generation), |bytes| {
+    change_bytes(sbi, edit, inode.id(), |bytes| {
         let mut raw = RawInode::parse(bytes, inode.ino)?;
         encode(sbi, inode, &mut raw)?;
         raw.i_dtime = dtime.into();
@@ -64,16 +58,13 @@ pub(crate) fn store_deleted(edit: &impl Edit, sbi: &Sbi, inode: &Inode, dtime: u
 
 /// Writes a new inode over whatever stands in its place. `extra_isize`: how much it has beyond 128
 /// bytes, where inodes are larger.
-///
-/// # Errors
-/// As [`store`].
 pub(crate) fn store_new(
     edit: &impl Edit,
     sbi: &Sbi,
     inode: &Inode,
     extra_isize: u16,
 ) -> Result<()> {
-    change_bytes(sbi, edit, (inode.ino, inode.generation), |bytes| {
+    change_bytes(sbi, edit, inode.id(), |bytes| {
         let mut raw = RawInode::zeroed();
         if bytes.len() > GOOD_OLD_INODE_SIZE {
             raw.i_extra_isize = extra_isize.into();

@@ -34,10 +34,6 @@ pub(crate) fn needs_recovery(sbi: &Sbi, from_backup: bool) -> bool {
 
 /// Finds what the journal of a file system, mounted without it, would replay. `None` if the journal
 /// is not in it and the file system is a backup's view, of which one cannot tell.
-///
-/// # Errors
-/// [`Error::Unsupported`] for an external journal, damage of the journal's inode or the log, device
-/// errors.
 pub(crate) fn recover(sbi: &Sbi) -> Result<Option<Recovery>> {
     let superblock = sbi.superblock();
     let ino = Ino(superblock.s_journal_inum.get());
@@ -61,9 +57,6 @@ pub(crate) fn recover(sbi: &Sbi) -> Result<Option<Recovery>> {
 }
 
 /// Where the journal lies that a file system with one must have, to write to it.
-///
-/// # Errors
-/// [`Error::Unsupported`] for an external journal, damage of the journal's inode, device errors.
 pub(crate) fn runs(sbi: &Sbi) -> Result<Vec<LogRun>> {
     match sbi.superblock().s_journal_inum.get() {
         0 => Err(Error::Unsupported {
@@ -75,9 +68,6 @@ pub(crate) fn runs(sbi: &Sbi) -> Result<Vec<LogRun>> {
 
 /// The outcome of the fast commits that wait in the journal of a file system mounted without it, if
 /// any do: they must be redone before the log is begun anew.
-///
-/// # Errors
-/// [`Error::Unsupported`] if there are more than anybody writes, damage of the journal, device errors.
 pub(crate) fn waiting_fast_commits(sbi: &Sbi) -> Result<Option<FastCommit>> {
     if !needs_recovery(sbi, false) {
         return Ok(None);
@@ -148,9 +138,6 @@ pub(crate) fn replayed_device(sbi: &Sbi, recovery: &Recovery) -> ReplayedDevice 
 }
 
 /// Lays the fast commits over `sbi`, which is mounted on the replayed device, and sums up.
-///
-/// # Errors
-/// [`Error::Unsupported`] if there are more than anybody writes, damage, device errors.
 pub(crate) fn apply_fast_commits(sbi: &mut Sbi, recovery: &Recovery) -> Result<ReplaySummary> {
     let area = fast_commit_area(sbi, recovery)?;
     let records = records_in(sbi, recovery, &area)?;

@@ -12,9 +12,6 @@ use crate::sbi::Sbi;
 
 /// What `lblk` and up to `len - 1` blocks after it are. The answer is at least one block long and
 /// may be shorter than the run it belongs to.
-///
-/// # Errors
-/// [`Error::Invalid`] if the inode maps no blocks or `len` is 0, damage of the tree.
 pub(crate) fn map_blocks(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
     MapCursor::default().map(sbi, inode, lblk, len)
 }
@@ -77,8 +74,7 @@ impl MapCursor {
     }
 }
 
-/// # Errors
-/// [`Error::Invalid`] if the inode maps no blocks.
+/// Fails with [`Error::Invalid`] if the inode maps no blocks.
 pub(crate) fn check_mappable(sbi: &Sbi, inode: &Inode) -> Result<()> {
     let what = if inode.has(InodeFlags::INLINE_DATA) {
         "inline data has no blocks"

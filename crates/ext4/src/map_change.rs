@@ -17,6 +17,7 @@ use crate::handle::Handle;
 use crate::indirect_change;
 use crate::inode::Inode;
 use crate::map::check_mappable;
+use crate::mapping::LblkRun;
 use crate::sbi::Sbi;
 
 pub(crate) use crate::file_blocks::Progress;
@@ -43,10 +44,9 @@ pub(crate) fn credits_step(sbi: &Sbi, inode: &Inode) -> u32 {
 
 /// Maps blocks that are not mapped yet, and counts them.
 ///
-/// # Errors
-/// [`Error::Invalid`] if one is mapped or the extent is empty or too long, [`Error::NoSpace`] for
-/// the map itself, [`Error::FileTooBig`], [`Error::Unsupported`] for unwritten blocks of a file
-/// without extents: nothing was changed then. Damage, device errors.
+/// Fails with [`Error::Invalid`] if one is mapped or the extent is empty or too long,
+/// [`Error::NoSpace`] for the map itself, [`Error::FileTooBig`], [`Error::Unsupported`] for
+/// unwritten blocks of a file without extents: nothing was changed then. Damage, device errors.
 pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> Result<()> {
     check_mappable(handle.sbi(), inode)?;
     if inode.has(InodeFlags::EXTENTS) {
@@ -61,41 +61,38 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
 /// Unmaps `len` blocks from `lblk` on (`u32::MAX`: to the end), and frees them and whatever part of
 /// the map that leaves empty. The last ones go first.
 ///
-/// # Errors
-/// [`Error::NoSpace`] if the map had to grow, and nothing was changed; damage, device errors.
+/// Fails with [`Error::NoSpace`] if the map had to grow, and nothing was changed; damage, device
+/// errors.
 pub(crate) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
     lblk: Lblk,
     len: u32,
 ) -> Result<Progress> {
-    remove_part(handle, inode, (lblk, len), &mut Freed::default())
+    let run = LblkRun { start: lblk, len };
+    remove_part(handle, inode, run, &mut Freed::default())
 }
 
 /// As [`remove`], for what takes several handles: `freed` remembers from one to the next which tables
 /// of a file without extents were freed, so that a map that leads to one twice comes to an end.
-///
-/// # Errors
-/// As [`remove`].
 pub(crate) fn remove_part(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (lblk, len): (Lblk, u32),
+    run: LblkRun,
     freed: &mut Freed,
 ) -> Result<Progress> {
     check_mappable(handle.sbi(), inode)?;
     if inode.has(InodeFlags::EXTENTS) {
-        extents_change::remove(handle, inode, lblk, len)
+        extents_change::remove(handle, inode, run.start, run.len)
     } else {
-        indirect_change::remove(handle, inode, (lblk, len), freed)
+        indirect_change::remove(handle, inode, run, freed)
     }
 }
 
 /// Marks blocks, all of them mapped, as written; the first ones first.
 ///
-/// # Errors
-/// [`Error::Invalid`] for one that is not mapped, [`Error::NoSpace`] if the map had to grow: those
-/// before are marked then. Damage, device errors.
+/// Fails with [`Error::Invalid`] for one that is not mapped, [`Error::NoSpace`] if the map had to
+/// grow: those before are marked then. Damage, device errors.
 pub(crate) fn mark_written(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -104,7 +101,8 @@ pub(crate) fn mark_written(
 ) -> Result<Progress> {
     check_mappable(handle.sbi(), inode)?;
     if inode.has(InodeFlags::EXTENTS) {
-        return extents_change::mark(handle, inode, (lblk, len), false);
+        let run = LblkRun { start: lblk, len };
+        return extents_change::mark(handle, inode, run, false);
     }
     // There, what is mapped is written.
     Ok(Progress::Done)
@@ -112,8 +110,7 @@ pub(crate) fn mark_written(
 
 /// Marks blocks, all of them mapped, as unwritten: they read as zeroes.
 ///
-/// # Errors
-/// As [`mark_written`]; [`Error::Unsupported`] for a file without extents.
+/// Fails as [`mark_written`]; with [`Error::Unsupported`] for a file without extents.
 pub(crate) fn mark_unwritten(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -122,28 +119,27 @@ pub(crate) fn mark_unwritten(
 ) -> Result<Progress> {
     check_mappable(handle.sbi(), inode)?;
     if inode.has(InodeFlags::EXTENTS) {
-        return extents_change::mark(handle, inode, (lblk, len), true);
+        let run = LblkRun { start: lblk, len };
+        return extents_change::mark(handle, inode, run, true);
     }
     Err(unsupported("unwritten blocks"))
 }
 
-/// Moves what is mapped at `lblk..lblk + len` (`u32::MAX`: to the end) by `by` blocks along the
-/// file. Nothing may be mapped where it goes. Moving back begins with the first blocks, moving
-/// forward with the last ones.
+/// Moves what is mapped in `run` by `by` blocks along the file. Nothing may be mapped where it
+/// goes. Moving back begins with the first blocks, moving forward with the last ones.
 ///
-/// # Errors
-/// [`Error::Invalid`] if something is mapped there, [`Error::FileTooBig`] if it would go past what a
-/// file may have, [`Error::NoSpace`], [`Error::Unsupported`] for a file without extents: nothing
-/// was moved then. Damage, device errors.
+/// Fails with [`Error::Invalid`] if something is mapped there, [`Error::FileTooBig`] if it would go
+/// past what a file may have, [`Error::NoSpace`], [`Error::Unsupported`] for a file without
+/// extents: nothing was moved then. Damage, device errors.
 pub(crate) fn shift(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    (lblk, len): (Lblk, u32),
+    run: LblkRun,
     by: i64,
 ) -> Result<Progress> {
     check_mappable(handle.sbi(), inode)?;
     if inode.has(InodeFlags::EXTENTS) {
-        return extents_change::shift(handle, inode, (lblk, len), by);
+        return extents_change::shift(handle, inode, run, by);
     }
     Err(unsupported("moving blocks"))
 }

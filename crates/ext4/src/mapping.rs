@@ -13,6 +13,15 @@ pub enum MapState {
     Hole,
 }
 
+/// A run of logical blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LblkRun {
+    /// The first block.
+    pub(crate) start: Lblk,
+    /// The number of blocks; `u32::MAX` reaches to the end of the file.
+    pub(crate) len: u32,
+}
+
 /// `len` blocks from `lblk` of a file, all of one state and, unless a hole, adjacent on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {

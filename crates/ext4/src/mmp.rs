@@ -56,9 +56,6 @@ struct State {
 
 impl Mmp {
     /// Claims the file system, if it has the feature. May wait for long.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] if another host or a check has it, damage of the block, device errors.
     pub(crate) fn claim(sbi: &Sbi, clock: &dyn Clock) -> Result<Option<Self>> {
         let geometry = sbi.geometry();
         if !geometry.features.incompat.contains(Incompat::MMP) {
@@ -131,9 +128,6 @@ impl Mmp {
 
     /// Changes the number, if it is time. `flush` flushes the device: the journal does, once it is open,
     /// so that a flush that fails is told to all who rely on one.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] if another host has taken over, device errors. The caller then ends all writing.
     pub(crate) fn update(
         &self,
         clock: &dyn Clock,
@@ -163,9 +157,6 @@ impl Mmp {
 
     /// Gives the file system free, after the last change of it is durable: nobody relies on the device
     /// any more.
-    ///
-    /// # Errors
-    /// Device errors.
     pub(crate) fn release(&self, clock: &dyn Clock) -> Result<()> {
         let state = &mut *self.state.lock();
         state.block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();

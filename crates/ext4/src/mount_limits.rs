@@ -89,9 +89,6 @@ const NUMBERS: [Tunable<MountLimits>; 4] = [
 
 impl MountLimits {
     /// Sets one option as it is written; false if none of them is called so.
-    ///
-    /// # Errors
-    /// [`OptionError::Tunable`] for what is no number, or out of its range.
     pub(crate) fn option(&mut self, option: &str) -> Result<bool, OptionError> {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         match option {

@@ -27,9 +27,6 @@ pub enum FollowLast {
 }
 
 /// Looks a name up in a directory.
-///
-/// # Errors
-/// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], damage, device errors.
 pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     check_is_dir(dir)?;
     if name.len() > EXT4_NAME_LEN {
@@ -45,9 +42,6 @@ pub(crate) fn lookup(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
 }
 
 /// Looks a name up in a directory whose names the caller holds, shared or alone.
-///
-/// # Errors
-/// As [`lookup`].
 pub(crate) fn lookup_held(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<Ino> {
     let plain = dir.file_type == FileType::Directory
         && !dir
@@ -123,9 +117,6 @@ impl Steps for Read<'_> {
 }
 
 /// Resolves a path from the root directory; see [`walk`].
-///
-/// # Errors
-/// As [`walk`].
 pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode> {
     walk(&Read(sbi), path, last)
 }
@@ -133,9 +124,6 @@ pub(crate) fn resolve(sbi: &Sbi, path: &[u8], last: FollowLast) -> Result<Inode>
 /// Goes along a path from the root directory; symbolic links on the way are followed, absolute ones
 /// from the root of this file system. Empty parts and "." are skipped; the empty path is the root.
 /// What a path that ends in a slash leads to must be a directory.
-///
-/// # Errors
-/// Those of [`lookup`], [`Error::TooManySymlinks`].
 pub(crate) fn walk<S: Steps>(steps: &S, path: &[u8], last: FollowLast) -> Result<S::Node> {
     let must_be_dir = |node: &S::Node| match steps.file_type(node) {
         FileType::Directory => Ok(()),
@@ -210,10 +198,6 @@ fn next_part(path: &[u8], at: usize) -> Option<(&[u8], usize)> {
 }
 
 /// Whether a directory may hold a name.
-///
-/// # Errors
-/// [`Error::NameTooLong`] past 255 bytes; [`Error::Invalid`] for one that is empty, "." or "..", or
-/// holds a slash or a zero.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > EXT4_NAME_LEN {
         return Err(Error::NameTooLong);
@@ -229,9 +213,6 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// Whether a symbolic link may have this target.
-///
-/// # Errors
-/// [`Error::Invalid`], [`Error::NameTooLong`].
 pub(crate) fn check_target(target: &[u8], block_len: usize) -> Result<()> {
     let what = match target {
         b"" => "an empty symbolic link",

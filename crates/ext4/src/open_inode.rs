@@ -9,7 +9,7 @@ use uext4_writeback::{Paced, Writer};
 use crate::attr::SetId;
 use crate::auto_da_alloc;
 use crate::bulk::NewInode;
-use crate::copy_range;
+use crate::copy_range::{self, Position};
 use crate::create::{self, Creation};
 use crate::error::Result;
 use crate::error_record;
@@ -21,7 +21,7 @@ use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::namei;
 use crate::readdir::{self, Listed};
-use crate::rename::{self, RenameMode};
+use crate::rename::{self, Entry, RenameMode};
 use crate::rw::AccessTimes;
 use crate::setattr::{self, SetAttributes};
 use crate::symlink;
@@ -287,7 +287,8 @@ impl OpenInode {
         mode: RenameMode,
         by: &Creation,
     ) -> Result<()> {
-        self.met(rename::rename((&self.0, old), (&to.0, new), mode, by))
+        let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
+        self.met(rename::rename(from, to, mode, by))
     }
 
     /// The same for callers that must not wait for data to be written: false if
@@ -304,7 +305,8 @@ impl OpenInode {
         by: &Creation,
     ) -> Result<bool> {
         let run = || -> Result<bool> {
-            let unwritten = rename::rename_if_written((&self.0, old), (&to.0, new), mode, by)?;
+            let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
+            let unwritten = rename::rename_if_written(from, to, mode, by)?;
             Ok(unwritten.is_none())
         };
         self.met(run())
@@ -467,12 +469,9 @@ impl OpenInode {
         len: u64,
     ) -> Result<u64> {
         to.writes();
-        self.met(copy_range::copy_range(
-            (&self.0, offset),
-            (&to.0, to_offset),
-            len,
-            mode,
-        ))
+        let from = Position::new(&self.0, offset);
+        let to = Position::new(&to.0, to_offset);
+        self.met(copy_range::copy_range(from, to, len, mode))
     }
 
     /// Tells where the parts of a range of bytes lie, in order, as long as `each` returns true; holes

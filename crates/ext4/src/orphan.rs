@@ -20,9 +20,6 @@ use crate::sbi::Sbi;
 const ORPHAN_FILE_MAX: u64 = 8 << 20;
 
 /// All orphans, each once: first those of the list, then those of the orphan file.
-///
-/// # Errors
-/// Damage of the list ([`Damage::Field`] if it runs in a circle) or the file, device errors.
 pub(crate) fn orphans(sbi: &Sbi) -> Result<Vec<Ino>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();

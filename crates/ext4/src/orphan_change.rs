@@ -17,7 +17,7 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::edit::Edit;
 use crate::error::Result;
-use crate::inode::iget;
+use crate::inode::{InodeId, iget};
 use crate::inode_store::change_bytes;
 use crate::map::map_blocks;
 use crate::owner::{Kind, Owner};
@@ -48,7 +48,7 @@ struct File {
 #[derive(Debug, Default)]
 struct State {
     places: FxHashMap<Ino, Place>,
-    list: BTreeMap<u64, (Ino, u32)>,
+    list: BTreeMap<u64, InodeId>,
     /// Number of the next one in the list.
     next: u64,
     file: Option<File>,
@@ -65,9 +65,6 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// Of a file system as it was left.
-    ///
-    /// # Errors
-    /// Damage of the list or the orphan file, device errors.
     pub(crate) fn open(sbi: &Sbi) -> Result<Self> {
         let mut state = State::default();
         // The first of those told are the list's, from its head on; it has been tested for circles.
@@ -78,7 +75,7 @@ impl Orphans {
         for &ino in list.iter().rev() {
             let number = state.next;
             state.next += 1;
-            state.list.insert(number, (ino, iget(sbi, ino)?.generation));
+            state.list.insert(number, iget(sbi, ino)?.id());
             state.places.insert(ino, Place::List(number));
         }
         Ok(Self {
@@ -108,9 +105,6 @@ impl Orphans {
     pub(crate) const CREDITS: u32 = 3;
 
     /// Adds an inode, unless it is there.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn add(&self, sbi: &Sbi, edit: &impl Edit, ino: Ino, generation: u32) -> Result<()> {
         let state = &mut *self.state.lock();
         if state.places.contains_key(&ino) {
@@ -123,21 +117,19 @@ impl Orphans {
             self.count.store(state.places.len(), Relaxed);
             return Ok(());
         }
-        let head = state.list.last_key_value().map_or(0, |(_, (ino, _))| ino.0);
-        set_next(sbi, edit, (ino, generation), head)?;
+        let id = InodeId { ino, generation };
+        let head = state.list.last_key_value().map_or(0, |(_, id)| id.ino.0);
+        set_next(sbi, edit, id, head)?;
         edit.set_last_orphan(ino);
         let number = state.next;
         state.next += 1;
-        state.list.insert(number, (ino, generation));
+        state.list.insert(number, id);
         state.places.insert(ino, Place::List(number));
         self.count.store(state.places.len(), Relaxed);
         Ok(())
     }
 
     /// Removes an inode, if it is there.
-    ///
-    /// # Errors
-    /// Damage, device errors.
     pub(crate) fn remove(
         &self,
         sbi: &Sbi,
@@ -157,31 +149,28 @@ impl Orphans {
             Some(Place::Slot(block, slot)) => match &mut state.file {
                 Some(file) => {
                     file.used -= 1;
-                    file.put(sbi, edit, block, (slot, Ino(0))).map(|_| ())
+                    file.put(sbi, edit, block, slot, Ino(0)).map(|_| ())
                 }
                 None => Ok(()),
             },
             Some(Place::List(number)) => {
                 state.list.remove(&number);
                 let after = state.list.range(..number).next_back();
-                let after = after.map_or(0, |(_, (ino, _))| ino.0);
+                let after = after.map_or(0, |(_, id)| id.ino.0);
                 match state.list.range(number..).next() {
                     Some((_, before)) => set_next(sbi, edit, *before, after)?,
                     None => edit.set_last_orphan(Ino(after)),
                 }
-                set_next(sbi, edit, (ino, generation), 0)
+                set_next(sbi, edit, InodeId { ino, generation }, 0)
             }
         }
     }
 }
 
 /// Sets `i_dtime`: the next of the list, or the time of deletion.
-///
-/// # Errors
-/// Damage, device errors.
-pub(crate) fn set_next(sbi: &Sbi, edit: &impl Edit, inode: (Ino, u32), value: u32) -> Result<()> {
+pub(crate) fn set_next(sbi: &Sbi, edit: &impl Edit, id: InodeId, value: u32) -> Result<()> {
     let at = offset_of!(RawInode, i_dtime);
-    change_bytes(sbi, edit, inode, |bytes| {
+    change_bytes(sbi, edit, id, |bytes| {
         bytes[at..at + 4].copy_from_slice(&uext4_ondisk::checksum::le32(value));
         Ok(())
     })
@@ -232,7 +221,7 @@ impl File {
         for i in 0..slots {
             let slot = (self.next + i) % slots;
             let block = self.blocks[(slot / per_block) as usize];
-            if self.put(sbi, edit, block, (slot % per_block, ino))? {
+            if self.put(sbi, edit, block, slot % per_block, ino)? {
                 self.next = (slot + 1) % slots;
                 self.used += 1;
                 return Ok(Some((block, slot % per_block)));
@@ -242,13 +231,7 @@ impl File {
     }
 
     /// Puts a number into a slot; an inode only into a free one. Tells whether it did.
-    fn put(
-        &self,
-        sbi: &Sbi,
-        edit: &impl Edit,
-        block: Pblk,
-        (slot, ino): (u32, Ino),
-    ) -> Result<bool> {
+    fn put(&self, sbi: &Sbi, edit: &impl Edit, block: Pblk, slot: u32, ino: Ino) -> Result<bool> {
         let buffer = sbi.bread("orphan file", block, self.owner.tag(), |_| Ok(()))?;
         let at = slot as usize * SLOT_LEN;
         let taken = |bytes: &[u8]| bytes.get(at..at + SLOT_LEN) != Some(&[0; SLOT_LEN]);

@@ -39,9 +39,6 @@ pub(super) fn maps_blocks(sbi: &Sbi, inode: &Inode) -> bool {
 
 /// Shows `visit` every run of blocks that belongs to the inode. `visit` says whether to go below it,
 /// where the run is a node of the tree.
-///
-/// # Errors
-/// What is wrong with a node; what lies below it is then not visited.
 pub(crate) fn for_each_owned(
     sbi: &Sbi,
     inode: &Inode,
@@ -54,21 +51,31 @@ pub(crate) fn for_each_owned(
         return indirect_blocks(sbi, inode, visit);
     }
     let root = ExtentNode::parse(&inode.i_block, None, None)?;
-    node(sbi, inode, root, None, (0, 1 << 32), visit)
+    let all = Within {
+        from: 0,
+        until: 1 << 32,
+    };
+    node(sbi, inode, root, None, all, visit)
 }
 
-/// `within` is the part of the file that the node's parents leave it.
+/// The part of the file that the parents of a node leave it, in logical blocks.
+#[derive(Clone, Copy, Debug)]
+struct Within {
+    from: u32,
+    until: u64,
+}
+
 fn node(
     sbi: &Sbi,
     inode: &Inode,
     node_view: ExtentNode<'_>,
     at: Option<Pblk>,
-    within: (u32, u64),
+    within: Within,
     visit: &mut dyn FnMut(Owned) -> bool,
 ) -> Result<()> {
     match node_view {
         ExtentNode::Leaf(entries) => {
-            extents::check_within(entries, at, within.0, within.1)?;
+            extents::check_within(entries, at, within.from, within.until)?;
             for extent in entries.iter().map(|raw| raw.get()) {
                 visit(Owned {
                     start: extent.pblk,
@@ -83,8 +90,8 @@ fn node(
             for (i, entry) in entries.iter().enumerate() {
                 let until = entries
                     .get(i + 1)
-                    .map_or(within.1, |next| next.lblk().0.into());
-                if entry.lblk().0 < within.0 || until > within.1 {
+                    .map_or(within.until, |next| next.lblk().0.into());
+                if entry.lblk().0 < within.from || until > within.until {
                     return Err(extents::out_of_order(at, i, entry.lblk()));
                 }
                 if !visit(tree_block(entry.leaf())) {
@@ -93,14 +100,9 @@ fn node(
                 let below =
                     extents::read_node(sbi, inode, entry.leaf(), depth - 1).and_then(|bytes| {
                         let child = ExtentNode::parse(&bytes, Some(entry.leaf()), Some(depth - 1))?;
-                        node(
-                            sbi,
-                            inode,
-                            child,
-                            Some(entry.leaf()),
-                            (entry.lblk().0, until),
-                            visit,
-                        )
+                        let from = entry.lblk().0;
+                        let within = Within { from, until };
+                        node(sbi, inode, child, Some(entry.leaf()), within, visit)
                     });
                 first_error = first_error.and(below);
             }
@@ -136,24 +138,40 @@ fn indirect_blocks(sbi: &Sbi, inode: &Inode, visit: &mut dyn FnMut(Owned) -> boo
     for (i, number) in root.iter().map(|n| n.get()).enumerate() {
         let level = i.saturating_sub(11) as u32;
         if number != 0 {
-            first_error =
-                first_error.and(table(sbi, number, (level, log, lblk), &mut tables, visit));
+            let branch = Branch {
+                block: number,
+                level,
+                lblk,
+            };
+            first_error = first_error.and(table(sbi, log, branch, &mut tables, visit));
         }
         lblk += 1 << (log * level);
     }
     first_error
 }
 
-/// `level` 0 is a block of data; above it, a table of numbers of the level below. No table is gone
-/// through twice for one file: that could go on for 2^42 blocks.
+/// What a number in a map without extents leads to.
+#[derive(Clone, Copy, Debug)]
+struct Branch {
+    /// The block number.
+    block: u32,
+    /// 0 for a block of data; above it, for a table of numbers of the level below.
+    level: u32,
+    /// The first logical block that it maps.
+    lblk: u64,
+}
+
+/// Visits what `branch` leads to. A table holds 2^`log` numbers. No table is gone through twice for
+/// one file: that could go on for 2^42 blocks.
 fn table(
     sbi: &Sbi,
-    number: u32,
-    (level, log, lblk): (u32, u32, u64),
+    log: u32,
+    branch: Branch,
     tables: &mut HashSet<u32>,
     visit: &mut dyn FnMut(Owned) -> bool,
 ) -> Result<()> {
-    let block = Pblk(number.into());
+    let Branch { level, lblk, .. } = branch;
+    let block = Pblk(branch.block.into());
     if level == 0 {
         let lblk = Some(Lblk(lblk.min(u32::MAX.into()) as u32));
         visit(Owned {
@@ -164,15 +182,19 @@ fn table(
         });
         return Ok(());
     }
-    if !visit(tree_block(block)) || !tables.insert(number) {
+    if !visit(tree_block(block)) || !tables.insert(branch.block) {
         return Ok(());
     }
     let data = indirect::read_table(sbi, block)?;
     let mut first_error = Ok(());
     for (i, below) in indirect::numbers(&data).iter().map(|n| n.get()).enumerate() {
         if below != 0 {
-            let at = lblk + ((i as u64) << (log * (level - 1)));
-            first_error = first_error.and(table(sbi, below, (level - 1, log, at), tables, visit));
+            let below = Branch {
+                block: below,
+                level: level - 1,
+                lblk: lblk + ((i as u64) << (log * (level - 1))),
+            };
+            first_error = first_error.and(table(sbi, log, below, tables, visit));
         }
     }
     first_error

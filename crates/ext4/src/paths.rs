@@ -320,10 +320,6 @@ impl Level {
     }
 
     /// Lists names that are still there.
-    ///
-    /// # Errors
-    /// [`Damage::Directory`] if none could be taken of those listed before, and one of them is listed
-    /// again.
     fn list(&mut self) -> Result<()> {
         let names = &mut self.names;
         // From the start: all that were listed before are gone.

@@ -11,7 +11,7 @@ use uext4_blockdev::Clock;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::quota::QuotaKind;
 
-use crate::dquot::{Dquot, Owners, Quota, Shared, quota_of};
+use crate::dquot::{Dquot, GracePeriods, Owners, Quota, Shared, quota_of};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::quota_file::{Found, KINDS, QuotaFile, quota_inum};
@@ -58,9 +58,6 @@ pub(crate) fn not_counted(kind: QuotaKind) -> Error {
 
 impl Quotas {
     /// Of a file system with the feature; limits are told or refused as `enforced` says.
-    ///
-    /// # Errors
-    /// Damage of the files, device errors.
     pub(crate) fn open(sbi: &Sbi, clock: Arc<dyn Clock>, enforced: bool) -> Result<Option<Self>> {
         if !has_quotas(sbi) {
             return Ok(None);
@@ -87,9 +84,6 @@ impl Quotas {
     }
 
     /// The dquot of an id, read from the file if nobody uses it; `None` if its kind is not counted.
-    ///
-    /// # Errors
-    /// Damage of the file, device errors.
     pub(crate) fn get(&self, sbi: &Sbi, kind: QuotaKind, id: u32) -> Result<Option<Arc<Dquot>>> {
         let Some(file) = self.file(kind) else {
             return Ok(None);
@@ -109,8 +103,11 @@ impl Quotas {
         }
         let file = file.read();
         let header = &file.header;
-        let grace = (header.dqi_bgrace.get(), header.dqi_igrace.get());
-        let new = |entry| Dquot::new(&self.shared, (kind, id), grace, entry);
+        let grace = GracePeriods {
+            space: header.dqi_bgrace.get(),
+            inodes: header.dqi_igrace.get(),
+        };
+        let new = |entry| Dquot::new(&self.shared, kind, id, grace, entry);
         let dquot = match file.find(sbi, id)? {
             Found::Way { .. } => new(None),
             Found::Entry(block, at, entry) => {
@@ -125,9 +122,6 @@ impl Quotas {
     }
 
     /// Who pays for what belongs to these.
-    ///
-    /// # Errors
-    /// As [`Quotas::get`].
     pub(crate) fn owners(&self, sbi: &Sbi, ids: Ids) -> Result<Owners> {
         let mut dquots = [None, None, None];
         for ((dquot, kind), id) in dquots.iter_mut().zip(KINDS).zip(ids) {
@@ -149,9 +143,6 @@ impl Quotas {
 }
 
 /// What an id has and may have; nothing, if it was never counted.
-///
-/// # Errors
-/// [`Error::Unsupported`] if its kind is not counted, damage, device errors.
 pub(crate) fn quota(sbi: &Sbi, kind: QuotaKind, id: u32) -> Result<Quota> {
     if let Some(quotas) = sbi.rw().and_then(|rw| rw.quotas.as_ref()) {
         let dquot = quotas.get(sbi, kind, id)?;
@@ -167,9 +158,6 @@ pub(crate) fn quota(sbi: &Sbi, kind: QuotaKind, id: u32) -> Result<Quota> {
 }
 
 /// What all ids of a kind have and may have, by id.
-///
-/// # Errors
-/// As [`quota`].
 pub(crate) fn quotas(sbi: &Sbi, kind: QuotaKind) -> Result<Vec<Quota>> {
     let entries = match sbi.rw().and_then(|rw| rw.quotas.as_ref()) {
         Some(quotas) => {

@@ -48,9 +48,6 @@ pub(crate) fn ids_of(inode: &Inode) -> Ids {
 }
 
 /// Notes who pays for an inode that was read from its table, and says who of them has no entry yet.
-///
-/// # Errors
-/// Damage of the quota files, device errors.
 pub(crate) fn attach(sbi: &Sbi, inode: &mut Inode) -> Result<()> {
     let Some(quotas) = quotas(sbi) else {
         return Ok(());
@@ -64,9 +61,6 @@ pub(crate) fn attach(sbi: &Sbi, inode: &mut Inode) -> Result<()> {
 }
 
 /// Gives entries to those who pay and have none. Must be called without a handle.
-///
-/// # Errors
-/// [`Error::NoSpace`], damage of the quota files, device errors.
 pub(crate) fn place(sbi: &Sbi, owners: &Owners) -> Result<()> {
     for dquot in owners.dquots().filter(|dquot| !dquot.is_placed()) {
         place_one(sbi, dquot)?;
@@ -95,9 +89,6 @@ impl Payers {
 }
 
 /// Finds them, with entries for all; `None` if nothing is counted. Must be called without a handle.
-///
-/// # Errors
-/// As [`place`].
 pub(crate) fn owners(sbi: &Sbi, payers: Payers) -> Result<Option<Box<Owners>>> {
     let Some(quotas) = quotas(sbi) else {
         return Ok(None);
@@ -112,10 +103,6 @@ pub(crate) fn owners(sbi: &Sbi, payers: Payers) -> Result<Option<Box<Owners>>> {
 }
 
 /// Sets the limits of an id.
-///
-/// # Errors
-/// [`Error::Unsupported`] if its kind is not counted, [`Error::ReadOnly`], [`Error::NoSpace`], damage,
-/// device errors.
 pub(crate) fn set_limits(sbi: &Sbi, kind: QuotaKind, id: u32, limits: QuotaLimits) -> Result<()> {
     let quotas = sbi.writable()?.quotas.as_ref();
     let dquot = match quotas {
@@ -148,7 +135,7 @@ fn place_one(sbi: &Sbi, dquot: &Arc<Dquot>) -> Result<()> {
     match file.find(sbi, dquot.id())? {
         Found::Way { blocks, len } => {
             let room = find_room(sbi, file)?;
-            handle.failed(insert(&handle, file, dquot, (blocks, len), room))
+            handle.failed(insert(&handle, file, dquot, blocks, len, room))
         }
         Found::Entry(block, at, _) => {
             dquot.set_place(block.buffer, at, file.inode.ino);
@@ -157,8 +144,17 @@ fn place_one(sbi: &Sbi, dquot: &Arc<Dquot>) -> Result<()> {
     }
 }
 
+/// A place for an entry in a leaf of a quota file.
+#[derive(Clone, Copy, Debug)]
+struct FreeEntry {
+    /// The number of the leaf.
+    leaf: u32,
+    /// The index of the entry in it.
+    slot: usize,
+}
+
 /// A leaf with room, and the first free entry in it; `None` if there is none.
-fn find_room(sbi: &Sbi, file: &QuotaFile) -> Result<Option<(u32, usize)>> {
+fn find_room(sbi: &Sbi, file: &QuotaFile) -> Result<Option<FreeEntry>> {
     let leaf = file.header.dqi_free_entry.get();
     if leaf == 0 {
         return Ok(None);
@@ -172,29 +168,33 @@ fn find_room(sbi: &Sbi, file: &QuotaFile) -> Result<Option<(u32, usize)>> {
     if next != 0 {
         check_inside(file, "dqdh_next_free", next)?;
     }
-    Ok(Some((leaf, slot)))
+    Ok(Some(FreeEntry { leaf, slot }))
 }
 
 /// Puts an entry into a quota file: into the leaf with room, to which the way from the root is made
-/// as far as there is none.
+/// as far as there is none. The first `len` blocks of `way` are there.
 fn insert(
     handle: &Handle<'_>,
     file: &mut QuotaFile,
     dquot: &Dquot,
-    (mut way, len): ([u32; QUOTA_TREE_DEPTH as usize], usize),
-    room: Option<(u32, usize)>,
+    mut way: [u32; QUOTA_TREE_DEPTH as usize],
+    len: usize,
+    room: Option<FreeEntry>,
 ) -> Result<()> {
     let sbi = handle.sbi();
-    let (leaf, slot) = match room {
+    let entry = match room {
         Some(room) => room,
-        None => (append(handle, file)?, 0),
+        None => FreeEntry {
+            leaf: append(handle, file)?,
+            slot: 0,
+        },
     };
-    let (buffer, at) = fill_entry(handle, file, dquot, (leaf, slot))?;
+    let (buffer, at) = fill_entry(handle, file, dquot, entry)?;
     for next in &mut way[len..] {
         *next = append(handle, file)?;
     }
     for level in len - 1..way.len() {
-        let below = way.get(level + 1).copied().unwrap_or(leaf);
+        let below = way.get(level + 1).copied().unwrap_or(entry.leaf);
         let block = file.read(sbi, way[level])?;
         let at = block.at + 4 * tree_slot(dquot.id(), level as u32);
         change(handle, file, &block, |bytes| {
@@ -245,14 +245,14 @@ fn fill_entry(
     handle: &Handle<'_>,
     file: &mut QuotaFile,
     dquot: &Dquot,
-    (leaf, slot): (u32, usize),
+    free: FreeEntry,
 ) -> Result<(Buffer, usize)> {
     let sbi = handle.sbi();
-    let block = file.read(sbi, leaf)?;
+    let block = file.read(sbi, free.leaf)?;
     let mut header = leaf_header(&block.bytes());
     let used = header.dqdh_entries.get().saturating_add(1);
     header.dqdh_entries = used.into();
-    file.header.dqi_free_entry = leaf.into();
+    file.header.dqi_free_entry = free.leaf.into();
     if usize::from(used) >= QUOTA_ENTRIES_PER_LEAF {
         let next = header.dqdh_next_free.get();
         (header.dqdh_next_free, header.dqdh_prev_free) = (0.into(), 0.into());
@@ -265,7 +265,7 @@ fn fill_entry(
         }
     }
     put_leaf_header(handle, file, &block, &header);
-    let at = block.at + entry_offset(slot);
+    let at = block.at + entry_offset(free.slot);
     let entry = dquot.entry();
     change(handle, file, &block, |bytes| {
         bytes[at..at + size_of_val(&entry)].copy_from_slice(entry.as_bytes());

@@ -83,9 +83,6 @@ pub(crate) fn quota_inum(sbi: &Sbi, kind: QuotaKind) -> Option<Ino> {
 
 impl QuotaFile {
     /// The file of a kind, if that is counted.
-    ///
-    /// # Errors
-    /// Damage of the inode or the header, device errors.
     pub(crate) fn open(sbi: &Sbi, kind: QuotaKind) -> Result<Option<Self>> {
         let Some(ino) = quota_inum(sbi, kind) else {
             return Ok(None);
@@ -119,9 +116,6 @@ impl QuotaFile {
     }
 
     /// Reads a block.
-    ///
-    /// # Errors
-    /// Damage if it is not there, device errors.
     pub(crate) fn read(&self, sbi: &Sbi, block: u32) -> Result<QuotaBlock> {
         let (lblk, at) = Self::lblk(sbi, block);
         let found = map_blocks(sbi, &self.inode, lblk, 1)?;
@@ -134,9 +128,6 @@ impl QuotaFile {
     }
 
     /// Looks an id up.
-    ///
-    /// # Errors
-    /// Damage of the tree, device errors.
     pub(crate) fn find(&self, sbi: &Sbi, id: u32) -> Result<Found> {
         let mut blocks = [QUOTA_TREE_ROOT; QUOTA_TREE_DEPTH as usize];
         let mut next = QUOTA_TREE_ROOT;
@@ -167,9 +158,6 @@ impl QuotaFile {
     }
 
     /// All entries, in no order.
-    ///
-    /// # Errors
-    /// Damage of the tree, device errors.
     pub(crate) fn entries(&self, sbi: &Sbi) -> Result<Vec<RawQuotaEntry>> {
         let mut level: Vec<u32> = vec![QUOTA_TREE_ROOT];
         for _ in 0..QUOTA_TREE_DEPTH {

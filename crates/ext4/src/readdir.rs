@@ -11,7 +11,6 @@
 //! higher than the one before.
 
 use uext4_ondisk::dir_entry::{DirBlock, DirEntry};
-use uext4_ondisk::features::Incompat;
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
@@ -29,9 +28,6 @@ pub(crate) type Tell<'a> = dyn FnMut(&DirEntry<'_>, u64) -> bool + 'a;
 
 /// Tells the entries of a directory after `cookie`, 0 for all. An entry that is there all the time is
 /// told once, whatever happens to others between one call and the next.
-///
-/// # Errors
-/// [`Error::NotDirectory`], damage, device errors; entries told before are good.
 pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
     check_is_dir(dir)?;
     if dir.has(InodeFlags::INLINE_DATA) {
@@ -41,7 +37,7 @@ pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -
         };
         return match may_hash(sbi) {
             true => read_one(sbi, block, cookie, f),
-            false => tell_records(sbi, (&block, 0), cookie, f).map(|_| ()),
+            false => tell_records(sbi, &block, 0, cookie, f).map(|_| ()),
         };
     }
     if is_dx(sbi, dir) {
@@ -71,9 +67,6 @@ pub struct Listed<'a> {
 }
 
 /// As [`read_from`], for users.
-///
-/// # Errors
-/// Those of [`read_from`].
 pub(crate) fn list(
     sbi: &Sbi,
     dir: &Inode,
@@ -92,7 +85,7 @@ pub(crate) fn list(
 
 fn records<'a>(sbi: &Sbi, bytes: &'a [u8], at: Pblk) -> DirBlock<'a> {
     let incompat = sbi.geometry().features.incompat;
-    DirBlock::new(bytes, Some(at), incompat.contains(Incompat::FILETYPE))
+    DirBlock::new(bytes, Some(at), incompat)
 }
 
 fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
@@ -104,7 +97,7 @@ fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<
     while let Some(next) = cursor.next_buffer(sbi, dir) {
         let (lblk, buffer) = next?;
         let start = u64::from(lblk.0) << log2;
-        if !tell_records(sbi, (&Block::from(buffer), start), cookie, f)? {
+        if !tell_records(sbi, &Block::from(buffer), start, cookie, f)? {
             return Ok(());
         }
     }
@@ -114,7 +107,8 @@ fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<
 /// Tells the records of a block that begins at byte `start`; false if that is to be all.
 fn tell_records(
     sbi: &Sbi,
-    (block, start): (&Block, u64),
+    block: &Block,
+    start: u64,
     cookie: u64,
     f: &mut Tell<'_>,
 ) -> Result<bool> {

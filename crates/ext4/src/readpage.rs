@@ -24,9 +24,6 @@ impl Pending {
 
 /// Fills `buf` with what lies `offset` bytes into the mapped blocks of `inode`, whatever its size.
 /// Holes and unwritten blocks read as zeroes; adjacent runs are read in one go.
-///
-/// # Errors
-/// [`Error::FileTooBig`] past the last block a file may have, those of mapping, device errors.
 pub(crate) fn read_range(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
     let mut cursor = MapCursor::default();
     read_mapped(sbi, offset, buf, |lblk, len| {
@@ -35,9 +32,6 @@ pub(crate) fn read_range(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) 
 }
 
 /// The same of what `map` tells of blocks, as [`MapCursor::map`] does.
-///
-/// # Errors
-/// As [`read_range`]; those of `map`.
 pub(crate) fn read_mapped(
     sbi: &Sbi,
     offset: u64,

@@ -35,10 +35,9 @@ use plan::{End, Plan};
 
 /// Redoes fast commits in the running transaction, which nothing else is in. Who calls commits it.
 ///
-/// # Errors
-/// [`Error::Unsupported`] if they take more than one transaction or do what nobody's fast commits
-/// do, [`Error::Corrupt`] if they do not fit the file system, [`Error::NoSpace`], device errors;
-/// writing has ended then, and nothing was written.
+/// Fails with [`Error::Unsupported`] if they take more than one transaction or do what no kernel's
+/// fast commits do, [`Error::Corrupt`] if they do not fit the file system, [`Error::NoSpace`],
+/// device errors; writing has ended then, and nothing was written.
 pub(crate) fn redo(sbi: &Sbi, all: &FastCommit) -> Result<()> {
     let plan = Plan::new(sbi, all)?;
     let handle = sbi.start(sbi.writable()?.journal.credits_max())?;
@@ -72,8 +71,7 @@ fn apply(handle: &Handle<'_>, plan: &Plan<'_>) -> Result<()> {
     Ok(())
 }
 
-/// # Errors
-/// [`Error::Unsupported`] once the transaction is full.
+/// Fails with [`Error::Unsupported`] once the transaction is full.
 fn check_room(handle: &Handle<'_>) -> Result<()> {
     match handle.credits() {
         0 => Err(too_large()),

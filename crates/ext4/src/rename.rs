@@ -40,6 +40,34 @@ pub enum RenameMode {
 /// Blocks that a move may take: of a directory and its htree, a whiteout.
 const BLOCKS_MAX: u64 = 32;
 
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    dir: &'a InodeRef,
+    name: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// The entry `name` of `dir`, whether it is there or not.
+    pub(crate) fn new(dir: &'a InodeRef, name: &'a [u8]) -> Self {
+        Self { dir, name }
+    }
+}
+
+/// An inode that gets a new name, and its name before.
+#[derive(Clone, Copy)]
+struct Moved<'a> {
+    name: &'a [u8],
+    inode: &'a InodeRef,
+}
+
+/// A new name, and the inode that it leads to before the move, if there is one.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    name: &'a [u8],
+    inode: Option<&'a InodeRef>,
+}
+
 /// The directories of a move, their names standing still.
 struct Directories<'a> {
     from: &'a InodeRef,
@@ -52,24 +80,19 @@ const WRITES_UNLOCKED: u32 = 2;
 
 /// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by`
 /// says. A file that replaces another one has its data written before (`auto_da_alloc`).
-///
-/// # Errors
-/// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`],
-/// [`Error::NotDirectory`], [`Error::Invalid`] for a directory that would become its own ancestor,
-/// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::TooManyLinks`], damage, device errors.
 pub(crate) fn rename(
-    (from, old): (&InodeRef, &[u8]),
-    (to, new): (&InodeRef, &[u8]),
+    from: Entry<'_>,
+    to: Entry<'_>,
     mode: RenameMode,
     by: &Creation,
 ) -> Result<()> {
     for _ in 0..WRITES_UNLOCKED {
-        match rename_if_written((from, old), (to, new), mode, by)? {
+        match rename_if_written(from, to, mode, by)? {
             Some(source) => auto_da_alloc::write(&source),
             None => return Ok(()),
         }
     }
-    try_rename((from, old), (to, new), mode, (by, true)).map(drop)
+    try_rename(from, to, mode, by, true).map(drop)
 }
 
 /// The same, but answers with the file that would replace another one, and changes nothing, where
@@ -77,35 +100,37 @@ pub(crate) fn rename(
 ///
 /// As [`rename`].
 pub(crate) fn rename_if_written(
-    from: (&InodeRef, &[u8]),
-    to: (&InodeRef, &[u8]),
+    from: Entry<'_>,
+    to: Entry<'_>,
     mode: RenameMode,
     by: &Creation,
 ) -> Result<Option<InodeRef>> {
-    try_rename(from, to, mode, (by, false))
+    try_rename(from, to, mode, by, false)
 }
 
 fn try_rename(
-    (from, old): (&InodeRef, &[u8]),
-    (to, new): (&InodeRef, &[u8]),
+    old: Entry<'_>,
+    new: Entry<'_>,
     mode: RenameMode,
-    (by, may_write): (&Creation, bool),
+    by: &Creation,
+    may_write: bool,
 ) -> Result<Option<InodeRef>> {
+    let (from, to) = (old.dir, new.dir);
     let sbi = from.sbi();
     let across = from.ino() != to.ino();
     let _shape = across.then(|| {
         sbi.rw()
             .map(|rw| (Held::new(Rank::Rename), rw.rename.lock()))
     });
-    check_name(old)?;
+    check_name(old.name)?;
     // What is moved and replaced, once it had to be waited for.
     let mut contended: Vec<InodeRef> = Vec::new();
     loop {
         let dirs = Directories { from, to };
         let names = lock_names([from, to].into_iter().chain(&contended));
-        let source = find(from, old)?;
-        check_name(new)?;
-        let target = match find(to, new) {
+        let source = find(from, old.name)?;
+        check_name(new.name)?;
+        let target = match find(to, new.name) {
             Ok(target) => Some(target),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
@@ -127,12 +152,15 @@ fn try_rename(
             contended = all;
             continue;
         };
-        return rename_locked(
-            &dirs,
-            (old, &source),
-            (new, target.as_ref()),
-            (mode, by, may_write),
-        );
+        let source = Moved {
+            name: old.name,
+            inode: &source,
+        };
+        let target = Target {
+            name: new.name,
+            inode: target.as_ref(),
+        };
+        return rename_locked(&dirs, source, target, mode, by, may_write);
     }
 }
 
@@ -147,15 +175,17 @@ fn lock_names<'a>(inodes: impl Iterator<Item = &'a InodeRef>) -> Vec<Alone<'a, (
 /// The move, with all names locked that it changes.
 fn rename_locked(
     dirs: &Directories<'_>,
-    (old, source): (&[u8], &InodeRef),
-    (new, target): (&[u8], Option<&InodeRef>),
-    (mode, by, may_write): (RenameMode, &Creation, bool),
+    source: Moved<'_>,
+    target: Target<'_>,
+    mode: RenameMode,
+    by: &Creation,
+    may_write: bool,
 ) -> Result<Option<InodeRef>> {
     let (from, to, sbi) = (dirs.from, dirs.to, dirs.from.sbi());
-    check_kinds(dirs, source, target, mode)?;
+    check_kinds(dirs, source.inode, target.inode, mode)?;
     // Both files of an exchange take a name that another one had.
-    let other = target.filter(|_| mode == RenameMode::Exchange);
-    let replacing = target.map(|_| source).into_iter().chain(other);
+    let other = target.inode.filter(|_| mode == RenameMode::Exchange);
+    let replacing = target.inode.map(|_| source.inode).into_iter().chain(other);
     for file in replacing.filter(|file| auto_da_alloc::is_unwritten(file)) {
         match may_write {
             true => auto_da_alloc::write(file),
@@ -168,23 +198,20 @@ fn rename_locked(
         _ => None,
     };
     let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
-    let doomed = match (target, mode) {
+    let doomed = match (target.inode, mode) {
         (Some(target), RenameMode::Replace | RenameMode::Whiteout) => Some(Doomed::new(target)),
         _ => None,
     };
     let credits = credits(sbi, from, to);
     let handle = sbi.start(credits.min(sbi.writable()?.journal.credits_max()))?;
-    let result = match (target, mode) {
-        (Some(target), RenameMode::Exchange) => {
-            exchange(&handle, dirs, (old, source), (new, target))
+    let result = match (target.inode, mode) {
+        (Some(inode), RenameMode::Exchange) => {
+            let name = target.name;
+            exchange(&handle, dirs, source, Moved { name, inode })
         }
-        _ => {
-            let target = target.zip(doomed);
-            let moved = (old, source);
-            move_name(&handle, dirs, moved, (new, target), whiteout.as_ref())
-        }
+        _ => move_name(&handle, dirs, source, target, doomed, whiteout.as_ref()),
     };
-    for changed in [from, to, source] {
+    for changed in [from, to, source.inode] {
         changed.changed_in(handle.tid(), true);
     }
     result.map(|()| None)
@@ -193,9 +220,8 @@ fn rename_locked(
 /// Gives an inode a name that another has, which loses it, in one step that is seen whole or not at
 /// all.
 ///
-/// # Errors
-/// As [`create::link`], and those of replacing: [`Error::NotFound`] where nothing has the name,
-/// [`Error::IsDirectory`], [`Error::NotPermitted`].
+/// Fails as [`create::link`], and as replacing does: [`Error::NotFound`] where nothing has the
+/// name, [`Error::IsDirectory`], [`Error::NotPermitted`].
 pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
     let sbi = parent.sbi();
@@ -260,8 +286,7 @@ fn is_ancestor(sbi: &Sbi, ancestor: Ino, dir: &Cell) -> Result<bool> {
     }
 }
 
-/// # Errors
-/// [`Error::Invalid`] if a directory would come to lie in itself.
+/// Fails with [`Error::Invalid`] if a directory would come to lie in itself.
 fn check_shape(
     sbi: &Sbi,
     dirs: &Directories<'_>,
@@ -373,16 +398,18 @@ fn count_subdir(dir: &mut Inode, more: bool) {
 fn move_name(
     handle: &Handle<'_>,
     dirs: &Directories<'_>,
-    (old, source): (&[u8], &InodeRef),
-    (new, target): (&[u8], Option<(&InodeRef, Doomed<'_>)>),
+    source: Moved<'_>,
+    target: Target<'_>,
+    doomed: Option<Doomed<'_>>,
     whiteout: Option<&InodeRef>,
 ) -> Result<()> {
     let sbi = handle.sbi();
     let across = dirs.from.ino() != dirs.to.ino();
     let (ino, file_type) = {
-        let inode = source.inode.read();
+        let inode = source.inode.inode.read();
         (inode.ino, inode.file_type)
     };
+    let replaced = target.inode.zip(doomed);
     let is_dir = file_type == FileType::Directory;
     {
         let to = &mut *dirs.to.inode.write();
@@ -390,15 +417,15 @@ fn move_name(
             return Err(Error::NotFound);
         }
         let before = to.clone();
-        if target.is_some() {
-            handle.failed(dir_change::replace(handle, to, new, ino, file_type))?;
-        } else if let Err(error) = dir_change::add(handle, to, new, ino, file_type) {
+        if replaced.is_some() {
+            handle.failed(dir_change::replace(handle, to, target.name, ino, file_type))?;
+        } else if let Err(error) = dir_change::add(handle, to, target.name, ino, file_type) {
             return match error {
                 Error::DirectoryFull { .. } | Error::QuotaExceeded { .. } => Err(error),
                 error => handle.failed(Err(error)),
             };
         }
-        if is_dir && target.is_some() {
+        if is_dir && replaced.is_some() {
             count_subdir(to, false);
         }
         if is_dir && across {
@@ -413,11 +440,11 @@ fn move_name(
             let inode = &mut *whiteout.inode.write();
             inode.links = 1;
             whiteout.may_get_name.store(false, Relaxed);
-            dir_change::replace(handle, from, old, inode.ino, inode.file_type)?;
+            dir_change::replace(handle, from, source.name, inode.ino, inode.file_type)?;
             store(handle, sbi, inode)?;
             handle.remove_orphan(inode.ino, inode.generation)?;
         } else {
-            dir_change::delete(handle, from, old)?;
+            dir_change::delete(handle, from, source.name)?;
         }
         if is_dir && across {
             count_subdir(from, false);
@@ -425,8 +452,12 @@ fn move_name(
         touch(handle, dirs.from, from, &before)
     };
     handle.failed(rest())?;
-    handle.failed(arrived(handle, source, across.then_some(dirs.to.ino())))?;
-    match target {
+    handle.failed(arrived(
+        handle,
+        source.inode,
+        across.then_some(dirs.to.ino()),
+    ))?;
+    match replaced {
         Some((target, doomed)) if is_dir => handle.failed(drop_directory(handle, target, doomed)),
         Some((target, doomed)) => handle.failed(drop_link(handle, target, doomed)),
         None => Ok(()),
@@ -453,16 +484,28 @@ fn arrived(handle: &Handle<'_>, moved: &InodeRef, parent: Option<Ino>) -> Result
 fn exchange(
     handle: &Handle<'_>,
     dirs: &Directories<'_>,
-    (old, source): (&[u8], &InodeRef),
-    (new, target): (&[u8], &InodeRef),
+    source: Moved<'_>,
+    target: Moved<'_>,
 ) -> Result<()> {
     let across = dirs.from.ino() != dirs.to.ino();
     let kind = |inode: &InodeRef| inode.inode.read().file_type;
-    let (source_kind, target_kind) = (kind(source), kind(target));
+    let (source_kind, target_kind) = (kind(source.inode), kind(target.inode));
     let swap = || -> Result<()> {
         for (cell, name, gets, kind, loses) in [
-            (dirs.to, new, source.ino(), source_kind, target_kind),
-            (dirs.from, old, target.ino(), target_kind, source_kind),
+            (
+                dirs.to,
+                target.name,
+                source.inode.ino(),
+                source_kind,
+                target_kind,
+            ),
+            (
+                dirs.from,
+                source.name,
+                target.inode.ino(),
+                target_kind,
+                source_kind,
+            ),
         ] {
             let dir = &mut *cell.inode.write();
             let before = dir.clone();
@@ -475,9 +518,9 @@ fn exchange(
             }
             touch(handle, cell, dir, &before)?;
         }
-        arrived(handle, source, across.then_some(dirs.to.ino()))?;
-        arrived(handle, target, across.then_some(dirs.from.ino()))
+        arrived(handle, source.inode, across.then_some(dirs.to.ino()))?;
+        arrived(handle, target.inode, across.then_some(dirs.from.ino()))
     };
-    target.changed_in(handle.tid(), true);
+    target.inode.changed_in(handle.tid(), true);
     handle.failed(swap())
 }

@@ -87,9 +87,6 @@ pub(crate) struct Usable {
 impl Usable {
     /// The superblock that was asked for, as it was `read`; a backup if that cannot be used and
     /// `may_search`.
-    ///
-    /// # Errors
-    /// What is wrong with the one that was read, if there is no other.
     pub(crate) fn find(
         device: &dyn BlockDevice,
         read: Result<(SuperBlock, Pblk)>,
@@ -119,18 +116,12 @@ impl Usable {
         let Some((superblock, at)) = find_backup(device) else {
             return Err(error);
         };
-        Ok(Self::instead(
-            (superblock, at),
-            SuperblockCopy::Backup(at),
-            &error,
-        ))
+        let copy = SuperblockCopy::Backup(at);
+        Ok(Self::instead(superblock, at, copy, &error))
     }
 
     /// The primary superblock, for writing: as it lies there, or put together again if it is torn
     /// between its two sectors.
-    ///
-    /// # Errors
-    /// What is wrong with it, device errors.
     pub(crate) fn primary(device: &dyn BlockDevice) -> Result<Self> {
         match superblock_at(device, SUPERBLOCK_OFFSET) {
             Ok(superblock) => Ok(Self {
@@ -156,10 +147,10 @@ impl Usable {
         superblock.update_checksum();
         let copy = SuperblockCopy::FirstSector(at);
         let is_same = unchanging(superblock).as_bytes() == unchanging(backup).as_bytes();
-        is_same.then(|| Self::instead((superblock, Pblk(0)), copy, error))
+        is_same.then(|| Self::instead(superblock, Pblk(0), copy, error))
     }
 
-    fn instead((superblock, at): (SuperBlock, Pblk), copy: SuperblockCopy, error: &Error) -> Self {
+    fn instead(superblock: SuperBlock, at: Pblk, copy: SuperblockCopy, error: &Error) -> Self {
         let why = error.to_string();
         let rescue = Rescue {
             superblock: Some(LostSuperblock { why, copy }),
@@ -201,9 +192,6 @@ impl Usable {
 }
 
 /// The superblock whose 1,024 bytes begin at `offset`.
-///
-/// # Errors
-/// [`Damage::Truncated`] past the end, what is wrong with it, device errors.
 pub(crate) fn superblock_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     let mut bytes = [0; size_of::<SuperBlock>()];
     let have = device.len().saturating_sub(offset);

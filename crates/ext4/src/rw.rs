@@ -62,9 +62,6 @@ impl Sbi {
     }
 
     /// The state for writing.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`] if the file system was opened for reading.
     pub(crate) fn writable(&self) -> Result<&Rw> {
         self.rw().ok_or(Error::ReadOnly)
     }
@@ -176,56 +173,69 @@ pub(crate) struct Rw {
     pub(crate) writes_on_drop: AtomicBool,
 }
 
+/// What a mount for writing is made of.
+pub(crate) struct Parts {
+    /// The journal, replayed and opened.
+    pub(crate) journal: Journal,
+    /// The clock for time stamps and for work with a due time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The budget for all memory.
+    pub(crate) memory: Memory,
+    /// The pages of files.
+    pub(crate) pages: PageCache<Error>,
+    /// Bytes for names, at most.
+    pub(crate) names_max: usize,
+    /// The quotas, if the file system has them.
+    pub(crate) quotas: Option<Quotas>,
+    /// The attributes that inodes share.
+    pub(crate) xattrs: XattrSharing,
+    /// How the status of extents is cached.
+    pub(crate) extent_status: ExtentStatusOptions,
+    /// How blocks are allocated.
+    pub(crate) allocator: AllocatorOptions,
+    /// Whether freed blocks are discarded on the device.
+    pub(crate) discard: bool,
+}
+
 impl Rw {
-    /// Of a file system whose journal has been replayed and opened, with a budget for all its memory, of
-    /// which `names_max` bytes at most are for names, and the pages of its files.
-    ///
-    /// # Errors
-    /// Damage of the descriptors, device errors.
-    pub(crate) fn new(
-        sbi: &Sbi,
-        journal: Journal,
-        clock: Arc<dyn Clock>,
-        (memory, pages, names_max): (Memory, PageCache<Error>, usize),
-        (quotas, xattrs, extent_status): (Option<Quotas>, XattrSharing, ExtentStatusOptions),
-        (options, discard): (AllocatorOptions, bool),
-    ) -> Result<Self> {
+    /// Makes the state of a writable mount; `sbi` is mounted for reading.
+    pub(crate) fn new(sbi: &Sbi, parts: Parts) -> Result<Self> {
         let groups = Groups::open(sbi)?;
         let edit = Direct(sbi);
         let bitmaps = groups.bitmaps(sbi, &edit);
-        let allocator = Allocator::with_options(sbi.geometry(), &bitmaps, options)?;
-        let (sec, nsec) = clock.now();
-        let for_room = Arc::clone(&clock);
-        let extent_status = Room::with_options(extent_status, move || for_room.monotonic());
+        let allocator = Allocator::with_options(sbi.geometry(), &bitmaps, parts.allocator)?;
+        let (sec, nsec) = parts.clock.now();
+        let for_room = Arc::clone(&parts.clock);
+        let extent_status = Room::with_options(parts.extent_status, move || for_room.monotonic());
         Ok(Self {
-            journal,
+            journal: parts.journal,
             groups,
             allocator,
             inodes: InodeCache::new(&extent_status),
-            names: NameCache::new(names_max),
+            names: NameCache::new(parts.names_max),
             orphans: Orphans::open(sbi)?,
-            xattrs,
-            quotas,
+            xattrs: parts.xattrs,
+            quotas: parts.quotas,
             superblock: Mutex::new(*sbi.superblock()),
             superblock_changed: AtomicBool::new(true),
-            discards: Discards::new(discard),
+            discards: Discards::new(parts.discard),
             freed: Mutex::default(),
             freed_blocks: AtomicU64::new(0),
             reserved: Reservations::default(),
             metadata_reserve: (sbi.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
             // Any number will do; the same clock gives the same numbers.
             next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
-            wb_flushers: pages.bdi_tunables().wb_flushers,
-            pages,
+            wb_flushers: parts.pages.bdi_tunables().wb_flushers,
+            pages: parts.pages,
             rename: Mutex::default(),
             access_times: AtomicU8::new(AccessTimes::Relative as u8),
             limits: MountLimits::default(),
             extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
-            clock,
+            clock: parts.clock,
             mmp: OnceLock::new(),
             taking: Taking::default(),
             unfinished: Unfinished::default(),
-            memory,
+            memory: parts.memory,
             draining: Mutex::default(),
             pressure_asked: Mutex::default(),
             damage: Mutex::default(),

@@ -180,9 +180,6 @@ impl Sbi {
     }
 
     /// Reads a block of metadata through the cache. `what` names it in errors.
-    ///
-    /// # Errors
-    /// [`Damage::BlockRange`] if there is no such block, what `verify` says, device errors.
     pub(crate) fn bread(
         &self,
         what: &'static str,
@@ -210,8 +207,7 @@ impl Sbi {
         }
     }
 
-    /// # Errors
-    /// [`Damage::BlockRange`] if the blocks do not all lie in the file system.
+    /// Fails with [`Damage::BlockRange`] if the blocks do not all lie in the file system.
     pub(crate) fn check_range(&self, what: &'static str, start: Pblk, len: u64) -> Result<()> {
         if self.geometry.contains(start, len) {
             return Ok(());
@@ -230,9 +226,6 @@ impl Sbi {
     }
 
     /// Reads a group descriptor and verifies its checksum.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] past the last group, [`Damage::DescChecksum`], device errors.
     pub(crate) fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
         if let Some(desc) = self.writing().and_then(|state| state.group_desc(group)) {
             return Ok(desc);
@@ -265,9 +258,6 @@ impl Sbi {
     }
 
     /// Where a group's inode table begins; not verified to lie in the file system.
-    ///
-    /// # Errors
-    /// As [`Sbi::group_desc`].
     pub(crate) fn inode_table(&self, group: GroupNr) -> Result<Pblk> {
         match self.writing().and_then(|state| state.inode_table(group)) {
             Some(table) => Ok(table),

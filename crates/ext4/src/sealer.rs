@@ -159,7 +159,7 @@ mod tests {
                 let handle = sbi.start(64).unwrap();
                 for mut inode in inodes {
                     inode.links = 0;
-                    set_next(&sbi, &handle, (inode.ino, inode.generation), 1_700_000_000).unwrap();
+                    set_next(&sbi, &handle, inode.id(), 1_700_000_000).unwrap();
                     store(&handle, &sbi, &inode).unwrap();
                     let is_dir = inode.file_type == FileType::Directory;
                     handle.free_inode(inode.ino, is_dir).unwrap();

@@ -3,8 +3,10 @@
 use uext4_extent_status::Tree;
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
+use crate::acl;
+use crate::acl_kind::AclKind;
 use crate::attr::{self, SetId};
-use crate::dquot::Owners;
+use crate::dquot::{Owners, Usage};
 use crate::error::{Error, Result};
 use crate::file_change::truncate_locked;
 use crate::handle::Handle;
@@ -68,9 +70,6 @@ impl SetAttributes {
 }
 
 /// Changes attributes.
-///
-/// # Errors
-/// As [`crate::OpenInode::set_attributes`] says.
 pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     let sbi = file.sbi();
     let _contents = file.rw.write();
@@ -98,6 +97,11 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     let handle = sbi.start(2 + xattr_change::credits_set(sbi))?;
     let now = handle.now();
     let inode = &mut *file.inode.write();
+    // Damage of the attributes is found here: once the inode has changed, an error ends all writing.
+    let acl = match attributes.mode {
+        Some(_) => acl::get(sbi, inode, AclKind::Access)?,
+        None => None,
+    };
     if let Some(project) = attributes.projid {
         attr::check_project(sbi.geometry(), project)?;
     }
@@ -128,7 +132,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     // Nothing may be refused any more.
     inode.set_quota_free(true);
     let result = match attributes.mode {
-        Some(mode) => xattr_change::chmod(&handle, inode, mode),
+        Some(mode) => xattr_change::chmod(&handle, inode, mode, acl),
         None => Ok(()),
     };
     inode.set_quota_free(false);
@@ -155,8 +159,7 @@ fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<
 
 /// Lets others pay for an inode.
 ///
-/// # Errors
-/// [`crate::Error::QuotaExceeded`]; nothing has changed then.
+/// Fails with [`crate::Error::QuotaExceeded`]; nothing has changed then.
 fn hand_over(
     handle: &Handle<'_>,
     file: &InodeRef,
@@ -168,15 +171,19 @@ fn hand_over(
     let delayed = file.known_blocks_if_any().map_or(0, Tree::delayed_blocks);
     let delayed = delayed * sbi.block_len() as u64;
     match &mut inode.owners {
-        Some(owners) => owners.transfer(handle, payers, (inode.blocks << 9, delayed, inodes)),
+        Some(owners) => {
+            let usage = Usage {
+                space: inode.blocks << 9,
+                promised: delayed,
+                inodes,
+            };
+            owners.transfer(handle, payers, usage)
+        }
         None => Ok(()),
     }
 }
 
 /// Lets an inode share a block of attributes; tells whether it has another one now.
-///
-/// # Errors
-/// As [`crate::OpenInode::share_xattrs`] says.
 pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
     let sbi = file.sbi();
     if !sbi.writable()?.xattrs.blocks.is_on() {
@@ -205,9 +212,6 @@ pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
 }
 
 /// Sets or removes an extended attribute.
-///
-/// # Errors
-/// As [`crate::OpenInode::set_xattr`] says.
 pub(crate) fn set_xattr(
     file: &InodeRef,
     name: &[u8],

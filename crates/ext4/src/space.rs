@@ -32,9 +32,6 @@ const FLUSHERS_AWAITED: Duration = Duration::from_secs(5);
 
 /// Promises blocks of data to an operation that holds no handle yet. Commits if that is what makes
 /// blocks free.
-///
-/// # Errors
-/// [`Error::NoSpace`], [`Error::ReadOnly`], errors of a commit.
 pub(crate) fn ensure_data_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     let rw = sbi.writable()?;
     reserve(sbi, rw, blocks)?;
@@ -42,9 +39,6 @@ pub(crate) fn ensure_data_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> 
 }
 
 /// The same for blocks of names, attributes and maps, which are given more of what is left.
-///
-/// # Errors
-/// As [`ensure_data_blocks`].
 pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     let rw = sbi.writable()?;
     reserve_with(sbi, rw, blocks, Rw::reserve_metadata)?;
@@ -54,9 +48,6 @@ pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
 /// The same for names, which mostly take no block: blocks kept for the superuser may be used, for where there
 /// are no others a file can still be moved, or an empty one made, as with the kernel's ext4. What may grow by that,
 /// which the kernel refuses, is a directory.
-///
-/// # Errors
-/// As [`ensure_data_blocks`].
 pub(crate) fn ensure_name_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     let rw = sbi.writable()?;
     reserve_with(sbi, rw, blocks, Rw::reserve_names)?;
@@ -65,9 +56,6 @@ pub(crate) fn ensure_name_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> 
 
 /// The same for changing the map of blocks that a file has, which gives some back or takes hardly any:
 /// all that is left may be used, what names have to leave too.
-///
-/// # Errors
-/// As [`ensure_data_blocks`].
 pub(crate) fn ensure_map_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
     let rw = sbi.writable()?;
     reserve_with(sbi, rw, blocks, Rw::reserve_last)?;
@@ -75,9 +63,6 @@ pub(crate) fn ensure_map_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
 }
 
 /// Promises blocks until [`Rw::release`]; as [`ensure_data_blocks`] otherwise.
-///
-/// # Errors
-/// As [`ensure_data_blocks`].
 pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
     reserve_with(sbi, rw, blocks, Rw::reserve)
 }
@@ -144,10 +129,6 @@ fn release(rw: &Rw, cell: &Cell, f: impl FnOnce(Option<&DelayedTables>) -> Unnee
 
 /// Writes all data; what fails of one file keeps no other from it. Where it finds no space, and a commit
 /// makes some, it is tried once more.
-///
-/// # Errors
-/// What writing data said, or that some were given up since `seen` was brought up to date, which it is
-/// now; errors of the commit.
 pub(crate) fn write_all(sbi: &Sbi, rw: &Rw, seen: &AtomicU64) -> Result<()> {
     let mut written = rw.pages.sync_all().map_err(Error::from);
     if written.as_ref().is_err_and(Error::is_no_space) && rw.has_freed() {

@@ -8,6 +8,7 @@ use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
 use uext4_jbd2::{Journal, LogRun, Recovery};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
+use uext4_ondisk::journal::JournalIncompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 
@@ -25,7 +26,7 @@ use crate::open_options::OpenOptions;
 use crate::quota::Quotas;
 use crate::redo::redo;
 use crate::rescue::{Rescue, Usable, superblock_at};
-use crate::rw::Rw;
+use crate::rw::{Parts, Rw};
 use crate::sbi::Sbi;
 use crate::space::write_all;
 use crate::writeback_options::flushers;
@@ -41,10 +42,6 @@ const RECLAIM_INTERVAL: Duration = Duration::from_secs(2);
 const READING_MEMORY: u64 = 64 << 20;
 
 /// Opens for reading.
-///
-/// # Errors
-/// Damage of the superblock and all backups, [`Error::Unsupported`] naming the features that cannot
-/// be read or an external journal, damage of the journal, device errors.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Sbi> {
     let (options, _) = &options.with_budget(|| READING_MEMORY);
     let may_search = options.superblock.is_none();
@@ -97,10 +94,9 @@ fn recover(sbi: &Sbi, rescue: &mut Rescue) -> Result<Option<Recovery>> {
 /// Opens for reading and writing: the journal is replayed on the device, and the file system is
 /// marked as in use, and its device claimed, until [`crate::in_use::close`].
 ///
-/// # Errors
-/// As [`open`], [`Damage::DeviceTooSmall`], [`Error::Device`] if the device is in use,
-/// [`Error::Unsupported`] naming the features that cannot be written,
-/// [`Error::ReadOnly`] for a device that takes no writes.
+/// Fails as [`open`], with [`Damage::DeviceTooSmall`], [`Error::Device`] if the device is in use,
+/// [`Error::Unsupported`] naming the features that cannot be written, [`Error::ReadOnly`] for a
+/// device that takes no writes.
 pub(crate) fn open_rw(
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
@@ -114,25 +110,13 @@ pub(crate) fn open_rw(
         superblock, rescue, ..
     } = Usable::primary(&*device)?;
     check_writable(&superblock)?;
-    let (options, memory) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
+    let (options, budget) = &options.with_budget(|| default_budget(host::meminfo().as_deref()));
     let mut first = mount(Arc::clone(&device), superblock, Pblk(0), options)?;
     first.set_rescue(rescue);
     let mmp = Mmp::claim(&first, &*clock)?;
     let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi, waiting)| {
-        let names_max = options.memory_max / NAMES_SHARE;
-        let clock = Arc::clone(&clock);
-        let quotas = Quotas::open(&sbi, Arc::clone(&clock), options.quota_limits)?;
-        let memory = Memory::new(*memory);
-        let pages_max = options.pages_max.min(memory.limit());
-        let block_size = sbi.geometry().block_size;
-        let pages = options
-            .writeback
-            .page_cache(block_size, pages_max, &clock)?;
-        let allocator = (options.for_allocator(&sbi)?, options.discard);
-        let memory = (memory, pages, names_max);
-        let sharing = options.for_sharing(&sbi, &*clock)?;
-        let rooms = (quotas, sharing, options.extent_status);
-        let rw = Rw::new(&sbi, journal, clock, memory, rooms, allocator)?;
+        let parts = parts(&sbi, journal, &clock, options, *budget)?;
+        let rw = Rw::new(&sbi, parts)?;
         let mut rw = rw.with_limits(options.limits);
         if rw.journal.has_log() {
             let runs = journal::runs(&sbi)?;
@@ -172,8 +156,36 @@ pub(crate) fn open_rw(
     }
 }
 
-/// # Errors
-/// What keeps a file system with this superblock from being written.
+/// What a mount for writing is made of, as the options say, with a budget of memory in bytes.
+fn parts(
+    sbi: &Sbi,
+    journal: Journal,
+    clock: &Arc<dyn Clock>,
+    options: &OpenOptions,
+    budget: u64,
+) -> Result<Parts> {
+    let quotas = Quotas::open(sbi, Arc::clone(clock), options.quota_limits)?;
+    let memory = Memory::new(budget);
+    let pages_max = options.pages_max.min(memory.limit());
+    let block_size = sbi.geometry().block_size;
+    let pages = options.writeback.page_cache(block_size, pages_max, clock)?;
+    let allocator = options.for_allocator(sbi)?;
+    let xattrs = options.for_sharing(sbi, &**clock)?;
+    Ok(Parts {
+        journal,
+        clock: Arc::clone(clock),
+        memory,
+        pages,
+        names_max: options.memory_max / NAMES_SHARE,
+        quotas,
+        xattrs,
+        extent_status: options.extent_status,
+        allocator,
+        discard: options.discard,
+    })
+}
+
+/// Fails with what keeps a file system with this superblock from being written.
 fn check_writable(superblock: &SuperBlock) -> Result<()> {
     let mut features = superblock.features();
     // Not in the way: the journal is replayed, and orphans are deleted.
@@ -190,9 +202,6 @@ fn check_writable(superblock: &SuperBlock) -> Result<()> {
 
 /// Judges the file system that the replay would leave, before anything of it is written: the log may
 /// hold another superblock.
-///
-/// # Errors
-/// As [`open_rw`]; [`Damage::SuperblockField`] for another block size, or a journal that is elsewhere.
 fn check_replayed(
     sbi: &Sbi,
     recovery: &Recovery,
@@ -219,8 +228,8 @@ fn check_replayed(
     }))
 }
 
-/// # Errors
-/// [`Damage::SuperblockField`] if the replay changes the size of a block, by which the log is read.
+/// Fails with [`Damage::SuperblockField`] if the replay changes the size of a block, by which the
+/// log is read.
 fn check_same_blocks(before: &Sbi, after: &Sbi) -> Result<()> {
     if before.geometry().block_size == after.geometry().block_size {
         return Ok(());
@@ -287,16 +296,20 @@ fn open_journal(
 /// Lets the log, which is empty, have block numbers and checksums like the rest.
 fn set_log_features(sbi: &Sbi) -> Result<()> {
     let features = sbi.geometry().features;
-    let wide = features.incompat.contains(Incompat::BIT64);
-    let checksums = features.ro_compat.contains(RoCompat::METADATA_CSUM);
-    Ok(sbi.writable()?.journal.set_features(wide, checksums)?)
+    let mut wanted = JournalIncompat::empty();
+    wanted.set(
+        JournalIncompat::BIT64,
+        features.incompat.contains(Incompat::BIT64),
+    );
+    wanted.set(
+        JournalIncompat::CSUM_V3,
+        features.ro_compat.contains(RoCompat::METADATA_CSUM),
+    );
+    Ok(sbi.writable()?.journal.set_features(wanted)?)
 }
 
 /// Deletes the inodes that were to be deleted when the file system was left, and cuts others to their
 /// size. Where errors are recorded they stay as they are, for e2fsck: they may be what was met.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
     if sbi.superblock().s_state.get() & STATE_ERROR != 0 {
         return Ok(());
@@ -312,9 +325,6 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 }
 
 /// Makes everything durable.
-///
-/// # Errors
-/// What writing data said, or that some were given up since `seen`; errors of the commit, device errors.
 pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     let written = write_all(sbi, rw, seen);
@@ -325,18 +335,12 @@ pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
 }
 
 /// Makes everything durable, and leaves the log empty.
-///
-/// # Errors
-/// As [`sync`].
 pub(crate) fn checkpoint(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     sync(sbi, seen)?;
     Ok(sbi.writable()?.journal.flush(sbi)?)
 }
 
 /// Does what is due.
-///
-/// # Errors
-/// As [`sync`].
 pub(crate) fn tick(sbi: &Arc<Sbi>) -> Result<()> {
     let rw = sbi.writable()?;
     if let Some(mmp) = rw.mmp()
@@ -394,9 +398,6 @@ fn finish(sbi: &Arc<Sbi>, rw: &Rw) {
 }
 
 /// Starts the threads that flush, commit and shrink.
-///
-/// # Errors
-/// [`Error::Invalid`] if the system has no threads for us, [`Error::ReadOnly`].
 pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
     let rw = sbi.writable()?;
     let no_thread = |_| Error::Invalid {
@@ -443,7 +444,8 @@ fn new_cache(
 ) -> BufferCache {
     let cache_options = Options {
         memory_max: options.memory_max,
-        bh_lru: options.bh_lru,
+        bh_lru_size: options.bh_lru_size as usize,
+        bh_lru: options.policies.bh_lru.clone(),
     };
     BufferCache::new(Arc::clone(device), block_size, cache_options)
 }

@@ -32,10 +32,6 @@ fn read_block(sbi: &Sbi, inode: &Inode, target: &mut [u8]) -> Result<()> {
 }
 
 /// The target of a symbolic link: 1 to 4,095 bytes.
-///
-/// # Errors
-/// [`Error::Invalid`] if it is no symbolic link, [`Error::Encrypted`], [`Damage::InodeField`] for
-/// a length no target can have, damage of the mapping, device errors.
 pub(crate) fn read_link(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
     if inode.file_type != FileType::Symlink {
         return Err(Error::Invalid {

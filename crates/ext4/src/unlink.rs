@@ -24,10 +24,6 @@ use crate::xattr_change;
 const SMALL_CREDITS: u32 = 12;
 
 /// Takes a name that is not a directory's.
-///
-/// # Errors
-/// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::NotPermitted`] for
-/// an immutable or append-only inode, [`Error::ReadOnly`], damage, device errors.
 pub(crate) fn unlink(parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
     let sbi = parent.sbi();
@@ -43,16 +39,13 @@ pub(crate) fn unlink(parent: &InodeRef, name: &[u8]) -> Result<()> {
     let dir = &mut *parent.inode.write();
     let before = dir.clone();
     handle.failed(dir_change::delete(&handle, dir, name))?;
-    let gone = name_gone(&handle, parent, (dir, &before), false);
+    let gone = name_gone(&handle, parent, dir, &before, false);
     let result = gone.and_then(|()| drop_link(&handle, &child, doomed));
     parent.changed_in(handle.tid(), true);
     handle.failed(result)
 }
 
 /// Takes the name of an empty directory, and the directory.
-///
-/// # Errors
-/// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`], as [`unlink`] otherwise.
 pub(crate) fn rmdir(parent: &InodeRef, name: &[u8]) -> Result<()> {
     check_name(name)?;
     loop {
@@ -112,7 +105,7 @@ fn rmdir_locked(parent: &InodeRef, name: &[u8], child: &InodeRef) -> Result<()> 
     let dir = &mut *parent.inode.write();
     let before = dir.clone();
     handle.failed(dir_change::delete(&handle, dir, name))?;
-    let gone = name_gone(&handle, parent, (dir, &before), true);
+    let gone = name_gone(&handle, parent, dir, &before, true);
     let result = gone.and_then(|()| drop_directory(&handle, child, doomed));
     parent.changed_in(handle.tid(), true);
     handle.failed(result)
@@ -125,8 +118,7 @@ pub(crate) fn find(parent: &InodeRef, name: &[u8]) -> Result<InodeRef> {
     InodeRef::get(sbi, ino)
 }
 
-/// # Errors
-/// [`Error::NotPermitted`] if flags keep a name from being taken.
+/// Fails with [`Error::NotPermitted`] if flags keep a name from being taken.
 pub(crate) fn check_deletable(dir: &Cell, child: &Cell) -> Result<()> {
     let forbid = attr::IMMUTABILITY;
     // One after the other: they may be the same inode.
@@ -151,7 +143,8 @@ pub(crate) fn credits(sbi: &Sbi, dir: &Inode) -> u32 {
 fn name_gone(
     handle: &Handle<'_>,
     cell: &Cell,
-    (dir, before): (&mut Inode, &Inode),
+    dir: &mut Inode,
+    before: &Inode,
     is_dir: bool,
 ) -> Result<()> {
     let now = handle.now();

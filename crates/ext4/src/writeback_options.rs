@@ -48,9 +48,6 @@ impl WritebackOptions {
     }
 
     /// Pages for a file system opened so, of `memory` bytes at most.
-    ///
-    /// # Errors
-    /// [`Error::Tunable`] for one out of range.
     pub(crate) fn page_cache(
         &self,
         block_size: BlockSize,

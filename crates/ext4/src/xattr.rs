@@ -34,6 +34,30 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
+/// The name of an attribute as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct XattrName<'a> {
+    /// The index of its prefix, `e_name_index`.
+    pub(crate) index: u8,
+    /// What follows the prefix.
+    pub(crate) suffix: &'a [u8],
+}
+
+impl XattrName<'_> {
+    /// The name of an ACL: its prefix is all of it.
+    pub(crate) fn of_acl(kind: AclKind) -> Self {
+        Self {
+            index: kind.index(),
+            suffix: b"",
+        }
+    }
+
+    /// Whether an entry has this name.
+    pub(crate) fn is_of(&self, entry: &XattrEntry<'_>) -> bool {
+        entry.index == self.index && entry.name == self.suffix
+    }
+}
+
 /// Who reads the attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -44,14 +68,11 @@ pub(crate) enum Reader {
 }
 
 /// All attributes user space may see, sorted by name.
-///
-/// # Errors
-/// Damage of the attributes or of the inodes that hold values, device errors.
 pub(crate) fn list(sbi: &Sbi, inode: &Inode, reader: Reader) -> Result<Vec<Xattr>> {
     let mut found = Vec::new();
     let mut room = VALUES_MAX;
     for_each(sbi, inode, reader, |at, entry| {
-        if let Some(xattr) = shown(sbi, (inode, reader), at, entry)? {
+        if let Some(xattr) = shown(sbi, inode, reader, at, entry)? {
             room = room
                 .checked_sub(xattr.value.len())
                 .ok_or(Error::Corrupt(Damage::Xattr {
@@ -79,9 +100,6 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Reads them.
-    ///
-    /// # Errors
-    /// Those of [`read_block`], damage of the inode's place, device errors.
     pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Self> {
         Self::in_body(sbi, inode)?.with_block(sbi, inode)
     }
@@ -106,9 +124,6 @@ impl Sources {
     }
 
     /// The entries in the inode.
-    ///
-    /// # Errors
-    /// [`Damage::Xattr`].
     pub(crate) fn body_entries(&self) -> Result<Vec<XattrEntry<'_>>> {
         let Some((bytes, at)) = &self.body else {
             return Ok(Vec::new());
@@ -124,9 +139,6 @@ impl Sources {
     }
 
     /// The entries in the block.
-    ///
-    /// # Errors
-    /// [`Damage::Xattr`].
     pub(crate) fn block_entries(&self) -> Result<Vec<XattrEntry<'_>>> {
         let Some((at, data)) = &self.block else {
             return Ok(Vec::new());
@@ -136,9 +148,6 @@ impl Sources {
     }
 
     /// Lets others share the block, whose entries are sound.
-    ///
-    /// # Errors
-    /// None for a block that was read as such.
     pub(crate) fn seen(&self, sbi: &Sbi, reader: Reader) -> Result<()> {
         match (reader, sbi.rw(), self.block()) {
             (Reader::Holder, Some(rw), Some((at, data))) => rw.xattrs.seen_block(at, data),
@@ -180,41 +189,32 @@ fn for_each(
 }
 
 /// The stored value of an attribute, if there is one.
-///
-/// # Errors
-/// Damage of the attributes or of the inode that holds the value, device errors.
 pub(crate) fn find_value(
     sbi: &Sbi,
-    (inode, reader): (&Inode, Reader),
-    index: u8,
-    name: &[u8],
+    inode: &Inode,
+    reader: Reader,
+    name: XattrName<'_>,
 ) -> Result<Option<Vec<u8>>> {
-    let is_it = |entry: &XattrEntry<'_>| entry.index == index && entry.name == name;
+    let is_it = |entry: &XattrEntry<'_>| name.is_of(entry);
     // The block is not read for what is in the inode.
     let sources = Sources::in_body(sbi, inode)?;
     if let Some(entry) = sources.body_entries()?.into_iter().find(is_it) {
-        return value(sbi, (inode, reader), sources.body_place(), &entry).map(Some);
+        return value(sbi, inode, reader, sources.body_place(), &entry).map(Some);
     }
     let sources = sources.with_block(sbi, inode)?;
     let found = sources.block_entries()?.into_iter().find(is_it);
     sources.seen(sbi, reader)?;
     found
-        .map(|entry| value(sbi, (inode, reader), sources.block_place(), &entry))
+        .map(|entry| value(sbi, inode, reader, sources.block_place(), &entry))
         .transpose()
 }
 
 /// Reads an attribute block.
-///
-/// # Errors
-/// [`Damage::XattrHeader`], [`Damage::BlockChecksum`], [`Damage::BlockRange`], device errors.
 pub(crate) fn read_block(sbi: &Sbi, block: Pblk) -> Result<Arc<[u8]>> {
     Ok(bread(sbi, block)?.data())
 }
 
 /// Reads an attribute block, and pins it.
-///
-/// # Errors
-/// As [`read_block`].
 pub(crate) fn bread(sbi: &Sbi, block: Pblk) -> Result<Buffer> {
     let seed = sbi.geometry().csum_seed;
     sbi.bread("xattr block", block, tag(Kind::Xattr), |bytes| {
@@ -225,7 +225,8 @@ pub(crate) fn bread(sbi: &Sbi, block: Pblk) -> Result<Buffer> {
 /// The attribute in the form user space gets, if it gets it at all.
 fn shown(
     sbi: &Sbi,
-    read: (&Inode, Reader),
+    inode: &Inode,
+    reader: Reader,
     place: XattrPlace,
     entry: &XattrEntry<'_>,
 ) -> Result<Option<Xattr>> {
@@ -235,7 +236,7 @@ fn shown(
     let Some(name) = join_name(entry.index, entry.name) else {
         return Ok(None);
     };
-    let value = value(sbi, read, place, entry)?;
+    let value = value(sbi, inode, reader, place, entry)?;
     Ok(shown_value(entry.index, value)?.map(|value| Xattr { name, value }))
 }
 
@@ -249,17 +250,13 @@ fn shown_value(index: u8, stored: Vec<u8>) -> Result<Option<Vec<u8>>> {
 }
 
 /// The value of an attribute by its full name, as getxattr has it.
-///
-/// # Errors
-/// [`Error::NoAttribute`]; [`Error::AttributeName`], [`Error::Invalid`] and [`Error::Unsupported`]
-/// for what is no name; damage, device errors.
 pub(crate) fn get(sbi: &Sbi, inode: &Inode, reader: Reader, name: &[u8]) -> Result<Vec<u8>> {
-    let (index, suffix) = parse_name(name)?;
-    if index == INDEX_USER && !takes_user(inode.file_type) {
+    let name = parse_name(name)?;
+    if name.index == INDEX_USER && !takes_user(inode.file_type) {
         return Err(Error::NoAttribute);
     }
-    let stored = find_value(sbi, (inode, reader), index, suffix)?.ok_or(Error::NoAttribute)?;
-    shown_value(index, stored)?.ok_or(Error::NoAttribute)
+    let stored = find_value(sbi, inode, reader, name)?.ok_or(Error::NoAttribute)?;
+    shown_value(name.index, stored)?.ok_or(Error::NoAttribute)
 }
 
 /// Whether inodes of this type have attributes in `user.`.
@@ -268,9 +265,6 @@ pub(crate) fn takes_user(file_type: FileType) -> bool {
 }
 
 /// Refuses what readers call damage: a name with a zero byte in it.
-///
-/// # Errors
-/// [`Error::Invalid`].
 pub(crate) fn check_no_zero(name: &[u8]) -> Result<()> {
     let what = "a zero byte in the name of an extended attribute";
     match name.contains(&0) {
@@ -279,17 +273,14 @@ pub(crate) fn check_no_zero(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Splits a full name into index and suffix.
-///
-/// # Errors
-/// [`Error::AttributeName`] for its length, [`Error::Invalid`] for a prefix alone and for a zero byte,
-/// [`Error::Unsupported`] for an unknown one.
-pub(crate) fn parse_name(name: &[u8]) -> Result<(u8, &[u8])> {
+/// Splits a full name.
+pub(crate) fn parse_name(name: &[u8]) -> Result<XattrName<'_>> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::AttributeName { len: name.len() });
     }
     check_no_zero(name)?;
-    split_name(name).ok_or_else(|| {
+    let split = split_name(name).map(|(index, suffix)| XattrName { index, suffix });
+    split.ok_or_else(|| {
         let is_prefix = |(_, prefix): &(u8, &str)| prefix.as_bytes() == name;
         match NAME_PREFIXES.iter().any(is_prefix) {
             true => Error::Invalid {
@@ -304,22 +295,25 @@ pub(crate) fn parse_name(name: &[u8]) -> Result<(u8, &[u8])> {
 
 fn value(
     sbi: &Sbi,
-    read: (&Inode, Reader),
+    inode: &Inode,
+    reader: Reader,
     place: XattrPlace,
     entry: &XattrEntry<'_>,
 ) -> Result<Vec<u8>> {
     match entry.value {
         XattrValue::Here(value) => Ok(value.to_vec()),
-        XattrValue::Inode { ino, size } => ea_inode_value(sbi, read, place, (ino, size)),
+        XattrValue::Inode { ino, size } => ea_inode_value(sbi, inode, reader, place, ino, size),
     }
 }
 
 /// Reads a value that has an inode of its own.
 fn ea_inode_value(
     sbi: &Sbi,
-    (owner, reader): (&Inode, Reader),
+    owner: &Inode,
+    reader: Reader,
     at: XattrPlace,
-    (ino, size): (Ino, u32),
+    ino: Ino,
+    size: u32,
 ) -> Result<Vec<u8>> {
     let bad = |why| Error::Corrupt(Damage::Xattr { at, offset: 0, why });
     let inode = ea_inode::get(sbi, ino)?;

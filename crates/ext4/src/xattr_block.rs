@@ -72,14 +72,13 @@ fn releasing<'a>(
     at: Pblk,
 ) -> Option<Release<'a>> {
     let blocks = &handle.rw().xattrs.blocks;
-    (hash != 0).then(|| blocks.release_read((hash, body(block)), at.0))?
+    (hash != 0).then(|| blocks.release_read(hash, body(block), at.0))?
 }
 
 /// Gives an inode a block with these sorted entries, which fit, in place of the one it has. Without
 /// entries it gets none. The inode itself is not changed.
 ///
-/// # Errors
-/// [`Error::NoSpace`], then nothing has changed; damage, device errors.
+/// Fails with [`Error::NoSpace`], then nothing has changed; damage, device errors.
 pub(crate) fn replace(
     handle: &Handle<'_>,
     inode: &Inode,
@@ -95,7 +94,7 @@ pub(crate) fn replace(
     put_entries(&mut bytes, XATTR_BLOCK_HEADER_LEN, entries);
     let hash = block_hash(entries.iter().map(|entry| entry.hash));
     let image = Image::new(handle, hash, bytes);
-    if let Some(at) = share(handle, old, (&image, 1))? {
+    if let Some(at) = share(handle, old, &image, 1)? {
         // The block has its own claim on what its entries lead to.
         if let Some(added) = values.added {
             ea_inode::release(handle, added)?;
@@ -124,9 +123,6 @@ pub(crate) fn replace(
 }
 
 /// Lets go of an inode's block. With the last user it is freed, and what it leads to let go of.
-///
-/// # Errors
-/// Damage of the block or of what it leads to, device errors.
 pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
     let blocks = &handle.rw().xattrs.blocks;
     let count = blocks.counts.share(at.0);
@@ -192,7 +188,8 @@ const SEARCHES_MAX: usize = 8;
 fn share(
     handle: &Handle<'_>,
     old: Option<Pblk>,
-    (image, coming): (&Image, u32),
+    image: &Image,
+    coming: u32,
 ) -> Result<Option<Pblk>> {
     let blocks = &handle.rw().xattrs.blocks;
     let Some(key) = image.key else {
@@ -216,7 +213,7 @@ fn share(
             if old == Some(at) {
                 return Ok(old);
             }
-            match join(handle, candidate, (&data, &buffer), coming) {
+            match join(handle, candidate, &data, &buffer, coming) {
                 Joined::Yes => return Ok(Some(at)),
                 Joined::Passed(candidate) => next = candidate.next(),
                 // Perhaps there is another by now.
@@ -240,7 +237,8 @@ enum Joined<'a> {
 fn join<'a>(
     handle: &Handle<'_>,
     candidate: Candidate<'a>,
-    (data, buffer): (&Arc<[u8]>, &Buffer),
+    data: &Arc<[u8]>,
+    buffer: &Buffer,
     coming: u32,
 ) -> Joined<'a> {
     let counts = &handle.rw().xattrs.blocks.counts;
@@ -317,8 +315,8 @@ fn claim(handle: &Handle<'_>, at: Pblk) -> Result<Option<Buffer>> {
 /// that is known and has room for all users of its own, so that this is freed with the last that moves:
 /// then others find its own. The inode itself is not changed.
 ///
-/// # Errors
-/// Damage of the inode's block, device errors: nothing has changed. Damage of what it leads to.
+/// Fails with damage of the inode's block, device errors: nothing has changed. Damage of what it
+/// leads to.
 pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> {
     let Some(old) = inode.xattr_block else {
         return Ok(None);
@@ -338,7 +336,7 @@ pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> 
         return Ok(None);
     }
     let image = Image::new(handle, hash, data.to_vec());
-    match share(handle, Some(old), (&image, users))? {
+    match share(handle, Some(old), &image, users)? {
         Some(at) if at != old => {
             release(handle, old)?;
             Ok(Some(at))

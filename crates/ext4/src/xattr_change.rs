@@ -11,6 +11,7 @@
 use uext4_ondisk::acl::Acl;
 use uext4_ondisk::checksum::le32;
 use uext4_ondisk::features::Compat;
+use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, RawInode};
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INDEX_USER, XATTR_ENTRY_LEN, XATTR_IBODY_HEADER_LEN, XATTR_SIZE_MAX, XattrEntry,
@@ -26,7 +27,7 @@ use crate::handle::Handle;
 use crate::inode::{Inode, inode_bytes};
 use crate::inode_store::change_bytes;
 use crate::sbi::Sbi;
-use crate::xattr::{Reader, Sources, parse_name, takes_user};
+use crate::xattr::{Reader, Sources, XattrName, parse_name, takes_user};
 use crate::xattr_block::{self, Values};
 use crate::xattr_layout::{XattrShape, sort_key};
 
@@ -80,8 +81,7 @@ fn apart_max(sbi: &Sbi) -> u32 {
 /// come in the form of the system calls, and `mode` does not count for them; an access ACL sets the
 /// mode's permission bits.
 ///
-/// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::AttributeName`],
+/// Fails with [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::AttributeName`],
 /// [`Error::AttributeValue`], [`Error::Invalid`], [`Error::Unsupported`], [`Error::NotPermitted`],
 /// [`Error::AccessDenied`] for what cannot be an attribute of such an inode;
 /// [`Error::XattrsTooBig`], [`Error::NoSpace`], [`Error::NoInodes`]: after all these nothing has
@@ -93,28 +93,25 @@ pub(crate) fn set(
     value: Option<&[u8]>,
     mode: SetMode,
 ) -> Result<()> {
-    let (index, suffix) = parse_name(name)?;
+    let name = parse_name(name)?;
     let (len, max) = (value.map_or(0, <[u8]>::len), XATTR_SIZE_MAX);
     if len > max {
         return Err(Error::AttributeValue { len, max });
     }
-    if let Some(kind) = AclKind::of_index(index) {
+    if let Some(kind) = AclKind::of_index(name.index) {
         let acl = acl::from_wire(kind, inode.file_type, value.unwrap_or_default())?;
         return set_acl(handle, inode, kind, acl.as_ref());
     }
-    if index == INDEX_USER && !takes_user(inode.file_type) {
+    if name.index == INDEX_USER && !takes_user(inode.file_type) {
         return Err(Error::NotPermitted {
             what: "user attributes of what is neither file nor directory",
         });
     }
-    put(handle, inode, (index, suffix), value, mode)
+    put(handle, inode, name, value, mode)
 }
 
 /// Sets one of an inode's ACLs, which is valid, or removes it. An access ACL sets the mode's
 /// permission bits, and is not stored if these say it all.
-///
-/// # Errors
-/// As [`set`].
 pub(crate) fn set_acl(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -123,8 +120,8 @@ pub(crate) fn set_acl(
 ) -> Result<()> {
     let is_stored = |acl: &&Acl| kind == AclKind::Default || !acl.is_minimal();
     let stored = acl.filter(is_stored).map(Acl::to_disk);
-    let key = (kind.index(), &b""[..]);
-    put(handle, inode, key, stored.as_deref(), SetMode::Any)?;
+    let name = XattrName::of_acl(kind);
+    put(handle, inode, name, stored.as_deref(), SetMode::Any)?;
     if let (AclKind::Access, Some(acl)) = (kind, acl) {
         inode.mode = inode.mode & !PERMISSIONS | acl.mode_bits();
     }
@@ -132,9 +129,6 @@ pub(crate) fn set_acl(
 }
 
 /// Gives a new inode, which has none yet, the ACLs it inherits. Its mode is the caller's business.
-///
-/// # Errors
-/// As [`set`].
 pub(crate) fn store_inherited(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -151,12 +145,14 @@ pub(crate) fn store_inherited(
     Ok(())
 }
 
-/// Changes the permission bits of a mode, and with them the access ACL, if there is one.
-///
-/// # Errors
-/// As [`set`].
-pub(crate) fn chmod(handle: &Handle<'_>, inode: &mut Inode, mode: u16) -> Result<()> {
-    if let Some(mut acl) = acl::get(handle.sbi(), inode, AclKind::Access)? {
+/// Changes the permission bits of a mode, and with them `acl`, the access ACL, if there is one.
+pub(crate) fn chmod(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    mode: u16,
+    acl: Option<Acl>,
+) -> Result<()> {
+    if let Some(mut acl) = acl {
         acl::chmod(&mut acl, mode);
         set_acl(handle, inode, AclKind::Access, Some(&acl))?;
     }
@@ -166,9 +162,6 @@ pub(crate) fn chmod(handle: &Handle<'_>, inode: &mut Inode, mode: u16) -> Result
 
 /// Removes all attributes of an inode that is being deleted, and lets go of what they lead to. Data
 /// within the inode stays.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn delete_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     let sbi = handle.sbi();
     let sources = Sources::read(sbi, inode)?;
@@ -192,9 +185,6 @@ pub(crate) fn delete_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
 }
 
 /// Removes the data within the inode beyond what stands in `i_block`.
-///
-/// # Errors
-/// Damage, device errors.
 pub(crate) fn drop_inline_data(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     let sources = Sources::read(handle.sbi(), inode)?;
     let mut body = sources.body_entries()?;
@@ -223,8 +213,8 @@ impl<'a> Lists<'a> {
         }
     }
 
-    fn find(&self, (index, name): (u8, &[u8])) -> Option<(Place, usize)> {
-        let is_it = |entry: &XattrEntry<'_>| entry.index == index && entry.name == name;
+    fn find(&self, name: XattrName<'_>) -> Option<(Place, usize)> {
+        let is_it = |entry: &XattrEntry<'_>| name.is_of(entry);
         let body = self.body.iter().position(is_it);
         let block = || Some((Place::Block, self.block.iter().position(is_it)?));
         body.map(|at| (Place::Body, at)).or_else(block)
@@ -234,14 +224,15 @@ impl<'a> Lists<'a> {
     fn place(
         &self,
         shape: &XattrShape,
-        (file_type, body_room): (FileType, usize),
-        name: &[u8],
+        file_type: FileType,
+        body_room: usize,
+        name: XattrName<'_>,
         value: &[u8],
     ) -> Result<(Place, bool)> {
         let mut apart = shape.goes_apart(value.len());
         loop {
             let here = if apart { 0 } else { value_len(value.len()) };
-            let len = entry_len(name.len()) + here;
+            let len = entry_len(name.suffix.len()) + here;
             let in_body = XattrShape::body_takes(file_type, apart);
             if in_body && entries_len(&self.body) + len <= body_room {
                 return Ok((Place::Body, apart));
@@ -274,11 +265,11 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Sets or removes the attribute of an index and suffix, in stored form.
+/// Sets or removes an attribute, in stored form.
 fn put(
     handle: &Handle<'_>,
     inode: &mut Inode,
-    key: (u8, &[u8]),
+    name: XattrName<'_>,
     value: Option<&[u8]>,
     mode: SetMode,
 ) -> Result<()> {
@@ -290,7 +281,7 @@ fn put(
     };
     sources.seen(sbi, Reader::Holder)?;
     let before = charge(sbi, &lists.body, &lists.block);
-    let was = lists.find(key);
+    let was = lists.find(name);
     match (was, mode) {
         (Some(_), SetMode::Create) => return Err(Error::Exists),
         (None, SetMode::Replace) => return Err(Error::NoAttribute),
@@ -313,8 +304,8 @@ fn put(
         let mut wanted = None;
         if let Some(value) = value {
             let shape = XattrShape::new(sbi.geometry());
-            let body = (inode.file_type, body_room(sbi, inode)?);
-            let (place, apart) = lists.place(&shape, body, key.1, value)?;
+            let room = body_room(sbi, inode)?;
+            let (place, apart) = lists.place(&shape, inode.file_type, room, name, value)?;
             let opens_block = place == Place::Block && lists.block.is_empty();
             after.add(sbi, opens_block, apart.then_some(value.len() as u64));
             wanted = Some((value, place, apart));
@@ -322,7 +313,7 @@ fn put(
         pay(handle, inode, before, after)?;
         let result = (|| {
             if let Some((value, place, apart)) = wanted {
-                let entry = new_entry(handle, inode, key, value, apart)?;
+                let entry = new_entry(handle, inode, name, value, apart)?;
                 change.added = ino_of(entry.value);
                 change.now = Some(place);
                 lists.insert(place, entry, was);
@@ -399,15 +390,15 @@ fn ino_of(value: XattrValue<'_>) -> Option<Ino> {
 fn new_entry<'a>(
     handle: &Handle<'_>,
     owner: &Inode,
-    (index, name): (u8, &'a [u8]),
+    name: XattrName<'a>,
     value: &'a [u8],
     apart: bool,
 ) -> Result<XattrEntry<'a>> {
     let entry = |value, hashed: &[u8]| XattrEntry {
-        index,
-        name,
+        index: name.index,
+        name: name.suffix,
         value,
-        hash: entry_hash(name, hashed, false),
+        hash: entry_hash(name.suffix, hashed, CharSign::Unsigned),
     };
     if !apart {
         return Ok(entry(XattrValue::Here(value), value));
@@ -449,9 +440,6 @@ fn charge(sbi: &Sbi, body: &[XattrEntry<'_>], block: &[XattrEntry<'_>]) -> Charg
 }
 
 /// Inodes that an inode's owners pay for beside itself.
-///
-/// # Errors
-/// Damage of the attributes, device errors.
 pub(crate) fn inodes_apart(sbi: &Sbi, inode: &Inode) -> Result<u64> {
     if !XattrShape::new(sbi.geometry()).has_apart() {
         return Ok(0);
@@ -462,8 +450,7 @@ pub(crate) fn inodes_apart(sbi: &Sbi, inode: &Inode) -> Result<u64> {
 
 /// Lets the owners pay for what attributes are going to take.
 ///
-/// # Errors
-/// [`Error::QuotaExceeded`]; nothing has changed then.
+/// Fails with [`Error::QuotaExceeded`]; nothing has changed then.
 fn pay(handle: &Handle<'_>, inode: &mut Inode, before: Charge, after: Charge) -> Result<()> {
     let Some(owners) = &mut inode.owners else {
         return Ok(());
@@ -513,7 +500,7 @@ fn body_room(sbi: &Sbi, inode: &Inode) -> Result<usize> {
 /// Writes the entries of the inode, which fit.
 fn write_body(handle: &Handle<'_>, inode: &mut Inode, entries: &[XattrEntry<'_>]) -> Result<()> {
     let (sbi, ino) = (handle.sbi(), inode.ino);
-    let start = change_bytes(sbi, handle, (ino, inode.generation), |bytes| {
+    let start = change_bytes(sbi, handle, inode.id(), |bytes| {
         let start = body_start(bytes, ino)?.ok_or(Damage::InodeExtraSize {
             ino,
             extra_isize: 0,

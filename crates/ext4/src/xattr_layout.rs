@@ -96,10 +96,6 @@ impl XattrShape {
     }
 
     /// Places the attributes of an inode.
-    ///
-    /// # Errors
-    /// [`Error::XattrsTooBig`]; [`Error::Unsupported`] and [`Error::Invalid`] for what cannot be an
-    /// attribute of such an inode, damaged ACLs.
     pub(crate) fn place<'a>(
         &self,
         file_type: FileType,

@@ -37,9 +37,6 @@ pub(crate) struct XattrSharing {
 
 impl XattrSharing {
     /// Empty. `None`: nothing is shared that is not yet.
-    ///
-    /// # Errors
-    /// [`crate::Error::MbcacheOption`].
     pub(crate) fn new(options: Option<Options>, users_max: u32) -> Result<Self> {
         let blocks = options.map(|options| Options {
             users_max,
@@ -57,9 +54,6 @@ impl XattrSharing {
     }
 
     /// Lets others find a block that one of its users has read, who stays that for now.
-    ///
-    /// # Errors
-    /// Damage of its header.
     pub(crate) fn seen_block(&self, at: Pblk, block: &[u8]) -> Result<()> {
         let header = verify_block(block, at, None)?;
         let (hash, stored) = (header.h_hash.get(), header.h_refcount.get());
@@ -67,7 +61,7 @@ impl XattrSharing {
         if hash != 0 && stored > 0 {
             let body = block.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default();
             let users = || self.users_of_block(at, stored);
-            self.blocks.seen((hash, body), at.0, users);
+            self.blocks.seen(hash, body, at.0, users);
         }
         Ok(())
     }
@@ -78,14 +72,11 @@ impl XattrSharing {
     }
 
     /// Stores the counts of blocks that have changed since this was last done. Nobody has a handle.
-    ///
-    /// # Errors
-    /// None for blocks whose headers were verified.
     pub(crate) fn store_counts(&self, closing: &impl Edit) -> Result<()> {
         let mut result = Ok(());
         self.blocks.counts.drain(|at, buffer, users| {
             if result.is_ok() {
-                result = store_count(closing, (Pblk(at), buffer), users);
+                result = store_count(closing, Pblk(at), buffer, users);
             }
         });
         result
@@ -104,7 +95,7 @@ impl XattrSharing {
 }
 
 /// Stores a block's number of users, if it is another one; the commit puts in the checksum.
-fn store_count(closing: &impl Edit, (at, buffer): (Pblk, &Buffer), users: u32) -> Result<()> {
+fn store_count(closing: &impl Edit, at: Pblk, buffer: &Buffer, users: u32) -> Result<()> {
     // The bytes are let go of before they are changed: else they would be copied.
     let header = verify_block(&buffer.data(), at, None)?;
     if header.h_refcount.get() != users {
@@ -190,9 +181,9 @@ impl Sharing {
     }
 
     /// A thing was read by one of its users, who stays that for now.
-    pub(crate) fn seen(&self, (hash, body): (u32, &[u8]), thing: u64, users: impl FnOnce() -> u32) {
+    pub(crate) fn seen(&self, hash: u32, body: &[u8], thing: u64, users: impl FnOnce() -> u32) {
         if let Some(cache) = &self.cache {
-            let _: Created = cache.seen((hash, body), thing, users);
+            let _: Created = cache.seen(hash, body, thing, users);
             if cache.is_work_due() {
                 cache.work();
             }
@@ -207,10 +198,11 @@ impl Sharing {
     /// The same of a thing that was read: its hash and its body.
     pub(crate) fn release_read<'a>(
         &'a self,
-        read: (u32, &'a [u8]),
+        hash: u32,
+        body: &'a [u8],
         thing: u64,
     ) -> Option<Release<'a>> {
-        Some(self.cache.as_ref()?.release_read(read, thing))
+        Some(self.cache.as_ref()?.release_read(hash, body, thing))
     }
 
     /// Whether anything is shared that is not yet.

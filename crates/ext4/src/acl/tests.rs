@@ -153,7 +153,8 @@ fn chmod_and_setting_change_what_they_change_in_the_kernel() {
             ours.mode = 0o100_644;
             let wire = sample.to_wire();
             set(&handle, &mut ours, name, Some(&wire), SetMode::Any).unwrap();
-            change_mode(&handle, &mut ours, mode).unwrap();
+            let acl = get(handle.sbi(), &ours, AclKind::Access).unwrap();
+            change_mode(&handle, &mut ours, mode, acl).unwrap();
             store(&handle, &sbi, &ours).unwrap();
             drop(handle);
             assert_eq!(ours.mode, kernels.mode, "{i} {mode:o}");

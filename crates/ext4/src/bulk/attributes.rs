@@ -114,9 +114,6 @@ const SETTABLE: InodeFlags = attr::MODIFIABLE
     .union(InodeFlags::NOCOMPR);
 
 /// Stores the attributes in the fields of an inode; extended ones are left out.
-///
-/// # Errors
-/// [`Error::Unsupported`] for a project id where there is no room for one.
 pub(super) fn store(
     raw: &mut RawInode,
     file_type: FileType,

@@ -86,9 +86,6 @@ pub(super) fn blocks_max(block_len: usize) -> u64 {
 
 /// Builds the trees of `extents` (ascending, not overlapping); `runs` hold at least as many blocks as
 /// [`blocks`] says.
-///
-/// # Errors
-/// [`Error::FileTooBig`] for a logical or physical block out of reach.
 pub(super) fn build(sbi: &Sbi, extents: &[Extent], runs: &[Run]) -> Result<[u8; I_BLOCK_LEN]> {
     let mut builder = Builder {
         sbi,
@@ -112,11 +109,20 @@ pub(super) fn build(sbi: &Sbi, extents: &[Extent], runs: &[Run]) -> Result<[u8; 
     Ok(i_block)
 }
 
+/// Names an indirect block among those of its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TableId {
+    /// The number of levels of its tree: 1, 2 or 3.
+    tree: usize,
+    /// Its index among the blocks of its level.
+    index: u64,
+}
+
 /// A block of numbers being filled.
 #[derive(Debug, Default)]
 struct Open {
-    /// Which block of its level it is, and of which tree; `None`: none is open.
-    is: Option<(usize, u64)>,
+    /// Which one it is; `None`: none is open.
+    is: Option<TableId>,
     at: Pblk,
     numbers: Vec<U32>,
 }
@@ -140,7 +146,8 @@ impl<I: Iterator<Item = Pblk>> Builder<'_, I> {
             return Ok(());
         }
         for level in (1..=tree).rev() {
-            let wanted = (tree, place / self.reach.below(level));
+            let index = place / self.reach.below(level);
+            let wanted = TableId { tree, index };
             if self.open[level - 1].is != Some(wanted) {
                 self.begin(level, wanted)?;
             }
@@ -150,16 +157,16 @@ impl<I: Iterator<Item = Pblk>> Builder<'_, I> {
     }
 
     /// Opens a new block of `level`, and hangs it into the level above, whose block is open.
-    fn begin(&mut self, level: usize, is: (usize, u64)) -> Result<()> {
+    fn begin(&mut self, level: usize, is: TableId) -> Result<()> {
         for below in 1..=level {
             self.close(below);
         }
         let at = self.spare.next().ok_or(Error::FileTooBig)?;
         let number = U32::new(u32::try_from(at.0).map_err(|_| Error::FileTooBig)?);
-        if level == is.0 {
+        if level == is.tree {
             self.root[NDIR_BLOCKS + level - 1] = number;
         } else {
-            self.open[level].numbers[(is.1 % self.reach.per_block) as usize] = number;
+            self.open[level].numbers[(is.index % self.reach.per_block) as usize] = number;
         }
         let open = &mut self.open[level - 1];
         open.is = Some(is);

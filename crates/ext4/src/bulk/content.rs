@@ -117,9 +117,6 @@ impl Creator {
 
     /// Takes blocks for `ranges` of a new inode and stores the map and the space taken in `raw`; the
     /// extents are in the scratch lists then.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], [`Error::FileTooBig`], device errors.
     pub(super) fn map_new(
         &mut self,
         raw: &mut RawInode,
@@ -298,9 +295,6 @@ pub(super) fn sectors(raw: &RawInode) -> u64 {
 }
 
 /// Adds 512-byte units to what an inode takes, in the form the file system has for that.
-///
-/// # Errors
-/// [`Error::FileTooBig`] if it cannot count as many.
 pub(super) fn add_sectors(raw: &mut RawInode, geometry: &Geometry, more: u64) -> Result<()> {
     let huge = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
     // The largest file there can be takes 2^39 units and a little: no need to count in blocks.

@@ -65,7 +65,7 @@ impl DirShape {
     /// Of the file system with this superblock.
     pub(super) fn new(sb: &SuperBlock, geometry: &Geometry) -> Self {
         let features = geometry.features;
-        let version = HashVersion::from_disk(sb.s_def_hash_version, sb.hash_signed());
+        let version = HashVersion::from_disk(sb.s_def_hash_version, sb.hash_sign());
         Self {
             block_len: geometry.block_size.len(),
             summed: geometry.csum_seed.is_some(),
@@ -83,10 +83,6 @@ impl DirShape {
     }
 
     /// Plans a directory of `count` names beside "." and "..".
-    ///
-    /// # Errors
-    /// [`Error::Exists`] if a name is there twice, [`Error::FileTooBig`] if a directory cannot hold
-    /// as many.
     pub(super) fn plan<'a>(&self, count: u32, name: impl Fn(u32) -> &'a [u8]) -> Result<Plan> {
         let len = |i: u32| rec_len_for(name(i).len());
         let total: usize = (0..count).map(len).sum();

@@ -55,9 +55,6 @@ impl Directory {
     }
 
     /// Adds a name that [`check_name`] has accepted.
-    ///
-    /// # Errors
-    /// [`Error::FileTooBig`] for more than 4 GiB of names.
     pub(super) fn add(&mut self, name: &[u8], ino: Ino, file_type: FileType) -> Result<()> {
         let start = u32::try_from(self.names.len()).map_err(|_| Error::FileTooBig)?;
         self.names.extend_from_slice(name);
@@ -92,9 +89,6 @@ impl Directory {
     }
 
     /// How its names are packed.
-    ///
-    /// # Errors
-    /// Those of [`DirShape::plan`].
     pub(super) fn plan(&self, shape: &DirShape) -> Result<Plan> {
         shape.plan(self.entries.len() as u32, |i| self.name(i).name)
     }

@@ -2,7 +2,8 @@
 
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::extent::{
-    EXT4_MAX_EXTENT_DEPTH, Extent, max_entries, put_index, put_leaf, update_tail,
+    EXT4_MAX_EXTENT_DEPTH, Extent, max_entries, max_entries_with_tail, put_index, put_leaf,
+    update_tail,
 };
 use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::{Lblk, Pblk};
@@ -11,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::sbi::Sbi;
 
 /// Entries of the root in the inode.
-const ROOT_ENTRIES: usize = max_entries(I_BLOCK_LEN, false) as usize;
+const ROOT_ENTRIES: usize = max_entries(I_BLOCK_LEN) as usize;
 
 /// Blocks that the tree of `extents` extents takes beside the inode; `None` if it would be too deep.
 pub(super) fn blocks(extents: u64, block_len: usize) -> Option<u64> {
-    let per_node = u64::from(max_entries(block_len, true));
+    let per_node = u64::from(max_entries_with_tail(block_len));
     let (mut blocks, mut entries, mut depth) = (0, extents, 0);
     while entries > ROOT_ENTRIES as u64 {
         entries = entries.div_ceil(per_node);
@@ -27,16 +28,13 @@ pub(super) fn blocks(extents: u64, block_len: usize) -> Option<u64> {
 
 /// Builds the tree of `extents` (ascending, not overlapping). `seed` is the inode's, `None` without
 /// checksums; `take` gives a new block for each node that is not the root, [`blocks`] times.
-///
-/// # Errors
-/// Those of `take`; [`Error::FileTooBig`] if the tree would be deeper than the format allows.
 pub(super) fn build(
     sbi: &Sbi,
     extents: &[Extent],
     seed: Option<CsumSeed>,
     mut take: impl FnMut() -> Result<Pblk>,
 ) -> Result<[u8; I_BLOCK_LEN]> {
-    let max = max_entries(sbi.block_len(), true);
+    let max = max_entries_with_tail(sbi.block_len());
     let mut root = [0; I_BLOCK_LEN];
     if extents.len() <= ROOT_ENTRIES {
         put_leaf(&mut root, ROOT_ENTRIES as u16, extents);

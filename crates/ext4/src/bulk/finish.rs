@@ -135,10 +135,6 @@ impl Creator {
     }
 
     /// Brings in a directory that is there already, with its names.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`], damage, device errors; [`Error::Unsupported`] for one that is larger
-    /// than those mkfs makes.
     pub(super) fn load_directory(&mut self, ino: Ino) -> Result<()> {
         if self.directories.get(ino).is_some() {
             return Ok(());

@@ -24,9 +24,6 @@ fn finish(sbi: &Sbi, bytes: &mut [u8], ino: Ino, raw: &RawInode) {
 
 /// Writes an inode for the first time. `tail` is what follows the known fields: the attributes in the
 /// body, or nothing; it fits.
-///
-/// # Errors
-/// Device errors.
 pub(super) fn write_new(sbi: &Sbi, new: NewIno, raw: &RawInode, tail: &[u8]) -> Result<()> {
     let (_, at) = inode_place(sbi, new.ino)?;
     let buffer = read(sbi, new.block)?;
@@ -49,8 +46,7 @@ fn put_tail(bytes: &mut [u8], tail: &[u8]) {
 
 /// Changes an inode that is in use: its fields, and with `tail` all that follows them.
 ///
-/// # Errors
-/// Damage of the inode, errors of `f` (then nothing is changed), device errors.
+/// Fails with damage of the inode, errors of `f` (then nothing is changed), device errors.
 pub(super) fn update<R>(
     sbi: &Sbi,
     ino: Ino,

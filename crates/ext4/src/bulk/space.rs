@@ -18,9 +18,6 @@ pub(super) struct Space {
 
 impl Space {
     /// Starts at the first free block.
-    ///
-    /// # Errors
-    /// Damage of the descriptors.
     pub(super) fn open(sbi: &Sbi, groups: &Groups) -> Result<Self> {
         Ok(Self {
             allocator: Allocator::new(sbi.geometry(), &groups.bitmaps(sbi, &Direct(sbi)))?,
@@ -36,8 +33,8 @@ impl Space {
     /// Takes `blocks` blocks and appends their runs to `runs`, in the order of the stream. Adjacent
     /// ones are joined.
     ///
-    /// # Errors
-    /// [`Error::NoSpace`], and then nothing was taken; damage of a bitmap, device errors.
+    /// Fails with [`Error::NoSpace`], and then nothing was taken; damage of a bitmap, device
+    /// errors.
     pub(super) fn take(
         &mut self,
         sbi: &Sbi,
@@ -77,9 +74,6 @@ impl Space {
     }
 
     /// Takes one block.
-    ///
-    /// # Errors
-    /// As [`Space::take`].
     pub(super) fn take_one(&mut self, sbi: &Sbi, groups: &Groups) -> Result<Pblk> {
         let request = Request {
             goal: self.goal,
@@ -100,9 +94,6 @@ impl Space {
     }
 
     /// Gives blocks back and lets the stream go on with them.
-    ///
-    /// # Errors
-    /// Damage if they were not in use, device errors.
     pub(super) fn give_back(&mut self, sbi: &Sbi, groups: &Groups, runs: &[Run]) -> Result<()> {
         for run in runs {
             self.allocator

@@ -33,9 +33,6 @@ impl Stage {
 
     /// Room for bytes that belong at `offset` of the device: 1 to `want` of them, which the caller
     /// fills completely. What the room held before is of no meaning.
-    ///
-    /// # Errors
-    /// Device errors, of bytes staged earlier.
     pub(super) fn room(&mut self, offset: u64, want: u64) -> Result<&mut [u8]> {
         if self.filled == self.buffer.len() || offset != self.start + self.filled as u64 {
             self.flush()?;
@@ -49,9 +46,6 @@ impl Stage {
     }
 
     /// Writes what waits.
-    ///
-    /// # Errors
-    /// Device errors.
     pub(super) fn flush(&mut self) -> Result<()> {
         if self.filled > 0 {
             let filled = std::mem::take(&mut self.filled);

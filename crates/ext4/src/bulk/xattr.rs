@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 use uext4_mballoc::Run;
 use uext4_ondisk::checksum::le32;
 use uext4_ondisk::features::Compat;
+use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode, S_IFREG, Timestamp};
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrEntry, XattrPlace,
@@ -43,9 +44,6 @@ pub(super) fn digest(entries: &[u8]) -> u64 {
 impl Creator {
     /// Writes the attributes of a new inode of `group`, whose other fields are set, and what follows
     /// the known fields in it: the tail.
-    ///
-    /// # Errors
-    /// Those of placing them, [`Error::NoSpace`], [`Error::NoInodes`], device errors.
     pub(super) fn store_xattrs(
         &mut self,
         raw: &mut RawInode,
@@ -128,11 +126,11 @@ impl Creator {
                 let size = bytes.len() as u32;
                 (
                     XattrValue::Inode { ino, size },
-                    entry_hash(name, &hash, false),
+                    entry_hash(name, &hash, CharSign::Unsigned),
                 )
             } else {
                 let hash = if hashed {
-                    entry_hash(name, bytes, false)
+                    entry_hash(name, bytes, CharSign::Unsigned)
                 } else {
                     0
                 };
@@ -246,9 +244,6 @@ impl Creator {
     }
 
     /// Sets all attributes of an inode that exists.
-    ///
-    /// # Errors
-    /// As [`Creator::set_attributes`].
     pub(super) fn replace_attributes(&mut self, ino: Ino, new: &Attributes) -> Result<()> {
         let geometry = self.sbi.geometry().clone();
         let old = iget(&self.sbi, ino)?;

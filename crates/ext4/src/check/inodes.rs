@@ -25,9 +25,6 @@ pub(super) struct GroupInodes {
 
 impl GroupInodes {
     /// Reads the group's inode bitmap.
-    ///
-    /// # Errors
-    /// Damage of the bitmap, device errors.
     pub(super) fn read(sbi: &Sbi, group: GroupNr, desc: &GroupDesc) -> Result<Self> {
         let per_group = sbi.geometry().inodes_per_group.get();
         let bitmap = bitmap::inode_bitmap(sbi, group)?;

@@ -62,9 +62,9 @@ pub struct Summary {
 
 /// Checks the whole file system and shows `report` each issue.
 ///
-/// # Errors
-/// Device errors, which say nothing about the file system; damage is an issue, not an error.
-/// [`Error::Unsupported`] if fast commits wait in the journal: bitmaps and counts do not show them.
+/// Fails with device errors, which say nothing about the file system; damage is an issue, not an
+/// error. [`Error::Unsupported`] if fast commits wait in the journal: bitmaps and counts do not
+/// show them.
 pub(crate) fn check(sbi: &Arc<Sbi>, report: &mut dyn FnMut(Issue)) -> Result<Summary> {
     if sbi.fast_commit().is_some() {
         let what = "checking while fast commits wait in the journal (mount it once first)".into();
@@ -128,12 +128,12 @@ impl Checker<'_> {
         self.read_orphans();
         let per_group = self.sbi.geometry().inodes_per_group.get();
         let mut table = Table::new(self.inode_window(0), per_group);
-        let Some(totals) = self.block_windows(&mut table) else {
+        let Some((free_blocks, free_inodes)) = self.block_windows(&mut table) else {
             return;
         };
         self.inode_windows(table);
         self.check_parents();
-        self.totals(totals);
+        self.totals(free_blocks, free_inodes);
     }
 
     /// Owners against bitmaps, window by window. Returns free blocks and inodes; none if the groups
@@ -297,7 +297,7 @@ impl Checker<'_> {
     }
 
     /// The superblock's counts; a file system that was in use does not keep them, nor do backups.
-    fn totals(&mut self, (free_blocks, free_inodes): (u64, u64)) {
+    fn totals(&mut self, free_blocks: u64, free_inodes: u64) {
         let superblock = self.sbi.superblock();
         if superblock.s_state.get() & STATE_VALID == 0
             || superblock.features().incompat.contains(Incompat::RECOVER)

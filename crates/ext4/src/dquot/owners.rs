@@ -16,6 +16,17 @@ pub(crate) struct Owners {
     pub(crate) free: bool,
 }
 
+/// What an inode takes of the quotas of its owners.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Bytes of its blocks.
+    pub(crate) space: u64,
+    /// Bytes that are promised to its delayed blocks beside these.
+    pub(crate) promised: u64,
+    /// Inodes: itself, and those of attribute values.
+    pub(crate) inodes: u64,
+}
+
 /// Whether the same pay.
 impl PartialEq for Owners {
     fn eq(&self, other: &Self) -> bool {
@@ -52,10 +63,9 @@ impl Owners {
 
     /// Claims bytes that will be charged later, or taken back.
     ///
-    /// # Errors
-    /// [`crate::Error::QuotaExceeded`]; nothing was claimed then.
+    /// Fails with [`crate::Error::QuotaExceeded`]; nothing was claimed then.
     pub(crate) fn promise(&self, bytes: u64) -> Result<()> {
-        claim_all(self.dquots(), What::Space, (bytes, self.free))
+        claim_all(self.dquots(), What::Space, bytes, self.free)
     }
 
     /// Takes back what was promised.
@@ -121,10 +131,9 @@ impl Owners {
 
     /// Charges inodes.
     ///
-    /// # Errors
-    /// [`crate::Error::QuotaExceeded`]; nothing was charged then.
+    /// Fails with [`crate::Error::QuotaExceeded`]; nothing was charged then.
     pub(crate) fn charge_inodes(&self, edit: &impl Edit, inodes: u64) -> Result<()> {
-        claim_all(self.dquots(), What::Inodes, (inodes, self.free))?;
+        claim_all(self.dquots(), What::Inodes, inodes, self.free)?;
         self.dquots().for_each(|dquot| dquot.note_changed(edit));
         Ok(())
     }
@@ -137,22 +146,21 @@ impl Owners {
         }
     }
 
-    /// Hands over to others what an inode takes: `space` bytes and `promised` more, and `inodes`.
+    /// Hands over to others what an inode takes.
     ///
-    /// # Errors
-    /// [`crate::Error::QuotaExceeded`]; nothing was handed over then.
-    pub(crate) fn transfer(
-        &mut self,
-        edit: &impl Edit,
-        to: &Self,
-        (space, promised, inodes): (u64, u64, u64),
-    ) -> Result<()> {
+    /// Fails with [`crate::Error::QuotaExceeded`]; nothing was handed over then.
+    pub(crate) fn transfer(&mut self, edit: &impl Edit, to: &Self, usage: Usage) -> Result<()> {
+        let Usage {
+            space,
+            promised,
+            inodes,
+        } = usage;
         let pairs = || self.dquots.iter().zip(&to.dquots);
         let id = |dquot: &Option<Arc<Dquot>>| dquot.as_ref().map(|dquot| dquot.id);
         let moved: Vec<_> = pairs().filter(|(from, to)| id(from) != id(to)).collect();
         let new = || moved.iter().filter_map(|(_, to)| to.as_ref());
-        claim_all(new(), What::Inodes, (inodes, false))?;
-        if let Err(error) = claim_all(new(), What::Space, (space + promised, false)) {
+        claim_all(new(), What::Inodes, inodes, false)?;
+        if let Err(error) = claim_all(new(), What::Space, space + promised, false) {
             new().for_each(|dquot| dquot.unclaim(What::Inodes, inodes));
             return Err(error);
         }
@@ -175,7 +183,8 @@ impl Owners {
 fn claim_all<'a>(
     dquots: impl Iterator<Item = &'a Arc<Dquot>> + Clone,
     what: What,
-    (by, force): (u64, bool),
+    by: u64,
+    force: bool,
 ) -> Result<()> {
     for (done, dquot) in dquots.clone().enumerate() {
         if let Err(error) = dquot.claim(what, by, force) {

@@ -19,7 +19,7 @@ fn a_hole_that_was_seen_where_blocks_move_to_is_forgotten() {
     fsync(&file, true).unwrap();
     let status = |lblk| known(&sbi, &file, Lblk(lblk), 1).unwrap().status;
     // As when a range is taken out, with a reader in between.
-    unmap(&file, (2, 4)).unwrap();
+    unmap(&file, &(2..4)).unwrap();
     assert_eq!([2, 3].map(status), [Status::Hole; 2]);
     shift(&file, 4, -2).unwrap();
     resize(&file, 10 << 12).unwrap();

@@ -22,7 +22,7 @@ use crate::fallocate::{Fallocate, fallocate};
 use crate::fiemap::precache;
 use crate::file_change::{fsync, known, truncate_locked, write};
 use crate::inode_ref::InodeRef;
-use crate::mapping::{MapState, Mapping};
+use crate::mapping::{LblkRun, MapState, Mapping};
 use crate::memory::Shrinker;
 use crate::namei::lookup;
 use crate::open_options::OpenOptions;
@@ -216,8 +216,9 @@ fn a_miss_among_delayed_blocks_brings_back_little() {
 fn take_all(sbi: &Sbi, file: &InodeRef) -> Vec<Run> {
     let mut all = Vec::new();
     for len in [1024, 64, 1] {
+        let start = Lblk(100_000);
         loop {
-            match take(sbi, file, (Lblk(100_000), len), true) {
+            match take(sbi, file, LblkRun { start, len }, true) {
                 Ok(run) => all.push(run),
                 Err(Error::NoSpace { .. }) => break,
                 Err(error) => panic!("{error}"),
@@ -237,8 +238,12 @@ fn what_is_half_marked_is_not_known_as_it_was() {
     let mut aside = Vec::new();
     // Four extents, none beside another on the device: the inode has no room for a fifth.
     for at in (0..40).step_by(10) {
-        aside.push(take(&sbi, &file, (Lblk(at), 10), true).unwrap());
-        let run = take(&sbi, &file, (Lblk(at), 10), true).unwrap();
+        let hole = LblkRun {
+            start: Lblk(at),
+            len: 10,
+        };
+        aside.push(take(&sbi, &file, hole, true).unwrap());
+        let run = take(&sbi, &file, hole, true).unwrap();
         assert_eq!(run.len, 10);
         map_taken(&sbi, &file, Lblk(at), run, true).unwrap();
     }

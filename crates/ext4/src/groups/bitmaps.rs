@@ -64,12 +64,12 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
 
     fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
         self.groups
-            .mark(self.sbi, self.edit, group, (start, len), true)
+            .mark(self.sbi, self.edit, group, start, len, true)
     }
 
     fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
         self.groups
-            .mark(self.sbi, self.edit, group, (start, len), false)
+            .mark(self.sbi, self.edit, group, start, len, false)
     }
 
     fn left_alone(&self, group: GroupNr) {

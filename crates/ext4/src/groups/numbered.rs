@@ -13,10 +13,6 @@ use crate::sbi::Sbi;
 
 impl Groups {
     /// Takes the inode of this number, which must be free.
-    ///
-    /// # Errors
-    /// [`Damage::InodeNumber`], [`Damage::InodeField`] if it is in use, damage of the bitmap, device
-    /// errors.
     pub(crate) fn take_inode_at(
         &self,
         sbi: &Sbi,
@@ -34,13 +30,13 @@ impl Groups {
             let fresh = all_are(bytes, first, count.min(per_group - first), false);
             let free = !get(bytes, index);
             set_range(bytes, index, 1, true);
-            free.then_some(fresh)
+            free.then_some(FreeInode { index, fresh })
         });
         slot.inodes_changed = true;
         self.list(group, slot);
         match taken.filter(|_| slot.desc.free_inodes > 0) {
-            Some(fresh) => {
-                self.inode_taken(sbi, edit, (group, slot), (index, fresh), directory);
+            Some(free) => {
+                self.inode_taken(sbi, edit, group, slot, free, directory);
                 Ok(())
             }
             None => Err(Error::Corrupt(Damage::InodeField {
@@ -52,16 +48,17 @@ impl Groups {
         }
     }
 
-    /// Counts an inode whose bit was just set, and answers its block of the table. `fresh`: no other
-    /// inode of that block is in use, so it may never have been written.
+    /// Counts an inode whose bit was just set, and answers its block of the table.
     pub(super) fn inode_taken(
         &self,
         sbi: &Sbi,
         edit: &impl Edit,
-        (group, slot): (GroupNr, &mut Slot),
-        (index, fresh): (u32, bool),
+        group: GroupNr,
+        slot: &mut Slot,
+        taken: FreeInode,
         directory: bool,
     ) -> Pblk {
+        let FreeInode { index, fresh } = taken;
         let geometry = sbi.geometry();
         let desc = &mut slot.desc;
         desc.free_inodes -= 1;
@@ -85,6 +82,15 @@ impl Groups {
     }
 }
 
+/// An inode of a group that is free, or was until now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreeInode {
+    /// Its index in the group.
+    pub(super) index: u32,
+    /// No other inode of its block of the table is in use: the block may never have been written.
+    pub(super) fresh: bool,
+}
+
 /// Group of an inode, and its index there.
 fn place(sbi: &Sbi, ino: Ino) -> Result<(GroupNr, u32)> {
     let inodes_count = sbi.geometry().inodes_count;
@@ -104,9 +110,6 @@ pub(super) fn block_mates(sbi: &Sbi, index: u32) -> (u32, u32) {
 }
 
 /// Whether an inode is in use, by the bitmap as it is stored.
-///
-/// # Errors
-/// [`Damage::InodeNumber`], damage of the bitmap, device errors.
 pub(crate) fn is_inode_used(sbi: &Sbi, ino: Ino) -> Result<bool> {
     let (group, index) = place(sbi, ino)?;
     Ok(get(&bitmap::inode_bitmap(sbi, group)?, index))

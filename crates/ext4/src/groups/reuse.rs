@@ -5,7 +5,7 @@ use uext4_ondisk::group_desc::{DescChecksum, GroupDesc};
 use uext4_ondisk::inode::{FileType, RawInode, inode_checksum, stored_checksum};
 use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 
-use super::numbered::block_mates;
+use super::numbered::{FreeInode, block_mates};
 use super::{Groups, Relaxed, Slot};
 use crate::bits::{all_are, next_zero};
 use crate::error::{Error, Result};
@@ -15,11 +15,7 @@ use crate::sbi::Sbi;
 impl Groups {
     /// Sets a group aside whose inode bitmap is wrong: none of its inodes is allocated any more, as in
     /// the kernel. Returns the error to report.
-    pub(super) fn distrust_inodes(
-        &self,
-        (group, slot): (GroupNr, &mut Slot),
-        damage: Damage,
-    ) -> Error {
+    pub(super) fn distrust_inodes(&self, group: GroupNr, slot: &mut Slot, damage: Damage) -> Error {
         if !slot.inodes_bad {
             slot.inodes_bad = true;
             let [own, flex, all] = self.tallies(group);
@@ -45,7 +41,7 @@ impl Groups {
             return Error::Corrupt(damage);
         };
         let slot = &mut *self.slots[group.0 as usize].lock();
-        self.distrust_inodes((group, slot), damage)
+        self.distrust_inodes(group, slot, damage)
     }
 
     /// The error where no group has a free inode: the damage, if a group was set aside.
@@ -57,19 +53,16 @@ impl Groups {
     }
 }
 
-/// Chooses the first free inode from index `from` on, and says whether the block of the table that
-/// holds it needs not be read, because it has no other inode in use. With `distrusts`, the inode's own
-/// fields must not say that it is in use.
-///
-/// # Errors
-/// [`Damage::BitmapCount`] if there is none, [`Damage::InodeField`] if the inode is in use, device
-/// errors.
+/// Chooses the first free inode from index `from` on. With `distrusts`, the inode's own fields must
+/// not say that it is in use.
 pub(super) fn choose(
     sbi: &Sbi,
-    (group, slot): (GroupNr, &Slot),
+    group: GroupNr,
+    slot: &Slot,
     bitmap: &[u8],
-    (from, distrusts): (u32, bool),
-) -> Result<(u32, bool)> {
+    from: u32,
+    distrusts: bool,
+) -> Result<FreeInode> {
     let per_group = sbi.geometry().inodes_per_group.get();
     let index = next_zero(bitmap, from, per_group).ok_or(Damage::BitmapCount {
         group,
@@ -81,7 +74,7 @@ pub(super) fn choose(
     let count = count.min(per_group - first);
     let fresh = all_are(bitmap, first, count, false);
     if !distrusts || is_never_used(sbi, &slot.desc, first) {
-        return Ok((index, fresh));
+        return Ok(FreeInode { index, fresh });
     }
     let geometry = sbi.geometry();
     let size = usize::from(geometry.inode_size);
@@ -106,7 +99,7 @@ pub(super) fn choose(
         }));
     }
     let fresh = fresh && (first..first + count).all(|mate| links(mate).is_none());
-    Ok((index, fresh))
+    Ok(FreeInode { index, fresh })
 }
 
 /// Whether no inode from this index on was ever used, by the descriptor.

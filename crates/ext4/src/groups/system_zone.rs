@@ -70,8 +70,7 @@ impl Groups {
         self.system_zone.add(runs);
     }
 
-    /// # Errors
-    /// [`Damage::Field`] if a group's block bitmap calls metadata free.
+    /// Fails with [`Damage::Field`] if a group's block bitmap calls metadata free.
     pub(super) fn check_bitmap(
         &self,
         geometry: &Geometry,

@@ -35,6 +35,13 @@ enum Credits {
     Scarce,
 }
 
+fn run(start: u32, len: u32) -> LblkRun {
+    LblkRun {
+        start: Lblk(start),
+        len,
+    }
+}
+
 struct Fixture {
     device: Arc<MemoryDevice>,
     sbi: Arc<Sbi>,
@@ -185,8 +192,8 @@ impl Fixture {
         if by < 0 {
             self.remove(lblk, distance);
         }
-        self.steps((Lblk(from), u32::MAX), |handle, inode, range| {
-            shift(handle, inode, range, by.into())
+        self.steps((Lblk(from), u32::MAX), |handle, inode, (start, len)| {
+            shift(handle, inode, LblkRun { start, len }, by.into())
         });
         let moved = self.model.split_off(&from);
         let moved = moved.into_iter();
@@ -245,8 +252,7 @@ impl Fixture {
         assert_eq!(self.inode.i_block, empty);
         let handle = self.sbi.start(8).unwrap();
         self.inode.links = 0;
-        let owner = (self.inode.ino, self.inode.generation);
-        set_next(&self.sbi, &handle, owner, 1_700_000_000).unwrap();
+        set_next(&self.sbi, &handle, self.inode.id(), 1_700_000_000).unwrap();
         store(&handle, &self.sbi, &self.inode).unwrap();
         let is_dir = self.inode.file_type == FileType::Directory;
         handle.free_inode(self.inode.ino, is_dir).unwrap();

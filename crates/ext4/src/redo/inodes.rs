@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::evict::has_map;
 use crate::fast_commit::ChangedInode;
 use crate::handle::Handle;
-use crate::inode::{Inode, iget, inode_bytes};
+use crate::inode::{Inode, InodeId, iget, inode_bytes};
 use crate::inode_store::{change_bytes, store};
 use crate::map::map_blocks;
 use crate::map_change::{self, Progress};
@@ -33,9 +33,6 @@ const LAYOUT: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INLINE_DATA);
 
 /// Lets the table have the inode as it was recorded, with the map that it had, or none if it is new.
-///
-/// # Errors
-/// Damage if what was recorded does not fit, device errors.
 pub(super) fn put(
     handle: &Handle<'_>,
     ino: Ino,
@@ -164,15 +161,14 @@ fn overlay(bytes: &mut [u8], raw: &[u8]) {
 fn write(handle: &Handle<'_>, ino: Ino, bytes: &[u8]) -> Result<Inode> {
     let sbi = handle.sbi();
     let generation = RawInode::parse(bytes, ino)?.i_generation.get();
-    change_bytes(sbi, handle, (ino, generation), |place| {
+    change_bytes(sbi, handle, InodeId { ino, generation }, |place| {
         place.copy_from_slice(bytes);
         Ok(())
     })?;
     iget(sbi, ino)
 }
 
-/// # Errors
-/// Damage unless the flags are as they should be.
+/// Fails with damage unless the flags are as they should be.
 fn check_flags(inode: &Inode, are_fine: bool) -> Result<()> {
     if are_fine {
         return Ok(());
@@ -181,8 +177,8 @@ fn check_flags(inode: &Inode, are_fine: bool) -> Result<()> {
     Err(misfit(inode.ino, "i_flags", inode.flags.bits().into(), why))
 }
 
-/// # Errors
-/// Damage if a new device, pipe or socket has a size, or more in the place of its map than a number.
+/// Fails with damage if a new device, pipe or socket has a size, or more in the place of its map
+/// than a number.
 fn check_device(inode: &Inode) -> Result<()> {
     use FileType::{Directory, Regular, Symlink};
     let maps = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
@@ -197,8 +193,7 @@ fn check_device(inode: &Inode) -> Result<()> {
     Err(misfit(inode.ino, "i_mode", inode.mode.into(), why))
 }
 
-/// # Errors
-/// Damage if the block of attributes is another one: fast commits tell nothing of them.
+/// Fails with damage if the block of attributes is another one: fast commits tell nothing of them.
 fn check_xattr_block(inode: &Inode, old: Option<&Inode>) -> Result<()> {
     if inode.xattr_block == old.and_then(|old| old.xattr_block) {
         return Ok(());
@@ -208,8 +203,7 @@ fn check_xattr_block(inode: &Inode, old: Option<&Inode>) -> Result<()> {
     Err(misfit(inode.ino, "i_file_acl", block, why))
 }
 
-/// # Errors
-/// Damage if a new symbolic link has no target where it must have one.
+/// Fails with damage if a new symbolic link has no target where it must have one.
 fn check_target(sbi: &Sbi, inode: &Inode) -> Result<()> {
     if inode.file_type != FileType::Symlink || inode.has(InodeFlags::INLINE_DATA) {
         return Ok(());
@@ -231,10 +225,6 @@ fn check_target(sbi: &Sbi, inode: &Inode) -> Result<()> {
 
 /// Stores an inode with the links that it has now. Without any it becomes an orphan, and so does a file
 /// that must be cut to its size.
-///
-/// # Errors
-/// [`crate::error::Error::NotEmpty`] for a directory that goes but is not empty, damage, device
-/// errors.
 pub(super) fn finish(handle: &Handle<'_>, mut inode: Inode, fate: &Fate) -> Result<()> {
     let sbi = handle.sbi();
     let was = inode.links;

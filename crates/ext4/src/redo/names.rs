@@ -13,10 +13,6 @@ use crate::redo::plan::{End, Plan};
 use crate::redo::{Inodes, check_room};
 
 /// Gives and takes the names of all directories.
-///
-/// # Errors
-/// [`Error::Unsupported`] if that is too much for one transaction, [`Error::NoSpace`],
-/// [`Error::DirectoryFull`], damage, device errors.
 pub(super) fn apply(handle: &Handle<'_>, plan: &Plan<'_>, inodes: &mut Inodes) -> Result<()> {
     for (dir, names) in plan.names() {
         let is_new = plan.fate(dir).is_some_and(|fate| fate.end == End::New);

@@ -83,9 +83,6 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Looks everything up.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] and [`Error::Unsupported`] if it cannot be redone, device errors.
     pub(super) fn new(sbi: &'a Sbi, all: &'a FastCommit) -> Result<Self> {
         let mut plan = Self {
             sbi,
@@ -205,7 +202,7 @@ impl<'a> Plan<'a> {
         }
         let is_another = raw.is_some_and(|raw| raw.i_generation.get() != old.generation);
         if is_another {
-            return self.judge_another(ino, fate, (kind, created));
+            return self.judge_another(ino, fate, kind, created);
         }
         if kind.is_some_and(|kind| kind != old.file_type) {
             let mode = old.mode.into();
@@ -235,7 +232,8 @@ impl<'a> Plan<'a> {
         &self,
         ino: Ino,
         fate: &Fate,
-        (kind, created): (Option<FileType>, bool),
+        kind: Option<FileType>,
+        created: bool,
     ) -> Result<(End, Option<FileType>)> {
         if !created || fate.was_dir() || kind == Some(FileType::Directory) {
             return Err(unsupported("fast commits that use a number again"));
@@ -297,8 +295,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// # Errors
-    /// If ".." of a directory would not be where its name is.
+    /// Fails if ".." of a directory would not be where its name is.
     fn check_place(&self, ino: Ino, fate: &Fate) -> Result<()> {
         let dotdot = match &fate.old {
             Some(old) => Some(lookup(self.sbi, old, b"..")?),
@@ -310,9 +307,8 @@ impl<'a> Plan<'a> {
         Err(unsupported("fast commits that move directories"))
     }
 
-    /// # Errors
-    /// If what has no map of data is to have blocks. Those of a directory are not recorded: its names
-    /// are, one by one.
+    /// Fails if what has no map of data is to have blocks. Those of a directory are not recorded:
+    /// its names are, one by one.
     fn check_ranges(&self) -> Result<()> {
         let has_data = |fate: &Fate| {
             let kinds = [FileType::Regular, FileType::Symlink];

@@ -39,9 +39,6 @@ fn pieces(
 }
 
 /// Takes the blocks that a file is to map, and makes sure that those it maps already are its own.
-///
-/// # Errors
-/// Damage if others use them, or they do not exist; device errors.
 pub(super) fn claim(
     handle: &Handle<'_>,
     ino: Ino,
@@ -69,8 +66,7 @@ pub(super) fn claim(
     Ok(())
 }
 
-/// # Errors
-/// Damage if no file can have such blocks.
+/// Fails with damage if no file can have such blocks.
 fn check_wanted(sbi: &Sbi, ino: Ino, wanted: Mapping) -> Result<()> {
     sbi.check_range("fast commit", wanted.pblk, wanted.len.into())?;
     let end = u64::from(wanted.lblk.0) + u64::from(wanted.len);
@@ -94,10 +90,6 @@ fn not_its_own(block: Pblk, is_there: bool) -> Error {
 }
 
 /// Makes the map of an inode what was recorded; the blocks have been claimed.
-///
-/// # Errors
-/// [`Error::Unsupported`] if that is too much for one transaction, [`Error::NoSpace`] for the map
-/// itself, damage, device errors.
 pub(super) fn apply(handle: &Handle<'_>, inode: &mut Inode, change: &ChangedInode) -> Result<()> {
     for wanted in change.ranges() {
         if wanted.state == MapState::Hole {
@@ -123,9 +115,6 @@ pub(super) fn apply(handle: &Handle<'_>, inode: &mut Inode, change: &ChangedInod
 
 /// Whether a file has blocks with data past its end, as a truncation leaves them that was told only in
 /// part.
-///
-/// # Errors
-/// Damage of the map, device errors.
 pub(super) fn has_data_past_end(sbi: &Sbi, inode: &Inode) -> Result<bool> {
     if inode.file_type != FileType::Regular || !has_map(sbi, inode) {
         return Ok(false);

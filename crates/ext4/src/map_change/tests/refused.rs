@@ -30,11 +30,11 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
             assert!(insert(&handle, inode, wrong).is_err(), "{wrong:?}");
         }
         assert!(mark_unwritten(&handle, inode, Lblk(9), 2).is_err());
-        for (range, by) in [((Lblk(12), 9), -1), ((Lblk(0), 11), 3), ((Lblk(0), 20), -1)] {
-            assert!(shift(&handle, inode, range, by).is_err());
+        for (run, by) in [(run(12, 9), -1), (run(0, 11), 3), (run(0, 20), -1)] {
+            assert!(shift(&handle, inode, run, by).is_err());
         }
         let far = i64::from(u32::MAX) - 12;
-        assert!(shift(&handle, inode, (Lblk(0), u32::MAX), far).is_err());
+        assert!(shift(&handle, inode, run(0, u32::MAX), far).is_err());
         assert_eq!((inode.i_block, inode.blocks), before);
         drop(handle);
         fixture.check();
@@ -67,7 +67,7 @@ fn a_damaged_tree_frees_nothing_outside_the_file_system() {
                 );
                 _ = remove(&handle, &mut inode, Lblk(0), u32::MAX);
                 _ = mark_written(&handle, &mut inode, Lblk(4), 1);
-                _ = shift(&handle, &mut inode, (Lblk(2), 900), 5);
+                _ = shift(&handle, &mut inode, run(2, 900), 5);
             }
         }
     }
@@ -160,7 +160,7 @@ fn try_op(handle: &Handle<'_>, inode: &mut Inode, op: &Op) -> Result<Progress> {
         Op::Remove(lblk, len) => remove(handle, inode, Lblk(lblk), len),
         Op::Mark(lblk, len, true) => mark_unwritten(handle, inode, Lblk(lblk), len),
         Op::Mark(lblk, len, false) => mark_written(handle, inode, Lblk(lblk), len),
-        Op::Shift(lblk, by) => shift(handle, inode, (Lblk(lblk), u32::MAX), by.into()),
+        Op::Shift(lblk, by) => shift(handle, inode, run(lblk, u32::MAX), by.into()),
     }
 }
 
@@ -182,7 +182,7 @@ fn without_space_to_split_an_extent_nothing_is_changed() {
     let refused = [
         remove(&handle, inode, Lblk(25), 2),
         mark_unwritten(&handle, inode, Lblk(42), 3),
-        shift(&handle, inode, (Lblk(5), u32::MAX), 100),
+        shift(&handle, inode, run(5, u32::MAX), 100),
     ];
     for result in refused {
         assert!(matches!(result, Err(Error::NoSpace { .. })), "{result:?}");

@@ -458,7 +458,7 @@ fn labels_have_sixteen_bytes_and_end_at_a_zero() {
     assert!(matches!(seventeen, Err(Error::Invalid { .. })));
     fs.set_label(b"short\0and what lies behind").unwrap();
     assert_eq!(&fs.label(), b"short\0\0\0\0\0\0\0\0\0\0\0");
-    // As it is told it may be set.
+    // What `label` returns can be set again.
     fs.set_label(&fs.label()).unwrap();
     fs.close().unwrap();
     judge(&device, "labels");

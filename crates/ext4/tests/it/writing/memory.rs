@@ -77,8 +77,9 @@ impl Peak {
     }
 }
 
-/// Bytes that count upwards, and one more after each piece: runs of a file's contents.
+/// Bytes of a file's contents that count upwards; the next piece starts one higher.
 const PIECE: u64 = 512;
+/// Bytes that count upwards: a piece that starts with any byte is a part of it.
 static RUN: [u8; 256 + PIECE as usize] = {
     let mut run = [0; 256 + PIECE as usize];
     let mut at = 0;
