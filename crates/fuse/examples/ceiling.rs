@@ -24,7 +24,7 @@ use uext4_fuse::abi::{
 };
 use uext4_fuse::errno::{Errno, Result};
 use uext4_fuse::init::{self, Dialect};
-use uext4_fuse::request::{Operation, Request, each_forgotten};
+use uext4_fuse::request::{Listing, Operation, Request, each_forgotten};
 use uext4_fuse::session::{How, Session};
 use uext4_fuse::{Answer, Channel, Out, Serve, Transport, Validity, mount};
 use zerocopy::IntoBytes;
@@ -278,7 +278,7 @@ impl Ceiling {
         })
     }
 
-    fn readdir(&self, id: u64, it: &ReadIn, plus: bool, out: &mut Out<'_>) -> Result<()> {
+    fn readdir(&self, id: u64, it: &ReadIn, listing: Listing, out: &mut Out<'_>) -> Result<()> {
         let dir = self.get(id)?;
         let dir = dir.lock();
         for (cookie, name) in dir.dir.order.range(it.offset + 1..) {
@@ -294,11 +294,14 @@ impl Ceiling {
                 nodeid: attr.ino,
                 ..self.validity.entry(attr, 0)
             };
-            let before = if plus { entry.as_bytes() } else { &[] };
+            let before = match listing {
+                Listing::Plus => entry.as_bytes(),
+                Listing::Names => &[],
+            };
             if !out.entry(it.size as usize, before, dirent, name) {
                 break;
             }
-            if plus {
+            if listing == Listing::Plus {
                 node.lock().lookups += 1;
             }
         }
@@ -360,7 +363,7 @@ impl Ceiling {
             Operation::Open(_) => self.opened(out),
             Operation::Read(it) => self.read(id, &it, out),
             Operation::Write(it, data) => self.write(id, &it, data, out),
-            Operation::Readdir(it, plus) => self.readdir(id, &it, plus, out),
+            Operation::Readdir(it, listing) => self.readdir(id, &it, listing, out),
             Operation::Getxattr(..) => Err(Errno::ENODATA),
             Operation::Statfs => self.statfs(out),
             Operation::Fsync(..) | Operation::Fsyncdir => Ok(()),

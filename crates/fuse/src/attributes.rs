@@ -7,12 +7,13 @@ use zerocopy::IntoBytes;
 
 use crate::abi::flags::fattr;
 use crate::abi::{AttrOut, InHeader, SetattrIn};
+use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::owners::Owners;
 use crate::privileges::{fate, is_in_group, is_root};
 use crate::reply::{Out, attr_of};
-use crate::server::{Answer, Server};
+use crate::server::Server;
 use crate::ticket::Asker;
 
 /// Cutting more bytes off than this is done by other threads than those that read requests.

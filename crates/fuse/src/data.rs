@@ -13,6 +13,7 @@ use crate::abi::{
     BmapIn, BmapOut, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, InHeader, LseekIn, LseekOut,
     OpenIn, ReadIn, WriteIn, WriteOut,
 };
+use crate::answer::Answer;
 use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
 use crate::names::opened;
@@ -21,7 +22,8 @@ use crate::owners::Owners;
 use crate::parked::Parked;
 use crate::privileges::{Before, fate_of, is_root};
 use crate::reply::Out;
-use crate::server::{Answer, Server};
+use crate::request::{CountWidth, Integrity};
+use crate::server::Server;
 use crate::ticket::{Asker, Channel, Ticket};
 use crate::writers::Who;
 
@@ -36,7 +38,7 @@ pub fn open(
     let node = server.nodes.get(header.nodeid)?;
     if let Node::Writable(inode) = &*node {
         let before = Before::of(inode);
-        prepare(&server.owners, header, inode, (it.flags, it.open_flags))?;
+        prepare(&server.owners, header, inode, it)?;
         before.settle(inode, caller.channel());
     }
     out.put(&opened(server, &node, it.flags))
@@ -45,25 +47,19 @@ pub fn open(
 /// What opening a file with these flags does to it, and what it refuses: the kernel does not know of
 /// immutable and append-only files here.
 ///
-/// # Errors
-/// `EPERM`; those of cutting the file to nothing.
-fn prepare(
-    owners: &Owners,
-    header: &InHeader,
-    inode: &OpenInode,
-    (flags, open_flags): (u32, u32),
-) -> Result<()> {
-    let cuts = flags & flag::TRUNC != 0;
-    if flags & flag::ACCMODE == 0 && !cuts {
+/// Fails with `EPERM`; those of cutting the file to nothing.
+fn prepare(owners: &Owners, header: &InHeader, inode: &OpenInode, it: &OpenIn) -> Result<()> {
+    let cuts = it.flags & flag::TRUNC != 0;
+    if it.flags & flag::ACCMODE == 0 && !cuts {
         return Ok(());
     }
     let now = inode.inode();
     let may_only_grow = now.has(InodeFlags::APPEND);
-    if now.has(InodeFlags::IMMUTABLE) || may_only_grow && (cuts || flags & flag::APPEND == 0) {
+    if now.has(InodeFlags::IMMUTABLE) || may_only_grow && (cuts || it.flags & flag::APPEND == 0) {
         return Err(Errno::EPERM);
     }
     if cuts {
-        let kills = open_flags & OPEN_KILL_SUIDGID != 0;
+        let kills = it.open_flags & OPEN_KILL_SUIDGID != 0;
         inode.set_attributes(&SetAttributes {
             size: Some(0),
             mode: kills
@@ -96,9 +92,6 @@ pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<
 
 /// Past the cache only whole sectors are read and written: what the kernel's ext4 demands on most devices.
 /// Where the memory lies is not told.
-///
-/// # Errors
-/// `EINVAL`.
 fn check_direct(flags: u32, offset: u64, size: u32) -> Result<()> {
     const SECTOR: u64 = 512;
     let is_whole = (offset | u64::from(size)).is_multiple_of(SECTOR);
@@ -286,17 +279,18 @@ fn later(
 /// is durable.
 pub fn fsync(
     server: &Server,
-    (id, handle): (u64, u64),
-    data_only: bool,
+    id: u64,
+    handle: u64,
+    integrity: Integrity,
     caller: &Asker<'_>,
 ) -> Answer {
-    if !server.writable {
+    if !server.is_writable() {
         return Answer::Now(Ok(()));
     }
     let sync = move |inode: &OpenInode| {
-        let synced = match data_only {
-            true => inode.fdatasync(),
-            false => inode.fsync(),
+        let synced = match integrity {
+            Integrity::Data => inode.fdatasync(),
+            Integrity::File => inode.fsync(),
         };
         Ok(synced?)
     };
@@ -311,7 +305,7 @@ pub fn fsync(
 
 /// SYNCFS.
 pub fn syncfs(server: &Arc<Server>, caller: &Asker<'_>) -> Answer {
-    if !server.writable {
+    if !server.is_writable() {
         return Answer::Now(Ok(()));
     }
     let all = Arc::clone(server);
@@ -431,7 +425,7 @@ pub fn copy(
     server: &Arc<Server>,
     header: &InHeader,
     it: &CopyFileRangeIn,
-    wide: bool,
+    width: CountWidth,
     caller: &Asker<'_>,
 ) -> Answer {
     let from = server.nodes.get(header.nodeid);
@@ -466,7 +460,7 @@ pub fn copy(
         });
         match copied {
             Err(error) => ticket.answer(Err(error)),
-            Ok(bytes_copied) if wide => {
+            Ok(bytes_copied) if width == CountWidth::Bits64 => {
                 ticket.answer(Ok(CopyFileRangeOut { bytes_copied }.as_bytes()));
             }
             Ok(copied) => ticket.answer(Ok(WriteOut {

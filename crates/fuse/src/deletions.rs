@@ -18,21 +18,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uext4::Filesystem;
-use zerocopy::IntoBytes;
 
 use crate::errno::Errno;
-use crate::reply::Out;
-use crate::server::{Answer, Server};
-use crate::ticket::{Asker, Ticket};
 
 /// How soon after a name is gone the kernel forgets the file, at most.
 const SOON: Duration = Duration::from_millis(50);
 /// How long who finds no space waits at most.
 const TRY: Duration = Duration::from_millis(100);
-/// How long who asks how much there is waits at most.
-const ASK: Duration = Duration::from_secs(1);
 /// How often is looked.
-const LOOK: Duration = Duration::from_millis(1);
+pub const LOOK: Duration = Duration::from_millis(1);
 /// Most that wait at once for space.
 const WAITING_MAX: usize = 2;
 
@@ -71,7 +65,7 @@ impl Drop for Deletion {
 
 /// What there was to wait for at a moment.
 #[derive(Clone, Copy, Debug)]
-struct Expected {
+pub struct Expected {
     /// Until when the kernel may forget what it was told the name of is gone.
     soon: Option<Instant>,
     begun: u64,
@@ -94,7 +88,8 @@ impl Deletions {
         self.ended.load(SeqCst)
     }
 
-    fn expected(&self) -> Expected {
+    /// What there is to wait for now.
+    pub fn expected(&self) -> Expected {
         let last = self.last.load(SeqCst).checked_sub(1);
         Expected {
             soon: last.map(|nanos| self.born + Duration::from_nanos(nanos) + SOON),
@@ -103,7 +98,7 @@ impl Deletions {
     }
 
     /// Whether some of it is still to come.
-    fn is_due(&self, expected: Expected, fs: &Filesystem) -> bool {
+    pub fn is_due(&self, expected: Expected, fs: &Filesystem) -> bool {
         self.ended() < expected.begun
             || expected.soon.is_some_and(|soon| Instant::now() < soon) && fs.unlinked() > 0
     }
@@ -139,29 +134,6 @@ impl Deletions {
             false => done,
         }
     }
-}
-
-/// STATFS.
-pub fn statfs(server: &Arc<Server>, out: &mut Out<'_>, caller: &Asker<'_>) -> Answer {
-    let expected = server.deletions.expected();
-    if !server.deletions.is_due(expected, &server.fs) {
-        return out.put(&server.statfs()).into();
-    }
-    answer_statfs(server, expected, Instant::now() + ASK, caller.ticket());
-    Answer::Later
-}
-
-/// Answers when nothing is due any more, or it is time.
-fn answer_statfs(server: &Arc<Server>, expected: Expected, until: Instant, ticket: Ticket) {
-    if !server.deletions.is_due(expected, &server.fs) || Instant::now() >= until {
-        return ticket.answer(Ok(server.statfs().as_bytes()));
-    }
-    let (again, unique) = (Arc::clone(server), ticket.unique());
-    let looked = move |all_ends: bool| {
-        let until = if all_ends { Instant::now() } else { until };
-        answer_statfs(&again, expected, until, ticket);
-    };
-    server.late.after(LOOK, unique, looked);
 }
 
 #[cfg(test)]

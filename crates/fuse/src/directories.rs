@@ -11,6 +11,7 @@ use crate::abi::{Dirent, EntryOut, ReadIn};
 use crate::errno::Result;
 use crate::nodes::Node;
 use crate::reply::{Out, attr_of, dirent_type};
+use crate::request::Listing;
 use crate::server::Server;
 
 /// A name that was listed.
@@ -27,12 +28,12 @@ fn gather(
     server: &Server,
     dir: &Node,
     cookie: u64,
-    plus: bool,
+    listing: Listing,
     limit: usize,
 ) -> Result<(Vec<u8>, Vec<Item>)> {
-    let each = match plus {
-        true => size_of::<EntryOut>() + size_of::<Dirent>(),
-        false => size_of::<Dirent>(),
+    let each = match listing {
+        Listing::Plus => size_of::<EntryOut>() + size_of::<Dirent>(),
+        Listing::Names => size_of::<Dirent>(),
     };
     let inode = dir.inode();
     let is_encrypted = inode.has(InodeFlags::ENCRYPT);
@@ -56,10 +57,16 @@ fn gather(
 }
 
 /// READDIR and READDIRPLUS.
-pub fn readdir(server: &Server, id: u64, it: &ReadIn, plus: bool, out: &mut Out<'_>) -> Result<()> {
+pub fn readdir(
+    server: &Server,
+    id: u64,
+    it: &ReadIn,
+    listing: Listing,
+    out: &mut Out<'_>,
+) -> Result<()> {
     let dir = server.nodes.get(id)?;
     let limit = it.size as usize;
-    let (names, items) = gather(server, &dir, it.offset, plus, limit)?;
+    let (names, items) = gather(server, &dir, it.offset, listing, limit)?;
     let mut start = 0;
     for item in items {
         // OK to index: ends ascend and are no more than all bytes.
@@ -71,11 +78,11 @@ pub fn readdir(server: &Server, id: u64, it: &ReadIn, plus: bool, out: &mut Out<
             namelen: name.len() as u32,
             type_: dirent_type(item.file_type),
         };
-        let fits = match plus {
-            true => entry_plus(server, limit, (&item, name), &mut dirent, out),
-            false => out.entry(limit, &[], dirent, name),
+        let fits = match listing {
+            Listing::Plus => entry_plus(server, limit, &item, name, &mut dirent, out),
+            Listing::Names => out.entry(limit, &[], dirent, name),
         };
-        if !fits || plus && is_refused(name) {
+        if !fits || listing == Listing::Plus && is_refused(name) {
             break;
         }
     }
@@ -92,7 +99,8 @@ fn is_refused(name: &[u8]) -> bool {
 fn entry_plus(
     server: &Server,
     limit: usize,
-    (item, name): (&Item, &[u8]),
+    item: &Item,
+    name: &[u8],
     dirent: &mut Dirent,
     out: &mut Out<'_>,
 ) -> bool {
@@ -103,7 +111,7 @@ fn entry_plus(
     let node = match name {
         b"." | b".." => None,
         _ if is_refused(name) => None,
-        _ => Node::open(&server.fs, item.ino, server.writable).ok(),
+        _ => Node::open(&server.fs, item.ino, server.access).ok(),
     };
     let entry = match node {
         None => EntryOut::default(),

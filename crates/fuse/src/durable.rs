@@ -11,60 +11,10 @@
 //! other calls do that carry nothing to us is not awaited.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use crate::abi::flags::{WRITE_CACHE, open};
 use crate::errno::{Errno, Result};
-use crate::request::{Operation, Request};
 use crate::server::Server;
-use crate::ticket::{Channel, Ticket};
-
-/// The direction, in an ioctl's number, of those that only carry something to us: what they change is theirs.
-const IOW: u32 = 1;
-
-/// What is durable before it is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// Nothing: fsync makes things durable, and time.
-    #[default]
-    OnDemand,
-    /// Names made, taken and moved (`dirsync`).
-    Names,
-    /// Those, what is written, and attributes (`sync`). Pages changed through mappings are not: msync waits
-    /// for them.
-    All,
-}
-
-impl Durability {
-    /// The node to be made durable before a request is answered, if one is. Where a name moves that is the
-    /// directory it leaves: both change in one transaction.
-    pub fn of(self, request: &Request<'_>) -> Option<u64> {
-        let id = request.header.nodeid;
-        let (node, from) = match request.operation {
-            Operation::Symlink { .. }
-            | Operation::Mknod(..)
-            | Operation::Mkdir(..)
-            | Operation::Create(..)
-            | Operation::Link(..)
-            | Operation::Unlink(_)
-            | Operation::Rmdir(_)
-            | Operation::Rename { .. } => (id, Self::Names),
-            Operation::Write(it, _) if it.write_flags & WRITE_CACHE != 0 => return None,
-            Operation::Open(it) if it.flags & open::TRUNC == 0 => return None,
-            Operation::Ioctl(it, _) if it.cmd >> 30 != IOW => return None,
-            Operation::CopyFileRange(it, _) => (it.nodeid_out, Self::All),
-            Operation::Write(..)
-            | Operation::Open(_)
-            | Operation::Setattr(_)
-            | Operation::Fallocate(_)
-            | Operation::Setxattr(..)
-            | Operation::Removexattr(_)
-            | Operation::Ioctl(..) => (id, Self::All),
-            _ => return None,
-        };
-        (self >= from).then_some(node)
-    }
-}
+use crate::ticket::{Arrival, Channel, Ticket};
 
 /// Where answers go that wait until a node is durable.
 #[derive(Debug)]
@@ -72,23 +22,22 @@ pub struct Awaiting {
     server: Arc<Server>,
     node: u64,
     channel: Arc<dyn Channel>,
-    /// What kind of request it is, and when it began.
-    timing: (u32, Instant),
+    arrival: Arrival,
 }
 
 impl Awaiting {
-    /// Before `channel`, for one request of a kind that began then.
+    /// Before `channel`, for one request.
     pub fn new(
         server: &Arc<Server>,
         node: u64,
         channel: &Arc<dyn Channel>,
-        timing: (u32, Instant),
+        arrival: Arrival,
     ) -> Self {
         Self {
             server: Arc::clone(server),
             node,
             channel: Arc::clone(channel),
-            timing,
+            arrival,
         }
     }
 }
@@ -104,8 +53,7 @@ fn make_durable(server: &Server, node: u64) -> Result<()> {
 
 impl Channel for Awaiting {
     fn send(&self, unique: u64, answer: Result<&[u8]>) {
-        let (kind, began) = self.timing;
-        let ticket = Ticket::new(&self.channel, unique).timed(&self.server.latencies, kind, began);
+        let ticket = Ticket::new(&self.channel, unique).timed(&self.server.latencies, self.arrival);
         let Ok(reply) = answer.map(<[u8]>::to_vec) else {
             return ticket.answer(answer);
         };
@@ -128,8 +76,10 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::abi::flags::fattr;
+    use crate::abi::flags::{WRITE_CACHE, fattr};
     use crate::abi::{InHeader, IoctlIn, Rename2In, SetattrIn, opcode};
+    use crate::request::{Operation, Request};
+    use crate::sync_policy::SyncPolicy;
     use crate::testing::Client;
 
     /// The contents and permissions of a path as they would be after a power cut now.
@@ -155,14 +105,14 @@ mod tests {
 
     #[test]
     fn nothing_is_durable_that_nobody_asked_for() {
-        let client = Client::with_durability(Durability::OnDemand);
+        let client = Client::with_sync_policy(SyncPolicy::OnDemand);
         client.mkdir(1, b"dir");
         assert_eq!(durable(&client, "/dir"), None);
     }
 
     #[test]
     fn names_are_durable_when_they_are_answered() {
-        let client = Client::with_durability(Durability::Names);
+        let client = Client::with_sync_policy(SyncPolicy::Names);
         let dir = client.mkdir(1, b"dir");
         assert!(durable(&client, "/dir").is_some());
         let file = client.create(1, b"file");
@@ -182,7 +132,7 @@ mod tests {
     #[test]
     fn a_panic_while_it_is_made_durable_is_an_error_for_who_asked() {
         let (client, device) = Client::with_faults();
-        let client = client.awaiting(Durability::All);
+        let client = client.awaiting(SyncPolicy::All);
         let file = client.create(1, b"file");
         device.panic(true);
         let it = SetattrIn {
@@ -212,7 +162,7 @@ mod tests {
                 },
                 operation: Operation::Ioctl(it, &[]),
             };
-            Durability::All.of(&request)
+            SyncPolicy::All.of(&request)
         };
         // Setting flags; getting them, FITRIM, and what carries nothing.
         assert_eq!(of(0x4008_6602), Some(5));
@@ -221,7 +171,7 @@ mod tests {
 
     #[test]
     fn all_is_durable_when_it_is_answered() {
-        let client = Client::with_durability(Durability::All);
+        let client = Client::with_sync_policy(SyncPolicy::All);
         let file = client.create(1, b"file");
         client.write(file, 0, b"contents");
         assert_eq!(durable(&client, "/file").unwrap().0, b"contents");

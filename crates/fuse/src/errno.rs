@@ -87,8 +87,7 @@ impl Errno {
             | Error::Tunable(_)
             | Error::WritebackMode(_)
             | Error::Option(_)
-            | Error::ExtentStatus(_)
-            | Error::BhLru(_) => Self::EINVAL,
+            | Error::ExtentStatus(_) => Self::EINVAL,
             Error::Interrupted => Self::EINTR,
             Error::Corrupt(_) => Self::EUCLEAN,
             Error::Shared(error) => Self::of(error),

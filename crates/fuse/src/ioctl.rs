@@ -12,12 +12,13 @@ use uext4::{Inode, InodeFlags, SetAttributes, VISIBLE_FLAGS};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{FstrimRange, Fsxattr, InHeader, IoctlIn, IoctlOut};
+use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::owners::Owners;
 use crate::privileges::is_root;
 use crate::reply::Out;
-use crate::server::{Answer, Server};
+use crate::server::Server;
 use crate::ticket::Asker;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -120,7 +121,6 @@ fn answer(
         FS_IOC_SETFSLABEL => {
             root_only(header)?;
             let label = data.get(..FSLABEL_LEN).ok_or(Errno::EINVAL)?;
-            let label = label.split(|byte| *byte == 0).next().unwrap_or_default();
             server.fs.set_label(label)?;
             out.put(&IoctlOut::default())
         }

@@ -2,7 +2,7 @@
 //!
 //! A time falls into one of 4 steps between a power of two and the next, so a percentile is told 25 % too
 //! high at most. Cost: two looks at the clock and three additions, to memory that no other thread writes while
-//! there are no more than [`SHARDS`] of them.
+//! there are no more than `SHARDS` of them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -5,13 +5,13 @@
 //!              ▲                           │
 //!              └──────── bytes ── reply ◀──┘  at once, or by a ticket, later
 //! ```
-//! The protocol is decoded and encoded here ([`abi`], [`request`], [`reply`]), so that every transport
-//! feeds the same requests to the same [`server`], and so that a test can ask as a kernel does without
+//! The protocol is decoded and encoded here ([`abi`], [`request`], `reply`), so that every transport
+//! feeds the same requests to the same `server`, and so that a test can ask as a kernel does without
 //! a mount. What is read goes from the image straight into the buffer the transport writes.
 //!
 //! Threads: several read requests and do at once what is asked ([`session`]); what may take long goes
 //! to others, and a writer over the dirty limits is answered when its pause is over, by one timer for
-//! all ([`late`]). Locks: those of the engine; [`nodes`], [`writers`] and [`late`] have leaves of their
+//! all (`late`). Locks: those of the engine; `nodes`, `writers` and `late` have leaves of their
 //! own.
 //!
 //! Who caches what is told in `docs/fuse.md`. Left out: who may do what (the kernel decides,
@@ -24,12 +24,14 @@
 extern crate self as uext4_fuse;
 
 pub mod abi;
+mod answer;
 mod attributes;
 mod breaker;
 mod cpus;
 mod data;
 mod deletions;
 mod directories;
+mod dispatch;
 mod durable;
 pub mod errno;
 mod handles;
@@ -54,6 +56,8 @@ pub mod request;
 mod serve;
 mod server;
 pub mod session;
+mod statfs;
+mod sync_policy;
 #[cfg(test)]
 mod testing;
 mod ticket;
@@ -61,9 +65,10 @@ mod transport;
 mod writers;
 mod xattrs;
 
-pub use durable::Durability;
+pub use answer::Answer;
 pub use reply::{Out, Validity};
 pub use serve::Serve;
-pub use server::{Answer, Server};
+pub use server::Server;
+pub use sync_policy::SyncPolicy;
 pub use ticket::{Channel, Ticket};
 pub use transport::Transport;

@@ -6,17 +6,27 @@ use uext4::{AccessTimes, Creation, Error, Ino, NewInode, OpenInode, RenameMode};
 
 use crate::abi::flags::{fopen, open as flag};
 use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
+use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::nodes::Node;
 use crate::reply::{Out, decode_device};
 use crate::request::RENAME_WHITEOUT;
-use crate::server::{Answer, Server};
+use crate::server::Server;
 use crate::ticket::Asker;
 
 /// `renameat2`: the new name must not be there.
 const RENAME_NOREPLACE: u32 = 1;
 /// `renameat2`: the names change places.
 const RENAME_EXCHANGE: u32 = 2;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub struct Name<'a> {
+    /// Node of the directory.
+    pub dir: u64,
+    /// The name there.
+    pub name: &'a [u8],
+}
 
 /// LOOKUP. That a name is not there is an answer, which the kernel keeps.
 pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Result<()> {
@@ -25,7 +35,7 @@ pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Resu
         // A handle from before, of an inode that the kernel has forgotten since.
         Err(_) if name == b"." => {
             let ino = u32::try_from(dir).map_err(|_| Errno::ESTALE)?;
-            Node::open(&server.fs, Ino(ino), server.writable).map_err(|_| Errno::ESTALE)
+            Node::open(&server.fs, Ino(ino), server.access).map_err(|_| Errno::ESTALE)
         }
         Err(error) => Err(error),
     };
@@ -54,15 +64,13 @@ fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
 
 fn make(
     server: &Server,
-    header: &InHeader,
+    dir: u64,
     name: &[u8],
     kind: NewInode<'_>,
-    (mode, umask): (u32, u32),
+    how: &Creation,
 ) -> Result<OpenInode> {
-    let dir = server.nodes.get(header.nodeid)?;
-    Ok(dir
-        .writable()?
-        .create(name, kind, &creation(header, mode, umask))?)
+    let dir = server.nodes.get(dir)?;
+    Ok(dir.writable()?.create(name, kind, how)?)
 }
 
 /// SYMLINK.
@@ -73,7 +81,8 @@ pub fn symlink(
     target: &[u8],
     out: &mut Out<'_>,
 ) -> Result<()> {
-    let made = make(server, header, name, NewInode::Symlink(target), (0o777, 0))?;
+    let (kind, how) = (NewInode::Symlink(target), creation(header, 0o777, 0));
+    let made = make(server, header.nodeid, name, kind, &how)?;
     server.tell(Node::Writable(made), out)
 }
 
@@ -85,13 +94,8 @@ pub fn mkdir(
     name: &[u8],
     out: &mut Out<'_>,
 ) -> Result<()> {
-    let made = make(
-        server,
-        header,
-        name,
-        NewInode::Directory,
-        (it.mode, it.umask),
-    )?;
+    let how = creation(header, it.mode, it.umask);
+    let made = make(server, header.nodeid, name, NewInode::Directory, &how)?;
     server.tell(Node::Writable(made), out)
 }
 
@@ -112,7 +116,8 @@ pub fn mknod(
         0o14 => NewInode::Socket,
         _ => return Err(Errno::EINVAL),
     };
-    let made = make(server, header, name, kind, (it.mode, it.umask))?;
+    let how = creation(header, it.mode, it.umask);
+    let made = make(server, header.nodeid, name, kind, &how)?;
     server.tell(Node::Writable(made), out)
 }
 
@@ -216,16 +221,17 @@ pub fn rmdir(server: &Server, dir: u64, name: &[u8]) -> Result<()> {
 pub fn rename(
     server: &Arc<Server>,
     header: &InHeader,
-    (from, old): (u64, &[u8]),
-    (to, new): (u64, &[u8]),
+    old: Name<'_>,
+    new: Name<'_>,
     flags: u32,
     caller: &Asker<'_>,
 ) -> Answer {
-    let moved = prepared(server, (header, flags), from, (to, new));
+    let moved = prepared(server, header, flags, old, new);
     let (from, to, mode, by) = match moved {
         Ok(moved) => moved,
         Err(error) => return Answer::Now(Err(error)),
     };
+    let (old, new) = (old.name, new.name);
     let at_once = || -> Result<bool> {
         let (from, to) = (from.writable()?, to.writable()?);
         Ok(from.rename_if_written(old, to, new, mode, &by)?)
@@ -261,16 +267,17 @@ type Move = (Arc<Node>, Arc<Node>, RenameMode, Creation);
 
 fn prepared(
     server: &Server,
-    (header, flags): (&InHeader, u32),
-    from: u64,
-    (to, new): (u64, &[u8]),
+    header: &InHeader,
+    flags: u32,
+    old: Name<'_>,
+    new: Name<'_>,
 ) -> Result<Move> {
     const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
-    let from = server.nodes.get(from)?;
-    let to = server.nodes.get(to)?;
+    let from = server.nodes.get(old.dir)?;
+    let to = server.nodes.get(new.dir)?;
     let mode = match flags {
         // The kernel holds both directories: nobody makes the name meanwhile.
-        BOTH if !matches!(to.lookup(&server.fs, new), Err(Errno::ENOENT)) => {
+        BOTH if !matches!(to.lookup(&server.fs, new.name), Err(Errno::ENOENT)) => {
             return Err(Errno::EEXIST);
         }
         0 => RenameMode::Replace,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uext4::{Filesystem, Ino, Inode, Listed, OpenInode, Xattr};
+use uext4_blockdev::Access;
 
 use crate::abi::FUSE_ROOT_ID;
 use crate::errno::{Errno, Result};
@@ -75,16 +76,16 @@ impl Node {
     pub fn lookup(&self, fs: &Filesystem, name: &[u8]) -> Result<Self> {
         match self {
             Self::Writable(dir) => Ok(Self::Writable(dir.lookup(name)?)),
-            Self::ReadOnly(dir) => Self::open(fs, fs.lookup(dir, name)?, false),
+            Self::ReadOnly(dir) => Self::open(fs, fs.lookup(dir, name)?, Access::ReadOnly),
         }
     }
 
-    /// The node of a number.
+    /// The node of a number, in a file system that was opened for `access`.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn open(fs: &Filesystem, ino: Ino, writable: bool) -> Result<Self> {
-        if writable {
+    pub fn open(fs: &Filesystem, ino: Ino, access: Access) -> Result<Self> {
+        if access == Access::ReadWrite {
             return Ok(Self::Writable(fs.open_inode(ino)?));
         }
         if fs.is_hidden(ino) {

@@ -80,6 +80,42 @@ impl Operation<'_> {
     }
 }
 
+/// What of a file is made durable, as POSIX names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Integrity {
+    /// The data, and of the metadata what is needed to read them (fdatasync).
+    Data,
+    /// The data and all metadata (fsync).
+    File,
+}
+
+/// The width of the number of copied bytes in the answer to COPY_FILE_RANGE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountWidth {
+    /// 32 bits.
+    Bits32,
+    /// 64 bits: COPY_FILE_RANGE_64.
+    Bits64,
+}
+
+/// What is listed of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Names: READDIR.
+    Names,
+    /// Names, and the attributes of each: READDIRPLUS.
+    Plus,
+}
+
+/// The form of SETXATTR that the kernel sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetxattrForm {
+    /// Before `FUSE_SETXATTR_EXT`: without `setxattr_flags`.
+    Compat,
+    /// With `FUSE_SETXATTR_EXT`.
+    Extended,
+}
+
 /// What the kernel asks for.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
@@ -139,8 +175,8 @@ pub enum Operation<'a> {
     Release(u64),
     /// One of the descriptors of a file is closed.
     Flush,
-    /// The file with this handle is made durable; with `true` its data alone.
-    Fsync(u64, bool),
+    /// The file with this handle is made durable.
+    Fsync(u64, Integrity),
     /// A directory is made durable.
     Fsyncdir,
     /// All is made durable.
@@ -149,12 +185,12 @@ pub enum Operation<'a> {
     Fallocate(abi::FallocateIn),
     /// Data or a hole is looked for.
     Lseek(abi::LseekIn),
-    /// A range is copied; with `true` the answer has 64 bits.
-    CopyFileRange(abi::CopyFileRangeIn, bool),
+    /// A range is copied.
+    CopyFileRange(abi::CopyFileRangeIn, CountWidth),
     /// A directory is opened.
     Opendir,
-    /// Names are listed; with `true` with attributes.
-    Readdir(abi::ReadIn, bool),
+    /// Names are listed.
+    Readdir(abi::ReadIn, Listing),
     /// A directory is closed.
     Releasedir,
     /// How much room there is.
@@ -203,16 +239,16 @@ impl<'a> Request<'a> {
         Ok((header.0, Body::Joined(header.1)))
     }
 
-    /// What is asked for. `long_setxattr`: the kernel sends the long form of SETXATTR.
+    /// What is asked for.
     ///
     /// # Errors
     /// `EINVAL` for what does not fit its opcode, `ENOSYS` for one that is not known.
-    pub fn decode(header: InHeader, body: Body<'a>, long_setxattr: bool) -> Result<Self> {
+    pub fn decode(header: InHeader, body: Body<'a>, setxattr_form: SetxattrForm) -> Result<Self> {
         let operation = match names(header.opcode, body) {
             Some(operation) => operation,
             None => match files(header.opcode, body) {
                 Some(operation) => operation,
-                None => others(header.opcode, body, long_setxattr),
+                None => others(header.opcode, body, setxattr_form),
             },
         };
         Ok(Self {
@@ -270,26 +306,38 @@ fn files<'a>(code: u32, body: Body<'a>) -> Option<Result<Operation<'a>>> {
             .map(|it: abi::ReleaseIn| Operation::Release(it.fh)),
         opcode::FLUSH => Ok(Operation::Flush),
         opcode::FSYNC => body.only().map(|it: abi::FsyncIn| {
-            Operation::Fsync(it.fh, it.fsync_flags & abi::flags::FSYNC_FDATASYNC != 0)
+            let integrity = match it.fsync_flags & abi::flags::FSYNC_FDATASYNC {
+                0 => Integrity::File,
+                _ => Integrity::Data,
+            };
+            Operation::Fsync(it.fh, integrity)
         }),
         opcode::FSYNCDIR => Ok(Operation::Fsyncdir),
         opcode::SYNCFS => Ok(Operation::Syncfs),
         opcode::FALLOCATE => body.only().map(Operation::Fallocate),
         opcode::LSEEK => body.only().map(Operation::Lseek),
-        opcode::COPY_FILE_RANGE => body.only().map(|it| Operation::CopyFileRange(it, false)),
-        opcode::COPY_FILE_RANGE_64 => body.only().map(|it| Operation::CopyFileRange(it, true)),
+        opcode::COPY_FILE_RANGE => copy_file_range(body, CountWidth::Bits32),
+        opcode::COPY_FILE_RANGE_64 => copy_file_range(body, CountWidth::Bits64),
         opcode::OPENDIR => Ok(Operation::Opendir),
-        opcode::READDIR => body.only().map(|it| Operation::Readdir(it, false)),
-        opcode::READDIRPLUS => body.only().map(|it| Operation::Readdir(it, true)),
+        opcode::READDIR => readdir(body, Listing::Names),
+        opcode::READDIRPLUS => readdir(body, Listing::Plus),
         opcode::RELEASEDIR => Ok(Operation::Releasedir),
         _ => return None,
     })
 }
 
-fn others<'a>(code: u32, body: Body<'a>, long_setxattr: bool) -> Result<Operation<'a>> {
+fn copy_file_range(body: Body<'_>, width: CountWidth) -> Result<Operation<'_>> {
+    Ok(Operation::CopyFileRange(body.only()?, width))
+}
+
+fn readdir(body: Body<'_>, listing: Listing) -> Result<Operation<'_>> {
+    Ok(Operation::Readdir(body.only()?, listing))
+}
+
+fn others(code: u32, body: Body<'_>, setxattr_form: SetxattrForm) -> Result<Operation<'_>> {
     Ok(match code {
         opcode::STATFS => Operation::Statfs,
-        opcode::SETXATTR => return setxattr(body, long_setxattr),
+        opcode::SETXATTR => return setxattr(body, setxattr_form),
         opcode::GETXATTR => {
             let (it, rest): (abi::GetxattrIn, _) = body.split()?;
             Operation::Getxattr(it.size, split_name(rest)?.0)
@@ -340,17 +388,18 @@ pub fn each_forgotten(bytes: &[u8]) -> impl Iterator<Item = abi::ForgetOne> {
     pieces.filter_map(|piece| abi::ForgetOne::read_from_bytes(piece).ok())
 }
 
-fn setxattr(body: Body<'_>, long: bool) -> Result<Operation<'_>> {
-    let (it, rest) = if long {
-        body.split()?
-    } else {
-        let (short, rest): (abi::SetxattrInCompat, _) = body.split()?;
-        let it = abi::SetxattrIn {
-            size: short.size,
-            flags: short.flags,
-            ..abi::SetxattrIn::default()
-        };
-        (it, rest)
+fn setxattr(body: Body<'_>, form: SetxattrForm) -> Result<Operation<'_>> {
+    let (it, rest) = match form {
+        SetxattrForm::Extended => body.split()?,
+        SetxattrForm::Compat => {
+            let (short, rest): (abi::SetxattrInCompat, _) = body.split()?;
+            let it = abi::SetxattrIn {
+                size: short.size,
+                flags: short.flags,
+                ..abi::SetxattrIn::default()
+            };
+            (it, rest)
+        }
     };
     let (name, rest) = split_name(rest)?;
     let value = rest.get(..it.size as usize).ok_or(Errno::EINVAL)?;
@@ -397,7 +446,12 @@ mod tests {
             padding: 0,
         };
         let body = bytes(&[it.as_bytes(), b"old\0new\0"]);
-        let read = Request::decode(header(opcode::RENAME2), Body::Joined(&body), true).unwrap();
+        let read = Request::decode(
+            header(opcode::RENAME2),
+            Body::Joined(&body),
+            SetxattrForm::Extended,
+        )
+        .unwrap();
         let Operation::Rename {
             newdir,
             flags,
@@ -417,7 +471,7 @@ mod tests {
         let mut fixed = it.as_bytes().to_vec();
         fixed.resize(128, 0xEE);
         let split = Body::Split(&fixed, b"abc...");
-        let read = Request::decode(header(opcode::WRITE), split, true).unwrap();
+        let read = Request::decode(header(opcode::WRITE), split, SetxattrForm::Extended).unwrap();
         let Operation::Write(it, data) = read.operation else {
             panic!("{read:?}");
         };
@@ -433,23 +487,32 @@ mod tests {
             padding: 0,
         };
         let short = abi::SetxattrInCompat { size: 2, flags: 1 };
-        for (is_long, body) in [
-            (true, bytes(&[long.as_bytes(), b"user.a\0xy"])),
-            (false, bytes(&[short.as_bytes(), b"user.a\0xy"])),
+        for (form, setxattr_flags, body) in [
+            (
+                SetxattrForm::Extended,
+                1,
+                bytes(&[long.as_bytes(), b"user.a\0xy"]),
+            ),
+            (
+                SetxattrForm::Compat,
+                0,
+                bytes(&[short.as_bytes(), b"user.a\0xy"]),
+            ),
         ] {
-            let read = Request::decode(header(opcode::SETXATTR), Body::Joined(&body), is_long);
+            let read = Request::decode(header(opcode::SETXATTR), Body::Joined(&body), form);
             let Operation::Setxattr(it, name, value) = read.unwrap().operation else {
-                panic!("{is_long}");
+                panic!("{form:?}");
             };
-            assert_eq!((it.flags, it.setxattr_flags), (1, u32::from(is_long)));
+            assert_eq!((it.flags, it.setxattr_flags), (1, setxattr_flags));
             assert_eq!((name, value), (&b"user.a"[..], &b"xy"[..]));
         }
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let decode =
-            |code, body: &[u8]| Request::decode(header(code), Body::Joined(body), true).map(|_| ());
+        let decode = |code, body: &[u8]| {
+            Request::decode(header(code), Body::Joined(body), SetxattrForm::Extended).map(|_| ())
+        };
         assert_eq!(decode(opcode::LOOKUP, b"name"), Err(Errno::EINVAL));
         assert_eq!(decode(opcode::SYMLINK, b"name\0target"), Err(Errno::EINVAL));
         assert_eq!(decode(opcode::READ, b"short"), Err(Errno::EINVAL));
@@ -481,12 +544,12 @@ mod tests {
             code in 0u32..60,
             body in proptest::collection::vec(any::<u8>(), 0..300),
             at in 0usize..300,
-            long in any::<bool>(),
+            form in prop_oneof![Just(SetxattrForm::Compat), Just(SetxattrForm::Extended)],
         ) {
             let at = at.min(body.len());
             let split = Body::Split(&body[..at], &body[at..]);
             for body in [Body::Joined(&body), split] {
-                if let Ok(read) = Request::decode(header(code), body, long)
+                if let Ok(read) = Request::decode(header(code), body, form)
                     && let Operation::BatchForget(all) = read.operation
                 {
                     each_forgotten(all).for_each(drop);

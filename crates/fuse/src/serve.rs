@@ -4,10 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::abi::flags::init as has;
+use crate::answer::Answer;
 use crate::init::Dialect;
 use crate::reply::Out;
-use crate::request::Request;
-use crate::server::{Answer, Server};
+use crate::request::{Request, SetxattrForm};
+use crate::server::Server;
 use crate::ticket::Channel;
 
 /// Answers requests of a mount, of as many threads as there are.
@@ -30,10 +31,12 @@ pub trait Serve: Debug + Send + Sync + Sized + 'static {
     /// Those of the engine.
     fn finish(&self) -> uext4::Result<()>;
 
-    /// Whether the kernel sends the long form of SETXATTR.
-    fn long_setxattr(&self) -> bool {
-        self.dialect()
-            .is_some_and(|dialect| dialect.has(has::SETXATTR_EXT))
+    /// The form of SETXATTR that the kernel sends.
+    fn setxattr_form(&self) -> SetxattrForm {
+        match self.dialect() {
+            Some(dialect) if dialect.has(has::SETXATTR_EXT) => SetxattrForm::Extended,
+            _ => SetxattrForm::Compat,
+        }
     }
 }
 

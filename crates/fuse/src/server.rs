@@ -1,107 +1,64 @@
-//! A pure mapping: requests → calls of the engine → replies. Knows no descriptor and no mount.
-//!
-//! | family | file |
-//! |---|---|
-//! | names: look-up, make, take, move | [`names`](crate::names) |
-//! | attributes | [`attributes`](crate::attributes) |
-//! | contents | [`data`](crate::data) |
-//! | listing directories | [`directories`](crate::directories) |
-//! | extended attributes | [`xattrs`](crate::xattrs) |
-//! | flags, projects, discarding | [`ioctl`](crate::ioctl) |
-//!
-//! Whether a user may do something is decided by the kernel before it asks (`default_permissions`),
-//! ACLs included; here only the engine's own rules are kept. Every answer is given at once, or by a
-//! [`Ticket`](crate::Ticket) later: fsync and what else may take long by the threads of [`Late`], a writer who
-//! is over the dirty limits when his pause is over. A panic is an error for who asked ([`Breaker`]).
+//! The file system that is served, and what all families of requests share.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
-use uext4::{Caller, FileType, Filesystem, Ino};
+use uext4::{FileType, Filesystem, Ino};
+use uext4_blockdev::Access;
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
-use crate::abi::{InHeader, InitIn, Kstatfs};
+use crate::abi::{InitIn, Kstatfs};
+use crate::answer::Answer;
 use crate::breaker::Breaker;
 use crate::deletions::Deletions;
-use crate::durable::{Awaiting, Durability};
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
 use crate::late::Late;
 use crate::latency::Latencies;
 use crate::nodes::{Node, Nodes};
-use crate::owners::{Owners, somebody};
+use crate::owners::Owners;
 use crate::parked::Parking;
 use crate::reply::{Out, Validity, attr_of};
-use crate::request::{Operation, Request, each_forgotten};
-use crate::ticket::{Asker, Channel};
+use crate::sync_policy::SyncPolicy;
 use crate::writers::Writers;
-use crate::{attributes, data, deletions, directories, ioctl, names, xattrs};
 
 /// Inodes of more units of 512 bytes are deleted by other threads than those that read requests.
 const LARGE: u64 = 2048;
-
-/// What became of a request.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The reply is in what was given for it, or it is an error.
-    Now(Result<()>),
-    /// Somebody has the ticket.
-    Later,
-    /// There is none to this kind of request.
-    Never,
-}
-
-impl Answer {
-    /// What is told to who asked, if it is an error, and told at once.
-    fn error(&self) -> Option<Errno> {
-        match self {
-            Self::Now(done) => done.err(),
-            Self::Later | Self::Never => None,
-        }
-    }
-}
-
-impl From<Result<()>> for Answer {
-    fn from(result: Result<()>) -> Self {
-        Self::Now(result)
-    }
-}
 
 /// A file system, served.
 #[derive(Debug)]
 pub struct Server {
     pub(crate) fs: Filesystem,
-    pub(crate) writable: bool,
+    pub(crate) access: Access,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     pub(crate) writers: Writers,
     pub(crate) parking: Parking,
     pub(crate) late: Late,
     pub(crate) deletions: Arc<Deletions>,
-    breaker: Breaker,
+    pub(crate) breaker: Breaker,
     pub(crate) validity: Validity,
     pub(crate) block_size: u32,
     pub(crate) owners: Owners,
     pub(crate) latencies: Arc<Latencies>,
-    durability: Durability,
+    pub(crate) sync_policy: SyncPolicy,
     dialect: OnceLock<Dialect>,
 }
 
 impl Server {
-    /// Of a file system that was opened, for writing if `writable`.
+    /// Of a file system that was opened, for `access`.
     ///
     /// # Errors
     /// Those of reading the root directory, `ENOTDIR` if it is none.
-    pub fn new(fs: Filesystem, writable: bool, validity: Validity) -> Result<Self> {
-        let root = Node::open(&fs, Ino::ROOT, writable)?;
+    pub fn new(fs: Filesystem, access: Access, validity: Validity) -> Result<Self> {
+        let root = Node::open(&fs, Ino::ROOT, access)?;
         if root.inode().file_type != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let breaker = Breaker::new(writable.then(|| fs.clone()));
+        let breaker = Breaker::new((access == Access::ReadWrite).then(|| fs.clone()));
         Ok(Self {
-            writable,
+            access,
             nodes: Nodes::new(root),
             handles: Handles::default(),
             writers: Writers::default(),
@@ -113,7 +70,7 @@ impl Server {
             block_size: fs.geometry().block_size.bytes(),
             owners: Owners::default(),
             latencies: Arc::default(),
-            durability: Durability::default(),
+            sync_policy: SyncPolicy::default(),
             dialect: OnceLock::new(),
             fs,
         })
@@ -134,6 +91,11 @@ impl Server {
         }
     }
 
+    /// Whether the file system was opened for writing.
+    pub fn is_writable(&self) -> bool {
+        self.access == Access::ReadWrite
+    }
+
     /// How long requests took.
     pub fn latencies(&self) -> &Latencies {
         &self.latencies
@@ -141,8 +103,11 @@ impl Server {
 
     /// The same, with what is to be durable before it is answered.
     #[must_use]
-    pub fn with_durability(self, durability: Durability) -> Self {
-        Self { durability, ..self }
+    pub fn with_sync_policy(self, sync_policy: SyncPolicy) -> Self {
+        Self {
+            sync_policy,
+            ..self
+        }
     }
 
     /// The file system.
@@ -160,159 +125,7 @@ impl Server {
         self.dialect.get()
     }
 
-    /// Does what is asked for. What is read goes straight into `out`; the rest of a reply too.
-    pub fn handle(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        out: &mut Out<'_>,
-        channel: &Arc<dyn Channel>,
-    ) -> Answer {
-        let (kind, began) = (request.header.opcode, Instant::now());
-        let request = &Request {
-            header: self.owners.caller(&request.header),
-            ..*request
-        };
-        let (unique, timing) = (request.header.unique, (&self.latencies, kind, began));
-        let awaited = self.durability.of(request).filter(|_| self.writable);
-        let answer = match awaited {
-            None => self.guarded(request, out, &Asker::new(channel, unique, Some(timing))),
-            Some(node) => {
-                let awaiting = Awaiting::new(self, node, channel, (kind, began));
-                let awaiting: Arc<dyn Channel> = Arc::new(awaiting);
-                let asker = &Asker::new(&awaiting, unique, None);
-                match self.guarded(request, out, asker) {
-                    Answer::Now(Ok(())) => {
-                        asker.ticket().answer(Ok(out.filled()));
-                        Answer::Later
-                    }
-                    answer => answer,
-                }
-            }
-        };
-        match &answer {
-            Answer::Now(answer) => self.latencies.record(kind, began, answer),
-            Answer::Never => self.latencies.record(kind, began, &Ok(())),
-            Answer::Later => {}
-        }
-        answer
-    }
-
-    /// On behalf of who asks, and without a panic.
-    fn guarded(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        out: &mut Out<'_>,
-        asker: &Asker<'_>,
-    ) -> Answer {
-        let InHeader { uid, gid, .. } = request.header;
-        let mut dispatched = || {
-            out.clear();
-            self.dispatch(request, out, asker)
-        };
-        // What found no space is tried again if some was about to be free.
-        let retried = || {
-            self.deletions
-                .retried(&self.fs, &mut dispatched, Answer::error)
-        };
-        let done = || Caller { uid, gid }.run(retried);
-        let answer = self.breaker.catch(done);
-        answer.unwrap_or_else(|| match asker.has_ticket() {
-            // A ticket that is lost answers by itself.
-            true => Answer::Later,
-            false => Answer::Now(Err(Errno::EIO)),
-        })
-    }
-
-    fn dispatch(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        out: &mut Out<'_>,
-        caller: &Asker<'_>,
-    ) -> Answer {
-        let header = &request.header;
-        let id = header.nodeid;
-        if request.operation.makes()
-            && let Err(error) = somebody(header)
-        {
-            return Answer::Now(Err(error));
-        }
-        match request.operation {
-            Operation::Init(asked) => self.init(&asked, out).into(),
-            _ if self.dialect.get().is_none() => Answer::Now(Err(Errno::EIO)),
-            Operation::Forget(lookups) => self.forget(id, lookups),
-            Operation::BatchForget(all) => {
-                for one in each_forgotten(all) {
-                    self.forget(one.nodeid, one.nlookup);
-                }
-                Answer::Never
-            }
-            Operation::Interrupt(unique) => {
-                self.late.interrupt(unique);
-                Answer::Never
-            }
-            Operation::Write(it, data) => data::write(self, header, &it, data, out, caller),
-            Operation::Fsync(handle, data_only) => {
-                data::fsync(self, (id, handle), data_only, caller)
-            }
-            Operation::Fsyncdir => data::fsync(self, (id, 0), false, caller),
-            Operation::Syncfs => data::syncfs(self, caller),
-            Operation::Statfs => deletions::statfs(self, out, caller),
-            Operation::Fallocate(it) => data::fallocate(self, header, &it, caller),
-            Operation::CopyFileRange(it, wide) => data::copy(self, header, &it, wide, caller),
-            Operation::Setattr(it) => attributes::setattr(self, header, it, out, caller),
-            Operation::Ioctl(it, data) => ioctl::ioctl(self, header, &it, data, out, caller),
-            Operation::Open(it) => data::open(self, header, &it, out, caller).into(),
-            Operation::Rename {
-                newdir,
-                flags,
-                old,
-                new,
-            } => names::rename(self, header, (id, old), (newdir, new), flags, caller),
-            _ => self.at_once(request, out).into(),
-        }
-    }
-
-    /// What is answered by the thread that read it.
-    fn at_once(&self, request: &Request<'_>, out: &mut Out<'_>) -> Result<()> {
-        let header = &request.header;
-        let id = header.nodeid;
-        match request.operation {
-            Operation::Lookup(name) => names::lookup(self, id, name, out),
-            Operation::Symlink { name, target } => names::symlink(self, header, name, target, out),
-            Operation::Mknod(it, name) => names::mknod(self, header, &it, name, out),
-            Operation::Mkdir(it, name) => names::mkdir(self, header, &it, name, out),
-            Operation::Create(it, name) => names::create(self, header, &it, name, out),
-            Operation::Tmpfile(it) => names::tmpfile(self, header, &it, out),
-            Operation::Link(of, name) => names::link(self, of, id, name, out),
-            Operation::Unlink(name) => names::unlink(self, id, name),
-            Operation::Rmdir(name) => names::rmdir(self, id, name),
-            Operation::Getattr => attributes::getattr(self, id, out),
-            Operation::Statx => attributes::statx(self, id, out),
-            Operation::Readlink => names::readlink(self, id, out),
-            Operation::Read(it) => data::read(self, id, &it, out),
-            Operation::Lseek(it) => data::lseek(self, id, &it, out),
-            Operation::Bmap(it) => data::bmap(self, id, &it, out),
-            Operation::Readdir(it, plus) => directories::readdir(self, id, &it, plus, out),
-            Operation::Getxattr(size, name) => xattrs::get(self, id, size, name, out),
-            Operation::Listxattr(size) => xattrs::list(self, header, size, out),
-            Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
-            Operation::Removexattr(name) => xattrs::remove(self, id, name),
-            Operation::Release(handle) => {
-                match self.handles.release(handle) {
-                    Some(inode) if inode.writes_on_close() => self.late.run(move || drop(inode)),
-                    Some(inode) => self.let_go(inode.blocks_without_name(), inode),
-                    None => {}
-                }
-                Ok(())
-            }
-            Operation::Releasedir | Operation::Destroy => Ok(()),
-            // Never asked again: nothing is to be done when a descriptor is closed, directories need no
-            // handle, and the kernel knows itself who may do what.
-            _ => Err(Errno::ENOSYS),
-        }
-    }
-
-    fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
+    pub(crate) fn init(&self, asked: &InitIn, out: &mut Out<'_>) -> Result<()> {
         let has_nanoseconds = usize::from(self.fs.geometry().inode_size) > GOOD_OLD_INODE_SIZE;
         let time_gran = if has_nanoseconds { 1 } else { 1_000_000_000 };
         let mut asked = *asked;
@@ -330,7 +143,7 @@ impl Server {
         out.put(&reply)
     }
 
-    fn forget(&self, id: u64, lookups: u64) -> Answer {
+    pub(crate) fn forget(&self, id: u64, lookups: u64) -> Answer {
         if let Some(node) = self.nodes.forget(id, lookups)
             && let Node::Writable(inode) = &*node
         {
@@ -340,7 +153,7 @@ impl Server {
     }
 
     /// Drops what may be the last user of an inode, and so delete so many units of 512 bytes: by another thread where deleting it may take long.
-    fn let_go(&self, deletes: Option<u64>, user: impl Send + 'static) {
+    pub(crate) fn let_go(&self, deletes: Option<u64>, user: impl Send + 'static) {
         let Some(blocks) = deletes else {
             return drop(user);
         };
@@ -384,7 +197,7 @@ impl Server {
     /// # Errors
     /// Those of the engine.
     pub fn finish(&self) -> uext4::Result<()> {
-        let cancelled = match self.writable {
+        let cancelled = match self.is_writable() {
             true => self.fs.cancel_writers(),
             false => Ok(()),
         };
@@ -392,129 +205,10 @@ impl Server {
         self.late.finish();
         self.handles.clear();
         self.nodes.clear();
-        let closed = match self.writable {
+        let closed = match self.is_writable() {
             true => self.fs.close(),
             false => Ok(()),
         };
         cancelled.and(closed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use zerocopy::IntoBytes;
-
-    use super::*;
-    use crate::abi::opcode;
-    use crate::testing::{Client, e2fsck};
-
-    #[test]
-    fn nothing_is_done_before_init() {
-        let client = Client::without_init();
-        assert_eq!(client.ask(opcode::GETATTR, 1, &[0; 16]), Err(Errno::EIO));
-    }
-
-    #[test]
-    fn statfs_tells_the_engines_counts() {
-        let client = Client::new();
-        let told: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
-        let counts = client.server.fs.statfs();
-        assert_eq!(
-            (told.blocks, told.bfree, told.ffree),
-            (counts.blocks, counts.free, counts.free_inodes)
-        );
-        assert_eq!((told.bsize, told.namelen), (4096, 255));
-    }
-
-    #[test]
-    fn what_is_not_known_is_refused_and_never_asked_again() {
-        let client = Client::new();
-        for code in [opcode::FLUSH, opcode::OPENDIR, opcode::ACCESS, 33, 49, 99] {
-            assert_eq!(client.ask(code, 1, &[0; 64]), Err(Errno::ENOSYS), "{code}");
-        }
-        assert_eq!(
-            client.ask(opcode::GETATTR, 77, &[0; 16]),
-            Err(Errno::ESTALE)
-        );
-    }
-
-    #[test]
-    fn a_panic_is_an_error_for_who_asked_and_the_end_of_all_writing() {
-        let (client, device) = Client::with_faults();
-        let file = client.create(1, b"file");
-        client.write(file, 0, &[7; 5000]);
-        client.ask(opcode::FSYNC, file, &[0; 16]).unwrap();
-        client.mkdir(1, b"dir");
-        client.ask(opcode::SYNCFS, 1, &[0; 8]).unwrap();
-        client.write(file, 0, &[8; 5000]);
-        device.panic(true);
-        // By the thread that reads requests, and by another.
-        assert_eq!(client.lookup(900, b".").unwrap_err(), Errno::EIO);
-        assert_eq!(client.ask(opcode::FSYNC, file, &[0; 16]), Err(Errno::EIO));
-        // More often than there are threads.
-        for _ in 0..40 {
-            assert!(client.ask(opcode::SYNCFS, 1, &[0; 8]).is_err());
-        }
-        device.panic(false);
-        assert_eq!(client.read(file, 0, 10), [8; 10]);
-        let unlinked = client.ask(opcode::UNLINK, 1, b"file\0");
-        assert_eq!(unlinked, Err(Errno::EROFS));
-        let synced = client.ask(opcode::FSYNC, file, &[0; 16]);
-        assert!(synced.is_err());
-        assert!(client.server.finish().is_err());
-        // The journal makes it what it was when all was well.
-        let again = client.reopened_read_only();
-        assert!(again.lookup(1, b"dir").unwrap().nodeid > 1);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20))]
-        /// The kernel asks no such things, and nothing it could ask ends in a panic.
-        #[test]
-        fn nothing_that_can_be_asked_is_too_strange(
-            all in proptest::collection::vec(
-                (1u32..54, 0u64..20, proptest::collection::vec(strange(), 0..12)),
-                1..200,
-            ),
-        ) {
-            let client = Client::new();
-            let dir = client.mkdir(1, b"dir");
-            for name in [&b"a"[..], b"b"] {
-                let file = client.create(dir, name);
-                client.write(file, 0, &[3; 9000]);
-            }
-            for (code, id, words) in all {
-                let mut body: Vec<u8> = words.iter().flat_map(|word| word.as_bytes()).copied().collect();
-                body.extend(b"a\0b\0");
-                _ = client.ask(code, id, &body);
-            }
-            client.server.finish().unwrap();
-            e2fsck(&client.device);
-        }
-    }
-
-    /// Numbers that mean something somewhere, and others.
-    fn strange() -> impl Strategy<Value = u64> {
-        prop_oneof![
-            Just(0),
-            0u64..64,
-            Just(u64::MAX),
-            Just(4096),
-            any::<u64>(),
-            any::<u32>().prop_map(u64::from),
-            Just(u64::from_le_bytes(*b"a\0b\0dir\0")),
-        ]
-    }
-
-    #[test]
-    fn the_end_leaves_a_sound_image() {
-        let client = Client::new();
-        let file = client.create(1, b"file");
-        client.write(file, 0, &[7; 100_000]);
-        client.ask(opcode::UNLINK, 1, b"file\0").unwrap();
-        client.create(1, b"other");
-        client.server.finish().unwrap();
-        e2fsck(&client.device);
     }
 }

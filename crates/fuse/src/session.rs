@@ -79,7 +79,8 @@ fn prepared<S: Serve>(
     server: &Arc<S>,
     device: &Arc<Device>,
     life: &Arc<Life>,
-    (how, sizes): (How, Option<Sizes>),
+    how: How,
+    sizes: Option<Sizes>,
 ) -> io::Result<(Option<Rings>, Terms)> {
     let is_must = how.transport == Transport::Uring;
     let over_device = Terms::of_device(how.threads.clamp(1, THREADS_MAX), how.payloads);
@@ -125,7 +126,7 @@ impl<S: Serve> Session<S> {
     fn begin_with(server: Arc<S>, fd: OwnedFd, how: How, sizes: Option<Sizes>) -> io::Result<Self> {
         let device = Arc::new(Device::new(fd));
         let life = Arc::new(Life::default());
-        let (rings, terms) = prepared(&server, &device, &life, (how, sizes))?;
+        let (rings, terms) = prepared(&server, &device, &life, how, sizes)?;
         let mut first = EventLoop::new(&server, &device, life.join()).on(terms);
         while server.dialect().is_none() {
             if !first.turn()? {
@@ -198,11 +199,11 @@ mod tests {
 
     use super::*;
     use crate::abi::{InHeader, InitIn, WriteOut, opcode};
+    use crate::answer::Answer;
     use crate::init::Dialect;
     use crate::mount;
     use crate::reply::Out;
     use crate::request::{Operation, Request};
-    use crate::server::Answer;
     use crate::testing::{Client, RingsAllowed, e2fsck};
     use crate::ticket::{Channel, Ticket};
 

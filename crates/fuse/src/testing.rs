@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use uext4::{Filesystem, OpenInode, OpenOptions};
-use uext4_blockdev::{BlockDevice, Error, MemoryDevice, SystemClock};
+use uext4_blockdev::{Access, BlockDevice, Error, MemoryDevice, SystemClock};
 use uext4_mkfs::{BlockSizeWish, FsType, Options, format, layout, parse_features};
 use uext4_ondisk::BlockSize;
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,13 +16,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{
     CreateIn, EntryOut, ForgetIn, InHeader, InitIn, InterruptIn, MkdirIn, ReadIn, WriteIn, opcode,
 };
-use crate::durable::Durability;
+use crate::answer::Answer;
 use crate::errno::Result;
 use crate::owners::Owners;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
 use crate::serve::Serve as _;
-use crate::server::{Answer, Server};
+use crate::server::Server;
+use crate::sync_policy::SyncPolicy;
 use crate::ticket::Channel;
 
 /// Bytes of the images.
@@ -201,10 +202,10 @@ pub fn e2fsck(device: &MemoryDevice) {
 }
 
 impl Client {
-    fn of(device: Arc<MemoryDevice>, fs: Filesystem, writable: bool) -> Self {
+    fn of(device: Arc<MemoryDevice>, fs: Filesystem, access: Access) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
-            server: Arc::new(Server::new(fs, writable, Validity::default()).unwrap()),
+            server: Arc::new(Server::new(fs, access, Validity::default()).unwrap()),
             device,
             answers: Arc::default(),
             unique: AtomicU64::new(2),
@@ -228,7 +229,7 @@ impl Client {
     fn writable(features: &str, options: &str) -> Self {
         let device = image(features);
         let fs = open(&device, options);
-        Self::of(device, fs, true)
+        Self::of(device, fs, Access::ReadWrite)
     }
 
     /// Of a new file system that is written.
@@ -259,15 +260,15 @@ impl Client {
     }
 
     /// What is to be durable before it is answered.
-    pub fn with_durability(durability: Durability) -> Self {
-        Self::new().awaiting(durability)
+    pub fn with_sync_policy(sync_policy: SyncPolicy) -> Self {
+        Self::new().awaiting(sync_policy)
     }
 
     /// The same, of what was asked nothing yet.
-    pub fn awaiting(self, durability: Durability) -> Self {
+    pub fn awaiting(self, sync_policy: SyncPolicy) -> Self {
         // OK to unwrap: nobody else has it yet.
         let server = Arc::into_inner(self.server).unwrap();
-        let server = Arc::new(server.with_durability(durability));
+        let server = Arc::new(server.with_sync_policy(sync_policy));
         Self { server, ..self }
     }
 
@@ -297,7 +298,7 @@ impl Client {
             bad: AtomicU64::new(u64::MAX),
         });
         let fs = open_on(Arc::<Faulty>::clone(&faulty), "");
-        (Self::of(device, fs, true).greeted(), faulty)
+        (Self::of(device, fs, Access::ReadWrite).greeted(), faulty)
     }
 
     /// Of a new file system that is only read.
@@ -308,13 +309,13 @@ impl Client {
     fn only_reading(device: Arc<MemoryDevice>) -> Self {
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
         let fs = Filesystem::open(shared, &OpenOptions::default()).unwrap();
-        Self::of(device, fs, false).greeted()
+        Self::of(device, fs, Access::ReadOnly).greeted()
     }
 
     /// The same image, of which nothing is in memory yet.
     pub fn reopened(self) -> Self {
         let fs = open(&self.device, "");
-        Self::of(self.device, fs, true).greeted()
+        Self::of(self.device, fs, Access::ReadWrite).greeted()
     }
 
     /// The same image, only read.
@@ -353,7 +354,7 @@ impl Client {
         let bytes = [header.as_bytes(), body].concat();
         let (header, body) = Request::header(&bytes)?;
         assert!(matches!(body, Body::Joined(_)));
-        let request = Request::decode(header, body, self.server.long_setxattr())?;
+        let request = Request::decode(header, body, self.server.setxattr_form())?;
         let mut buffer = vec![0; 1 << 21];
         let mut out = Out::new(&mut buffer);
         match self.server.handle(&request, &mut out, &self.channel()) {

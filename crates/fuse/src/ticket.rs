@@ -21,8 +21,8 @@ pub trait Channel: Send + Sync + std::fmt::Debug {
 pub struct Asker<'a> {
     channel: &'a Arc<dyn Channel>,
     unique: u64,
-    /// Where it is counted how long a request of this kind took that began then, if nobody else does.
-    timing: Option<(&'a Arc<Latencies>, u32, Instant)>,
+    /// Where the duration of the request is recorded; `None`: the channel records it.
+    timing: Option<(&'a Arc<Latencies>, Arrival)>,
     has_ticket: Cell<bool>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Asker<'a> {
     pub(crate) fn new(
         channel: &'a Arc<dyn Channel>,
         unique: u64,
-        timing: Option<(&'a Arc<Latencies>, u32, Instant)>,
+        timing: Option<(&'a Arc<Latencies>, Arrival)>,
     ) -> Self {
         Self {
             channel,
@@ -46,7 +46,7 @@ impl<'a> Asker<'a> {
         self.has_ticket.set(true);
         let ticket = Ticket::new(self.channel, self.unique);
         match self.timing {
-            Some((latencies, kind, began)) => ticket.timed(latencies, kind, began),
+            Some((latencies, arrival)) => ticket.timed(latencies, arrival),
             None => ticket,
         }
     }
@@ -71,12 +71,20 @@ pub struct Ticket {
     timer: Option<Timer>,
 }
 
-/// When a request of a kind began, and where it is counted.
+/// What kind of request came, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// Its opcode.
+    pub(crate) opcode: u32,
+    /// When it came.
+    pub(crate) began: Instant,
+}
+
+/// When a request came, and where it is counted how long it took.
 #[derive(Debug)]
 struct Timer {
     latencies: Arc<Latencies>,
-    kind: u32,
-    began: Instant,
+    arrival: Arrival,
 }
 
 impl Ticket {
@@ -90,12 +98,11 @@ impl Ticket {
         }
     }
 
-    /// The same, which tells how long a request of this kind took that began then.
-    pub(crate) fn timed(mut self, latencies: &Arc<Latencies>, kind: u32, began: Instant) -> Self {
+    /// The same, which tells how long the request took.
+    pub(crate) fn timed(mut self, latencies: &Arc<Latencies>, arrival: Arrival) -> Self {
         self.timer = Some(Timer {
             latencies: Arc::clone(latencies),
-            kind,
-            began,
+            arrival,
         });
         self
     }
@@ -119,7 +126,8 @@ impl Ticket {
         self.answered = true;
         if let Some(timer) = &self.timer {
             let answer = answer.map(|_| ());
-            timer.latencies.record(timer.kind, timer.began, &answer);
+            let Arrival { opcode, began } = timer.arrival;
+            timer.latencies.record(opcode, began, &answer);
         }
         self.channel.send(self.unique, answer);
     }

@@ -34,7 +34,7 @@ impl Transport {
     /// Whether what is wanted is there, as far as can be told before a mount.
     ///
     /// # Errors
-    /// [`NO_RINGS`] where io_uring must be and is not allowed.
+    /// `NO_RINGS` where io_uring must be and is not allowed.
     pub fn check(self) -> Result<(), &'static str> {
         match self {
             Self::Uring if !uring::is_allowed() => Err(NO_RINGS),

@@ -19,8 +19,7 @@ const REPLACE: u32 = 2;
 /// Set-group-id.
 const S_ISGID: u16 = 0o2000;
 
-/// # Errors
-/// `EOPNOTSUPP` for what the file system keeps for itself.
+/// Fails with `EOPNOTSUPP` for what the file system keeps for itself.
 fn check(name: &[u8]) -> Result<()> {
     let is_acl = matches!(
         name,

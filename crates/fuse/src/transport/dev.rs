@@ -11,13 +11,13 @@ use rustix::io::Errno as Host;
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
+use crate::answer::Answer;
 use crate::errno::{Errno, Result};
 use crate::init::{IO_MAX, Terms};
 use crate::life::Part;
 use crate::reply::Out;
 use crate::request::{Operation, Request};
 use crate::serve::Serve;
-use crate::server::Answer;
 use crate::ticket::Channel;
 
 /// Bytes of the header of a reply.
@@ -159,7 +159,7 @@ impl<S: Serve> EventLoop<S> {
             // Nothing that could be answered.
             return Ok(true);
         };
-        let long = self.server.long_setxattr();
+        let form = self.server.setxattr_form();
         let (server, device, channel) = (&self.server, &self.device, &self.channel);
         let (terms, reply) = (&self.terms, &mut self.reply);
         let mut is_refused = false;
@@ -167,7 +167,7 @@ impl<S: Serve> EventLoop<S> {
         let served = self.part.serve(|| {
             let (_, payload) = reply.split_at_mut(HEADER);
             let mut out = Out::new(payload);
-            let answer = match Request::decode(header_in, body, long) {
+            let answer = match Request::decode(header_in, body, form) {
                 Ok(mut request) => {
                     if let Operation::Init(asked) = &mut request.operation {
                         terms.narrow(asked);

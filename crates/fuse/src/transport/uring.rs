@@ -42,13 +42,13 @@ use rustix::io::Errno as Host;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{InHeader, UringEntInOut};
+use crate::answer::Answer;
 use crate::cpus;
 use crate::errno::{Errno, Result};
 use crate::life::{Life, Part};
 use crate::reply::Out;
 use crate::request::{Body, Request};
 use crate::serve::Serve;
-use crate::server::Answer;
 use crate::ticket::Channel;
 use crate::transport::dev::{Device, header};
 use commands::{Commands, Event};
@@ -149,7 +149,7 @@ impl<S: Serve> Queue<S> {
         }
         _ = tell.send(is_taken);
         while !self.is_over() {
-            if self.commands.submit(true).is_err() {
+            if self.commands.submit_and_wait().is_err() {
                 if self.mailbox.is_over.load(Relaxed) {
                     break;
                 }
@@ -179,7 +179,7 @@ impl<S: Serve> Queue<S> {
             }
             // Who was answered need not wait until the next one is.
             if has_more {
-                _ = self.commands.submit(false);
+                _ = self.commands.submit();
             }
         }
     }
@@ -207,7 +207,7 @@ impl<S: Serve> Queue<S> {
             len => (&payload[..len], Out::new(&mut self.reply)),
         };
         let body = Body::Split(head.op_in.as_bytes(), carried);
-        let answer = match Request::decode(asked, body, self.server.long_setxattr()) {
+        let answer = match Request::decode(asked, body, self.server.setxattr_form()) {
             Ok(request) => self
                 .part
                 .serve(|| self.server.handle(&request, &mut out, &self.channel)),

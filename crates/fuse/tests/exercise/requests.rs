@@ -1,19 +1,19 @@
 //! Requests that no kernel would send, in any order, to a server of a small image: used by the test of
 //! requests and by the fuzzer. What a request is answered with does not matter, that it is does.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use uext4::{Filesystem, OpenOptions};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
+use uext4_blockdev::{Access, SystemClock};
 use uext4_fuse::abi::{InHeader, InitIn, opcode};
 use uext4_fuse::errno::Result;
-use uext4_fuse::request::Request;
+use uext4_fuse::request::{Request, SetxattrForm};
 use uext4_fuse::{Channel, Out, Server, Validity};
-use uext4_mkfs::{FsType, Options, format, layout};
 use zerocopy::IntoBytes;
 
-/// Bytes of the image.
-const LEN: u64 = 4 << 20;
+#[path = "../../../mkfs/tests/exercise/image.rs"]
+mod image;
+
 /// Requests of a run, at most, and bytes for a reply.
 const REQUESTS_MAX: usize = 64;
 const REPLY_MAX: usize = 64 << 10;
@@ -28,20 +28,6 @@ impl Channel for Unheard {
     fn forget_attributes(&self, _: u64) {}
 }
 
-fn image() -> Arc<dyn BlockDevice> {
-    static IMAGE: OnceLock<MemoryDevice> = OnceLock::new();
-    let image = IMAGE.get_or_init(|| {
-        let options = Options {
-            fs_type: FsType::Ext4,
-            ..Options::new([7; 16], [9; 16], 1_700_000_000)
-        };
-        let device = MemoryDevice::new(LEN);
-        format(&layout(&options, LEN).unwrap(), &device).unwrap();
-        device
-    });
-    Arc::new(image.snapshot())
-}
-
 /// Asks one request.
 fn ask(server: &Arc<Server>, header: InHeader, body: &[u8], reply: &mut [u8]) {
     let header = InHeader {
@@ -52,8 +38,11 @@ fn ask(server: &Arc<Server>, header: InHeader, body: &[u8], reply: &mut [u8]) {
     let Ok((header, body)) = Request::header(&bytes) else {
         return;
     };
-    let long_setxattr = header.uid & 1 != 0;
-    let Ok(request) = Request::decode(header, body, long_setxattr) else {
+    let form = match header.uid & 1 {
+        0 => SetxattrForm::Compat,
+        _ => SetxattrForm::Extended,
+    };
+    let Ok(request) = Request::decode(header, body, form) else {
         return;
     };
     let channel: Arc<dyn Channel> = Arc::new(Unheard);
@@ -68,8 +57,8 @@ pub fn exercise(mut bytes: &[u8]) {
         pages_max: 1 << 20,
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open_rw(image(), Arc::new(SystemClock), &options).unwrap();
-    let server = Arc::new(Server::new(fs, true, Validity::default()).unwrap());
+    let fs = Filesystem::open_rw(image::image(), Arc::new(SystemClock), &options).unwrap();
+    let server = Arc::new(Server::new(fs, Access::ReadWrite, Validity::default()).unwrap());
     let mut reply = vec![0; REPLY_MAX];
     let init = InitIn {
         major: 7,

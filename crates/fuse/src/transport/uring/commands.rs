@@ -66,8 +66,7 @@ fn zeroed(len: usize) -> Option<Vec<u8>> {
 }
 
 impl Entry {
-    /// # Errors
-    /// `OutOfMemory`.
+    /// Fails with `OutOfMemory`.
     fn new(len: usize) -> io::Result<Self> {
         let mut header = Box::<UringReqHeader>::default();
         let mut payload = zeroed(len + PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -206,7 +205,7 @@ impl Commands {
         for index in 0..self.entries.len() {
             self.offer(index, FUSE_IO_URING_CMD_REGISTER, 0);
         }
-        self.submit(false)
+        self.submit()
     }
 
     /// Adds an entry and offers it to the kernel with the next [`Commands::submit`].
@@ -247,8 +246,8 @@ impl Commands {
             qid: u16::MAX,
             ..UringCmdReq::default()
         };
-        self.command((0, REFUSED), FUSE_IO_URING_CMD_REGISTER, carried);
-        _ = self.submit(false);
+        self.command(0, REFUSED, FUSE_IO_URING_CMD_REGISTER, carried);
+        _ = self.submit();
     }
 
     /// The memory of an entry that is ours.
@@ -282,11 +281,24 @@ impl Commands {
         self.push(Entry128::from(poll.user_data(WOKEN)));
     }
 
-    /// Hands over what was committed, and waits for something to come if `waits`.
+    /// Hands over what was committed.
     ///
     /// # Errors
     /// Those of the ring.
-    pub fn submit(&mut self, waits: bool) -> io::Result<()> {
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.submit_for(0)
+    }
+
+    /// Hands over what was committed, and waits for something to come.
+    ///
+    /// # Errors
+    /// Those of the ring.
+    pub fn submit_and_wait(&mut self) -> io::Result<()> {
+        self.submit_for(1)
+    }
+
+    /// Hands over what was committed, and waits for so many completions.
+    fn submit_for(&mut self, wanted: usize) -> io::Result<()> {
         while !self.backlog.is_empty() {
             self.enter(0)?;
             let before = self.backlog.len();
@@ -301,7 +313,7 @@ impl Commands {
                 return Ok(());
             }
         }
-        self.enter(waits.into())
+        self.enter(wanted)
     }
 
     fn enter(&self, wanted: usize) -> io::Result<()> {
@@ -348,11 +360,11 @@ impl Commands {
             qid: self.queue,
             ..UringCmdReq::default()
         };
-        self.command((index, index as u64), what, carried);
+        self.command(index, index as u64, what, carried);
     }
 
     /// A command about an entry, whose completion has a number.
-    fn command(&mut self, (index, number): (usize, u64), what: u32, carried: UringCmdReq) {
+    fn command(&mut self, index: usize, number: u64, what: u32, carried: UringCmdReq) {
         let mut bytes = [0; 80];
         bytes[..size_of::<UringCmdReq>()].copy_from_slice(carried.as_bytes());
         let parts = &raw const *self.entries[index].parts;
@@ -445,7 +457,7 @@ mod tests {
         }
         assert!(commands.next().is_none());
         rustix::io::write(&wake, 1u64.as_bytes()).unwrap();
-        commands.submit(true).unwrap();
+        commands.submit_and_wait().unwrap();
         assert_eq!(commands.next(), Some((Event::Woken, false)));
         commands.refuse();
         assert_eq!(commands.next(), Some((Event::Woken, false)));
@@ -459,7 +471,7 @@ mod tests {
             return;
         };
         commands.push(Entry128::from(opcode::Nop::new().build()));
-        commands.submit(true).unwrap();
+        commands.submit_and_wait().unwrap();
         let told = commands.ring.completion().next().unwrap();
         assert_eq!(told.result(), -rustix::io::Errno::ACCESS.raw_os_error());
     }
@@ -479,7 +491,7 @@ mod tests {
         }
         let mut lost = 0;
         while commands.offered() > 0 {
-            commands.submit(false).unwrap();
+            commands.submit().unwrap();
             while let Some((event, _)) = commands.next() {
                 lost += usize::from(matches!(event, Event::Lost(_)));
             }
