@@ -14,7 +14,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,6 +29,13 @@ use crate::helper;
 pub const FLAG: &str = "--in-background";
 /// What it says when it is ready.
 const READY: &str = "ready\n";
+
+/// States of the process that waits. A signal is passed on to the one in the background;
+const WAITS: u8 = 0;
+/// this was done;
+const INTERRUPTED: u8 = 1;
+/// that one is ready, and a signal ends this process alone.
+const IS_READY: u8 = 2;
 
 /// Starts this command once more in the background, and waits until it is ready or has failed; what it
 /// had to say then, it has said.
@@ -53,20 +60,20 @@ pub fn start() -> Result<Exit, Failure> {
         .process_group(0)
         .spawn();
     let mut child = child.map_err(|error| failed(&error))?;
-    let is_ready = Arc::new(AtomicBool::new(false));
-    let is_interrupted = pass_on(signals, &child, &is_ready);
+    let state = Arc::new(AtomicU8::new(WAITS));
+    pass_on(signals, &child, &state);
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // Without a line it has ended.
         _ = BufReader::new(stdout).read_line(&mut line);
     }
-    if line == READY {
-        // From here on a signal is for this process alone.
-        is_ready.store(true, SeqCst);
+    let turn = |next| state.compare_exchange(WAITS, next, SeqCst, SeqCst);
+    // A signal was either passed on before, or is for this process alone from here on.
+    if line == READY && turn(IS_READY).is_ok() {
         return Ok(Exit::Success);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
-    if is_interrupted.load(SeqCst) {
+    if state.load(SeqCst) == INTERRUPTED {
         return Err(Failure::new(
             Exit::Interrupted,
             "interrupted: nothing is mounted",
@@ -75,25 +82,22 @@ pub fn start() -> Result<Exit, Failure> {
     Ok(Exit::of_mount_code(status.code()))
 }
 
-/// Passes signals on to the one in the background until that is ready; tells whether there were any.
-fn pass_on(mut signals: Signals, child: &Child, is_ready: &Arc<AtomicBool>) -> Arc<AtomicBool> {
-    let is_ready = Arc::clone(is_ready);
-    let is_interrupted = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&is_interrupted);
+/// Passes signals on to the one in the background until that is ready.
+fn pass_on(mut signals: Signals, child: &Child, state: &Arc<AtomicU8>) {
+    let state = Arc::clone(state);
     // Waited for in `start`, so the number is its own for as long as this runs.
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     thread::spawn(move || {
         for signal in signals.forever() {
-            if is_ready.load(SeqCst) {
+            let before = state.compare_exchange(WAITS, INTERRUPTED, SeqCst, SeqCst);
+            if before == Err(IS_READY) {
                 _ = emulate_default_handler(signal);
             }
-            tell.store(true, SeqCst);
             if let Some(child) = child {
                 _ = kill_process(child, Signal::TERM);
             }
         }
     });
-    is_interrupted
 }
 
 /// Leaves the terminal and the directory, does `last`, and tells who started this that it is ready. What

@@ -59,9 +59,7 @@ pub fn after_ending<T>(
 /// Waits for the daemon of an image that is ending, if there is one: for what locks the image later
 /// and tells itself of errors.
 pub fn wait_for_ending(image: &Path) {
-    _ = after_ending(image, || {
-        FileDevice::open(image, Access::ReadOnly)?.lock(true)
-    });
+    _ = after_ending(image, || FileDevice::open(image, Access::ReadOnly)?.lock());
 }
 
 fn is_in_use(error: &Error) -> bool {

@@ -1,74 +1,12 @@
-//! Exit codes, and the one error type of the command.
-//!
-//! `mount` and `umount` end with the codes of mount(8), all others with [`Exit::code`].
+//! The one error type of the command.
 
 use std::fmt::Display;
 use std::io;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
+pub use crate::exit::Exit;
 use crate::messages;
-
-/// How the command ended: stable, and told by `uext4 --help` and the README.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Exit {
-    /// Done.
-    Success,
-    /// A path does not exist in the image, or a part of what was asked could not be done; the rest
-    /// was.
-    Incomplete,
-    /// The command line makes no sense (clap says why).
-    Usage,
-    /// The image is damaged.
-    Damaged,
-    /// Could not: no such image, no space, I/O error, unsupported feature.
-    CouldNot,
-    /// May not.
-    Denied,
-    /// The system has no thread, process or device for us.
-    System,
-    /// It ended as it must not.
-    Internal,
-    /// The user called it off.
-    Interrupted,
-}
-
-impl Exit {
-    /// The code of all commands but two.
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Success => 0,
-            Self::Incomplete => 1,
-            Self::Usage => 2,
-            Self::Damaged => 4,
-            Self::CouldNot | Self::Denied | Self::System | Self::Internal | Self::Interrupted => 8,
-        }
-    }
-
-    /// The code of `mount` and `umount`, as mount(8) has them.
-    pub fn mount_code(self) -> u8 {
-        match self {
-            Self::Success => 0,
-            Self::Usage | Self::Denied => 1,
-            Self::System => 2,
-            Self::Internal => 4,
-            Self::Interrupted => 8,
-            Self::Incomplete | Self::Damaged | Self::CouldNot => 32,
-        }
-    }
-
-    /// What a `mount` that ended so has met. `None`: it was killed, or panicked.
-    pub fn of_mount_code(code: Option<i32>) -> Self {
-        match code {
-            Some(0) => Self::Success,
-            Some(1) => Self::Usage,
-            Some(2) => Self::System,
-            Some(8) => Self::Interrupted,
-            Some(32) => Self::CouldNot,
-            _ => Self::Internal,
-        }
-    }
-}
 
 /// Why a command ended early.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use uext4_blockdev::partition::{Partition, Table, TableKind};
 use uext4_blockdev::{BlockDevice, Error};
 
 use crate::contents::{Contents, Family, contents};
+use crate::device_failure::device_failure;
 use crate::failure::{Exit, Failure};
-use crate::open::device_failure;
 use crate::show::{escaped, size_text};
 
 /// Most partitions that one sentence names.

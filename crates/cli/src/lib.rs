@@ -9,9 +9,12 @@ mod args;
 mod background;
 mod below;
 mod budget;
+mod command_line;
 mod commands;
 mod contents;
+mod device_failure;
 mod ending;
+mod exit;
 mod extents;
 mod failure;
 mod format;
@@ -25,6 +28,7 @@ mod listener;
 mod messages;
 mod metrics;
 mod mode;
+mod mount_failure;
 mod mount_options;
 mod open;
 mod overwrite;
@@ -46,6 +50,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use uext4::Filesystem;
 
+use crate::command_line::Cli;
 use crate::failure::{Exit, Failure};
 
 /// Runs the command that the words ask for, the name of the program being the first of them, and says
@@ -60,11 +65,11 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         .is_some_and(|word| word == "mount" || word == "umount");
     messages::set_mount(is_mount);
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
-    let cli = match args::Cli::try_parse_from(words) {
+    let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return ended(not_a_command(&error, is_json)),
     };
-    let exit = match commands::run(&cli) {
+    let exit = match command_line::run(&cli) {
         Ok(exit) => exit,
         Err(failure) => report(failure),
     };

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::failure::Exit;
+use crate::exit::Exit;
 use crate::json::Json;
 
 /// The command line asks for JSON.

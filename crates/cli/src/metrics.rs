@@ -26,7 +26,6 @@ struct Inner {
     server: Arc<Server>,
     image: String,
     dir: String,
-    is_writable: bool,
     began: Instant,
     sandbox: Mutex<Sandbox>,
 }
@@ -34,6 +33,26 @@ struct Inner {
 /// A page being written.
 #[derive(Default)]
 struct Page(String);
+
+/// A metric, without its values.
+struct Metric<'a> {
+    name: &'a str,
+    /// The type, in the words of the text format.
+    kind: &'a str,
+    help: &'a str,
+}
+
+impl<'a> Metric<'a> {
+    fn counter(name: &'a str, help: &'a str) -> Self {
+        let kind = "counter";
+        Self { name, kind, help }
+    }
+
+    fn gauge(name: &'a str, help: &'a str) -> Self {
+        let kind = "gauge";
+        Self { name, kind, help }
+    }
+}
 
 /// A label and its value.
 type Label<'a> = (&'a str, &'a str);
@@ -70,22 +89,21 @@ impl Page {
     }
 
     /// One metric with a label that takes several values.
-    fn family(&mut self, (name, kind, help): (&str, &str, &str), label: &str, all: &[(&str, u64)]) {
-        self.head(name, kind, help);
+    fn family(&mut self, metric: &Metric<'_>, label: &str, all: &[(&str, u64)]) {
+        self.head(metric.name, metric.kind, metric.help);
         for (text, value) in all {
-            self.value(name, &[(label, text)], value);
+            self.value(metric.name, &[(label, text)], value);
         }
     }
 }
 
 impl Metrics {
     /// Of a mount that begins now.
-    pub fn new(server: &Arc<Server>, image: &Path, dir: &Path, is_writable: bool) -> Self {
+    pub fn new(server: &Arc<Server>, image: &Path, dir: &Path) -> Self {
         Self(Arc::new(Inner {
             server: Arc::clone(server),
             image: image.to_string_lossy().into_owned(),
             dir: dir.to_string_lossy().into_owned(),
-            is_writable,
             began: Instant::now(),
             sandbox: Mutex::default(),
         }))
@@ -110,7 +128,7 @@ impl Metrics {
         space(fs, &mut page);
         memory(fs, &mut page);
         buffers(fs, &mut page);
-        if self.0.is_writable {
+        if self.0.server.is_writable() {
             extents(fs, &mut page);
             shared_attributes(fs, &mut page);
             journal(fs, &mut page);
@@ -124,10 +142,14 @@ impl Metrics {
     fn mount(&self, page: &mut Page) {
         let mine = &self.0;
         page.head("uext4_info", "gauge", "What is mounted where.");
+        let mode = match mine.server.is_writable() {
+            true => "rw",
+            false => "ro",
+        };
         let labels = [
             ("image", mine.image.as_str()),
             ("dir", &mine.dir),
-            ("mode", if mine.is_writable { "rw" } else { "ro" }),
+            ("mode", mode),
             ("version", env!("CARGO_PKG_VERSION")),
         ];
         page.value("uext4_info", &labels, 1);
@@ -135,7 +157,7 @@ impl Metrics {
         page.gauge("uext4_uptime_seconds", "Since it was mounted.", uptime);
         let sandbox = *mine.sandbox.lock().unwrap_or_else(PoisonError::into_inner);
         page.family(
-            ("uext4_sandbox", "gauge", "What the daemon has given up."),
+            &Metric::gauge("uext4_sandbox", "What the daemon has given up."),
             "part",
             &[
                 ("capabilities", sandbox.capabilities.into()),
@@ -149,9 +171,8 @@ impl Metrics {
         let all = self.0.server.latencies().all();
         let errors: Vec<_> = all.iter().map(|one| (one.name, one.errors)).collect();
         page.family(
-            (
+            &Metric::counter(
                 "uext4_request_errors_total",
-                "counter",
                 "Requests answered with an error.",
             ),
             "op",
@@ -218,7 +239,7 @@ fn space(fs: &Filesystem, page: &mut Page) {
         told.block_size,
     );
     page.family(
-        ("uext4_blocks", "gauge", "Blocks for files and directories."),
+        &Metric::gauge("uext4_blocks", "Blocks for files and directories."),
         "state",
         &[
             ("all", told.blocks),
@@ -227,7 +248,7 @@ fn space(fs: &Filesystem, page: &mut Page) {
         ],
     );
     page.family(
-        ("uext4_inodes", "gauge", "Inodes."),
+        &Metric::gauge("uext4_inodes", "Inodes."),
         "state",
         &[("all", told.inodes), ("free", told.free_inodes)],
     );
@@ -241,7 +262,7 @@ fn memory(fs: &Filesystem, page: &mut Page) {
         told.limit,
     );
     page.family(
-        ("uext4_memory_bytes", "gauge", "What is kept in memory."),
+        &Metric::gauge("uext4_memory_bytes", "What is kept in memory."),
         "part",
         &[
             ("pages", told.pages),
@@ -254,11 +275,7 @@ fn memory(fs: &Filesystem, page: &mut Page) {
         ],
     );
     page.family(
-        (
-            "uext4_memory_reclaims_total",
-            "counter",
-            "Times memory was freed.",
-        ),
+        &Metric::counter("uext4_memory_reclaims_total", "Times memory was freed."),
         "by",
         &[
             ("caller", told.direct_reclaims),
@@ -275,9 +292,8 @@ fn memory(fs: &Filesystem, page: &mut Page) {
 fn buffers(fs: &Filesystem, page: &mut Page) {
     let told = fs.buffer_stats();
     page.family(
-        (
+        &Metric::counter(
             "uext4_buffer_lookups_total",
-            "counter",
             "Look-ups of blocks of metadata, by where they were found.",
         ),
         "found",
@@ -354,7 +370,7 @@ fn shared_attributes(fs: &Filesystem, page: &mut Page) {
     };
     let both = |name: &str, help: &str, kind: &str, of_blocks, of_values, page: &mut Page| {
         let all = [("blocks", of_blocks), ("values", of_values)];
-        page.family((name, kind, help), "of", &all);
+        page.family(&Metric { name, kind, help }, "of", &all);
     };
     both(
         "uext4_mbcache_finds_total",
@@ -413,7 +429,7 @@ fn journal(fs: &Filesystem, page: &mut Page) {
 fn pages(fs: &Filesystem, page: &mut Page) {
     let Ok(told) = fs.page_stats() else { return };
     page.family(
-        ("uext4_page_bytes", "gauge", "Data of files in memory."),
+        &Metric::gauge("uext4_page_bytes", "Data of files in memory."),
         "state",
         &[
             ("cached", told.nr_file_pages),
@@ -422,11 +438,7 @@ fn pages(fs: &Filesystem, page: &mut Page) {
         ],
     );
     page.family(
-        (
-            "uext4_dirty_limit_bytes",
-            "gauge",
-            "Data that may be dirty.",
-        ),
+        &Metric::gauge("uext4_dirty_limit_bytes", "Data that may be dirty."),
         "limit",
         &[
             ("writers wait", told.nr_dirty_threshold),
@@ -515,7 +527,7 @@ fn allocator(fs: &Filesystem, page: &mut Page) {
             of(|c| c.extents_scanned),
         ),
     ] {
-        page.family((name, "counter", help), "criterion", &all);
+        page.family(&Metric::counter(name, help), "criterion", &all);
     }
 }
 
@@ -527,7 +539,11 @@ mod tests {
     fn a_page_is_in_the_format_of_prometheus() {
         let mut page = Page::default();
         page.counter("a_total", "How many.", 7);
-        page.family(("b", "gauge", "More."), "of", &[("x\"y\\", 1), ("z", 2)]);
+        page.family(
+            &Metric::gauge("b", "More."),
+            "of",
+            &[("x\"y\\", 1), ("z", 2)],
+        );
         assert_eq!(
             page.0,
             "# HELP a_total How many.\n# TYPE a_total counter\na_total 7\n\

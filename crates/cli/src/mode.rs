@@ -1,5 +1,7 @@
 //! Modes as chmod takes them: octal, or clauses of letters.
 
+use uext4::FileType;
+
 /// What to make of a mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange(Vec<Step>);
@@ -105,8 +107,9 @@ fn parse_what(letters: &str) -> Result<What, String> {
 }
 
 impl ModeChange {
-    /// The new mode of what has this one.
-    pub fn apply(&self, mode: u16, is_dir: bool) -> u16 {
+    /// The new mode of a file of this type that has `mode`.
+    pub fn apply(&self, mode: u16, file_type: FileType) -> u16 {
+        let is_dir = file_type == FileType::Directory;
         let mut mode = mode & 0o7777;
         for step in &self.0 {
             let bits = match step.what {
@@ -156,7 +159,11 @@ mod tests {
             ("u=", 0o4755, false, 0o055),
         ];
         for (text, mode, is_dir, expected) in all {
-            let got = parse(text).unwrap().apply(mode, is_dir);
+            let file_type = match is_dir {
+                true => FileType::Directory,
+                false => FileType::Regular,
+            };
+            let got = parse(text).unwrap().apply(mode, file_type);
             assert_eq!(got, expected, "{text} of {mode:o}: {got:o}");
         }
         for bad in ["", "u", "8", "10000", "z+r", "u+q", "u+x,"] {

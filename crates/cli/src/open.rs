@@ -1,7 +1,7 @@
 //! Opening the file system that the image options point at.
 
 use std::borrow::Cow;
-use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, Supe
 use uext4_ondisk::{BlockSize, Damage, Ino};
 
 use crate::args::{ImageArgs, PlaceArgs, WriteArgs};
+use crate::device_failure::device_failure;
 use crate::ending::after_ending;
 use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
@@ -49,7 +50,7 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     let whole = after_ending(image, || {
         let whole = FileDevice::open(image, Access::ReadOnly)?;
         // No other program may change it meanwhile. Where there are no locks, reading is still worth it.
-        match whole.lock(false) {
+        match whole.lock_shared() {
             Err(error @ BlockError::Locked { .. }) => Err(error),
             _ => Ok(whole),
         }
@@ -312,47 +313,6 @@ fn part(whole: Arc<dyn BlockDevice>, args: &PlaceArgs) -> Result<Arc<dyn BlockDe
     }
 }
 
-/// Why a device cannot be used, and what to do.
-pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
-    match error {
-        // They tell the path themselves.
-        BlockError::Open { source, .. } if source.kind() == PermissionDenied => {
-            Failure::new(Exit::Denied, error)
-        }
-        BlockError::Open { source, .. } if source.kind() == ResourceBusy => {
-            let failure = Failure::new(Exit::CouldNot, error);
-            match attached::place_of(&image.to_string_lossy()) {
-                Some((dir, _)) => failure.hint(format!(
-                    "the kernel has it mounted at {dir}: `umount {dir}` first, or use it there"
-                )),
-                None => failure,
-            }
-        }
-        BlockError::Open { .. } => Failure::new(Exit::CouldNot, error),
-        BlockError::Locked { .. } => {
-            let failure = Failure::new(Exit::CouldNot, error);
-            match uext4_fuse::mountinfo::place_of(image) {
-                Ok(Some(dir)) => failure.hint(format!(
-                    "it is mounted at {0}: `uext4 umount {0}` first, or use it there",
-                    dir.display()
-                )),
-                _ => failure.hint("wait until that has ended, or end it, and try again"),
-            }
-        }
-        BlockError::Attached { device, .. } if Path::new(device) == image => {
-            Failure::new(Exit::CouldNot, error).hint("unmount it first, or use it there")
-        }
-        BlockError::Attached { device, .. } => Failure::new(Exit::CouldNot, error).hint(format!(
-            "unmount it and run `losetup -d {device}`, or use {device} itself"
-        )),
-        BlockError::Partition(_) => {
-            Failure::new(Exit::Damaged, format_args!("{}: {error}", image.display()))
-                .hint("say where the file system begins with --offset BYTES")
-        }
-        _ => Failure::new(Exit::CouldNot, format_args!("{}: {error}", image.display())),
-    }
-}
-
 fn list(found: &[Found]) -> String {
     let list: Vec<String> = found
         .iter()
@@ -390,8 +350,7 @@ pub fn holds_ext(device: &dyn BlockDevice) -> bool {
         )
 }
 
-/// # Errors
-/// Exit 8 if the device holds something else, 4 if its superblock is lost.
+/// Fails with exit code 8 if the device holds something else, 4 if its superblock is lost.
 fn must_hold_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
     match holds_ext(&**device) {
         true => Ok(()),

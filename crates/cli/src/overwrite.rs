@@ -9,22 +9,22 @@ use std::sync::Arc;
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 use crate::contents::is_zero;
+use crate::device_failure::device_failure;
 use crate::ending::after_ending;
 use crate::failure::{Exit, Failure};
 use crate::identify::held;
-use crate::open::device_failure;
 
 /// Makes sure that a file or device at `image`, if there is one, may be replaced as a whole: it
-/// holds nothing, or the user wants it.
+/// holds nothing, or the user says so.
 ///
 /// # Errors
 /// Exit 8 if it is in use, or if there is no terminal to ask; 1 if the answer is no.
-pub fn may_replace(image: &Path, force: bool) -> Result<(), Failure> {
+pub fn may_replace(image: &Path) -> Result<(), Failure> {
     // What is not there, or is neither of the two, is for the command to report.
     let Ok(kind) = fs::metadata(image).map(|found| found.file_type()) else {
         return Ok(());
     };
-    if force || !(kind.is_file() || kind.is_block_device()) {
+    if !(kind.is_file() || kind.is_block_device()) {
         return Ok(());
     }
     let failed = |error| device_failure(image, &error);

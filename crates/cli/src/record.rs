@@ -20,9 +20,9 @@ pub fn write(json: &mut Json, fs: &Filesystem, inode: &Inode) -> Result<(), Erro
     json.key("nlink").number(inode.links);
     json.key("ino").number(inode.ino.0);
     json.key("blocks").number(stat_blocks(inode));
-    time(json, ("atime_ns", "atime"), inode.atime);
-    time(json, ("mtime_ns", "mtime"), inode.mtime);
-    time(json, ("ctime_ns", "ctime"), inode.ctime);
+    time(json, "atime_ns", "atime", inode.atime);
+    time(json, "mtime_ns", "mtime", inode.mtime);
+    time(json, "ctime_ns", "ctime", inode.ctime);
     json.key("flags")
         .string(&format!("{:08x}", lsattr_flags(inode).bits()));
     if let Some(rdev) = inode.rdev {
@@ -38,7 +38,7 @@ pub fn write(json: &mut Json, fs: &Filesystem, inode: &Inode) -> Result<(), Erro
 
 /// Writes a time twice: nanoseconds as a number, which many readers round to 53 bits, and seconds with
 /// nine decimals as a string.
-pub fn time(json: &mut Json, (number, string): (&str, &str), time: Timestamp) {
+pub fn time(json: &mut Json, number: &str, string: &str, time: Timestamp) {
     let nanos = time.as_nanos();
     json.key(number).number(nanos);
     let sign = if nanos < 0 { "-" } else { "" };

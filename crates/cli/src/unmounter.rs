@@ -21,6 +21,7 @@ use uext4_fuse::mount::{Error, Mounted};
 use uext4_fuse::mountinfo::Number;
 
 use crate::failure::Failure;
+use crate::mount_failure::mount_failure;
 
 /// What tells `umount` to wait, with the number of the mount where that is known.
 pub const FLAG: &str = "--when-told";
@@ -150,7 +151,7 @@ pub fn wait(dir: &Path, number: Option<Number>) -> Result<(), Failure> {
         return Ok(());
     }
     let ended = end(&Mounted::known(dir, number));
-    ended.map_err(|error| crate::commands::mount::mount_failure(&error))
+    ended.map_err(|error| mount_failure(&error))
 }
 
 #[cfg(test)]

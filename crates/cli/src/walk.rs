@@ -24,6 +24,18 @@
 
 mod events;
 mod seen;
+/// A path below the argument, as it would be typed.
+pub fn joined(argument: &[u8], below: &[u8]) -> Vec<u8> {
+    let mut path = argument.to_vec();
+    if !below.is_empty() {
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(below);
+    }
+    path
+}
+
 #[cfg(test)]
 mod tests;
 

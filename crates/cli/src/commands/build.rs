@@ -13,12 +13,12 @@ use uext4_image::{
 
 use super::{Output, bytes};
 use crate::args::parse_size;
+use crate::device_failure::device_failure;
 use crate::ending::wait_for_ending;
 use crate::failure::{Exit, Failure};
 use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
 use crate::json::Json;
 use crate::messages;
-use crate::open::device_failure;
 use crate::overwrite::may_replace;
 use crate::owner::{self, Owner};
 use crate::show::{escaped, size_text, uuid_text};
@@ -106,16 +106,34 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         _ => Size::Auto,
     };
     let format = args.format.read()?;
-    may_replace(&args.output, args.force)?;
+    if !args.force {
+        may_replace(&args.output)?;
+    }
+    let verbosity = match args.quiet {
+        true => Verbosity::Quiet,
+        false => Verbosity::Normal,
+    };
     let report = fill(
         &args.source,
         &args.output,
         size,
         &args.fill,
         format,
-        args.quiet,
+        verbosity,
     )?;
-    tell(&args.output, &report, args.quiet, args.json, out)
+    match args.json {
+        true => tell_json(&args.output, &report, out),
+        false => tell(&args.output, &report, verbosity, out),
+    }
+}
+
+/// Which messages a command shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbosity {
+    /// What is under way, on a terminal, and what was made.
+    Normal,
+    /// Warnings and errors alone.
+    Quiet,
 }
 
 /// Makes an image of a source.
@@ -128,7 +146,7 @@ pub fn fill(
     size: Size,
     args: &FillArgs,
     mut format: Format,
-    quiet: bool,
+    verbosity: Verbosity,
 ) -> Result<Report, Failure> {
     let excludes = Excludes::new(args.exclude.iter().map(String::as_str));
     let uuid = if format.random_uuid {
@@ -143,7 +161,7 @@ pub fn fill(
             uid: args.owner.and_then(|owner| owner.uid),
             gid: args.owner.and_then(|owner| owner.gid),
             owner_names: args.owner_names,
-            excludes: excludes.map_err(|e| failure(image, &e, false))?,
+            excludes: excludes.map_err(|e| failure(image, &e))?,
             one_file_system: args.one_file_system,
         },
         mkfs: format.options,
@@ -156,16 +174,18 @@ pub fn fill(
         preserve_atime: args.preserve_atime,
     };
     let source = Source::from_argument(source);
-    let failure = |error: &Error, is_archive| failure(image, error, is_archive);
-    let is_archive = !matches!(source, Source::Directory(_));
-    if !is_archive {
-        open_more_files();
-    }
+    let bad_path = match source {
+        Source::Directory(_) => {
+            open_more_files();
+            Exit::CouldNot
+        }
+        _ => Exit::Damaged,
+    };
     wait_for_ending(image);
-    let bar = Bar::new(quiet);
+    let bar = Bar::new(verbosity);
     let built = uext4_image::build(&source, image, &options, &bar);
     bar.clear();
-    built.map_err(|error| failure(&error, is_archive))
+    built.map_err(|error| failure_of(image, &error, bad_path))
 }
 
 /// Takes as many descriptors as there may be: every level of a tree keeps one.
@@ -177,11 +197,16 @@ fn open_more_files() {
 }
 
 /// Why no image was made, and what to do.
-pub fn failure(image: &Path, error: &Error, is_archive: bool) -> Failure {
+pub fn failure(image: &Path, error: &Error) -> Failure {
+    failure_of(image, error, Exit::CouldNot)
+}
+
+/// As [`failure`]; `bad_path` is the exit code for [`Error::Path`].
+fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
     let exit = match error {
         Error::Device(error) => return device_failure(image, error),
         Error::Mkfs(error) => return mkfs_failure(error),
-        Error::Path { .. } if is_archive => Exit::Damaged,
+        Error::Path { .. } => bad_path,
         Error::Pattern { .. } => Exit::Usage,
         Error::Tar { .. }
         | Error::Decompress { .. }
@@ -207,47 +232,12 @@ pub fn failure(image: &Path, error: &Error, is_archive: bool) -> Failure {
 pub fn tell(
     image: &Path,
     report: &Report,
-    quiet: bool,
-    json: bool,
+    verbosity: Verbosity,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    for warning in &report.warnings.shown {
-        messages::warning(escaped(warning.as_bytes()));
-    }
-    if report.warnings.more > 0 {
-        messages::warning(format_args!("{} more like these", report.warnings.more));
-    }
-    let summary = &report.summary;
-    if json {
-        let mut json = Json::new();
-        json.open_object();
-        json.key("image").text(bytes(image.as_os_str()));
-        json.key("uuid").string(&uuid_text(&report.uuid));
-        json.key("size").number(report.image_bytes);
-        json.key("block_size").number(report.block_size);
-        json.key("blocks").number(summary.blocks);
-        json.key("free_blocks").number(summary.free_blocks);
-        json.key("inodes").number(summary.inodes);
-        json.key("free_inodes").number(summary.free_inodes);
-        json.key("entries").number(report.entries);
-        json.key("content_bytes").number(report.content_bytes);
-        json.key("seconds").open_object();
-        for (phase, time) in &report.elapsed {
-            json.key(&format!("{phase:?}").to_lowercase())
-                .decimal(time.as_secs_f64());
-        }
-        json.close_object();
-        json.key("warnings").open_array();
-        report
-            .warnings
-            .shown
-            .iter()
-            .for_each(|warning| json.string(warning));
-        json.close_array();
-        json.close_object();
-        json.end_line();
-        out.write_all(json.as_bytes())?;
-    } else if !quiet {
+    warn(report);
+    if verbosity == Verbosity::Normal {
+        let summary = &report.summary;
         let free = summary.free_blocks.saturating_mul(report.block_size.into());
         writeln!(
             out,
@@ -263,6 +253,53 @@ pub fn tell(
     Ok(Exit::Success)
 }
 
+fn warn(report: &Report) {
+    for warning in &report.warnings.shown {
+        messages::warning(escaped(warning.as_bytes()));
+    }
+    if report.warnings.more > 0 {
+        messages::warning(format_args!("{} more like these", report.warnings.more));
+    }
+}
+
+/// Tells what was made, as one JSON object.
+///
+/// # Errors
+/// Those of standard output.
+pub fn tell_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exit, Failure> {
+    warn(report);
+    let summary = &report.summary;
+    let mut json = Json::new();
+    json.open_object();
+    json.key("image").text(bytes(image.as_os_str()));
+    json.key("uuid").string(&uuid_text(&report.uuid));
+    json.key("size").number(report.image_bytes);
+    json.key("block_size").number(report.block_size);
+    json.key("blocks").number(summary.blocks);
+    json.key("free_blocks").number(summary.free_blocks);
+    json.key("inodes").number(summary.inodes);
+    json.key("free_inodes").number(summary.free_inodes);
+    json.key("entries").number(report.entries);
+    json.key("content_bytes").number(report.content_bytes);
+    json.key("seconds").open_object();
+    for (phase, time) in &report.elapsed {
+        json.key(&format!("{phase:?}").to_lowercase())
+            .decimal(time.as_secs_f64());
+    }
+    json.close_object();
+    json.key("warnings").open_array();
+    report
+        .warnings
+        .shown
+        .iter()
+        .for_each(|warning| json.string(warning));
+    json.close_array();
+    json.close_object();
+    json.end_line();
+    out.write_all(json.as_bytes())?;
+    Ok(Exit::Success)
+}
+
 /// Progress on standard error, where that is a terminal.
 struct Bar {
     shown: bool,
@@ -271,9 +308,9 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(quiet: bool) -> Self {
+    fn new(verbosity: Verbosity) -> Self {
         Self {
-            shown: !quiet && std::io::stderr().is_terminal(),
+            shown: verbosity == Verbosity::Normal && std::io::stderr().is_terminal(),
             bar: RefCell::new(ProgressBar::hidden()),
             total: RefCell::new(None),
         }

@@ -11,6 +11,7 @@ use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
 use crate::show::escaped;
+use crate::walk::joined;
 
 /// The file system that is changed, and where to tell what cannot be.
 pub struct Target<'a> {
@@ -146,7 +147,8 @@ impl Target<'_> {
     pub fn file(
         &self,
         path: &[u8],
-        (last, missing): (FollowLast, Missing),
+        last: FollowLast,
+        missing: Missing,
         f: impl FnOnce(&OpenInode) -> uext4::Result<()>,
     ) -> Result<(), Failure> {
         match open::find_rw(self.fs, path, last) {
@@ -169,9 +171,7 @@ impl Target<'_> {
     pub fn inside(&self, path: &[u8], name: &[u8]) -> Vec<u8> {
         let found = self.fs.open_path(path, FollowLast::Yes);
         match found {
-            Ok(inode) if inode.inode().file_type == FileType::Directory => {
-                super::ls::joined(path, name)
-            }
+            Ok(inode) if inode.inode().file_type == FileType::Directory => joined(path, name),
             _ => path.to_vec(),
         }
     }

@@ -49,9 +49,8 @@ impl ChmodArgs {
         if now.file_type == FileType::Symlink {
             return Ok(());
         }
-        let is_dir = now.file_type == FileType::Directory;
         inode.set_attributes(&SetAttributes {
-            mode: Some(self.mode.apply(now.mode, is_dir)),
+            mode: Some(self.mode.apply(now.mode, now.file_type)),
             ..SetAttributes::default()
         })
     }

@@ -72,7 +72,7 @@ impl Operation for FallocateArgs {
             Fallocate::Allocate { .. } => Missing::Make,
             _ => Missing::Tell,
         };
-        target.file(path, (FollowLast::Yes, missing), |file| {
+        target.file(path, FollowLast::Yes, missing, |file| {
             file.fallocate(how, self.from, self.length)
         })
     }

@@ -71,7 +71,7 @@ pub fn run(args: &FragArgs, out: &mut Output) -> Result<Exit, Failure> {
             free_space(&fs, args.json.then_some(&mut json), out, &mut complaints)?;
         }
         let mut files = Files::default();
-        files.walk(&fs, args, top, (&mut json, out), &mut complaints)?;
+        files.walk(&fs, args, top, &mut json, out, &mut complaints)?;
         files.summary(args.json.then_some(&mut json), out)?;
     }
     if args.json {
@@ -227,7 +227,8 @@ impl Files {
         fs: &Filesystem,
         args: &FragArgs,
         top: Inode,
-        (json, out): (&mut Json, &mut Output),
+        json: &mut Json,
+        out: &mut Output,
         complaints: &mut Complaints,
     ) -> Result<(), Failure> {
         let lines = args.verbose && !args.json;

@@ -23,6 +23,7 @@ use clap::Args;
 use rustix::fs::{FileType as HostType, Mode};
 use rustix::io::Errno;
 use uext4::{Error, Filesystem, FollowLast, Inode};
+use uext4_image::Existing;
 use uext4_ondisk::inode::FileType;
 
 use self::attributes::{Restorer, has_times_of};
@@ -90,7 +91,10 @@ pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
         complaints: Complaints::new(),
         piece: vec![0; PIECE],
         budget: Budget::new(&fs),
-        overwrite: args.overwrite,
+        existing: match args.overwrite {
+            true => Existing::Replace,
+            false => Existing::Refuse,
+        },
         entries: 0,
     };
     let mut progress = Progress::new("copied");
@@ -164,7 +168,7 @@ struct Copy<'a> {
     complaints: Complaints,
     piece: Vec<u8>,
     budget: Budget,
-    overwrite: bool,
+    existing: Existing,
     /// Names that are there now.
     entries: u64,
 }
@@ -244,7 +248,7 @@ impl Copy<'_> {
 
     /// Whether the name is there and complete, as an interrupted run has left it.
     fn exists(&self, inode: &Inode, name: &[u8]) -> Result<bool, Trouble> {
-        if self.overwrite {
+        if self.existing == Existing::Replace {
             return Ok(false);
         }
         let Some(stat) = self.place.look(name)? else {
@@ -274,7 +278,7 @@ impl Copy<'_> {
         first: Option<&[u8]>,
     ) -> Result<(), Trouble> {
         if let Some(first) = first {
-            match self.place.link(first, name, self.overwrite) {
+            match self.place.link(first, name, self.existing) {
                 // Better a copy than nothing: here files have fewer links, or paths are shorter.
                 Err(error) if may_copy(&error) => self.links.forget(inode),
                 linked => return Ok(linked?),
@@ -301,7 +305,7 @@ impl Copy<'_> {
         if let Some((dir, name)) = aside.name() {
             self.restorer.special(dir, name, inode, &xattrs)?;
         }
-        Ok(aside.publish(name, self.overwrite)?)
+        Ok(aside.publish(name, self.existing)?)
     }
 
     fn xattrs(&mut self, inode: &Inode, path: &[u8]) -> Vec<uext4::Xattr> {
@@ -318,7 +322,7 @@ impl Copy<'_> {
         let (file, aside) = self.place.file()?;
         self.write(inode, ranges, &file)?;
         self.restorer.opened(file.as_fd(), inode, &xattrs)?;
-        Ok(aside.publish(name, self.overwrite)?)
+        Ok(aside.publish(name, self.existing)?)
     }
 
     fn write(

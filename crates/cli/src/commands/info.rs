@@ -7,6 +7,7 @@ use uext4::Filesystem;
 use uext4_ondisk::GroupNr;
 use uext4_ondisk::features::{Feature, Features, Support};
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, GroupDesc};
+use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_ORPHAN, STATE_VALID, SuperBlock};
 
 use super::Output;
@@ -245,10 +246,9 @@ fn hash_name(sb: &SuperBlock) -> String {
         6 => "siphash",
         other => return format!("unknown ({other})"),
     };
-    let sign = if sb.hash_signed() {
-        "signed"
-    } else {
-        "unsigned"
+    let sign = match sb.hash_sign() {
+        CharSign::Signed => "signed",
+        CharSign::Unsigned => "unsigned",
     };
     format!("{name}, {sign}")
 }

@@ -14,7 +14,7 @@ use crate::json::Json;
 use crate::open;
 use crate::record;
 use crate::show::{escaped, mode_text, size_short, time_short};
-use crate::walk::{Entry, Order, Step, Walk};
+use crate::walk::{Entry, Order, Step, Walk, joined};
 
 /// List a directory
 ///
@@ -102,18 +102,6 @@ pub fn run(args: &LsArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Fai
         list.out.write_all(list.json.as_bytes())?;
     }
     Ok(list.complaints.exit())
-}
-
-/// A path below the argument, as it would be typed.
-pub fn joined(argument: &[u8], below: &[u8]) -> Vec<u8> {
-    let mut path = argument.to_vec();
-    if !below.is_empty() {
-        if !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        path.extend_from_slice(below);
-    }
-    path
 }
 
 struct List<'a> {

@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 
-use super::Output;
-use crate::args::Cli;
 use crate::failure::{Exit, Failure};
 
 /// A unit for an image that is mounted at boot.
@@ -22,11 +20,11 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-/// Writes them.
-pub fn run(args: &ManArgs, _: &mut Output) -> Result<Exit, Failure> {
+/// Writes those of the whole command line.
+pub fn run(args: &ManArgs, command_line: Command) -> Result<Exit, Failure> {
     let failed = |error| Failure::io(args.dir.display(), &error);
     fs::create_dir_all(&args.dir).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(failed)?;
+    clap_mangen::generate_to(command_line, &args.dir).map_err(failed)?;
     for (name, text) in [
         ("srv-image.mount", MOUNT_UNIT),
         ("uext4@.service", SERVICE_UNIT),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use uext4::FileType;
 
 use super::change::{Operands, Operation, Target, about, by_root};
 use crate::failure::Failure;
@@ -37,7 +38,7 @@ impl Operands for MkdirArgs {
 
 impl Operation for MkdirArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        let mode = self.mode.apply(0o755, true);
+        let mode = self.mode.apply(0o755, FileType::Directory);
         target.each(&self.paths, |target, path| {
             let fs = target.fs;
             let path = &*open::meant_new(fs, path);

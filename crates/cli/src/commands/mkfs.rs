@@ -13,7 +13,7 @@ use uext4_mkfs::{Layout, Options};
 use uext4_ondisk::GroupNr;
 
 use super::Output;
-use super::build::{self, FillArgs, fill};
+use super::build::{self, FillArgs, Verbosity, fill};
 use crate::failure::{Exit, Failure};
 use crate::format::{FormatArgs, mkfs_failure, size_argument};
 use crate::json::Json;
@@ -100,16 +100,25 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         }
         _ => Size::Auto,
     };
-    may_replace(&args.image, args.force > 0)?;
+    if args.force == 0 {
+        may_replace(&args.image)?;
+    }
+    let verbosity = match args.quiet {
+        true => Verbosity::Quiet,
+        false => Verbosity::Normal,
+    };
     let report = fill(
         source,
         &args.image,
         size,
         &FillArgs::default(),
         format,
-        args.quiet,
+        verbosity,
     )?;
-    build::tell(&args.image, &report, args.quiet, args.json, out)
+    match args.json {
+        true => build::tell_json(&args.image, &report, out),
+        false => build::tell(&args.image, &report, verbosity, out),
+    }
 }
 
 /// A new file, which gets its name when it is complete.
@@ -130,7 +139,7 @@ fn anew(args: &MkfsArgs, options: &mut Options) -> Result<Layout, Failure> {
     if args.dry_run {
         return Ok(layout);
     }
-    let failed = |error: &uext4_image::Error| build::failure(&args.image, error, false);
+    let failed = |error: &uext4_image::Error| build::failure(&args.image, error);
     let output = ImageOutput::look_at(&args.image).map_err(|e| failed(&e))?;
     let draft = output
         .begin(size.saturating_add(offset))

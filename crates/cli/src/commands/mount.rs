@@ -10,10 +10,9 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::Filesystem;
-use uext4_blockdev::attached;
+use uext4_blockdev::{Access, attached};
 use uext4_fuse::errno::Errno;
-use uext4_fuse::mount::{self, Error as MountError, Mounted};
-use uext4_fuse::mountinfo;
+use uext4_fuse::mount::{self, Mounted};
 use uext4_fuse::parting::{self, Parting};
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
@@ -28,6 +27,7 @@ use crate::json::Json;
 use crate::listener::{Listener, Socket};
 use crate::messages;
 use crate::metrics::Metrics;
+use crate::mount_failure::mount_failure;
 use crate::mount_options::MountOptions;
 use crate::open;
 use crate::sandbox::{self, Sandbox};
@@ -98,6 +98,16 @@ struct Serving {
     _socket: Option<Socket>,
     /// Whether who started it knows.
     ready: Result<(), Failure>,
+}
+
+/// A file system that is mounted, before it is served.
+struct Mount<'a> {
+    server: Arc<Server>,
+    /// Where its requests come from.
+    fd: OwnedFd,
+    mounted: &'a Mounted,
+    /// The absolute path of the image.
+    image: &'a Path,
 }
 
 /// What serves it, and what it may still do.
@@ -239,9 +249,14 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
     };
     let is_confined = unmounter.is_beside();
     let unmounter = Arc::new(Mutex::new(unmounter));
-    let metrics = Metrics::new(&server, &source, mounted.dir(), !options.read_only);
-    let shown = (&mounted, &metrics, &*source);
-    let begun = begin(options, fs, (server, fd), shown, is_confined);
+    let metrics = Metrics::new(&server, &source, mounted.dir());
+    let mount = Mount {
+        server,
+        fd,
+        mounted: &mounted,
+        image: &source,
+    };
+    let begun = begin(options, fs, mount, &metrics, is_confined);
     let begun = begun.inspect_err(|_| unmount(&unmounter))?;
     end_at_signals(signals, Arc::clone(&unmounter), begun.session.ender());
     let filter = || {
@@ -273,19 +288,19 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
 fn begin(
     options: &MountOptions,
     fs: &Filesystem,
-    (server, fd): (Arc<Server>, OwnedFd),
-    (mounted, metrics, image): (&Mounted, &Metrics, &Path),
+    mount: Mount<'_>,
+    metrics: &Metrics,
     is_confined: bool,
 ) -> Result<Begun, Failure> {
-    let listener = Listener::bind(mounted, options.metrics.as_deref(), metrics)?;
-    let number = mounted.number();
+    let listener = Listener::bind(mount.mounted, options.metrics.as_deref(), metrics)?;
+    let number = mount.mounted.number();
     // Before the image is out of reach.
-    let address = number.and_then(|number| parting::new_address(number, image).ok());
+    let address = number.and_then(|number| parting::new_address(number, mount.image).ok());
     let confined = match is_confined {
         true => sandbox::confine(listener.needed()),
         false => Sandbox::default(),
     };
-    let unmounted = fd.try_clone().ok();
+    let unmounted = mount.fd.try_clone().ok();
     let parting = address.and_then(|address| Parting::listen(&address, unmounted).ok());
     if !options.read_only {
         let started = fs.start_background();
@@ -296,7 +311,7 @@ fn begin(
         transport: options.transport,
         payloads: options.payloads,
     };
-    let session = Session::begin(server, fd, how).map_err(system)?;
+    let session = Session::begin(mount.server, mount.fd, how).map_err(system)?;
     let socket = listener.serve(metrics);
     Ok(Begun {
         session,
@@ -329,7 +344,11 @@ fn server_of(
         let noted = fs.note_access(options.access_times());
         noted.map_err(|error| Failure::engine(image.display(), &error))?;
     }
-    let server = Server::new(fs.clone(), !options.read_only, Validity::default());
+    let access = match options.read_only {
+        true => Access::ReadOnly,
+        false => Access::ReadWrite,
+    };
+    let server = Server::new(fs.clone(), access, Validity::default());
     let server = server.map_err(|error| {
         let why = match error {
             Errno::ENOTDIR => "the root inode (2) is no directory",
@@ -338,7 +357,7 @@ fn server_of(
         let what = format_args!("{}: {why}", image.display());
         Failure::new(Exit::Damaged, what).hint("`uext4 check IMAGE` lists all that is damaged")
     })?;
-    let server = server.with_durability(options.durability());
+    let server = server.with_sync_policy(options.sync_policy());
     let server = server.with_waiting(options.payloads);
     Ok(Arc::new(server.owned_by(options.owners.clone())))
 }
@@ -372,65 +391,4 @@ fn end_at_signals(mut signals: Signals, unmounter: Arc<Mutex<Unmounter>>, ender:
             }
         }
     });
-}
-
-/// What to do about what keeps us from mounting.
-pub fn mount_failure(error: &MountError) -> Failure {
-    let failure = Failure::new(exit_of(error), error);
-    match error {
-        MountError::Device(error) => failure.hint(match error.raw_os_error() {
-            Some(libc::EACCES) => {
-                "its mode keeps you out: `chmod 666 /dev/fuse` as root opens it until the next start, a \
-                 udev rule for good; or mount as root"
-            }
-            Some(libc::EPERM) => "in a container, pass it in: `--device /dev/fuse`",
-            _ => {
-                "load the module with `modprobe fuse`; in a container, pass it in: `--device /dev/fuse`"
-            }
-        }),
-        MountError::NoFusermount(_) => {
-            failure.hint("install it (Debian: `apt install fuse3`), or run as root")
-        }
-        MountError::NotDirectory { .. } => failure.hint("say the image first, then a directory"),
-        MountError::NotEmpty { dir } => match mountinfo::at(dir) {
-            Ok(Some(shown)) => failure.hint(format!(
-                "{} is mounted there: `uext4 umount {}` first, or choose another directory",
-                shown.source.display(),
-                dir.display()
-            )),
-            _ => failure.hint("choose an empty directory; `-o nonempty` hides what is in it"),
-        },
-        MountError::Busy { .. } => {
-            failure.hint("end who uses it (`fuser -vm DIR` lists them), and try again")
-        }
-        MountError::Place { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            failure.hint("make it first: `mkdir -p DIR`")
-        }
-        MountError::Fusermount { said } if said.contains("allow_other") => failure.hint(
-            "root allows it with the line `user_allow_other` in /etc/fuse.conf; or leave it away",
-        ),
-        MountError::Fusermount { said } if said.contains("write access") => {
-            failure.hint("mount at a directory that is yours")
-        }
-        MountError::NotMounted { .. }
-        | MountError::Place { .. }
-        | MountError::Fusermount { .. } => failure,
-    }
-}
-
-fn exit_of(error: &MountError) -> Exit {
-    match error {
-        MountError::Device(_) | MountError::NoFusermount(_) => Exit::System,
-        MountError::Place { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            Exit::Denied
-        }
-        MountError::Fusermount { said }
-            if said.contains("allowed")
-                || said.contains("access")
-                || said.contains("permitted") =>
-        {
-            Exit::Denied
-        }
-        _ => Exit::CouldNot,
-    }
 }

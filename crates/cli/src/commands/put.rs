@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uext4::{FileType, FollowLast, OpenInode};
-use uext4_image::{Error as PutError, PutOptions, SourceOptions};
+use uext4_image::{Error as PutError, Existing, PutOptions, SourceOptions};
 
 use super::bytes;
 use super::change::{Operands, Operation, Target, about, about_new, by_root, last_name};
@@ -18,6 +18,7 @@ use crate::mode::{self, ModeChange};
 use crate::open;
 use crate::owner::{self, Owner};
 use crate::show::escaped;
+use crate::walk::joined;
 
 /// Copy files and directories into the image
 ///
@@ -109,7 +110,8 @@ impl Operation for PutArgs {
         let report = uext4_image::put(
             target.fs,
             &self.source,
-            (&into, name),
+            &into,
+            name,
             &options,
             &(),
             &mut |error| {
@@ -144,7 +146,7 @@ impl PutArgs {
             .is_ok_and(|inode| is_dir(&inode))
         {
             let failure = about(path)(uext4::Error::IsDirectory);
-            let named = super::ls::joined(path, b"NAME");
+            let named = joined(path, b"NAME");
             return Err(failure.hint(format!(
                 "standard input has no name: give one, as in {}",
                 escaped(&named)
@@ -154,20 +156,24 @@ impl PutArgs {
         let mode = self
             .mode
             .as_ref()
-            .map_or(0o644, |mode| mode.apply(0o644, false));
+            .map_or(0o644, |mode| mode.apply(0o644, FileType::Regular));
         let mut how = by_root(mode);
         how.uid = self.owner.and_then(|owner| owner.uid).unwrap_or(0);
         how.gid = self.owner.and_then(|owner| owner.gid).unwrap_or(0);
+        let existing = match self.overwrite {
+            true => Existing::Replace,
+            false => Existing::Refuse,
+        };
         let mut input = std::io::stdin().lock();
-        uext4_image::put_stream(&mut input, (&into, name), &how, self.overwrite).map_err(
-            |error| match error {
+        uext4_image::put_stream(&mut input, &into, name, &how, existing).map_err(|error| {
+            match error {
                 PutError::Entry { source, .. } if matches!(source, uext4::Error::Exists) => {
                     about(path)(source).hint("--overwrite replaces it")
                 }
                 PutError::Entry { source, .. } => about(path)(source),
                 error => failure(error),
-            },
-        )?;
+            }
+        })?;
         self.report(target, path, 1)
     }
 

@@ -8,8 +8,8 @@ use uext4_blockdev::checkpoint;
 use uext4_fuse::mount::Error as MountError;
 use uext4_fuse::mountinfo;
 
-use super::mount::mount_failure;
 use crate::failure::{Exit, Failure};
+use crate::mount_failure::mount_failure;
 use crate::mount_options::MountOptions;
 
 /// Gives the mount at `dir` the flags of `options`. Read-only, it has everything durable and nothing

@@ -198,7 +198,7 @@ impl Stat<'_> {
         json.key("generation").number(self.inode.generation);
         json.key("project").number(self.inode.projid);
         if let Some(crtime) = self.inode.crtime {
-            record::time(json, ("crtime_ns", "crtime"), crtime);
+            record::time(json, "crtime_ns", "crtime", crtime);
         }
         match self.fs.xattrs(self.inode) {
             Ok(xattrs) => {

@@ -66,7 +66,7 @@ impl Operation for TouchArgs {
             false => Missing::Make,
         };
         target.each(&self.paths, |target, path| {
-            target.file(path, (last, missing), |file| file.set_attributes(&times))
+            target.file(path, last, missing, |file| file.set_attributes(&times))
         })
     }
 }

@@ -7,14 +7,14 @@ use clap::Args;
 use uext4::FollowLast;
 use uext4_ondisk::inode::FileType;
 
-use super::ls::{joined, object};
+use super::ls::object;
 use super::{Output, bytes};
 use crate::args::ImageArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
 use crate::show::escaped;
-use crate::walk::{Entry, Order, Step, Walk};
+use crate::walk::{Entry, Order, Step, Walk, joined};
 
 /// Draw a directory and everything below it
 #[derive(Args, Debug)]

@@ -71,7 +71,7 @@ impl Operation for TruncateArgs {
             false => Missing::Make,
         };
         target.each(&self.paths, |target, path| {
-            target.file(path, (FollowLast::Yes, missing), |file| {
+            target.file(path, FollowLast::Yes, missing, |file| {
                 let inode = file.inode();
                 match inode.file_type {
                     FileType::Regular => file.set_attributes(&SetAttributes {

@@ -10,8 +10,9 @@ use uext4_fuse::mountinfo::{self, Number, Shown};
 use uext4_fuse::parting::{Ended, Waiting};
 
 use super::Output;
-use super::mount::{mount_failure, print_place};
+use super::mount::print_place;
 use crate::failure::{Exit, Failure};
+use crate::mount_failure::mount_failure;
 use crate::open;
 use crate::unmounter;
 

@@ -1,21 +1,19 @@
 //! Arbitrary bytes as a script, run on a small image that is open for writing: used by the test of
 //! scripts and by the fuzzer. Whatever the lines are, the image is sound afterwards.
 
-use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::sync::{Arc, Once, OnceLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use landlock::{
     AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, path_beneath_rules,
 };
 use uext4::{Filesystem, OpenOptions};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
-use uext4_mkfs::{FsType, Options, format, layout};
+use uext4_blockdev::SystemClock;
 
-/// Bytes of the image.
-const LEN: u64 = 4 << 20;
+#[path = "../../../mkfs/tests/exercise/image.rs"]
+mod image;
+
 /// Bytes of a script, at most: each line may take a whole pass over the image.
 const SCRIPT_MAX: usize = 4 << 10;
 /// What commands may print: a few bytes of a script may ask for the zeroes of many files.
@@ -23,34 +21,19 @@ const OUTPUT_MAX: usize = 1 << 20;
 /// Stands in a script for the directory that `put` may read.
 const SOURCE: &[u8] = b"%S";
 
-fn image() -> Arc<dyn BlockDevice> {
-    static IMAGE: OnceLock<MemoryDevice> = OnceLock::new();
-    let image = IMAGE.get_or_init(|| {
-        let options = Options {
-            fs_type: FsType::Ext4,
-            ..Options::new([7; 16], [9; 16], 1_700_000_000)
-        };
-        let device = MemoryDevice::new(LEN);
-        format(&layout(&options, LEN).unwrap(), &device).unwrap();
-        device
-    });
-    Arc::new(image.snapshot())
-}
-
-/// A file, a link, and a directory with one of each.
-fn source() -> PathBuf {
-    static MADE: Once = Once::new();
-    let dir = std::env::temp_dir().join("uext4-source-of-scripts");
-    // Always the same, and left there: whoever made it, it can be read.
-    MADE.call_once(|| {
-        for parent in [dir.clone(), dir.join("dir")] {
-            _ = fs::create_dir(&parent);
-            _ = fs::write(parent.join("file"), [b'x'; 5000]);
-            _ = symlink("file", parent.join("link"));
-            assert_eq!(fs::read(parent.join("link")).unwrap().len(), 5000);
-        }
-    });
-    dir
+/// A file, a link, and a directory with one of each. The fuzzer is a package beside the crates.
+fn source() -> &'static Path {
+    static SOURCE: OnceLock<PathBuf> = OnceLock::new();
+    SOURCE.get_or_init(|| {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let places = [
+            "tests/exercise/source",
+            "../crates/cli/tests/exercise/source",
+        ];
+        let places = places.map(|place| package.join(place));
+        let found = places.into_iter().find(|place| place.join("link").exists());
+        found.expect("the source is checked in")
+    })
 }
 
 /// Keeps this thread from reading any file but the source. Returns whether the kernel can. It may write:
@@ -115,7 +98,7 @@ fn run(script: &[u8]) -> bool {
         pages_max: 1 << 20,
         ..OpenOptions::default()
     };
-    let device = image();
+    let device = image::image();
     let clock = Arc::new(SystemClock);
     let fs = Filesystem::open_rw(Arc::clone(&device), clock, &options).unwrap();
     uext4_cli::script(&fs, &mut &*script, Box::new(Reader { left: OUTPUT_MAX }));

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
+use uext4_image::Existing;
 
 /// Tries of a random name before it is an error that all are in use.
 const TRIES: u32 = 16;
@@ -100,16 +101,16 @@ impl Aside {
     ///
     /// # Errors
     /// Those of linking and renaming.
-    pub fn publish(self, name: &[u8], replace: bool) -> io::Result<()> {
+    pub fn publish(self, name: &[u8], existing: Existing) -> io::Result<()> {
         match &self.new {
             New::Unnamed(file) => match link_open(file, &self.dir, name) {
-                Err(Errno::EXIST) if replace => {
+                Err(Errno::EXIST) if existing == Existing::Replace => {
                     Self::make(&self.dir, |dir, aside| link_open(file, dir, aside))?
-                        .publish(name, true)
+                        .publish(name, existing)
                 }
                 linked => Ok(linked?),
             },
-            New::Named(aside) if replace => {
+            New::Named(aside) if existing == Existing::Replace => {
                 Ok(rustix::fs::renameat(&self.dir, aside, &self.dir, name)?)
             }
             New::Named(aside) => {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use uext4_image::preload;
+use uext4_image::{Existing, preload};
 
 use super::aside::Aside;
 
@@ -111,18 +111,18 @@ impl Place {
 
     /// Makes `name` another link to the file at `first`, a path below the walk's top that this copy
     /// has made or accepted.
-    pub fn link(&self, first: &[u8], name: &[u8], replace: bool) -> io::Result<()> {
+    pub fn link(&self, first: &[u8], name: &[u8], existing: Existing) -> io::Result<()> {
         let base = self.base.as_ref().unwrap_or(&self.here);
         let (dir, first) = match first.iter().rposition(|&b| b == b'/') {
             Some(slash) => (beneath(base, &first[..slash])?, &first[slash + 1..]),
             None => (Rc::clone(base), first),
         };
         let flags = AtFlags::empty();
-        if !replace {
+        if existing == Existing::Refuse {
             return Ok(rustix::fs::linkat(&dir, first, &self.here, name, flags)?);
         }
         let linked = self.aside(|here, aside| rustix::fs::linkat(&dir, first, here, aside, flags));
-        linked?.publish(name, true)
+        linked?.publish(name, existing)
     }
 
     /// Makes something that is to get its name later.
