@@ -29,6 +29,7 @@ man:
 test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) test --locked --workspace
 	$(MAKE) --no-print-directory interleavings
 

@@ -1,14 +1,16 @@
 //! The project's own scripts, run as `cargo xtask NAME`.
 //!
 //! * `tidy`: the house rules a compiler does not know (also a test of this package, so that
-//!   `cargo test` tells).
+//!   `cargo test` runs them);
+//! * `house`: the structure of the tree in figures.
 
+mod house;
 mod tidy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy";
+const USAGE: &str = "usage: cargo xtask tidy|house";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,16 +23,25 @@ fn main() -> ExitCode {
                 }
                 ExitCode::FAILURE
             }
-            Err(error) => {
-                eprintln!("xtask: {error}");
-                ExitCode::FAILURE
+            Err(error) => failed(&error),
+        },
+        ["house"] => match house::House::measure(&workspace_root()) {
+            Ok(figures) => {
+                println!("{figures}\n{}", house::LEGEND);
+                ExitCode::SUCCESS
             }
+            Err(error) => failed(&error),
         },
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }
     }
+}
+
+fn failed(error: &str) -> ExitCode {
+    eprintln!("xtask: {error}");
+    ExitCode::FAILURE
 }
 
 /// The directory above this package's.

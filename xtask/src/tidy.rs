@@ -2,15 +2,17 @@
 //!
 //! | file | rules |
 //! |---|---|
-//! | [`source`] | length of files and functions, module docs, proofs beside `unwrap` |
+//! | [`source`] | length of files and functions, names of parameters, module docs, proofs beside `unwrap` |
 //! | [`crates`] | which crate may import which, licences, lints, who may lay out bytes |
 //! | [`modules`] | the order of the modules inside the engine |
+//! | [`knots`] | no import cycle among the modules of any crate |
 //! | [`text`] | words that must not be there, names of files, paths of one machine, links |
 //!
 //! Every rule sees the files that git tracks or would track. Formatting is rustfmt's business and
 //! habits are clippy's; neither is repeated here.
 
 mod crates;
+pub mod knots;
 mod modules;
 mod source;
 mod text;
@@ -18,6 +20,8 @@ mod text;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub use source::{is_product_code, is_test, takes_tuple};
 
 /// One broken rule, with the place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +45,11 @@ impl fmt::Display for Complaint {
 
 /// A text file of the repository.
 #[derive(Debug)]
-struct File {
+pub struct File {
     /// Relative to the root, with `/`.
-    path: String,
+    pub path: String,
     /// Its text.
-    text: String,
+    pub text: String,
 }
 
 impl File {
@@ -57,7 +61,8 @@ impl File {
         }
     }
 
-    fn is_rust(&self) -> bool {
+    /// True for a Rust source file.
+    pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
 
@@ -77,13 +82,17 @@ pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
         text::check(root, file, &mut complaints);
     }
     crates::check(&files, &mut complaints);
+    knots::check(&files, &mut complaints);
     modules::check(&files, &mut complaints);
     complaints.sort();
     Ok(complaints)
 }
 
 /// The text files that git tracks, or would track after `git add`; binary ones are left out.
-fn tracked_files(root: &Path) -> Result<Vec<File>, String> {
+///
+/// # Errors
+/// If git cannot be asked.
+pub fn tracked_files(root: &Path) -> Result<Vec<File>, String> {
     let output = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files", "-z"])
         .args(["--cached", "--others", "--exclude-standard"])

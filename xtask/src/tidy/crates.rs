@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tunables", &[]),
     ("percpu", &[]),
     ("extent-status", &["ondisk"]),
-    ("buffer-cache", &["ondisk", "blockdev"]),
+    ("buffer-cache", &["ondisk", "blockdev", "percpu"]),
     ("mballoc", &["ondisk", "tunables"]),
     ("mbcache", &["tunables"]),
     ("writeback", &["ondisk", "blockdev"]),
@@ -228,6 +228,7 @@ mod tests {
         assert!(arrow("mkfs", "ext4", true).is_some());
         assert!(arrow("mkfs", "ext4", false).is_none());
         assert!(arrow("mkfs", LAB, false).is_some());
+        assert!(arrow("cli", "lab-policies", true).is_some());
         assert!(arrow("cli", "image", true).is_none());
         assert!(arrow("stranger", "ondisk", true).is_some());
     }

@@ -1,13 +1,10 @@
 //! The order of the engine's modules: imports go downwards only.
 //!
-//! Modules of one level may import each other as long as no circle comes of it. Imports made by
-//! tests do not count.
+//! Modules of one level may import each other; [`super::knots`] finds circles. Imports made by tests do
+//! not count.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use syn::visit::{self, Visit};
-
-use super::source::{is_product_code, is_test};
+use super::knots::{Paths, module_path};
+use super::source::is_product_code;
 use super::{Complaint, File};
 
 /// Where the engine's modules live.
@@ -93,12 +90,12 @@ const LEVELS: &[&[&str]] = &[
         "mapping",
         "memory",
         "owner",
+        "policies",
     ],
 ];
 
 /// Checks all modules of the engine.
 pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
-    let mut siblings: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for file in files
         .iter()
         .filter(|f| f.is_rust() && f.path.starts_with(ENGINE) && is_product_code(&f.path))
@@ -108,7 +105,7 @@ pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
             complaints.push(file.complain(0, "has no place in the order of modules (xtask)"));
             continue;
         };
-        for (imported, line) in imports(&file.text) {
+        for (imported, line) in imports(file) {
             let Some((to_level, imported)) = place(&imported) else {
                 // A name that is no module: something the root re-exports.
                 let what = format!("imports `crate::{imported}`: name its module instead");
@@ -118,18 +115,7 @@ pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
             if to_level < from_level {
                 let what = format!("{module} must not import {imported}, which is above it");
                 complaints.push(file.complain(line, what));
-            } else if to_level == from_level && imported != module {
-                siblings.entry(module).or_default().insert(imported);
             }
-        }
-    }
-    for module in siblings.keys() {
-        if reaches(&siblings, module, module, &mut BTreeSet::new()) {
-            complaints.push(Complaint {
-                path: format!("{ENGINE}{module}.rs"),
-                line: 0,
-                what: "is part of a circle of imports on its level".to_owned(),
-            });
         }
     }
 }
@@ -150,84 +136,14 @@ fn place(module: &str) -> Option<(usize, &'static str)> {
     })
 }
 
-fn reaches<'a>(
-    graph: &BTreeMap<&'a str, BTreeSet<&'a str>>,
-    from: &str,
-    to: &str,
-    seen: &mut BTreeSet<&'a str>,
-) -> bool {
-    graph
-        .get(from)
-        .into_iter()
-        .flatten()
-        .any(|next| *next == to || seen.insert(next) && reaches(graph, next, to, seen))
-}
-
-/// Every first name after `crate::` outside tests, with its line.
-fn imports(text: &str) -> Vec<(String, usize)> {
-    let mut visitor = Imports { found: Vec::new() };
-    // A file that does not parse has its complaint from another rule.
-    if let Ok(file) = syn::parse_file(text) {
-        visitor.visit_file(&file);
-    }
-    visitor.found
-}
-
-struct Imports {
-    found: Vec<(String, usize)>,
-}
-
-impl Imports {
-    fn add(&mut self, name: &syn::Ident) {
-        self.found
-            .push((name.to_string(), name.span().start().line));
-    }
-
-    fn tree(&mut self, tree: &syn::UseTree) {
-        match tree {
-            syn::UseTree::Path(path) => self.add(&path.ident),
-            syn::UseTree::Name(name) => self.add(&name.ident),
-            syn::UseTree::Rename(rename) => self.add(&rename.ident),
-            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(tree)),
-            syn::UseTree::Glob(glob) => {
-                let line = glob.star_token.spans[0].start().line;
-                self.found.push(("*".to_owned(), line));
-            }
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Imports {
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        if !is_test(&item.attrs) {
-            visit::visit_item_mod(self, item);
-        }
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        if !is_test(&item.attrs) {
-            visit::visit_item_fn(self, item);
-        }
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if let syn::UseTree::Path(path) = &item.tree
-            && path.ident == "crate"
-            && !is_test(&item.attrs)
-        {
-            self.tree(&path.tree);
-        }
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let mut segments = path.segments.iter();
-        if segments.next().is_some_and(|first| first.ident == "crate")
-            && let Some(second) = segments.next()
-        {
-            self.add(&second.ident);
-        }
-        visit::visit_path(self, path);
-    }
+/// The first name of every path into this crate outside tests, with its line.
+fn imports(file: &File) -> Vec<(String, usize)> {
+    let paths = Paths::of(module_path(&file.path[ENGINE.len()..]), &file.text);
+    let first = |(path, line): (Vec<String>, usize)| {
+        let name = path.into_iter().next();
+        (name.unwrap_or_else(|| "*".to_owned()), line)
+    };
+    paths.named.into_iter().map(first).collect()
 }
 
 #[cfg(test)]
@@ -273,19 +189,5 @@ mod tests {
             ("oddity.rs", ""),
         ]);
         assert_eq!(found.len(), 4, "{found:?}");
-    }
-
-    #[test]
-    fn circles_on_one_level_are_found() {
-        let found = complaints_on(&[
-            ("file.rs", "use crate::htree::get;"),
-            ("htree.rs", "use crate::symlink::wire;"),
-        ]);
-        assert!(found.is_empty(), "{found:?}");
-        let found = complaints_on(&[
-            ("file.rs", "use crate::htree::get;"),
-            ("htree.rs", "use crate::file::read;"),
-        ]);
-        assert_eq!(found.len(), 2, "{found:?}");
     }
 }

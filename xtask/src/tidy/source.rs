@@ -1,4 +1,5 @@
-//! Rules on Rust source: length of files and functions, module docs, proofs beside `unwrap`.
+//! Rules on Rust source: length of files and functions, parameters with names, module docs, proofs
+//! beside `unwrap`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -35,7 +36,7 @@ pub fn check(file: &File, complaints: &mut Vec<Complaint>) {
     let mut visitor = Visitor {
         file,
         lines: file.text.lines().collect(),
-        proofs_wanted: is_product_code(&file.path),
+        is_product: is_product_code(&file.path),
         complaints,
     };
     visitor.visit_file(&parsed);
@@ -64,14 +65,37 @@ pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
+/// A tuple with something in it, also behind a reference.
+fn is_tuple(ty: &syn::Type) -> bool {
+    match ty {
+        syn::Type::Tuple(tuple) => !tuple.elems.is_empty(),
+        syn::Type::Reference(reference) => is_tuple(&reference.elem),
+        _ => false,
+    }
+}
+
+/// Whether a function takes a tuple, whose parts have no names.
+pub fn takes_tuple(signature: &syn::Signature) -> bool {
+    let mut inputs = signature.inputs.iter();
+    inputs.any(|input| matches!(input, syn::FnArg::Typed(typed) if is_tuple(&typed.ty)))
+}
+
 struct Visitor<'a> {
     file: &'a File,
     lines: Vec<&'a str>,
-    proofs_wanted: bool,
+    is_product: bool,
     complaints: &'a mut Vec<Complaint>,
 }
 
 impl Visitor<'_> {
+    fn signature(&mut self, signature: &syn::Signature) {
+        if self.is_product && takes_tuple(signature) {
+            let what = format!("fn {} takes a tuple: name what is in it", signature.ident);
+            let line = signature.fn_token.span().start().line;
+            self.complaints.push(self.file.complain(line, what));
+        }
+    }
+
     fn function(&mut self, signature: &syn::Signature, body: &syn::Block) {
         let start = signature.fn_token.span().start().line;
         let lines = body.brace_token.span.close().end().line - start + 1;
@@ -94,12 +118,12 @@ impl Visitor<'_> {
         }
     }
 
-    /// Visits with the wish for proofs switched off where the item is a test.
+    /// Visits without the rules for the product where the item is a test.
     fn within(&mut self, attributes: &[syn::Attribute], visit: impl FnOnce(&mut Self)) {
-        let before = self.proofs_wanted;
-        self.proofs_wanted &= !is_test(attributes);
+        let before = self.is_product;
+        self.is_product &= !is_test(attributes);
         visit(self);
-        self.proofs_wanted = before;
+        self.is_product = before;
     }
 }
 
@@ -114,15 +138,22 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.function(&item.sig, &item.block);
-        self.within(&item.attrs, |v| visit::visit_item_fn(v, item));
+        self.within(&item.attrs, |v| {
+            v.signature(&item.sig);
+            visit::visit_item_fn(v, item);
+        });
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         self.function(&item.sig, &item.block);
-        self.within(&item.attrs, |v| visit::visit_impl_item_fn(v, item));
+        self.within(&item.attrs, |v| {
+            v.signature(&item.sig);
+            visit::visit_impl_item_fn(v, item);
+        });
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        self.signature(&item.sig);
         if let Some(body) = &item.default {
             self.function(&item.sig, body);
         }
@@ -131,7 +162,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         let unwraps = call.method == "unwrap" || call.method == "expect";
-        if unwraps && self.proofs_wanted {
+        if unwraps && self.is_product {
             self.unwrap(call.method.span());
         }
         visit::visit_expr_method_call(self, call);
@@ -170,6 +201,17 @@ mod tests {
     fn long_files_and_missing_docs_are_found() {
         let found = complaints_on("a.rs", &"\n".repeat(FILE_LINES_MAX + 1));
         assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn parameters_have_names_outside_tests() {
+        for parameter in ["(a, b): (u8, u8)", "pair: &(u8, u8)"] {
+            let text = format!("//! Doc.\nfn f({parameter}) {{}}");
+            assert_eq!(complaints_on("crates/x/src/a.rs", &text).len(), 1);
+            assert_eq!(complaints_on("crates/x/tests/a.rs", &text).len(), 0);
+        }
+        let named = "//! Doc.\nfn f(a: u8, nothing: ()) -> (u8, u8) { (a, a) }";
+        assert_eq!(complaints_on("crates/x/src/a.rs", named).len(), 0);
     }
 
     #[test]
