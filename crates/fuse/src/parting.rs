@@ -236,11 +236,18 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Comes to the daemon of a mount, while it is mounted. `None` if nobody who could be it listens.
+    /// Connects to the daemon of a mount, while it is mounted. `None` if none listens.
+    ///
+    /// The kernel gives the number of a mount away as soon as that is unmounted, while its daemon
+    /// still writes: a daemon that is ending is of this mount only if it is one of the same image.
     pub fn at(shown: &Shown) -> Option<Self> {
+        let suffix = suffix(&shown.source).ok();
         let mut all = addresses(&prefix(shown.number), "").into_iter();
-        all.find_map(|address| Self::noted(connect(&address).ok()?, &[shown.owner]))
-            .map(|(waiting, _)| waiting)
+        all.find_map(|address| {
+            let (waiting, is_ending) = Self::noted(connect(&address).ok()?, &[shown.owner])?;
+            let is_of_image = || suffix.as_ref().is_some_and(|end| address.ends_with(end));
+            (!is_ending || is_of_image()).then_some(waiting)
+        })
     }
 
     fn new(daemon: UnixStream) -> Self {
@@ -359,7 +366,7 @@ mod tests {
                 major: std::process::id() << 12 | 0x8000_0000,
                 minor,
             },
-            source: "image".into(),
+            source: std::env::current_exe().unwrap(),
             owner: rustix::process::geteuid().as_raw(),
             is_read_only: false,
         }
@@ -410,6 +417,22 @@ mod tests {
         };
         let is_root = rustix::process::geteuid().is_root();
         assert_eq!(Waiting::at(&other).is_some(), is_root);
+    }
+
+    #[test]
+    fn a_daemon_that_is_ending_is_not_that_of_the_next_mount_of_its_number() {
+        let before = shown(8);
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let next = Shown {
+            source: image.path().to_owned(),
+            ..shown(8)
+        };
+        let ending = listen(&before).unwrap();
+        ending.say(None);
+        assert!(Waiting::at(&next).is_none());
+        assert!(Waiting::at(&before).is_some());
+        let _daemon = listen(&next).unwrap();
+        assert!(Waiting::at(&next).is_some());
     }
 
     #[test]
