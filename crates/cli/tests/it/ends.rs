@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::host::{Shown, UEXT4, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
+use crate::host::{
+    Shown, UEXT4, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount, while_busy,
+};
 use crate::mounted::{Mount, can_mount};
 use crate::mounting::USER;
 
@@ -56,7 +58,7 @@ fn data_that_did_not_reach_the_image_are_told_by_umount() {
     mke2fs(&image, &["-t", "ext4", "-J", "size=4"], 64);
     uext4_ok(&["mount", text(&image), text(&dir)]);
     fs::write(dir.join("file"), vec![7; 20 << 20]).unwrap();
-    let output = uext4(&["umount", text(&dir)]);
+    let output = while_busy(Command::new(UEXT4).args(["umount", text(&dir)]));
     let was_mounted = is_mounted(&dir);
     unmount("umount", &[text(&small)]);
     assert_eq!(output.status.code(), Some(32), "{}", said(&output));
@@ -74,7 +76,7 @@ fn a_daemon_that_was_killed_is_no_success() {
     let daemon = mount.daemon();
     run("kill", &["-KILL", &daemon]);
     wait_for_end(&daemon);
-    let output = uext4(&["umount", text(&mount.dir())]);
+    let output = while_busy(Command::new(UEXT4).args(["umount", text(&mount.dir())]));
     mount.is_mounted = false;
     assert_eq!(output.status.code(), Some(32), "{}", said(&output));
     assert!(said(&output).contains("what was not fsynced may be missing"));
@@ -183,7 +185,7 @@ fn paths_that_are_no_text() {
     let mounted = ran(&["mount".as_ref(), image.as_ref(), dir.as_ref()]);
     assert!(mounted.status.success(), "{}", said(&mounted));
     let written = fs::write(dir.join("file"), "contents");
-    let ended = ran(&["umount".as_ref(), dir.as_ref()]);
+    let ended = while_busy(Command::new(UEXT4).arg("umount").arg(&dir));
     assert!(ended.status.success(), "{}", said(&ended));
     written.unwrap();
     let arguments: [OsString; 3] = ["-f".into(), "-n".into(), image.into()];

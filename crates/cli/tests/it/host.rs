@@ -119,22 +119,25 @@ pub fn run(tool: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Runs a tool that unmounts. A process that another test has forked holds what is open here until it
-/// becomes its program: for so long the mount is in use.
+/// Runs a tool that unmounts, and panics with what it said if it fails.
 pub fn unmount(tool: &str, arguments: &[&str]) {
+    let output = while_busy(Command::new(tool).args(arguments));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool} {arguments:?}: {stderr}");
+}
+
+/// Runs a command that unmounts, again while the mount is in use: a process that another test has
+/// forked holds the files that are open here until it becomes its program. Returns its last output.
+pub fn while_busy(command: &mut Command) -> Output {
     for _ in 0..100 {
-        let output = Command::new(tool).args(arguments).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() {
-            return;
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() || !(stderr.contains("in use") || stderr.contains("busy")) {
+            return output;
         }
-        assert!(
-            told.contains("in use") || told.contains("busy"),
-            "{tool} {arguments:?}: {told}"
-        );
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    panic!("{tool} {arguments:?}: still in use");
+    panic!("{command:?}: still in use");
 }
 
 /// A path as an argument.

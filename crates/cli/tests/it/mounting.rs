@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::host::{
     UEXT4, copy_image, debugfs, has_tool, is_fuse_open_to_users, mke2fs, run, scratch, text, uext4,
-    uext4_ok, unmount,
+    uext4_ok, unmount, while_busy,
 };
 pub use crate::served::can_serve as can_mount;
 
@@ -344,7 +344,7 @@ fn a_read_only_block_device_is_refused_before_anything_is_written() {
     let rw = uext4(&["mount", device, text(&dir)]);
     let ro = uext4(&["mount", "-o", "ro", device, text(&dir)]);
     let shown = dir.join("lost+found").exists();
-    _ = uext4(&["umount", text(&dir)]);
+    _ = while_busy(Command::new(UEXT4).args(["umount", text(&dir)]));
     let made = uext4(&["mkdir", device, "/dir"]);
     run("losetup", &["-d", device]);
     let told = ["read-only filesystem", "mount -o ro"];
