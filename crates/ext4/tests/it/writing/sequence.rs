@@ -13,6 +13,9 @@ pub type Path = Vec<String>;
 pub const SLOTS: usize = 4;
 /// Seconds since 1970 when the first operation is made; one second passes with each.
 pub const START: i64 = 1_700_000_000;
+/// From a day before the clock of the model to long after the clocks of machines that test, in
+/// seconds: a time in between is past by one clock and to come by the other.
+const BETWEEN_CLOCKS: std::ops::Range<i64> = START - 86_400..START + 50 * 365 * 86_400;
 
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +252,15 @@ impl Maker {
         path
     }
 
+    /// A time to set, on the same side of every clock.
+    fn time(&mut self) -> i64 {
+        let time = self.random.below(1 << 33) as i64;
+        match BETWEEN_CLOCKS.contains(&time) {
+            true => time + (BETWEEN_CLOCKS.end - BETWEEN_CLOCKS.start),
+            false => time,
+        }
+    }
+
     /// Something that is there, mostly.
     fn path(&mut self) -> Path {
         let mut paths = self.model.paths();
@@ -336,7 +348,7 @@ impl Maker {
                 let gid = owner[1].map(|_| self.below(90_000) as u32);
                 Op::Chown(self.path(), uid, gid)
             }
-            2 => Op::Utimes(self.path(), self.random.below(1 << 33) as i64),
+            2 => Op::Utimes(self.path(), self.time()),
             3..6 => Op::SetXattr(self.path(), name, self.below(200), mode),
             6 => Op::RemoveXattr(self.path(), name),
             7 | 8 => Op::List(self.dir()),
