@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use uext4_extent_status::{Extent as Known, Status, Tree};
 use uext4_ondisk::Lblk;
 
-use crate::indirect::{Reach, Segment};
+use crate::reach::{Reach, Segment};
 
 /// Of one file. Its lock is a leaf, but for that of what is known of the file's blocks.
 #[derive(Debug)]

@@ -23,13 +23,13 @@ use crate::file_pages::{
     as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
 };
 use crate::icache::{Cell, PagesOf};
-use crate::indirect::Reach;
 use crate::inline_file::leave_inode;
 use crate::inode::Inode;
 use crate::inode_ref::InodeRef;
 use crate::inode_store::store;
 use crate::mapping::LblkRun;
 use crate::orphan_change::Orphans;
+use crate::reach::Reach;
 use crate::rw::{AccessTimes, Rw};
 use crate::sbi::Sbi;
 use crate::space::{note_blocks, reserve};

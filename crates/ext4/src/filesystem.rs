@@ -364,7 +364,7 @@ impl Filesystem {
     /// # Errors
     /// [`crate::Error::Unsupported`] if its kind is not counted, damage, device errors.
     pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Quota> {
-        quota::quota(&self.sbi, kind, id)
+        quota::quota(&self.sbi, map::map_blocks, kind, id)
     }
 
     /// What all users, groups or projects have and may have, by id.
@@ -372,7 +372,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::quota`].
     pub fn quotas(&self, kind: QuotaKind) -> Result<Vec<Quota>> {
-        quota::quotas(&self.sbi, kind)
+        quota::quotas(&self.sbi, map::map_blocks, kind)
     }
 
     /// Sets the limits of a user, group or project, durable with the next commit. The grace of soft
@@ -479,7 +479,7 @@ impl Filesystem {
     /// # Errors
     /// Damage of the list or the orphan file, device errors.
     pub fn orphans(&self) -> Result<Vec<Ino>> {
-        orphan::orphans(&self.sbi)
+        orphan::orphans(&self.sbi, map::map_blocks)
     }
 
     /// The clusters of a group, one bit each, set where in use or past its end; a block long.

@@ -19,11 +19,11 @@ use uext4_writeback::{FilePages, Mapping};
 use crate::delayed_tables::DelayedTables;
 use crate::edit::Edit;
 use crate::error::{Error, Result};
-use crate::indirect::Reach;
 use crate::inode::{Inode, iget};
 use crate::inode_store::store;
 use crate::lock_order::{Rank, RankedLock};
 use crate::memory::Shrinker;
+use crate::reach::Reach;
 use crate::sbi::Sbi;
 
 /// Inodes whose fields are stored with the next commit.

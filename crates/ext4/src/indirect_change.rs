@@ -19,10 +19,11 @@ use crate::file_blocks::{
     free_map_block, groups_of_run, range_end, take_map_blocks,
 };
 use crate::handle::Handle;
-use crate::indirect::{LEVELS, Reach, Segment, numbers, read_table};
+use crate::indirect::{numbers, read_table};
 use crate::inode::Inode;
 use crate::mapping::LblkRun;
 use crate::owner::{Kind, Owner, tag};
+use crate::reach::{LEVELS, Reach, Segment};
 use crate::sbi::Sbi;
 
 fn owner() -> Owner {

@@ -13,12 +13,18 @@ use uext4_ondisk::inode::{
     inode_checksum, stored_checksum, update_checksum,
 };
 use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
-use uext4_ondisk::{Damage, Ino, Pblk};
+use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::dquot::Owners;
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 use crate::owner::{Kind, tag};
 use crate::sbi::Sbi;
+
+/// Looks up where blocks of an inode lie, as [`crate::map::map_blocks`] does. The files of quotas and
+/// orphans take it as an argument: maps are changed through journal handles, and these know quotas
+/// and orphans, so neither may import the maps.
+pub(crate) type MapBlocks = fn(&Sbi, &Inode, Lblk, u32) -> Result<Mapping>;
 
 /// Most links an inode counts.
 pub(crate) const LINKS_MAX: u16 = 65_000;

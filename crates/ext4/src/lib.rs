@@ -160,6 +160,7 @@ mod policies;
 mod quota;
 mod quota_change;
 mod quota_file;
+mod reach;
 mod readdir;
 mod readpage;
 mod reclaim;

@@ -10,8 +10,7 @@ use uext4_ondisk::orphan::OrphanBlock;
 use uext4_ondisk::{Damage, Ino, Lblk};
 
 use crate::error::{Error, Result};
-use crate::inode::iget;
-use crate::map::MapCursor;
+use crate::inode::{MapBlocks, iget};
 use crate::mapping::MapState;
 use crate::owner::{Kind, owned_tag};
 use crate::sbi::Sbi;
@@ -20,7 +19,7 @@ use crate::sbi::Sbi;
 const ORPHAN_FILE_MAX: u64 = 8 << 20;
 
 /// All orphans, each once: first those of the list, then those of the orphan file.
-pub(crate) fn orphans(sbi: &Sbi) -> Result<Vec<Ino>> {
+pub(crate) fn orphans(sbi: &Sbi, map: MapBlocks) -> Result<Vec<Ino>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     let mut next = Ino(sbi.superblock().s_last_orphan.get());
@@ -36,7 +35,7 @@ pub(crate) fn orphans(sbi: &Sbi) -> Result<Vec<Ino>> {
         found.push(next);
         next = Ino(iget(sbi, next)?.dtime);
     }
-    in_orphan_file(sbi, |ino| {
+    in_orphan_file(sbi, map, |ino| {
         if seen.insert(ino) {
             found.push(ino);
         }
@@ -45,7 +44,7 @@ pub(crate) fn orphans(sbi: &Sbi) -> Result<Vec<Ino>> {
 }
 
 /// Calls `f` with every slot in use.
-fn in_orphan_file(sbi: &Sbi, mut f: impl FnMut(Ino)) -> Result<()> {
+fn in_orphan_file(sbi: &Sbi, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result<()> {
     let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
     let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
     if !has_file || ino.0 == 0 {
@@ -66,9 +65,8 @@ fn in_orphan_file(sbi: &Sbi, mut f: impl FnMut(Ino)) -> Result<()> {
         .csum_seed
         .map(|s| s.inode(ino, file.generation));
     let tag = owned_tag(Kind::Orphan, 0, ino, file.generation);
-    let mut cursor = MapCursor::default();
     for lblk in 0..blocks {
-        let run = cursor.map(sbi, &file, Lblk(lblk), 1)?;
+        let run = map(sbi, &file, Lblk(lblk), 1)?;
         if run.state != MapState::Written {
             return Err(Error::Corrupt(Damage::Field {
                 structure: "orphan file",

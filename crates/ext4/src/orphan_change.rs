@@ -17,9 +17,8 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::edit::Edit;
 use crate::error::Result;
-use crate::inode::{InodeId, iget};
+use crate::inode::{InodeId, MapBlocks, iget};
 use crate::inode_store::change_bytes;
-use crate::map::map_blocks;
 use crate::owner::{Kind, Owner};
 use crate::sbi::Sbi;
 
@@ -65,11 +64,11 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// Of a file system as it was left.
-    pub(crate) fn open(sbi: &Sbi) -> Result<Self> {
+    pub(crate) fn open(sbi: &Sbi, map: MapBlocks) -> Result<Self> {
         let mut state = State::default();
         // The first of those told are the list's, from its head on; it has been tested for circles.
-        let all = crate::orphan::orphans(sbi)?;
-        state.load_file(sbi)?;
+        let all = crate::orphan::orphans(sbi, map)?;
+        state.load_file(sbi, map)?;
         let in_list = |ino: &&Ino| !state.places.contains_key(ino);
         let list: Vec<Ino> = all.iter().filter(in_list).copied().collect();
         for &ino in list.iter().rev() {
@@ -178,7 +177,7 @@ pub(crate) fn set_next(sbi: &Sbi, edit: &impl Edit, id: InodeId, value: u32) -> 
 
 impl State {
     /// Finds the orphan file and what stands in it.
-    fn load_file(&mut self, sbi: &Sbi) -> Result<()> {
+    fn load_file(&mut self, sbi: &Sbi, map: MapBlocks) -> Result<()> {
         let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
         let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
         if !has_file || ino.0 == 0 {
@@ -195,7 +194,7 @@ impl State {
         // OK to truncate: `orphans` has refused a larger file than there may be.
         let count = sbi.geometry().block_size.blocks_for(inode.size) as u32;
         for lblk in 0..count {
-            let block = map_blocks(sbi, &inode, Lblk(lblk), 1)?.pblk;
+            let block = map(sbi, &inode, Lblk(lblk), 1)?.pblk;
             file.blocks.push(block);
             let buffer = sbi.bread("orphan file", block, owner.tag(), |_| Ok(()))?;
             let data = buffer.data();

@@ -14,6 +14,7 @@ use uext4_ondisk::quota::QuotaKind;
 use crate::dquot::{Dquot, GracePeriods, Owners, Quota, Shared, quota_of};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
+use crate::inode::MapBlocks;
 use crate::quota_file::{Found, KINDS, QuotaFile, quota_inum};
 use crate::sbi::Sbi;
 
@@ -58,13 +59,18 @@ pub(crate) fn not_counted(kind: QuotaKind) -> Error {
 
 impl Quotas {
     /// Of a file system with the feature; limits are told or refused as `enforced` says.
-    pub(crate) fn open(sbi: &Sbi, clock: Arc<dyn Clock>, enforced: bool) -> Result<Option<Self>> {
+    pub(crate) fn open(
+        sbi: &Sbi,
+        map: MapBlocks,
+        clock: Arc<dyn Clock>,
+        enforced: bool,
+    ) -> Result<Option<Self>> {
         if !has_quotas(sbi) {
             return Ok(None);
         }
         let mut files = [None, None, None];
         for (file, kind) in files.iter_mut().zip(KINDS) {
-            *file = QuotaFile::open(sbi, kind)?.map(RwLock::new);
+            *file = QuotaFile::open(sbi, map, kind)?.map(RwLock::new);
         }
         Ok(Some(Self {
             files,
@@ -143,12 +149,12 @@ impl Quotas {
 }
 
 /// What an id has and may have; nothing, if it was never counted.
-pub(crate) fn quota(sbi: &Sbi, kind: QuotaKind, id: u32) -> Result<Quota> {
+pub(crate) fn quota(sbi: &Sbi, map: MapBlocks, kind: QuotaKind, id: u32) -> Result<Quota> {
     if let Some(quotas) = sbi.rw().and_then(|rw| rw.quotas.as_ref()) {
         let dquot = quotas.get(sbi, kind, id)?;
         return Ok(dquot.ok_or_else(|| not_counted(kind))?.quota());
     }
-    match open(sbi, kind)?.find(sbi, id)? {
+    match open(sbi, map, kind)?.find(sbi, id)? {
         Found::Entry(_, _, entry) => Ok(quota_of(&entry)),
         Found::Way { .. } => Ok(Quota {
             id,
@@ -158,13 +164,13 @@ pub(crate) fn quota(sbi: &Sbi, kind: QuotaKind, id: u32) -> Result<Quota> {
 }
 
 /// What all ids of a kind have and may have, by id.
-pub(crate) fn quotas(sbi: &Sbi, kind: QuotaKind) -> Result<Vec<Quota>> {
+pub(crate) fn quotas(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<Vec<Quota>> {
     let entries = match sbi.rw().and_then(|rw| rw.quotas.as_ref()) {
         Some(quotas) => {
             let file = quotas.file(kind).ok_or_else(|| not_counted(kind))?;
             file.read().entries(sbi)?
         }
-        None => open(sbi, kind)?.entries(sbi)?,
+        None => open(sbi, map, kind)?.entries(sbi)?,
     };
     let in_use = |id| sbi.rw()?.quotas.as_ref()?.in_use(kind, id);
     let now = |stored: Quota| in_use(stored.id).unwrap_or(stored);
@@ -174,10 +180,10 @@ pub(crate) fn quotas(sbi: &Sbi, kind: QuotaKind) -> Result<Vec<Quota>> {
 }
 
 /// The file of a kind, of a file system mounted for reading.
-fn open(sbi: &Sbi, kind: QuotaKind) -> Result<QuotaFile> {
+fn open(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<QuotaFile> {
     let counted = has_quotas(sbi) && quota_inum(sbi, kind).is_some();
     let file = match counted {
-        true => QuotaFile::open(sbi, kind)?,
+        true => QuotaFile::open(sbi, map, kind)?,
         false => None,
     };
     file.ok_or_else(|| not_counted(kind))

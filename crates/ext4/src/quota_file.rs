@@ -12,8 +12,7 @@ use uext4_ondisk::{Damage, Ino, Lblk};
 use zerocopy::{FromBytes, FromZeros};
 
 use crate::error::{Error, Result};
-use crate::inode::{Inode, iget};
-use crate::map::map_blocks;
+use crate::inode::{Inode, MapBlocks, iget};
 use crate::mapping::MapState;
 use crate::owner::{Kind, Owner};
 use crate::sbi::Sbi;
@@ -26,6 +25,7 @@ pub(crate) const KINDS: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, Quo
 pub(crate) struct QuotaFile {
     pub(crate) inode: Inode,
     pub(crate) header: QuotaHeader,
+    map: MapBlocks,
 }
 
 /// One block of the tree or of entries.
@@ -83,7 +83,7 @@ pub(crate) fn quota_inum(sbi: &Sbi, kind: QuotaKind) -> Option<Ino> {
 
 impl QuotaFile {
     /// The file of a kind, if that is counted.
-    pub(crate) fn open(sbi: &Sbi, kind: QuotaKind) -> Result<Option<Self>> {
+    pub(crate) fn open(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<Option<Self>> {
         let Some(ino) = quota_inum(sbi, kind) else {
             return Ok(None);
         };
@@ -91,6 +91,7 @@ impl QuotaFile {
         let mut file = Self {
             inode,
             header: QuotaHeader::new_zeroed(),
+            map,
         };
         let header = QuotaHeader::parse(&file.read(sbi, 0)?.bytes(), kind)?;
         let blocks = header.dqi_blocks.get();
@@ -118,7 +119,7 @@ impl QuotaFile {
     /// Reads a block.
     pub(crate) fn read(&self, sbi: &Sbi, block: u32) -> Result<QuotaBlock> {
         let (lblk, at) = Self::lblk(sbi, block);
-        let found = map_blocks(sbi, &self.inode, lblk, 1)?;
+        let found = (self.map)(sbi, &self.inode, lblk, 1)?;
         if found.state != MapState::Written {
             return Err(damaged("block", block, "not mapped"));
         }

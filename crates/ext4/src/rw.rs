@@ -185,6 +185,8 @@ pub(crate) struct Parts {
     pub(crate) pages: PageCache<Error>,
     /// Bytes for names, at most.
     pub(crate) names_max: usize,
+    /// The inodes to be deleted, or cut, if the power goes now.
+    pub(crate) orphans: Orphans,
     /// The quotas, if the file system has them.
     pub(crate) quotas: Option<Quotas>,
     /// The attributes that inodes share.
@@ -213,7 +215,7 @@ impl Rw {
             allocator,
             inodes: InodeCache::new(&extent_status),
             names: NameCache::new(parts.names_max),
-            orphans: Orphans::open(sbi)?,
+            orphans: parts.orphans,
             xattrs: parts.xattrs,
             quotas: parts.quotas,
             superblock: Mutex::new(*sbi.superblock()),

@@ -20,9 +20,11 @@ use crate::fast_commit::FastCommit;
 use crate::in_use::set_in_use;
 use crate::inode_ref::InodeRef;
 use crate::journal;
+use crate::map::map_blocks;
 use crate::memory::{Memory, default_budget};
 use crate::mmp::Mmp;
 use crate::open_options::OpenOptions;
+use crate::orphan_change::Orphans;
 use crate::quota::Quotas;
 use crate::redo::redo;
 use crate::rescue::{Rescue, Usable, superblock_at};
@@ -164,7 +166,8 @@ fn parts(
     options: &OpenOptions,
     budget: u64,
 ) -> Result<Parts> {
-    let quotas = Quotas::open(sbi, Arc::clone(clock), options.quota_limits)?;
+    let quotas = Quotas::open(sbi, map_blocks, Arc::clone(clock), options.quota_limits)?;
+    let orphans = Orphans::open(sbi, map_blocks)?;
     let memory = Memory::new(budget);
     let pages_max = options.pages_max.min(memory.limit());
     let block_size = sbi.geometry().block_size;
@@ -177,6 +180,7 @@ fn parts(
         memory,
         pages,
         names_max: options.memory_max / NAMES_SHARE,
+        orphans,
         quotas,
         xattrs,
         extent_status: options.extent_status,

@@ -66,6 +66,7 @@ const LEVELS: &[&[&str]] = &[
         "indirect",
         "inline",
         "inode_store",
+        "reach",
     ],
     &[
         "bitmap",

@@ -10,12 +10,13 @@ use uext4_ondisk::inode::FileType;
 use super::{Checker, Issue};
 use crate::bitmap;
 use crate::inode::{Inode, iget};
+use crate::map::map_blocks;
 use crate::namei;
 
 impl Checker<'_> {
     /// Reads the orphans and reports those that cannot be any.
     pub(super) fn read_orphans(&mut self) {
-        let orphans = match crate::orphan::orphans(self.sbi) {
+        let orphans = match crate::orphan::orphans(self.sbi, map_blocks) {
             Ok(orphans) => orphans,
             Err(error) => return self.report_error(None, error),
         };
