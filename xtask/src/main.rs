@@ -2,6 +2,7 @@
 //!
 //! * `tidy`: the house rules a compiler does not know (also a test of this package, so that
 //!   `cargo test` runs them);
+//! * `map`: writes the engine's folders into ARCHITECTURE.md;
 //! * `house`: the structure of the tree in figures.
 
 mod house;
@@ -10,7 +11,7 @@ mod tidy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy|house";
+const USAGE: &str = "usage: cargo xtask tidy|map|house";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +24,10 @@ fn main() -> ExitCode {
                 }
                 ExitCode::FAILURE
             }
+            Err(error) => failed(&error),
+        },
+        ["map"] => match tidy::write_map(&workspace_root()) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
         },
         ["house"] => match house::House::measure(&workspace_root()) {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`source`] | length of files and functions, names of parameters, module docs, proofs beside `unwrap` |
 //! | [`crates`] | which crate may import which, licences, lints, who may lay out bytes |
-//! | [`modules`] | the order of the modules inside the engine |
+//! | [`modules`] | the order of the folders inside the engine, and the map of them |
 //! | [`knots`] | no import cycle among the modules of any crate |
 //! | [`text`] | words that must not be there, names of files, paths of one machine, links |
 //!
@@ -86,6 +86,20 @@ pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
     modules::check(&files, &mut complaints);
     complaints.sort();
     Ok(complaints)
+}
+
+/// Writes the map of the engine's folders into ARCHITECTURE.md.
+///
+/// # Errors
+/// If git cannot be asked, the document has no place for the map, or it cannot be written.
+pub fn write_map(root: &Path) -> Result<(), String> {
+    let files = tracked_files(root)?;
+    let document = root.join(modules::DOCUMENT);
+    let failed = |error| format!("{}: {error}", document.display());
+    let text = std::fs::read_to_string(&document).map_err(failed)?;
+    let text = modules::with_map(&text, &files)
+        .ok_or_else(|| format!("{}: has no place for the map", document.display()))?;
+    std::fs::write(&document, text).map_err(failed)
 }
 
 /// The text files that git tracks, or would track after `git add`; binary ones are left out.

@@ -58,168 +58,58 @@
 //! path are methods of [`Filesystem`]. Permissions are the caller's business, as in a file server;
 //! flags, limits and kinds are checked here, in the kernel's order.
 //!
-//! # Layers
-//!
-//! Files carry the kernel's names where it has one and import only downwards:
-//!
-//! ```text
-//! paths  filesystem  open_inode                 the two layers of the API
-//! super  leave  rename  setattr  fallocate      opening and closing; operations ...
-//! create  unlink  file_change  readdir  statfs  ... on names, contents and attributes
-//! redo  in_use  open_options  writeback_options fast commits that wait; closing; what there is to choose
-//! inode_ref  evict                              inodes in use, and their end
-//! dir_change  htree_change  inline_dir          names of a directory
-//! xattr_change  acl  ea_inode                   attributes
-//! file_pages  map_change  extents_change  ...   where data is, changed
-//! handle  space  groups  orphan_change  sealer  changing a block; blocks, inodes, orphans; commits
-//! rw  reclaim  discards                         what writing adds; its memory; what the device is told
-//! namei  file  symlink  xattr  crypto  orphan   reading: paths, contents, targets, attributes, names
-//! check                                         is it what it says it is?
-//! htree  dir  map  extents  indirect  inline    reading: directories, where data is
-//! quota_change  quota  quota_file  dquot        who has how much, and may have
-//! icache  bitmap  inode  sbi  lock_order        inodes in memory, the mounted state, order of locks
-//! fast_commit  memory  mapping  error           changes laid over the rest; the budget; small types
-//! mount_limits  caller                          what a mount sets itself; on whose behalf
-//! ```
-//! The mounted state lives in `sbi`; functions take `&Sbi`.
 
-mod acl;
-mod acl_kind;
-mod attr;
-mod auto_da_alloc;
-mod background;
-mod bitmap;
-mod bits;
+mod alloc;
+mod api;
+mod base;
 mod bulk;
-mod caller;
 mod check;
-mod copy_range;
-mod create;
-mod crypto;
-mod data_blocks;
-mod delayed_tables;
-mod dentry;
-mod description;
 mod dir;
-mod dir_block;
-mod dir_change;
-mod dir_grow;
-mod discards;
-mod dquot;
-mod ea_inode;
-mod edit;
-mod error;
-mod error_record;
-mod evict;
-mod extent_path;
-mod extents;
-mod extents_change;
-mod fallocate;
-mod fast_commit;
-mod fiemap;
 mod file;
-mod file_blocks;
-mod file_change;
-mod file_pages;
-mod filesystem;
-mod fitrim;
-mod groups;
-mod handle;
-mod htree;
-mod htree_change;
-mod ialloc;
-mod icache;
-mod in_use;
-mod indirect;
-mod indirect_change;
-mod inline;
-mod inline_dir;
-mod inline_file;
 mod inode;
-mod inode_ref;
-mod inode_store;
 mod journal;
-mod label;
-mod leave;
-mod lock_order;
 mod map;
-mod map_change;
-mod mapping;
-mod memory;
-mod mmp;
-mod mount_limits;
-mod namei;
-mod open_inode;
-mod open_options;
+mod mount;
+mod names;
 mod orphan;
-mod orphan_change;
-mod owned;
-mod owner;
-mod paths;
-mod policies;
 mod quota;
-mod quota_change;
-mod quota_file;
-mod reach;
-mod readdir;
-mod readpage;
-mod reclaim;
-mod redo;
-mod rename;
-mod rescue;
-mod reservations;
-mod rw;
-mod sbi;
-mod sealer;
-mod setattr;
-mod space;
-mod statfs;
-#[path = "super.rs"]
-mod super_;
-mod symlink;
-mod taking;
+mod replay;
 #[cfg(test)]
 mod testing;
-mod unfinished;
-mod unlink;
-mod writeback_options;
 mod xattr;
-mod xattr_block;
-mod xattr_change;
-mod xattr_layout;
-mod xattr_shared;
 
-pub use attr::{SetId, VISIBLE as VISIBLE_FLAGS};
+pub use api::filesystem::Filesystem;
+pub use api::open_inode::OpenInode;
+pub use base::caller::Caller;
+pub use base::error::{Error, Result};
+pub use base::fast_commit::ReplaySummary;
+pub use base::mapping::{MapState, Mapping};
+pub use base::memory::MemoryUse;
+pub use base::policies::Policies;
+pub use base::rescue::{CutOff, LostSuperblock, Rescue, SuperblockCopy, backup_of};
 pub use bulk::{
     Attributes, Creator, CreatorOptions, FileContent, FileFootprint, Footprint, NewInode, Summary,
     XattrFootprint,
 };
-pub use caller::Caller;
 pub use check::{Issue, Summary as CheckSummary};
-pub use create::Creation;
+pub use dir::namei::FollowLast;
+pub use dir::readdir::Listed;
 pub use dir::{DirEntry, ReadDir};
-pub use dquot::{Quota, QuotaLimits};
-pub use error::{Error, Result};
-pub use fallocate::{Fallocate, Seek};
-pub use fast_commit::ReplaySummary;
-pub use fiemap::{ExtentState, FileExtent};
 pub use file::DataRanges;
-pub use file_change::WriteMode;
-pub use filesystem::Filesystem;
+pub use file::change::WriteMode;
+pub use file::fallocate::{Fallocate, Seek};
+pub use file::fiemap::{ExtentState, FileExtent};
+pub use file::setattr::{SetAttributes, SetTime};
 pub use inode::Inode;
-pub use mapping::{MapState, Mapping};
-pub use memory::MemoryUse;
-pub use mount_limits::{MountLimits, OnDamage};
-pub use namei::FollowLast;
-pub use open_inode::OpenInode;
-pub use open_options::OpenOptions;
-pub use policies::Policies;
-pub use readdir::Listed;
-pub use rename::RenameMode;
-pub use rescue::{CutOff, LostSuperblock, Rescue, SuperblockCopy, backup_of};
-pub use rw::AccessTimes;
-pub use setattr::{SetAttributes, SetTime};
-pub use statfs::Statfs;
+pub use inode::attr::{SetId, VISIBLE as VISIBLE_FLAGS};
+pub use inode::dquot::{Quota, QuotaLimits};
+pub use journal::mount_limits::{MountLimits, OnDamage};
+pub use journal::rw::AccessTimes;
+pub use mount::open_options::OpenOptions;
+pub use mount::statfs::Statfs;
+pub use mount::writeback_options::WritebackOptions;
+pub use names::create::Creation;
+pub use names::rename::RenameMode;
 pub use uext4_buffer_cache::Stats as BufferStats;
 pub use uext4_extent_status::{
     OptionError as ExtentStatusError, Options as ExtentStatusOptions, Shrinker,
@@ -241,6 +131,5 @@ pub use uext4_writeback::throttle::{
     Class as WriterClass, Mode as WritebackMode, TunableError, Tunables,
 };
 pub use uext4_writeback::{Cancel, DeviceStats, DirtyLimits, Paced, Stats as PageStats, Writer};
-pub use writeback_options::WritebackOptions;
 pub use xattr::Xattr;
-pub use xattr_change::SetMode;
+pub use xattr::change::SetMode;

@@ -9,14 +9,14 @@ use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, FileType, InodeFlags};
 
-use crate::handle::Handle;
-use crate::ialloc::Parent;
-use crate::in_use;
+use crate::alloc::ialloc::Parent;
+use crate::base::sbi::Sbi;
 use crate::inode::Inode;
-use crate::inode_store::store_new;
-use crate::open_options::OpenOptions;
-use crate::sbi::Sbi;
-use crate::super_;
+use crate::inode::store::store_new;
+use crate::journal::handle::Handle;
+use crate::mount::in_use;
+use crate::mount::open_options::OpenOptions;
+use crate::mount::super_;
 
 /// A device with what `mke2fs FLAGS` makes of `kib` KiB.
 pub(crate) fn mke2fs(flags: &str, kib: u64) -> Arc<MemoryDevice> {

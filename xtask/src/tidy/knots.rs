@@ -150,9 +150,10 @@ impl<'a> Crate<'a> {
 /// The module that a file below `src` is.
 pub fn module_path(file: &str) -> Path {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
-    match stem {
+    // A folder's own file is the folder.
+    match stem.strip_suffix("/mod").unwrap_or(stem) {
         "lib" | "main" => Vec::new(),
-        _ => stem
+        stem => stem
             .split('/')
             .map(|name| match name {
                 // `super` is a word of the language.

@@ -1,7 +1,8 @@
-//! The order of the engine's modules: imports go downwards only.
+//! The order of the engine's folders: imports go downwards only.
 //!
-//! Modules of one level may import each other; [`super::knots`] finds circles. Imports made by tests do
-//! not count.
+//! Inside a folder the order is any in which no modules import each other in a circle
+//! ([`super::knots`]). Imports made by tests do not count. The map in ARCHITECTURE.md is written from
+//! the same table and the first sentence of each folder's `mod.rs`, by `cargo xtask map`.
 
 use super::knots::{Paths, module_path};
 use super::source::is_product_code;
@@ -9,132 +10,83 @@ use super::{Complaint, File};
 
 /// Where the engine's modules live.
 const ENGINE: &str = "crates/ext4/src/";
-/// The levels, top first. A new module gets its place here.
-const LEVELS: &[&[&str]] = &[
-    &["lib"],
-    &["description", "paths"],
-    &["filesystem"],
-    &["open_inode"],
-    &[
-        "super_",
-        "leave",
-        "rename",
-        "setattr",
-        "copy_range",
-        "fallocate",
-        "fiemap",
-    ],
-    &[
-        "create",
-        "unlink",
-        "file_change",
-        "readdir",
-        "statfs",
-        "redo",
-        "in_use",
-        "open_options",
-        "writeback_options",
-    ],
-    &["auto_da_alloc"],
-    &["dir_change", "inode_ref", "inline_file"],
-    &["evict", "htree_change", "inline_dir", "quota_change"],
-    &["bulk", "dir_grow", "file_pages", "xattr_change"],
-    &["data_blocks", "map_change", "xattr_layout"],
-    &["acl", "check", "extents_change", "xattr_block"],
-    &["xattr", "extent_path", "indirect_change"],
-    &["ea_inode", "file_blocks", "fitrim", "label"],
-    &["error_record", "handle", "namei", "space"],
-    &["crypto", "reclaim", "rw"],
-    &["mmp", "mount_limits", "reservations"],
-    &[
-        "file",
-        "htree",
-        "orphan_change",
-        "quota",
-        "sealer",
-        "symlink",
-        "taking",
-        "unfinished",
-    ],
-    &["dir", "journal", "orphan", "quota_file", "readpage"],
-    &["icache", "map", "owned"],
-    &["delayed_tables"],
-    &[
-        "attr",
-        "extents",
-        "groups",
-        "indirect",
-        "inline",
-        "inode_store",
-        "reach",
-    ],
-    &[
-        "bitmap",
-        "dir_block",
-        "discards",
-        "dquot",
-        "edit",
-        "inode",
-        "xattr_shared",
-    ],
-    &["sbi"],
-    &["fast_commit", "rescue"],
-    &[
-        "acl_kind",
-        "background",
-        "caller",
-        "dentry",
-        "bits",
-        "error",
-        "ialloc",
-        "lock_order",
-        "mapping",
-        "memory",
-        "owner",
-        "policies",
-    ],
+/// The folders, top first. A new folder gets its place here.
+const FOLDERS: &[&str] = &[
+    "api", "mount", "replay", "check", "names", "file", "bulk", "xattr", "dir", "map", "journal",
+    "quota", "orphan", "inode", "alloc", "base",
 ];
+/// The one file beside them that others may import, for tests alone.
+const TESTING: &str = "testing.rs";
+/// The document with the map, and what stands around it there.
+pub const DOCUMENT: &str = "ARCHITECTURE.md";
+const BEGIN: &str = "<!-- The engine's folders, written by `cargo xtask map`. -->\n";
+const END: &str = "<!-- The end of the engine's folders. -->\n";
 
-/// Checks all modules of the engine.
+/// Checks all modules of the engine, and the map of them.
 pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
-    for file in files
-        .iter()
-        .filter(|f| f.is_rust() && f.path.starts_with(ENGINE) && is_product_code(&f.path))
-    {
-        let module = module_of(&file.path[ENGINE.len()..]);
-        let Some((from_level, module)) = place(module) else {
-            complaints.push(file.complain(0, "has no place in the order of modules (xtask)"));
+    for file in engine(files) {
+        let path = &file.path[ENGINE.len()..];
+        let Some((from_level, folder)) = path.split_once('/').and_then(|(name, _)| place(name))
+        else {
+            if !matches!(path, "lib.rs" | TESTING) {
+                complaints.push(file.complain(0, "lies in no folder of the engine (xtask)"));
+            }
             continue;
         };
         for (imported, line) in imports(file) {
             let Some((to_level, imported)) = place(&imported) else {
-                // A name that is no module: something the root re-exports.
+                // A name that is no folder: something the root re-exports.
                 let what = format!("imports `crate::{imported}`: name its module instead");
                 complaints.push(file.complain(line, what));
                 continue;
             };
             if to_level < from_level {
-                let what = format!("{module} must not import {imported}, which is above it");
+                let what = format!("{folder} must not import {imported}, which is above it");
                 complaints.push(file.complain(line, what));
             }
         }
     }
-}
-
-/// The top-level module a file belongs to; `super.rs` is called `super_`, for `super` is taken.
-fn module_of(path: &str) -> &str {
-    let first = path.split('/').next().unwrap_or_default();
-    match first.strip_suffix(".rs").unwrap_or(first) {
-        "super" => "super_",
-        stem => stem,
+    if let Some(document) = files.iter().find(|file| file.path == DOCUMENT)
+        && with_map(&document.text, files).as_ref() != Some(&document.text)
+    {
+        complaints.push(document.complain(0, "its map is stale: `cargo xtask map` writes it"));
     }
 }
 
-fn place(module: &str) -> Option<(usize, &'static str)> {
-    LEVELS.iter().enumerate().find_map(|(level, names)| {
-        let name = names.iter().find(|name| **name == module)?;
-        Some((level, *name))
-    })
+/// The document's text with the map as it is now; `None` if it has no place for one.
+pub fn with_map(document: &str, files: &[File]) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}{}{END}{after}", map(files)))
+}
+
+/// A line for each folder: its name, and the first sentence about it.
+fn map(files: &[File]) -> String {
+    let of_folder = |folder: &&str| {
+        let path = format!("{ENGINE}{folder}/mod.rs");
+        let file = files.iter().find(|file| file.path == path);
+        let purpose = file.map_or("", |file| first_sentence(&file.text));
+        format!("{folder:8} {purpose}\n")
+    };
+    let lines: String = FOLDERS.iter().map(of_folder).collect();
+    format!("\n```text\n{lines}```\n\n")
+}
+
+/// The first line of a file's head.
+fn first_sentence(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_start_matches("//!").trim()
+}
+
+fn engine(files: &[File]) -> impl Iterator<Item = &File> {
+    files
+        .iter()
+        .filter(|f| f.is_rust() && f.path.starts_with(ENGINE) && is_product_code(&f.path))
+}
+
+fn place(folder: &str) -> Option<(usize, &'static str)> {
+    let level = FOLDERS.iter().position(|name| *name == folder)?;
+    Some((level, FOLDERS[level]))
 }
 
 /// The first name of every path into this crate outside tests, with its line.
@@ -151,44 +103,62 @@ fn imports(file: &File) -> Vec<(String, usize)> {
 mod tests {
     use super::*;
 
-    fn complaints_on(modules: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> = modules
-            .iter()
-            .map(|(name, text)| File {
-                path: format!("{ENGINE}{name}"),
-                text: (*text).to_owned(),
-            })
-            .collect();
+    fn files(texts: &[(&str, &str)]) -> Vec<File> {
+        let file = |(name, text): &(&str, &str)| File {
+            path: format!("{ENGINE}{name}"),
+            text: (*text).to_owned(),
+        };
+        texts.iter().map(file).collect()
+    }
+
+    fn complaints_on(files: &[File]) -> Vec<String> {
         let mut complaints = Vec::new();
-        check(&files, &mut complaints);
+        check(files, &mut complaints);
         complaints.into_iter().map(|c| c.to_string()).collect()
     }
 
     #[test]
     fn downward_imports_pass() {
-        let found = complaints_on(&[
-            ("super.rs", "use crate::sbi::Sbi;"),
-            ("dir.rs", "use crate::{inode::Inode, sbi};"),
+        let found = complaints_on(&files(&[
+            ("lib.rs", "pub use api::Filesystem;"),
+            ("mount/super.rs", "use crate::base::sbi::Sbi;"),
+            ("dir/mod.rs", "use crate::{inode::Inode, base::sbi};"),
             (
-                "dir/linear.rs",
-                "use crate::dir::Entry; fn f(_: crate::sbi::Sbi) {}",
+                "dir/htree.rs",
+                "use crate::dir::Entry; fn f(_: crate::base::sbi::Sbi) {}",
             ),
             (
-                "sbi.rs",
-                "#[cfg(test)] mod tests { use crate::super_::open; }",
+                "base/sbi.rs",
+                "#[cfg(test)] mod tests { use crate::mount::super_::open; }",
             ),
-        ]);
+        ]));
         assert!(found.is_empty(), "{found:?}");
     }
 
     #[test]
     fn upward_imports_are_found() {
-        let found = complaints_on(&[
-            ("sbi.rs", "use crate::dir::Entry;"),
-            ("inode.rs", "fn f(_: crate::super_::Open) {}"),
-            ("map.rs", "use crate::Filesystem;"),
+        let found = complaints_on(&files(&[
+            ("base/sbi.rs", "use crate::dir::Entry;"),
+            ("inode/mod.rs", "fn f(_: crate::mount::super_::Open) {}"),
+            ("map/mod.rs", "use crate::Filesystem;"),
             ("oddity.rs", ""),
-        ]);
+        ]));
         assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn a_stale_map_is_found_and_written() {
+        let mut all = files(&[("map/mod.rs", "//! Where blocks lie.\n//!\n//! More.\n")]);
+        all.push(File {
+            path: DOCUMENT.to_owned(),
+            text: format!("before\n{BEGIN}old\n{END}after\n"),
+        });
+        assert_eq!(complaints_on(&all).len(), 1);
+        let text = with_map(&all[1].text, &all).unwrap();
+        assert!(text.contains("\nmap      Where blocks lie.\n"), "{text}");
+        assert!(text.starts_with("before\n") && text.ends_with("after\n"));
+        all[1].text = text;
+        assert!(complaints_on(&all).is_empty());
+        assert_eq!(with_map("no place", &all), None);
     }
 }

@@ -7,8 +7,8 @@ use uext4_ondisk::inode::{
     Timestamp,
 };
 
-use crate::attr;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::inode::attr;
 
 /// How to create. `CreatorOptions::default()` is right unless there is a reason.
 #[derive(Clone, Debug)]

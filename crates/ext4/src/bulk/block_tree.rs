@@ -8,8 +8,8 @@ use uext4_ondisk::{Lblk, Pblk};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use crate::error::{Error, Result};
-use crate::sbi::Sbi;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
 
 /// Levels of the deepest tree.
 const LEVELS: usize = 3;

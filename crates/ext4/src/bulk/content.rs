@@ -11,8 +11,8 @@ use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
 
 use super::stage::Stage;
 use super::{Creator, FileContent, block_tree, extent_tree, itable};
-use crate::error::{Error, Result};
-use crate::file_blocks::size_countable;
+use crate::base::error::{Error, Result};
+use crate::map::file_blocks::size_countable;
 
 /// Largest size that needs no `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;

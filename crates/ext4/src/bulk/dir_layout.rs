@@ -20,7 +20,7 @@ use uext4_ondisk::inode::FileType;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Geometry, Ino, Lblk};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Bytes of the "." and ".." records.
 const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);

@@ -7,8 +7,8 @@ use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{GroupNr, Ino};
 
 use super::dir_layout::{DirShape, Name, Plan};
-use crate::error::{Error, Result};
-use crate::ialloc::Parent;
+use crate::alloc::ialloc::Parent;
+use crate::base::error::{Error, Result};
 
 /// A name, by its place in the bytes of all names of the directory.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use uext4_ondisk::extent::{
 use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::error::{Error, Result};
-use crate::sbi::Sbi;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
 
 /// Entries of the root in the inode.
 const ROOT_ENTRIES: usize = max_entries(I_BLOCK_LEN) as usize;

@@ -11,12 +11,12 @@ use super::content::{add_sectors, sectors};
 use super::dir_layout::{Layout, Plan};
 use super::directory::Directory;
 use super::{Creator, itable};
+use crate::base::edit::Direct;
+use crate::base::error::{Error, Result};
+use crate::base::mapping::MapState;
 use crate::dir::read_dir;
-use crate::edit::Direct;
-use crate::error::{Error, Result};
 use crate::inode::{Inode, LINKS_MAX, iget};
 use crate::map::MapCursor;
-use crate::mapping::MapState;
 
 /// What is in the file system when it is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use super::content::block_ranges;
 use super::dir_layout::DirShape;
 use super::xattr::digest;
 use super::{block_tree, extent_tree};
-use crate::error::{Error, Result};
-use crate::xattr_layout::{Attribute, XattrShape};
+use crate::base::error::{Error, Result};
+use crate::xattr::layout::{Attribute, XattrShape};
 
 /// Reckons for file systems of one shape: what is laid out depends on the superblock only.
 ///

@@ -3,10 +3,10 @@
 use uext4_mballoc::{Allocator, Request, Run};
 use uext4_ondisk::Pblk;
 
-use crate::edit::Direct;
-use crate::error::{Error, Result};
-use crate::groups::Groups;
-use crate::sbi::Sbi;
+use crate::alloc::groups::Groups;
+use crate::base::edit::Direct;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
 
 /// The allocator, and where the stream goes on.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// The buffer and where it belongs.
 #[derive(Debug)]

@@ -17,12 +17,12 @@ use uext4_ondisk::{GroupNr, Ino, Pblk};
 
 use super::content::add_sectors;
 use super::{Attributes, Creator, attributes, itable};
-use crate::edit::Direct;
-use crate::error::{Error, Result};
-use crate::ialloc::Parent;
+use crate::alloc::ialloc::Parent;
+use crate::base::edit::Direct;
+use crate::base::error::{Error, Result};
 use crate::inode::{iget, inode_bytes};
+use crate::xattr::layout::Attribute;
 use crate::xattr::read_block;
-use crate::xattr_layout::Attribute;
 
 /// What was written and may be shared. All of it is remembered, for whoever reckons the space has all
 /// that is equal share: some 40 bytes a block, and every value in an inode of its own.

@@ -5,8 +5,8 @@ use uext4_ondisk::xattr::verify_block;
 use uext4_ondisk::{Damage, GroupNr, Pblk};
 
 use super::{Checker, Issue};
-use crate::bitmap;
-use crate::error::Error;
+use crate::alloc::bitmap;
+use crate::base::error::Error;
 
 /// A run of clusters for which bitmap and owners disagree in one way.
 #[derive(Default)]

@@ -10,10 +10,10 @@ use uext4_ondisk::{Ino, Lblk};
 use super::index::Leaves;
 use super::table::{Seen, Table};
 use super::{Checker, Issue};
+use crate::base::error::Error;
+use crate::dir::namei;
 use crate::dir::{self, DirEntry};
-use crate::error::Error;
 use crate::inode::{Inode, iget};
-use crate::namei;
 
 /// Names of one directory that are compared with one another: 32 MiB of hashes.
 const NAMES_MAX: usize = 1 << 22;

@@ -7,11 +7,11 @@ use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Damage, Lblk};
 
 use super::Checker;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
 use crate::dir;
-use crate::error::{Error, Result};
-use crate::htree::{self, Walk};
+use crate::dir::htree::{self, Walk};
 use crate::inode::Inode;
-use crate::sbi::Sbi;
 
 /// The hashes of a leaf: from `low`, which has bit 0 set where a hash goes on from the leaf before, up
 /// to but without `below`.

@@ -7,11 +7,11 @@ use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
 use super::{Checker, Issue};
-use crate::bitmap;
-use crate::error::Result;
+use crate::alloc::bitmap;
+use crate::base::error::Result;
+use crate::base::sbi::Sbi;
 use crate::inode::{Inode, iget, inode_bytes};
-use crate::owned::{self, Owned};
-use crate::sbi::Sbi;
+use crate::map::owned::{self, Owned};
 use crate::xattr::{self, Reader};
 
 /// Inodes of a group that are in use: by the bitmap, and by the table.

@@ -8,10 +8,10 @@ use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
 use super::{Checker, Issue};
-use crate::bitmap;
+use crate::alloc::bitmap;
+use crate::dir::namei;
 use crate::inode::{Inode, iget};
 use crate::map::map_blocks;
-use crate::namei;
 
 impl Checker<'_> {
     /// Reads the orphans and reports those that cannot be any.

@@ -1,0 +1,44 @@
+//! FITRIM: telling the device of all blocks that nobody uses.
+
+use std::ops::Range;
+
+use uext4_ondisk::Pblk;
+
+use crate::base::edit::Direct;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+
+/// Tells the device of free runs of at least `min_len` bytes in `range`, in bytes. What a transaction
+/// freed that is not durable yet is left out, and so is what is preallocated for files. Tells how many
+/// bytes that were.
+pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
+    let rw = sbi.writable()?;
+    let geometry = sbi.geometry();
+    let (size, group) = (geometry.block_size, geometry.blocks_per_group.get());
+    let first = Pblk(size.blocks_for(range.start));
+    let end = Pblk(range.end.min(geometry.len_bytes()) >> size.log2());
+    let min_len = u32::try_from(size.blocks_for(min_len)).unwrap_or(u32::MAX);
+    if first.0 >= geometry.blocks_count || min_len > group {
+        return Err(Error::Invalid {
+            what: "a range past the end, or a length of more than a group",
+        });
+    }
+    // Without a journal, what freed blocks may not be on the medium yet. One that fails is not the
+    // device's last word to whoever syncs.
+    rw.journal.flush_device()?;
+    let edit = Direct(sbi);
+    let bitmaps = rw.groups.bitmaps(sbi, &edit);
+    let log = size.log2();
+    let trimmed = rw
+        .allocator
+        .trim(&bitmaps, first..end, min_len.max(1), |run| {
+            let len = u64::from(run.len) << log;
+            if sbi.device().trim(sbi.byte_offset(run.start), len)? {
+                return Ok(());
+            }
+            Err(Error::Unsupported {
+                what: "telling this device of free blocks".to_owned(),
+            })
+        })?;
+    Ok(trimmed << log)
+}

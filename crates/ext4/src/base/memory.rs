@@ -1,0 +1,347 @@
+//! The memory budget: one limit for everything a mounted file system keeps.
+//!
+//! # Why
+//!
+//! Pages of files, blocks of metadata, what is known of extents, inodes, and names are kept by rooms that
+//! know nothing of one another. With a limit each, either much memory lies idle in one room while another
+//! starves, or their sum is more than anybody was promised. So there is one number for all of them, and
+//! each may take what the others leave.
+//!
+//! # Picture
+//!
+//! ```text
+//!           low          high        direct      limit        budget
+//!  ──────────┼────────────┼────────────┼───────────┼─────────────┼──▶ bytes, all rooms together
+//!          13/16        14/16        15/16        1 of the limit
+//!            ◀── thread ──┤            │           │◀─ pressure ─┤
+//!                         ◀── caller ──┤           │
+//!                                      ├─ drain ───┴──▶
+//! ```
+//! Whoever makes something that takes memory *looks*: adds up what the rooms say they take. Above
+//! *high* the reclaim thread is woken, and brings it down to *low*. Above *direct* it grows faster than
+//! that, and the caller brings it down to *high* himself. The way is the same: each room is asked how
+//! much it could free ([`Shrinker::count`]) and to free its share of what is needed, in proportion
+//! ([`Shrinker::scan`]). Rooms choose what goes: each has its clock or second chance.
+//!
+//! What cannot be freed so is not clean: dirty pages, whose flushers are woken by the lowered limit of
+//! their room, and blocks of metadata and inodes that wait for the journal. If these alone keep it above
+//! *direct*, the caller *drains*: it commits, and writes home what is committed (`reclaim.rs`).
+//!
+//! Between two looks one call may copy gigabytes through the pages. So each look also gives pages and
+//! blocks a limit of their own, what they have now and what is free below *direct*, within which they
+//! evict by themselves.
+//!
+//! # Units and bounds
+//!
+//! Bytes, bookkeeping included, as the rooms count them. The sum stays below the budget and a tenth,
+//! but for what cannot go: inodes and blocks that somebody holds, and data that the device does not
+//! take. Not counted: descriptors of groups, copies of blocks that change while a commit writes
+//! them, what callers hold.
+//!
+//! The *limit* is the budget, less under pressure: every two seconds the reclaim thread reads how much
+//! time tasks of the machine lost waiting for memory (`/proc/pressure/memory`). While that is above 10 %
+//! of the last ten seconds the limit falls by an eighth a look, down to a quarter of the budget; below
+//! 5 % it rises by a 64th of the budget.
+//!
+//! # Locks
+//!
+//! One, held while rooms are scanned. Under it only leaf locks of the rooms are taken, and those of
+//! single trees and parts of tables are only tried; so a look may be made under any lock of the engine,
+//! handles included. Draining waits for a commit, so it is done only where a handle could be started.
+//!
+//! # Cost
+//!
+//! A look below *high*: about fifty loads, no store, no lock. It is made once a handle, once an inode
+//! that was not in memory, once a run of pages read or written; never on a hit.
+//!
+//! # Left out
+//!
+//! Which entry of a room goes, and when dirty pages are written: that is the rooms'. Memory of control
+//! groups: their pressure shows in the machine's.
+
+mod pressure;
+mod rooms;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::base::background::Waker;
+
+pub(crate) use pressure::default_budget;
+
+/// Rooms that share the budget.
+pub(crate) const ROOMS: usize = 7;
+/// Least budget, in bytes: less would not hold what one operation needs.
+const BUDGET_MIN: u64 = 1 << 20;
+/// Rounds of one reclaim: a round may only clear marks of use, or move memory between rooms.
+const ROUNDS: usize = 3;
+
+/// A room that can be asked to take less memory. Everything may be called under any lock of the
+/// engine, and takes only leaf locks.
+pub(crate) trait Shrinker {
+    /// Bytes it takes.
+    fn memory(&self) -> u64;
+
+    /// Bytes that could be freed, about; what is only pinned may be counted in.
+    fn count(&self) -> u64;
+
+    /// Frees about so many bytes, what was not used for longest first as far as it knows. Tells how
+    /// many went.
+    fn scan(&self, bytes: u64) -> u64;
+
+    /// Sets how much it may take by itself before it must free something, if it can do that.
+    fn set_limit(&self, bytes: u64) {
+        let _ = bytes;
+    }
+}
+
+/// All rooms, in the order in which they are asked: what an inode frees may help the others.
+pub(crate) type Rooms<'a> = [&'a dyn Shrinker; ROOMS];
+
+/// The budget of one file system.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    budget: u64,
+    /// What may be taken now: the budget, or less under pressure.
+    limit: AtomicU64,
+    /// The limits that rooms were given last.
+    given: [AtomicU64; ROOMS],
+    /// Held while rooms are scanned.
+    scanning: Mutex<()>,
+    /// What was left when reclaim found nothing more; 0 if it did not come to that.
+    futile: AtomicU64,
+    waker: OnceLock<Waker>,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    direct: AtomicU64,
+    background: AtomicU64,
+    reclaimed: AtomicU64,
+}
+
+/// What a file system takes of its memory budget, and what was done to stay within it. Bytes, unless
+/// said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What it may take, as it was opened.
+    pub budget: u64,
+    /// What it may take now: less than the budget while the machine is short of memory.
+    pub limit: u64,
+    /// Data of files.
+    pub pages: u64,
+    /// Blocks of metadata.
+    pub buffers: u64,
+    /// What is known of where files lie.
+    pub extents: u64,
+    /// Buddies of groups.
+    pub buddies: u64,
+    /// What is known of attributes that inodes may share.
+    pub xattrs: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Names looked up of late.
+    pub names: u64,
+    /// Times a caller freed memory himself.
+    pub direct_reclaims: u64,
+    /// Times the reclaim thread did, or [`Filesystem::tick`](crate::Filesystem::tick).
+    pub background_reclaims: u64,
+    /// Freed by both.
+    pub reclaimed: u64,
+}
+
+impl MemoryUse {
+    /// What is taken, all together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let caches = self.buffers + self.extents + self.buddies + self.xattrs;
+        self.pages + caches + self.inodes + self.names
+    }
+}
+
+/// How much is too much; parts of the limit.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    low: u64,
+    high: u64,
+    direct: u64,
+    limit: u64,
+}
+
+impl Marks {
+    fn of(limit: u64) -> Self {
+        let part = limit / 16;
+        Self {
+            low: limit - 3 * part,
+            high: limit - 2 * part,
+            direct: limit - part,
+            limit,
+        }
+    }
+}
+
+/// What each room is to free of `want` bytes, in proportion to what it could free; never more than
+/// that.
+fn shares<const N: usize>(want: u64, counts: [u64; N]) -> [u64; N] {
+    let all: u128 = counts.iter().copied().map(u128::from).sum();
+    let want = u128::from(want).min(all);
+    // OK to truncate: `want` is at most `all`, so this is at most `count`.
+    counts.map(|count| (want * u128::from(count)).div_ceil(all.max(1)) as u64)
+}
+
+fn sum(rooms: &Rooms<'_>) -> u64 {
+    rooms.iter().map(|room| room.memory()).sum()
+}
+
+impl Memory {
+    /// A budget of so many bytes, at least 1 MiB.
+    pub(crate) fn new(budget: u64) -> Self {
+        let budget = budget.max(BUDGET_MIN);
+        Self {
+            budget,
+            limit: AtomicU64::new(budget),
+            given: Default::default(),
+            scanning: Mutex::default(),
+            futile: AtomicU64::new(0),
+            waker: OnceLock::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Sets what wakes the reclaim thread. Only ever called once.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        _ = self.waker.set(waker);
+    }
+
+    /// What may be taken now.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Looks at what is taken, and frees some if it is too much. True if too much is left, of what
+    /// cannot be freed so.
+    pub(crate) fn look(&self, rooms: &Rooms<'_>) -> bool {
+        let taken = rooms.map(|room| room.memory());
+        let total = taken.iter().sum();
+        let marks = Marks::of(self.limit());
+        self.give(rooms, &taken, total, marks);
+        if total <= marks.high {
+            return false;
+        }
+        let futile = self.is_futile(total, marks);
+        if !futile && let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+        if total <= marks.direct {
+            return false;
+        }
+        if futile {
+            return true;
+        }
+        // One at it is enough, unless it gets worse all the same.
+        let guard = if total > marks.limit {
+            Some(self.scanning.lock())
+        } else {
+            self.scanning.try_lock()
+        };
+        let Some(_scanning) = guard else {
+            return false;
+        };
+        self.counters.direct.fetch_add(1, Relaxed);
+        self.reclaim(rooms, marks.high) > marks.direct
+    }
+
+    /// What the reclaim thread does when it is woken or its time has come. True if too much is left.
+    pub(crate) fn background(&self, rooms: &Rooms<'_>) -> bool {
+        let marks = Marks::of(self.limit());
+        self.futile.store(0, Relaxed);
+        let total = sum(rooms);
+        self.give(rooms, &rooms.map(|room| room.memory()), total, marks);
+        if total <= marks.high {
+            return false;
+        }
+        let _scanning = self.scanning.lock();
+        self.counters.background.fetch_add(1, Relaxed);
+        self.reclaim(rooms, marks.low) > marks.high
+    }
+
+    /// What could not be freed before may be freed now.
+    pub(crate) fn drained(&self) {
+        self.futile.store(0, Relaxed);
+    }
+
+    /// Takes in what the machine says of its memory: the text of `/proc/pressure/memory`.
+    pub(crate) fn pressed(&self, text: Option<&str>) {
+        let share = text.and_then(pressure::some_avg10);
+        let limit = pressure::next_limit(self.limit(), self.budget, share);
+        self.limit.store(limit, Relaxed);
+    }
+
+    /// What is taken, and what was done about it; the rooms in the order of [`Rooms`].
+    pub(crate) fn usage(&self, rooms: &Rooms<'_>) -> MemoryUse {
+        let [names, inodes, extents, buddies, buffers, pages, xattrs] =
+            rooms.map(|room| room.memory());
+        MemoryUse {
+            budget: self.budget,
+            limit: self.limit(),
+            pages,
+            buffers,
+            extents,
+            buddies,
+            xattrs,
+            inodes,
+            names,
+            direct_reclaims: self.counters.direct.load(Relaxed),
+            background_reclaims: self.counters.background.load(Relaxed),
+            reclaimed: self.counters.reclaimed.load(Relaxed),
+        }
+    }
+
+    /// The last reclaim left so much that another is not worth it.
+    fn is_futile(&self, total: u64, marks: Marks) -> bool {
+        let futile = self.futile.load(Relaxed);
+        futile > 0 && total <= futile.saturating_add(marks.limit / 64)
+    }
+
+    /// Lets each room grow into what is free, if that has changed by much. A 16th is everybody's.
+    fn give(&self, rooms: &Rooms<'_>, taken: &[u64; ROOMS], total: u64, marks: Marks) {
+        let free = marks.direct.saturating_sub(total);
+        let (least, step) = (marks.limit / 16, marks.limit / 64);
+        for ((room, taken), given) in rooms.iter().zip(taken).zip(&self.given) {
+            let now = taken.saturating_add(free).max(least);
+            if now.abs_diff(given.load(Relaxed)) >= step {
+                given.store(now, Relaxed);
+                room.set_limit(now);
+            }
+        }
+    }
+
+    /// Frees until `goal` bytes are left, and tells how many are. `scanning` is held.
+    fn reclaim(&self, rooms: &Rooms<'_>, goal: u64) -> u64 {
+        let mut total = sum(rooms);
+        for _ in 0..ROUNDS {
+            if total <= goal {
+                break;
+            }
+            let before = total;
+            let counts = rooms.map(|room| room.count());
+            for (room, share) in rooms.iter().zip(shares(total - goal, counts)) {
+                if share > 0 {
+                    room.scan(share);
+                }
+            }
+            total = sum(rooms);
+            let freed = before.saturating_sub(total);
+            self.counters.reclaimed.fetch_add(freed, Relaxed);
+        }
+        let futile = if total > goal { total } else { 0 };
+        self.futile.store(futile, Relaxed);
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests;

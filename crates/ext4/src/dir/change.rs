@@ -1,0 +1,256 @@
+//! Changing the names of a directory: linear ones here, hashed ones with the help of `htree_change`.
+//!
+//! Who calls holds the directory alone, has started a handle with the credits a function asks for,
+//! and stores the inode afterwards. Where an error says that nothing was changed the handle may be
+//! used for something else; after any other error writing has ended. Left out: link counts, times,
+//! and whether the change makes sense (`namei_change`).
+
+use uext4_buffer_cache::Buffer;
+use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
+use uext4_ondisk::features::Compat;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Ino, Lblk};
+
+use crate::base::edit::Edit;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+use crate::dir;
+use crate::dir::block::{Found, NewEntry, Spot};
+use crate::dir::grow::{GROW_MAX, credits_grow, grow};
+use crate::dir::htree;
+use crate::dir::htree_change;
+use crate::dir::inline_dir;
+use crate::dir::{DirCursor, check_is_dir, find_linear, is_dx, owner};
+use crate::inode::Inode;
+use crate::journal::handle::Handle;
+
+/// Most blocks of a directory that one new name changes: its leaf, the nodes above, and new ones.
+const ADD_BLOCKS: u32 = 4 + GROW_MAX as u32;
+
+/// Credits that [`add`] may need.
+pub(crate) fn credits_add(sbi: &Sbi, dir: &Inode) -> u32 {
+    ADD_BLOCKS + credits_grow(sbi, dir, GROW_MAX)
+}
+
+/// Credits that [`delete`] may need.
+pub(crate) fn credits_delete(_: &Sbi, _: &Inode) -> u32 {
+    1
+}
+
+/// Credits that [`replace`] may need.
+pub(crate) fn credits_replace(_: &Sbi, _: &Inode) -> u32 {
+    1
+}
+
+/// Credits that [`init`] may need.
+pub(crate) fn credits_init(sbi: &Sbi, dir: &Inode) -> u32 {
+    1 + credits_grow(sbi, dir, 1)
+}
+
+/// Fails with [`Error::NotDirectory`], [`Error::Encrypted`], [`Error::Unsupported`] if names are
+/// not compared as they are stored.
+fn check_changeable(dir: &Inode) -> Result<()> {
+    check_is_dir(dir)?;
+    if dir.has(InodeFlags::ENCRYPT) {
+        return Err(Error::Encrypted);
+    }
+    if dir.has(InodeFlags::CASEFOLD) {
+        let what = "changing case-insensitive directories".to_owned();
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
+}
+
+fn is_dot(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// Fails with [`Error::Invalid`], [`Error::NameTooLong`].
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > EXT4_NAME_LEN {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty() || is_dot(name) || name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        let what = "not the name of a directory entry";
+        return Err(Error::Invalid { what });
+    }
+    Ok(())
+}
+
+/// Gives a new directory, which has no blocks yet, its "." and "..".
+///
+/// Fails with [`Error::NoSpace`] with nothing changed, damage, device errors.
+pub(crate) fn init(handle: &Handle<'_>, dir: &mut Inode, parent: Ino) -> Result<()> {
+    let sbi = handle.sbi();
+    let file_type = dir::block::file_type(sbi, FileType::Directory);
+    let dots = [(&b"."[..], dir.ino), (b"..", parent)].map(|(name, ino)| NewEntry {
+        name,
+        ino,
+        file_type,
+    });
+    append(handle, dir, dots.into_iter())
+}
+
+/// Adds a block of records.
+fn append<'a>(
+    handle: &Handle<'_>,
+    dir: &mut Inode,
+    records: impl Iterator<Item = NewEntry<'a>>,
+) -> Result<()> {
+    let room = dir::block::room(handle.sbi());
+    if let Some((lblk, block)) = grow(handle, dir, 1)?.next() {
+        handle.change(&handle.fresh(block), owner(dir, lblk), |bytes| {
+            dir::block::fill(bytes, room, records);
+        });
+    }
+    Ok(())
+}
+
+/// Adds a name.
+///
+/// Fails with [`Error::Exists`], [`Error::NoSpace`], [`Error::DirectoryFull`],
+/// [`Error::NameTooLong`] and [`Error::Invalid`] with nothing changed; damage, device errors.
+pub(crate) fn add(
+    handle: &Handle<'_>,
+    dir: &mut Inode,
+    name: &[u8],
+    ino: Ino,
+    file_type: FileType,
+) -> Result<()> {
+    check_name(name)?;
+    check_changeable(dir)?;
+    let new = NewEntry {
+        name,
+        ino,
+        file_type: dir::block::file_type(handle.sbi(), file_type),
+    };
+    add_entry(handle, dir, &new)?;
+    handle.rw().names.put(dir.ino, name, ino);
+    Ok(())
+}
+
+fn add_entry(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<()> {
+    if dir.has(InodeFlags::INLINE_DATA) {
+        if inline_dir::add(handle, dir, new)? {
+            return Ok(());
+        }
+        inline_dir::convert(handle, dir)?;
+        return handle.failed(add_linear(handle, dir, new));
+    }
+    if is_dx(handle.sbi(), dir) {
+        return htree_change::add(handle, dir, new);
+    }
+    add_linear(handle, dir, new)
+}
+
+fn add_linear(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<()> {
+    let sbi = handle.sbi();
+    let room = dir::block::room(sbi);
+    let mut cursor = DirCursor::new(sbi, dir)?;
+    let mut place: Option<(Lblk, Buffer, usize)> = None;
+    let mut first = None;
+    while let Some(next) = cursor.next_buffer(sbi, dir) {
+        let (lblk, buffer) = next?;
+        match dir::block::scan(&buffer.data(), buffer.block(), room, new.name)? {
+            Spot::Exists => return Err(Error::Exists),
+            Spot::Room(offset) if place.is_none() => place = Some((lblk, buffer, offset)),
+            _ if lblk.0 == 0 => first = Some(buffer),
+            _ => {}
+        }
+    }
+    if let Some((lblk, buffer, offset)) = place {
+        handle.change(&buffer, owner(dir, lblk), |bytes| {
+            dir::block::insert(bytes, offset, new);
+        });
+        return Ok(());
+    }
+    let one_block = dir.size == sbi.block_len() as u64;
+    match first.filter(|_| one_block && may_hash(sbi)) {
+        Some(first) => htree_change::make(handle, dir, &first, new),
+        None => append(handle, dir, [*new].into_iter()),
+    }
+}
+
+/// Whether a directory that outgrows its first block gets an htree.
+pub(crate) fn may_hash(sbi: &Sbi) -> bool {
+    let code = sbi.superblock().s_def_hash_version;
+    let index = sbi.geometry().features.compat.contains(Compat::DIR_INDEX);
+    index && htree::hash_version(sbi, code).is_ok()
+}
+
+/// Where a name is.
+fn locate(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Lblk, Buffer, Found)> {
+    if is_dx(sbi, dir) && !is_dot(name) {
+        return htree::find(sbi, dir, name)?.ok_or(Error::NotFound);
+    }
+    // The ".." of an htree's root reaches to the end of its block, over the hashes.
+    let room = match is_dx(sbi, dir) {
+        true => sbi.block_len(),
+        false => dir::block::room(sbi),
+    };
+    let mut cursor = DirCursor::new(sbi, dir)?;
+    while let Some(next) = cursor.next_buffer(sbi, dir) {
+        let (lblk, buffer) = next?;
+        let found = dir::block::find(&buffer.data(), buffer.block(), room, name)?;
+        if let Some(found) = found {
+            return Ok((lblk, buffer, found));
+        }
+    }
+    Err(Error::NotFound)
+}
+
+/// Takes a name out; answers what it named.
+///
+/// Fails with [`Error::NotFound`] and [`Error::Invalid`] with nothing changed; damage, device
+/// errors.
+pub(crate) fn delete(handle: &Handle<'_>, dir: &mut Inode, name: &[u8]) -> Result<Ino> {
+    check_name(name)?;
+    check_changeable(dir)?;
+    handle.rw().names.remove(dir.ino, name);
+    if dir.has(InodeFlags::INLINE_DATA) {
+        return inline_dir::change(handle, dir, name, dir::block::remove);
+    }
+    let (lblk, buffer, found) = locate(handle.sbi(), dir, name)?;
+    handle.change(&buffer, owner(dir, lblk), |bytes| {
+        dir::block::remove(bytes, &found);
+    });
+    Ok(found.ino)
+}
+
+/// Makes a name, which may be "..", name something else; answers what it named.
+///
+/// Fails with [`Error::NotFound`] with nothing changed; damage, device errors.
+pub(crate) fn replace(
+    handle: &Handle<'_>,
+    dir: &mut Inode,
+    name: &[u8],
+    ino: Ino,
+    file_type: FileType,
+) -> Result<Ino> {
+    check_changeable(dir)?;
+    handle.rw().names.remove(dir.ino, name);
+    let sbi = handle.sbi();
+    let file_type = dir::block::file_type(sbi, file_type);
+    if dir.has(InodeFlags::INLINE_DATA) {
+        return match name {
+            b".." => Ok(inline_dir::replace_parent(dir, ino)),
+            _ => inline_dir::change(handle, dir, name, |bytes, found| {
+                dir::block::replace(bytes, found, ino, file_type);
+            }),
+        };
+    }
+    let (lblk, buffer, found) = locate(sbi, dir, name)?;
+    handle.change(&buffer, owner(dir, lblk), |bytes| {
+        dir::block::replace(bytes, &found, ino, file_type);
+    });
+    Ok(found.ino)
+}
+
+/// Whether there is nothing but "." and "..".
+pub(crate) fn is_empty(sbi: &Sbi, dir: &Inode) -> Result<bool> {
+    let name = find_linear(sbi, dir, |entry| !is_dot(entry.name))?;
+    Ok(name.is_none())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Changing directories that lie within their inode, and giving them a block when they are full.
+//!
+//! ```text
+//! i_block      parent (4) | records (56)
+//! system.data  records
+//! ```
+//! "." and ".." are not there. As a block they come first and the records follow as they are, so that
+//! the place of a record is the same before and after. Left out: new directories of this kind, and
+//! making room by a longer attribute.
+
+use uext4_ondisk::dir_entry::{put, rec_len_for};
+use uext4_ondisk::extent::empty_extent_root;
+use uext4_ondisk::features::Incompat;
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::xattr::{
+    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, parse_entries,
+    put_entries,
+};
+use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
+
+use crate::base::edit::Edit;
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+use crate::dir;
+use crate::dir::block::{Found, NewEntry, Spot};
+use crate::dir::grow::grow;
+use crate::dir::owner;
+use crate::inode::Inode;
+use crate::inode::inline::inline_data;
+use crate::inode::store::change_bytes;
+use crate::journal::handle::Handle;
+
+/// Bytes before the records of `i_block`.
+const PARENT_LEN: usize = 4;
+/// Bytes of "." and ".." in a block.
+const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);
+/// The two regions of records.
+fn regions(data: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    // OK to split: `i_block` always comes first.
+    let (first, second) = data.split_at_mut(I_BLOCK_LEN);
+    [&mut first[PARENT_LEN..], second].into_iter()
+}
+
+/// What stands in a region where its records are wrong.
+const NO_BLOCK: Option<Pblk> = None;
+
+/// Adds a name; false if there is no room, and nothing was changed.
+pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<bool> {
+    let mut data = inline_data(handle.sbi(), dir)?;
+    let mut place = None;
+    for (i, region) in regions(&mut data).enumerate() {
+        match dir::block::scan(region, NO_BLOCK, region.len(), new.name)? {
+            Spot::Exists => return Err(Error::Exists),
+            Spot::Room(offset) if place.is_none() => place = Some((i, offset)),
+            _ => {}
+        }
+    }
+    let Some((region, offset)) = place else {
+        return Ok(false);
+    };
+    if let Some(region) = regions(&mut data).nth(region) {
+        dir::block::insert(region, offset, new);
+    }
+    put_data(handle, dir, &data)?;
+    Ok(true)
+}
+
+/// Changes the record of a name; answers what it named.
+pub(crate) fn change(
+    handle: &Handle<'_>,
+    dir: &mut Inode,
+    name: &[u8],
+    f: impl FnOnce(&mut [u8], &Found),
+) -> Result<Ino> {
+    let mut data = inline_data(handle.sbi(), dir)?;
+    let mut place = None;
+    for region in regions(&mut data) {
+        if let Some(found) = dir::block::find(region, NO_BLOCK, region.len(), name)? {
+            f(region, &found);
+            place = Some(found);
+            break;
+        }
+    }
+    let found = place.ok_or(Error::NotFound)?;
+    put_data(handle, dir, &data)?;
+    Ok(found.ino)
+}
+
+/// Gives the directory another parent; answers the old one.
+pub(crate) fn replace_parent(dir: &mut Inode, parent: Ino) -> Ino {
+    let mut field = zerocopy::little_endian::U32::ZERO;
+    let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut field);
+    bytes.copy_from_slice(&dir.i_block[..PARENT_LEN]);
+    let old = Ino(field.get());
+    dir.i_block[..PARENT_LEN].copy_from_slice(&uext4_ondisk::checksum::le32(parent.0));
+    old
+}
+
+/// Puts back what [`inline_data`] gave.
+fn put_data(handle: &Handle<'_>, dir: &mut Inode, data: &[u8]) -> Result<()> {
+    let (first, second) = data.split_at(I_BLOCK_LEN);
+    if !second.is_empty() {
+        put_value(handle, dir, Some(second))?;
+    }
+    dir.i_block.copy_from_slice(first);
+    Ok(())
+}
+
+/// Changes the value of `system.data` for one of the same length, or removes it.
+fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<()> {
+    let Some(at) = dir.xattr_offset else {
+        return Ok(());
+    };
+    change_bytes(handle.sbi(), handle, dir.id(), |bytes| {
+        let start = usize::from(at) + XATTR_IBODY_HEADER_LEN;
+        let region = bytes.get_mut(start..).unwrap_or_default();
+        let before = region.to_vec();
+        let mut entries = parse_entries(&before, 0, XattrPlace::Inode(dir.ino))?;
+        entries.retain_mut(|entry| {
+            if entry.index != INDEX_SYSTEM || entry.name != INLINE_DATA_NAME {
+                return true;
+            }
+            if let Some(value) = value {
+                entry.value = XattrValue::Here(value);
+            }
+            value.is_some()
+        });
+        region.fill(0);
+        put_entries(region, 0, &entries);
+        Ok(())
+    })
+}
+
+/// The directory as the block that it would have.
+pub(crate) fn as_block(sbi: &Sbi, dir: &Inode) -> Result<Vec<u8>> {
+    let mut data = inline_data(sbi, dir)?;
+    let room = dir::block::room(sbi);
+    let parent = replace_parent(&mut dir.clone(), Ino(0));
+    let mut block = vec![0; sbi.block_len()];
+    let file_type = dir::block::file_type(sbi, FileType::Directory);
+    put(&mut block, 0, rec_len_for(1), dir.ino, b".", file_type);
+    put(
+        &mut block,
+        rec_len_for(1),
+        rec_len_for(2),
+        parent,
+        b"..",
+        file_type,
+    );
+    let (mut at, mut last) = (DOTS_LEN, rec_len_for(1));
+    for region in regions(&mut data) {
+        dir::block::walk(region, NO_BLOCK, region.len(), |record| {
+            last = at + record.offset;
+            std::ops::ControlFlow::<()>::Continue(())
+        })?;
+        let end = at + region.len();
+        let place = block.get_mut(at..end).filter(|_| end <= room);
+        let why = "inline data larger than a block";
+        let place = place.ok_or(Error::Corrupt(Damage::Directory { ino: dir.ino, why }))?;
+        place.copy_from_slice(region);
+        at = end;
+    }
+    dir::block::stretch(&mut block, last, room);
+    Ok(block)
+}
+
+/// Moves the entries into a block.
+///
+/// Fails with [`Error::NoSpace`] with nothing changed, damage, device errors.
+pub(crate) fn convert(handle: &Handle<'_>, dir: &mut Inode) -> Result<()> {
+    let sbi = handle.sbi();
+    let block = as_block(sbi, dir)?;
+    let mut with_block = dir.clone();
+    with_block.flags.remove(InodeFlags::INLINE_DATA);
+    with_block.size = 0;
+    with_block.i_block = [0; I_BLOCK_LEN];
+    let incompat = sbi.geometry().features.incompat;
+    if incompat.contains(Incompat::EXTENTS) {
+        with_block.flags |= InodeFlags::EXTENTS;
+        with_block.i_block = empty_extent_root();
+    }
+    let mut grown = grow(handle, &mut with_block, 1)?;
+    handle.failed(put_value(handle, dir, None))?;
+    if let Some((_, at)) = grown.next() {
+        handle.change(&handle.fresh(at), owner(dir, Lblk(0)), |bytes| {
+            bytes.copy_from_slice(&block);
+        });
+    }
+    *dir = with_block;
+    Ok(())
+}

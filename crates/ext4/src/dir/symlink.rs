@@ -1,0 +1,77 @@
+//! Targets of symbolic links: in `i_block`, within the inode, or in a block.
+
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Damage, Lblk};
+
+use crate::base::error::{Error, Result};
+use crate::base::mapping::MapState;
+use crate::base::owner::{Kind, Owner};
+use crate::base::sbi::Sbi;
+use crate::inode::Inode;
+use crate::inode::inline::read_inline;
+use crate::map::map_blocks;
+use crate::map::readpage::read_range;
+
+/// Longest target the kernel follows or creates, in bytes.
+const TARGET_MAX: u64 = 4095;
+
+/// Reads the one block of a target through the cache: a new one is only there until its transaction
+/// has been written home.
+fn read_block(sbi: &Sbi, inode: &Inode, target: &mut [u8]) -> Result<()> {
+    let run = map_blocks(sbi, inode, Lblk(0), 1)?;
+    if run.state != MapState::Written {
+        target.fill(0);
+        return Ok(());
+    }
+    let tag = Owner::of(Kind::Data).tag();
+    let block = sbi.bread("symbolic link", run.pblk, tag, |_| Ok(()))?;
+    let data = block.data();
+    // OK to index: a target no longer than a block was asked for.
+    target.copy_from_slice(&data[..target.len()]);
+    Ok(())
+}
+
+/// The target of a symbolic link: 1 to 4,095 bytes.
+pub(crate) fn read_link(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
+    if inode.file_type != FileType::Symlink {
+        return Err(Error::Invalid {
+            what: "not a symbolic link",
+        });
+    }
+    if inode.has(InodeFlags::ENCRYPT) {
+        return Err(Error::Encrypted);
+    }
+    if inode.size == 0 || inode.size > TARGET_MAX {
+        return Err(Error::Corrupt(Damage::InodeField {
+            ino: inode.ino,
+            field: "i_size",
+            value: inode.size,
+            why: "targets of symbolic links have 1 to 4095 bytes",
+        }));
+    }
+    let mut target = vec![0; inode.size as usize];
+    if inode.has(InodeFlags::INLINE_DATA) {
+        read_inline(sbi, inode, 0, &mut target)?;
+    } else if inode.is_fast_symlink(sbi) {
+        // OK to index: a fast symlink is shorter than `i_block`.
+        target.copy_from_slice(&inode.i_block[..inode.size as usize]);
+    } else if sbi.rw().is_some() && target.len() <= sbi.block_len() {
+        read_block(sbi, inode, &mut target)?;
+    } else {
+        read_range(sbi, inode, 0, &mut target)?;
+    }
+    // The kernel, too, takes the target as ending with the first zero byte.
+    match target.iter().position(|&b| b == 0) {
+        None => {}
+        Some(0) => {
+            return Err(Error::Corrupt(Damage::InodeField {
+                ino: inode.ino,
+                field: "i_size",
+                value: inode.size,
+                why: "the target of the symbolic link begins with a zero byte",
+            }));
+        }
+        Some(end) => target.truncate(end),
+    }
+    Ok(target)
+}

@@ -1,0 +1,64 @@
+//! `auto_da_alloc`: data that replace older contents of a file do not wait for a flusher.
+//!
+//! Programs replace a file by writing another one and renaming it, or by cutting the file to
+//! nothing and writing it anew, mostly without fsync. The commit makes the new name, or the cut,
+//! durable within seconds, while delayed data would wait for half a minute: a crash between the two
+//! would leave an empty file and neither contents. So a rename over an existing file writes the
+//! dirty data of its source before it starts its handle, and whoever lets go of a file that was cut
+//! to nothing writes what is dirty then. Both map the data in the transaction of the change or in
+//! an earlier one, and the flush before a commit block makes the data durable (`data=ordered`).
+//! No thread waits for a flush of the device here.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use uext4_ondisk::inode::FileType;
+use uext4_writeback::OFFSET_MAX;
+
+use crate::file::inode_ref::InodeRef;
+use crate::inode::icache::Cell;
+
+/// Whether a file has data to be written before it takes the name of another one.
+pub(crate) fn is_unwritten(file: &InodeRef) -> bool {
+    let is_on = file.sbi().rw().is_some_and(|rw| rw.limits.auto_da_alloc);
+    is_on && is_dirty(file)
+}
+
+fn is_dirty(file: &Cell) -> bool {
+    let pages = file.pages_if_any();
+    pages.is_some_and(uext4_writeback::FilePages::is_dirty)
+}
+
+/// Writes the dirty data of a file. The caller holds no handle; it may hold locks of names. What
+/// cannot be written stays dirty, and the next fsync of the file reports the error.
+pub(crate) fn write(file: &Cell) {
+    if let Some(pages) = file.pages_if_any() {
+        _ = pages.flush(0..OFFSET_MAX);
+    }
+}
+
+/// Notes that a file that had contents was cut to nothing.
+pub(crate) fn note_cut(file: &InodeRef) {
+    if file.sbi().rw().is_some_and(|rw| rw.limits.auto_da_alloc) {
+        file.cut_to_zero.store(true, Relaxed);
+    }
+}
+
+/// Whether the file was cut to nothing and has data since, which are written when it is closed.
+pub(crate) fn writes_on_close(file: &Cell) -> bool {
+    // Asked at each close, and true for few.
+    file.cut_to_zero.load(Relaxed) && is_dirty(file) && is_named_file(file)
+}
+
+/// What has no name has nothing to lose.
+fn is_named_file(file: &Cell) -> bool {
+    let inode = file.inode.read();
+    inode.file_type == FileType::Regular && inode.links > 0
+}
+
+/// Writes the data of a file that was cut to nothing and has new data, when one of its users lets
+/// go.
+pub(crate) fn close(file: &Cell) {
+    if writes_on_close(file) && file.cut_to_zero.swap(false, Relaxed) {
+        write(file);
+    }
+}

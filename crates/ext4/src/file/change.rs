@@ -1,0 +1,536 @@
+//! Reading, writing and resizing files that are in use.
+//!
+//! A write copies into pages and promises blocks for what is not mapped yet, and for the tables of a
+//! file without extents: running out of space is told here. Blocks of extent trees come out of what is
+//! left for them, at most 2 % of the file system: if more fragments wait at once than that has room
+//! for, it is told when the pages are written.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use uext4_extent_status::{Extent as Known, Status};
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Lblk, Pblk};
+use uext4_writeback::{OFFSET_MAX, Paced};
+
+use crate::base::error::{Error, Result};
+use crate::base::mapping::LblkRun;
+use crate::base::reach::Reach;
+use crate::base::sbi::Sbi;
+use crate::file::auto_da_alloc;
+use crate::file::evict::{cut_to_end, maps_any};
+use crate::file::inline_file::leave_inode;
+use crate::file::inode_ref::InodeRef;
+use crate::file::pages::{
+    as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
+};
+use crate::inode::Inode;
+use crate::inode::attr::{self, SetId};
+use crate::inode::dquot::Owners;
+use crate::inode::icache::{Cell, PagesOf};
+use crate::inode::store::store;
+use crate::journal::rw::{AccessTimes, Rw};
+use crate::journal::space::{note_blocks, reserve};
+use crate::map::data_blocks;
+use crate::map::file_blocks::size_countable;
+use crate::orphan::change::Orphans;
+
+/// How a write is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteMode {
+    /// At the end, wherever that is: what append-only files take, and nothing else.
+    pub append: bool,
+    /// What becomes of set-user-id and set-group-id.
+    pub set_id: SetId,
+}
+
+/// What pages say.
+type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
+
+/// Largest size a file may have: what its map can hold, the format's field, and what can be counted.
+pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
+    let log = sbi.geometry().block_size.log2();
+    let blocks = if inode.has(InodeFlags::EXTENTS) {
+        u64::from(Lblk::LAST.0) + 1
+    } else {
+        // Direct, indirect, double and triple indirect; counted in 512-byte units of 32 bits unless
+        // `huge_file`, which no file of this map needs.
+        let per_block = 1u64 << (log - 2);
+        let map = 12 + per_block + per_block * per_block + per_block * per_block * per_block;
+        map.min(u64::from(u32::MAX) >> (log - 9))
+    };
+    (blocks << log).min(size_countable(sbi.geometry()))
+}
+
+/// Fails with what keeps an inode from being read or written as a file.
+fn check_file(inode: &Inode) -> Result<()> {
+    match inode.file_type {
+        FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid {
+            what: "not a regular file",
+        }),
+    }
+}
+
+/// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the end.
+pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let len = buf.len();
+    read_by(file, offset, len, |pages, size| {
+        pages.read(offset, buf, size)
+    })
+}
+
+/// The same, but keeps nothing of it; up to `len` bytes, where `buf` may have room for more.
+pub(crate) fn read_uncached(
+    file: &InodeRef,
+    offset: u64,
+    len: usize,
+    buf: &mut [u8],
+) -> Result<usize> {
+    let len = len.min(buf.len());
+    read_by(file, offset, len, |pages, size| {
+        let end = offset.saturating_add(len as u64).min(size);
+        pages.read_uncached(offset, buf, end)
+    })
+}
+
+/// Reads up to `len` bytes as `pages` are asked to, which is told the size of the file.
+fn read_by(
+    file: &InodeRef,
+    offset: u64,
+    len: usize,
+    pages: impl FnOnce(&PagesOf, u64) -> PagesResult<usize>,
+) -> Result<usize> {
+    let size = {
+        let inode = file.inode.read();
+        check_file(&inode)?;
+        inode.size
+    };
+    if len == 0 {
+        return Ok(0);
+    }
+    let done = match offset < size {
+        true => pages(file.pages()?, size)?,
+        false => 0,
+    };
+    accessed(file)?;
+    Ok(done)
+}
+
+/// Notes that an inode was read, if that is to be noted.
+pub(crate) fn accessed(file: &InodeRef) -> Result<()> {
+    if notes_access(file.sbi(), &file.inode.read()).is_some() {
+        let rw = file.sbi().writable()?;
+        let now = rw.now();
+        rw.inodes.change_later(file, |inode| inode.atime = now);
+        file.sbi().bound_later();
+    }
+    Ok(())
+}
+
+/// Whether reading changes the time of access now, and by which rule. Relative access times are
+/// noted if the file changed since, or a day has passed.
+pub(crate) fn notes_access(sbi: &Sbi, inode: &Inode) -> Option<AccessTimes> {
+    const DAY: i64 = 24 * 60 * 60;
+    let rw = sbi.rw()?;
+    let times = rw.access_times();
+    let is_noted = match times {
+        _ if inode.has(InodeFlags::NOATIME) => false,
+        AccessTimes::None => false,
+        AccessTimes::Strict => true,
+        AccessTimes::Relative => {
+            let now = rw.now().sec;
+            inode.atime <= inode.mtime || inode.atime <= inode.ctime || now - inode.atime.sec >= DAY
+        }
+    };
+    is_noted.then_some(times)
+}
+
+/// Writes at `offset`, or at the end with `append`, and tells where and how many bytes were taken in.
+pub(crate) fn write(
+    file: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    append: bool,
+) -> Result<(u64, usize)> {
+    let mode = WriteMode {
+        append,
+        ..WriteMode::default()
+    };
+    write_in(file, offset, data, mode)
+}
+
+/// The same in any mode.
+pub(crate) fn write_in(
+    file: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    mode: WriteMode,
+) -> Result<(u64, usize)> {
+    let take_in = |pages: &PagesOf, offset, data: &[u8], size| {
+        let taken = pages.write(offset, data, size)?;
+        Ok(Paced {
+            taken,
+            ..Paced::default()
+        })
+    };
+    let (offset, paced) = write_by(file, offset, data, mode, take_in)?;
+    Ok((offset, paced.taken))
+}
+
+/// The same in any mode, where the pages take the data in as `take_in` says, which is given the offset,
+/// the data and the size of the file; tells what it said.
+pub(crate) fn write_by(
+    file: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    mode: WriteMode,
+    take_in: impl FnOnce(&PagesOf, u64, &[u8], u64) -> PagesResult<Paced>,
+) -> Result<(u64, Paced)> {
+    let sbi = file.sbi();
+    sbi.writable()?.journal.check()?;
+    let _contents = file.rw.write();
+    let (size, max) = {
+        let inode = file.inode.read();
+        check_file(&inode)?;
+        if inode.has(InodeFlags::IMMUTABLE) || inode.has(InodeFlags::APPEND) && !mode.append {
+            return Err(attr::fixed());
+        }
+        (inode.size, size_max(sbi, &inode))
+    };
+    let offset = if mode.append { size } else { offset };
+    if data.is_empty() {
+        return Ok((offset, Paced::default()));
+    }
+    if offset >= max {
+        return Err(Error::FileTooBig);
+    }
+    let room = usize::try_from(max - offset).unwrap_or(usize::MAX);
+    let data = &data[..data.len().min(room)];
+    leave_inode(file)?;
+    if offset > size {
+        zero_tail(file, size)?;
+    }
+    settle_lost_locked(sbi, file);
+    let end = offset + data.len() as u64;
+    let end = match promise(sbi, file, offset, end) {
+        Ok(promised) => promised,
+        Err(error) => {
+            // A part of it may be promised, for which no page comes.
+            forget_untaken(sbi, file, offset..end);
+            return Err(error);
+        }
+    };
+    // OK to truncate: no more than `data`.
+    let data = &data[..(end - offset) as usize];
+    file.pending_end.store(end, Relaxed);
+    let paced = take_in(file.pages()?, offset, data, size);
+    let rw = sbi.writable()?;
+    let now = rw.now();
+    let reached = offset + paced.as_ref().map_or(0, |paced| paced.taken) as u64;
+    rw.inodes.change_later(file, |inode| {
+        if reached > inode.size {
+            inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
+            inode.size = reached;
+        }
+        // Where less was taken in than was to be, a part of a block may count as on disk already.
+        inode.disk_size = inode.disk_size.filter(|on_disk| *on_disk < inode.size);
+        (inode.mtime, inode.ctime) = (now, now);
+        attr::drop_set_id(inode, mode.set_id);
+    });
+    file.pending_end.store(0, Relaxed);
+    if reached < end {
+        forget_untaken(sbi, file, reached..end);
+    }
+    sbi.bound_later();
+    Ok((offset, paced?))
+}
+
+/// Drops set-id bits as a write does.
+pub(crate) fn drop_set_id(file: &InodeRef, how: SetId) -> Result<()> {
+    let rw = file.sbi().writable()?;
+    rw.journal.check()?;
+    let _contents = file.rw.write();
+    let now = rw.now();
+    rw.inodes.change_later(file, |inode| {
+        attr::drop_set_id(inode, how);
+        inode.ctime = now;
+    });
+    file.sbi().bound_later();
+    Ok(())
+}
+
+/// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
+/// `to` where space or a quota ran out.
+fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
+    let rw = sbi.writable()?;
+    let size = sbi.geometry().block_size;
+    let mut next = (from >> size.log2()) as u32;
+    // Fits: no file is larger than its map.
+    let end = size.blocks_for(to) as u32;
+    let mut has_too_much = !file.inode.read().has(InodeFlags::EXTENTS);
+    if has_too_much {
+        file.delayed_tables(Reach::new(sbi));
+    }
+    while next < end {
+        let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;
+        let promised = match status {
+            Status::Hole => {
+                let start = Lblk(next);
+                promise_hole(sbi, rw, file, LblkRun { start, len })
+            }
+            _ => Ok(len),
+        };
+        match promised {
+            Ok(len) => next += len,
+            // What is promised for its tables is less once they are there.
+            Err(Error::NoSpace { .. }) if has_too_much => {
+                has_too_much = false;
+                // What fails is told to who asks for it.
+                _ = file.pages()?.flush(0..OFFSET_MAX);
+            }
+            Err(_) if u64::from(next) << size.log2() > from => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(to.min(u64::from(next) << size.log2()))
+}
+
+/// Promises blocks from the start of a hole on, all of it at most, and makes these delayed.
+fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, hole: LblkRun) -> Result<u32> {
+    let (len, tables) = match cell.delayed_tables_if_any() {
+        Some(tables) => tables.part(hole.start, hole.len),
+        None => (hole.len, 0),
+    };
+    let some = reserve_some(sbi, rw, len, tables)?;
+    // Who pays must not change meanwhile.
+    let inode = rw.quotas.is_some().then(|| cell.inode.read());
+    let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
+    let block = sbi.geometry().block_size.bytes();
+    let len = match owners {
+        Some(owners) => {
+            promise_some(rw, owners, some, block).inspect_err(|_| rw.release(tables.into()))?
+        }
+        None => some,
+    };
+    let delayed = Known {
+        lblk: hole.start,
+        len,
+        pblk: Pblk(0),
+        status: Status::Delayed,
+    };
+    let replaced = note_blocks(rw, cell, delayed);
+    if let Some(owners) = owners {
+        owners.unpromise(u64::from(replaced) * u64::from(block));
+    }
+    Ok(len)
+}
+
+/// Promises up to `len` blocks, fewer where there are no more, and beside them the blocks of tables.
+fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32, tables: u32) -> Result<u32> {
+    let beside = u64::from(tables);
+    match reserve(sbi, rw, u64::from(len) + beside) {
+        Ok(()) => Ok(len),
+        Err(error) => {
+            let left = rw.available_blocks().saturating_sub(beside);
+            let some = u32::try_from(left).unwrap_or(u32::MAX).min(len);
+            if some > 0 && rw.reserve(sbi, u64::from(some) + beside) {
+                return Ok(some);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Of blocks that are promised to a file, lets who pays for it have as many as limits allow; the others
+/// are given back.
+fn promise_some(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u32> {
+    let mut len = reserved;
+    loop {
+        let promised = owners.promise(u64::from(len) * u64::from(block));
+        let more = if promised.is_ok() { len } else { len / 2 };
+        match promised {
+            // Rarely more than a few rounds: this is where a limit is reached.
+            Err(_) if more > 0 => len = more,
+            promised => {
+                rw.release((reserved - more).into());
+                return promised.map(|()| len);
+            }
+        }
+    }
+}
+
+/// What a block of a regular file is, delayed ones included, and at most `len` blocks from it on that
+/// are the same. Where that has to be read, memory is made for it.
+pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Known> {
+    let part = |known: Known| Known {
+        lblk,
+        len: (known.len - (lblk.0 - known.lblk.0)).min(len),
+        pblk: known.pblk_at(lblk).unwrap_or(Pblk(0)),
+        status: known.status,
+    };
+    let blocks = sbi.writable()?.inodes.known_blocks(cell);
+    if let Some(known) = blocks.lookup(lblk) {
+        return Ok(part(known));
+    }
+    let inode = cell.inode.read();
+    let all = as_known(&read_map(sbi, &inode, blocks, lblk, len)?);
+    drop(inode);
+    // A part of it may have been known as something else, delayed above all.
+    let found = match blocks.lookup(lblk) {
+        Some(known) => part(known),
+        None => Known { len: 1, ..all },
+    };
+    sbi.relieve();
+    Ok(found)
+}
+
+/// Before a file grows past its old end: what the device holds behind that end, in its last block,
+/// must be zero before the new size is on disk. It is looked at there, for pages show nothing of it:
+/// a cut may have been lost half-way, and others may have left anything.
+pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
+    let sbi = file.sbi();
+    let block = u64::from(sbi.geometry().block_size.bytes());
+    let end = size.next_multiple_of(block);
+    if end == size {
+        return Ok(());
+    }
+    let lblk = Lblk((size >> sbi.geometry().block_size.log2()) as u32);
+    let Known { status, pblk, .. } = known(sbi, file, lblk, 1)?;
+    if status != Status::Written {
+        return Ok(());
+    }
+    let at = sbi.byte_offset(pblk) + (size & (block - 1));
+    // OK to truncate: less than a block.
+    let mut tail = vec![0; (end - size) as usize];
+    sbi.device().read_at(at, &mut tail)?;
+    if tail.iter().any(|byte| *byte != 0) {
+        tail.fill(0);
+        sbi.device().write_at(at, &tail)?;
+    }
+    Ok(())
+}
+
+/// Sets the size of a file; the caller holds its contents.
+pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
+    let sbi = file.sbi();
+    let old = {
+        let inode = file.inode.read();
+        check_file(&inode)?;
+        if inode.flags.intersects(attr::IMMUTABILITY) {
+            return Err(attr::fixed());
+        }
+        if size > size_max(sbi, &inode) {
+            return Err(Error::FileTooBig);
+        }
+        inode.size
+    };
+    leave_inode(file)?;
+    if size > old {
+        zero_tail(file, old)?;
+        // What waits below the old end goes first: the new size is on disk at once.
+        file.pages()?.flush(0..old)?;
+        return set_size(file, size, false).map(drop);
+    }
+    let log = sbi.geometry().block_size;
+    let block = u64::from(log.bytes());
+    let end = size.next_multiple_of(block);
+    let first = Lblk(log.blocks_for(size).min(u64::from(u32::MAX)) as u32);
+    let on_disk = file.inode.read().disk_size;
+    if on_disk.is_some_and(|on_disk| on_disk < size) {
+        // What stays goes to the device first: the new size is on disk at once. Before anything is
+        // changed, as it may fail.
+        file.pages()?.flush(0..size)?;
+    }
+    if end != size {
+        let last = Lblk(first.0 - 1);
+        if known(sbi, file, last, 1)?.status != Status::Hole {
+            file.pages()?.discard(size..end)?;
+        }
+    }
+    // The new size is in no transaction without the orphan: a commit may come at any moment.
+    let is_orphan = set_size(file, size, true)?;
+    if size == 0 && old > 0 {
+        auto_da_alloc::note_cut(file);
+    }
+    // From here on nobody reads past the new end, and nothing behind it is written.
+    file.pages()?.truncate(size);
+    data_blocks::discard(sbi, file);
+    forget_delayed(sbi, file, first, u32::MAX);
+    if !is_orphan {
+        return Ok(());
+    }
+    cut_to_end(sbi, file)
+}
+
+/// Stores a new size and the time. With `cuts`, a file that has blocks, or may get some from a flusher
+/// that is at it, becomes an orphan with that: it is cut at the next mount if the power goes before it
+/// is. Tells whether it did.
+fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
+    let sbi = file.sbi();
+    let handle = sbi.start(1 + Orphans::CREDITS)?;
+    let now = handle.rw().now();
+    let pages = file.pages()?;
+    let inode = &mut *file.inode.write();
+    // Nothing is mapped while the inode is locked.
+    let is_orphan = cuts && (pages.is_dirty() || maps_any(sbi, inode));
+    inode.size = size;
+    inode.disk_size = None;
+    (inode.mtime, inode.ctime) = (now, now);
+    file.changed_in(handle.tid(), true);
+    let stored = store(&handle, sbi, inode).and_then(|()| {
+        if is_orphan {
+            handle.add_orphan(inode.ino, inode.generation)?;
+        }
+        Ok(is_orphan)
+    });
+    handle.failed(stored)
+}
+
+/// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once more.
+fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
+    let told = file.told_errors();
+    let written = file.write_pages();
+    if !written.as_ref().is_err_and(Error::is_no_space) || !rw.has_freed() {
+        return written;
+    }
+    rw.journal.commit_now(sbi)?;
+    rw.settle_freed(sbi);
+    let again = file.write_pages();
+    // What is written now was not lost; what was given up is, then or long before, whatever came after.
+    match file.gave_up_since(told) {
+        true => written,
+        false => again,
+    }
+}
+
+/// Makes a file durable: its data, and what is needed to find them; with `all`, everything else of the
+/// inode too.
+pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
+    sync(file, all).map_err(|error| file.failed_sync(error))
+}
+
+fn sync(file: &InodeRef, all: bool) -> Result<()> {
+    let sbi = file.sbi();
+    let rw = sbi.writable()?;
+    let written = write_all(sbi, rw, file);
+    settle_lost(sbi, file);
+    written?;
+    // What was written over in place needs no commit, but counts for nothing where another host has
+    // taken over, or a flush has failed that nobody repeats.
+    rw.journal.check()?;
+    let ticket = rw.journal.barrier().ticket();
+    let tid = if all && file.is_changed_later() {
+        rw.journal.running()
+    } else if all {
+        file.sync_tid.load(Relaxed)
+    } else {
+        file.datasync_tid.load(Relaxed)
+    };
+    rw.journal.commit(tid, &**sbi)?;
+    Ok(rw.journal.wait_durable(ticket)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,486 @@
+//! What becomes of promises, sizes and bytes past the end where a write or a cut is interrupted: by a
+//! commit, by a device that fails, by who calls it off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use parking_lot::Mutex;
+use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+use uext4_extent_status::{Status, Tree};
+use uext4_ondisk::{Ino, Lblk, Pblk};
+use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
+
+use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
+use crate::base::sbi::Sbi;
+use crate::bulk::NewInode;
+use crate::dir::namei::lookup;
+use crate::file::fallocate::{Fallocate, fallocate};
+use crate::file::inode_ref::InodeRef;
+use crate::inode::attr::SetId;
+use crate::inode::store::store;
+use crate::mount::in_use::close;
+use crate::mount::open_options::OpenOptions;
+use crate::mount::super_::{adopt_orphans, open_rw};
+use crate::names::create::{Creation, create};
+use crate::testing::{e2fsck, mke2fs, mount, unmount_and_check};
+
+/// What data begins with.
+const MARK: u8 = 0xA7;
+const BLOCK: u64 = 4096;
+const APPENDING: WriteMode = WriteMode {
+    append: true,
+    set_id: SetId::Drop,
+};
+
+type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A device that asks before it writes data, and before it reads: where the answer is no, it fails.
+struct Asking {
+    base: Arc<MemoryDevice>,
+    may_write: Mutex<Option<Hook>>,
+    may_read: Mutex<Option<Hook>>,
+}
+
+impl std::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.base.fmt(f)
+    }
+}
+
+fn ask(hook: &Mutex<Option<Hook>>, op: &'static str, offset: u64) -> Result<(), DeviceError> {
+    // Not under the lock: who is asked may write or read, too.
+    let hook = hook.lock().clone();
+    match hook {
+        Some(may) if !may() => Err(DeviceError::Io {
+            op,
+            offset,
+            source: std::io::Error::other("bad blocks"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl BlockDevice for Asking {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        ask(&self.may_read, "read", offset)?;
+        self.base.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if buf.first() == Some(&MARK) {
+            ask(&self.may_write, "write", offset)?;
+        }
+        self.base.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.base.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.base.discard(offset, len)
+    }
+}
+
+fn asking(base: Arc<MemoryDevice>) -> (Arc<Asking>, Arc<Sbi>) {
+    let device = Arc::new(Asking {
+        base,
+        may_write: Mutex::default(),
+        may_read: Mutex::default(),
+    });
+    let clock = Arc::new(VirtualClock::new(1_700_000_000));
+    let sbi = open_rw(Arc::clone(&device) as _, clock, &OpenOptions::default()).unwrap();
+    (device, Arc::new(sbi))
+}
+
+fn root(sbi: &Arc<Sbi>) -> InodeRef {
+    InodeRef::get(sbi, Ino::ROOT).unwrap()
+}
+
+fn new_file(sbi: &Arc<Sbi>, name: &[u8]) -> InodeRef {
+    create(&root(sbi), name, NewInode::File, &Creation::default()).unwrap()
+}
+
+fn commit(sbi: &Sbi) {
+    sbi.rw().unwrap().journal.commit_now(sbi).unwrap();
+}
+
+/// Blocks that may be promised, once all bitmaps were read.
+fn available(sbi: &Sbi) -> u64 {
+    let rw = sbi.rw().unwrap();
+    assert!(!rw.reserve(sbi, 1 << 40));
+    rw.available_blocks()
+}
+
+fn delayed(file: &InodeRef) -> u64 {
+    file.known_blocks_if_any().map_or(0, Tree::delayed_blocks)
+}
+
+fn bytes(blocks: u64) -> Vec<u8> {
+    vec![MARK; (blocks * BLOCK) as usize]
+}
+
+/// All of a file.
+fn content(file: &InodeRef) -> Vec<u8> {
+    let mut bytes = vec![0; file.inode.read().size as usize];
+    assert_eq!(read(file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+/// Recovers what a device held, asserts that e2fsck finds nothing wrong, and reads the file.
+fn recovered(image: MemoryDevice) -> Vec<u8> {
+    let image = Arc::new(image);
+    let sbi = mount(&image);
+    adopt_orphans(&sbi).unwrap();
+    unmount_and_check(&sbi, &image);
+    let sbi = mount(&image);
+    let ino = lookup(&sbi, &root(&sbi).inode.read(), b"file").unwrap();
+    content(&InodeRef::get(&sbi, ino).unwrap())
+}
+
+/// A file is cut to nothing while a flusher is at it, with commits before and after the
+/// flusher has done: every one of them can be recovered. What it writes has a place already, or none.
+fn cut_amid(has_blocks: bool) {
+    let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
+    let file = new_file(&sbi, b"file");
+    if has_blocks {
+        write(&file, 0, &bytes(16), false).unwrap();
+        fsync(&file, true).unwrap();
+    }
+    write(&file, 0, &bytes(16), false).unwrap();
+    let flags = [false, true].map(|flag| Arc::new(AtomicBool::new(flag)));
+    let [entered, stuck] = flags.clone();
+    *device.may_write.lock() = Some(Arc::new(move || {
+        flags[0].store(true, SeqCst);
+        while flags[1].load(SeqCst) {
+            thread::yield_now();
+        }
+        true
+    }));
+    let image = thread::scope(|scope| {
+        let flusher = scope.spawn(|| file.pages().unwrap().flush(0..u64::MAX));
+        while !entered.load(SeqCst) {
+            thread::yield_now();
+        }
+        // It waits for the flusher, once nobody reads past the new end.
+        let cut = scope.spawn(|| truncate_locked(&file, 0));
+        while file.inode.read().size > 0 {
+            thread::yield_now();
+        }
+        let journal = &sbi.rw().unwrap().journal;
+        let committed = journal.commit_now(&*sbi);
+        let before = device.base.snapshot();
+        stuck.store(false, SeqCst);
+        flusher.join().unwrap().unwrap();
+        committed.and_then(|()| journal.commit_now(&*sbi)).unwrap();
+        let after = device.base.snapshot();
+        cut.join().unwrap().unwrap();
+        [before, after]
+    });
+    for image in image {
+        assert!(recovered(image).is_empty());
+    }
+    assert_eq!(delayed(&file), 0);
+    drop(file);
+    unmount_and_check(&sbi, &device.base);
+}
+
+#[test]
+fn a_commit_in_the_midst_of_a_cut_leaves_no_blocks_past_the_end() {
+    cut_amid(true);
+}
+
+#[test]
+fn a_file_that_gets_blocks_while_it_is_cut_keeps_none() {
+    cut_amid(false);
+}
+
+#[test]
+fn no_size_is_on_disk_before_the_data_below_it() {
+    for way in 0..3 {
+        let device = mke2fs("-t ext4 -b 4096", 65_536);
+        let sbi = mount(&device);
+        let file = new_file(&sbi, b"file");
+        write(&file, 0, &bytes(16), false).unwrap();
+        let grow = Fallocate::Allocate { keep_size: false };
+        match way {
+            0 => fallocate(&file, grow, 100 * BLOCK, BLOCK).unwrap(),
+            1 => truncate_locked(&file, 8 * BLOCK).unwrap(),
+            _ => truncate_locked(&file, 8 * BLOCK + 5).unwrap(),
+        }
+        commit(&sbi);
+        let found = recovered(device.snapshot());
+        let data = found.len().min(8 * BLOCK as usize);
+        assert!(found[..data].iter().all(|byte| *byte == MARK), "{way}");
+        drop(file);
+        unmount_and_check(&sbi, &device);
+    }
+}
+
+#[test]
+fn what_is_cut_below_a_hole_gets_the_size_that_was_asked_for() {
+    let device = mke2fs("-t ext4 -b 4096", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(1), false).unwrap();
+    write(&file, 50 * BLOCK, &bytes(1), false).unwrap();
+    truncate_locked(&file, 20 * BLOCK).unwrap();
+    fsync(&file, true).unwrap();
+    let found = recovered(device.snapshot());
+    assert_eq!(found.len() as u64, 20 * BLOCK);
+    assert_eq!(found[..BLOCK as usize], bytes(1));
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
+
+#[test]
+fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
+    let device = mke2fs("-t ext4 -b 4096", 65_536);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(1), false).unwrap();
+    fsync(&file, true).unwrap();
+    {
+        // As a power cut leaves it, or anybody else who wrote to it before.
+        let handle = sbi.start(1).unwrap();
+        let inode = &mut *file.inode.write();
+        inode.size = 10;
+        store(&handle, &sbi, inode).unwrap();
+    }
+    file.drop_pages();
+    let called_off = write_by(&file, 0, &[1; 2000], APPENDING, |_, _, _, _| {
+        read(&file, 0, &mut [0; 10]).unwrap();
+        Err(PagesError::Cancelled)
+    });
+    assert!(called_off.is_err());
+    write(&file, 2 * BLOCK, b"new", false).unwrap();
+    let mut expected = vec![MARK; 10];
+    expected.resize(2 * BLOCK as usize, 0);
+    expected.extend(b"new");
+    assert!(content(&file) == expected);
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
+
+#[test]
+fn a_write_that_fails_half_promised_keeps_no_promise() {
+    let base = mke2fs("-t ext4 -b 1024", 65_536);
+    let sbi = mount(&base);
+    let file = new_file(&sbi, b"file");
+    for at in (0..600).step_by(2) {
+        write(&file, at << 10, &[MARK; 1024], false).unwrap();
+    }
+    let ino = file.ino();
+    drop(file);
+    unmount_and_check(&sbi, &base);
+    let mut failed = 0;
+    for good in 0..6 {
+        let (device, sbi) = asking(Arc::new(base.snapshot()));
+        let file = InodeRef::get(&sbi, ino).unwrap();
+        let before = available(&sbi);
+        let left = AtomicU64::new(good);
+        *device.may_read.lock() = Some(Arc::new(move || {
+            left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                .is_ok()
+        }));
+        // From within a block, and from its beginning.
+        let written = write(&file, 1124 * (good % 2), &vec![MARK; 600 << 10], false);
+        failed += u64::from(written.is_err());
+        *device.may_read.lock() = None;
+        if written.is_err() {
+            assert_eq!((delayed(&file), available(&sbi)), (0, before), "{good}");
+        }
+        drop(file);
+        unmount_and_check(&sbi, &device.base);
+    }
+    assert!(failed > 2, "{failed}");
+}
+
+#[test]
+fn a_truncation_that_fails_has_changed_nothing() {
+    let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 16_384));
+    let file = new_file(&sbi, b"file");
+    let mut data = vec![MARK; 50_000];
+    write(&file, 0, &data, false).unwrap();
+    *device.may_write.lock() = Some(Arc::new(|| false));
+    assert!(truncate_locked(&file, 5000).is_err());
+    *device.may_write.lock() = None;
+    assert!(content(&file) == data);
+    truncate_locked(&file, 5000).unwrap();
+    data.truncate(5000);
+    assert!(content(&file) == data);
+    drop(file);
+    unmount_and_check(&sbi, &device.base);
+}
+
+/// Fails all data, and calls `last` when it does so for the last time before that is given up.
+fn fails(device: &Asking, last: impl Fn() + Send + Sync + 'static) {
+    let tried = AtomicU64::new(0);
+    *device.may_write.lock() = Some(Arc::new(move || {
+        if tried.fetch_add(1, SeqCst) + 1 == u64::from(FAILURES_MAX) {
+            last();
+        }
+        false
+    }));
+}
+
+/// Unmounts, which tells that data were given up, and asserts that e2fsck finds nothing wrong.
+fn lossy_close(sbi: &Sbi, device: &MemoryDevice) {
+    assert!(close(sbi, &AtomicU64::new(0)).is_err());
+    e2fsck(device);
+}
+
+/// Asserts that a promise stands for each dirty block and for no other.
+fn all_promised(file: &InodeRef, before: u64) {
+    let sbi = file.sbi();
+    let mut next = 0;
+    let mut dirty = 0;
+    while let Some(range) = file.pages().unwrap().next_dirty(next) {
+        for block in range.start / BLOCK..range.end / BLOCK {
+            let here = known(sbi, file, Lblk(block as u32), 1).unwrap();
+            assert_eq!(here.status, Status::Delayed, "{block}");
+            dirty += 1;
+        }
+        next = range.end;
+    }
+    assert_eq!(delayed(file), dirty);
+    assert_eq!(before - available(sbi), dirty);
+}
+
+#[test]
+fn what_is_written_while_the_rest_is_given_up_keeps_its_promise() {
+    let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
+    let file = new_file(&sbi, b"file");
+    commit(&sbi);
+    let before = available(&sbi);
+    write(&file, 0, &bytes(16), false).unwrap();
+    let other = file.clone();
+    fails(&device, move || {
+        write(&other, 5 * BLOCK, &bytes(2), false).unwrap();
+    });
+    for _ in 0..FAILURES_MAX {
+        assert!(fsync(&file, true).is_err());
+    }
+    *device.may_write.lock() = None;
+    assert_eq!(file.pages().unwrap().dirty_bytes(), 2 * BLOCK);
+    all_promised(&file, before);
+    fsync(&file, true).unwrap();
+    all_promised(&file, available(&sbi));
+    drop(file);
+    lossy_close(&sbi, &device.base);
+}
+
+#[test]
+fn what_is_given_up_under_a_writer_keeps_his_promise() {
+    for end in ["write", "fsync", "put"] {
+        let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
+        let file = new_file(&sbi, b"file");
+        commit(&sbi);
+        let before = available(&sbi);
+        write(&file, 0, &bytes(16), false).unwrap();
+        fails(&device, || ());
+        // Blocks that were promised before, and are given up before he has them.
+        let data = bytes(1);
+        write_by(
+            &file,
+            5 * BLOCK,
+            &data,
+            WriteMode::default(),
+            |pages, offset, data, size| {
+                for _ in 0..FAILURES_MAX {
+                    assert!(pages.flush(0..u64::MAX).is_err());
+                }
+                let taken = pages.write(offset, data, size)?;
+                Ok(Paced {
+                    taken,
+                    ..Paced::default()
+                })
+            },
+        )
+        .unwrap();
+        *device.may_write.lock() = None;
+        let here = known(&sbi, &file, Lblk(5), 1).unwrap();
+        assert_eq!(here.status, Status::Delayed);
+        match end {
+            "write" => {
+                write(&file, 0, &bytes(1), false).unwrap();
+                all_promised(&file, before);
+            }
+            "fsync" => {
+                // It tells what was lost, once.
+                assert!(fsync(&file, true).is_err());
+                fsync(&file, true).unwrap();
+                assert_eq!(delayed(&file), 0);
+            }
+            _ => {
+                let cell = file.clone();
+                drop(file);
+                all_promised(&cell, before);
+                drop(cell);
+                lossy_close(&sbi, &device.base);
+                continue;
+            }
+        }
+        drop(file);
+        lossy_close(&sbi, &device.base);
+    }
+}
+
+#[test]
+fn fsync_has_what_was_freed_committed_where_that_makes_space() {
+    let device = mke2fs("-t ext4", 8192);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(16), false).unwrap();
+    sbi.writable().unwrap().journal.commit_now(&*sbi).unwrap();
+    // Others take what was promised, and give it back; until the commit nobody has it.
+    let handle = sbi.start(64).unwrap();
+    let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();
+    assert!(taken.len() > 16);
+    for block in taken {
+        handle.free_blocks(block, 1).unwrap();
+    }
+    drop(handle);
+    fsync(&file, true).unwrap();
+    let mut read_back = vec![0; 16 * BLOCK as usize];
+    read(&file, 0, &mut read_back).unwrap();
+    assert!(read_back == bytes(16));
+    drop(file);
+    unmount_and_check(&sbi, &device);
+}
+
+#[test]
+fn what_was_given_up_for_want_of_space_is_told_though_there_is_some_now() {
+    let device = mke2fs("-t ext4", 8192);
+    let sbi = mount(&device);
+    let file = new_file(&sbi, b"file");
+    write(&file, 0, &bytes(16), false).unwrap();
+    commit(&sbi);
+    let handle = sbi.start(64).unwrap();
+    let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();
+    drop(handle);
+    let other = file.clone();
+    for _ in 0..FAILURES_MAX {
+        assert!(fsync(&other, true).is_err());
+    }
+    assert_eq!(file.pages().unwrap().dirty_bytes(), 0);
+    let handle = sbi.start(64).unwrap();
+    for block in taken {
+        handle.free_blocks(block, 1).unwrap();
+    }
+    drop(handle);
+    assert!(sbi.writable().unwrap().has_freed());
+    assert!(fsync(&file, true).is_err());
+    fsync(&file, true).unwrap();
+    drop((file, other));
+    lossy_close(&sbi, &device);
+}

@@ -1,0 +1,65 @@
+//! Copying part of a file to a file.
+
+use crate::base::error::{Error, Result};
+use crate::file::change::{WriteMode, read, write_in};
+use crate::file::inode_ref::InodeRef;
+
+/// Bytes that are copied at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// A place in a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Position<'a> {
+    file: &'a InodeRef,
+    /// In bytes.
+    offset: u64,
+}
+
+impl<'a> Position<'a> {
+    /// The byte at `offset` of `file`.
+    pub(crate) fn new(file: &'a InodeRef, offset: u64) -> Self {
+        Self { file, offset }
+    }
+}
+
+/// Copies up to `len` bytes and tells how many: fewer at the end of the source, or where space runs
+/// out. Writes as `mode` says. Each chunk is read and written atomically, not all of them together.
+///
+/// Fails with [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last
+/// byte a file can have; what reading and writing says if nothing was copied.
+pub(crate) fn copy_range(
+    from: Position<'_>,
+    to: Position<'_>,
+    len: u64,
+    mode: WriteMode,
+) -> Result<u64> {
+    let (source, target) = (from.file, to.file);
+    let (from, to) = (from.offset, to.offset);
+    let past_all = |what| Error::Invalid { what };
+    let (from_end, to_end) = from
+        .checked_add(len)
+        .zip(to.checked_add(len))
+        .ok_or(past_all("the range ends beyond all files"))?;
+    if source.ino() == target.ino() && from < to_end && to < from_end {
+        return Err(past_all("the ranges overlap"));
+    }
+    // OK to truncate: at most a chunk.
+    let mut buf = vec![0; len.min(CHUNK) as usize];
+    let mut done = 0;
+    while done < len {
+        let want = (len - done).min(CHUNK) as usize;
+        let step = read(source, from + done, &mut buf[..want])
+            .and_then(|got| Ok((got, write_in(target, to + done, &buf[..got], mode)?.1)));
+        match step {
+            Ok((got, put)) => {
+                done += put as u64;
+                if got < want || put < got {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,159 @@
+//! The end of inodes, and of what lies past their new size.
+
+use uext4_ondisk::Lblk;
+use uext4_ondisk::extent::empty_extent_root;
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
+
+use crate::base::error::{Error, Result};
+use crate::base::mapping::LblkRun;
+use crate::base::sbi::Sbi;
+use crate::file::pages::{forget_delayed, forget_mapped};
+use crate::inode::Inode;
+use crate::inode::icache::Cell;
+use crate::inode::store::{store, store_deleted};
+use crate::journal::handle::Handle;
+use crate::journal::rw::Rw;
+use crate::map;
+use crate::map::change::{Freed, Progress};
+use crate::map::data_blocks;
+use crate::orphan::change::Orphans;
+use crate::xattr;
+
+/// Credits of one step of unmapping a large file, at most, and where the journal is small.
+const STEP_CREDITS: u32 = 256;
+const STEP_CREDITS_SMALL: u32 = 64;
+/// Credits of deleting an inode that maps nothing any more: bitmap, table, attributes.
+const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
+
+/// Deletes an inode that has no name and no user, and is an orphan.
+///
+/// Fails with damage, device errors; it stays an orphan then.
+pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    cell.drop_pages();
+    data_blocks::discard(sbi, cell);
+    unmap_from(sbi, cell, Lblk(0))?;
+    let handle = sbi.start(DELETE_CREDITS + xattr::change::credits_delete(sbi))?;
+    let inode = &mut *cell.inode.write();
+    let result = delete(&handle, inode);
+    handle.failed(result)
+}
+
+/// Unmaps what lies past the end of a file that is an orphan for that, and makes it none.
+pub(crate) fn cut_to_end(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    let size = cell.inode.read().size;
+    let blocks = sbi.geometry().block_size.blocks_for(size);
+    let rw = sbi.writable()?;
+    let unmapped = match u32::try_from(blocks) {
+        Ok(first) => unmap_from(sbi, cell, Lblk(first)),
+        Err(_) => Ok(()),
+    };
+    let handle = unmapped.and_then(|()| sbi.start(Orphans::CREDITS));
+    let handle = handle.inspect_err(|error| {
+        if may_go_on(rw, error) {
+            rw.unfinished.note_cut(cell.ino);
+        }
+    })?;
+    rw.unfinished.cut(cell.ino);
+    let inode = cell.inode.read();
+    if inode.links > 0 {
+        handle.failed(handle.remove_orphan(inode.ino, inode.generation))?;
+    }
+    Ok(())
+}
+
+/// Ends the cut of a file that had no room to end before, as its contents are about to change. The
+/// caller holds them.
+pub(crate) fn end_cut(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    match sbi.writable()?.unfinished.is_cut(cell.ino) {
+        true => cut_to_end(sbi, cell),
+        false => Ok(()),
+    }
+}
+
+/// Whether what failed may go on later: where the host has no room for the image, there may be some
+/// again by now.
+pub(crate) fn may_go_on(rw: &Rw, error: &Error) -> bool {
+    !rw.journal.is_aborted() && error.damage().is_none()
+}
+
+/// Deletes an inode that maps nothing.
+pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
+    let sbi = handle.sbi();
+    let id = inode.id();
+    xattr::change::delete_all(handle, inode)?;
+    if let Some(owners) = &inode.owners {
+        owners.uncharge_inodes(handle, 1);
+    }
+    handle.remove_orphan(id.ino, id.generation)?;
+    inode.links = 0;
+    inode.size = 0;
+    // A number that no inode has: it cannot be taken for the next of a list.
+    let now = handle.now().sec as u32;
+    let dtime = now.max(sbi.geometry().inodes_count.saturating_add(1));
+    store_deleted(handle, sbi, inode, dtime)?;
+    // Nobody may be given the number while an old one stands for it in memory.
+    handle.rw().inodes.remove(inode.ino);
+    handle.free_inode(inode.ino, inode.file_type == FileType::Directory)
+}
+
+/// Whether an inode may map blocks that can be unmapped.
+pub(crate) fn has_map(sbi: &Sbi, inode: &Inode) -> bool {
+    match inode.file_type {
+        FileType::Regular | FileType::Directory => !inode.has(InodeFlags::INLINE_DATA),
+        FileType::Symlink => !inode.has(InodeFlags::INLINE_DATA) && !inode.is_fast_symlink(sbi),
+        _ => false,
+    }
+}
+
+/// Whether an inode maps anything that can be unmapped, as far as its root tells.
+pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
+    let is_empty = match inode.has(InodeFlags::EXTENTS) {
+        true => inode.i_block == empty_extent_root(),
+        false => inode.i_block == [0; I_BLOCK_LEN],
+    };
+    !is_empty && has_map(sbi, inode)
+}
+
+/// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan, or
+/// the caller must not mind a power cut in between.
+pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
+    forget_delayed(sbi, cell, from, u32::MAX);
+    let mut freed = Freed::default();
+    let rest = LblkRun {
+        start: from,
+        len: u32::MAX,
+    };
+    while maps_any(sbi, &cell.inode.read()) {
+        let handle = sbi.start(step_credits(sbi.writable()?.journal.credits_max()))?;
+        let inode = &mut *cell.inode.write();
+        if !maps_any(sbi, inode) {
+            return Ok(());
+        }
+        forget_mapped(cell, from, u32::MAX);
+        let result = unmap_step(&handle, inode, rest, &mut freed);
+        cell.changed_in(handle.tid(), true);
+        if handle.failed(result)? == Progress::Done {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A step leaves most of a transaction to others: one that took all of it would commit what ran
+/// before, and so make a cut durable before its file can be written again.
+fn step_credits(most: u32) -> u32 {
+    STEP_CREDITS.min(most / 4).max(STEP_CREDITS_SMALL).min(most)
+}
+
+/// One step of unmapping, and the inode stored after it. Directories and links free their blocks as
+/// metadata.
+pub(crate) fn unmap_step(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    run: LblkRun,
+    freed: &mut Freed,
+) -> Result<Progress> {
+    let progress = map::change::remove_part(handle, inode, run, freed)?;
+    store(handle, handle.sbi(), inode)?;
+    Ok(progress)
+}

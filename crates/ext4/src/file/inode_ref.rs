@@ -1,0 +1,193 @@
+//! An inode that somebody uses: it stays what it is, even without a name, until the last user is gone.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use uext4_ondisk::{Damage, Geometry, Ino};
+use uext4_writeback::Place;
+
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+use crate::dir::namei::is_hidden;
+use crate::file;
+use crate::file::evict;
+use crate::file::pages::FilePages;
+use crate::file::quota_change;
+use crate::inode::icache::{Cell, PagesOf, WithPages};
+use crate::journal::error_record;
+use crate::map::data_blocks;
+
+/// An inode of a file system mounted for writing, in use. Clones are users of their own. An inode
+/// without a name is deleted when its last user lets go.
+#[derive(Debug)]
+pub(crate) struct InodeRef {
+    sbi: Arc<Sbi>,
+    cell: Arc<Cell>,
+    /// Errors of writing its data that this user has been told.
+    seen: AtomicU64,
+    /// This user has been told that what it wrote may be lost because writing has ended.
+    knows_abort: AtomicBool,
+}
+
+/// Where the data of an inode lie, about: allocation begins in its group, and the groups of a flex
+/// group have their bitmaps side by side.
+fn place(geometry: &Geometry, ino: Ino) -> Place {
+    let group = geometry.inode_group(ino).map_or(0, |(group, _)| group.0);
+    let bits = u32::from(geometry.log_groups_per_flex);
+    Place {
+        area: group.checked_shr(bits).unwrap_or(0).into(),
+        order: ino.0.into(),
+    }
+}
+
+impl InodeRef {
+    /// Of a cell that has been got from the cache, with its count of users.
+    pub(crate) fn new(sbi: &Arc<Sbi>, cell: Arc<Cell>) -> Self {
+        let seen = cell.pages_if_any().map_or(0, PagesOf::error_token);
+        Self {
+            sbi: Arc::clone(sbi),
+            cell,
+            seen: AtomicU64::new(seen),
+            knows_abort: AtomicBool::new(false),
+        }
+    }
+
+    /// One more user of an inode.
+    pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
+        // Whoever could change the journal's file, for one, would write over its blocks.
+        if is_hidden(sbi, ino) {
+            return Err(Error::Corrupt(Damage::InodeNumber {
+                what: "name or orphan",
+                ino,
+                inodes_count: sbi.geometry().inodes_count,
+            }));
+        }
+        let mut unknown = None;
+        let (cell, is_new) = sbi.writable()?.inodes.get(sbi, ino, |inode| {
+            quota_change::attach(sbi, inode)?;
+            unknown = inode.owners.clone().filter(|owners| !owners.is_placed());
+            Ok(())
+        })?;
+        let inode = Self::new(sbi, cell);
+        if is_new {
+            sbi.relieve();
+        }
+        if let Some(owners) = unknown {
+            // Who had no entry although an inode is his: what is counted will be wrong until e2fsck
+            // counts anew, with an entry or without.
+            _ = quota_change::place(sbi, &owners);
+        }
+        Ok(inode)
+    }
+
+    /// Another user, who is told only of errors from now on.
+    pub(crate) fn reopened(&self) -> Self {
+        self.cell.add_user();
+        Self::new(&self.sbi, Arc::clone(&self.cell))
+    }
+
+    /// Its number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.cell.ino
+    }
+
+    /// Its pages.
+    pub(crate) fn pages(&self) -> Result<&PagesOf> {
+        let rw = self.sbi.writable()?;
+        Ok(self.cell.pages_or(|cell| {
+            rw.inodes.made_pages();
+            let mapping = Arc::new(FilePages::new(&self.sbi, &cell));
+            let weak = Arc::downgrade(&mapping);
+            let pages = rw
+                .pages
+                .file_at(weak, place(self.sbi.geometry(), self.cell.ino));
+            WithPages {
+                pages,
+                _mapping: mapping,
+            }
+        }))
+    }
+
+    /// Writes all its dirty pages.
+    pub(crate) fn write_pages(&self) -> Result<()> {
+        let Some(pages) = self.cell.pages_if_any() else {
+            return Ok(());
+        };
+        Ok(pages.sync(0..uext4_writeback::OFFSET_MAX, &self.seen)?)
+    }
+
+    /// Errors of writing its data that this user has been told, as a number that grows.
+    pub(crate) fn told_errors(&self) -> u64 {
+        self.seen.load(Relaxed)
+    }
+
+    /// Whether data of it were given up since this user had been told so many errors.
+    pub(crate) fn gave_up_since(&self, told: u64) -> bool {
+        let pages = self.cell.pages_if_any();
+        pages.is_some_and(|pages| pages.gave_up_since(told))
+    }
+
+    /// What an fsync of this user says where an error has ended all writing: the first time that
+    /// data may be lost (EIO), and from then on that nothing may be written (EROFS).
+    pub(crate) fn failed_sync(&self, error: Error) -> Error {
+        let is_aborted = self.sbi.rw().is_some_and(|rw| rw.journal.is_aborted());
+        let is_first = is_aborted && !self.knows_abort.swap(true, Relaxed);
+        match error {
+            Error::Aborted { reason } if is_first => Error::NotDurable { reason },
+            error => error,
+        }
+    }
+
+    /// The file system.
+    pub(crate) fn sbi(&self) -> &Arc<Sbi> {
+        &self.sbi
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> Self {
+        self.cell.add_user();
+        Self {
+            sbi: Arc::clone(&self.sbi),
+            cell: Arc::clone(&self.cell),
+            seen: AtomicU64::new(self.seen.load(Relaxed)),
+            knows_abort: AtomicBool::new(self.knows_abort.load(Relaxed)),
+        }
+    }
+}
+
+impl Deref for InodeRef {
+    type Target = Cell;
+
+    fn deref(&self) -> &Cell {
+        &self.cell
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        let Some(rw) = self.sbi.rw() else {
+            return;
+        };
+        // Writing pages takes the file system, which the last user's end takes away.
+        if rw.writes_on_drop.load(Relaxed)
+            && !std::thread::panicking()
+            && let Err(error) = self.write_pages()
+        {
+            tracing::error!(%error, ino = self.cell.ino.0, "data of an inode were not written");
+        }
+        if rw.inodes.put(&self.cell) {
+            // What fails stays an orphan, and is deleted by a later tick, or at the next mount if no error is
+            // recorded by then.
+            let evicted = evict::evict(&self.sbi, &self.cell);
+            let evicted = error_record::noted(&self.sbi, self.cell.ino, evicted);
+            if evicted.is_err_and(|error| evict::may_go_on(rw, &error)) {
+                rw.unfinished.note_deletion(&self.cell);
+            }
+        } else {
+            file::pages::settle_lost(&self.sbi, &self.cell);
+            data_blocks::discard_if_left(&self.sbi, &self.cell);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Inodes in use, and what files hold: read, written, allocated, cut, deleted.
+//!
+//! This file reads contents. `inode_ref` is an inode in use, `evict` its end; `pages` ties a file to
+//! the page cache, `change` writes and cuts, `fallocate`, `fiemap` and `copy_range` are the system
+//! calls of these names, `setattr` changes owners, modes and times, and `quota_change` makes the
+//! quota entries of those who pay.
+
+pub(crate) mod auto_da_alloc;
+pub(crate) mod change;
+pub(crate) mod copy_range;
+pub(crate) mod evict;
+pub(crate) mod fallocate;
+pub(crate) mod fiemap;
+pub(crate) mod inline_file;
+pub(crate) mod inode_ref;
+pub(crate) mod pages;
+pub(crate) mod quota_change;
+pub(crate) mod setattr;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::{Damage, Lblk};
+
+use crate::base::error::{Error, Result};
+use crate::base::mapping::MapState;
+use crate::base::sbi::Sbi;
+use crate::inode::Inode;
+use crate::inode::inline::read_inline;
+use crate::map::MapCursor;
+use crate::map::readpage::read_range;
+
+/// Reads from `offset` on into `buf` and tells how many bytes there were: fewer than asked for only
+/// at the end of the file.
+pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    check_readable(inode)?;
+    let left = inode.size.saturating_sub(offset);
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+    let part = buf.get_mut(..len).unwrap_or_default();
+    if inode.has(InodeFlags::INLINE_DATA) {
+        read_inline(sbi, inode, offset, part)?;
+    } else {
+        check_size(sbi, inode)?;
+        read_range(sbi, inode, offset, part)?;
+    }
+    Ok(len)
+}
+
+fn check_readable(inode: &Inode) -> Result<()> {
+    match inode.file_type {
+        FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid {
+            what: "not a regular file",
+        }),
+    }
+}
+
+/// No file has more than 2³² − 1 blocks.
+fn check_size(sbi: &Sbi, inode: &Inode) -> Result<()> {
+    let blocks = sbi.geometry().block_size.blocks_for(inode.size);
+    if blocks <= u64::from(Lblk::LAST.0) + 1 {
+        return Ok(());
+    }
+    Err(Error::Corrupt(Damage::InodeField {
+        ino: inode.ino,
+        field: "i_size",
+        value: inode.size,
+        why: "more than 2^32 - 1 blocks",
+    }))
+}
+
+/// The parts of a file that hold data, in bytes, ascending and apart; the rest, up to the size,
+/// reads as zeroes. What seeking for data with `SEEK_DATA` and `SEEK_HOLE` shows.
+#[derive(Debug)]
+pub struct DataRanges {
+    sbi: Arc<Sbi>,
+    inode: Inode,
+    cursor: MapCursor,
+    /// Next block to ask for, and the one to stop before.
+    next: u32,
+    end: u32,
+    /// Blocks that may still be told: no file has more than the file system.
+    room: u64,
+    /// The range that may still grow.
+    pending: Option<Range<u64>>,
+}
+
+/// Starts going through the data of a file.
+pub(crate) fn data_ranges(sbi: &Arc<Sbi>, inode: &Inode) -> Result<DataRanges> {
+    check_readable(inode)?;
+    let inline = inode.has(InodeFlags::INLINE_DATA);
+    if !inline {
+        check_size(sbi, inode)?;
+    }
+    let geometry = sbi.geometry();
+    let blocks = geometry.block_size.blocks_for(inode.size);
+    let shared = geometry
+        .features
+        .ro_compat
+        .contains(RoCompat::SHARED_BLOCKS);
+    Ok(DataRanges {
+        sbi: Arc::clone(sbi),
+        inode: inode.clone(),
+        cursor: MapCursor::default(),
+        next: 0,
+        // OK to default: the size was just checked.
+        end: if inline {
+            0
+        } else {
+            u32::try_from(blocks).unwrap_or(0)
+        },
+        room: if shared {
+            u64::MAX
+        } else {
+            sbi.geometry().blocks_count
+        },
+        pending: (inline && inode.size > 0).then_some(0..inode.size),
+    })
+}
+
+impl Iterator for DataRanges {
+    type Item = Result<Range<u64>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let log = self.sbi.geometry().block_size.log2();
+        while self.next < self.end {
+            let (lblk, len) = (Lblk(self.next), self.end - self.next);
+            let run = match self.cursor.map(&self.sbi, &self.inode, lblk, len) {
+                Ok(run) => run,
+                Err(error) => return self.fail(error),
+            };
+            self.next = run.end();
+            if run.state != MapState::Written {
+                continue;
+            }
+            match self.room.checked_sub(run.len.into()) {
+                Some(room) => self.room = room,
+                None => return self.fail(self.too_many_blocks()),
+            }
+            let start = u64::from(run.lblk.0) << log;
+            let end = (u64::from(run.end()) << log).min(self.inode.size);
+            match &mut self.pending {
+                Some(range) if range.end == start => range.end = end,
+                _ => {
+                    if let Some(range) = self.pending.replace(start..end) {
+                        return Some(Ok(range));
+                    }
+                }
+            }
+        }
+        self.pending.take().map(Ok)
+    }
+}
+
+impl DataRanges {
+    fn fail(&mut self, error: Error) -> Option<Result<Range<u64>>> {
+        self.next = self.end;
+        self.pending = None;
+        Some(Err(error))
+    }
+
+    fn too_many_blocks(&self) -> Error {
+        Error::Corrupt(Damage::InodeField {
+            ino: self.inode.ino,
+            field: "i_size",
+            value: self.inode.size,
+            why: "maps more blocks than the file system has",
+        })
+    }
+}

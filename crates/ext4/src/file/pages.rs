@@ -1,0 +1,508 @@
+//! Between a file's pages and the device: reading what is mapped, mapping what is written.
+//!
+//! Data reaches the device before the transaction that exposes it: a flusher takes blocks from the
+//! allocator in memory, writes the data there, and only then starts a handle that marks them used and
+//! maps them. A power cut in between leaves nothing that refers to them. The size on disk follows what
+//! has been written, never what was only taken in: who sets another size first writes what is below it.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Weak};
+
+use uext4_blockdev::WriteRequest;
+use uext4_extent_status::{Extent as Known, Status, Tree};
+use uext4_mballoc::Run;
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::inode::InodeFlags;
+use uext4_ondisk::{Lblk, Pblk};
+use uext4_writeback::Mapping as Pages;
+
+use crate::base::error::{Error, Result};
+use crate::base::mapping::{LblkRun, MapState, Mapping};
+use crate::base::sbi::Sbi;
+use crate::inode::Inode;
+use crate::inode::icache::{Cell, MapsPages};
+use crate::inode::store::store;
+use crate::journal::error_record;
+use crate::journal::space::{forget_blocks, note_blocks};
+use crate::map;
+use crate::map::MapCursor;
+use crate::map::change::Progress;
+use crate::map::data_blocks;
+use crate::map::readpage::read_mapped;
+
+/// Credits beside those of the map: bitmaps of two groups, the inode.
+const CREDITS: u32 = 4;
+/// Longest extent of data, in blocks.
+const EXTENT_MAX: u32 = 32_768;
+
+/// The cell's side of its pages.
+#[derive(Debug)]
+pub(crate) struct FilePages {
+    sbi: Weak<Sbi>,
+    cell: Weak<Cell>,
+}
+
+impl FilePages {
+    pub(crate) fn new(sbi: &Arc<Sbi>, cell: &Weak<Cell>) -> Self {
+        Self {
+            sbi: Arc::downgrade(sbi),
+            cell: Weak::clone(cell),
+        }
+    }
+
+    fn parts(&self) -> Result<(Arc<Sbi>, Arc<Cell>)> {
+        let gone = Error::Invalid {
+            what: "the file is no longer in use",
+        };
+        self.sbi.upgrade().zip(self.cell.upgrade()).ok_or(gone)
+    }
+}
+
+impl Pages for FilePages {
+    type Error = Error;
+
+    fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (sbi, cell) = self.parts()?;
+        sbi.relieve();
+        let inode = cell.inode.read();
+        if inode.has(InodeFlags::INLINE_DATA) {
+            buf.fill(0);
+            let left = inode.size.saturating_sub(offset);
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+            return crate::inode::inline::read_inline(&sbi, &inode, offset, &mut buf[..len]);
+        }
+        // Under the inode's lock throughout: what is read stays the file's until it has been.
+        let blocks = sbi.writable()?.inodes.known_blocks(&cell);
+        read_mapped(&sbi, offset, buf, |lblk, len| {
+            known_map(blocks, lblk, len)
+                .map_or_else(|| read_map(&sbi, &inode, blocks, lblk, len), Ok)
+        })?;
+        // What lies past the end is not the file's, whatever was there before; but what a write that is
+        // under way has put on the device already is.
+        let end = inode.size.max(inode.disk_size.unwrap_or(0));
+        let left = end.saturating_sub(offset);
+        let keep = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        buf[keep..].fill(0);
+        Ok(())
+    }
+
+    fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<()> {
+        self.write_run_telling(offset, run, &|| ())
+    }
+
+    fn write_run_telling(&self, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
+        let (sbi, cell) = self.parts()?;
+        let written = Self::write_to(&sbi, &cell, offset, run, told);
+        error_record::noted(&sbi, cell.ino, written)
+    }
+
+    fn lost(&self, range: Range<u64>) {
+        if let Ok((sbi, cell)) = self.parts() {
+            let others = cell.has_lost.swap(true, SeqCst);
+            match cell.rw.try_read() {
+                Some(_contents) if others => settle_lost_locked(&sbi, &cell),
+                Some(_contents) => {
+                    cell.has_lost.store(false, SeqCst);
+                    forget_untaken(&sbi, &cell, range);
+                }
+                None => {}
+            }
+            data_blocks::discard_if_left(&sbi, &cell);
+        }
+    }
+}
+
+impl FilePages {
+    /// Writes a run to where the file's blocks are, or takes blocks for it.
+    fn write_to(sbi: &Sbi, cell: &Cell, offset: u64, run: &[&[u8]], told: &dyn Fn()) -> Result<()> {
+        sbi.relieve();
+        let size = sbi.geometry().block_size;
+        let total: usize = run.iter().map(|part| part.len()).sum();
+        let mut pieces = Pieces { run, at: 0, told };
+        let mut next = (offset >> size.log2()) as u32;
+        let end = next + (total >> size.log2()) as u32;
+        while next < end {
+            let here = what_is(sbi, cell, Lblk(next), end - next)?;
+            let bytes = (here.len as usize) << size.log2();
+            let done = match here.state {
+                MapState::Written => {
+                    pieces.write(sbi, here.pblk, bytes)?;
+                    here.len
+                }
+                MapState::Unwritten => {
+                    pieces.write(sbi, here.pblk, bytes)?;
+                    make_written(sbi, cell, &here)?;
+                    here.len
+                }
+                MapState::Hole => write_new(sbi, cell, &here, &mut pieces)?,
+            };
+            next += done;
+        }
+        let end = offset + total as u64;
+        grow_on_disk(sbi, cell, end)?;
+        data_blocks::discard_if_left(sbi, cell);
+        Ok(())
+    }
+}
+
+impl MapsPages for FilePages {}
+
+/// Gives back what was promised to delayed blocks of a range that will not be written. The inode's
+/// fields must not be locked.
+pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
+    let Some(rw) = sbi.rw() else { return };
+    // Who pays must not change meanwhile.
+    let inode = rw.quotas.is_some().then(|| cell.inode.read());
+    let delayed = forget_blocks(rw, cell, from, len);
+    if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
+        owners.unpromise(u64::from(delayed) * sbi.block_len() as u64);
+    }
+}
+
+/// Gives back what was promised to a part of a range, in bytes, where no page waits to be written or is
+/// being written. The file's contents are locked: a writer makes pages of what was promised before.
+pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
+    let size = sbi.geometry().block_size;
+    let block = |byte: u64| size.blocks_for(byte).min(u32::MAX.into()) as u32;
+    // A block of which a part is in the range was promised for it too, unless it has a page.
+    let first = (range.start >> size.log2()).min(u32::MAX.into()) as u32;
+    let (mut next, end) = (first, block(range.end));
+    while next < end {
+        let at = u64::from(next) << size.log2();
+        let unwritten = cell
+            .pages_if_any()
+            .and_then(|pages| pages.next_unwritten(at));
+        let (until, after) = match unwritten {
+            Some(unwritten) => (block(unwritten.start).min(end), block(unwritten.end)),
+            None => (end, end),
+        };
+        forget_delayed(sbi, cell, Lblk(next), until.saturating_sub(next));
+        next = after;
+    }
+}
+
+/// Gives back what was promised to data that were given up, unless somebody changes the contents now,
+/// who may count on a promise that he found: whoever writes, syncs or lets go of the file next does it.
+pub(crate) fn settle_lost(sbi: &Sbi, cell: &Cell) {
+    if cell.has_lost.load(SeqCst)
+        && let Some(_contents) = cell.rw.try_read()
+    {
+        settle_lost_locked(sbi, cell);
+    }
+}
+
+/// The same; the caller has locked the contents.
+pub(crate) fn settle_lost_locked(sbi: &Sbi, cell: &Cell) {
+    if cell.has_lost.load(SeqCst) && cell.has_lost.swap(false, SeqCst) {
+        forget_untaken(sbi, cell, 0..u64::MAX);
+    }
+}
+
+/// Forgets where blocks of a range lie, under the lock that changes it: others may have come to know
+/// of them since [`forget_delayed`], after which nothing in the range is delayed.
+pub(crate) fn forget_mapped(cell: &Cell, from: Lblk, len: u32) {
+    if let Some(known) = cell.known_blocks_if_any() {
+        known.remove(from, len);
+    }
+}
+
+/// What is on the device for a part of the file; delayed blocks are a hole.
+fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
+    let blocks = sbi.writable()?.inodes.known_blocks(cell);
+    match known_map(blocks, lblk, len) {
+        Some(found) => Ok(found),
+        None => read_map(sbi, &cell.inode.read(), blocks, lblk, len),
+    }
+}
+
+/// What is on the device for a part of the file, if it is known; delayed blocks are a hole. While the
+/// inode's fields are locked, it is what the map says.
+fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
+    let known = blocks.lookup(lblk)?;
+    let skip = lblk.0 - known.lblk.0;
+    let len = (known.len - skip).min(len);
+    let state = match known.status {
+        Status::Written => MapState::Written,
+        Status::Unwritten => MapState::Unwritten,
+        Status::Delayed | Status::Hole => return Some(Mapping::hole(lblk, len)),
+    };
+    Some(Mapping {
+        lblk,
+        len,
+        pblk: Pblk(known.pblk.0 + u64::from(skip)),
+        state,
+    })
+}
+
+/// What the map on the device says, as [`MapCursor::map`]. What its leaf says of all other blocks is
+/// noted too, as it has been read. The inode's fields are locked.
+pub(crate) fn read_map(
+    sbi: &Sbi,
+    inode: &Inode,
+    blocks: &Tree,
+    lblk: Lblk,
+    len: u32,
+) -> Result<Mapping> {
+    let mut cursor = MapCursor::default();
+    // An extent tells of all its blocks at once.
+    let most = if inode.has(InodeFlags::EXTENTS) {
+        u32::MAX
+    } else {
+        len
+    };
+    let all = cursor.map(sbi, inode, lblk, most)?;
+    let found = all.part(lblk, len);
+    let leaf = cursor.whole_leaf(sbi, inode);
+    blocks.cache_all(&leaf.iter().map(as_known).collect::<Vec<Known>>());
+    // Where something of it was known already, as the delayed blocks of one who appends: else each
+    // append would come here again. The tree bounds how many parts it looks at.
+    blocks.cache(as_known(&all));
+    Ok(found)
+}
+
+/// The first block of which something else is known than the map says; a delayed one must be a hole
+/// there.
+pub(crate) fn contradiction(sbi: &Sbi, cell: &Cell) -> Result<Option<Lblk>> {
+    let inode = cell.inode.read();
+    let all = cell.known_blocks_if_any().map_or(Vec::new(), Tree::extents);
+    let mut cursor = MapCursor::default();
+    for known in all {
+        let mut next = known.lblk.0;
+        while next < known.end() {
+            let here = cursor.map(sbi, &inode, Lblk(next), known.end() - next)?;
+            let status = match known.status {
+                Status::Delayed => Status::Hole,
+                status => status,
+            };
+            let pblk = known.pblk_at(Lblk(next)).unwrap_or(Pblk(0));
+            let said = as_known(&here);
+            if (said.status, said.pblk) != (status, pblk) {
+                return Ok(Some(Lblk(next)));
+            }
+            next = here.end();
+        }
+    }
+    Ok(None)
+}
+
+/// What the extent status room calls it.
+pub(crate) fn as_known(mapping: &Mapping) -> Known {
+    Known {
+        lblk: mapping.lblk,
+        len: mapping.len,
+        pblk: mapping.pblk,
+        status: match mapping.state {
+            MapState::Written => Status::Written,
+            MapState::Unwritten => Status::Unwritten,
+            MapState::Hole => Status::Hole,
+        },
+    }
+}
+
+/// Bytes of one request: what a device is given to do before it is heard of again.
+const REQUEST_MAX: usize = 1 << 20;
+
+/// The run as it is written piece by piece.
+struct Pieces<'a> {
+    run: &'a [&'a [u8]],
+    /// Bytes of the first slice that are written.
+    at: usize,
+    /// Hears of each request that is done.
+    told: &'a dyn Fn(),
+}
+
+impl Pieces<'_> {
+    /// Writes the next `len` bytes to adjacent blocks, [`REQUEST_MAX`] at once.
+    fn write(&mut self, sbi: &Sbi, to: Pblk, len: usize) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(REQUEST_MAX);
+            self.write_part(sbi, sbi.byte_offset(to) + done as u64, part)?;
+            (self.told)();
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn write_part(&mut self, sbi: &Sbi, mut offset: u64, mut left: usize) -> Result<()> {
+        let start = offset;
+        let mut requests = Vec::new();
+        while left > 0
+            && let Some((first, rest)) = self.run.split_first()
+        {
+            let part = &first[self.at..];
+            let take = part.len().min(left);
+            requests.push(WriteRequest {
+                offset,
+                buf: &part[..take],
+            });
+            offset += take as u64;
+            left -= take;
+            self.at += take;
+            if self.at == first.len() {
+                (self.run, self.at) = (rest, 0);
+            }
+        }
+        sbi.device().write_many(&requests)?;
+        // Dirty data in a cache below would still be dirty, and no limit would apply.
+        sbi.device().write_behind(start..offset);
+        Ok(())
+    }
+}
+
+/// Takes blocks for the start of a hole, writes the data, and maps them. Tells how many.
+fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
+    let rw = sbi.writable()?;
+    let wanted = LblkRun {
+        start: hole.lblk,
+        len: hole.len.min(EXTENT_MAX),
+    };
+    let _under_way = rw.taking.begin();
+    let taken = data_blocks::take(sbi, cell, wanted, false)?;
+    let bytes = (taken.len as usize) << sbi.geometry().block_size.log2();
+    if let Err(error) = pieces.write(sbi, taken.start, bytes) {
+        rw.allocator.untake(taken);
+        return Err(error);
+    }
+    map_taken(sbi, cell, hole.lblk, taken, false)?;
+    Ok(taken.len)
+}
+
+/// Marks blocks used that were taken, and maps them. They are charged as delayed blocks that were
+/// promised; with `unwritten`, as others that were promised beside those.
+pub(crate) fn map_taken(
+    sbi: &Sbi,
+    cell: &Cell,
+    lblk: Lblk,
+    taken: Run,
+    unwritten: bool,
+) -> Result<()> {
+    let rw = sbi.writable()?;
+    let credits = map::change::credits_insert(sbi, &cell.inode.read(), taken.len) + CREDITS;
+    let handle = match sbi.start(credits) {
+        Ok(handle) => handle,
+        Err(error) => {
+            rw.allocator.untake(taken);
+            return Err(error);
+        }
+    };
+    let inode = &mut *cell.inode.write();
+    handle.failed(handle.mark(taken))?;
+    let extent = Extent {
+        lblk,
+        // OK to truncate: at most 32,768.
+        len: taken.len as u16,
+        pblk: taken.start,
+        unwritten,
+    };
+    let bytes = |blocks: u32| u64::from(blocks) * sbi.block_len() as u64;
+    if let Some(owners) = &mut inode.owners {
+        owners.draw(bytes(taken.len));
+    }
+    match map::change::insert(&handle, inode, extent) {
+        // Nothing was changed but for the blocks that were marked.
+        Err(error @ (Error::NoSpace { .. } | Error::FileTooBig)) => {
+            handle.failed(handle.free_blocks(taken.start, taken.len.into()))?;
+            if let Some(owners) = &mut inode.owners {
+                owners.undraw(bytes(taken.len));
+            }
+            return Err(error);
+        }
+        result => handle.failed(result)?,
+    }
+    if !unwritten {
+        grow(cell, inode, end_of(sbi, lblk, taken.len));
+    }
+    handle.failed(store(&handle, sbi, inode))?;
+    cell.changed_in(handle.tid(), true);
+    let status = if unwritten {
+        Status::Unwritten
+    } else {
+        Status::Written
+    };
+    let known = Known {
+        lblk,
+        len: taken.len,
+        pblk: taken.start,
+        status,
+    };
+    let delayed = note_blocks(rw, cell, known);
+    if let Some(owners) = &mut inode.owners {
+        let others = if unwritten { taken.len } else { 0 };
+        owners.settle(bytes(taken.len), bytes(delayed) + bytes(others));
+    }
+    Ok(())
+}
+
+/// Blocks that were allocated before hold data now.
+fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
+    let (mut lblk, mut len) = (part.lblk, part.len);
+    loop {
+        let credits = 2 * map::change::credits_step(sbi, &cell.inode.read()) + CREDITS;
+        let handle = sbi.start(credits)?;
+        let inode = &mut *cell.inode.write();
+        // It may come half-way only.
+        forget_mapped(cell, lblk, len);
+        let progress = match map::change::mark_written(&handle, inode, lblk, len) {
+            Err(error @ Error::NoSpace { .. }) => Err(error),
+            progress => Ok(handle.failed(progress)?),
+        };
+        grow(cell, inode, end_of(sbi, part.lblk, part.len));
+        handle.failed(store(&handle, sbi, inode))?;
+        cell.changed_in(handle.tid(), true);
+        // What was marked before there was no space is: the map is valid.
+        match progress? {
+            Progress::Done => {
+                let known = sbi.writable()?.inodes.known_blocks(cell);
+                known.insert(Known {
+                    status: Status::Written,
+                    ..as_known(part)
+                });
+                return Ok(());
+            }
+            Progress::Rest {
+                lblk: from,
+                len: left,
+            } => (lblk, len) = (from, left),
+        }
+    }
+}
+
+/// End of a range of blocks in bytes.
+fn end_of(sbi: &Sbi, lblk: Lblk, len: u32) -> u64 {
+    (u64::from(lblk.0) + u64::from(len)) << sbi.geometry().block_size.log2()
+}
+
+/// The size on disk once what ends at `end` is written, if that is more: as far as the file has got.
+fn grown(cell: &Cell, inode: &Inode, end: u64) -> Option<u64> {
+    let size = inode.size.max(cell.pending_end.load(Relaxed));
+    Some(end.min(size)).filter(|end| *end > inode.disk_size.unwrap_or(inode.size))
+}
+
+/// Moves the size on disk to the end of what has been written, in the transaction that maps it: no
+/// file has written blocks past its end, whenever the power goes. Tells whether it changed.
+fn grow(cell: &Cell, inode: &mut Inode, end: u64) -> bool {
+    let on_disk = grown(cell, inode, end);
+    if let Some(on_disk) = on_disk {
+        inode.disk_size = Some(on_disk).filter(|on_disk| *on_disk != inode.size);
+    }
+    on_disk.is_some()
+}
+
+/// The same, where nothing had to be mapped.
+fn grow_on_disk(sbi: &Sbi, cell: &Cell, end: u64) -> Result<()> {
+    if grown(cell, &cell.inode.read(), end).is_none() {
+        return Ok(());
+    }
+    let handle = sbi.start(1)?;
+    let inode = &mut *cell.inode.write();
+    if grow(cell, inode, end) {
+        handle.failed(store(&handle, sbi, inode))?;
+        cell.changed_in(handle.tid(), true);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

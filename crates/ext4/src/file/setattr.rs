@@ -1,0 +1,240 @@
+//! Changing what stat shows, and extended attributes.
+
+use uext4_extent_status::Tree;
+use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
+
+use crate::base::acl_kind::AclKind;
+use crate::base::error::{Error, Result};
+use crate::file::change::truncate_locked;
+use crate::file::inode_ref::InodeRef;
+use crate::file::quota_change::{self, Payers};
+use crate::inode::Inode;
+use crate::inode::attr::{self, SetId};
+use crate::inode::dquot::{Owners, Usage};
+use crate::inode::store::store;
+use crate::journal::handle::Handle;
+use crate::journal::space::ensure_blocks;
+use crate::xattr;
+use crate::xattr::acl;
+use crate::xattr::change::SetMode;
+
+/// Blocks that an extended attribute may take: one for attributes, those of a value in an inode of its
+/// own, and its map.
+const XATTR_BLOCKS_MAX: u64 = 72;
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time it is.
+    Now,
+    /// This time, clamped to what the inode can hold.
+    To(Timestamp),
+}
+
+/// What is to be changed; the rest stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permissions, 0 to 0o7777.
+    pub mode: Option<u16>,
+    /// Owner. Setting owner or group drops set-user-id, and set-group-id of what its group may
+    /// execute, of all but directories.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes, of regular files.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the data.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode; by default the time it is.
+    pub ctime: Option<SetTime>,
+    /// Flags as chattr sets them; others stay.
+    pub flags: Option<InodeFlags>,
+    /// Project.
+    pub projid: Option<u32>,
+}
+
+impl SetAttributes {
+    /// Sets times to the time it is, and nothing else.
+    fn only_touches(&self) -> bool {
+        let is_now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
+        let times = Self {
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            ..Self::default()
+        };
+        *self == times && [self.atime, self.mtime, self.ctime].into_iter().all(is_now)
+    }
+}
+
+/// Changes attributes.
+pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
+    let sbi = file.sbi();
+    let _contents = file.rw.write();
+    let only_flags = SetAttributes {
+        flags: attributes.flags,
+        ..SetAttributes::default()
+    };
+    // What may only grow may be touched.
+    let forbid = match attributes.only_touches() {
+        true => InodeFlags::IMMUTABLE,
+        false => attr::IMMUTABILITY,
+    };
+    if *attributes != only_flags && file.inode.read().flags.intersects(forbid) {
+        return Err(attr::fixed());
+    }
+    if let Some(size) = attributes.size {
+        truncate_locked(file, size)?;
+    }
+    // Only an ACL takes blocks, where there is one that follows the mode.
+    let may_take = attributes.mode.is_some() && file.inode.read().has_attributes();
+    let _blocks = may_take
+        .then(|| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
+        .transpose()?;
+    let payers = new_payers(file, attributes)?;
+    let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
+    let now = handle.now();
+    let inode = &mut *file.inode.write();
+    // Damage of the attributes is found here: once the inode has changed, an error ends all writing.
+    let acl = match attributes.mode {
+        Some(_) => acl::get(sbi, inode, AclKind::Access)?,
+        None => None,
+    };
+    if let Some(project) = attributes.projid {
+        attr::check_project(sbi.geometry(), project)?;
+    }
+    let flags = match attributes.flags {
+        Some(flags) => attr::change(inode, flags | inode.flags & InodeFlags::EXTENTS)?,
+        None => inode.flags,
+    };
+    if let Some(payers) = &payers {
+        hand_over(&handle, file, inode, payers)?;
+    }
+    inode.flags = flags;
+    let new_owner = attributes.uid.is_some() || attributes.gid.is_some();
+    inode.uid = attributes.uid.unwrap_or(inode.uid);
+    inode.gid = attributes.gid.unwrap_or(inode.gid);
+    inode.projid = attributes.projid.unwrap_or(inode.projid);
+    if new_owner && inode.file_type != FileType::Directory {
+        attr::drop_set_id(inode, SetId::Drop);
+    }
+    let time = |wanted: Option<SetTime>, old| match wanted {
+        None => old,
+        Some(SetTime::Now) => now,
+        Some(SetTime::To(time)) => handle.rw().kept(time),
+    };
+    inode.atime = time(attributes.atime, inode.atime);
+    inode.mtime = time(attributes.mtime, inode.mtime);
+    inode.ctime = time(Some(attributes.ctime.unwrap_or(SetTime::Now)), inode.ctime);
+    file.changed_in(handle.tid(), false);
+    // Nothing may be refused any more.
+    inode.set_quota_free(true);
+    let result = match attributes.mode {
+        Some(mode) => xattr::change::chmod(&handle, inode, mode, acl),
+        None => Ok(()),
+    };
+    inode.set_quota_free(false);
+    handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
+}
+
+/// Who will pay for an inode, if that changes and is counted.
+fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<Owners>>> {
+    let (old, counted) = {
+        let inode = file.inode.read();
+        (quota_change::ids_of(&inode), inode.owners.is_some())
+    };
+    let new = [
+        attributes.uid.unwrap_or(old[0]),
+        attributes.gid.unwrap_or(old[1]),
+        attributes.projid.unwrap_or(old[2]),
+    ];
+    if !counted || new == old {
+        return Ok(None);
+    }
+    attr::check_project(file.sbi().geometry(), new[2])?;
+    quota_change::owners(file.sbi(), Payers::Ids(new))
+}
+
+/// Lets others pay for an inode.
+///
+/// Fails with [`crate::Error::QuotaExceeded`]; nothing has changed then.
+fn hand_over(
+    handle: &Handle<'_>,
+    file: &InodeRef,
+    inode: &mut Inode,
+    payers: &Owners,
+) -> Result<()> {
+    let sbi = file.sbi();
+    let inodes = 1 + xattr::change::inodes_apart(sbi, inode)?;
+    let delayed = file.known_blocks_if_any().map_or(0, Tree::delayed_blocks);
+    let delayed = delayed * sbi.block_len() as u64;
+    match &mut inode.owners {
+        Some(owners) => {
+            let usage = Usage {
+                space: inode.blocks << 9,
+                promised: delayed,
+                inodes,
+            };
+            owners.transfer(handle, payers, usage)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Lets an inode share a block of attributes; tells whether it has another one now.
+pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
+    let sbi = file.sbi();
+    if !sbi.writable()?.xattrs.blocks.is_on() {
+        return Err(Error::Invalid {
+            what: "attributes are not shared with nombcache",
+        });
+    }
+    let _contents = file.rw.write();
+    if file.inode.read().xattr_block.is_none() {
+        return Ok(false);
+    }
+    let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
+    let inode = &mut *file.inode.write();
+    let merged = match xattr::block::merge(&handle, inode) {
+        Err(error) if handle.has_changed() => handle.failed(Err(error)),
+        // Damage of this inode's block alone.
+        result => result,
+    };
+    let Some(at) = merged? else {
+        return Ok(false);
+    };
+    inode.xattr_block = Some(at);
+    file.changed_in(handle.tid(), false);
+    handle.failed(store(&handle, sbi, inode))?;
+    Ok(true)
+}
+
+/// Sets or removes an extended attribute.
+pub(crate) fn set_xattr(
+    file: &InodeRef,
+    name: &[u8],
+    value: Option<&[u8]>,
+    mode: SetMode,
+) -> Result<()> {
+    let sbi = file.sbi();
+    let _contents = file.rw.write();
+    if file.inode.read().flags.intersects(attr::IMMUTABILITY) {
+        return Err(attr::fixed());
+    }
+    let _blocks = value
+        .map(|_| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
+        .transpose()?;
+    let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
+    let inode = &mut *file.inode.write();
+    match xattr::change::set(&handle, inode, name, value, mode) {
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) if handle.has_changed() => {
+            return handle.failed(Err(error));
+        }
+        result => result?,
+    }
+    inode.ctime = handle.now();
+    file.changed_in(handle.tid(), false);
+    handle.failed(store(&handle, sbi, inode))
+}

@@ -1,0 +1,84 @@
+//! Data within the inode: 60 bytes in `i_block`, the rest in the attribute `system.data` beside it.
+
+use uext4_ondisk::inode::I_BLOCK_LEN;
+use uext4_ondisk::xattr::{
+    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, parse_entries,
+};
+use uext4_ondisk::{Damage, Ino};
+
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+use crate::inode::{Inode, inode_bytes};
+
+/// Bytes at the start of an inline directory: the number of its parent.
+const PARENT_LEN: usize = 4;
+
+/// Everything within the inode: `i_block` and then the attribute's value. At most as long as an
+/// inode; `i_size` says how much of it counts.
+pub(crate) fn inline_data(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
+    let mut data = inode.i_block.to_vec();
+    let Some(at) = inode.xattr_offset else {
+        return Ok(data);
+    };
+    let bytes = inode_bytes(sbi, inode.ino)?;
+    let region = bytes
+        .get(usize::from(at) + XATTR_IBODY_HEADER_LEN..)
+        .unwrap_or_default();
+    for entry in parse_entries(region, 0, XattrPlace::Inode(inode.ino))? {
+        if entry.index == INDEX_SYSTEM && entry.name == INLINE_DATA_NAME {
+            let XattrValue::Here(value) = entry.value else {
+                return Err(Error::Corrupt(Damage::Xattr {
+                    at: XattrPlace::Inode(inode.ino),
+                    offset: 0,
+                    why: "inline data in an inode of its own",
+                }));
+            };
+            data.extend_from_slice(value);
+        }
+    }
+    Ok(data)
+}
+
+/// Fills `buf` with the inline data from `offset` on; both lie within `i_size`.
+pub(crate) fn read_inline(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let data = inline_data(sbi, inode)?;
+    let part = usize::try_from(offset)
+        .ok()
+        .and_then(|from| data.get(from..from.checked_add(buf.len())?))
+        .ok_or(Error::Corrupt(Damage::InodeField {
+            ino: inode.ino,
+            field: "i_size",
+            value: inode.size,
+            why: "more than the inline data there is",
+        }))?;
+    buf.copy_from_slice(part);
+    Ok(())
+}
+
+/// The parts of an inline directory.
+pub(crate) struct InlineDir {
+    /// What ".." is.
+    pub(crate) parent: Ino,
+    data: Vec<u8>,
+}
+
+impl InlineDir {
+    /// Takes them from the inode.
+    pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Self> {
+        let data = inline_data(sbi, inode)?;
+        let parent = data.first_chunk().map_or(0, |b: &[u8; PARENT_LEN]| {
+            zerocopy::little_endian::U32::from_bytes(*b).get()
+        });
+        Ok(Self {
+            parent: Ino(parent),
+            data,
+        })
+    }
+
+    /// The two regions of records; no record crosses from one to the other.
+    pub(crate) fn regions(&self) -> [&[u8]; 2] {
+        // OK to index: `i_block` always comes first.
+        let (first, second) = self.data.split_at(I_BLOCK_LEN);
+        [&first[PARENT_LEN..], second]
+    }
+}

@@ -1,0 +1,271 @@
+//! An operation's right to change metadata, and what it may do with it.
+//!
+//! An operation first finds out whether it will succeed, starts a handle with as many credits as it
+//! may change blocks, and then changes. An error half-way, other than a lack of space that left
+//! nothing changed, must go through [`Handle::failed`]: it ends all writing, so that the half-done
+//! transaction never becomes durable.
+
+use std::cell::{self, OnceCell};
+
+use uext4_buffer_cache::Buffer;
+use uext4_jbd2::Tid;
+use uext4_mballoc::{Request, Run};
+use uext4_ondisk::inode::Timestamp;
+use uext4_ondisk::{Geometry, Ino, Pblk};
+
+use crate::alloc::groups::NewIno;
+use crate::alloc::ialloc::Parent;
+use crate::base::edit::Edit;
+use crate::base::error::Result;
+use crate::base::lock_order::{Held, Rank};
+use crate::base::owner::Owner;
+use crate::base::sbi::Sbi;
+use crate::inode::Inode;
+use crate::inode::icache::Cell;
+use crate::journal::error_record;
+use crate::journal::rw::Rw;
+
+/// Blocks of quota files that one operation may be the first to change: of user, group and project of
+/// three inodes.
+const QUOTA_CREDITS: u32 = 9;
+
+/// A journal handle of a mounted file system. Locks below it only: see `docs/locking.md`.
+#[derive(Debug)]
+pub(crate) struct Handle<'a> {
+    sbi: &'a Sbi,
+    rw: &'a Rw,
+    journal: uext4_jbd2::Handle<'a>,
+    now: OnceCell<Timestamp>,
+    changed: cell::Cell<bool>,
+    _held: Held,
+}
+
+impl Sbi {
+    /// Starts a handle for changing up to `credits` blocks. The thread must hold no other.
+    ///
+    /// Fails with [`Error::ReadOnly`] if the file system was opened for reading or an error ended
+    /// all writing, errors of a commit that had to make room.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        let rw = self.writable()?;
+        let _held = Held::new(Rank::Handle);
+        self.make_room();
+        let quota = rw.quotas.as_ref().map_or(0, |_| QUOTA_CREDITS);
+        let most = rw.journal.credits_max().max(credits);
+        let credits = credits.saturating_add(quota).min(most);
+        let journal = rw.journal.start(credits, self)?;
+        Ok(Handle {
+            sbi: self,
+            rw,
+            journal,
+            now: OnceCell::new(),
+            changed: cell::Cell::new(false),
+            _held,
+        })
+    }
+}
+
+impl<'a> Handle<'a> {
+    /// The file system.
+    pub(crate) fn sbi(&self) -> &'a Sbi {
+        self.sbi
+    }
+
+    /// Its state for writing.
+    pub(crate) fn rw(&self) -> &'a Rw {
+        self.rw
+    }
+
+    /// The transaction: commit it to make the changes durable.
+    pub(crate) fn tid(&self) -> Tid {
+        self.journal.tid()
+    }
+
+    /// The time that the operation leaves in inodes, the same in all of them.
+    pub(crate) fn now(&self) -> Timestamp {
+        *self.now.get_or_init(|| self.rw.now())
+    }
+
+    /// Stores an inode that was as `before` when the operation began, or lets the commit do it.
+    pub(crate) fn store_times(&self, cell: &Cell, inode: &Inode, before: &Inode) -> Result<()> {
+        let inodes = &self.rw.inodes;
+        inodes.store_times(self.sbi, self, self.tid(), cell, inode, before)
+    }
+
+    /// Asks for more credits; false if the transaction has none left.
+    pub(crate) fn extend(&self, more: u32) -> bool {
+        self.journal.extend(more)
+    }
+
+    /// Credits not used yet.
+    pub(crate) fn credits(&self) -> u32 {
+        self.journal.credits()
+    }
+
+    /// Spends a credit on a block that the commit will change, once for all handles.
+    pub(crate) fn defer(&self) {
+        self.touched();
+        self.journal.charge();
+    }
+
+    /// Something has changed that the commit will store: what stops now is half-done.
+    pub(crate) fn touched(&self) {
+        self.changed.set(true);
+    }
+
+    /// Whether a block was changed through this handle.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.get()
+    }
+
+    /// Ends all writing if `result` is an error: the transaction is half-done.
+    pub(crate) fn failed<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            error_record::half_done(self.sbi, error);
+            self.rw.journal.abort(error);
+        })
+    }
+
+    /// Takes one block for metadata, near `goal`.
+    pub(crate) fn take_block(&self, goal: Pblk) -> Result<Pblk> {
+        let request = Request {
+            goal,
+            len: 1,
+            min_len: 1,
+            next_fit: false,
+        };
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        Ok(self.rw.allocator.allocate(&bitmaps, &request)?.start)
+    }
+
+    /// Marks a run used that was taken from the allocator before.
+    pub(crate) fn mark(&self, run: Run) -> Result<()> {
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        Ok(self.rw.allocator.mark(&bitmaps, run)?)
+    }
+
+    /// Frees blocks of data, wherever they lie. They are used again only after the commit. Those in a
+    /// group whose bitmap is not to be trusted stay as they are there: it is for a check to find them.
+    pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
+        self.sbi.check_range("blocks to be freed", start, len)?;
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        for run in runs(self.sbi.geometry(), start, len) {
+            match self.rw.allocator.clear(&bitmaps, run) {
+                Ok(()) => self.rw.hold_freed(self.tid(), run),
+                Err(_) if self.rw.allocator.is_bad(run.start) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes just these blocks and marks them used; false, with any part of them taken, if one is in
+    /// use.
+    pub(crate) fn take_blocks_at(&self, start: Pblk, len: u64) -> Result<bool> {
+        self.sbi.check_range("blocks to be taken", start, len)?;
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        for run in runs(self.sbi.geometry(), start, len) {
+            if !self.rw.allocator.take_at(&bitmaps, run)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all these blocks are in use.
+    pub(crate) fn are_used(&self, start: Pblk, len: u64) -> Result<bool> {
+        self.sbi.check_range("blocks of a file", start, len)?;
+        let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
+        for run in runs(self.sbi.geometry(), start, len) {
+            if !self.rw.allocator.is_used(&bitmaps, run)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Frees blocks of metadata: what the journal knows of them is revoked, which takes
+    /// [`Handle::credits_revoke`].
+    pub(crate) fn free_metadata(&self, start: Pblk, len: u64) -> Result<()> {
+        self.free_blocks(start, len)?;
+        self.journal.revoke(start.0..start.0.saturating_add(len));
+        Ok(())
+    }
+
+    /// Credits that freeing `blocks` blocks of metadata takes beside those of bitmaps.
+    pub(crate) fn credits_revoke(&self, blocks: u32) -> u32 {
+        self.journal.credits_revoke(blocks)
+    }
+
+    /// Blocks of metadata that may be freed with `credits` credits beside those of bitmaps.
+    pub(crate) fn revokes(&self, credits: u32) -> u32 {
+        self.journal.revokes(credits)
+    }
+
+    /// Takes an inode, for a directory (with a hash of its name) or anything else.
+    pub(crate) fn take_inode(&self, parent: Parent, directory: Option<u32>) -> Result<NewIno> {
+        let groups = &self.rw.groups;
+        let new = groups.take_inode(self.sbi, self, parent, directory)?;
+        // A deleted inode leaves the memory before its number is free.
+        match self.rw.inodes.holds(new.ino) {
+            true => Err(groups.in_use_in_memory(self.sbi, new.ino)),
+            false => Ok(new),
+        }
+    }
+
+    /// Takes the inode of this number, which must be free.
+    pub(crate) fn take_inode_at(&self, ino: Ino, directory: bool) -> Result<()> {
+        let groups = &self.rw.groups;
+        groups.take_inode_at(self.sbi, self, ino, directory)
+    }
+
+    /// Makes an inode an orphan, unless it is one.
+    pub(crate) fn add_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
+        self.rw.orphans.add(self.sbi, self, ino, generation)
+    }
+
+    /// Makes an inode no orphan, if it is one.
+    pub(crate) fn remove_orphan(&self, ino: Ino, generation: u32) -> Result<()> {
+        self.rw.orphans.remove(self.sbi, self, ino, generation)
+    }
+
+    /// Gives an inode back.
+    pub(crate) fn free_inode(&self, ino: Ino, directory: bool) -> Result<()> {
+        self.rw.groups.free_inode(self.sbi, self, ino, directory)
+    }
+}
+
+/// Blocks that lie in the file system, cut at the borders of groups.
+fn runs(geometry: &Geometry, start: Pblk, len: u64) -> impl Iterator<Item = Run> {
+    let (mut at, end) = (start.0, start.0.saturating_add(len));
+    std::iter::from_fn(move || {
+        // There is none for what lies before the first group: that is in use by the boot sector.
+        let (group, offset) = geometry.group_of(Pblk(at)).filter(|_| at < end)?;
+        let room = geometry
+            .blocks_in_group(group)
+            .saturating_sub(offset)
+            .max(1);
+        let run = Run {
+            start: Pblk(at),
+            // OK to truncate: at most `room`.
+            len: (end - at).min(room.into()) as u32,
+        };
+        at += u64::from(run.len);
+        Some(run)
+    })
+}
+
+impl Edit for Handle<'_> {
+    fn change<R>(&self, buffer: &Buffer, owner: Owner, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.changed.set(true);
+        self.journal.modify(buffer, owner.tag(), owner.seal(), f)
+    }
+
+    fn fresh(&self, block: Pblk) -> Buffer {
+        self.sbi.cache().getblk_new(block)
+    }
+
+    fn set_last_orphan(&self, ino: Ino) {
+        self.rw
+            .change_superblock(|superblock| superblock.s_last_orphan = ino.0.into());
+    }
+}

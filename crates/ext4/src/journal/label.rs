@@ -1,0 +1,56 @@
+//! The label of a file system, in the superblock and its backups.
+
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+use zerocopy::IntoBytes;
+
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+
+/// Bytes of a label at most.
+pub const LABEL_LEN: usize = 16;
+
+pub(crate) fn label(sbi: &Sbi) -> [u8; LABEL_LEN] {
+    match sbi.rw() {
+        Some(rw) => rw.superblock().s_volume_name,
+        None => sbi.superblock().s_volume_name,
+    }
+}
+
+/// As [`crate::Filesystem::set_label`] says.
+pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
+    let mut label = [0; LABEL_LEN];
+    // What lies behind a zero would never be shown.
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let fits = label.get_mut(..text.len());
+    let fits = fits.ok_or(Error::Invalid {
+        what: "a label of more than 16 bytes",
+    })?;
+    fits.copy_from_slice(text);
+    let handle = sbi.start(1)?;
+    handle
+        .rw()
+        .change_superblock(|superblock| superblock.s_volume_name = label);
+    drop(handle);
+    set_in_backups(sbi, label);
+    Ok(())
+}
+
+/// Backups are written at once, as nothing is undone by them. One that is damaged, or cannot be written,
+/// stays as it is: it is for repair, and none is needed now.
+fn set_in_backups(sbi: &Sbi, label: [u8; LABEL_LEN]) {
+    let geometry = sbi.geometry();
+    for group in geometry.backup_groups() {
+        let offset = sbi.byte_offset(geometry.group_start(group));
+        let mut bytes = [0; size_of::<SuperBlock>()];
+        // The first one lies behind the boot sector, and in the journal.
+        if offset <= SUPERBLOCK_OFFSET || sbi.device().read_at(offset, &mut bytes).is_err() {
+            continue;
+        }
+        let Ok(mut backup) = SuperBlock::parse(&bytes) else {
+            continue;
+        };
+        backup.s_volume_name = label;
+        backup.update_checksum();
+        _ = sbi.device().write_at(offset, backup.as_bytes());
+    }
+}

@@ -1,0 +1,184 @@
+//! What a mount sets itself: how long changes wait, whether the device is flushed, how large
+//! directories grow, when new contents are written, and for whom the superuser's blocks are kept.
+
+use std::time::Duration;
+
+use uext4_mballoc::{OptionError, TunableError};
+use uext4_ondisk::superblock::SuperBlock;
+use uext4_tunables::Tunable;
+
+use crate::base::caller::Caller;
+
+/// Seconds that changes wait at most, where nothing else is asked for.
+const COMMIT_SECS: u32 = 5;
+/// Most seconds that changes may wait.
+const COMMIT_SECS_MAX: u32 = 86_400;
+
+/// What follows when a mount finds damage: `errors=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It is recorded, and all else goes on. A change that damage left half-done ends writing all
+    /// the same.
+    Continue,
+    /// It is recorded, and nothing is written any more.
+    RemountReadOnly,
+}
+
+/// What a mount sets itself. Names, units and defaults are those of `mount -o` for ext4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountLimits {
+    /// `commit=`: seconds that changes wait before they are committed, 0 to 86400; 0 stands for 5.
+    pub commit_secs: u32,
+    /// `barrier`: the device is flushed where the order of writes, or an fsync, asks for it. Without it
+    /// only at the end: what was fsynced may be lost, and the file system with it, if the host or the
+    /// power fails.
+    pub barrier: bool,
+    /// `auto_da_alloc`: the data of a file that replaces another one, or that was cut to nothing
+    /// before it was written, go to the device when it is renamed or closed, so that a commit never
+    /// makes the loss of the old contents durable without the new ones.
+    pub auto_da_alloc: bool,
+    /// `errors=`: what follows when damage is found; `None`: as the superblock says, and
+    /// [`OnDamage::RemountReadOnly`] where it says nothing. `errors=panic` stands for that too: a
+    /// library stops writing, not the machine.
+    pub errors: Option<OnDamage>,
+    /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0: as large
+    /// as the format allows.
+    pub max_dir_size_kb: u32,
+    /// `resuid=`: who may use reserved blocks beside the superuser; `None`: as the superblock says.
+    pub resuid: Option<u32>,
+    /// `resgid=`: the same for a group; 0 is nobody's.
+    pub resgid: Option<u32>,
+}
+
+impl Default for MountLimits {
+    fn default() -> Self {
+        Self {
+            commit_secs: COMMIT_SECS,
+            barrier: true,
+            auto_da_alloc: true,
+            errors: None,
+            max_dir_size_kb: 0,
+            resuid: None,
+            resgid: None,
+        }
+    }
+}
+
+const NUMBERS: [Tunable<MountLimits>; 4] = [
+    Tunable {
+        name: "commit",
+        range: 0..=COMMIT_SECS_MAX,
+        field: |limits| &mut limits.commit_secs,
+    },
+    Tunable {
+        name: "max_dir_size_kb",
+        range: 0..=u32::MAX,
+        field: |limits| &mut limits.max_dir_size_kb,
+    },
+    Tunable {
+        name: "resuid",
+        range: 0..=u32::MAX,
+        field: |limits| limits.resuid.get_or_insert(0),
+    },
+    Tunable {
+        name: "resgid",
+        range: 0..=u32::MAX,
+        field: |limits| limits.resgid.get_or_insert(0),
+    },
+];
+
+impl MountLimits {
+    /// Sets one option as it is written; false if none of them is called so.
+    pub(crate) fn option(&mut self, option: &str) -> Result<bool, OptionError> {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        match option {
+            "barrier" | "barrier=1" => self.barrier = true,
+            "nobarrier" | "barrier=0" => self.barrier = false,
+            "errors=continue" => self.errors = Some(OnDamage::Continue),
+            "errors=remount-ro" | "errors=panic" => self.errors = Some(OnDamage::RemountReadOnly),
+            "auto_da_alloc" | "auto_da_alloc=1" => self.auto_da_alloc = true,
+            "noauto_da_alloc" | "auto_da_alloc=0" => self.auto_da_alloc = false,
+            _ => match Tunable::named(&NUMBERS, name) {
+                Some(number) => number.set(self, value).map_err(of_tunable)?,
+                None => return Ok(false),
+            },
+        }
+        Ok(true)
+    }
+
+    /// How long changes wait before they are committed.
+    pub(crate) fn commit_interval(&self) -> Duration {
+        let secs = match self.commit_secs {
+            0 => COMMIT_SECS,
+            secs => secs,
+        };
+        Duration::from_secs(secs.into())
+    }
+
+    /// What follows when damage is found.
+    pub(crate) fn on_damage(&self, superblock: &SuperBlock) -> OnDamage {
+        /// The value of `s_errors` that says so.
+        const CONTINUE: u16 = 1;
+        self.errors.unwrap_or(match superblock.s_errors.get() {
+            CONTINUE => OnDamage::Continue,
+            _ => OnDamage::RemountReadOnly,
+        })
+    }
+
+    /// Whether a directory of this many bytes may not grow.
+    pub(crate) fn is_full(&self, dir_size: u64) -> bool {
+        self.max_dir_size_kb > 0 && dir_size >> 10 >= u64::from(self.max_dir_size_kb)
+    }
+
+    /// Blocks that must be left by who this thread works for.
+    pub(crate) fn kept_from_caller(&self, superblock: &SuperBlock) -> u64 {
+        let caller = Caller::current();
+        let user = self.resuid.unwrap_or(superblock.s_def_resuid.get().into());
+        let group = self.resgid.unwrap_or(superblock.s_def_resgid.get().into());
+        let is_of_group = group != 0 && caller.gid == group;
+        match caller.uid == 0 || caller.uid == user || is_of_group {
+            true => 0,
+            false => superblock.reserved_blocks_count(),
+        }
+    }
+}
+
+fn of_tunable(error: TunableError) -> OptionError {
+    error.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_taken_by_name() {
+        let mut limits = MountLimits::default();
+        for option in [
+            "commit=30",
+            "nobarrier",
+            "max_dir_size_kb=64",
+            "resuid=7",
+            "resgid=8",
+        ] {
+            assert!(limits.option(option).unwrap(), "{option}");
+        }
+        assert_eq!(limits.commit_interval(), Duration::from_secs(30));
+        assert!(!limits.barrier && limits.is_full(65_536) && !limits.is_full(65_535));
+        assert_eq!((limits.resuid, limits.resgid), (Some(7), Some(8)));
+        assert!(limits.option("barrier").unwrap() && limits.barrier);
+        assert!(limits.option("errors=panic").unwrap());
+        assert_eq!(limits.errors, Some(OnDamage::RemountReadOnly));
+        assert!(limits.option("errors=continue").unwrap());
+        assert_eq!(limits.errors, Some(OnDamage::Continue));
+        assert!(!limits.option("errors=retry").unwrap());
+        assert!(limits.option("noauto_da_alloc").unwrap() && !limits.auto_da_alloc);
+        assert!(limits.option("auto_da_alloc").unwrap() && limits.auto_da_alloc);
+        limits.option("commit=0").unwrap();
+        assert_eq!(limits.commit_interval(), Duration::from_secs(5));
+        assert!(!limits.option("commits=1").unwrap());
+        let error = limits.option("commit=86401").unwrap_err().to_string();
+        assert_eq!(error, "commit=86401: out of range, 0 to 86400");
+        assert!(limits.option("resuid=x").is_err() && limits.option("commit").is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! Promises of blocks: what was promised will be there when it is taken, so that nothing runs out of
+//! space half-way.
+
+use std::time::{Duration, Instant};
+
+use std::sync::atomic::AtomicU64;
+
+use uext4_extent_status::Extent as Known;
+use uext4_ondisk::Lblk;
+
+use crate::base::error::{Error, Result};
+use crate::base::sbi::Sbi;
+use crate::inode::delayed_tables::{DelayedTables, Unneeded};
+use crate::inode::icache::Cell;
+use crate::journal::rw::Rw;
+
+/// Blocks promised to an operation, for as long as it runs.
+#[derive(Debug)]
+pub(crate) struct Promise<'a> {
+    rw: &'a Rw,
+    blocks: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.rw.release(self.blocks);
+    }
+}
+
+/// How long a writer that is refused waits for flushers, at most.
+const FLUSHERS_AWAITED: Duration = Duration::from_secs(5);
+
+/// Promises blocks of data to an operation that holds no handle yet. Commits if that is what makes
+/// blocks free.
+pub(crate) fn ensure_data_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve(sbi, rw, blocks)?;
+    Ok(Promise { rw, blocks })
+}
+
+/// The same for blocks of names, attributes and maps, which are given more of what is left.
+pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve_with(sbi, rw, blocks, Rw::reserve_metadata)?;
+    Ok(Promise { rw, blocks })
+}
+
+/// The same for names, which mostly take no block: blocks kept for the superuser may be used, for where there
+/// are no others a file can still be moved, or an empty one made, as with the kernel's ext4. What may grow by that,
+/// which the kernel refuses, is a directory.
+pub(crate) fn ensure_name_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve_with(sbi, rw, blocks, Rw::reserve_names)?;
+    Ok(Promise { rw, blocks })
+}
+
+/// The same for changing the map of blocks that a file has, which gives some back or takes hardly any:
+/// all that is left may be used, what names have to leave too.
+pub(crate) fn ensure_map_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+    let rw = sbi.writable()?;
+    reserve_with(sbi, rw, blocks, Rw::reserve_last)?;
+    Ok(Promise { rw, blocks })
+}
+
+/// Promises blocks until [`Rw::release`]; as [`ensure_data_blocks`] otherwise.
+pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
+    reserve_with(sbi, rw, blocks, Rw::reserve)
+}
+
+fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> bool) -> Result<()> {
+    if take(rw, sbi, blocks) {
+        return Ok(());
+    }
+    // Blocks that a flusher took count twice until they are mapped.
+    let until = Instant::now() + FLUSHERS_AWAITED;
+    loop {
+        let waited = rw.taking.wait(until);
+        if take(rw, sbi, blocks) {
+            return Ok(());
+        }
+        if !waited {
+            break;
+        }
+    }
+    if rw.has_freed() {
+        rw.journal.commit_now(sbi)?;
+        rw.settle_freed(sbi);
+        if take(rw, sbi, blocks) {
+            return Ok(());
+        }
+    }
+    Err(Error::NoSpace {
+        needed: blocks,
+        free: rw.available_blocks(),
+    })
+}
+
+/// Notes what is known of blocks of a file from now on. What was promised to those of them that were
+/// delayed, and to their tables, is taken back; tells how many they were. Of delayed blocks of a file
+/// without extents the table they stand in must be promised too: see [`DelayedTables::part`].
+pub(crate) fn note_blocks(rw: &Rw, cell: &Cell, extent: Known) -> u32 {
+    let known = rw.inodes.known_blocks(cell);
+    release(rw, cell, |tables| match tables {
+        Some(tables) => tables.insert(known, extent),
+        None => data_only(known.insert(extent)),
+    })
+}
+
+/// The same, where nothing is known of `len` blocks from now on.
+pub(crate) fn forget_blocks(rw: &Rw, cell: &Cell, from: Lblk, len: u32) -> u32 {
+    let Some(known) = cell.known_blocks_if_any() else {
+        return 0;
+    };
+    release(rw, cell, |tables| match tables {
+        Some(tables) => tables.remove(known, from, len),
+        None => data_only(known.remove(from, len)),
+    })
+}
+
+fn data_only(data: u32) -> Unneeded {
+    Unneeded { data, tables: 0 }
+}
+
+fn release(rw: &Rw, cell: &Cell, f: impl FnOnce(Option<&DelayedTables>) -> Unneeded) -> u32 {
+    let unneeded = f(cell.delayed_tables_if_any());
+    rw.release(u64::from(unneeded.data) + u64::from(unneeded.tables));
+    unneeded.data
+}
+
+/// Writes all data; what fails of one file keeps no other from it. Where it finds no space, and a commit
+/// makes some, it is tried once more.
+pub(crate) fn write_all(sbi: &Sbi, rw: &Rw, seen: &AtomicU64) -> Result<()> {
+    let mut written = rw.pages.sync_all().map_err(Error::from);
+    if written.as_ref().is_err_and(Error::is_no_space) && rw.has_freed() {
+        rw.journal.commit_now(sbi)?;
+        rw.settle_freed(sbi);
+        written = rw.pages.sync_all().map_err(Error::from);
+    }
+    let earlier = rw.pages.error_since(seen);
+    written?;
+    Ok(earlier?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use crate::testing::{mke2fs, mount};
+
+    #[test]
+    fn who_asks_for_too_much_keeps_nobody_from_a_block() {
+        let device = mke2fs("-t ext4 -b 1024", 8192);
+        let sbi = mount(&device);
+        let rw = sbi.writable().unwrap();
+        assert!(rw.reserve(&sbi, 1));
+        let left = rw.available_blocks();
+        let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    assert!(!rw.reserve(&sbi, left + 1));
+                    begun.store(true, Relaxed);
+                }
+            });
+            while !begun.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+            let refused = (0..1_000_000).filter(|_| match rw.reserve(&sbi, 1) {
+                true => {
+                    rw.release(1);
+                    false
+                }
+                false => true,
+            });
+            let refused = refused.count();
+            done.store(true, Relaxed);
+            assert_eq!(refused, 0);
+        });
+        assert_eq!(rw.available_blocks(), left);
+        assert!(rw.reserve(&sbi, left) && !rw.reserve(&sbi, 1));
+        rw.release(left + 1);
+    }
+}

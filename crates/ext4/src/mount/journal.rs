@@ -1,0 +1,183 @@
+//! The journal of a file system that was not unmounted: where it lies, and what it changes.
+//!
+//! The log itself is read by `uext4_jbd2`, which knows no inodes. Nothing is written: for a reader
+//! whole transactions become a device that reads as if they had been replayed, and fast commits an
+//! overlay in [`Sbi`]. A writer's journal replays the log on the device, and `replay` the fast commits.
+
+use std::sync::Arc;
+
+use uext4_jbd2::{LogRun, Recovery, ReplayedDevice};
+use uext4_ondisk::fast_commit::{Record, committed_records};
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::{Damage, Ino, Lblk};
+
+use crate::base::error::{Error, Result};
+use crate::base::fast_commit::{FastCommit, ReplaySummary};
+use crate::base::mapping::MapState;
+use crate::base::sbi::Sbi;
+use crate::inode::iget;
+use crate::map::MapCursor;
+
+/// Bytes of fast commits that are read, at most: 64 times what mke2fs sets aside.
+const FAST_COMMIT_MAX: u64 = 64 << 20;
+
+/// Pieces of a journal, at most; there is mostly one.
+const RUNS_MAX: usize = 1 << 16;
+
+/// Whether there is a journal to look into: the superblock says so, or it is a backup, which the
+/// kernel never tells.
+pub(crate) fn needs_recovery(sbi: &Sbi, from_backup: bool) -> bool {
+    let features = sbi.geometry().features;
+    let dirty = features.incompat.contains(Incompat::RECOVER);
+    features.compat.contains(Compat::HAS_JOURNAL) && (dirty || from_backup)
+}
+
+/// Finds what the journal of a file system, mounted without it, would replay. `None` if the journal
+/// is not in it and the file system is a backup's view, of which one cannot tell.
+pub(crate) fn recover(sbi: &Sbi) -> Result<Option<Recovery>> {
+    let superblock = sbi.superblock();
+    let ino = Ino(superblock.s_journal_inum.get());
+    if ino.0 == 0 {
+        if !sbi.geometry().features.incompat.contains(Incompat::RECOVER) {
+            return Ok(None);
+        }
+        return Err(Error::Unsupported {
+            what: "an external journal that must be replayed".to_owned(),
+        });
+    }
+    let runs = journal_runs(sbi, ino)?;
+    let geometry = sbi.geometry();
+    let (size, count) = (geometry.block_size, geometry.blocks_count);
+    Ok(Some(uext4_jbd2::recover(
+        &**sbi.device(),
+        size,
+        count,
+        &runs,
+    )?))
+}
+
+/// Where the journal lies that a file system with one must have, to write to it.
+pub(crate) fn runs(sbi: &Sbi) -> Result<Vec<LogRun>> {
+    match sbi.superblock().s_journal_inum.get() {
+        0 => Err(Error::Unsupported {
+            what: "writing with an external journal".to_owned(),
+        }),
+        ino => journal_runs(sbi, Ino(ino)),
+    }
+}
+
+/// The outcome of the fast commits that wait in the journal of a file system mounted without it, if
+/// any do: they must be redone before the log is begun anew.
+pub(crate) fn waiting_fast_commits(sbi: &Sbi) -> Result<Option<FastCommit>> {
+    if !needs_recovery(sbi, false) {
+        return Ok(None);
+    }
+    let Some(recovery) = recover(sbi)? else {
+        return Ok(None);
+    };
+    let area = fast_commit_area(sbi, &recovery)?;
+    let records = records_in(sbi, &recovery, &area)?;
+    Ok((!records.is_empty()).then(|| FastCommit::new(&records)))
+}
+
+/// Where the blocks of the journal file lie, in order.
+fn journal_runs(sbi: &Sbi, ino: Ino) -> Result<Vec<LogRun>> {
+    let inode = iget(sbi, ino)?;
+    let bad = |field, value: u64, why| {
+        Error::Corrupt(Damage::InodeField {
+            ino,
+            field,
+            value,
+            why,
+        })
+    };
+    let blocks = inode.size >> sbi.geometry().block_size.log2();
+    let end = u32::try_from(blocks)
+        .ok()
+        .filter(|_| blocks <= sbi.geometry().blocks_count)
+        .ok_or_else(|| {
+            bad(
+                "i_size",
+                inode.size,
+                "the journal is larger than the file system",
+            )
+        })?;
+    let mut runs = Vec::new();
+    let mut cursor = MapCursor::default();
+    let mut next = 0;
+    while next < end {
+        let run = cursor.map(sbi, &inode, Lblk(next), end - next)?;
+        if run.state != MapState::Written {
+            return Err(bad("logical block", next.into(), "the journal has a hole"));
+        }
+        next = run.end();
+        match runs.last_mut() {
+            Some(LogRun { start, len }) if start.0 + u64::from(*len) == run.pblk.0 => {
+                *len += run.len;
+            }
+            _ => runs.push(LogRun {
+                start: run.pblk,
+                len: run.len,
+            }),
+        }
+        if runs.len() > RUNS_MAX {
+            return Err(bad(
+                "logical block",
+                next.into(),
+                "the journal is in too many pieces",
+            ));
+        }
+    }
+    Ok(runs)
+}
+
+/// The device as it reads after the replay.
+pub(crate) fn replayed_device(sbi: &Sbi, recovery: &Recovery) -> ReplayedDevice {
+    let size = sbi.geometry().block_size;
+    ReplayedDevice::new(Arc::clone(sbi.device()), size, recovery.replay.clone())
+}
+
+/// Lays the fast commits over `sbi`, which is mounted on the replayed device, and sums up.
+pub(crate) fn apply_fast_commits(sbi: &mut Sbi, recovery: &Recovery) -> Result<ReplaySummary> {
+    let area = fast_commit_area(sbi, recovery)?;
+    let records = records_in(sbi, recovery, &area)?;
+    let summary = ReplaySummary {
+        transactions: recovery.transactions,
+        blocks: recovery.replay.len(),
+        fast_commit_records: records.len(),
+        failed_commit: recovery.failed_commit,
+    };
+    if !records.is_empty() {
+        let overlay = FastCommit::new(&records);
+        sbi.set_fast_commit(overlay);
+    }
+    Ok(summary)
+}
+
+/// The blocks of the fast-commit area.
+fn fast_commit_area(sbi: &Sbi, recovery: &Recovery) -> Result<Vec<u8>> {
+    let blocks = &recovery.fast_commit;
+    if (blocks.len() as u64) << sbi.geometry().block_size.log2() > FAST_COMMIT_MAX {
+        return Err(Error::Unsupported {
+            what: "more than 64 MiB of fast commits".to_owned(),
+        });
+    }
+    let len = sbi.block_len();
+    let mut area = vec![0; blocks.len() * len];
+    for (block, bytes) in blocks.iter().zip(area.chunks_exact_mut(len)) {
+        sbi.check_range("journal", *block, 1)?;
+        sbi.device().read_at(sbi.byte_offset(*block), bytes)?;
+    }
+    Ok(area)
+}
+
+/// The committed records of a fast-commit area.
+fn records_in<'a>(sbi: &Sbi, recovery: &Recovery, area: &'a [u8]) -> Result<Vec<Record<'a>>> {
+    let blocks = area.chunks_exact(sbi.block_len());
+    let inode_size = sbi.geometry().inode_size;
+    Ok(committed_records(
+        blocks,
+        recovery.next_sequence,
+        inode_size,
+    )?)
+}

@@ -1,0 +1,202 @@
+//! How a file system is opened: what there is to choose, and how it is written behind `mount -o`.
+
+use uext4_blockdev::Clock;
+use uext4_buffer_cache::BH_LRU_SIZE_MAX;
+use uext4_extent_status::Options as ExtentStatusOptions;
+use uext4_mballoc::{OptionError, Options as AllocatorOptions};
+use uext4_mbcache::Options as MbcacheOptions;
+use uext4_ondisk::BlockSize;
+use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
+use uext4_tunables::Tunable;
+
+use crate::base::error::Result;
+use crate::base::policies::Policies;
+use crate::base::sbi::Sbi;
+use crate::journal::mount_limits::MountLimits;
+use crate::journal::xattr_shared::XattrSharing;
+use crate::mount::writeback_options::WritebackOptions;
+
+/// How to open a file system. `OpenOptions::default()` is right unless there is a reason.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Bytes of memory for all that is kept: data of files, metadata, extents, inodes, names. `None`:
+    /// an eighth of the machine's memory, at most 1 GiB; for reading, 64 MiB. At least 1 MiB.
+    pub memory: Option<u64>,
+    /// Bytes of metadata kept in memory, at most, within `memory`.
+    pub memory_max: usize,
+    /// Bytes of file data kept in memory, at most, within `memory`; at least 64 blocks. Only for
+    /// writing.
+    pub pages_max: u64,
+    /// Metadata blocks that each thread finds without asking the shared table, 1 to 64.
+    pub bh_lru_size: u32,
+    /// Show a file system that was not unmounted as if its journal had been replayed. The device
+    /// is not written. Without it such a file system is shown as it lies there.
+    pub replay_journal: bool,
+    /// Block of a backup superblock to use in place of the primary, for example 32768.
+    pub superblock: Option<u64>,
+    /// Block size, needed to find a backup if the primary superblock is unreadable; `None` tries
+    /// all of them.
+    pub block_size: Option<BlockSize>,
+    /// Refuse what exceeds the limits of a user, group or project. Without it they are counted, and
+    /// nothing is refused. Only for writing, and only where there is the feature `quota`.
+    ///
+    /// Limits are those of who owns what is made or grows, whoever asks for it; what belongs to id 0
+    /// is not limited.
+    pub quota_limits: bool,
+    /// When writers wait, how much may be dirty and for how long. Only for writing.
+    pub writeback: WritebackOptions,
+    /// How blocks are chosen: policies and tunables of the allocator. Only for writing. Its `stripe`,
+    /// `flex_groups` and `rotational` are those of the file system and the device.
+    pub allocator: AllocatorOptions,
+    /// How attributes that inodes may share are found: policy and tunables. `None`: nothing is shared
+    /// that is not yet. Only for writing. Seed and limits are those of the file system.
+    pub mbcache: Option<MbcacheOptions>,
+    /// How what is known of the blocks of files is shrunk and counted. Only for writing.
+    pub extent_status: ExtentStatusOptions,
+    /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says, if it
+    /// fits a group.
+    pub stripe: Option<u32>,
+    /// Tell the device of freed blocks once their transaction is durable.
+    pub discard: bool,
+    /// Commits, barriers, large directories, reserved blocks. Only for writing.
+    pub limits: MountLimits,
+    /// Designs of subsystems in place of those that are shipped: for experiments.
+    pub policies: Policies,
+}
+
+const BH_LRU_SIZE: Tunable<OpenOptions> = Tunable {
+    name: "bh_lru_size",
+    range: 1..=BH_LRU_SIZE_MAX as u32,
+    field: |options| &mut options.bh_lru_size,
+};
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            memory: None,
+            memory_max: usize::MAX,
+            pages_max: u64::MAX,
+            bh_lru_size: BH_LRU_SIZE_MAX as u32,
+            replay_journal: true,
+            superblock: None,
+            block_size: None,
+            quota_limits: true,
+            writeback: WritebackOptions::default(),
+            allocator: AllocatorOptions::default(),
+            mbcache: Some(MbcacheOptions::default()),
+            extent_status: ExtentStatusOptions::default(),
+            stripe: None,
+            discard: false,
+            limits: MountLimits::default(),
+            policies: Policies::default(),
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, `commit=SECONDS`,
+    /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`,
+    /// `resuid=`, `resgid=`, `mbcache=`,
+    /// `mb_bucket_bits=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
+    /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), what
+    /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and what
+    /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`, `mb_bucket_bits=` and
+    /// `mb_max_entries=` count for nothing until `mbcache=` switches the cache on again, with their defaults.
+    ///
+    /// # Errors
+    /// [`Error::Option`], [`Error::MbcacheOption`], [`Error::Tunable`], [`Error::WritebackMode`] and
+    /// [`Error::ExtentStatus`] for a name that is none, and for a value out of its range, which the
+    /// error names.
+    ///
+    /// [`Error::Option`]: crate::Error::Option
+    /// [`Error::MbcacheOption`]: crate::Error::MbcacheOption
+    /// [`Error::Tunable`]: crate::Error::Tunable
+    /// [`Error::WritebackMode`]: crate::Error::WritebackMode
+    /// [`Error::ExtentStatus`]: crate::Error::ExtentStatus
+    pub fn option(&mut self, option: &str) -> Result<()> {
+        if let Some((name, value)) = option.split_once('=') {
+            if let "mbcache" | "mb_bucket_bits" | "mb_max_entries" = name {
+                let mut mbcache = self.mbcache.unwrap_or_default();
+                mbcache.set(name, value)?;
+                // A number for a cache that is switched off does not switch it on.
+                if name == "mbcache" || self.mbcache.is_some() {
+                    self.mbcache = Some(mbcache);
+                }
+                return Ok(());
+            }
+            if WritebackOptions::knows(name) {
+                return self.writeback.set(name, value);
+            }
+            if name == BH_LRU_SIZE.name {
+                return Ok(BH_LRU_SIZE.set(self, value).map_err(OptionError::from)?);
+            }
+            if ExtentStatusOptions::knows(name) {
+                return Ok(self.extent_status.set(name, value)?);
+            }
+        }
+        match option {
+            "nombcache" | "no_mbcache" => self.mbcache = None,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            _ if self.limits.option(option)? => {}
+            _ => {
+                self.allocator.set(option)?;
+                if option.starts_with("stripe=") {
+                    self.stripe = Some(self.allocator.stripe);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for several, separated by commas, as behind `mount -o`.
+    ///
+    /// # Errors
+    /// That of the first that cannot be set; those before it are.
+    pub fn options(&mut self, list: &str) -> Result<()> {
+        let mut each = list.split(',').filter(|option| !option.is_empty());
+        each.try_for_each(|option| self.option(option))
+    }
+
+    /// The allocator's options on this file system and device.
+    pub(crate) fn for_allocator(&self, sbi: &Sbi) -> Result<AllocatorOptions> {
+        let geometry = sbi.geometry();
+        let group = geometry.blocks_per_group.get();
+        // Made for a device of other shape, or wrong: never a reason not to open.
+        let of_superblock =
+            Some(sbi.superblock().s_raid_stripe_width.get()).filter(|s| *s <= group);
+        let options = AllocatorOptions {
+            stripe: self.stripe.or(of_superblock).unwrap_or(0),
+            flex_groups: 1u32
+                .checked_shl(geometry.log_groups_per_flex.into())
+                .unwrap_or(u32::MAX),
+            rotational: self.allocator.rotational || sbi.device().is_rotational(),
+            ..self.allocator
+        };
+        options.check(group)?;
+        Ok(options)
+    }
+
+    /// What inodes may share, of this file system.
+    pub(crate) fn for_sharing(&self, sbi: &Sbi, clock: &dyn Clock) -> Result<XattrSharing> {
+        let (sec, nsec) = clock.now();
+        // The same on the same clock; not known to who only knows the image.
+        let seed = u64::from(nsec) << 32 ^ sec as u64;
+        let options = self.mbcache.map(|options| {
+            let options = MbcacheOptions { seed, ..options };
+            options.for_blocks(sbi.geometry().blocks_count)
+        });
+        XattrSharing::new(options, XATTR_REFCOUNT_MAX)
+    }
+
+    /// The same with the budget as a number: `memory`, or what `default` says.
+    pub(crate) fn with_budget(&self, default: impl FnOnce() -> u64) -> (Self, u64) {
+        let memory = self.memory.unwrap_or_else(default);
+        let most = usize::try_from(memory).unwrap_or(usize::MAX);
+        let options = Self {
+            memory_max: self.memory_max.min(most),
+            ..self.clone()
+        };
+        (options, memory)
+    }
+}

@@ -1,0 +1,89 @@
+//! Orphans: inodes that were to be deleted, or cut to their size, when the file system was left.
+//!
+//! They are in a list through `i_dtime` that starts in the superblock, or in the slots of the
+//! orphan file. This file reads them; `change` adds and removes them, inside a handle. Left out:
+//! deleting and cutting (`file::evict`, `file::change`).
+
+pub(crate) mod change;
+
+use std::collections::HashSet;
+
+use uext4_ondisk::features::Compat;
+use uext4_ondisk::orphan::OrphanBlock;
+use uext4_ondisk::{Damage, Ino, Lblk};
+
+use crate::base::error::{Error, Result};
+use crate::base::mapping::MapState;
+use crate::base::owner::{Kind, owned_tag};
+use crate::base::sbi::Sbi;
+use crate::inode::{MapBlocks, iget};
+
+/// Bytes of an orphan file, at most: the kernel's limit.
+const ORPHAN_FILE_MAX: u64 = 8 << 20;
+
+/// All orphans, each once: first those of the list, then those of the orphan file.
+pub(crate) fn orphans(sbi: &Sbi, map: MapBlocks) -> Result<Vec<Ino>> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = Ino(sbi.superblock().s_last_orphan.get());
+    while next.0 != 0 {
+        if !seen.insert(next) {
+            return Err(Error::Corrupt(Damage::Field {
+                structure: "orphan list",
+                field: "i_dtime",
+                value: next.0.into(),
+                why: "the list runs in a circle",
+            }));
+        }
+        found.push(next);
+        next = Ino(iget(sbi, next)?.dtime);
+    }
+    in_orphan_file(sbi, map, |ino| {
+        if seen.insert(ino) {
+            found.push(ino);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Calls `f` with every slot in use.
+fn in_orphan_file(sbi: &Sbi, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result<()> {
+    let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
+    let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
+    if !has_file || ino.0 == 0 {
+        return Ok(());
+    }
+    let file = iget(sbi, ino)?;
+    if file.size > ORPHAN_FILE_MAX {
+        return Err(Error::Corrupt(Damage::InodeField {
+            ino,
+            field: "i_size",
+            value: file.size,
+            why: "the orphan file is larger than 8 MiB",
+        }));
+    }
+    let blocks = sbi.geometry().block_size.blocks_for(file.size) as u32;
+    let seed = sbi
+        .geometry()
+        .csum_seed
+        .map(|s| s.inode(ino, file.generation));
+    let tag = owned_tag(Kind::Orphan, 0, ino, file.generation);
+    for lblk in 0..blocks {
+        let run = map(sbi, &file, Lblk(lblk), 1)?;
+        if run.state != MapState::Written {
+            return Err(Error::Corrupt(Damage::Field {
+                structure: "orphan file",
+                field: "logical block",
+                value: lblk.into(),
+                why: "is a hole",
+            }));
+        }
+        let buffer = sbi.bread("orphan file", run.pblk, tag, |bytes| {
+            OrphanBlock::parse(bytes, run.pblk, seed).map(|_| ())
+        })?;
+        OrphanBlock::parse(&buffer.data(), run.pblk, None)?
+            .inodes()
+            .for_each(&mut f);
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Fast commits that wait in the journal, redone for good: what they say becomes one transaction.
+//!
+//! ```text
+//! plan     every inode and name they speak of is looked up, and judged; nothing changes
+//! claim    the blocks that files now map are taken, so that nobody else gets them
+//! inodes   new ones get their number and their bytes, changed ones their bytes
+//! ranges   what is mapped otherwise now is unmapped and freed, then mapped
+//! names    come and go; link counts follow from them
+//! ends     what has no name any more becomes an orphan, which the mount deletes afterwards
+//! ```
+//! Only the outcome of all records counts ([`FastCommit`]), so nothing depends on their order. The
+//! transaction takes the sequence that the records carry: until it is durable they are valid, and
+//! from then on they are stale. An error on the way ends all writing before anything of it was
+//! written, and the image stays as it was, its fast commits waiting.
+//!
+//! Link counts and counts of blocks are not believed but counted, as is what a directory needs that
+//! no record tells. Left out: times of directories, which nobody recorded.
+
+mod inodes;
+mod names;
+mod plan;
+mod ranges;
+
+use std::collections::BTreeMap;
+
+use uext4_ondisk::{Damage, Ino};
+
+use crate::base::error::{Error, Result};
+use crate::base::fast_commit::FastCommit;
+use crate::base::sbi::Sbi;
+use crate::inode::Inode;
+use crate::journal::handle::Handle;
+
+use plan::{End, Plan};
+
+/// Redoes fast commits in the running transaction, which nothing else is in. Who calls commits it.
+///
+/// Fails with [`Error::Unsupported`] if they take more than one transaction or do what no kernel's
+/// fast commits do, [`Error::Corrupt`] if they do not fit the file system, [`Error::NoSpace`],
+/// device errors; writing has ended then, and nothing was written.
+pub(crate) fn redo(sbi: &Sbi, all: &FastCommit) -> Result<()> {
+    let plan = Plan::new(sbi, all)?;
+    let handle = sbi.start(sbi.writable()?.journal.credits_max())?;
+    handle.failed(apply(&handle, &plan))
+}
+
+fn apply(handle: &Handle<'_>, plan: &Plan<'_>) -> Result<()> {
+    for (ino, fate) in plan.fates() {
+        if let Some(change) = plan.change(ino, fate) {
+            ranges::claim(handle, ino, fate, change)?;
+            check_room(handle)?;
+        }
+    }
+    let mut inodes = BTreeMap::new();
+    for (ino, fate) in plan.fates().filter(|(_, fate)| fate.end != End::Nothing) {
+        let change = plan.change(ino, fate);
+        let mut inode = inodes::put(handle, ino, fate, change)?;
+        if let Some(change) = change {
+            ranges::apply(handle, &mut inode, change)?;
+        }
+        inodes.insert(ino, inode);
+        check_room(handle)?;
+    }
+    names::apply(handle, plan, &mut inodes)?;
+    for (ino, inode) in inodes {
+        if let Some(fate) = plan.fate(ino) {
+            inodes::finish(handle, inode, fate)?;
+            check_room(handle)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails with [`Error::Unsupported`] once the transaction is full.
+fn check_room(handle: &Handle<'_>) -> Result<()> {
+    match handle.credits() {
+        0 => Err(too_large()),
+        _ => Ok(()),
+    }
+}
+
+fn too_large() -> Error {
+    Error::Unsupported {
+        what: "writing while more fast commits wait in the journal than one transaction can hold: \
+            run e2fsck first"
+            .to_owned(),
+    }
+}
+
+/// A record that does not fit the inode it is about.
+fn misfit(ino: Ino, field: &'static str, value: u64, why: &'static str) -> Error {
+    Error::Corrupt(Damage::InodeField {
+        ino,
+        field,
+        value,
+        why,
+    })
+}
+
+/// A new inode, or one as it was, by number.
+type Inodes = BTreeMap<Ino, Inode>;
