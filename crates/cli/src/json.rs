@@ -1,7 +1,7 @@
 //! JSON, written straight into a byte buffer: fast enough for a line per file of a large image.
 //!
-//! Only writing; objects and arrays are opened and closed by the caller, commas come by
-//! themselves. Bytes that are no UTF-8, or begin with `hex:`, become `"hex:…"`.
+//! `serde_json` writes values; objects and arrays are opened and closed by the caller, so that a
+//! list of any length is never in memory as a whole, and commas come by themselves. Bytes that are no UTF-8, or begin with `hex:`, become `"hex:…"`.
 
 /// A JSON value under construction.
 #[derive(Debug, Default)]
@@ -101,23 +101,9 @@ impl Json {
     /// A number.
     pub fn number(&mut self, value: impl Into<i128>) {
         self.comma();
-        let mut value: i128 = value.into();
-        let mut digits = [0u8; 40];
-        let mut at = digits.len();
-        let negative = value < 0;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (value % 10).unsigned_abs() as u8;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
-        }
-        if negative {
-            at -= 1;
-            digits[at] = b'-';
-        }
-        self.bytes.extend_from_slice(&digits[at..]);
+        let value: i128 = value.into();
+        // OK to ignore: neither numbers nor strings fail, and neither does a buffer.
+        _ = serde_json::to_writer(&mut self.bytes, &value);
     }
 
     /// A number with three decimals; what is no number becomes 0.
@@ -171,27 +157,8 @@ impl Json {
     }
 
     fn quoted(&mut self, text: &str) {
-        self.bytes.push(b'"');
-        let mut clean = 0;
-        let bytes = text.as_bytes();
-        for (at, &byte) in bytes.iter().enumerate() {
-            if byte >= 0x20 && byte != b'"' && byte != b'\\' && byte != 0x7F {
-                continue;
-            }
-            self.bytes.extend_from_slice(&bytes[clean..at]);
-            clean = at + 1;
-            match byte {
-                b'"' | b'\\' => self.bytes.extend_from_slice(&[b'\\', byte]),
-                b'\n' => self.bytes.extend_from_slice(b"\\n"),
-                b'\t' => self.bytes.extend_from_slice(b"\\t"),
-                _ => {
-                    self.bytes.extend_from_slice(b"\\u00");
-                    push_hex(&mut self.bytes, &[byte]);
-                }
-            }
-        }
-        self.bytes.extend_from_slice(&bytes[clean..]);
-        self.bytes.push(b'"');
+        // OK to ignore: as in `number`.
+        _ = serde_json::to_writer(&mut self.bytes, text);
     }
 }
 
