@@ -120,10 +120,7 @@ pub use uext4_mballoc::{
     CriterionStats, OptionError, Options as AllocatorOptions, PreallocationStats,
     Stats as AllocatorStats,
 };
-pub use uext4_mbcache::{
-    OptionError as MbcacheOptionError, Options as MbcacheOptions, Policy as MbcachePolicy,
-    Stats as MbcacheStats,
-};
+pub use uext4_mbcache::{Options as MbcacheOptions, Stats as MbcacheStats};
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
 pub use uext4_ondisk::quota::QuotaKind;
 pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};

@@ -83,7 +83,6 @@ impl Errno {
             Error::Encrypted => Self::ENOKEY,
             Error::Unsupported { .. } => Self::EOPNOTSUPP,
             Error::Invalid { .. }
-            | Error::MbcacheOption(_)
             | Error::Tunable(_)
             | Error::WritebackMode(_)
             | Error::Option(_)

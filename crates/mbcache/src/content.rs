@@ -1,4 +1,4 @@
-//! A hash of all of a content, for whom the one on disk is too weak.
+//! A hash of all of a content, because the one on disk is too weak.
 //!
 //! Source: rapidhash, version 3 (Nicolas De Carli, after wyhash), of the crate of that name.
 
@@ -8,8 +8,8 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 const CHUNK: usize = 64;
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// The hash. A block of attributes has entries at the start, values at the end and zeros, most of it,
-/// between: these are not hashed but told by where they begin.
+/// The hash. A block of attributes has entries at the start, values at the end and zeros, most of
+/// it, between: of these only the place and the number are hashed.
 pub(crate) fn content_hash(body: &[u8], secrets: &RapidSecrets) -> u64 {
     let is_zero = |chunk: &[u8]| chunk == &ZEROS[..CHUNK];
     let head = body.chunks_exact(CHUNK).take_while(|c| !is_zero(c)).count() * CHUNK;

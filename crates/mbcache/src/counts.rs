@@ -1,14 +1,14 @@
-//! Counts of users, gathered in memory until their owner writes them down.
+//! Counts of users, in memory until their owner stores them.
 //!
-//! A thing's count is on disk. The first who changes it puts it in here, with whatever the owner needs to
-//! write it (`T`, a buffer that is pinned); who comes next changes it here. The owner [takes](Counts::drain)
-//! all at once, when nobody can change any: a hundred changes of one count, or two that undo each other,
-//! become one write or none.
+//! A thing's count is on disk. Its first change puts it in here, with what the owner needs to store
+//! it (`T`, a buffer that is pinned); later changes are made here. The owner [takes](Counts::drain)
+//! all at once, when no thread can change any: a hundred changes of one count, or two that undo
+//! each other, become one write or none.
 //!
-//! A count's lock is that of its part of the table. Who comes to a thing that has users, or goes from one
-//! that keeps some, shares it and changes the count by compare-and-swap, so that nobody waits for anybody.
-//! Who may be the last, who fills a thing or finds it full, and who is the first to change its count,
-//! takes it alone.
+//! A count's lock is that of its part of the table. A user that comes to a thing with users, or
+//! goes from one that keeps some, shares the lock and changes the count by compare-and-swap, so
+//! that no thread waits for another. A user that may be the last, one that fills a thing or finds
+//! it full, and the first change of a count take the lock alone.
 
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -91,8 +91,8 @@ impl<T> Counts<T> {
         self.len() == 0
     }
 
-    /// Hands out all counts, to be written, and forgets them. Nobody changes one meanwhile; `f` is called
-    /// under the count's lock.
+    /// Hands out all counts, to be stored, and forgets them. No thread changes one meanwhile; `f`
+    /// is called under the count's lock.
     pub fn drain(&self, mut f: impl FnMut(u64, &T, u32)) {
         for part in &self.parts {
             let mut part = part.0.write();
@@ -106,7 +106,7 @@ impl<T> Counts<T> {
     }
 }
 
-/// The lock of a count that is gathered, shared with others who come and go.
+/// The lock of a count that is in here, shared with other users that come and go.
 pub struct Shared<'a, T> {
     part: RwLockReadGuard<'a, Part<T>>,
     thing: u64,
@@ -117,19 +117,20 @@ impl<T> Shared<'_, T> {
         self.part.get(&self.thing).map(|count| &count.users)
     }
 
-    /// Users at this moment; others come and go meanwhile, but a thing with users does not lose the last.
+    /// Users at this moment; others come and go meanwhile, but a thing with users does not lose the
+    /// last.
     pub fn users(&self) -> u32 {
         self.count().map_or(0, |users| users.load(Acquire))
     }
 
-    /// One user more of a thing that has some, `most` at most: how many there are now. `None`: as many
-    /// as that there are already.
+    /// One user more of a thing that has some, `most` at most: how many there are now. `None`: as
+    /// many as that there are already.
     pub fn come(&self, most: u32) -> Option<u32> {
         self.change(|users| (users > 0 && users < most).then(|| users + 1))
     }
 
-    /// One user less of a thing that has others, and had less than `full`: how many are left. `None`: that
-    /// is not so, and has to be looked at under [`Counts::lock`].
+    /// One user less of a thing that has others, and had less than `full`: how many are left.
+    /// `None`: that is not so, and has to be looked at under [`Counts::lock`].
     pub fn leave(&self, full: u32) -> Option<u32> {
         self.change(|users| (users > 1 && users < full).then(|| users - 1))
     }
@@ -197,7 +198,7 @@ mod tests {
         drop(count);
         let count = counts.share(7).unwrap();
         assert_eq!((count.come(4), count.come(4)), (Some(4), None));
-        // Full things, and the last user, are for who has the lock alone.
+        // Full things, and the last user, need the lock alone.
         assert_eq!((count.leave(4), count.leave(5)), (None, Some(3)));
         assert_eq!(
             (count.leave(5), count.leave(5), count.leave(5)),

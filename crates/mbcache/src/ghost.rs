@@ -1,7 +1,7 @@
 //! Numbers of things that were read of late, so that one that is read once does not come in.
 //!
-//! A table of a fixed number of places, one a number: what comes later to a place takes it, which is how
-//! entries age.
+//! A table of a fixed number of places, one a number: what comes later to a place takes it, which
+//! is how entries age.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

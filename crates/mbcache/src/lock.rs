@@ -1,5 +1,5 @@
-//! Locks that count how often they are taken, waited for and handed from one thread to another; and
-//! the atomics of what threads share, which a model checker may schedule instead.
+//! A lock that counts how often it is taken, waited for and handed from one thread to another; and
+//! the atomics that threads share, which a model checker may schedule instead.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32 as Word, Ordering::Relaxed};
@@ -15,14 +15,14 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::stats::{Counter, Counters};
 
-/// The next thread's number; 0 is nobody.
+/// The next thread's number; 0 is none.
 static NEXT: Word = Word::new(1);
 
 thread_local! {
     static NUMBER: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The number of the thread that asks.
+/// The number of this thread.
 fn thread_number() -> u32 {
     NUMBER.with(|number| {
         if number.get() == 0 {
@@ -36,17 +36,17 @@ fn thread_number() -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T> {
     inner: Mutex<T>,
-    /// Who had it last.
+    /// The thread that had it last.
     last: Word,
 }
 
 impl<T> Lock<T> {
-    /// Takes the lock; it is one of those that `kind` counts.
-    pub(crate) fn lock(&self, counters: &Counters, kind: Counter) -> MutexGuard<'_, T> {
+    /// Takes the lock.
+    pub(crate) fn lock(&self, counters: &Counters) -> MutexGuard<'_, T> {
         if !counters.is_on() {
             return self.inner.lock();
         }
-        counters.one(kind);
+        counters.one(Counter::ListLocks);
         let guard = self.inner.try_lock().unwrap_or_else(|| {
             counters.one(Counter::LockContended);
             self.inner.lock()

@@ -1,8 +1,9 @@
-//! Under which content a thing came in last, so that it need not be hashed once more when it is to go.
+//! Under which content a thing came in last, so that it need not be hashed once more when it is to
+//! go.
 //!
-//! A table of a fixed number of places; what comes later to a place takes it. What it says is true: a thing
-//! gets another content only from its one user, after it has left the cache, and comes in again under that,
-//! or not at all. It may always say nothing.
+//! A table of a fixed number of places; what comes later to a place takes it. What it says is true:
+//! a thing gets another content only from its one user, after it has left the cache, and comes in
+//! again under that, or not at all. It may always say nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
@@ -10,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering
 const PLACES: usize = 8192;
 /// 2⁶⁴ divided by the golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// In place of a thing: nobody, and somebody who writes.
-const NOBODY: u64 = 0;
+/// In place of a thing: none, and a thread that writes.
+const NONE: u64 = 0;
 const WRITING: u64 = 1;
 
 #[derive(Debug)]
 struct Place {
-    /// The thing's number and two, wrapping: a thing that seems to be nobody is not noted.
+    /// The thing's number and two, wrapping: a thing that looks like none is not noted.
     thing: AtomicU64,
     content: AtomicU64,
 }
@@ -30,7 +31,7 @@ impl Memo {
 
     pub(crate) fn new() -> Self {
         let place = |_| Place {
-            thing: AtomicU64::new(NOBODY),
+            thing: AtomicU64::new(NONE),
             content: AtomicU64::new(0),
         };
         Self((0..PLACES).map(place).collect())
@@ -45,7 +46,7 @@ impl Memo {
     pub(crate) fn note(&self, value: u64, content: u64) {
         let (place, thing) = self.place(value);
         let was = place.thing.load(Acquire);
-        // Who writes meanwhile notes another thing, or the same content of this.
+        // A thread that writes meanwhile notes another thing, or the same content of this.
         let is_free = was != WRITING && thing > WRITING;
         let swap = |was| {
             let swapped = place.thing.compare_exchange(was, WRITING, AcqRel, Acquire);
@@ -65,7 +66,7 @@ impl Memo {
             return None;
         }
         let content = place.content.load(Acquire);
-        // Nobody has written in between.
+        // No thread has written in between.
         is_it().then_some(content)
     }
 }

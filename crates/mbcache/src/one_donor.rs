@@ -1,54 +1,60 @@
-//! Policy `one-donor`: one thing of each content gives to all who come.
-//!
-//! Source: of our own, from what is left of mainline's weak points: equal blocks full of users stay in
-//! one chain and are passed over one by one; a 32-bit hash that anybody can collide with is all that is
-//! known before a block is read; a lock a search, two or three an entry that comes or goes; a fixed
-//! number of entries.
+//! The shipped index: one thing of each content, the *donor*, serves all searches.
 //!
 //! ```text
 //! state of an entry    GONE │ FULL │ pending: found, not yet users │ room: users it may still get
 //! find                 room − 1, pending + 1      by compare-and-swap, without a lock
-//! put                  room + 1, pending − 1
-//! take, with n users                pending − 1;  room = max − n − pending, what is there in truth
-//! remove               pending = 0 → GONE         else room = max − 1 − pending, and whoever removes waits
-//!                                                 till nobody has found it, or it has another user
-//! no room, none found             → GONE          a spare takes its place, or the next thing that is made
+//! end, unused          room + 1, pending − 1
+//! end, with n users               pending − 1;    room = max − n − pending: the truth
+//! remove               pending = 0 → GONE         else room = max − 1 − pending; the caller waits
+//!                                                 until pending = 0, or it has another user
+//! no room, none found             → GONE          a spare replaces it, or the next that is created
 //! ```
-//! The key is a hash of all of the content with 64 bits, seeded for each mount: two contents with one key
-//! are not met in practice, and cannot be made on purpose. One entry a key gives, so an answer takes one look,
-//! whatever the number of equal things. Others of the content that have room (they were full and are not any
-//! more, or were made while the donor had all its room promised) are *spares*, 1024 of a content at most, entries like any
-//! other. When the donor has no room the oldest that has some changes places with it. Once GONE a state stays so, and such an entry is on its way out of
-//! the table. An entry that is found does not go: so the table knows of everyone who may become a user. A
-//! search takes no lock and may miss an entry while its part of the table changes, which costs sharing; who
-//! removes a thing, and must know whether it is there, looks under the part's lock.
 //!
-//! Who lets go of a thing hashes its content again only if it is not known (`memo.rs`).
+//! The key is a hash of all of the content with 64 bits, seeded for each mount: two contents with
+//! one key are not met in practice, and cannot be made on purpose. One entry of a key is the donor,
+//! so a search looks at one entry, whatever the number of equal things.
 //!
-//! What is made comes in, as a spare if there is a donor; what is read, when it is read twice (`ghost.rs`). Entries are in parts by key;
-//! each part has a clock with marks of use from 0 to 3, and gives one for one beyond `mb_max_entries` of
-//! all. A hand passes 256 entries at most, then the next that nobody has found goes.
+//! Other things of the content that have room (they were full and are not any more, or were created
+//! while all room of the donor was reserved) are *spares*, 1024 of a content at most. A spare is an
+//! entry like any other. When the donor has no room, the oldest spare that has some replaces it.
 //!
-//! Differences from the plan: the table is in parts that grow by themselves, with whole entries behind
-//! pointers that readers count (`table.rs`), not slots with versions. Removing asks whether anybody has *found* the thing, not whether `room` says
-//! that it has one user: `room` may lag when a thing comes in by being read, and who removes has counted
-//! the users already. Counts on disk are gathered beside it, for any policy (`counts.rs`).
+//! A state stays GONE, and such an entry is about to leave the table. An entry that is found is not
+//! dropped: so the table knows of each thread that may become a user. A search takes no lock and
+//! may miss an entry while its part of the table changes, which costs sharing. A thread that
+//! removes a thing must know whether it is there, and looks under the part's lock.
+//!
+//! What is made comes in, as a spare if there is a donor; what is read comes in when it is read for
+//! the second time (`ghost.rs`). A content is hashed again for its removal only if its hash is not
+//! remembered (`memo.rs`).
+//!
+//! Entries are in parts by key. Each part has a clock with marks of use from 0 to 3, and drops one
+//! entry for each that comes when all parts together have `mb_max_entries`. A hand passes 256
+//! entries at most; then the next that is not found goes.
+//!
+//! Why so: Linux passes over equal blocks that are full of users one by one, knows 32 bits of hash
+//! before it reads a block, which can be made to collide, takes a lock a search and two or three
+//! for an entry that comes or goes, and has the same number of entries whatever the file system.
+//! Removal asks whether any thread has *found* the thing, not whether `room` says that it has one
+//! user: `room` may lag when a thing comes in by being read, and the caller has counted the users.
+//!
+//! Source: of our own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as Number, AtomicUsize};
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use parking_lot::MutexGuard;
+use rapidhash::v3::RapidSecrets;
 use rustc_hash::FxHashMap;
 
-use crate::cache::Created;
+use crate::content::content_hash;
 use crate::entry::{Entry, Key};
 use crate::ghost::Ghost;
+use crate::index::{Created, End, Index, Stale, Usage};
 use crate::list::List;
 use crate::lock::Lock;
 use crate::memo::Memo;
 use crate::options::Options;
-use crate::policy::Mechanism;
 use crate::stats::{Counter, Counters};
 use crate::table::Table;
 use crate::wait::WaitQueue;
@@ -57,7 +63,7 @@ use crate::wait::WaitQueue;
 const GONE: u64 = 1 << 63;
 /// It has as many users as it may, whatever `room` says.
 const FULL: u64 = 1 << 62;
-/// One who has found it.
+/// One thread that has found it.
 const PENDING: u64 = 1 << 32;
 /// Most marks of use.
 const USES_MAX: u32 = 3;
@@ -69,9 +75,9 @@ const PART_MIN: usize = 16;
 const HAND_MAX: usize = 256;
 /// Spares of a content at most.
 const SPARES_MAX: usize = 1024;
-/// About what an entry takes: itself, its place in the table and on the clock, and what the allocator of
-/// memory adds.
-pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>() + 16 + Table::ENTRY_BYTES + 24 + 2 * 16;
+/// About what an entry takes: itself, its place in the table and on the clock, and what the
+/// allocator of memory adds.
+const ENTRY_BYTES: usize = size_of::<Entry>() + 16 + Table::ENTRY_BYTES + 24 + 2 * 16;
 
 fn pending(state: u64) -> u64 {
     state % FULL / PENDING
@@ -86,22 +92,23 @@ fn room(state: u64) -> u64 {
 struct Part {
     donors: Table,
     shelf: Lock<Shelf>,
-    /// Contents with spares: what those who look without the lock go by.
+    /// Contents with spares: read without the lock.
     with_spares: AtomicUsize,
 }
 
-/// The clock of a part's entries with the hand at its front, and the spares of each content by age. A
-/// content that has spares has a donor.
+/// The clock of a part's entries with the hand at its front, and the spares of each content by age.
+/// A content that has spares has a donor.
 #[derive(Debug, Default)]
 struct Shelf {
     clock: List,
     spares: FxHashMap<u64, Vec<Arc<Entry>>>,
 }
 
-/// The cache. A part's lock comes before nothing.
+/// The index. No other lock is taken under a part's.
 #[derive(Debug)]
 pub(crate) struct OneDonor {
     counters: Arc<Counters>,
+    secrets: RapidSecrets,
     parts: Box<[Part]>,
     ghost: Ghost,
     memo: Memo,
@@ -148,8 +155,8 @@ impl Part {
         }
     }
 
-    /// Puts an entry on the shelf and into the table, or among the spares of its donor. `false` if there
-    /// is no memory, or there are spares enough.
+    /// Puts an entry on the shelf and into the table, or among the spares of its donor. `false` if
+    /// there is no memory, or there are spares enough.
     fn put_in(&self, shelf: &mut Shelf, entry: &Arc<Entry>) -> bool {
         let content = entry.key.content;
         let has_donor = self.donors.get(content).is_some();
@@ -187,12 +194,13 @@ fn is_gone(entry: &Entry) -> bool {
 
 impl OneDonor {
     pub(crate) fn new(options: &Options, counters: Arc<Counters>) -> Self {
-        let max = options.max_by_buckets();
+        let max = options.max();
         let parts = (max / PART_MIN).clamp(1, PARTS);
         // Down to a power of two.
         let parts = 1 << parts.ilog2();
         Self {
             counters,
+            secrets: RapidSecrets::seed(options.seed),
             parts: (0..parts).map(|_| Part::default()).collect(),
             ghost: Ghost::new(),
             memo: Memo::new(),
@@ -211,7 +219,7 @@ impl OneDonor {
     }
 
     fn lock<'a>(&self, part: &'a Part) -> MutexGuard<'a, Shelf> {
-        part.shelf.lock(&self.counters, Counter::ListLocks)
+        part.shelf.lock(&self.counters)
     }
 
     /// Changes a state; `None` if `f` says that it is to stay. Answers what it was and what it is.
@@ -230,7 +238,7 @@ impl OneDonor {
     }
 
     /// Ends that an entry is found: `f` changes its state otherwise. Answers what it is then.
-    fn end(&self, entry: &Arc<Entry>, f: impl Fn(u64) -> u64) -> u64 {
+    fn end_found(&self, entry: &Arc<Entry>, f: impl Fn(u64) -> u64) -> u64 {
         let changed = self.change(entry, |state| {
             let state = f(state - PENDING);
             let is_done = pending(state) == 0 && (state & FULL != 0 || room(state) == 0);
@@ -280,7 +288,7 @@ impl OneDonor {
         });
         self.counters.chain(steps);
         let spare = Arc::clone(&spares[at?]);
-        // Without memory it stays a spare: nobody who was found is out of sight.
+        // Without memory it stays a spare: what was found is always known.
         if let Some(donor) = part.donors.get(content)
             && part.donors.replace(&donor, &spare)
         {
@@ -305,7 +313,7 @@ impl OneDonor {
             return Created::Refused;
         };
         // All together: parts are not of one size. An empty one gets its first entry.
-        if self.len() >= self.max && shelf.clock.len() > 0 {
+        if self.len.load(Relaxed) >= self.max && shelf.clock.len() > 0 {
             let mut any = usize::MAX;
             if !self.evict(part, shelf, &mut any, true) {
                 return Created::Refused;
@@ -323,8 +331,8 @@ impl OneDonor {
         Created::Inserted
     }
 
-    /// Moves a hand on to an entry that nobody has found, and drops it. At most `nr` entries are passed;
-    /// with `must`, those in use go like others at last.
+    /// Moves a hand on to an entry that is not found, and drops it. At most `nr` entries are
+    /// passed; with `must`, those in use go like others at last.
     fn evict(&self, part: &Part, shelf: &mut Shelf, nr: &mut usize, must: bool) -> bool {
         let mut passed = 0;
         let most = HAND_MAX + if must { shelf.clock.len() } else { 0 };
@@ -353,29 +361,49 @@ impl OneDonor {
     }
 }
 
-impl Mechanism for OneDonor {
-    fn len(&self) -> usize {
-        self.len.load(Relaxed)
+impl OneDonor {
+    /// What was found gets no user.
+    fn put(&self, entry: &Arc<Entry>) {
+        let now = self.end_found(entry, |state| state + 1);
+        if pending(now) == 0 {
+            self.unused.wake_all(&self.counters);
+        }
     }
 
-    fn max(&self) -> usize {
-        self.max
+    /// What was found gets a user, and has `users` with it.
+    fn take(&self, entry: &Arc<Entry>, users: u64) {
+        self.end_found(entry, |state| {
+            let others = pending(state);
+            let room = self.users_max.saturating_sub(users + others);
+            let full = if users >= self.users_max { FULL } else { 0 };
+            full + others * PENDING + room
+        });
+        // A thread that was to remove it is not its last user any more.
+        self.unused.wake_all(&self.counters);
+    }
+}
+
+impl Index for OneDonor {
+    fn usage(&self) -> Usage {
+        Usage {
+            entries: self.len.load(Relaxed),
+            max: self.max,
+            entry_bytes: ENTRY_BYTES,
+            fixed_bytes: Ghost::BYTES + Memo::BYTES + self.parts.len() * size_of::<Part>(),
+        }
     }
 
-    fn entry_bytes(&self) -> usize {
-        ENTRY_BYTES
+    fn key(&self, hash: u32, body: &[u8], of: Option<u64>) -> Key {
+        let content = of.and_then(|value| self.memo.content(value));
+        let content = content.unwrap_or_else(|| {
+            self.counters.one(Counter::ContentHashes);
+            content_hash(body, &self.secrets)
+        });
+        Key { hash, content }
     }
 
-    fn fixed_bytes(&self) -> usize {
-        Ghost::BYTES + Memo::BYTES + self.parts.len() * size_of::<Part>()
-    }
-
-    fn needs_content(&self) -> bool {
-        true
-    }
-
-    fn content_of(&self, value: u64) -> Option<u64> {
-        self.memo.content(value)
+    fn admits(&self, value: u64) -> bool {
+        self.ghost.is_second(value)
     }
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
@@ -391,32 +419,16 @@ impl Mechanism for OneDonor {
         self.find_spare(key.content, fits)
     }
 
-    fn put(&self, entry: &Arc<Entry>) {
-        let now = self.end(entry, |state| state + 1);
-        if pending(now) == 0 {
-            self.unused.wake_all(&self.counters);
+    fn set_full(&self, found: &Arc<Entry>) {
+        self.change(found, |state| Some(state | FULL));
+    }
+
+    fn end(&self, found: &Arc<Entry>, how: End) -> Result<(), Stale> {
+        match how {
+            End::Unused => self.put(found),
+            End::Taken(users) => self.take(found, users.into()),
         }
-    }
-
-    fn take(&self, entry: &Arc<Entry>, users: u32) -> bool {
-        let users = u64::from(users);
-        self.end(entry, |state| {
-            let others = pending(state);
-            let room = self.users_max.saturating_sub(users + others);
-            let full = if users >= self.users_max { FULL } else { 0 };
-            full + others * PENDING + room
-        });
-        // Whoever was to remove it is not its last user any more.
-        self.unused.wake_all(&self.counters);
-        true
-    }
-
-    fn is_full(&self, entry: &Arc<Entry>) {
-        self.change(entry, |state| Some(state | FULL));
-    }
-
-    fn admits(&self, value: u64) -> bool {
-        self.ghost.is_second(value)
+        Ok(())
     }
 
     fn create(&self, key: Key, value: u64, users: u32) -> Created {
@@ -438,7 +450,7 @@ impl Mechanism for OneDonor {
         };
         let changed = self.change(&entry, |state| match pending(state) {
             0 => Some(state | GONE),
-            // There is one user, who asks: what is said of it is true again.
+            // The caller is the one user: with that, `room` is the truth again.
             others => {
                 let room = self.users_max.saturating_sub(1 + others);
                 Some((state & FULL) + others * PENDING + room)
@@ -481,7 +493,7 @@ impl Mechanism for OneDonor {
         self.unused.wait_until(&self.counters, is_over);
     }
 
-    fn scan(&self, nr: usize, why: Counter) -> usize {
+    fn scan(&self, nr: usize) -> usize {
         let (mut nr, mut freed) = (nr, 0);
         // Each part once; a part that has nothing to give costs a lock and no step.
         for _ in 0..self.parts.len() {
@@ -497,7 +509,6 @@ impl Mechanism for OneDonor {
                 freed += 1;
             }
         }
-        self.counters.add(why, freed as u64);
         freed
     }
 }

@@ -1,7 +1,9 @@
 //! What a cache has done.
 //!
-//! The kernel has no statistics of its mbcache; counters that count what one of its functions does say
-//! which.
+//! The kernel has no statistics of its mbcache. Counters that count what one of its functions does
+//! name that function. Searches, reuse, refusals and waits are counted whatever the index, as are
+//! entries dropped because memory is short; the rest counts the shipped index, and stays 0 with one
+//! that is given, which counts for itself.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -77,11 +79,12 @@ counters! {
     hits Hits,
     /// Blocks handed out to be read and compared, by `mb_cache_entry_find_first` and `_next`.
     compares Compares,
-    /// Entries of hash chains looked at.
+    /// Entries looked at for an answer.
     chain_steps ChainSteps,
     /// Blocks that got one more user.
     reuse_ok ReuseOk,
-    /// Blocks found and compared in vain, because their entry went meanwhile.
+    /// Blocks found and compared in vain, because their entry had left the index
+    /// ([`crate::Stale`]).
     reuse_retry ReuseRetry,
     /// Blocks that came to have as many users as they may.
     saturated Saturated,
@@ -89,15 +92,13 @@ counters! {
     found_saturated FoundSaturated,
     /// `mb_cache_entry_delete_or_get`: entries that went because their block changes or is freed.
     deletes Deletes,
-    /// Of these attempts, the ones that lost against somebody who had found the block.
+    /// Of these attempts, the ones that failed because another thread had found the block.
     deletes_lost DeletesLost,
-    /// `mb_cache_entry_wait_unused`: waits for whoever had found a block that is to go.
+    /// `mb_cache_entry_wait_unused`: waits for threads that had found a block that is to go.
     waits_unused WaitsUnused,
     /// `mb_cache_entry_touch`: marks of use.
     touches Touches,
-    /// Entries dropped by the worker (`mb_cache_shrink_worker`).
-    shrunk_worker ShrunkWorker,
-    /// Entries dropped by who makes one (`mb_cache_shrink`).
+    /// Entries dropped for one that comes (`mb_cache_shrink`).
     shrunk_sync ShrunkSync,
     /// Entries dropped because memory is short (`mb_cache_scan`).
     shrunk_pressure ShrunkPressure,
@@ -105,21 +106,15 @@ counters! {
     scanned Scanned,
     /// Entries that a scan left because they had been used.
     referenced_second_chances SecondChances,
-    /// Entries that were looked at under the lock of all entries, for one to use anew.
-    alloc_walk AllocWalk,
     /// Blocks read that were not let in because they had not been seen before.
     ghost_refused GhostRefused,
     /// Hashes of contents computed.
     content_hashes ContentHashes,
-    /// Locks of hash chains taken.
-    bucket_locks BucketLocks,
-    /// Locks of lists of entries taken: one for all, or one for each shard.
+    /// Locks of parts of the index taken.
     list_locks ListLocks,
-    /// Locks of single entries taken.
-    entry_locks EntryLocks,
-    /// Of all these, the ones that had to be waited for.
+    /// Of these, the ones that had to be waited for.
     lock_contended LockContended,
-    /// Of all these, the ones that another thread had held before.
+    /// Of these, the ones that another thread had held before.
     lock_handoffs LockHandoffs,
     /// Compare-and-swaps that another thread was faster at.
     swaps_lost SwapsLost,

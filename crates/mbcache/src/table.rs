@@ -1,10 +1,11 @@
 //! A hash table of entries by their content, read without a lock and changed under its owner's.
 //!
-//! Open addressing: a place has a mark, some bits of the content's hash, and the entry, which is put there
-//! once and for all. An entry that goes leaves its place with a mark that says so, till the table is laid
-//! out anew: to exchange what readers may be looking at would mean to ask every thread there is, at each
-//! entry that comes. Who reads while the table is laid out anew may miss an entry; he never gets a wrong
-//! one. Who must not miss one reads under the owner's lock.
+//! Open addressing: a place has a mark, some bits of the content's hash, and the entry, which is
+//! put there once and for all. An entry that goes leaves its place with a mark that says so, till
+//! the table is laid out anew: to exchange what readers may be looking at would mean to ask every
+//! thread there is, at each entry that comes. A thread that reads while the table is laid out anew
+//! may miss an entry; it never gets a wrong one. One that must not miss any reads under the owner's
+//! lock.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
@@ -50,7 +51,8 @@ impl Table {
         Some(Arc::clone(found))
     }
 
-    /// Puts in an entry of a content that has none. `false` if there is no memory. The owner's lock is held.
+    /// Puts in an entry of a content that has none. `false` if there is no memory. The owner's lock
+    /// is held.
     pub(crate) fn insert(&self, entry: &Arc<Entry>) -> bool {
         let places = self.0.load();
         if places.has_room() {
@@ -64,8 +66,8 @@ impl Table {
         true
     }
 
-    /// Puts an entry in the stead of another of its content, if that is there and there is memory; no reader
-    /// finds neither. The owner's lock is held.
+    /// Puts an entry in the stead of another of its content, if that is there and there is memory;
+    /// no reader finds neither. The owner's lock is held.
     pub(crate) fn replace(&self, old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
         let places = self.0.load();
         let Some((at, _)) = places.at(old.key.content, |found| Arc::ptr_eq(found, old)) else {
@@ -78,8 +80,8 @@ impl Table {
             self.0.store(Arc::new(more));
             return true;
         }
-        // Without memory, of those that are kept empty. In this order: who sees that the old one has left
-        // comes to the new one behind it.
+        // Without memory, of those that are kept empty. In this order: a thread that sees that the
+        // old one has left comes to the new one behind it.
         let is_put = places.put(new);
         if is_put {
             places.leave(at);
@@ -173,8 +175,8 @@ impl Places {
         self.len.fetch_sub(1, Relaxed);
     }
 
-    /// The entries that are there, but for that of one place, in places of their own, of which they take a
-    /// third at most with one more; `None` if there is no memory.
+    /// The entries that are there, but for that of one place, in places of their own, of which they
+    /// take a third at most with one more; `None` if there is no memory.
     fn laid_out(&self, without: Option<usize>) -> Option<Self> {
         let len = self.len.load(Relaxed) as usize;
         let places = ((len + 1) * 3).next_power_of_two().max(PLACES_MIN);

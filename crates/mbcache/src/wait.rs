@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 
 use crate::stats::{Counter, Counters};
 
-/// A queue of sleeping threads. Its lock comes before the lock of an entry, and after no other.
+/// A queue of sleeping threads. Its lock is a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     sleepers: Mutex<Vec<Thread>>,
@@ -19,10 +19,10 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Returns once `attempt` has said yes. It is asked at first, and again whenever the queue is woken;
-    /// it may lock an entry and nothing else.
-    pub(crate) fn wait_until(&self, counters: &Counters, mut attempt: impl FnMut() -> bool) {
-        if attempt() {
+    /// Returns once `is_so`. That is looked at first, and again whenever the queue is woken; it
+    /// takes no lock.
+    pub(crate) fn wait_until(&self, counters: &Counters, is_so: impl Fn() -> bool) {
+        if is_so() {
             return;
         }
         self.waiting.fetch_add(1, SeqCst);
@@ -30,14 +30,14 @@ impl WaitQueue {
         let mut woken = false;
         loop {
             let mut sleepers = self.sleepers.lock();
-            if attempt() {
+            if is_so() {
                 self.waiting.fetch_sub(1, SeqCst);
                 return;
             }
             if woken {
                 counters.one(Counter::WakeupsWasted);
             }
-            // Whoever makes it so from here on finds this thread in the queue.
+            // A thread that makes it so from here on finds this one in the queue.
             sleepers.push(thread::current());
             drop(sleepers);
             counters.one(Counter::Sleeps);
@@ -46,9 +46,9 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes everybody. What they wait for has changed before; no lock of an entry is held.
+    /// Wakes all threads. What they wait for has changed before.
     pub(crate) fn wake_all(&self, counters: &Counters) {
-        // Either this thread sees who waits, or he sees what has changed.
+        // Either this thread sees that another waits, or that one sees what has changed.
         fence(SeqCst);
         if self.waiting.load(SeqCst) == 0 {
             return;

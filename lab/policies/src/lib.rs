@@ -5,4 +5,8 @@
 //! object. A folder here is a subsystem; its head says which designs there are and where they come
 //! from. The tests of this crate hold for any implementation of the trait.
 
+/// The threads of the designs; `lab/interleavings` has others in this place.
+use std::thread;
+
 pub mod bh_lru;
+pub mod mbcache;

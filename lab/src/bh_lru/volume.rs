@@ -93,6 +93,7 @@ pub fn open(device: Arc<MemoryDevice>, lrus: Option<Arc<Lrus>>) -> Result<Filesy
         memory: Some(2 << 30),
         policies: Policies {
             bh_lru: lrus.map(|lrus| lrus as _),
+            ..Policies::default()
         },
         ..OpenOptions::default()
     };

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
+use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetMode};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+use uext4_lab_policies::mbcache::{Measured, Stats};
 use uext4_mkfs::BlockSizeWish;
 use uext4_ondisk::xattr::verify_block;
 use uext4_ondisk::{BlockSize, Pblk};
 
 use super::cost::round;
-use super::policy;
+use super::policy::{self, Indexes};
 use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Scale, Setting};
 use crate::random::Random;
 
@@ -111,7 +112,8 @@ impl Sets {
         policy: &str,
         seed: u64,
     ) -> Result<(Value, u64), Failure> {
-        let fs = open(Arc::clone(device), policy)?;
+        let indexes = policy::indexes(policy)?;
+        let fs = open(Arc::clone(device), &indexes)?;
         let root = fs.root().map_err(failed)?;
         let files: Result<Vec<OpenInode>, Failure> = (0..self.files)
             .map(|number| root.lookup(&name(number)).map_err(failed))
@@ -133,10 +135,14 @@ impl Sets {
         let wrong = wrong(device, &users)?;
         let with: u32 = users.values().sum();
         let stats = stats.map(|(blocks, _)| blocks).unwrap_or_default();
+        let index = match &indexes.blocks {
+            Some(index) => index.stats(),
+            None => Stats::of_product(&stats),
+        };
         let each = |count: u64| round(count as f64 / self.sets as f64);
         let value = json!({
             "sharing": round(f64::from(with) / users.len().max(1) as f64),
-            "locks": each(stats.bucket_locks + stats.list_locks + stats.entry_locks),
+            "locks": each(index.locks()),
             "compares": each(stats.compares),
             "content_hashes": each(stats.content_hashes),
         });
@@ -200,7 +206,7 @@ pub fn make(files: u64) -> Result<MemoryDevice, Failure> {
     let layout = uext4_mkfs::layout(&wishes, bytes).map_err(failed)?;
     uext4_mkfs::format(&layout, &device).map_err(failed)?;
     let device = Arc::new(device);
-    let fs = open(Arc::clone(&device), policy::DEFAULT)?;
+    let fs = open(Arc::clone(&device), &policy::indexes(policy::DEFAULT)?)?;
     let root = fs.root().map_err(failed)?;
     for number in 0..files {
         root.create(&name(number), NewInode::File, &BY)
@@ -211,18 +217,21 @@ pub fn make(files: u64) -> Result<MemoryDevice, Failure> {
     Ok(device.snapshot())
 }
 
-/// Opens it for writing under a policy.
+/// Opens it for writing with these indexes, which no other file system has had.
 ///
 /// # Errors
-/// What is no policy, errors of opening.
-pub fn open(device: Arc<MemoryDevice>, policy: &str) -> Result<Filesystem, Failure> {
-    let mut options = OpenOptions {
+/// Of opening.
+pub fn open(device: Arc<MemoryDevice>, indexes: &Indexes) -> Result<Filesystem, Failure> {
+    let given = |index: &Option<Arc<dyn Measured>>| Some(Arc::clone(index.as_ref()?) as _);
+    let options = OpenOptions {
         memory: Some(1 << 30),
+        policies: Policies {
+            xattr_blocks: given(&indexes.blocks),
+            xattr_values: given(&indexes.values),
+            ..Policies::default()
+        },
         ..OpenOptions::default()
     };
-    options
-        .option(&format!("mbcache={policy}"))
-        .map_err(failed)?;
     let clock = Arc::new(VirtualClock::new(TIME));
     Filesystem::open_rw(device, clock, &options).map_err(failed)
 }

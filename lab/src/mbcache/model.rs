@@ -9,7 +9,8 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use uext4_mbcache::{Cache, Candidate, InUse, Key, Release, Stats};
+use uext4_lab_policies::mbcache::{Stats, Subject};
+use uext4_mbcache::{Cache, Candidate, InUse, Key, Release};
 
 use super::cost::{self, Costs, Place, round};
 use super::counting::{Counting, Look};
@@ -98,6 +99,7 @@ impl Bodies {
 }
 
 struct World<'a> {
+    subject: &'a Subject,
     cache: &'a Cache,
     bodies: &'a Bodies,
     has_handles: bool,
@@ -124,7 +126,8 @@ struct World<'a> {
 /// [`Failure`] for what is no policy, and for counts that do not add up.
 pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
     // As many blocks as a file system of 4 GiB has.
-    let cache = policy::cache(policy, 1 << 20)?;
+    let subject = policy::cache(policy, 1 << 20)?;
+    let cache = &subject.cache;
     if let Some(cap) = plan.cap {
         cache.set_limit(cap as usize * cache.entry_memory());
     }
@@ -132,7 +135,8 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
     let draw = Draw::new(plan);
     let bodies = Bodies((0..plan.values).map(u64::to_le_bytes).collect());
     let mut world = World {
-        cache: &cache,
+        subject: &subject,
+        cache,
         bodies: &bodies,
         has_handles: policy == policy::MB1,
         shards: if policy == policy::DEFAULT { PARTS } else { 1 },
@@ -154,7 +158,7 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
     world.check()?;
     world.costs = Costs::default();
     world.lists = [(0, 0); 4];
-    let before = cache.stats();
+    let before = policy::counts(&subject);
     let streams = (0..plan.tasks).map(|_| Random::new(random.next()));
     let mut tasks: Vec<Task<'_>> = streams.map(|own| Task::new(plan.sets, own)).collect();
     while !world.runnable.is_empty() {
@@ -228,9 +232,7 @@ impl<'a> World<'a> {
             let block = self.blocks[at];
             let key = self.key(block.content);
             _ = self.cache.created(key, at as u64, block.users);
-            if self.cache.is_work_due() {
-                self.cache.work();
-            }
+            self.subject.work();
         }
     }
 
@@ -245,10 +247,10 @@ impl<'a> World<'a> {
         (task, content): (usize, u64),
         f: impl FnOnce(&'a Cache) -> R,
     ) -> R {
-        let before = self.cache.stats();
+        let before = policy::counts(self.subject);
         let result = f(self.cache);
-        let after = self.cache.stats();
-        let since = |of: fn(&Stats) -> u64| of(&after) - of(&before);
+        let after = policy::counts(self.subject);
+        let since = |of: fn(&Stats) -> u64| of(&after.index) - of(&before.index);
         let (chains, lists) = (since(|s| s.bucket_locks), since(|s| s.list_locks));
         let walked = since(|s| s.chain_steps) as f64 * cost::CHAIN_STEP;
         let scanned = since(|s| s.scanned + s.alloc_walk) as f64 * cost::CHAIN_STEP;
@@ -260,7 +262,8 @@ impl<'a> World<'a> {
         costs.lock(Place::List(content % self.shards), task, lists, scanned);
         let entries = since(|s| s.entry_locks);
         costs.lock(Place::Entry(content % ENTRY_LOCKS), task, entries, 0.0);
-        costs.work(since(|s| s.content_hashes) as f64 * cost::CONTENT_HASH);
+        let hashes = after.cache.content_hashes - before.cache.content_hashes;
+        costs.work(hashes as f64 * cost::CONTENT_HASH);
         let (all, calls) = &mut self.lists[kind as usize];
         (*all, *calls) = (*all + lists, *calls + 1);
         result
@@ -399,7 +402,7 @@ impl<'a> World<'a> {
         if block.users == 0 || block.content != task.content || block.users >= USERS_MAX {
             self.counting.look(&mut self.costs, number, at, Look::Alone);
             if block.users >= USERS_MAX {
-                found.is_full();
+                found.set_full();
             }
             return Step::Next(found);
         }
@@ -508,9 +511,7 @@ impl<'a> World<'a> {
         self.call(Call::Create, (number, task.content), |cache| {
             _ = cache.created(key, at, 1);
         });
-        if self.cache.is_work_due() {
-            self.cache.work();
-        }
+        self.subject.work();
     }
 
     /// A new block: itself, its bitmap and descriptor.
@@ -541,9 +542,10 @@ impl<'a> World<'a> {
         }
     }
 
-    fn results(&self, plan: &Plan, before: &Stats) -> Value {
-        let after = self.cache.stats();
-        let since = |of: fn(&Stats) -> u64| of(&after) - of(before);
+    fn results(&self, plan: &Plan, before: &policy::Counts) -> Value {
+        let after = policy::counts(self.subject);
+        let since = |of: fn(&Stats) -> u64| of(&after.index) - of(&before.index);
+        let compares = after.cache.compares - before.cache.compares;
         let sets = (plan.sets * plan.tasks) as f64;
         let each = |count: u64| round(count as f64 / sets);
         let of_calls = |kind: Call| {
@@ -551,16 +553,16 @@ impl<'a> World<'a> {
             round(lists as f64 / calls.max(1) as f64)
         };
         let hit_lists = self.lists[Call::Find as usize].0 + self.lists[Call::End as usize].0;
-        let locks = since(|s| s.bucket_locks + s.list_locks + s.entry_locks);
+        let locks = since(Stats::locks);
         let blocks = self.blocks.iter().filter(|block| block.users > 0).count();
         json!({
             "time_us": round(self.costs.elapsed(plan.tasks) / plan.sets as f64),
             "locks": each(locks),
             "handoffs": each(self.costs.handoffs),
             "list_locks_find": of_calls(Call::Find),
-            "list_locks_hit": round(hit_lists as f64 / since(|s| s.compares).max(1) as f64),
+            "list_locks_hit": round(hit_lists as f64 / compares.max(1) as f64),
             "list_locks_create": of_calls(Call::Create),
-            "compares": each(since(|s| s.compares)),
+            "compares": each(compares),
             "chain_steps": each(since(|s| s.chain_steps)),
             "alloc_walk": each(since(|s| s.alloc_walk)),
             "sleeps": each(self.sleeps),
@@ -568,7 +570,7 @@ impl<'a> World<'a> {
             "wakeups_wasted": each(self.wasted),
             "buffer_work": each(self.costs.buffer_locks + self.costs.updates),
             "sharing": round(self.inodes.len() as f64 / blocks.max(1) as f64),
-            "cache_bytes": after.memory,
+            "cache_bytes": after.cache.memory,
         })
     }
 }

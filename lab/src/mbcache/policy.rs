@@ -1,6 +1,11 @@
 //! The policies that the claims run.
 
-use uext4_mbcache::{Cache, Options, Policy};
+use std::sync::Arc;
+
+use uext4_lab_policies::mbcache::{
+    Measured, Options, Policy, Stats, Subject, UnknownPolicy, Worker,
+};
+use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
 
 use crate::claim::Failure;
 
@@ -10,7 +15,7 @@ pub const MB1: &str = "mb1";
 pub const MBCACHE2: &str = "mbcache2";
 /// Linux today.
 pub const MAINLINE: &str = "mainline";
-/// The default.
+/// The product's.
 pub const DEFAULT: &str = "one-donor";
 /// All that a claim runs if nothing is said.
 pub const ALL: &[&str] = &[MB1, MBCACHE2, MAINLINE, DEFAULT];
@@ -25,19 +30,67 @@ pub fn accepts(policy: &str) -> Result<(), String> {
 
 fn parse(policy: &str) -> Result<Policy, String> {
     let parsed = policy.parse();
-    parsed.map_err(|error: uext4_mbcache::UnknownPolicy| error.to_string())
+    parsed.map_err(|error: UnknownPolicy| error.to_string())
 }
 
-/// An empty cache under a policy, of a file system of so many blocks.
+/// An empty cache under a policy, of a file system of so many blocks. Its worker runs when the model
+/// says.
 ///
 /// # Errors
 /// [`Failure::Usage`] for what is no policy.
-pub fn cache(policy: &str, blocks: u64) -> Result<Cache, Failure> {
+pub fn cache(policy: &str, blocks: u64) -> Result<Subject, Failure> {
     let options = Options {
         policy: parse(policy).map_err(Failure::Usage)?,
+        worker: Worker::ByCaller,
         ..Options::default()
     };
-    Cache::new(&options.for_blocks(blocks)).map_err(|error| Failure::Usage(error.to_string()))
+    Subject::new(&options, blocks).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// What a cache and its index have counted so far.
+#[derive(Debug)]
+pub struct Counts {
+    /// The cache, whatever its index.
+    pub cache: uext4_mbcache::Stats,
+    /// The index.
+    pub index: Stats,
+}
+
+/// What was counted so far.
+pub fn counts(subject: &Subject) -> Counts {
+    Counts {
+        cache: subject.cache.stats(),
+        index: subject.stats(),
+    }
+}
+
+/// The indexes of one file system: `None`, both: those of the product.
+#[derive(Debug)]
+pub struct Indexes {
+    /// Of blocks of attributes.
+    pub blocks: Option<Arc<dyn Measured>>,
+    /// Of inodes with values.
+    pub values: Option<Arc<dyn Measured>>,
+}
+
+/// Empty indexes under a policy.
+///
+/// # Errors
+/// [`Failure::Usage`] for what is no policy.
+pub fn indexes(policy: &str) -> Result<Indexes, Failure> {
+    let blocks = Options {
+        policy: parse(policy).map_err(Failure::Usage)?,
+        users_max: XATTR_REFCOUNT_MAX,
+        ..Options::default()
+    };
+    let values = Options {
+        users_max: u32::MAX,
+        ..blocks
+    };
+    Ok(Indexes {
+        blocks: blocks.index(),
+        values: values.index(),
+    })
 }
 
 #[cfg(test)]
@@ -47,9 +100,11 @@ mod tests {
     #[test]
     fn policies_are_read() {
         for policy in ALL {
+            assert_eq!(parse(policy).unwrap().to_string(), *policy);
+            cache(policy, 1 << 20).unwrap();
             assert_eq!(
-                cache(policy, 1 << 20).unwrap().policy().to_string(),
-                *policy
+                indexes(policy).unwrap().blocks.is_none(),
+                *policy == DEFAULT
             );
         }
         assert!(accepts("mb3").is_err());

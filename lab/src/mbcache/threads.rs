@@ -123,7 +123,7 @@ impl Mount {
     fn new(image: &MemoryDevice, policy: &str, cell: Cell, seed: u64) -> Result<Self, Failure> {
         let (values, files, threads) = cell;
         let device = Arc::new(image.snapshot());
-        let fs = open(Arc::clone(&device), policy)?;
+        let fs = open(Arc::clone(&device), &policy::indexes(policy)?)?;
         let root = fs.root().map_err(failed)?;
         let open = |number| root.lookup(&name(number)).map_err(failed);
         let files: Result<Vec<OpenInode>, Failure> = (0..files * threads).map(open).collect();

@@ -1,4 +1,4 @@
-//! Attributes that are set again and again: the xattr-bench of the thread from which the room `mbcache`
+//! Attributes that are set again and again: the xattr-bench of the thread from which the crate `mbcache`
 //! comes. P threads each have F files and set one attribute of them to one of V values of 300 bytes, drawn
 //! at random; inodes of 256 bytes have no room for it, so that it lies in a block, which files with equal
 //! values share.

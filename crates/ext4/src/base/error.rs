@@ -144,9 +144,6 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// An option of the attribute cache that there is not, or that cannot be set so (EINVAL).
-    #[error(transparent)]
-    MbcacheOption(#[from] uext4_mbcache::OptionError),
     /// A tunable of writeback that there is not, or that cannot be set so (EINVAL).
     #[error(transparent)]
     Tunable(#[from] uext4_writeback::throttle::TunableError),

@@ -7,10 +7,15 @@
 use std::sync::Arc;
 
 use uext4_buffer_cache::BhLru;
+use uext4_mbcache::Index;
 
 /// The designs of a file system; `None`, everywhere: the one that is shipped.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// The LRU in front of the cache of metadata blocks.
     pub bh_lru: Option<Arc<dyn BhLru>>,
+    /// The index that finds equal blocks of attributes. An index is for one file system, once.
+    pub xattr_blocks: Option<Arc<dyn Index>>,
+    /// The index that finds equal values in inodes of their own; another object than `xattr_blocks`.
+    pub xattr_values: Option<Arc<dyn Index>>,
 }

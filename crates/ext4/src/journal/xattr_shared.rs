@@ -1,8 +1,8 @@
 //! What inodes may share of their attributes: blocks, and inodes of values, found again by their hash.
 //!
-//! Two caches of the room `mbcache`, or none (`nombcache`), and the counts of users with their locks: whoever
-//! counts a user more or less of a block, or of an inode of a value, does it under the lock of that. What
-//! this room asks of its callers is said there; nothing here adds to it.
+//! Two caches of the crate `mbcache`, or none (`nombcache`), and the counts of users with their locks:
+//! a user more or less of a block, or of an inode with a value, is counted under the lock of that. The
+//! requirements of that crate on its callers are stated there; nothing here adds to them.
 //!
 //! Users of blocks are counted in memory ([`Counts`]), and `h_refcount` is stored once a transaction, when it
 //! takes no more handles ([`XattrSharing::store_counts`]): so a transaction that is recovered has the
@@ -16,8 +16,13 @@
 //! Locks: a count's, shared or not, is taken with none of the room's held, never two at once, and never while
 //! waiting. Under it come the room's, those of buffers and of a handle.
 
+use std::sync::Arc;
+
 use uext4_buffer_cache::Buffer;
-use uext4_mbcache::{Cache, Candidate, Counts, Created, Key, Locked, Options, Release, Stats};
+use uext4_mballoc::OptionError;
+use uext4_mbcache::{
+    Cache, Candidate, Counts, Created, Index, Key, Locked, Options, Release, Stats,
+};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::xattr::{XATTR_BLOCK_HEADER_LEN, put_block_header, verify_block};
 
@@ -25,6 +30,7 @@ use crate::base::edit::Edit;
 use crate::base::error::Result;
 use crate::base::memory::Shrinker;
 use crate::base::owner::{Kind, Owner};
+use crate::base::policies::Policies;
 
 /// What is shared in one file system.
 #[derive(Debug)]
@@ -37,7 +43,11 @@ pub(crate) struct XattrSharing {
 
 impl XattrSharing {
     /// Empty. `None`: nothing is shared that is not yet.
-    pub(crate) fn new(options: Option<Options>, users_max: u32) -> Result<Self> {
+    pub(crate) fn new(
+        options: Option<Options>,
+        users_max: u32,
+        policies: &Policies,
+    ) -> Result<Self> {
         let blocks = options.map(|options| Options {
             users_max,
             ..options
@@ -48,8 +58,8 @@ impl XattrSharing {
             ..options
         });
         Ok(Self {
-            blocks: Sharing::new(blocks)?,
-            values: Sharing::new(values)?,
+            blocks: Sharing::new(blocks, policies.xattr_blocks.clone())?,
+            values: Sharing::new(values, policies.xattr_values.clone())?,
         })
     }
 
@@ -146,10 +156,13 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    fn new(options: Option<Options>) -> Result<Self> {
-        let cache = options.map(|options| Cache::new(&options)).transpose()?;
+    fn new(options: Option<Options>, index: Option<Arc<dyn Index>>) -> Result<Self> {
+        let cache = options.map(|options| match index {
+            Some(index) => Ok(Cache::with_index(index, options.users_max)),
+            None => Cache::new(&options),
+        });
         Ok(Self {
-            cache,
+            cache: cache.transpose().map_err(OptionError::from)?,
             counts: Counts::default(),
         })
     }
@@ -174,9 +187,6 @@ impl Sharing {
         if let Some(cache) = &self.cache {
             // If it does not come in it is not shared.
             let _: Created = cache.created(key, thing, users);
-            if cache.is_work_due() {
-                cache.work();
-            }
         }
     }
 
@@ -184,9 +194,6 @@ impl Sharing {
     pub(crate) fn seen(&self, hash: u32, body: &[u8], thing: u64, users: impl FnOnce() -> u32) {
         if let Some(cache) = &self.cache {
             let _: Created = cache.seen(hash, body, thing, users);
-            if cache.is_work_due() {
-                cache.work();
-            }
         }
     }
 

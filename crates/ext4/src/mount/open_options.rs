@@ -48,8 +48,8 @@ pub struct OpenOptions {
     /// How blocks are chosen: policies and tunables of the allocator. Only for writing. Its `stripe`,
     /// `flex_groups` and `rotational` are those of the file system and the device.
     pub allocator: AllocatorOptions,
-    /// How attributes that inodes may share are found: policy and tunables. `None`: nothing is shared
-    /// that is not yet. Only for writing. Seed and limits are those of the file system.
+    /// How many attributes that inodes may share are remembered. `None`: nothing is shared that is
+    /// not yet. Only for writing. Seed and most users are those of the file system.
     pub mbcache: Option<MbcacheOptions>,
     /// How what is known of the blocks of files is shrunk and counted. Only for writing.
     pub extent_status: ExtentStatusOptions,
@@ -96,32 +96,28 @@ impl Default for OpenOptions {
 impl OpenOptions {
     /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, `commit=SECONDS`,
     /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`,
-    /// `resuid=`, `resgid=`, `mbcache=`,
-    /// `mb_bucket_bits=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
+    /// `resuid=`, `resgid=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
     /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), what
     /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and what
-    /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`, `mb_bucket_bits=` and
-    /// `mb_max_entries=` count for nothing until `mbcache=` switches the cache on again, with their defaults.
+    /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`,
+    /// `mb_max_entries=` has no effect.
     ///
     /// # Errors
-    /// [`Error::Option`], [`Error::MbcacheOption`], [`Error::Tunable`], [`Error::WritebackMode`] and
+    /// [`Error::Option`], [`Error::Tunable`], [`Error::WritebackMode`] and
     /// [`Error::ExtentStatus`] for a name that is none, and for a value out of its range, which the
     /// error names.
     ///
     /// [`Error::Option`]: crate::Error::Option
-    /// [`Error::MbcacheOption`]: crate::Error::MbcacheOption
     /// [`Error::Tunable`]: crate::Error::Tunable
     /// [`Error::WritebackMode`]: crate::Error::WritebackMode
     /// [`Error::ExtentStatus`]: crate::Error::ExtentStatus
     pub fn option(&mut self, option: &str) -> Result<()> {
         if let Some((name, value)) = option.split_once('=') {
-            if let "mbcache" | "mb_bucket_bits" | "mb_max_entries" = name {
+            if name == "mb_max_entries" {
                 let mut mbcache = self.mbcache.unwrap_or_default();
-                mbcache.set(name, value)?;
+                mbcache.set_max_entries(value).map_err(OptionError::from)?;
                 // A number for a cache that is switched off does not switch it on.
-                if name == "mbcache" || self.mbcache.is_some() {
-                    self.mbcache = Some(mbcache);
-                }
+                self.mbcache = self.mbcache.map(|_| mbcache);
                 return Ok(());
             }
             if WritebackOptions::knows(name) {
@@ -186,7 +182,7 @@ impl OpenOptions {
             let options = MbcacheOptions { seed, ..options };
             options.for_blocks(sbi.geometry().blocks_count)
         });
-        XattrSharing::new(options, XATTR_REFCOUNT_MAX)
+        XattrSharing::new(options, XATTR_REFCOUNT_MAX, &self.policies)
     }
 
     /// The same with the budget as a number: `memory`, or what `default` says.

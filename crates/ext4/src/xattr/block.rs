@@ -264,7 +264,7 @@ fn join<'a>(
     if !room_for(users) {
         // For these it is full; one with more room may be found in its place.
         if users > coming {
-            candidate.is_full();
+            candidate.set_full();
         }
         return Joined::Passed(candidate);
     }

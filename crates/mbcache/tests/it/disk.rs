@@ -1,9 +1,30 @@
-//! Blocks with contents and users, and whoever has them: what an engine does, with every rule of the
-//! cache's callers. Users are counted in memory and stored by [`Disk::commit`]. Panics where a block is used after
-//! it was freed.
+//! Blocks with contents and users, and the threads that use them: what an engine does, with every
+//! rule for the cache's callers. Users are counted in memory and stored by [`Disk::commit`]. Panics
+//! where a block is used after it was freed.
+//!
+//! The tests on it hold for any index: `answers.rs` and `schedules.rs` run them on each of
+//! `super::DESIGNS`, here those of this crate, and in `lab/policies` all others.
 
 use parking_lot::Mutex;
-use uext4_mbcache::{Cache, Candidate, Counts, Key, Options};
+use uext4_mbcache::{Cache, Candidate, Counts, Key};
+
+/// An index under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Design {
+    pub name: &'static str,
+    /// An empty cache with it.
+    pub cache: fn(Limits) -> Cache,
+    /// Whether what was found is not freed and does not change. Else it may be, and gets no user.
+    pub stays: bool,
+}
+
+/// What a cache is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// 0: the design's own number.
+    pub max_entries: u32,
+    pub users_max: u32,
+}
 
 /// A block that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,21 +44,20 @@ pub struct Disk {
     blocks: Vec<Mutex<Option<Block>>>,
     counts: Counts<()>,
     free: Mutex<Vec<u64>>,
-    /// Whether the cache promises that what is found is not freed.
-    keeps: bool,
+    stays: bool,
 }
 
 impl Disk {
-    pub fn new(options: &Options, blocks: u64, hashes: u32) -> Self {
-        let policy = options.policy.to_string();
+    /// `hashes`: contents that differ by a multiple of it have one hash on disk.
+    pub fn new(design: &Design, limits: Limits, blocks: u64, hashes: u32) -> Self {
         Self {
-            cache: Cache::new(options).unwrap(),
-            users_max: options.users_max,
+            cache: (design.cache)(limits),
+            users_max: limits.users_max,
             hashes,
             blocks: (0..blocks).map(|_| Mutex::new(None)).collect(),
             counts: Counts::default(),
             free: Mutex::new((0..blocks).rev().collect()),
-            keeps: !policy.starts_with("mbcache2"),
+            stays: design.stays,
         }
     }
 
@@ -84,9 +104,6 @@ impl Disk {
                 Some(at)
             }
         };
-        if self.cache.is_work_due() {
-            self.cache.work();
-        }
     }
 
     /// A block of this content with one more user.
@@ -97,7 +114,7 @@ impl Disk {
                 let candidate = next?;
                 let at = candidate.value();
                 let read = *self.block(at).lock();
-                assert!(!self.keeps || read.is_some(), "{at} was found and freed");
+                assert!(!self.stays || read.is_some(), "{at} was found and freed");
                 if read.is_none_or(|read| read.content != content) {
                     next = candidate.next();
                     continue;
@@ -117,14 +134,14 @@ impl Disk {
         let at = candidate.value();
         let has_content = || {
             let has = self.block(at).lock().is_some_and(|b| b.content == content);
-            assert!(has || !self.keeps, "{at} was found and freed or changed");
+            assert!(has || !self.stays, "{at} was found and freed or changed");
             has
         };
         if let Some(count) = self.counts.share(at) {
             let users = count.users();
             if users + 1 < self.users_max && has_content() {
                 let taken = candidate.taken(users + 1).is_ok();
-                assert!(taken || !self.keeps);
+                assert!(taken || !self.stays);
                 return Ok(taken && count.come(self.users_max - 1).is_some());
             }
         }
@@ -134,11 +151,11 @@ impl Disk {
         }
         let users = count.users().unwrap_or_else(|| self.stored(at));
         if users >= self.users_max {
-            candidate.is_full();
+            candidate.set_full();
             return Err(candidate);
         }
         let taken = candidate.taken(users + 1).is_ok();
-        assert!(taken || !self.keeps);
+        assert!(taken || !self.stays);
         if taken {
             count.set(users + 1, || ());
         }
@@ -149,7 +166,7 @@ impl Disk {
         self.block(at).lock().map_or(0, |block| block.users)
     }
 
-    /// Stores the users of all blocks. Nobody comes or goes meanwhile.
+    /// Stores the users of all blocks. None comes or goes meanwhile.
     pub fn commit(&self) {
         self.counts.drain(|at, (), users| {
             let mut block = self.block(at).lock();

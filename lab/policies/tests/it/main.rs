@@ -1,3 +1,4 @@
 //! What any design of a subsystem must do, whichever it is.
 
 mod bh_lru;
+mod mbcache;

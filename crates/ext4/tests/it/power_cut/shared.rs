@@ -35,11 +35,10 @@ fn create(root: &OpenInode, number: u64) -> OpenInode {
 
 /// Files get and lose one of three values, some of which fit in no inode and one in no block, and are made
 /// anew. Transactions have from one change to some dozens.
-fn run(empty: &MemoryDevice, policy: &str, seed: u64) -> Vec<(usize, Event)> {
+fn run(empty: &MemoryDevice, seed: u64) -> Vec<(usize, Event)> {
     let device = Arc::new(Recorder::new(empty));
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    let mut options = OpenOptions::default();
-    options.option(&format!("mbcache={policy}")).unwrap();
+    let options = OpenOptions::default();
     let fs = Filesystem::open_rw(Arc::clone(&device) as _, clock, &options).unwrap();
     let root = fs.root().unwrap();
     let mut files: Vec<OpenInode> = (0..FILES).map(|number| create(&root, number)).collect();
@@ -69,16 +68,17 @@ fn run(empty: &MemoryDevice, policy: &str, seed: u64) -> Vec<(usize, Event)> {
     device.take_events()
 }
 
-fn cut_everywhere(policy: &str) {
+#[test]
+fn shared_blocks_count_their_files() {
     let empty = made("-t ext4 -b 1024 -J size=1 -O ea_inode", 8192);
     let (mut states, mut number) = (0, 0);
     while states < many(STATES) {
         let mut cuts = Cuts::new(&empty);
-        for (at, (_, event)) in run(&empty, policy, number).iter().enumerate() {
+        for (at, (_, event)) in run(&empty, number).iter().enumerate() {
             cuts.push(event);
             let seed = number << 32 | at as u64;
             for image in [cuts.all(), cuts.some(seed)] {
-                let origin = format!("{policy}, run {number}, {at} changes");
+                let origin = format!("run {number}, {at} changes");
                 let recovered = Arc::new(image);
                 recover(Arc::clone(&recovered) as _).expect(&origin);
                 read(&recovered).expect(&origin);
@@ -90,15 +90,5 @@ fn cut_everywhere(policy: &str) {
         }
         number += 1;
     }
-    println!("{policy}: {states} states of {number} runs");
-}
-
-#[test]
-fn shared_blocks_with_one_donor() {
-    cut_everywhere("one-donor");
-}
-
-#[test]
-fn shared_blocks_as_in_mainline() {
-    cut_everywhere("mainline");
+    println!("{states} states of {number} runs");
 }

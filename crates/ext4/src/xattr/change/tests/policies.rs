@@ -1,21 +1,18 @@
-//! The same under each policy of the cache of shared attributes, and without.
+//! Changes with few entries in the cache of shared attributes, and without that cache.
 
 use std::collections::BTreeSet;
 
 use crate::mount::open_options::OpenOptions;
 use crate::testing::mount_with;
 use crate::xattr::block::merge;
-use uext4_mbcache::Policy;
 
 use super::*;
 
-/// Each policy as a mount option, and none.
-fn options() -> impl Iterator<Item = (String, OpenOptions)> {
-    let policies = Policy::ALL.map(|policy| format!("mbcache={policy},mb_max_entries=16"));
-    let words = policies.into_iter().chain(["nombcache".to_owned()]);
-    words.map(|word| {
+/// With and without the cache.
+fn options() -> impl Iterator<Item = (&'static str, OpenOptions)> {
+    ["mb_max_entries=16", "nombcache"].into_iter().map(|word| {
         let mut options = OpenOptions::default();
-        options.options(&word).unwrap();
+        options.option(word).unwrap();
         (word, options)
     })
 }
@@ -62,30 +59,23 @@ fn threads_share_and_part_again_under_each() {
 }
 
 #[test]
-fn what_is_no_option_is_refused_with_what_there_is() {
+fn a_number_of_entries_is_checked_and_switches_nothing_on() {
     let mut options = OpenOptions::default();
     for (word, said) in [
-        (
-            "mbcache=best",
-            "one of mb1, mbcache2, mbcache2-touch-fixed, mainline, one-donor",
-        ),
-        ("mb_bucket_bits=0", "out of range, 1 to 20"),
         ("mb_max_entries=x", "is no number from 16 to 4194304"),
+        ("mb_max_entries=15", "out of range, 16 to 4194304"),
+        // No option of this program.
+        ("mbcache=mainline", "mbcache"),
+        ("mb_bucket_bits=12", "mb_bucket_bits"),
     ] {
         let error = options.option(word).unwrap_err();
-        assert!(matches!(error, Error::MbcacheOption(_)));
+        assert!(matches!(error, Error::Option(_)));
         assert!(error.to_string().contains(said), "{error}");
     }
-    for list in ["nombcache,mb_bucket_bits=12", "mb_max_entries=64"] {
-        options.options(list).unwrap();
-        assert_eq!(options.mbcache, None, "{list} switches nothing on");
-    }
-    options.option("mb_bucket_bits=21").unwrap_err();
-    options
-        .options("mbcache=mainline,mb_bucket_bits=12")
-        .unwrap();
-    let on = options.mbcache.unwrap();
-    assert_eq!((on.policy, on.bucket_bits), (Policy::Mainline, 12));
+    options.option("mb_max_entries=64").unwrap();
+    assert_eq!(options.mbcache.unwrap().max_entries, 64);
+    options.options("nombcache,mb_max_entries=128").unwrap();
+    assert_eq!(options.mbcache, None);
 }
 
 #[test]

@@ -1,49 +1,48 @@
-//! A hash table of chains, each with a lock of its own; the number of chains is fixed, as the kernel's.
+//! A hash table of chains, each with a lock of its own; the number of chains is fixed, as the
+//! kernel's.
 
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use crate::cache::Created;
-use crate::entry::Entry;
-use crate::lock::Lock;
-use crate::options::OptionError;
-use crate::stats::{Counter, Counters};
+use uext4_mbcache::{Created, Entry, Key};
+
+use super::lock::Lock;
+use super::stats::{Counter, Counters};
 
 /// 2⁶⁴ divided by the golden ratio: spreads hashes over chains.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The table.
 #[derive(Debug)]
-pub(crate) struct Chains {
+pub(super) struct Chains {
     chains: Vec<Lock<Chain>>,
     bits: u32,
 }
 
 impl Chains {
-    /// 2^`bits` empty chains, less than 2⁶⁴.
-    pub(crate) fn new(bits: u32) -> Result<Self, OptionError> {
-        let mut chains = Vec::new();
-        let reserved = chains.try_reserve_exact(1 << bits);
-        reserved.map_err(|_| OptionError::NoMemory { bits })?;
-        chains.resize_with(1 << bits, Lock::default);
-        Ok(Self { chains, bits })
+    /// 2^`bits` empty chains; 1 to 20 bits.
+    pub(super) fn new(bits: u32) -> Self {
+        Self {
+            chains: (0..1 << bits).map(|_| Lock::default()).collect(),
+            bits,
+        }
     }
 
     /// What the heads of the chains take.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.chains.len() * size_of::<Lock<Chain>>()
     }
 
     /// Locks the chain of a hash.
-    pub(crate) fn lock(&self, counters: &Counters, hash: u64) -> MutexGuard<'_, Chain> {
+    pub(super) fn lock(&self, counters: &Counters, hash: u64) -> MutexGuard<'_, Chain> {
         let at = hash.wrapping_mul(GOLDEN) >> (64 - self.bits);
         self.chains[at as usize].lock(counters, Counter::BucketLocks)
     }
 
-    /// The newest entry of a hash's chain that is wanted; of those after `after`, if that is still there.
-    /// It is asked for under the chain's lock.
-    pub(crate) fn find(
+    /// The newest entry of a hash's chain that is wanted; of those after `after`, if that is still
+    /// there. It is asked for under the chain's lock.
+    pub(super) fn find(
         &self,
         counters: &Counters,
         hash: u64,
@@ -63,12 +62,12 @@ impl Chains {
     }
 
     /// Puts an entry into the chain of its hash on disk, unless its pair is there.
-    pub(crate) fn create(&self, counters: &Counters, entry: &Arc<Entry>) -> Created {
+    pub(super) fn create(&self, counters: &Counters, entry: &Arc<Entry>) -> Created {
         let mut steps = 0;
         let mut chain = self.lock(counters, entry.key.hash.into());
         let is_there = chain.walk(None).any(|other| {
             steps += 1;
-            other.is(entry.key, entry.value)
+            is(other, entry.key, entry.value)
         });
         let created = match is_there {
             true => Created::Present,
@@ -81,9 +80,14 @@ impl Chains {
     }
 }
 
+/// Whether a pair is this entry's, as far as the hash on disk says.
+pub(super) fn is(entry: &Entry, key: Key, value: u64) -> bool {
+    entry.value == value && entry.key.hash == key.hash
+}
+
 /// A chain: its newest entry comes first.
 #[derive(Debug, Default)]
-pub(crate) struct Chain {
+pub(super) struct Chain {
     /// By age, the oldest first. Looked for by binary search where the kernel has a pointer.
     entries: Vec<Arc<Entry>>,
 }
@@ -94,14 +98,14 @@ impl Chain {
     }
 
     /// Entries from the newest on; after `from`, if it is still in the chain.
-    pub(crate) fn walk(&self, from: Option<&Entry>) -> impl Iterator<Item = &Arc<Entry>> {
+    pub(super) fn walk(&self, from: Option<&Entry>) -> impl Iterator<Item = &Arc<Entry>> {
         let end = from.and_then(|from| self.place(from).ok());
         let end = end.unwrap_or(self.entries.len());
         self.entries[..end].iter().rev()
     }
 
     /// `false` if there is no memory.
-    pub(crate) fn insert(&mut self, entry: &Arc<Entry>) -> bool {
+    pub(super) fn insert(&mut self, entry: &Arc<Entry>) -> bool {
         if self.entries.try_reserve(1).is_err() {
             return false;
         }
@@ -112,7 +116,7 @@ impl Chain {
     }
 
     /// `false` if it is not in the chain.
-    pub(crate) fn remove(&mut self, entry: &Entry) -> bool {
+    pub(super) fn remove(&mut self, entry: &Entry) -> bool {
         let place = self.place(entry);
         place.is_ok_and(|place| {
             self.entries.remove(place);
@@ -121,17 +125,5 @@ impl Chain {
             }
             true
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_chains_than_there_is_memory_for_are_refused() {
-        let error = Chains::new(62).unwrap_err();
-        assert_eq!(error, OptionError::NoMemory { bits: 62 });
-        assert_eq!(Chains::new(3).unwrap().chains.len(), 8);
     }
 }

@@ -1,38 +1,45 @@
-//! Policy `mb1`: handles, exclusive or shared.
+//! `mb1`: handles, exclusive or shared.
 //!
-//! Source: the kernel's mbcache of versions 3.15 to 4.5, after T. Makphaibulchoke's decoupling of 2014,
-//! as "mbcache2: Reimplement mbcache" (Jan Kara, 15 December 2015) and the list describe it.
+//! Source: the kernel's mbcache of versions 3.15 to 4.5, after T. Makphaibulchoke's decoupling of
+//! 2014, as "mbcache2: Reimplement mbcache" (Jan Kara, 15 December 2015) and the list describe it.
 //!
-//! Two hash tables, by key and by number. Who finds an entry has a shared handle while he reads and
-//! compares; who releases or changes a block needs its exclusive one, and sleeps until all others are
-//! gone, on the one queue there is: each wake-up is for everybody. An entry in use is off the list of all
-//! entries, so each handle costs two turns of that list's lock. With `mb_max_entries` who makes an entry
-//! walks the list, under its lock, to the first that nobody uses, and has that go.
+//! Two hash tables, by key and by number. A thread that finds an entry has a shared handle while it
+//! reads and compares. A thread that releases or changes a block needs its exclusive handle, and
+//! sleeps until all others are gone, on the one queue there is: each wake-up is for all threads. An
+//! entry in use is off the list of all entries, so each handle takes that list's lock twice. With
+//! `mb_max_entries`, a thread that makes an entry walks the list, under its lock, to the first that
+//! is not used, and drops that.
 //!
-//! Differences: the kernel's list, its lock and the queue are one for all file systems, here one a cache.
-//! Making the room and making the entry are two steps, so a few more may come in between. Who had no
-//! handle because the entry was not there looks again before the block goes.
+//! Both kinds of handle are waited for: a search sleeps while another thread has the exclusive
+//! handle, and that one has finished its own search and waits for no other handle. A thread that
+//! goes on to the next entry has two handles for a moment: it gets the next before it gives the
+//! last back.
+//!
+//! Differences: the kernel's list, its lock and the queue are one for all file systems, here one
+//! for each cache. Making the room and making the entry are two steps, so a few more may come in
+//! between. A thread that had no handle because the entry was not there looks again before the
+//! block goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as Number, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::MutexGuard;
 
-use crate::cache::Created;
-use crate::chains::Chains;
-use crate::entry::{Entry, Key};
-use crate::list::List;
-use crate::lock::Lock;
-use crate::options::{OptionError, Options};
-use crate::policy::Mechanism;
-use crate::stats::{Counter, Counters};
-use crate::wait::WaitQueue;
+use uext4_mbcache::{Created, End, Entry, Index, Key, Stale, Usage};
+
+use super::chains::Chains;
+use super::list::List;
+use super::lock::Lock;
+use super::policy::Options;
+use super::stats::{Counter, Counters, Stats};
+use super::wait::WaitQueue;
+use super::{CHAINED_ENTRY_BYTES, Measured};
 
 /// In `flags`: it is in both tables.
 const HASHED: u32 = 1;
-/// In `state`: somebody has the exclusive handle. Below, the number of handles.
+/// In `state`: a thread has the exclusive handle. Below, the number of handles.
 const WRITER: u64 = 1 << 31;
-/// In `state`: one who waits for a handle.
+/// In `state`: one thread that waits for a handle.
 const QUEUED: u64 = 1 << 32;
 /// `MB_CACHE_BG_LOCK`: locks for the states of entries.
 const ENTRY_LOCKS: usize = 128;
@@ -65,11 +72,11 @@ fn used(state: u64) -> u64 {
     state % QUEUED
 }
 
-/// The cache. Locks: the list's, then a number's chain, a key's chain, an entry's; and the queue's before
-/// an entry's.
+/// The cache. Locks: the list's, then a number's chain, a key's chain, an entry's; and the queue's
+/// before an entry's.
 #[derive(Debug)]
-pub(crate) struct Mb1 {
-    counters: Arc<Counters>,
+pub(super) struct Mb1 {
+    counters: Counters,
     /// `c_index_hash`, by key.
     index: Chains,
     /// `c_block_hash`, by number.
@@ -86,18 +93,18 @@ pub(crate) struct Mb1 {
 }
 
 impl Mb1 {
-    pub(crate) fn new(options: &Options, counters: Arc<Counters>) -> Result<Self, OptionError> {
-        Ok(Self {
-            counters,
-            index: Chains::new(options.bucket_bits)?,
-            blocks: Chains::new(options.bucket_bits)?,
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            counters: Counters::default(),
+            index: Chains::new(options.chain_bits()),
+            blocks: Chains::new(options.chain_bits()),
             lru: Lock::default(),
             entry_locks: (0..ENTRY_LOCKS).map(|_| Lock::default()).collect(),
             queue: WaitQueue::default(),
-            max: options.max_by_buckets(),
+            max: options.max_by_chains(),
             len: AtomicUsize::new(0),
             next_seq: Number::new(0),
-        })
+        }
     }
 
     fn lock_entry(&self, entry: &Entry) -> MutexGuard<'_, ()> {
@@ -109,10 +116,11 @@ impl Mb1 {
         self.lru.lock(&self.counters, Counter::ListLocks)
     }
 
-    /// Sleeps until the handle can be had. `false`, and nothing is had: the entry has gone meanwhile.
+    /// Sleeps until the handle can be had. `false`, and nothing is had: the entry has gone
+    /// meanwhile.
     fn acquire(&self, entry: &Arc<Entry>, handle: Handle) -> bool {
         let mut is_queued = false;
-        self.queue.wait_until(&self.counters, || {
+        self.queue.wait_until(|| {
             let _locked = self.lock_entry(entry);
             let mut state = entry.state.load(Relaxed);
             if is_queued {
@@ -135,8 +143,8 @@ impl Mb1 {
         is_hashed
     }
 
-    /// Gives a handle back: whoever waits for any handle at all is woken if somebody waits for this
-    /// entry's, and an entry that nobody uses goes to the end of the list.
+    /// Gives a handle back: all threads that wait for any handle are woken if one waits for this
+    /// entry's, and an entry that is not used any more goes to the end of the list.
     fn let_go_of(&self, entry: &Arc<Entry>, handle: Handle) {
         let state = {
             let _locked = self.lock_entry(entry);
@@ -145,11 +153,11 @@ impl Mb1 {
             state
         };
         if state >= QUEUED {
-            self.queue.wake_all(&self.counters);
+            self.queue.wake_all();
         }
         if used(state) == 0 {
             let mut lru = self.lock_lru();
-            // Whoever takes a handle from here on takes the entry off the list after this.
+            // A thread that takes a handle from here on takes the entry off the list after this.
             let is_idle = used(entry.state.load(Relaxed)) == 0;
             let is_hashed = entry.flags.load(Relaxed) & HASHED != 0;
             if is_idle && is_hashed {
@@ -160,7 +168,7 @@ impl Mb1 {
         }
     }
 
-    /// Takes the first entry that nobody uses out of the tables and off the list, which is locked.
+    /// Takes the first entry that is not used out of the tables and off the list, which is locked.
     fn evict_first(&self, lru: &mut List, walked: &mut u64) -> bool {
         let mut next = lru.front().map(Arc::clone);
         while let Some(entry) = next {
@@ -175,7 +183,7 @@ impl Mb1 {
         false
     }
 
-    /// Takes an entry out of both tables, if nobody uses it.
+    /// Takes an entry out of both tables, if it is not used.
     fn unhash_idle(&self, entry: &Arc<Entry>) -> bool {
         let mut block = self.blocks.lock(&self.counters, entry.value);
         let mut index = self.index.lock(&self.counters, entry.key.hash.into());
@@ -211,39 +219,39 @@ impl Mb1 {
     }
 }
 
-impl Mechanism for Mb1 {
-    fn len(&self) -> usize {
-        self.len.load(Relaxed)
+impl Measured for Mb1 {
+    fn stats(&self) -> Stats {
+        self.counters.snapshot()
     }
+}
 
-    fn max(&self) -> usize {
-        self.max
-    }
-
-    fn entry_bytes(&self) -> usize {
-        // One more chain.
-        crate::CHAINED_ENTRY_BYTES + 16
-    }
-
-    fn fixed_bytes(&self) -> usize {
-        self.index.bytes() + self.blocks.bytes()
+impl Index for Mb1 {
+    fn usage(&self) -> Usage {
+        Usage {
+            entries: self.len.load(Relaxed),
+            max: self.max,
+            // One more chain.
+            entry_bytes: CHAINED_ENTRY_BYTES + 16,
+            fixed_bytes: self.index.bytes() + self.blocks.bytes(),
+        }
     }
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
         self.find_after(key, after)
     }
 
-    fn put(&self, entry: &Arc<Entry>) {
-        self.let_go_of(entry, Handle::Shared);
-    }
-
-    fn take(&self, entry: &Arc<Entry>, _: u32) -> bool {
-        self.let_go_of(entry, Handle::Shared);
-        true
+    fn end(&self, found: &Arc<Entry>, _: End) -> Result<(), Stale> {
+        // The handle is the caller's: if it is exclusive there is no other, else none is exclusive.
+        let handle = match used(found.state.load(Relaxed)) >= WRITER {
+            true => Handle::Exclusive,
+            false => Handle::Shared,
+        };
+        self.let_go_of(found, handle);
+        Ok(())
     }
 
     fn create(&self, key: Key, value: u64, _: u32) -> Created {
-        if self.len() >= self.max {
+        if self.len.load(Relaxed) >= self.max {
             let mut walked = 0;
             let evicted = self.evict_first(&mut self.lock_lru(), &mut walked);
             self.counters.add(Counter::AllocWalk, walked);
@@ -284,14 +292,10 @@ impl Mechanism for Mb1 {
             .filter(|entry| self.acquire(entry, Handle::Exclusive))
     }
 
-    fn let_go(&self, held: &Arc<Entry>) {
-        self.let_go_of(held, Handle::Exclusive);
-    }
-
     fn remove(&self, _: Key, value: u64, held: Option<&Arc<Entry>>) -> Result<(), Arc<Entry>> {
         let Some(entry) = held else {
-            // Another user may have read the thing and let it in since `hold`, and somebody may have
-            // found it then. Without waiting anywhere, the caller comes back with a handle.
+            // Another user may have read the thing and let it in since `hold`, and another thread
+            // may have found it then. The caller waits for nothing, and comes back with a handle.
             return self.by_number(value).map_or(Ok(()), Err);
         };
         let mut block = self.blocks.lock(&self.counters, entry.value);
@@ -301,12 +305,11 @@ impl Mechanism for Mb1 {
         index.remove(entry);
         drop((block, index));
         self.len.fetch_sub(1, Relaxed);
-        self.counters.one(Counter::Deletes);
         self.let_go_of(entry, Handle::Exclusive);
         Ok(())
     }
 
-    fn scan(&self, nr: usize, why: Counter) -> usize {
+    fn scan(&self, nr: usize) -> usize {
         let mut freed = 0;
         for _ in 0..nr {
             let mut walked = 0;
@@ -317,7 +320,6 @@ impl Mechanism for Mb1 {
             }
             freed += 1;
         }
-        self.counters.add(why, freed as u64);
         freed
     }
 }

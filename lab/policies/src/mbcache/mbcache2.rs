@@ -1,44 +1,47 @@
-//! Policies `mbcache2` and `mbcache2-touch-fixed`: the rewrite without handles.
+//! `mbcache2` and `mbcache2-touch-fixed`: the rewrite without handles.
 //!
-//! Source: Jan Kara, "[PATCH 1/7] mbcache2: Reimplement mbcache", 15 December 2015, and the replies of
-//! Andreas Grünbacher and Andreas Dilger. One hash table by key, one list by use. Nobody excludes anybody:
-//! who has found an entry asks, under the lock of its block's count, whether it is still in the table,
-//! and who changes or frees the block has taken it out under that lock.
+//! Source: Jan Kara, "\[PATCH 1/7\] mbcache2: Reimplement mbcache", 15 December 2015, and the
+//! replies of Andreas Grünbacher and Andreas Dilger.
 //!
-//! As posted, a touch hands the two ends of the list to the wrong sides: the list then begins with the
-//! touched entry, which is the next to go. The two spellings differ in that alone.
+//! One hash table by key, one list by use. No thread excludes another: a thread that has found an
+//! entry asks, under the lock of its block's count, whether it is still in the table, and a thread
+//! that changes or frees the block has taken it out under that lock. So a removal never fails, and
+//! a candidate may be stale.
 //!
-//! Differences: an entry that somebody removes before it is on the list does not get on it. In that
-//! patch nothing bounds the number of entries but lack of memory; here `mb_max_entries` does, and 2²².
+//! As posted, a touch hands the two ends of the list to the wrong sides: the list then begins with
+//! the touched entry, which is the next to go. The two spellings differ in that alone.
+//!
+//! Differences: an entry that is removed before it is on the list does not get on it. In that patch
+//! only lack of memory bounds the number of entries; here `mb_max_entries` does, and 2²².
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as Number, AtomicUsize, Ordering::Relaxed};
 
-use crate::cache::Created;
-use crate::chains::Chains;
-use crate::entry::{Entry, Key};
-use crate::list::List;
-use crate::lock::Lock;
-use crate::options::{ENTRIES_MAX, OptionError, Options};
-use crate::policy::Mechanism;
-use crate::stats::{Counter, Counters};
+use uext4_mbcache::{Created, End, Entry, Index, Key, Stale, Usage};
+
+use super::chains::{Chains, is};
+use super::list::List;
+use super::lock::Lock;
+use super::policy::Options;
+use super::stats::{Counter, Counters, Stats};
+use super::{CHAINED_ENTRY_BYTES, ENTRIES_MAX, Measured};
 
 /// In `flags`: it is in the table.
 const HASHED: u32 = 1;
 
 /// Where a touched entry goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
+pub(super) enum Touch {
     /// To the front.
     AsPosted,
     /// To the end.
     Fixed,
 }
 
-/// The cache. `state` of an entry is not used: `Arc` counts who has it.
+/// The index. `state` of an entry is not used: `Arc` counts its holders.
 #[derive(Debug)]
-pub(crate) struct Mbcache2 {
-    counters: Arc<Counters>,
+pub(super) struct Mbcache2 {
+    counters: Counters,
     chains: Chains,
     /// `c_lru_list` under `c_lru_list_lock`.
     list: Lock<List>,
@@ -49,20 +52,16 @@ pub(crate) struct Mbcache2 {
 }
 
 impl Mbcache2 {
-    pub(crate) fn new(
-        options: &Options,
-        counters: Arc<Counters>,
-        touch: Touch,
-    ) -> Result<Self, OptionError> {
-        Ok(Self {
-            counters,
-            chains: Chains::new(options.bucket_bits)?,
+    pub(super) fn new(options: &Options, touch: Touch) -> Self {
+        Self {
+            counters: Counters::default(),
+            chains: Chains::new(options.chain_bits()),
             list: Lock::default(),
             touch,
             max: options.max_entries as usize,
             len: AtomicUsize::new(0),
             next_seq: Number::new(0),
-        })
+        }
     }
 
     fn unhash(&self, entry: &Entry) -> bool {
@@ -72,21 +71,20 @@ impl Mbcache2 {
     }
 }
 
-impl Mechanism for Mbcache2 {
-    fn len(&self) -> usize {
-        self.len.load(Relaxed)
+impl Measured for Mbcache2 {
+    fn stats(&self) -> Stats {
+        self.counters.snapshot()
     }
+}
 
-    fn max(&self) -> usize {
-        self.max
-    }
-
-    fn entry_bytes(&self) -> usize {
-        crate::CHAINED_ENTRY_BYTES
-    }
-
-    fn fixed_bytes(&self) -> usize {
-        self.chains.bytes()
+impl Index for Mbcache2 {
+    fn usage(&self) -> Usage {
+        Usage {
+            entries: self.len.load(Relaxed),
+            max: self.max,
+            entry_bytes: CHAINED_ENTRY_BYTES,
+            fixed_bytes: self.chains.bytes(),
+        }
     }
 
     fn find(&self, key: Key, after: Option<&Arc<Entry>>) -> Option<Arc<Entry>> {
@@ -95,28 +93,32 @@ impl Mechanism for Mbcache2 {
             .find(&self.counters, key.hash.into(), after, has_hash)
     }
 
-    fn put(&self, _: &Arc<Entry>) {}
-
-    fn take(&self, entry: &Arc<Entry>, _: u32) -> bool {
-        if entry.flags.load(Relaxed) & HASHED == 0 {
-            return false;
+    fn end(&self, found: &Arc<Entry>, how: End) -> Result<(), Stale> {
+        if how == End::Unused {
+            return Ok(());
         }
-        self.counters.one(Counter::Touches);
+        if found.flags.load(Relaxed) & HASHED == 0 {
+            return Err(Stale);
+        }
         let mut list = self.list.lock(&self.counters, Counter::ListLocks);
         match self.touch {
-            Touch::AsPosted => list.begin_with(entry),
-            Touch::Fixed => list.move_to_back(entry),
+            Touch::AsPosted => list.begin_with(found),
+            Touch::Fixed => list.move_to_back(found),
         }
-        true
+        Ok(())
     }
 
     fn create(&self, key: Key, value: u64, _: u32) -> Created {
         let full = match self.max {
-            0 => ENTRIES_MAX as usize,
+            0 => ENTRIES_MAX,
             max => max,
         };
-        if self.len() >= full && self.scan(1, Counter::ShrunkSync) == 0 {
-            return Created::Refused;
+        if self.len.load(Relaxed) >= full {
+            let freed = self.scan(1);
+            self.counters.add(Counter::ShrunkSync, freed as u64);
+            if freed == 0 {
+                return Created::Refused;
+            }
         }
         let seq = self.next_seq.fetch_add(1, Relaxed);
         let entry = Entry::new(key, value, seq, 0, HASHED);
@@ -142,7 +144,7 @@ impl Mechanism for Mbcache2 {
         let mut chain = self.chains.lock(&self.counters, key.hash.into());
         let found = chain.walk(None).find(|entry| {
             steps += 1;
-            entry.is(key, value)
+            is(entry, key, value)
         });
         let found = found.map(Arc::clone);
         if let Some(entry) = &found {
@@ -156,12 +158,11 @@ impl Mechanism for Mbcache2 {
             if list.remove(&entry) {
                 self.len.fetch_sub(1, Relaxed);
             }
-            self.counters.one(Counter::Deletes);
         }
         Ok(())
     }
 
-    fn scan(&self, nr: usize, why: Counter) -> usize {
+    fn scan(&self, nr: usize) -> usize {
         let mut freed = 0;
         for _ in 0..nr {
             let mut list = self.list.lock(&self.counters, Counter::ListLocks);
@@ -175,7 +176,6 @@ impl Mechanism for Mbcache2 {
             self.unhash(&entry);
             freed += 1;
         }
-        self.counters.add(why, freed as u64);
         freed
     }
 }

@@ -1,0 +1,11 @@
+//! The designs of `lab/policies`, compiled once more with locks, atomics and threads that a model
+//! checker schedules: that crate itself needs the whole engine, other parts of which cannot run under
+//! one. Empty without the feature `shuttle`.
+
+#![cfg(feature = "shuttle")]
+
+/// The threads of the designs, which name them `crate::thread`.
+use shuttle::thread;
+
+#[path = "../../policies/src/mbcache/mod.rs"]
+pub mod mbcache;

@@ -1,0 +1,3 @@
+//! The lab's designs in many schedules of several threads.
+
+mod mbcache;
