@@ -10,10 +10,10 @@ use uext4_ondisk::Ino;
 use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, FileType, InodeFlags};
 
 use crate::alloc::ialloc::Parent;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::inode::store::store_new;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::mount::in_use;
 use crate::mount::open_options::OpenOptions;
 use crate::mount::super_;

@@ -8,40 +8,40 @@ use uext4_ondisk::group_desc::{
 };
 use uext4_ondisk::{Damage, GroupNr, Pblk};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
-use crate::base::sbi::Sbi;
 
 /// The clusters of a group, one bit each, set where in use; a block long. What lies past the end of
 /// the group is set.
-pub(crate) fn block_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
-    let desc = sbi.group_desc(group)?;
-    if is_uninit(sbi, &desc, BG_BLOCK_UNINIT) {
-        return Ok(fresh_block_bitmap(sbi, group, &desc).into());
+pub(crate) fn block_bitmap(disk: &Disk, group: GroupNr) -> Result<Arc<[u8]>> {
+    let desc = disk.group_desc(group)?;
+    if is_uninit(disk, &desc, BG_BLOCK_UNINIT) {
+        return Ok(fresh_block_bitmap(disk, group, &desc).into());
     }
-    let bits = sbi.geometry().clusters_per_group.get();
+    let bits = disk.geometry().clusters_per_group.get();
     let stored = desc.block_bitmap_csum;
     let block = desc.block_bitmap;
-    Ok(read_bitmap(sbi, "block bitmap", group, block, bits, Some(stored))?.data())
+    Ok(read_bitmap(disk, "block bitmap", group, block, bits, Some(stored))?.data())
 }
 
 /// The inodes of a group, one bit each, set where in use; a block long.
-pub(crate) fn inode_bitmap(sbi: &Sbi, group: GroupNr) -> Result<Arc<[u8]>> {
-    let desc = sbi.group_desc(group)?;
-    let bits = sbi.geometry().inodes_per_group.get();
-    if is_uninit(sbi, &desc, BG_INODE_UNINIT) {
-        let mut bitmap = vec![0; sbi.block_len()];
-        set_bits(&mut bitmap, bits, sbi.block_len() as u32 * 8);
+pub(crate) fn inode_bitmap(disk: &Disk, group: GroupNr) -> Result<Arc<[u8]>> {
+    let desc = disk.group_desc(group)?;
+    let bits = disk.geometry().inodes_per_group.get();
+    if is_uninit(disk, &desc, BG_INODE_UNINIT) {
+        let mut bitmap = vec![0; disk.block_len()];
+        set_bits(&mut bitmap, bits, disk.block_len() as u32 * 8);
         return Ok(bitmap.into());
     }
     let stored = desc.inode_bitmap_csum;
     let block = desc.inode_bitmap;
-    Ok(read_bitmap(sbi, "inode bitmap", group, block, bits, Some(stored))?.data())
+    Ok(read_bitmap(disk, "inode bitmap", group, block, bits, Some(stored))?.data())
 }
 
 /// The flags count only where descriptors are summed.
-pub(crate) fn is_uninit(sbi: &Sbi, desc: &GroupDesc, flag: u16) -> bool {
-    sbi.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
+pub(crate) fn is_uninit(disk: &Disk, desc: &GroupDesc, flag: u16) -> bool {
+    disk.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
 }
 
 /// Brings bitmaps into the cache, those that follow one another in one request; what cannot be read is
@@ -62,18 +62,18 @@ pub(crate) fn read_ahead(cache: &BufferCache, blocks: impl Iterator<Item = Pblk>
 /// Reads a bitmap of a group; its checksum, which is `stored` if that is still good, is over `bits`
 /// bits.
 pub(crate) fn read_bitmap(
-    sbi: &Sbi,
+    disk: &Disk,
     what: &'static str,
     group: GroupNr,
     block: Pblk,
     bits: u32,
     stored: Option<u32>,
 ) -> Result<Buffer> {
-    let geometry = sbi.geometry();
+    let geometry = disk.geometry();
     if !geometry.contains(block, 1) {
         return Err(Error::Corrupt(Damage::DescLocation { group, what, block }));
     }
-    sbi.bread(what, block, tag(Kind::Bitmap), |bytes| {
+    disk.bread(what, block, tag(Kind::Bitmap), |bytes| {
         let (Some(seed), Some(stored)) = (geometry.csum_seed, stored) else {
             return Ok(());
         };
@@ -92,9 +92,9 @@ pub(crate) fn read_bitmap(
 }
 
 /// What the bitmap of a group without files would be: only the group's own metadata in use.
-pub(crate) fn fresh_block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc) -> Vec<u8> {
-    let geometry = sbi.geometry();
-    let mut bitmap = vec![0; sbi.block_len()];
+pub(crate) fn fresh_block_bitmap(disk: &Disk, group: GroupNr, desc: &GroupDesc) -> Vec<u8> {
+    let geometry = disk.geometry();
+    let mut bitmap = vec![0; disk.block_len()];
     let cluster_of = |offset: u32| offset >> geometry.cluster_bits;
     let base = geometry.group_base_blocks(group);
     if base > 0 {
@@ -119,7 +119,7 @@ pub(crate) fn fresh_block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc) ->
     let clusters = geometry
         .blocks_in_group(group)
         .div_ceil(1 << geometry.cluster_bits);
-    set_bits(&mut bitmap, clusters, sbi.block_len() as u32 * 8);
+    set_bits(&mut bitmap, clusters, disk.block_len() as u32 * 8);
     bitmap
 }
 

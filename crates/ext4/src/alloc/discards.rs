@@ -18,7 +18,7 @@ use uext4_mballoc::Run;
 use uext4_ondisk::Pblk;
 
 use crate::base::background::Waker;
-use crate::base::sbi::Sbi;
+use crate::base::disk::Disk;
 
 /// What is still to be given back.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Discards {
 
     /// Tells the device of all that is due, and lets others have it with `give`. Waits for who is at it.
     /// No handle may be held.
-    pub(crate) fn settle(&self, sbi: &Sbi, journal: &Journal, give: impl FnOnce(&[Run])) {
+    pub(crate) fn settle(&self, disk: &Disk, journal: &Journal, give: impl FnOnce(&[Run])) {
         let _telling = self.telling.lock();
         let due = {
             let mut due = self.due.lock();
@@ -92,13 +92,13 @@ impl Discards {
         // One that fails is told to whoever syncs next.
         let is_durable = || journal.has_log() || journal.flush_device().is_ok();
         if self.is_on() && is_durable() {
-            self.tell(sbi, &due);
+            self.tell(disk, &due);
         }
         give(&due);
     }
 
     /// Tells the device of blocks that nobody uses; neighbours in one call.
-    fn tell(&self, sbi: &Sbi, runs: &[Run]) {
+    fn tell(&self, disk: &Disk, runs: &[Run]) {
         let mut ranges: Vec<(u64, u64)> =
             runs.iter().map(|run| (run.start.0, run.end().0)).collect();
         ranges.sort_unstable();
@@ -110,8 +110,8 @@ impl Discards {
             joins
         });
         for (start, end) in ranges {
-            let len = (end - start) * sbi.block_len() as u64;
-            let told = sbi.device().trim(sbi.byte_offset(Pblk(start)), len);
+            let len = (end - start) * disk.block_len() as u64;
+            let told = disk.device().trim(disk.byte_offset(Pblk(start)), len);
             // It is only advice: a device that does not take it is not asked again.
             if !told.unwrap_or(false) {
                 self.is_on.store(false, Relaxed);

@@ -18,11 +18,11 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 use crate::alloc::bitmap::{fresh_block_bitmap, is_uninit, read_bitmap};
 use crate::alloc::ialloc::{Counts, FlexStats, GroupCounts, Parent};
 use crate::base::bits::{all_are, get, pad, set_range};
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::Kind;
 use crate::base::owner::Owner;
-use crate::base::sbi::Sbi;
 
 mod bitmaps;
 mod busy;
@@ -114,8 +114,8 @@ const LAST_DIRS: usize = 64;
 
 impl Groups {
     /// Reads all descriptors.
-    pub(crate) fn open(sbi: &Sbi) -> Result<Self> {
-        let geometry = sbi.geometry();
+    pub(crate) fn open(disk: &Disk) -> Result<Self> {
+        let geometry = disk.geometry();
         let count = geometry.groups_count.get();
         let per_flex = 1usize
             .checked_shl(geometry.log_groups_per_flex.into())
@@ -125,7 +125,7 @@ impl Groups {
         let (mut tallies, mut flex) = (Vec::new(), Vec::new());
         let total = Tally::default();
         for group in (0..count).map(GroupNr) {
-            let desc = sbi.group_desc(group)?;
+            let desc = disk.group_desc(group)?;
             check_places(geometry, group, &desc)?;
             let tally = Tally::default();
             if (group.0 as usize).is_multiple_of(per_flex) {
@@ -221,12 +221,12 @@ impl Groups {
     /// Takes an inode for a directory (with a hash of its name) or for anything else.
     pub(crate) fn take_inode(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         parent: Parent,
         directory: Option<u32>,
     ) -> Result<NewIno> {
-        let geometry = sbi.geometry();
+        let geometry = disk.geometry();
         let count = geometry.inodes_count;
         // Somebody may take the last inode of a group between the choice and its lock.
         for _ in 0..=self.geometry_groups {
@@ -236,7 +236,7 @@ impl Groups {
                 None => self.for_file(geometry, parent),
             };
             let group = group.ok_or_else(|| self.none_left(count))?;
-            if let Some(new) = self.take_inode_in(sbi, edit, group, directory.is_some())? {
+            if let Some(new) = self.take_inode_in(disk, edit, group, directory.is_some())? {
                 return Ok(new);
             }
         }
@@ -246,12 +246,12 @@ impl Groups {
     /// Takes the first free inode of a group; `None` if there is none any more.
     fn take_inode_in(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         group: GroupNr,
         directory: bool,
     ) -> Result<Option<NewIno>> {
-        let geometry = sbi.geometry();
+        let geometry = disk.geometry();
         let per_group = geometry.inodes_per_group.get();
         let (group, mut slot) = if directory {
             (group, self.slots[group.0 as usize].lock())
@@ -262,7 +262,7 @@ impl Groups {
         if slot.desc.free_inodes == 0 || slot.inodes_bad {
             return Ok(None);
         }
-        let bitmap = inode_bitmap(sbi, edit, group, slot)?;
+        let bitmap = inode_bitmap(disk, edit, group, slot)?;
         let reserved = if group.0 == 0 {
             geometry.first_ino - 1
         } else {
@@ -270,7 +270,7 @@ impl Groups {
         };
         let from = slot.next_inode.max(reserved);
         let distrusts = edit.distrusts_bitmaps();
-        let taken = match reuse::choose(sbi, group, slot, &bitmap.data(), from, distrusts) {
+        let taken = match reuse::choose(disk, group, slot, &bitmap.data(), from, distrusts) {
             Err(Error::Corrupt(damage)) => {
                 return Err(self.distrust_inodes(group, slot, damage));
             }
@@ -285,26 +285,26 @@ impl Groups {
         Ok(Some(NewIno {
             ino: Ino(group.0 * per_group + taken.index + 1),
             group,
-            block: self.inode_taken(sbi, edit, group, slot, taken, directory),
+            block: self.inode_taken(disk, edit, group, slot, taken, directory),
         }))
     }
 
     /// Gives an inode back.
     pub(crate) fn free_inode(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         ino: Ino,
         directory: bool,
     ) -> Result<()> {
-        let geometry = sbi.geometry();
+        let geometry = disk.geometry();
         let (group, index) = geometry.inode_group(ino).ok_or(Damage::InodeNumber {
             what: "inode to be freed",
             ino,
             inodes_count: geometry.inodes_count,
         })?;
         let slot = &mut *self.slots[group.0 as usize].lock();
-        let bitmap = inode_bitmap(sbi, edit, group, slot)?;
+        let bitmap = inode_bitmap(disk, edit, group, slot)?;
         let was_used = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
             let used = get(bytes, index);
             set_range(bytes, index, 1, false);
@@ -334,13 +334,13 @@ impl Groups {
     }
 
     /// The groups as the allocator sees them, changed through `edit`.
-    pub(crate) fn bitmaps<'a, E: Edit>(&'a self, sbi: &'a Sbi, edit: &'a E) -> Bitmaps<'a, E> {
-        Bitmaps::new(self, sbi, edit)
+    pub(crate) fn bitmaps<'a, E: Edit>(&'a self, disk: &'a Disk, edit: &'a E) -> Bitmaps<'a, E> {
+        Bitmaps::new(self, disk, edit)
     }
 
     fn mark(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         group: GroupNr,
         start: u32,
@@ -350,14 +350,14 @@ impl Groups {
         let slot = &mut *self.slots[group.0 as usize].lock();
         let desc = &mut slot.desc;
         let owner = Owner::of(Kind::Bitmap);
-        let buffer = if is_uninit(sbi, desc, BG_BLOCK_UNINIT) {
-            let fresh = fresh_block_bitmap(sbi, group, desc);
+        let buffer = if is_uninit(disk, desc, BG_BLOCK_UNINIT) {
+            let fresh = fresh_block_bitmap(disk, group, desc);
             let buffer = edit.fresh(desc.block_bitmap);
             edit.change(&buffer, owner, |bytes| bytes.copy_from_slice(&fresh));
             desc.flags &= !BG_BLOCK_UNINIT;
             buffer
         } else {
-            block_bitmap(sbi, group, desc, slot.blocks_changed)?
+            block_bitmap(disk, group, desc, slot.blocks_changed)?
         };
         let agrees = edit.change(&buffer, owner, |bytes| {
             let agrees = all_are(bytes, start, len, !used);
@@ -394,19 +394,19 @@ impl Groups {
 
     /// Sums the bitmaps of the groups that changed, and stores their descriptors through `edit`.
     /// Tells whether there were any.
-    pub(crate) fn seal(&self, sbi: &Sbi, edit: &impl Edit) -> Result<bool> {
-        let geometry = sbi.geometry();
+    pub(crate) fn seal(&self, disk: &Disk, edit: &impl Edit) -> Result<bool> {
+        let geometry = disk.geometry();
         let mut changed = std::mem::take(&mut *self.changed.lock());
         changed.sort_unstable();
         let (len, per_block) = (usize::from(geometry.desc_size), geometry.descs_per_block());
         for groups in changed.chunk_by(|a, b| a.0 / per_block == b.0 / per_block) {
             let block = geometry.gdt_block(groups[0].0 / per_block);
             let owner = Owner::of(Kind::GroupDesc);
-            let buffer = sbi.bread("group descriptors", block, owner.tag(), |_| Ok(()))?;
+            let buffer = disk.bread("group descriptors", block, owner.tag(), |_| Ok(()))?;
             for &group in groups {
                 let slot = &mut *self.slots[group.0 as usize].lock();
                 slot.listed = false;
-                sum_bitmaps(sbi, slot)?;
+                sum_bitmaps(disk, slot)?;
                 edit.change(&buffer, owner, |bytes| {
                     let at = (group.0 % per_block) as usize * len;
                     if let Some(bytes) = bytes.get_mut(at..at + len) {
@@ -419,9 +419,9 @@ impl Groups {
     }
 
     /// Stores all descriptors through `edit`, backups included.
-    pub(crate) fn store(&self, sbi: &Sbi, edit: &impl Edit) -> Result<()> {
-        self.seal(sbi, edit)?;
-        let geometry = sbi.geometry();
+    pub(crate) fn store(&self, disk: &Disk, edit: &impl Edit) -> Result<()> {
+        self.seal(disk, edit)?;
+        let geometry = disk.geometry();
         let owner = Owner::of(Kind::GroupDesc);
         let blocks = geometry
             .groups_count
@@ -429,7 +429,7 @@ impl Groups {
             .div_ceil(geometry.descs_per_block());
         for index in 0..blocks {
             let primary = geometry.gdt_block(index);
-            let buffer = sbi.bread("group descriptors", primary, owner.tag(), |_| Ok(()))?;
+            let buffer = disk.bread("group descriptors", primary, owner.tag(), |_| Ok(()))?;
             // Written even if no group of it changed: it is as new as the rest.
             edit.change(&buffer, owner, |_| ());
             let content = buffer.data();
@@ -480,10 +480,10 @@ impl Counts for Groups {
 }
 
 /// The group's inode bitmap, made if there is none yet.
-fn inode_bitmap(sbi: &Sbi, edit: &impl Edit, group: GroupNr, slot: &mut Slot) -> Result<Buffer> {
-    let inodes = sbi.geometry().inodes_per_group.get();
+fn inode_bitmap(disk: &Disk, edit: &impl Edit, group: GroupNr, slot: &mut Slot) -> Result<Buffer> {
+    let inodes = disk.geometry().inodes_per_group.get();
     let desc = &mut slot.desc;
-    if is_uninit(sbi, desc, BG_INODE_UNINIT) {
+    if is_uninit(disk, desc, BG_INODE_UNINIT) {
         desc.flags &= !BG_INODE_UNINIT;
         slot.inodes_changed = true;
         let buffer = edit.fresh(desc.inode_bitmap);
@@ -492,7 +492,7 @@ fn inode_bitmap(sbi: &Sbi, edit: &impl Edit, group: GroupNr, slot: &mut Slot) ->
     }
     let stored = (!slot.inodes_changed).then_some(desc.inode_bitmap_csum);
     read_bitmap(
-        sbi,
+        disk,
         "inode bitmap",
         group,
         desc.inode_bitmap,
@@ -502,11 +502,11 @@ fn inode_bitmap(sbi: &Sbi, edit: &impl Edit, group: GroupNr, slot: &mut Slot) ->
 }
 
 /// The group's block bitmap, which must be initialised; `changed`: not as it was read.
-fn block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc, changed: bool) -> Result<Buffer> {
-    let blocks = sbi.geometry().clusters_per_group.get();
+fn block_bitmap(disk: &Disk, group: GroupNr, desc: &GroupDesc, changed: bool) -> Result<Buffer> {
+    let blocks = disk.geometry().clusters_per_group.get();
     let stored = (!changed).then_some(desc.block_bitmap_csum);
     read_bitmap(
-        sbi,
+        disk,
         "block bitmap",
         group,
         desc.block_bitmap,
@@ -516,14 +516,14 @@ fn block_bitmap(sbi: &Sbi, group: GroupNr, desc: &GroupDesc, changed: bool) -> R
 }
 
 /// Puts the checksums of changed bitmaps into the descriptor.
-fn sum_bitmaps(sbi: &Sbi, slot: &mut Slot) -> Result<()> {
-    let geometry = sbi.geometry();
+fn sum_bitmaps(disk: &Disk, slot: &mut Slot) -> Result<()> {
+    let geometry = disk.geometry();
     let desc_size = usize::from(geometry.desc_size);
     let sum = |block: Pblk, bits: u32| -> Result<u32> {
         let Some(seed) = geometry.csum_seed else {
             return Ok(0);
         };
-        let buffer = sbi.bread("bitmap", block, Owner::of(Kind::Bitmap).tag(), |_| Ok(()))?;
+        let buffer = disk.bread("bitmap", block, Owner::of(Kind::Bitmap).tag(), |_| Ok(()))?;
         let data = buffer.data();
         let summed = data.get(..(bits / 8) as usize).unwrap_or(&data);
         Ok(bitmap_checksum(seed, summed, desc_size))

@@ -17,12 +17,10 @@ use uext4_ondisk::{GroupNr, Ino, Lblk};
 use uext4_writeback::{DeviceStats, Stats as PageStats};
 
 use crate::alloc::bitmap;
-use crate::alloc::fitrim;
 use crate::api::open_inode::OpenInode;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
 use crate::base::memory::MemoryUse;
-use crate::base::sbi::Sbi;
 use crate::check::{self, Issue, Summary as CheckSummary};
 use crate::dir::crypto::NameForm;
 use crate::dir::namei::{self, FollowLast};
@@ -35,7 +33,9 @@ use crate::file::{self, DataRanges};
 use crate::inode::dquot::{Quota, QuotaLimits};
 use crate::inode::{self, Inode};
 use crate::journal::error_record::{met, met_by_caller};
+use crate::journal::fitrim;
 use crate::journal::rw::AccessTimes;
+use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::mount::in_use;
 use crate::mount::leave::Users;
@@ -43,7 +43,7 @@ use crate::mount::open_options::OpenOptions;
 use crate::mount::statfs::{self, Statfs};
 use crate::mount::super_;
 use crate::orphan;
-use crate::quota;
+use crate::quota::{self, Quotas};
 use crate::xattr::{self, Reader, Xattr};
 
 /// A file system opened for reading. Clones share everything and may be used by many threads; but each
@@ -358,13 +358,18 @@ impl Filesystem {
         Ok(())
     }
 
+    /// The quotas of a file system opened for writing, if it has any.
+    fn counted(&self) -> Option<&Quotas> {
+        self.sbi.rw()?.quotas.as_ref()
+    }
+
     /// What a user, group or project has and may have; nothing, if it was never counted. Of a file
     /// system opened for writing as it is now.
     ///
     /// # Errors
     /// [`crate::Error::Unsupported`] if its kind is not counted, damage, device errors.
     pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Quota> {
-        quota::quota(&self.sbi, map::map_blocks, kind, id)
+        quota::quota(&self.sbi, self.counted(), map::map_blocks, kind, id)
     }
 
     /// What all users, groups or projects have and may have, by id.
@@ -372,7 +377,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::quota`].
     pub fn quotas(&self, kind: QuotaKind) -> Result<Vec<Quota>> {
-        quota::quotas(&self.sbi, map::map_blocks, kind)
+        quota::quotas(&self.sbi, self.counted(), map::map_blocks, kind)
     }
 
     /// Sets the limits of a user, group or project, durable with the next commit. The grace of soft

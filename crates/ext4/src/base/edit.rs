@@ -4,8 +4,8 @@
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::{Ino, Pblk};
 
+use crate::base::disk::Disk;
 use crate::base::owner::Owner;
-use crate::base::sbi::Sbi;
 
 /// A way to change blocks of metadata.
 pub(crate) trait Edit {
@@ -30,7 +30,7 @@ pub(crate) trait Edit {
 
 /// Changes blocks in the cache, without a journal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Direct<'a>(pub(crate) &'a Sbi);
+pub(crate) struct Direct<'a>(pub(crate) &'a Disk);
 
 impl Edit for Direct<'_> {
     fn change<R>(&self, buffer: &Buffer, _: Owner, f: impl FnOnce(&mut [u8]) -> R) -> R {

@@ -1,6 +1,6 @@
-//! What everything else stands on: errors, the mounted state for reading, small types.
+//! What everything else stands on: errors, the file system on its device, small types.
 //!
-//! `sbi` is the file system as it was opened, with the cache of its metadata; `rescue` and
+//! `disk` is the file system as it lies on its device, with the cache of its metadata; `rescue` and
 //! `fast_commit` are laid over what the image says, where parts of it are lost or wait in the journal.
 //! `edit` is how a block is changed, by a journal handle or directly; `owner` says what a block is
 //! verified as; `memory` is the one budget of all caches; `lock_order` is the order of all locks.
@@ -9,6 +9,7 @@ pub(crate) mod acl_kind;
 pub(crate) mod background;
 pub(crate) mod bits;
 pub(crate) mod caller;
+pub(crate) mod disk;
 pub(crate) mod edit;
 pub(crate) mod error;
 pub(crate) mod fast_commit;
@@ -19,4 +20,3 @@ pub(crate) mod owner;
 pub(crate) mod policies;
 pub(crate) mod reach;
 pub(crate) mod rescue;
-pub(crate) mod sbi;

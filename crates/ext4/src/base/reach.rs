@@ -2,7 +2,7 @@
 
 use uext4_ondisk::inode::NDIR_BLOCKS;
 
-use crate::base::sbi::Sbi;
+use crate::base::disk::Disk;
 
 /// Levels of the deepest tree.
 pub(crate) const LEVELS: usize = 3;
@@ -25,9 +25,9 @@ pub(crate) struct Segment {
 }
 
 impl Reach {
-    pub(crate) fn new(sbi: &Sbi) -> Self {
+    pub(crate) fn new(disk: &Disk) -> Self {
         Self {
-            log: sbi.geometry().block_size.log2() - 2,
+            log: disk.geometry().block_size.log2() - 2,
         }
     }
 

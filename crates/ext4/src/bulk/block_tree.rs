@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 
 /// Levels of the deepest tree.
 const LEVELS: usize = 3;

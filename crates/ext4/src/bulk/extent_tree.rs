@@ -9,7 +9,7 @@ use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 
 /// Entries of the root in the inode.
 const ROOT_ENTRIES: usize = max_entries(I_BLOCK_LEN) as usize;

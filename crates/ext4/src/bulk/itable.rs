@@ -7,8 +7,8 @@ use uext4_ondisk::{Ino, Pblk};
 use crate::alloc::groups::NewIno;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
-use crate::base::sbi::Sbi;
 use crate::inode::inode_place;
+use crate::journal::sbi::Sbi;
 
 /// The bytes of the inode at `at` of its block; the block is at least that long.
 fn slot<'a>(sbi: &Sbi, block: &'a mut [u8], at: usize) -> &'a mut [u8] {

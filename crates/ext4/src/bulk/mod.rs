@@ -48,11 +48,12 @@ pub use finish::Summary;
 pub use footprint::{FileFootprint, Footprint, XattrFootprint};
 
 use crate::alloc::groups::Groups;
+use crate::base::disk::Disk;
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir::namei::{check_name, check_target};
 use crate::inode::LINKS_MAX;
+use crate::journal::sbi::Sbi;
 use crate::xattr::layout::XattrShape;
 use content::Scratch;
 use dir_layout::DirShape;
@@ -105,13 +106,13 @@ impl Creator {
         };
         let cache = BufferCache::new(Arc::clone(&device), geometry.block_size, cache_options);
         let cache = Arc::new(cache);
-        let sbi = Arc::new(Sbi::new(
+        let sbi = Arc::new(Sbi::new(Disk::new(
             Arc::clone(&device),
             cache,
             superblock,
             geometry,
             Pblk(0),
-        ));
+        )));
         let groups = Groups::open(&sbi)?;
         let mut creator = Self {
             space: Space::open(&sbi, &groups)?,

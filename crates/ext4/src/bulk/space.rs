@@ -6,7 +6,7 @@ use uext4_ondisk::Pblk;
 use crate::alloc::groups::Groups;
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 
 /// The allocator, and where the stream goes on.
 #[derive(Debug)]

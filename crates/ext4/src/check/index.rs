@@ -8,10 +8,10 @@ use uext4_ondisk::{Damage, Lblk};
 
 use super::Checker;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir;
 use crate::dir::htree::{self, Walk};
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 
 /// The hashes of a leaf: from `low`, which has bit 0 set where a hash goes on from the leaf before, up
 /// to but without `below`.

@@ -9,8 +9,8 @@ use uext4_ondisk::{GroupNr, Ino, Pblk};
 use super::{Checker, Issue};
 use crate::alloc::bitmap;
 use crate::base::error::Result;
-use crate::base::sbi::Sbi;
 use crate::inode::{Inode, iget, inode_bytes};
+use crate::journal::sbi::Sbi;
 use crate::map::owned::{self, Owned};
 use crate::xattr::{self, Reader};
 

@@ -38,8 +38,8 @@ use uext4_ondisk::{GroupNr, Ino, Pblk};
 pub use issue::Issue;
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 use directories::Parents;
 use inodes::GroupInodes;
 use table::Table;

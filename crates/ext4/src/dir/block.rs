@@ -14,7 +14,7 @@ use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Damage, Ino, Pblk};
 use zerocopy::FromBytes;
 
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 
 /// A name to be put into a directory.
 #[derive(Clone, Copy, Debug)]

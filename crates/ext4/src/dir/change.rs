@@ -13,7 +13,6 @@ use uext4_ondisk::{Ino, Lblk};
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir;
 use crate::dir::block::{Found, NewEntry, Spot};
 use crate::dir::grow::{GROW_MAX, credits_grow, grow};
@@ -23,6 +22,7 @@ use crate::dir::inline_dir;
 use crate::dir::{DirCursor, check_is_dir, find_linear, is_dx, owner};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 
 /// Most blocks of a directory that one new name changes: its leaf, the nodes above, and new ones.
 const ADD_BLOCKS: u32 = 4 + GROW_MAX as u32;

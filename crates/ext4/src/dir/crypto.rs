@@ -12,9 +12,9 @@ use uext4_ondisk::features::Compat;
 use uext4_ondisk::hash::{DirHash, HashVersion, hash_name};
 use uext4_ondisk::inode::InodeFlags;
 
-use crate::base::sbi::Sbi;
 use crate::dir::htree::root_info;
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 
 /// Bytes of a stored name that a no-key name holds whole.
 const NOKEY_BYTES: usize = 149;

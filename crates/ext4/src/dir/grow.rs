@@ -6,9 +6,9 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::map::map_blocks;
 

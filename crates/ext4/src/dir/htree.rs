@@ -16,10 +16,10 @@ use uext4_ondisk::{Damage, Ino, Lblk};
 use zerocopy::FromBytes;
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir;
 use crate::dir::DirCursor;
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 
 /// Leaves that names of one hash may fill; no honest directory comes near.
 pub(crate) const SAME_HASH_LEAVES_MAX: u32 = 4096;

@@ -20,7 +20,6 @@ use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir;
 use crate::dir::block::{NewEntry, Record, Spot};
 use crate::dir::grow::{Grown, grow};
@@ -28,6 +27,7 @@ use crate::dir::htree::{self, Frame, Walk, entries_offset, hash_of};
 use crate::dir::owner;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 
 /// Bytes of "." and "..".
 const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);

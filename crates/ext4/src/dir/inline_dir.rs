@@ -20,7 +20,6 @@ use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir;
 use crate::dir::block::{Found, NewEntry, Spot};
 use crate::dir::grow::grow;
@@ -29,6 +28,7 @@ use crate::inode::Inode;
 use crate::inode::inline::inline_data;
 use crate::inode::store::change_bytes;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 
 /// Bytes before the records of `i_block`.
 const PARENT_LEN: usize = 4;

@@ -35,9 +35,9 @@ use crate::base::error::{Error, Result};
 use crate::base::fast_commit::ChangedNames;
 use crate::base::mapping::{MapState, Mapping};
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 use crate::inode::inline::InlineDir;
 use crate::inode::{Inode, iget};
+use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 
 /// Blocks of a directory that are read at once.

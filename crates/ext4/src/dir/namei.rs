@@ -5,12 +5,12 @@ use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir::crypto::NameForm;
 use crate::dir::htree;
 use crate::dir::symlink::read_link;
 use crate::dir::{check_is_dir, find_linear, is_dx};
 use crate::inode::{Inode, iget};
+use crate::journal::sbi::Sbi;
 
 /// Symbolic links followed on one path, as in the kernel.
 const SYMLINKS_MAX: u32 = 40;

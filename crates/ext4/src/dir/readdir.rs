@@ -16,12 +16,12 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir::change::may_hash;
 use crate::dir::htree::{SAME_HASH_LEAVES_MAX, Walk, hash_version, too_many_leaves};
 use crate::dir::inline_dir::as_block;
 use crate::dir::{Block, DirCursor, check_is_dir, is_dx};
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 
 /// What is told of each entry: it, and the cookie to go on with after it. False ends the listing.
 pub(crate) type Tell<'a> = dyn FnMut(&DirEntry<'_>, u64) -> bool + 'a;

@@ -6,9 +6,9 @@ use uext4_ondisk::{Damage, Lblk};
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::inode::inline::read_inline;
+use crate::journal::sbi::Sbi;
 use crate::map::map_blocks;
 use crate::map::readpage::read_range;
 

@@ -6,13 +6,13 @@ use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::LblkRun;
-use crate::base::sbi::Sbi;
 use crate::file::pages::{forget_delayed, forget_mapped};
 use crate::inode::Inode;
 use crate::inode::icache::Cell;
 use crate::inode::store::{store, store_deleted};
 use crate::journal::handle::Handle;
 use crate::journal::rw::Rw;
+use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::map::change::{Freed, Progress};
 use crate::map::data_blocks;

@@ -8,7 +8,6 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::LblkRun;
-use crate::base::sbi::Sbi;
 use crate::file::change::{known, size_max, zero_tail};
 use crate::file::evict::unmap_step;
 use crate::file::inline_file::leave_inode;
@@ -17,6 +16,7 @@ use crate::file::pages::{forget_delayed, forget_mapped, map_taken, settle_lost_l
 use crate::inode::Inode;
 use crate::inode::attr;
 use crate::inode::store::store;
+use crate::journal::sbi::Sbi;
 use crate::journal::space::{ensure_data_blocks, ensure_map_blocks};
 use crate::map;
 use crate::map::change::{Freed, Progress};

@@ -8,7 +8,6 @@ use uext4_ondisk::{Damage, Geometry, Ino};
 use uext4_writeback::Place;
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::dir::namei::is_hidden;
 use crate::file;
 use crate::file::evict;
@@ -16,6 +15,7 @@ use crate::file::pages::FilePages;
 use crate::file::quota_change;
 use crate::inode::icache::{Cell, PagesOf, WithPages};
 use crate::journal::error_record;
+use crate::journal::sbi::Sbi;
 use crate::map::data_blocks;
 
 /// An inode of a file system mounted for writing, in use. Clones are users of their own. An inode
@@ -64,7 +64,17 @@ impl InodeRef {
             }));
         }
         let mut unknown = None;
-        let (cell, is_new) = sbi.writable()?.inodes.get(sbi, ino, |inode| {
+        let rw = sbi.writable()?;
+        let (cell, is_new) = rw.inodes.get(sbi, ino, |inode| {
+            // Its last user would free a second time what may belong to another file by then.
+            if inode.links == 0 && !rw.orphans.contains(ino) {
+                return Err(Error::Corrupt(Damage::InodeField {
+                    ino,
+                    field: "i_links_count",
+                    value: 0,
+                    why: "the inode was deleted",
+                }));
+            }
             quota_change::attach(sbi, inode)?;
             unknown = inode.owners.clone().filter(|owners| !owners.is_placed());
             Ok(())

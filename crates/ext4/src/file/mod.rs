@@ -26,9 +26,9 @@ use uext4_ondisk::{Damage, Lblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::inode::inline::read_inline;
+use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 use crate::map::readpage::read_range;
 

@@ -19,11 +19,11 @@ use uext4_writeback::Mapping as Pages;
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::{LblkRun, MapState, Mapping};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::inode::icache::{Cell, MapsPages};
 use crate::inode::store::store;
 use crate::journal::error_record;
+use crate::journal::sbi::Sbi;
 use crate::journal::space::{forget_blocks, note_blocks};
 use crate::map;
 use crate::map::MapCursor;

@@ -184,9 +184,9 @@ mod tests {
     use uext4_ondisk::Ino;
 
     use super::*;
-    use crate::base::sbi::Sbi;
     use crate::dir::namei;
     use crate::inode::iget;
+    use crate::journal::sbi::Sbi;
     use crate::testing::{kernel_mount, mke2fs, mount};
 
     /// chattr's letters.

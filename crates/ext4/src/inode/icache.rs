@@ -13,15 +13,15 @@ use rustc_hash::FxHashMap;
 use uext4_extent_status::{Room, Tree};
 use uext4_jbd2::Tid;
 use uext4_mballoc::FileSpace;
-use uext4_ondisk::{Damage, Ino};
+use uext4_ondisk::Ino;
 use uext4_writeback::{FilePages, Mapping};
 
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::lock_order::{Rank, RankedLock};
 use crate::base::memory::Shrinker;
 use crate::base::reach::Reach;
-use crate::base::sbi::Sbi;
 use crate::inode::delayed_tables::DelayedTables;
 use crate::inode::store::store;
 use crate::inode::{Inode, iget};
@@ -248,10 +248,10 @@ impl InodeCache {
     }
 
     /// The inode for one more user, read from its table if nobody has it, and whether it was; then
-    /// `complete` adds what does not stand there. [`InodeCache::put`] must follow.
+    /// `complete` adds what does not stand there, or refuses the inode. [`InodeCache::put`] must follow.
     pub(crate) fn get(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         ino: Ino,
         complete: impl FnOnce(&mut Inode) -> Result<()>,
     ) -> Result<(Arc<Cell>, bool)> {
@@ -267,16 +267,7 @@ impl InodeCache {
             }
             return Ok((Arc::clone(cell), false));
         }
-        let mut inode = iget(sbi, ino)?;
-        // Its last user would free a second time what may be somebody else's by then.
-        if inode.links == 0 && !sbi.writable()?.orphans.contains(ino) {
-            return Err(Error::Corrupt(Damage::InodeField {
-                ino,
-                field: "i_links_count",
-                value: 0,
-                why: "the inode was deleted",
-            }));
-        }
+        let mut inode = iget(disk, ino)?;
         complete(&mut inode)?;
         let cell = Cell::new(inode);
         cell.changed_in(self.gone_tid.load(Relaxed), true);
@@ -424,7 +415,7 @@ impl InodeCache {
     /// part of it, and for all others when it is closed.
     pub(crate) fn store_times(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         tid: Tid,
         cell: &Cell,
@@ -433,14 +424,14 @@ impl InodeCache {
     ) -> Result<()> {
         let first = cell.stored_in.swap(tid, Relaxed) != tid;
         if first || !inode.differs_in_times_only(before) {
-            return store(edit, sbi, inode);
+            return store(edit, disk, inode);
         }
         self.store_with_commit(cell);
         Ok(())
     }
 
     /// Stores the fields of inodes that wait for a commit, through what closes the transaction.
-    pub(crate) fn store_later(&self, sbi: &Sbi, edit: &impl Edit, tid: Tid) -> Result<()> {
+    pub(crate) fn store_later(&self, disk: &Disk, edit: &impl Edit, tid: Tid) -> Result<()> {
         let later = {
             let mut later = self.later.lock();
             self.later_count.store(0, Relaxed);
@@ -449,7 +440,7 @@ impl InodeCache {
         for cell in later {
             let inode = cell.inode.read();
             if !cell.dead.load(Relaxed) {
-                store(edit, sbi, &inode)?;
+                store(edit, disk, &inode)?;
                 cell.changed_in(tid, false);
             }
             // Last: who finds it false must find the transaction.

@@ -6,8 +6,8 @@ use uext4_ondisk::xattr::{
 };
 use uext4_ondisk::{Damage, Ino};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::{Inode, inode_bytes};
 
 /// Bytes at the start of an inline directory: the number of its parent.
@@ -15,12 +15,12 @@ const PARENT_LEN: usize = 4;
 
 /// Everything within the inode: `i_block` and then the attribute's value. At most as long as an
 /// inode; `i_size` says how much of it counts.
-pub(crate) fn inline_data(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
+pub(crate) fn inline_data(disk: &Disk, inode: &Inode) -> Result<Vec<u8>> {
     let mut data = inode.i_block.to_vec();
     let Some(at) = inode.xattr_offset else {
         return Ok(data);
     };
-    let bytes = inode_bytes(sbi, inode.ino)?;
+    let bytes = inode_bytes(disk, inode.ino)?;
     let region = bytes
         .get(usize::from(at) + XATTR_IBODY_HEADER_LEN..)
         .unwrap_or_default();
@@ -40,8 +40,8 @@ pub(crate) fn inline_data(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
 }
 
 /// Fills `buf` with the inline data from `offset` on; both lie within `i_size`.
-pub(crate) fn read_inline(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
-    let data = inline_data(sbi, inode)?;
+pub(crate) fn read_inline(disk: &Disk, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let data = inline_data(disk, inode)?;
     let part = usize::try_from(offset)
         .ok()
         .and_then(|from| data.get(from..from.checked_add(buf.len())?))
@@ -64,8 +64,8 @@ pub(crate) struct InlineDir {
 
 impl InlineDir {
     /// Takes them from the inode.
-    pub(crate) fn read(sbi: &Sbi, inode: &Inode) -> Result<Self> {
-        let data = inline_data(sbi, inode)?;
+    pub(crate) fn read(disk: &Disk, inode: &Inode) -> Result<Self> {
+        let data = inline_data(disk, inode)?;
         let parent = data.first_chunk().map_or(0, |b: &[u8; PARENT_LEN]| {
             zerocopy::little_endian::U32::from_bytes(*b).get()
         });

@@ -26,16 +26,16 @@ use uext4_ondisk::inode::{
 use uext4_ondisk::xattr::EXT4_XATTR_MAGIC;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
 use crate::base::owner::{Kind, tag};
-use crate::base::sbi::Sbi;
 use crate::inode::dquot::Owners;
 
 /// Looks up where blocks of an inode lie, as [`crate::map::map_blocks`] does. The files of quotas and
 /// orphans take it as an argument: maps are changed through journal handles, and these know quotas
 /// and orphans, so neither may import the maps.
-pub(crate) type MapBlocks = fn(&Sbi, &Inode, Lblk, u32) -> Result<Mapping>;
+pub(crate) type MapBlocks = fn(&Disk, &Inode, Lblk, u32) -> Result<Mapping>;
 
 /// Most links an inode counts.
 pub(crate) const LINKS_MAX: u16 = 65_000;
@@ -135,8 +135,8 @@ impl Inode {
     }
 
     /// Whether the target of this symlink lies in `i_block`.
-    pub(crate) fn is_fast_symlink(&self, sbi: &Sbi) -> bool {
-        let cluster = sbi.geometry().block_size.bytes() << sbi.geometry().cluster_bits;
+    pub(crate) fn is_fast_symlink(&self, disk: &Disk) -> bool {
+        let cluster = disk.geometry().block_size.bytes() << disk.geometry().cluster_bits;
         let xattr_blocks = self.xattr_block.map_or(0, |_| u64::from(cluster) / 512);
         self.file_type == FileType::Symlink
             && self.size < I_BLOCK_LEN as u64
@@ -163,8 +163,8 @@ impl Deref for InodeBytes {
 }
 
 /// Block of the inode table that holds an inode, and the byte where it begins there.
-pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
-    let geometry = sbi.geometry();
+pub(crate) fn inode_place(disk: &Disk, ino: Ino) -> Result<(Pblk, usize)> {
+    let geometry = disk.geometry();
     let (group, index) = geometry
         .inode_group(ino)
         .ok_or(Error::Corrupt(Damage::InodeNumber {
@@ -172,7 +172,7 @@ pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
             ino,
             inodes_count: geometry.inodes_count,
         }))?;
-    let table = sbi.inode_table(group)?;
+    let table = disk.inode_table(group)?;
     let table_blocks = u64::from(geometry.itable_blocks());
     if !geometry.contains(table, table_blocks) {
         return Err(Error::Corrupt(Damage::DescLocation {
@@ -183,15 +183,15 @@ pub(crate) fn inode_place(sbi: &Sbi, ino: Ino) -> Result<(Pblk, usize)> {
     }
     let offset = u64::from(index) * u64::from(geometry.inode_size);
     let block = Pblk(table.0 + (offset >> geometry.block_size.log2()));
-    sbi.read_itable_ahead(block, table, Pblk(table.0 + table_blocks));
-    Ok((block, offset as usize & (sbi.block_len() - 1)))
+    disk.read_itable_ahead(block, table, Pblk(table.0 + table_blocks));
+    Ok((block, offset as usize & (disk.block_len() - 1)))
 }
 
 /// Reads the `inode_size` bytes of an inode, as fast commits leave them; nothing is verified.
-pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
-    let (block, at) = inode_place(sbi, ino)?;
-    let buffer = sbi.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
-    let len = usize::from(sbi.geometry().inode_size);
+pub(crate) fn inode_bytes(disk: &Disk, ino: Ino) -> Result<InodeBytes> {
+    let (block, at) = inode_place(disk, ino)?;
+    let buffer = disk.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
+    let len = usize::from(disk.geometry().inode_size);
     let block = buffer.data();
     // Cannot be: inode sizes are powers of two up to the block size. Checked for `Deref`.
     if block.len() < at + len {
@@ -202,11 +202,11 @@ pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
         }));
     }
     let bytes = InodeBytes { block, at, len };
-    let changed = sbi.fast_commit().and_then(|all| all.changed(ino));
+    let changed = disk.fast_commit().and_then(|all| all.changed(ino));
     match changed.and_then(|c| Some((c.raw.as_deref()?, c.parent.is_some()))) {
         None => Ok(bytes),
         Some((raw, is_new)) => Ok(InodeBytes {
-            block: fast_committed(sbi, ino, &bytes, raw, is_new)?.into(),
+            block: fast_committed(disk, ino, &bytes, raw, is_new)?.into(),
             at: 0,
             len,
         }),
@@ -217,7 +217,13 @@ pub(crate) fn inode_bytes(sbi: &Sbi, ino: Ino) -> Result<InodeBytes> {
 ///
 /// `i_block` stays as it was where it is a map, of which the commit tells the changes one by one; a
 /// new inode starts with an empty one.
-fn fast_committed(sbi: &Sbi, ino: Ino, before: &[u8], raw: &[u8], is_new: bool) -> Result<Vec<u8>> {
+fn fast_committed(
+    disk: &Disk,
+    ino: Ino,
+    before: &[u8],
+    raw: &[u8],
+    is_new: bool,
+) -> Result<Vec<u8>> {
     let head = RawInode::parse(raw.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
     let mut bytes = if is_new {
         vec![0; before.len()]
@@ -247,15 +253,15 @@ fn fast_committed(sbi: &Sbi, ino: Ino, before: &[u8], raw: &[u8], is_new: bool) 
     let at = offset_of!(RawInode, i_block);
     // OK to index: a recorded inode has at least 128 bytes, as `Record` makes sure.
     bytes[at..at + I_BLOCK_LEN].copy_from_slice(&i_block);
-    if let Some(seed) = sbi.geometry().csum_seed {
+    if let Some(seed) = disk.geometry().csum_seed {
         update_checksum(&mut bytes, seed, ino, head.i_generation.get());
     }
     Ok(bytes)
 }
 
 /// Reads an inode that is in use.
-pub(crate) fn iget(sbi: &Sbi, ino: Ino) -> Result<Inode> {
-    let bytes = inode_bytes(sbi, ino)?;
+pub(crate) fn iget(disk: &Disk, ino: Ino) -> Result<Inode> {
+    let bytes = inode_bytes(disk, ino)?;
     let raw = RawInode::parse(&bytes, ino)?;
     if raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 && ino != Ino::BAD_BLOCKS {
         return Err(Error::Corrupt(Damage::InodeField {
@@ -265,14 +271,14 @@ pub(crate) fn iget(sbi: &Sbi, ino: Ino) -> Result<Inode> {
             why: "the inode is not in use",
         }));
     }
-    verify_checksum(sbi, ino, &bytes, raw.i_generation.get())?;
-    let mut inode = from_raw(sbi, ino, &raw)?;
+    verify_checksum(disk, ino, &bytes, raw.i_generation.get())?;
+    let mut inode = from_raw(disk, ino, &raw)?;
     inode.xattr_offset = xattr_offset(&bytes, raw.i_extra_isize.get());
     Ok(inode)
 }
 
-fn verify_checksum(sbi: &Sbi, ino: Ino, bytes: &[u8], generation: u32) -> Result<()> {
-    let Some(seed) = sbi.geometry().csum_seed else {
+fn verify_checksum(disk: &Disk, ino: Ino, bytes: &[u8], generation: u32) -> Result<()> {
+    let Some(seed) = disk.geometry().csum_seed else {
         return Ok(());
     };
     let stored = stored_checksum(bytes);
@@ -296,7 +302,7 @@ fn xattr_offset(bytes: &[u8], extra_isize: u16) -> Option<u16> {
     set.then_some(at as u16)
 }
 
-fn from_raw(sbi: &Sbi, ino: Ino, raw: &RawInode) -> Result<Inode> {
+fn from_raw(disk: &Disk, ino: Ino, raw: &RawInode) -> Result<Inode> {
     let mode = raw.i_mode.get();
     let file_type = match FileType::from_mode(mode) {
         Some(file_type) => file_type,
@@ -312,7 +318,7 @@ fn from_raw(sbi: &Sbi, ino: Ino, raw: &RawInode) -> Result<Inode> {
     };
     let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
     let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
-    let has_project = sbi
+    let has_project = disk
         .geometry()
         .features
         .ro_compat
@@ -326,9 +332,9 @@ fn from_raw(sbi: &Sbi, ino: Ino, raw: &RawInode) -> Result<Inode> {
         file_type,
         uid: u32::from(raw.i_uid_high.get()) << 16 | u32::from(raw.i_uid.get()),
         gid: u32::from(raw.i_gid_high.get()) << 16 | u32::from(raw.i_gid.get()),
-        size: size(sbi, raw, file_type),
+        size: size(disk, raw, file_type),
         links: raw.i_links_count.get(),
-        blocks: blocks(sbi, raw, flags),
+        blocks: blocks(disk, raw, flags),
         flags,
         generation: raw.i_generation.get(),
         atime: time(raw.i_atime.get(), raw.i_atime_extra.get()),
@@ -353,8 +359,8 @@ fn wide(lo: u32, hi: u32) -> u64 {
 }
 
 /// The high half counts for regular files, and for directories with `large_dir`.
-fn size(sbi: &Sbi, raw: &RawInode, file_type: FileType) -> u64 {
-    let large_dir = sbi
+fn size(disk: &Disk, raw: &RawInode, file_type: FileType) -> u64 {
+    let large_dir = disk
         .geometry()
         .features
         .incompat
@@ -368,8 +374,8 @@ fn size(sbi: &Sbi, raw: &RawInode, file_type: FileType) -> u64 {
 }
 
 /// Space taken in 512-byte units: with `huge_file` 48 bits, and in blocks where the flag says so.
-fn blocks(sbi: &Sbi, raw: &RawInode, flags: InodeFlags) -> u64 {
-    if !sbi
+fn blocks(disk: &Disk, raw: &RawInode, flags: InodeFlags) -> u64 {
+    if !disk
         .geometry()
         .features
         .ro_compat
@@ -380,7 +386,7 @@ fn blocks(sbi: &Sbi, raw: &RawInode, flags: InodeFlags) -> u64 {
     let blocks = wide(raw.i_blocks_lo.get(), raw.i_blocks_high.get().into());
     if flags.contains(InodeFlags::HUGE_FILE) {
         // 48 bits shifted by at most 7.
-        blocks << (sbi.geometry().block_size.log2() - 9)
+        blocks << (disk.geometry().block_size.log2() - 9)
     } else {
         blocks
     }

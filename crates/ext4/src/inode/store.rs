@@ -4,10 +4,10 @@ use uext4_ondisk::Pblk;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags, RawInode, Timestamp, update_checksum};
 
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, Owner, tag};
-use crate::base::sbi::Sbi;
 use crate::inode::{Inode, InodeId, inode_place};
 
 /// Changes the bytes of an inode in its table, `inode_size` of them, and sums them anew.
@@ -15,19 +15,19 @@ use crate::inode::{Inode, InodeId, inode_place};
 /// Fails with damage of the place, errors of `f` (it must then have changed nothing), device
 /// errors.
 pub(crate) fn change_bytes<R>(
-    sbi: &Sbi,
+    disk: &Disk,
     edit: &impl Edit,
     id: InodeId,
     f: impl FnOnce(&mut [u8]) -> Result<R>,
 ) -> Result<R> {
-    let (block, at) = inode_place(sbi, id.ino)?;
-    let buffer = sbi.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
-    let len = usize::from(sbi.geometry().inode_size);
+    let (block, at) = inode_place(disk, id.ino)?;
+    let buffer = disk.bread("inode table", block, tag(Kind::InodeTable), |_| Ok(()))?;
+    let len = usize::from(disk.geometry().inode_size);
     edit.change(&buffer, Owner::of(Kind::InodeTable), |bytes| {
         // OK to index: inode sizes are powers of two up to the block size.
         let bytes = &mut bytes[at..at + len];
         let result = f(bytes)?;
-        if let Some(seed) = sbi.geometry().csum_seed {
+        if let Some(seed) = disk.geometry().csum_seed {
             update_checksum(bytes, seed, id.ino, id.generation);
         }
         Ok(result)
@@ -36,20 +36,25 @@ pub(crate) fn change_bytes<R>(
 
 /// Writes an inode's fields to its table. Attributes behind them stay as they are, and so does
 /// `i_dtime`, which belongs to the orphans.
-pub(crate) fn store(edit: &impl Edit, sbi: &Sbi, inode: &Inode) -> Result<()> {
-    change_bytes(sbi, edit, inode.id(), |bytes| {
+pub(crate) fn store(edit: &impl Edit, disk: &Disk, inode: &Inode) -> Result<()> {
+    change_bytes(disk, edit, inode.id(), |bytes| {
         let mut raw = RawInode::parse(bytes, inode.ino)?;
-        encode(sbi, inode, &mut raw)?;
+        encode(disk, inode, &mut raw)?;
         raw.store(bytes);
         Ok(())
     })
 }
 
 /// As [`store`], and with it the time of deletion.
-pub(crate) fn store_deleted(edit: &impl Edit, sbi: &Sbi, inode: &Inode, dtime: u32) -> Result<()> {
-    change_bytes(sbi, edit, inode.id(), |bytes| {
+pub(crate) fn store_deleted(
+    edit: &impl Edit,
+    disk: &Disk,
+    inode: &Inode,
+    dtime: u32,
+) -> Result<()> {
+    change_bytes(disk, edit, inode.id(), |bytes| {
         let mut raw = RawInode::parse(bytes, inode.ino)?;
-        encode(sbi, inode, &mut raw)?;
+        encode(disk, inode, &mut raw)?;
         raw.i_dtime = dtime.into();
         raw.store(bytes);
         Ok(())
@@ -60,16 +65,16 @@ pub(crate) fn store_deleted(edit: &impl Edit, sbi: &Sbi, inode: &Inode, dtime: u
 /// bytes, where inodes are larger.
 pub(crate) fn store_new(
     edit: &impl Edit,
-    sbi: &Sbi,
+    disk: &Disk,
     inode: &Inode,
     extra_isize: u16,
 ) -> Result<()> {
-    change_bytes(sbi, edit, inode.id(), |bytes| {
+    change_bytes(disk, edit, inode.id(), |bytes| {
         let mut raw = RawInode::zeroed();
         if bytes.len() > GOOD_OLD_INODE_SIZE {
             raw.i_extra_isize = extra_isize.into();
         }
-        encode(sbi, inode, &mut raw)?;
+        encode(disk, inode, &mut raw)?;
         bytes.fill(0);
         raw.store(bytes);
         Ok(())
@@ -81,7 +86,7 @@ fn low(number: u32) -> u16 {
     number as u16
 }
 
-fn encode(sbi: &Sbi, inode: &Inode, raw: &mut RawInode) -> Result<()> {
+fn encode(disk: &Disk, inode: &Inode, raw: &mut RawInode) -> Result<()> {
     raw.i_mode = inode.mode.into();
     raw.i_uid = low(inode.uid).into();
     raw.i_uid_high = low(inode.uid >> 16).into();
@@ -98,7 +103,7 @@ fn encode(sbi: &Sbi, inode: &Inode, raw: &mut RawInode) -> Result<()> {
     raw.i_file_acl_high = ((acl >> 32) as u16).into();
     raw.i_projid = inode.projid.into();
     encode_times(inode, raw);
-    encode_blocks(sbi, inode, raw)
+    encode_blocks(disk, inode, raw)
 }
 
 fn encode_times(inode: &Inode, raw: &mut RawInode) {
@@ -117,8 +122,8 @@ fn encode_times(inode: &Inode, raw: &mut RawInode) {
 }
 
 /// 32 bits of 512-byte units, 48 with `huge_file`, and then in blocks where that is not enough.
-fn encode_blocks(sbi: &Sbi, inode: &Inode, raw: &mut RawInode) -> Result<()> {
-    let geometry = sbi.geometry();
+fn encode_blocks(disk: &Disk, inode: &Inode, raw: &mut RawInode) -> Result<()> {
+    let geometry = disk.geometry();
     let huge = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
     let mut flags = inode.flags.difference(InodeFlags::HUGE_FILE);
     let mut blocks = inode.blocks;

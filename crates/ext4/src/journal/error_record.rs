@@ -2,7 +2,7 @@
 //! records them, and what damage leads to (`errors=`).
 //!
 //! Damage, and metadata that cannot be read, is noted where it is met, under whatever locks
-//! ([`crate::base::sbi::Writing::met`]), and acted upon where an operation ends and holds none, or by the
+//! ([`crate::base::disk::Writing::met`]), and acted upon where an operation ends and holds none, or by the
 //! next tick: the record is committed with everything that was complete before, and with
 //! `errors=remount-ro` the journal is aborted then. A change that an error left half-done has
 //! aborted the journal already: its record is written in place, and the log's superblock has the
@@ -18,9 +18,9 @@ use zerocopy::IntoBytes;
 
 use crate::base::error::{Error, Result};
 use crate::base::lock_order::{Held, Rank};
-use crate::base::sbi::Sbi;
 use crate::journal::mount_limits::OnDamage;
 use crate::journal::rw::{Met, Rw};
+use crate::journal::sbi::Sbi;
 
 /// One error as the superblock records it.
 pub(crate) struct Record {

@@ -19,11 +19,11 @@ use crate::base::edit::Edit;
 use crate::base::error::Result;
 use crate::base::lock_order::{Held, Rank};
 use crate::base::owner::Owner;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::inode::icache::Cell;
 use crate::journal::error_record;
 use crate::journal::rw::Rw;
+use crate::journal::sbi::Sbi;
 
 /// Blocks of quota files that one operation may be the first to change: of user, group and project of
 /// three inodes.

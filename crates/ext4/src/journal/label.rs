@@ -4,7 +4,7 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use zerocopy::IntoBytes;
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 
 /// Bytes of a label at most.
 pub const LABEL_LEN: usize = 16;

@@ -25,8 +25,8 @@ use uext4_ondisk::mmp::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 
 /// Seconds between updates where the superblock says nothing.
 const DEFAULT_INTERVAL: u16 = 5;
@@ -56,22 +56,22 @@ struct State {
 
 impl Mmp {
     /// Claims the file system, if it has the feature. May wait for long.
-    pub(crate) fn claim(sbi: &Sbi, clock: &dyn Clock) -> Result<Option<Self>> {
-        let geometry = sbi.geometry();
+    pub(crate) fn claim(disk: &Disk, clock: &dyn Clock) -> Result<Option<Self>> {
+        let geometry = disk.geometry();
         if !geometry.features.incompat.contains(Incompat::MMP) {
             return Ok(None);
         }
-        let superblock = sbi.superblock();
+        let superblock = disk.superblock();
         let place = Pblk(superblock.s_mmp_block.get());
-        sbi.check_range("MMP block", place, 1)?;
+        disk.check_range("MMP block", place, 1)?;
         let interval = match superblock.s_mmp_interval.get() {
             0 => DEFAULT_INTERVAL,
             said => said.min(MAX_CHECK_INTERVAL),
         };
         let mut mmp = Self {
-            device: Arc::clone(sbi.device()),
+            device: Arc::clone(disk.device()),
             place,
-            offset: sbi.byte_offset(place),
+            offset: disk.byte_offset(place),
             seed: geometry.csum_seed,
             interval: Duration::from_secs(interval.into()),
             state: Mutex::new(State {

@@ -1,12 +1,13 @@
-//! What writing adds to the mounted state, and the journal handle, the one way to change a block.
+//! A mounted file system, what writing adds to it, and the journal handle.
 //!
-//! `rw` is the state; `handle` opens, extends and ends handles of jbd2. Around them: `space` and
+//! `sbi` is a mounted file system, with `rw` in it if that is for writing; `handle` opens, extends and ends handles of jbd2. Around them: `space` and
 //! `reservations` promise blocks, `reclaim` writes what the journal holds back when memory is short,
 //! `taking` and `unfinished` hand work to whoever comes next, `xattr_shared` knows the attribute
 //! blocks that inodes share, `error_record` notes errors in the superblock, and `mmp`, `label` and
 //! `mount_limits` are what a mount itself keeps there.
 
 pub(crate) mod error_record;
+pub(crate) mod fitrim;
 pub(crate) mod handle;
 pub(crate) mod label;
 pub(crate) mod mmp;
@@ -14,6 +15,7 @@ pub(crate) mod mount_limits;
 pub(crate) mod reclaim;
 pub(crate) mod reservations;
 pub(crate) mod rw;
+pub(crate) mod sbi;
 pub(crate) mod space;
 pub(crate) mod taking;
 pub(crate) mod unfinished;

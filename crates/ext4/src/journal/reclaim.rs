@@ -4,8 +4,8 @@
 use uext4_blockdev::host;
 
 use crate::base::memory::{MemoryUse, Rooms};
-use crate::base::sbi::Sbi;
 use crate::journal::rw::Rw;
+use crate::journal::sbi::Sbi;
 
 /// How often the machine is asked how short of memory it is.
 const PRESSURE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);

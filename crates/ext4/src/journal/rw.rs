@@ -3,7 +3,6 @@
 //!
 //! Everything that changes metadata goes through a handle.
 
-use std::any::Any;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -23,10 +22,10 @@ use uext4_writeback::PageCache;
 use crate::alloc::discards::Discards;
 use crate::alloc::groups::Groups;
 use crate::base::background::Background;
+use crate::base::disk::{Disk, Writing};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
 use crate::base::memory::Memory;
-use crate::base::sbi::{Sbi, Writing};
 use crate::inode::dentry::NameCache;
 use crate::inode::icache::InodeCache;
 use crate::journal::mmp::Mmp;
@@ -54,20 +53,11 @@ pub enum AccessTimes {
     Strict,
 }
 
-impl Sbi {
-    /// The state for writing of a file system mounted for that.
-    pub(crate) fn rw(&self) -> Option<&Rw> {
-        let state: &dyn Any = self.writing()?;
-        state.downcast_ref()
-    }
-
-    /// The state for writing.
-    pub(crate) fn writable(&self) -> Result<&Rw> {
-        self.rw().ok_or(Error::ReadOnly)
-    }
-}
-
 impl Writing for Rw {
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc> {
         self.groups.desc(group)
     }
@@ -200,12 +190,12 @@ pub(crate) struct Parts {
 }
 
 impl Rw {
-    /// Makes the state of a writable mount; `sbi` is mounted for reading.
-    pub(crate) fn new(sbi: &Sbi, parts: Parts) -> Result<Self> {
-        let groups = Groups::open(sbi)?;
-        let edit = Direct(sbi);
-        let bitmaps = groups.bitmaps(sbi, &edit);
-        let allocator = Allocator::with_options(sbi.geometry(), &bitmaps, parts.allocator)?;
+    /// Makes the state of a writable mount; `disk` is mounted for reading.
+    pub(crate) fn new(disk: &Disk, parts: Parts) -> Result<Self> {
+        let groups = Groups::open(disk)?;
+        let edit = Direct(disk);
+        let bitmaps = groups.bitmaps(disk, &edit);
+        let allocator = Allocator::with_options(disk.geometry(), &bitmaps, parts.allocator)?;
         let (sec, nsec) = parts.clock.now();
         let for_room = Arc::clone(&parts.clock);
         let extent_status = Room::with_options(parts.extent_status, move || for_room.monotonic());
@@ -218,13 +208,13 @@ impl Rw {
             orphans: parts.orphans,
             xattrs: parts.xattrs,
             quotas: parts.quotas,
-            superblock: Mutex::new(*sbi.superblock()),
+            superblock: Mutex::new(*disk.superblock()),
             superblock_changed: AtomicBool::new(true),
             discards: Discards::new(parts.discard),
             freed: Mutex::default(),
             freed_blocks: AtomicU64::new(0),
             reserved: Reservations::default(),
-            metadata_reserve: (sbi.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
+            metadata_reserve: (disk.geometry().blocks_count / 50).min(METADATA_RESERVE_MAX),
             // Any number will do; the same clock gives the same numbers.
             next_generation: AtomicU32::new((sec as u32).rotate_left(16) ^ nsec),
             wb_flushers: parts.pages.bdi_tunables().wb_flushers,
@@ -232,7 +222,7 @@ impl Rw {
             rename: Mutex::default(),
             access_times: AtomicU8::new(AccessTimes::Relative as u8),
             limits: MountLimits::default(),
-            extra_times: usize::from(sbi.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
+            extra_times: usize::from(disk.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
             clock: parts.clock,
             mmp: OnceLock::new(),
             taking: Taking::default(),
@@ -371,42 +361,42 @@ impl Rw {
 
     /// Promises `blocks` blocks to data; false if there are not so many. Reads bitmaps if what is known
     /// of them is not enough.
-    pub(crate) fn reserve(&self, sbi: &Sbi, blocks: u64) -> bool {
+    pub(crate) fn reserve(&self, disk: &Disk, blocks: u64) -> bool {
         let kept = self
             .metadata_reserve
-            .saturating_add(self.kept_from_caller(sbi));
-        self.reserve_beside(sbi, blocks, kept)
+            .saturating_add(self.kept_from_caller(disk));
+        self.reserve_beside(disk, blocks, kept)
     }
 
     /// Promises `blocks` blocks to names and attributes, which may use half of what data must leave:
     /// the other half is for mapping what was promised to data.
-    pub(crate) fn reserve_metadata(&self, sbi: &Sbi, blocks: u64) -> bool {
-        let kept = (self.metadata_reserve / 2).saturating_add(self.kept_from_caller(sbi));
-        self.reserve_beside(sbi, blocks, kept)
+    pub(crate) fn reserve_metadata(&self, disk: &Disk, blocks: u64) -> bool {
+        let kept = (self.metadata_reserve / 2).saturating_add(self.kept_from_caller(disk));
+        self.reserve_beside(disk, blocks, kept)
     }
 
     /// The same for what mostly needs none, whoever asks.
-    pub(crate) fn reserve_names(&self, sbi: &Sbi, blocks: u64) -> bool {
-        self.reserve_beside(sbi, blocks, self.metadata_reserve / 2)
+    pub(crate) fn reserve_names(&self, disk: &Disk, blocks: u64) -> bool {
+        self.reserve_beside(disk, blocks, self.metadata_reserve / 2)
     }
 
     /// Blocks kept for the superuser, unless it is the caller or one of his.
-    fn kept_from_caller(&self, sbi: &Sbi) -> u64 {
-        self.limits.kept_from_caller(sbi.superblock())
+    fn kept_from_caller(&self, disk: &Disk) -> u64 {
+        self.limits.kept_from_caller(disk.superblock())
     }
 
     /// Promises `blocks` blocks to what gives blocks back or changes what has some, which may use all.
-    pub(crate) fn reserve_last(&self, sbi: &Sbi, blocks: u64) -> bool {
-        self.reserve_beside(sbi, blocks, 0)
+    pub(crate) fn reserve_last(&self, disk: &Disk, blocks: u64) -> bool {
+        self.reserve_beside(disk, blocks, 0)
     }
 
     /// Only groups whose bitmaps were read and agree with their descriptors count: who takes what was
     /// promised must not be the one to find out that it is not there.
-    fn reserve_beside(&self, sbi: &Sbi, blocks: u64, kept: u64) -> bool {
+    fn reserve_beside(&self, disk: &Disk, blocks: u64, kept: u64) -> bool {
         while !self.add_reserved(blocks, kept) {
             let wanted = self.reserved.reserved().saturating_add(blocks);
-            let edit = Direct(sbi);
-            let bitmaps = self.groups.bitmaps(sbi, &edit);
+            let edit = Direct(disk);
+            let bitmaps = self.groups.bitmaps(disk, &edit);
             let wanted = wanted.saturating_add(kept);
             if !self.allocator.check_more(&bitmaps, wanted) {
                 return false;
@@ -454,9 +444,9 @@ impl Rw {
 
     /// Tells the device of what is freed and durable, if it is to be told, and lets others have that.
     /// Waits for who is at it; no handle may be held.
-    pub(crate) fn settle_freed(&self, sbi: &Sbi) {
+    pub(crate) fn settle_freed(&self, disk: &Disk) {
         let give = |runs: &[Run]| self.give(runs);
-        self.discards.settle(sbi, &self.journal, give);
+        self.discards.settle(disk, &self.journal, give);
     }
 
     /// Lets others have runs that were freed.

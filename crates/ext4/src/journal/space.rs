@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicU64;
 use uext4_extent_status::Extent as Known;
 use uext4_ondisk::Lblk;
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::delayed_tables::{DelayedTables, Unneeded};
 use crate::inode::icache::Cell;
 use crate::journal::rw::Rw;
+use crate::journal::sbi::Sbi;
 
 /// Blocks promised to an operation, for as long as it runs.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
     reserve_with(sbi, rw, blocks, Rw::reserve)
 }
 
-fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Sbi, u64) -> bool) -> Result<()> {
+fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Disk, u64) -> bool) -> Result<()> {
     if take(rw, sbi, blocks) {
         return Ok(());
     }

@@ -11,9 +11,9 @@ use uext4_ondisk::inode::InodeFlags;
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::LblkRun;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::map::check_mappable;
 use crate::map::extent_path::credits_of_change;
 use crate::map::extents_change;

@@ -15,9 +15,9 @@ use uext4_ondisk::{Lblk, Pblk};
 use crate::base::edit::Direct;
 use crate::base::error::Result;
 use crate::base::mapping::{LblkRun, MapState};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::inode::icache::Cell;
+use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 use crate::map::extent_path::Path;
 

@@ -19,9 +19,9 @@ use zerocopy::IntoBytes;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::map::extents::{bread_node, check_within, out_of_order};
 use crate::map::file_blocks::{credits_anywhere, free_map_block, take_map_blocks};
 

@@ -11,10 +11,10 @@ use uext4_ondisk::extent::{Extent, ExtentNode, RawExtent, verify_tail};
 use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::{Damage, Lblk, Pblk};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::{MapState, Mapping};
 use crate::base::owner::{Kind, owned_tag};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 
 /// A leaf of an extent tree and what it covers.
@@ -65,7 +65,7 @@ impl Node {
 }
 
 /// Goes down to the leaf that covers `lblk`.
-pub(crate) fn find_leaf(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
+pub(crate) fn find_leaf(disk: &Disk, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
     ExtentNode::parse(&inode.i_block, None, None)?;
     let mut node = Node::Root(inode.i_block);
     let (mut from, mut until) = (0u32, 1u64 << 32);
@@ -91,20 +91,20 @@ pub(crate) fn find_leaf(sbi: &Sbi, inode: &Inode, lblk: Lblk) -> Result<Leaf> {
                 (entry.leaf(), depth - 1)
             }
         };
-        node = Node::Block(child, read_node(sbi, inode, child, depth)?);
+        node = Node::Block(child, read_node(disk, inode, child, depth)?);
     }
 }
 
 /// Reads the node of `depth` in `block`, verified.
-pub(crate) fn read_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u8]>> {
-    Ok(bread_node(sbi, inode, block, depth)?.data())
+pub(crate) fn read_node(disk: &Disk, inode: &Inode, block: Pblk, depth: u16) -> Result<Arc<[u8]>> {
+    Ok(bread_node(disk, inode, block, depth)?.data())
 }
 
 /// As [`read_node`], pinned.
-pub(crate) fn bread_node(sbi: &Sbi, inode: &Inode, block: Pblk, depth: u16) -> Result<Buffer> {
+pub(crate) fn bread_node(disk: &Disk, inode: &Inode, block: Pblk, depth: u16) -> Result<Buffer> {
     let tag = owned_tag(Kind::Extent, depth, inode.ino, inode.generation);
-    let seed = sbi.geometry().csum_seed;
-    sbi.bread("extent tree", block, tag, |bytes| {
+    let seed = disk.geometry().csum_seed;
+    disk.bread("extent tree", block, tag, |bytes| {
         if let Some(seed) = seed {
             verify_tail(bytes, block, seed.inode(inode.ino, inode.generation))?;
         }
@@ -149,7 +149,7 @@ impl Leaf {
 
     /// What `lblk`, which is covered, and up to `len - 1` blocks after it are. Less may be told
     /// than there is: never past the leaf.
-    pub(crate) fn map(&self, sbi: &Sbi, lblk: Lblk, len: u32) -> Result<Mapping> {
+    pub(crate) fn map(&self, disk: &Disk, lblk: Lblk, len: u32) -> Result<Mapping> {
         let ExtentNode::Leaf(entries) = self.node.view()? else {
             // Cannot be: `find_leaf` ends at a leaf.
             return Ok(Mapping::hole(lblk, 1));
@@ -159,7 +159,7 @@ impl Leaf {
             let extent = raw.get();
             let mapping = written_as(extent);
             if lblk.0 < mapping.end() {
-                sbi.check_range("extent", extent.pblk, extent.len.into())?;
+                disk.check_range("extent", extent.pblk, extent.len.into())?;
                 return Ok(mapping.part(lblk, len));
             }
         }
@@ -174,7 +174,7 @@ impl Leaf {
 impl Leaf {
     /// All that this leaf says, in order and with the holes. Ends before what lies outside the file
     /// system: who asks for that is told of the damage.
-    pub(crate) fn whole(&self, sbi: &Sbi) -> Vec<Mapping> {
+    pub(crate) fn whole(&self, disk: &Disk) -> Vec<Mapping> {
         let Ok(ExtentNode::Leaf(entries)) = self.node.view() else {
             return Vec::new();
         };
@@ -186,7 +186,7 @@ impl Leaf {
             Some(Mapping::hole(Lblk(first), len.min(u32::MAX.into()) as u32))
         };
         for extent in entries.iter().map(RawExtent::get) {
-            let inside = sbi.check_range("extent", extent.pblk, extent.len.into());
+            let inside = disk.check_range("extent", extent.pblk, extent.len.into());
             if inside.is_err() || u64::from(extent.lblk.0) < next {
                 return all;
             }

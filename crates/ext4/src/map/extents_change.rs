@@ -11,9 +11,9 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::{LblkRun, MapState};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::map::extent_path::{NEW_MAX, Path, credits_of_change, shrink};
 use crate::map::file_blocks::{
     Progress, add_blocks, afford, check_countable, credits_anywhere, credits_revoke, free_data,

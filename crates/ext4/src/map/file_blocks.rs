@@ -6,9 +6,9 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Geometry, Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 
 /// How far a change came that may take more than one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

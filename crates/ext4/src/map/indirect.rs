@@ -7,20 +7,20 @@ use uext4_ondisk::{Lblk, Pblk};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::{MapState, Mapping};
 use crate::base::owner::{Kind, tag};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 
 /// What `lblk` and up to `len - 1` blocks after it are; never past one table of block numbers.
-pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
+pub(crate) fn map(disk: &Disk, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
     let root = numbers(&inode.i_block);
     let direct = NDIR_BLOCKS as u32;
     if lblk.0 < direct {
-        return run(sbi, &root[..NDIR_BLOCKS], lblk.0 as usize, lblk, len);
+        return run(disk, &root[..NDIR_BLOCKS], lblk.0 as usize, lblk, len);
     }
-    let log = sbi.geometry().block_size.log2() - 2;
+    let log = disk.geometry().block_size.log2() - 2;
     let mut rest = u64::from(lblk.0 - direct);
     let mut level = 1;
     while rest >= 1 << (log * level) {
@@ -40,11 +40,11 @@ pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapp
             let room = (1u64 << (log * (level + 1))) - rest;
             return Ok(Mapping::hole(lblk, room.min(len.into()) as u32));
         }
-        let data = read_table(sbi, Pblk(table.into()))?;
+        let data = read_table(disk, Pblk(table.into()))?;
         let entries = numbers(&data);
         let index = (rest >> (log * level)) as usize;
         if level == 0 {
-            return run(sbi, entries, index, lblk, len);
+            return run(disk, entries, index, lblk, len);
         }
         table = entries.get(index).map_or(0, |n| n.get());
         rest &= (1 << (log * level)) - 1;
@@ -52,8 +52,8 @@ pub(crate) fn map(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapp
 }
 
 /// Reads a block of block numbers.
-pub(crate) fn read_table(sbi: &Sbi, block: Pblk) -> Result<Arc<[u8]>> {
-    let buffer = sbi.bread("indirect block", block, tag(Kind::Indirect), |_| Ok(()))?;
+pub(crate) fn read_table(disk: &Disk, block: Pblk) -> Result<Arc<[u8]>> {
+    let buffer = disk.bread("indirect block", block, tag(Kind::Indirect), |_| Ok(()))?;
     Ok(buffer.data())
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
 }
 
 /// The longest run from `entries[index]` on that is one hole or adjacent on the device.
-fn run(sbi: &Sbi, entries: &[U32], index: usize, lblk: Lblk, len: u32) -> Result<Mapping> {
+fn run(disk: &Disk, entries: &[U32], index: usize, lblk: Lblk, len: u32) -> Result<Mapping> {
     let rest = entries.get(index..).unwrap_or_default();
     let first = rest.first().map_or(0, |n| n.get());
     let same = rest
@@ -79,7 +79,7 @@ fn run(sbi: &Sbi, entries: &[U32], index: usize, lblk: Lblk, len: u32) -> Result
     if first == 0 {
         return Ok(Mapping::hole(lblk, same.max(1)));
     }
-    sbi.check_range("block map", Pblk(first.into()), same.into())?;
+    disk.check_range("block map", Pblk(first.into()), same.into())?;
     Ok(Mapping {
         lblk,
         len: same,

@@ -17,9 +17,9 @@ use crate::base::error::{Error, Result};
 use crate::base::mapping::LblkRun;
 use crate::base::owner::{Kind, Owner, tag};
 use crate::base::reach::{LEVELS, Reach, Segment};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::map::file_blocks::{
     Progress, add_blocks, afford, check_countable, credits_anywhere, credits_revoke, free_data,
     free_map_block, groups_of_run, range_end, take_map_blocks,

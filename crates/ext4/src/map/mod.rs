@@ -19,16 +19,16 @@ pub(crate) mod readpage;
 use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::{MapState, Mapping};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::map::extents::Leaf;
 
 /// What `lblk` and up to `len - 1` blocks after it are. The answer is at least one block long and
 /// may be shorter than the run it belongs to.
-pub(crate) fn map_blocks(sbi: &Sbi, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
-    MapCursor::default().map(sbi, inode, lblk, len)
+pub(crate) fn map_blocks(disk: &Disk, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
+    MapCursor::default().map(disk, inode, lblk, len)
 }
 
 /// Maps one part of one file after another and remembers the leaf it is in, so that going through
@@ -42,36 +42,36 @@ impl MapCursor {
     /// As [`map_blocks`]. All calls on one cursor must be for the same inode.
     pub(crate) fn map(
         &mut self,
-        sbi: &Sbi,
+        disk: &Disk,
         inode: &Inode,
         lblk: Lblk,
         len: u32,
     ) -> Result<Mapping> {
-        check_mappable(sbi, inode)?;
+        check_mappable(disk, inode)?;
         if len == 0 || lblk > Lblk::LAST {
             return Err(Error::Invalid {
                 what: "no blocks to map",
             });
         }
         let mut len = len.min(Lblk::LAST.0 - lblk.0 + 1);
-        if let Some(changed) = sbi.fast_commit().and_then(|all| all.changed(inode.ino)) {
+        if let Some(changed) = disk.fast_commit().and_then(|all| all.changed(inode.ino)) {
             match changed.map(lblk, len) {
                 Ok(mapping) if mapping.state == MapState::Hole => return Ok(mapping),
                 Ok(mapping) => {
-                    sbi.check_range("fast commit", mapping.pblk, mapping.len.into())?;
+                    disk.check_range("fast commit", mapping.pblk, mapping.len.into())?;
                     return Ok(mapping);
                 }
                 Err(unchanged) => len = unchanged,
             }
         }
         if !inode.has(InodeFlags::EXTENTS) {
-            return indirect::map(sbi, inode, lblk, len);
+            return indirect::map(disk, inode, lblk, len);
         }
         match &self.leaf {
-            Some(leaf) if leaf.covers(lblk) => leaf.map(sbi, lblk, len),
+            Some(leaf) if leaf.covers(lblk) => leaf.map(disk, lblk, len),
             _ => {
-                let leaf = extents::find_leaf(sbi, inode, lblk)?;
-                self.leaf.insert(leaf).map(sbi, lblk, len)
+                let leaf = extents::find_leaf(disk, inode, lblk)?;
+                self.leaf.insert(leaf).map(disk, lblk, len)
             }
         }
     }
@@ -80,23 +80,23 @@ impl MapCursor {
 impl MapCursor {
     /// All that the leaf says which answered last, with the holes; nothing if none did, or if a fast
     /// commit knows better of this inode.
-    pub(crate) fn whole_leaf(&self, sbi: &Sbi, inode: &Inode) -> Vec<Mapping> {
-        let changed = sbi.fast_commit().and_then(|all| all.changed(inode.ino));
+    pub(crate) fn whole_leaf(&self, disk: &Disk, inode: &Inode) -> Vec<Mapping> {
+        let changed = disk.fast_commit().and_then(|all| all.changed(inode.ino));
         match &self.leaf {
-            Some(leaf) if changed.is_none() => leaf.whole(sbi),
+            Some(leaf) if changed.is_none() => leaf.whole(disk),
             _ => Vec::new(),
         }
     }
 }
 
 /// Fails with [`Error::Invalid`] if the inode maps no blocks.
-pub(crate) fn check_mappable(sbi: &Sbi, inode: &Inode) -> Result<()> {
+pub(crate) fn check_mappable(disk: &Disk, inode: &Inode) -> Result<()> {
     let what = if inode.has(InodeFlags::INLINE_DATA) {
         "inline data has no blocks"
     } else {
         match inode.file_type {
             FileType::Regular | FileType::Directory => return Ok(()),
-            FileType::Symlink if !inode.is_fast_symlink(sbi) => return Ok(()),
+            FileType::Symlink if !inode.is_fast_symlink(disk) => return Ok(()),
             FileType::Symlink => "a short symbolic link has no blocks",
             _ => "a special file has no blocks",
         }

@@ -7,8 +7,8 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::base::error::Result;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 use crate::map::extents;
 use crate::map::indirect;
 

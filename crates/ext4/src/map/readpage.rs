@@ -4,8 +4,8 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::{MapState, Mapping};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 
 /// A read that waits to be joined with its neighbour: device offset, and range of the buffer.

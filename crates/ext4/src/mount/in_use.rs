@@ -8,9 +8,9 @@ use uext4_ondisk::superblock::{ERR_EIO, ERR_ENOSPC, ERR_UNKNOWN, STATE_VALID, SU
 use zerocopy::IntoBytes;
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::journal::error_record::{self, Record};
 use crate::journal::rw::Rw;
+use crate::journal::sbi::Sbi;
 use crate::journal::space::write_all;
 
 /// What met the error, as it is noted.

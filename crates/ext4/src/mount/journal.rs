@@ -2,7 +2,7 @@
 //!
 //! The log itself is read by `uext4_jbd2`, which knows no inodes. Nothing is written: for a reader
 //! whole transactions become a device that reads as if they had been replayed, and fast commits an
-//! overlay in [`Sbi`]. A writer's journal replays the log on the device, and `replay` the fast commits.
+//! overlay in [`Disk`]. A writer's journal replays the log on the device, and `replay` the fast commits.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use uext4_ondisk::fast_commit::{Record, committed_records};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::{Damage, Ino, Lblk};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::{FastCommit, ReplaySummary};
 use crate::base::mapping::MapState;
-use crate::base::sbi::Sbi;
 use crate::inode::iget;
 use crate::map::MapCursor;
 
@@ -26,30 +26,35 @@ const RUNS_MAX: usize = 1 << 16;
 
 /// Whether there is a journal to look into: the superblock says so, or it is a backup, which the
 /// kernel never tells.
-pub(crate) fn needs_recovery(sbi: &Sbi, from_backup: bool) -> bool {
-    let features = sbi.geometry().features;
+pub(crate) fn needs_recovery(disk: &Disk, from_backup: bool) -> bool {
+    let features = disk.geometry().features;
     let dirty = features.incompat.contains(Incompat::RECOVER);
     features.compat.contains(Compat::HAS_JOURNAL) && (dirty || from_backup)
 }
 
 /// Finds what the journal of a file system, mounted without it, would replay. `None` if the journal
 /// is not in it and the file system is a backup's view, of which one cannot tell.
-pub(crate) fn recover(sbi: &Sbi) -> Result<Option<Recovery>> {
-    let superblock = sbi.superblock();
+pub(crate) fn recover(disk: &Disk) -> Result<Option<Recovery>> {
+    let superblock = disk.superblock();
     let ino = Ino(superblock.s_journal_inum.get());
     if ino.0 == 0 {
-        if !sbi.geometry().features.incompat.contains(Incompat::RECOVER) {
+        if !disk
+            .geometry()
+            .features
+            .incompat
+            .contains(Incompat::RECOVER)
+        {
             return Ok(None);
         }
         return Err(Error::Unsupported {
             what: "an external journal that must be replayed".to_owned(),
         });
     }
-    let runs = journal_runs(sbi, ino)?;
-    let geometry = sbi.geometry();
+    let runs = journal_runs(disk, ino)?;
+    let geometry = disk.geometry();
     let (size, count) = (geometry.block_size, geometry.blocks_count);
     Ok(Some(uext4_jbd2::recover(
-        &**sbi.device(),
+        &**disk.device(),
         size,
         count,
         &runs,
@@ -57,32 +62,32 @@ pub(crate) fn recover(sbi: &Sbi) -> Result<Option<Recovery>> {
 }
 
 /// Where the journal lies that a file system with one must have, to write to it.
-pub(crate) fn runs(sbi: &Sbi) -> Result<Vec<LogRun>> {
-    match sbi.superblock().s_journal_inum.get() {
+pub(crate) fn runs(disk: &Disk) -> Result<Vec<LogRun>> {
+    match disk.superblock().s_journal_inum.get() {
         0 => Err(Error::Unsupported {
             what: "writing with an external journal".to_owned(),
         }),
-        ino => journal_runs(sbi, Ino(ino)),
+        ino => journal_runs(disk, Ino(ino)),
     }
 }
 
 /// The outcome of the fast commits that wait in the journal of a file system mounted without it, if
 /// any do: they must be redone before the log is begun anew.
-pub(crate) fn waiting_fast_commits(sbi: &Sbi) -> Result<Option<FastCommit>> {
-    if !needs_recovery(sbi, false) {
+pub(crate) fn waiting_fast_commits(disk: &Disk) -> Result<Option<FastCommit>> {
+    if !needs_recovery(disk, false) {
         return Ok(None);
     }
-    let Some(recovery) = recover(sbi)? else {
+    let Some(recovery) = recover(disk)? else {
         return Ok(None);
     };
-    let area = fast_commit_area(sbi, &recovery)?;
-    let records = records_in(sbi, &recovery, &area)?;
+    let area = fast_commit_area(disk, &recovery)?;
+    let records = records_in(disk, &recovery, &area)?;
     Ok((!records.is_empty()).then(|| FastCommit::new(&records)))
 }
 
 /// Where the blocks of the journal file lie, in order.
-fn journal_runs(sbi: &Sbi, ino: Ino) -> Result<Vec<LogRun>> {
-    let inode = iget(sbi, ino)?;
+fn journal_runs(disk: &Disk, ino: Ino) -> Result<Vec<LogRun>> {
+    let inode = iget(disk, ino)?;
     let bad = |field, value: u64, why| {
         Error::Corrupt(Damage::InodeField {
             ino,
@@ -91,10 +96,10 @@ fn journal_runs(sbi: &Sbi, ino: Ino) -> Result<Vec<LogRun>> {
             why,
         })
     };
-    let blocks = inode.size >> sbi.geometry().block_size.log2();
+    let blocks = inode.size >> disk.geometry().block_size.log2();
     let end = u32::try_from(blocks)
         .ok()
-        .filter(|_| blocks <= sbi.geometry().blocks_count)
+        .filter(|_| blocks <= disk.geometry().blocks_count)
         .ok_or_else(|| {
             bad(
                 "i_size",
@@ -106,7 +111,7 @@ fn journal_runs(sbi: &Sbi, ino: Ino) -> Result<Vec<LogRun>> {
     let mut cursor = MapCursor::default();
     let mut next = 0;
     while next < end {
-        let run = cursor.map(sbi, &inode, Lblk(next), end - next)?;
+        let run = cursor.map(disk, &inode, Lblk(next), end - next)?;
         if run.state != MapState::Written {
             return Err(bad("logical block", next.into(), "the journal has a hole"));
         }
@@ -132,15 +137,15 @@ fn journal_runs(sbi: &Sbi, ino: Ino) -> Result<Vec<LogRun>> {
 }
 
 /// The device as it reads after the replay.
-pub(crate) fn replayed_device(sbi: &Sbi, recovery: &Recovery) -> ReplayedDevice {
-    let size = sbi.geometry().block_size;
-    ReplayedDevice::new(Arc::clone(sbi.device()), size, recovery.replay.clone())
+pub(crate) fn replayed_device(disk: &Disk, recovery: &Recovery) -> ReplayedDevice {
+    let size = disk.geometry().block_size;
+    ReplayedDevice::new(Arc::clone(disk.device()), size, recovery.replay.clone())
 }
 
-/// Lays the fast commits over `sbi`, which is mounted on the replayed device, and sums up.
-pub(crate) fn apply_fast_commits(sbi: &mut Sbi, recovery: &Recovery) -> Result<ReplaySummary> {
-    let area = fast_commit_area(sbi, recovery)?;
-    let records = records_in(sbi, recovery, &area)?;
+/// Lays the fast commits over `disk`, which is mounted on the replayed device, and sums up.
+pub(crate) fn apply_fast_commits(disk: &mut Disk, recovery: &Recovery) -> Result<ReplaySummary> {
+    let area = fast_commit_area(disk, recovery)?;
+    let records = records_in(disk, recovery, &area)?;
     let summary = ReplaySummary {
         transactions: recovery.transactions,
         blocks: recovery.replay.len(),
@@ -149,32 +154,32 @@ pub(crate) fn apply_fast_commits(sbi: &mut Sbi, recovery: &Recovery) -> Result<R
     };
     if !records.is_empty() {
         let overlay = FastCommit::new(&records);
-        sbi.set_fast_commit(overlay);
+        disk.set_fast_commit(overlay);
     }
     Ok(summary)
 }
 
 /// The blocks of the fast-commit area.
-fn fast_commit_area(sbi: &Sbi, recovery: &Recovery) -> Result<Vec<u8>> {
+fn fast_commit_area(disk: &Disk, recovery: &Recovery) -> Result<Vec<u8>> {
     let blocks = &recovery.fast_commit;
-    if (blocks.len() as u64) << sbi.geometry().block_size.log2() > FAST_COMMIT_MAX {
+    if (blocks.len() as u64) << disk.geometry().block_size.log2() > FAST_COMMIT_MAX {
         return Err(Error::Unsupported {
             what: "more than 64 MiB of fast commits".to_owned(),
         });
     }
-    let len = sbi.block_len();
+    let len = disk.block_len();
     let mut area = vec![0; blocks.len() * len];
     for (block, bytes) in blocks.iter().zip(area.chunks_exact_mut(len)) {
-        sbi.check_range("journal", *block, 1)?;
-        sbi.device().read_at(sbi.byte_offset(*block), bytes)?;
+        disk.check_range("journal", *block, 1)?;
+        disk.device().read_at(disk.byte_offset(*block), bytes)?;
     }
     Ok(area)
 }
 
 /// The committed records of a fast-commit area.
-fn records_in<'a>(sbi: &Sbi, recovery: &Recovery, area: &'a [u8]) -> Result<Vec<Record<'a>>> {
-    let blocks = area.chunks_exact(sbi.block_len());
-    let inode_size = sbi.geometry().inode_size;
+fn records_in<'a>(disk: &Disk, recovery: &Recovery, area: &'a [u8]) -> Result<Vec<Record<'a>>> {
+    let blocks = area.chunks_exact(disk.block_len());
+    let inode_size = disk.geometry().inode_size;
     Ok(committed_records(
         blocks,
         recovery.next_sequence,

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::Result;
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 use crate::mount::in_use::{close, stop_threads};
 use crate::mount::super_::sync;
 

@@ -9,9 +9,9 @@ use uext4_ondisk::BlockSize;
 use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
 use uext4_tunables::Tunable;
 
+use crate::base::disk::Disk;
 use crate::base::error::Result;
 use crate::base::policies::Policies;
-use crate::base::sbi::Sbi;
 use crate::journal::mount_limits::MountLimits;
 use crate::journal::xattr_shared::XattrSharing;
 use crate::mount::writeback_options::WritebackOptions;
@@ -155,18 +155,18 @@ impl OpenOptions {
     }
 
     /// The allocator's options on this file system and device.
-    pub(crate) fn for_allocator(&self, sbi: &Sbi) -> Result<AllocatorOptions> {
-        let geometry = sbi.geometry();
+    pub(crate) fn for_allocator(&self, disk: &Disk) -> Result<AllocatorOptions> {
+        let geometry = disk.geometry();
         let group = geometry.blocks_per_group.get();
         // Made for a device of other shape, or wrong: never a reason not to open.
         let of_superblock =
-            Some(sbi.superblock().s_raid_stripe_width.get()).filter(|s| *s <= group);
+            Some(disk.superblock().s_raid_stripe_width.get()).filter(|s| *s <= group);
         let options = AllocatorOptions {
             stripe: self.stripe.or(of_superblock).unwrap_or(0),
             flex_groups: 1u32
                 .checked_shl(geometry.log_groups_per_flex.into())
                 .unwrap_or(u32::MAX),
-            rotational: self.allocator.rotational || sbi.device().is_rotational(),
+            rotational: self.allocator.rotational || disk.device().is_rotational(),
             ..self.allocator
         };
         options.check(group)?;
@@ -174,13 +174,13 @@ impl OpenOptions {
     }
 
     /// What inodes may share, of this file system.
-    pub(crate) fn for_sharing(&self, sbi: &Sbi, clock: &dyn Clock) -> Result<XattrSharing> {
+    pub(crate) fn for_sharing(&self, disk: &Disk, clock: &dyn Clock) -> Result<XattrSharing> {
         let (sec, nsec) = clock.now();
         // The same on the same clock; not known to who only knows the image.
         let seed = u64::from(nsec) << 32 ^ sec as u64;
         let options = self.mbcache.map(|options| {
             let options = MbcacheOptions { seed, ..options };
-            options.for_blocks(sbi.geometry().blocks_count)
+            options.for_blocks(disk.geometry().blocks_count)
         });
         XattrSharing::new(options, XATTR_REFCOUNT_MAX, &self.policies)
     }

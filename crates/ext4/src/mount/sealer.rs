@@ -12,8 +12,8 @@ use zerocopy::IntoBytes;
 use crate::base::edit::Edit;
 use crate::base::error::Result;
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 use crate::dir::dx_entries_offset;
+use crate::journal::sbi::Sbi;
 
 /// Changes blocks of a transaction that is being closed.
 struct Closing<'a>(&'a Sbi, &'a Sealing<'a>);

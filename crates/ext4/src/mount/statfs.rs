@@ -6,8 +6,8 @@
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::{GroupNr, Ino};
 
-use crate::base::sbi::Sbi;
 use crate::inode::iget;
+use crate::journal::sbi::Sbi;
 
 /// Sizes and counts of a file system. Blocks are those of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

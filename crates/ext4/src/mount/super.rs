@@ -13,16 +13,17 @@ use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 
 use crate::base::background::Background;
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::FastCommit;
 use crate::base::memory::{Memory, default_budget};
 use crate::base::rescue::{Rescue, Usable, superblock_at};
-use crate::base::sbi::Sbi;
 use crate::file::evict;
 use crate::file::inode_ref::InodeRef;
 use crate::journal::error_record;
 use crate::journal::mmp::Mmp;
 use crate::journal::rw::{Parts, Rw};
+use crate::journal::sbi::Sbi;
 use crate::journal::space::write_all;
 use crate::map::map_blocks;
 use crate::mount::in_use::set_in_use;
@@ -66,7 +67,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
         sbi.set_replayed(summary);
     }
     sbi.set_rescue(rescue);
-    Ok(sbi)
+    Ok(Sbi::new(sbi))
 }
 
 /// Mounts with a superblock that can be used, and what that took.
@@ -74,7 +75,7 @@ fn mount_usable(
     device: Arc<dyn BlockDevice>,
     usable: Usable,
     options: &OpenOptions,
-) -> Result<(Sbi, Rescue)> {
+) -> Result<(Disk, Rescue)> {
     let mut sbi = mount(device, usable.superblock, usable.at, options)?;
     if usable.rescue.uses_backup() {
         sbi.prefer_primary_descriptors();
@@ -83,7 +84,7 @@ fn mount_usable(
 }
 
 /// What the journal would replay. `None` also if the device ends before the journal does.
-fn recover(sbi: &Sbi, rescue: &mut Rescue) -> Result<Option<Recovery>> {
+fn recover(sbi: &Disk, rescue: &mut Rescue) -> Result<Option<Recovery>> {
     match journal::recover(sbi) {
         Err(error) if error.is_beyond_end() => {
             rescue.journal_is_missing = true;
@@ -119,13 +120,14 @@ pub(crate) fn open_rw(
     let mounted = open_journal(first, &clock, options).and_then(|(journal, sbi, waiting)| {
         let parts = parts(&sbi, journal, &clock, options, *budget)?;
         let rw = Rw::new(&sbi, parts)?;
+        let sbi = Sbi::new(sbi);
         let mut rw = rw.with_limits(options.limits);
         if rw.journal.has_log() {
             let runs = journal::runs(&sbi)?;
             let runs = runs.iter().map(|run| (run.start, run.len.into()));
             rw.groups.protect(runs);
         }
-        sbi.set_writing(rw);
+        sbi.set_rw(rw);
         if let Some(fast_commits) = waiting {
             redo(&sbi, &fast_commits)?;
             sbi.writable()?.journal.flush(&sbi)?;
@@ -160,7 +162,7 @@ pub(crate) fn open_rw(
 
 /// What a mount for writing is made of, as the options say, with a budget of memory in bytes.
 fn parts(
-    sbi: &Sbi,
+    sbi: &Disk,
     journal: Journal,
     clock: &Arc<dyn Clock>,
     options: &OpenOptions,
@@ -207,7 +209,7 @@ fn check_writable(superblock: &SuperBlock) -> Result<()> {
 /// Judges the file system that the replay would leave, before anything of it is written: the log may
 /// hold another superblock.
 fn check_replayed(
-    sbi: &Sbi,
+    sbi: &Disk,
     recovery: &Recovery,
     runs: &[LogRun],
     options: &OpenOptions,
@@ -234,7 +236,7 @@ fn check_replayed(
 
 /// Fails with [`Damage::SuperblockField`] if the replay changes the size of a block, by which the
 /// log is read.
-fn check_same_blocks(before: &Sbi, after: &Sbi) -> Result<()> {
+fn check_same_blocks(before: &Disk, after: &Disk) -> Result<()> {
     if before.geometry().block_size == after.geometry().block_size {
         return Ok(());
     }
@@ -248,10 +250,10 @@ fn check_same_blocks(before: &Sbi, after: &Sbi) -> Result<()> {
 /// Replays the log, if there is one, and mounts what that leaves. With fast commits that wait, which
 /// it answers, the log stays as it was until they are redone.
 fn open_journal(
-    sbi: Sbi,
+    sbi: Disk,
     clock: &Arc<dyn Clock>,
     options: &OpenOptions,
-) -> Result<(Journal, Sbi, Option<FastCommit>)> {
+) -> Result<(Journal, Disk, Option<FastCommit>)> {
     let device = Arc::clone(sbi.device());
     if !sbi.geometry().features.compat.contains(Compat::HAS_JOURNAL) {
         let journal = Journal::without_log(Arc::clone(sbi.cache()), Arc::clone(clock));
@@ -292,7 +294,7 @@ fn open_journal(
     }
     check_writable(&superblock)?;
     let geometry = judge(&*device, &superblock)?;
-    let mut sbi = Sbi::new(device, cache, superblock, geometry, at);
+    let mut sbi = Disk::new(device, cache, superblock, geometry, at);
     sbi.set_rescue(rescue);
     Ok((journal, sbi, waiting))
 }
@@ -476,10 +478,10 @@ fn mount(
     superblock: SuperBlock,
     at: Pblk,
     options: &OpenOptions,
-) -> Result<Sbi> {
+) -> Result<Disk> {
     let geometry = judge(&*device, &superblock)?;
     let cache = Arc::new(new_cache(&device, geometry.block_size, options));
-    Ok(Sbi::new(device, cache, superblock, geometry, at))
+    Ok(Disk::new(device, cache, superblock, geometry, at))
 }
 
 /// Reads the superblock that was asked for, and tells the block it lies in.

@@ -8,7 +8,6 @@ use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
 use crate::base::lock_order::{Alone, Held, Rank};
-use crate::base::sbi::Sbi;
 use crate::bulk::NewInode;
 use crate::dir;
 use crate::dir::change::{add, delete, replace};
@@ -20,6 +19,7 @@ use crate::inode::icache::Cell;
 use crate::inode::store::store;
 use crate::inode::{Inode, LINKS_MAX};
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::journal::space::ensure_name_blocks;
 use crate::names::create::{self, Creation};
 use crate::names::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};

@@ -5,7 +5,6 @@ use uext4_ondisk::{Damage, Ino, Lblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::lock_order::Alone;
-use crate::base::sbi::Sbi;
 use crate::dir;
 use crate::dir::namei::{check_name, lookup_held};
 use crate::file::evict::{delete, maps_any};
@@ -16,6 +15,7 @@ use crate::inode::attr;
 use crate::inode::icache::Cell;
 use crate::inode::store::store;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::map;
 use crate::map::change::Progress;
 use crate::orphan::change::Orphans;

@@ -15,10 +15,10 @@ use uext4_ondisk::inode::RawInode;
 use uext4_ondisk::orphan::{OrphanBlock, inodes_per_block};
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::Result;
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 use crate::inode::store::change_bytes;
 use crate::inode::{InodeId, MapBlocks, iget};
 
@@ -64,17 +64,17 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// Of a file system as it was left.
-    pub(crate) fn open(sbi: &Sbi, map: MapBlocks) -> Result<Self> {
+    pub(crate) fn open(disk: &Disk, map: MapBlocks) -> Result<Self> {
         let mut state = State::default();
         // The first of those told are the list's, from its head on; it has been tested for circles.
-        let all = crate::orphan::orphans(sbi, map)?;
-        state.load_file(sbi, map)?;
+        let all = crate::orphan::orphans(disk, map)?;
+        state.load_file(disk, map)?;
         let in_list = |ino: &&Ino| !state.places.contains_key(ino);
         let list: Vec<Ino> = all.iter().filter(in_list).copied().collect();
         for &ino in list.iter().rev() {
             let number = state.next;
             state.next += 1;
-            state.list.insert(number, iget(sbi, ino)?.id());
+            state.list.insert(number, iget(disk, ino)?.id());
             state.places.insert(ino, Place::List(number));
         }
         Ok(Self {
@@ -104,13 +104,19 @@ impl Orphans {
     pub(crate) const CREDITS: u32 = 3;
 
     /// Adds an inode, unless it is there.
-    pub(crate) fn add(&self, sbi: &Sbi, edit: &impl Edit, ino: Ino, generation: u32) -> Result<()> {
+    pub(crate) fn add(
+        &self,
+        disk: &Disk,
+        edit: &impl Edit,
+        ino: Ino,
+        generation: u32,
+    ) -> Result<()> {
         let state = &mut *self.state.lock();
         if state.places.contains_key(&ino) {
             return Ok(());
         }
         if let Some(file) = &mut state.file
-            && let Some((block, slot)) = file.take_slot(sbi, edit, ino)?
+            && let Some((block, slot)) = file.take_slot(disk, edit, ino)?
         {
             state.places.insert(ino, Place::Slot(block, slot));
             self.count.store(state.places.len(), Relaxed);
@@ -118,7 +124,7 @@ impl Orphans {
         }
         let id = InodeId { ino, generation };
         let head = state.list.last_key_value().map_or(0, |(_, id)| id.ino.0);
-        set_next(sbi, edit, id, head)?;
+        set_next(disk, edit, id, head)?;
         edit.set_last_orphan(ino);
         let number = state.next;
         state.next += 1;
@@ -131,7 +137,7 @@ impl Orphans {
     /// Removes an inode, if it is there.
     pub(crate) fn remove(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         ino: Ino,
         generation: u32,
@@ -148,7 +154,7 @@ impl Orphans {
             Some(Place::Slot(block, slot)) => match &mut state.file {
                 Some(file) => {
                     file.used -= 1;
-                    file.put(sbi, edit, block, slot, Ino(0)).map(|_| ())
+                    file.put(disk, edit, block, slot, Ino(0)).map(|_| ())
                 }
                 None => Ok(()),
             },
@@ -157,19 +163,19 @@ impl Orphans {
                 let after = state.list.range(..number).next_back();
                 let after = after.map_or(0, |(_, id)| id.ino.0);
                 match state.list.range(number..).next() {
-                    Some((_, before)) => set_next(sbi, edit, *before, after)?,
+                    Some((_, before)) => set_next(disk, edit, *before, after)?,
                     None => edit.set_last_orphan(Ino(after)),
                 }
-                set_next(sbi, edit, InodeId { ino, generation }, 0)
+                set_next(disk, edit, InodeId { ino, generation }, 0)
             }
         }
     }
 }
 
 /// Sets `i_dtime`: the next of the list, or the time of deletion.
-pub(crate) fn set_next(sbi: &Sbi, edit: &impl Edit, id: InodeId, value: u32) -> Result<()> {
+pub(crate) fn set_next(disk: &Disk, edit: &impl Edit, id: InodeId, value: u32) -> Result<()> {
     let at = offset_of!(RawInode, i_dtime);
-    change_bytes(sbi, edit, id, |bytes| {
+    change_bytes(disk, edit, id, |bytes| {
         bytes[at..at + 4].copy_from_slice(&uext4_ondisk::checksum::le32(value));
         Ok(())
     })
@@ -177,13 +183,17 @@ pub(crate) fn set_next(sbi: &Sbi, edit: &impl Edit, id: InodeId, value: u32) -> 
 
 impl State {
     /// Finds the orphan file and what stands in it.
-    fn load_file(&mut self, sbi: &Sbi, map: MapBlocks) -> Result<()> {
-        let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
-        let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
+    fn load_file(&mut self, disk: &Disk, map: MapBlocks) -> Result<()> {
+        let ino = Ino(disk.superblock().s_orphan_file_inum.get());
+        let has_file = disk
+            .geometry()
+            .features
+            .compat
+            .contains(Compat::ORPHAN_FILE);
         if !has_file || ino.0 == 0 {
             return Ok(());
         }
-        let inode = iget(sbi, ino)?;
+        let inode = iget(disk, ino)?;
         let owner = Owner::new(Kind::Orphan, 0, ino, inode.generation);
         let mut file = File {
             owner,
@@ -192,11 +202,11 @@ impl State {
             used: 0,
         };
         // OK to truncate: `orphans` has refused a larger file than there may be.
-        let count = sbi.geometry().block_size.blocks_for(inode.size) as u32;
+        let count = disk.geometry().block_size.blocks_for(inode.size) as u32;
         for lblk in 0..count {
-            let block = map(sbi, &inode, Lblk(lblk), 1)?.pblk;
+            let block = map(disk, &inode, Lblk(lblk), 1)?.pblk;
             file.blocks.push(block);
-            let buffer = sbi.bread("orphan file", block, owner.tag(), |_| Ok(()))?;
+            let buffer = disk.bread("orphan file", block, owner.tag(), |_| Ok(()))?;
             let data = buffer.data();
             let orphans = OrphanBlock::parse(&data, block, None)?;
             for (slot, ino) in orphans.slots().filter(|(_, ino)| ino.0 != 0) {
@@ -211,8 +221,13 @@ impl State {
 
 impl File {
     /// Puts an inode into a free slot; `None` if there is none.
-    fn take_slot(&mut self, sbi: &Sbi, edit: &impl Edit, ino: Ino) -> Result<Option<(Pblk, u32)>> {
-        let per_block = inodes_per_block(sbi.block_len()) as u32;
+    fn take_slot(
+        &mut self,
+        disk: &Disk,
+        edit: &impl Edit,
+        ino: Ino,
+    ) -> Result<Option<(Pblk, u32)>> {
+        let per_block = inodes_per_block(disk.block_len()) as u32;
         let slots = per_block * self.blocks.len() as u32;
         if self.used >= slots {
             return Ok(None);
@@ -220,7 +235,7 @@ impl File {
         for i in 0..slots {
             let slot = (self.next + i) % slots;
             let block = self.blocks[(slot / per_block) as usize];
-            if self.put(sbi, edit, block, slot % per_block, ino)? {
+            if self.put(disk, edit, block, slot % per_block, ino)? {
                 self.next = (slot + 1) % slots;
                 self.used += 1;
                 return Ok(Some((block, slot % per_block)));
@@ -230,8 +245,8 @@ impl File {
     }
 
     /// Puts a number into a slot; an inode only into a free one. Tells whether it did.
-    fn put(&self, sbi: &Sbi, edit: &impl Edit, block: Pblk, slot: u32, ino: Ino) -> Result<bool> {
-        let buffer = sbi.bread("orphan file", block, self.owner.tag(), |_| Ok(()))?;
+    fn put(&self, disk: &Disk, edit: &impl Edit, block: Pblk, slot: u32, ino: Ino) -> Result<bool> {
+        let buffer = disk.bread("orphan file", block, self.owner.tag(), |_| Ok(()))?;
         let at = slot as usize * SLOT_LEN;
         let taken = |bytes: &[u8]| bytes.get(at..at + SLOT_LEN) != Some(&[0; SLOT_LEN]);
         if ino.0 != 0 && taken(&buffer.data()) {

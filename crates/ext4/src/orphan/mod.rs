@@ -12,20 +12,20 @@ use uext4_ondisk::features::Compat;
 use uext4_ondisk::orphan::OrphanBlock;
 use uext4_ondisk::{Damage, Ino, Lblk};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
 use crate::base::owner::{Kind, owned_tag};
-use crate::base::sbi::Sbi;
 use crate::inode::{MapBlocks, iget};
 
 /// Bytes of an orphan file, at most: the kernel's limit.
 const ORPHAN_FILE_MAX: u64 = 8 << 20;
 
 /// All orphans, each once: first those of the list, then those of the orphan file.
-pub(crate) fn orphans(sbi: &Sbi, map: MapBlocks) -> Result<Vec<Ino>> {
+pub(crate) fn orphans(disk: &Disk, map: MapBlocks) -> Result<Vec<Ino>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
-    let mut next = Ino(sbi.superblock().s_last_orphan.get());
+    let mut next = Ino(disk.superblock().s_last_orphan.get());
     while next.0 != 0 {
         if !seen.insert(next) {
             return Err(Error::Corrupt(Damage::Field {
@@ -36,9 +36,9 @@ pub(crate) fn orphans(sbi: &Sbi, map: MapBlocks) -> Result<Vec<Ino>> {
             }));
         }
         found.push(next);
-        next = Ino(iget(sbi, next)?.dtime);
+        next = Ino(iget(disk, next)?.dtime);
     }
-    in_orphan_file(sbi, map, |ino| {
+    in_orphan_file(disk, map, |ino| {
         if seen.insert(ino) {
             found.push(ino);
         }
@@ -47,13 +47,17 @@ pub(crate) fn orphans(sbi: &Sbi, map: MapBlocks) -> Result<Vec<Ino>> {
 }
 
 /// Calls `f` with every slot in use.
-fn in_orphan_file(sbi: &Sbi, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result<()> {
-    let has_file = sbi.geometry().features.compat.contains(Compat::ORPHAN_FILE);
-    let ino = Ino(sbi.superblock().s_orphan_file_inum.get());
+fn in_orphan_file(disk: &Disk, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result<()> {
+    let has_file = disk
+        .geometry()
+        .features
+        .compat
+        .contains(Compat::ORPHAN_FILE);
+    let ino = Ino(disk.superblock().s_orphan_file_inum.get());
     if !has_file || ino.0 == 0 {
         return Ok(());
     }
-    let file = iget(sbi, ino)?;
+    let file = iget(disk, ino)?;
     if file.size > ORPHAN_FILE_MAX {
         return Err(Error::Corrupt(Damage::InodeField {
             ino,
@@ -62,14 +66,14 @@ fn in_orphan_file(sbi: &Sbi, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result<(
             why: "the orphan file is larger than 8 MiB",
         }));
     }
-    let blocks = sbi.geometry().block_size.blocks_for(file.size) as u32;
-    let seed = sbi
+    let blocks = disk.geometry().block_size.blocks_for(file.size) as u32;
+    let seed = disk
         .geometry()
         .csum_seed
         .map(|s| s.inode(ino, file.generation));
     let tag = owned_tag(Kind::Orphan, 0, ino, file.generation);
     for lblk in 0..blocks {
-        let run = map(sbi, &file, Lblk(lblk), 1)?;
+        let run = map(disk, &file, Lblk(lblk), 1)?;
         if run.state != MapState::Written {
             return Err(Error::Corrupt(Damage::Field {
                 structure: "orphan file",
@@ -78,7 +82,7 @@ fn in_orphan_file(sbi: &Sbi, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result<(
                 why: "is a hole",
             }));
         }
-        let buffer = sbi.bread("orphan file", run.pblk, tag, |bytes| {
+        let buffer = disk.bread("orphan file", run.pblk, tag, |bytes| {
             OrphanBlock::parse(bytes, run.pblk, seed).map(|_| ())
         })?;
         OrphanBlock::parse(&buffer.data(), run.pblk, None)?

@@ -11,10 +11,10 @@ use uext4_ondisk::quota::{
 use uext4_ondisk::{Damage, Ino, Lblk};
 use zerocopy::{FromBytes, FromZeros};
 
+use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 use crate::inode::{Inode, MapBlocks, iget};
 
 /// All kinds; a kind's place here is its index everywhere.
@@ -71,8 +71,8 @@ pub(crate) fn damaged(field: &'static str, value: u32, why: &'static str) -> Err
 }
 
 /// The inode of a kind's file, if there is one.
-pub(crate) fn quota_inum(sbi: &Sbi, kind: QuotaKind) -> Option<Ino> {
-    let superblock = sbi.superblock();
+pub(crate) fn quota_inum(disk: &Disk, kind: QuotaKind) -> Option<Ino> {
+    let superblock = disk.superblock();
     let inum = match kind {
         QuotaKind::User => superblock.s_usr_quota_inum,
         QuotaKind::Group => superblock.s_grp_quota_inum,
@@ -83,17 +83,17 @@ pub(crate) fn quota_inum(sbi: &Sbi, kind: QuotaKind) -> Option<Ino> {
 
 impl QuotaFile {
     /// The file of a kind, if that is counted.
-    pub(crate) fn open(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<Option<Self>> {
-        let Some(ino) = quota_inum(sbi, kind) else {
+    pub(crate) fn open(disk: &Disk, map: MapBlocks, kind: QuotaKind) -> Result<Option<Self>> {
+        let Some(ino) = quota_inum(disk, kind) else {
             return Ok(None);
         };
-        let inode = iget(sbi, ino)?;
+        let inode = iget(disk, ino)?;
         let mut file = Self {
             inode,
             header: QuotaHeader::new_zeroed(),
             map,
         };
-        let header = QuotaHeader::parse(&file.read(sbi, 0)?.bytes(), kind)?;
+        let header = QuotaHeader::parse(&file.read(disk, 0)?.bytes(), kind)?;
         let blocks = header.dqi_blocks.get();
         if u64::from(blocks) * QUOTA_BLOCK_LEN as u64 > file.inode.size {
             return Err(damaged("dqi_blocks", blocks, "past the end of the file"));
@@ -108,8 +108,8 @@ impl QuotaFile {
     }
 
     /// Block of the file system, counted in the file, that holds a block, and where in it.
-    pub(crate) fn lblk(sbi: &Sbi, block: u32) -> (Lblk, usize) {
-        let size = sbi.geometry().block_size;
+    pub(crate) fn lblk(disk: &Disk, block: u32) -> (Lblk, usize) {
+        let size = disk.geometry().block_size;
         let offset = u64::from(block) * QUOTA_BLOCK_LEN as u64;
         // OK to truncate: 2³² blocks of 1 KiB are no more of any size.
         let lblk = Lblk((offset >> size.log2()) as u32);
@@ -117,24 +117,24 @@ impl QuotaFile {
     }
 
     /// Reads a block.
-    pub(crate) fn read(&self, sbi: &Sbi, block: u32) -> Result<QuotaBlock> {
-        let (lblk, at) = Self::lblk(sbi, block);
-        let found = (self.map)(sbi, &self.inode, lblk, 1)?;
+    pub(crate) fn read(&self, disk: &Disk, block: u32) -> Result<QuotaBlock> {
+        let (lblk, at) = Self::lblk(disk, block);
+        let found = (self.map)(disk, &self.inode, lblk, 1)?;
         if found.state != MapState::Written {
             return Err(damaged("block", block, "not mapped"));
         }
         let tag = self.owner().tag();
-        let buffer = sbi.bread("quota file", found.pblk, tag, |_| Ok(()))?;
+        let buffer = disk.bread("quota file", found.pblk, tag, |_| Ok(()))?;
         Ok(QuotaBlock { buffer, at })
     }
 
     /// Looks an id up.
-    pub(crate) fn find(&self, sbi: &Sbi, id: u32) -> Result<Found> {
+    pub(crate) fn find(&self, disk: &Disk, id: u32) -> Result<Found> {
         let mut blocks = [QUOTA_TREE_ROOT; QUOTA_TREE_DEPTH as usize];
         let mut next = QUOTA_TREE_ROOT;
         for level in 0..QUOTA_TREE_DEPTH {
             blocks[level as usize] = next;
-            let bytes = self.read(sbi, next)?.bytes();
+            let bytes = self.read(disk, next)?.bytes();
             let refs = parse_tree_block(&bytes, self.header.dqi_blocks.get())?;
             next = refs.get(tree_slot(id, level)).map_or(0, |n| n.get());
             if next == 0 {
@@ -142,7 +142,7 @@ impl QuotaFile {
                 return Ok(Found::Way { blocks, len });
             }
         }
-        let leaf = self.read(sbi, next)?;
+        let leaf = self.read(disk, next)?;
         let bytes = leaf.bytes();
         for slot in 0..QUOTA_ENTRIES_PER_LEAF {
             let entry = entry_at(&bytes, slot);
@@ -159,13 +159,13 @@ impl QuotaFile {
     }
 
     /// All entries, in no order.
-    pub(crate) fn entries(&self, sbi: &Sbi) -> Result<Vec<RawQuotaEntry>> {
+    pub(crate) fn entries(&self, disk: &Disk) -> Result<Vec<RawQuotaEntry>> {
         let mut level: Vec<u32> = vec![QUOTA_TREE_ROOT];
         for _ in 0..QUOTA_TREE_DEPTH {
             // Each block once, however many lead to it: leaves are shared.
             let mut below = FxHashSet::default();
             for &block in &level {
-                let bytes = self.read(sbi, block)?.bytes();
+                let bytes = self.read(disk, block)?.bytes();
                 let refs = parse_tree_block(&bytes, self.header.dqi_blocks.get())?;
                 below.extend(refs.iter().map(|n| n.get()).filter(|&n| n != 0));
             }
@@ -174,7 +174,7 @@ impl QuotaFile {
         }
         let mut entries = Vec::new();
         for &block in &level {
-            entries.extend(parse_leaf(&self.read(sbi, block)?.bytes())?);
+            entries.extend(parse_leaf(&self.read(disk, block)?.bytes())?);
         }
         Ok(entries)
     }

@@ -14,9 +14,9 @@ use uext4_blockdev::Clock;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::quota::QuotaKind;
 
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::MapBlocks;
 use crate::inode::dquot::{Dquot, GracePeriods, Owners, Quota, Shared, quota_of};
 use crate::quota::file::{Found, KINDS, QuotaFile, quota_inum};
@@ -44,8 +44,8 @@ pub(crate) fn index(kind: QuotaKind) -> usize {
 }
 
 /// Whether anything is counted.
-fn has_quotas(sbi: &Sbi) -> bool {
-    let features = sbi.geometry().features;
+fn has_quotas(disk: &Disk) -> bool {
+    let features = disk.geometry().features;
     features.ro_compat.contains(RoCompat::QUOTA)
 }
 
@@ -63,17 +63,17 @@ pub(crate) fn not_counted(kind: QuotaKind) -> Error {
 impl Quotas {
     /// Of a file system with the feature; limits are told or refused as `enforced` says.
     pub(crate) fn open(
-        sbi: &Sbi,
+        disk: &Disk,
         map: MapBlocks,
         clock: Arc<dyn Clock>,
         enforced: bool,
     ) -> Result<Option<Self>> {
-        if !has_quotas(sbi) {
+        if !has_quotas(disk) {
             return Ok(None);
         }
         let mut files = [None, None, None];
         for (file, kind) in files.iter_mut().zip(KINDS) {
-            *file = QuotaFile::open(sbi, map, kind)?.map(RwLock::new);
+            *file = QuotaFile::open(disk, map, kind)?.map(RwLock::new);
         }
         Ok(Some(Self {
             files,
@@ -93,7 +93,7 @@ impl Quotas {
     }
 
     /// The dquot of an id, read from the file if nobody uses it; `None` if its kind is not counted.
-    pub(crate) fn get(&self, sbi: &Sbi, kind: QuotaKind, id: u32) -> Result<Option<Arc<Dquot>>> {
+    pub(crate) fn get(&self, disk: &Disk, kind: QuotaKind, id: u32) -> Result<Option<Arc<Dquot>>> {
         let Some(file) = self.file(kind) else {
             return Ok(None);
         };
@@ -117,7 +117,7 @@ impl Quotas {
             inodes: header.dqi_igrace.get(),
         };
         let new = |entry| Dquot::new(&self.shared, kind, id, grace, entry);
-        let dquot = match file.find(sbi, id)? {
+        let dquot = match file.find(disk, id)? {
             Found::Way { .. } => new(None),
             Found::Entry(block, at, entry) => {
                 let dquot = new(Some(&*entry));
@@ -131,10 +131,10 @@ impl Quotas {
     }
 
     /// Who pays for what belongs to these.
-    pub(crate) fn owners(&self, sbi: &Sbi, ids: Ids) -> Result<Owners> {
+    pub(crate) fn owners(&self, disk: &Disk, ids: Ids) -> Result<Owners> {
         let mut dquots = [None, None, None];
         for ((dquot, kind), id) in dquots.iter_mut().zip(KINDS).zip(ids) {
-            *dquot = self.get(sbi, kind, id)?;
+            *dquot = self.get(disk, kind, id)?;
         }
         Ok(Owners::new(dquots))
     }
@@ -151,13 +151,20 @@ impl Quotas {
     }
 }
 
-/// What an id has and may have; nothing, if it was never counted.
-pub(crate) fn quota(sbi: &Sbi, map: MapBlocks, kind: QuotaKind, id: u32) -> Result<Quota> {
-    if let Some(quotas) = sbi.rw().and_then(|rw| rw.quotas.as_ref()) {
-        let dquot = quotas.get(sbi, kind, id)?;
+/// What an id has and may have; nothing, if it was never counted. `counted` is what a file system
+/// mounted for writing counts.
+pub(crate) fn quota(
+    disk: &Disk,
+    counted: Option<&Quotas>,
+    map: MapBlocks,
+    kind: QuotaKind,
+    id: u32,
+) -> Result<Quota> {
+    if let Some(quotas) = counted {
+        let dquot = quotas.get(disk, kind, id)?;
         return Ok(dquot.ok_or_else(|| not_counted(kind))?.quota());
     }
-    match open(sbi, map, kind)?.find(sbi, id)? {
+    match open(disk, map, kind)?.find(disk, id)? {
         Found::Entry(_, _, entry) => Ok(quota_of(&entry)),
         Found::Way { .. } => Ok(Quota {
             id,
@@ -167,15 +174,20 @@ pub(crate) fn quota(sbi: &Sbi, map: MapBlocks, kind: QuotaKind, id: u32) -> Resu
 }
 
 /// What all ids of a kind have and may have, by id.
-pub(crate) fn quotas(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<Vec<Quota>> {
-    let entries = match sbi.rw().and_then(|rw| rw.quotas.as_ref()) {
+pub(crate) fn quotas(
+    disk: &Disk,
+    counted: Option<&Quotas>,
+    map: MapBlocks,
+    kind: QuotaKind,
+) -> Result<Vec<Quota>> {
+    let entries = match counted {
         Some(quotas) => {
             let file = quotas.file(kind).ok_or_else(|| not_counted(kind))?;
-            file.read().entries(sbi)?
+            file.read().entries(disk)?
         }
-        None => open(sbi, map, kind)?.entries(sbi)?,
+        None => open(disk, map, kind)?.entries(disk)?,
     };
-    let in_use = |id| sbi.rw()?.quotas.as_ref()?.in_use(kind, id);
+    let in_use = |id| counted?.in_use(kind, id);
     let now = |stored: Quota| in_use(stored.id).unwrap_or(stored);
     let mut all: Vec<Quota> = entries.iter().map(quota_of).map(now).collect();
     all.sort_unstable_by_key(|quota| quota.id);
@@ -183,10 +195,10 @@ pub(crate) fn quotas(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<Vec<Q
 }
 
 /// The file of a kind, of a file system mounted for reading.
-fn open(sbi: &Sbi, map: MapBlocks, kind: QuotaKind) -> Result<QuotaFile> {
-    let counted = has_quotas(sbi) && quota_inum(sbi, kind).is_some();
+fn open(disk: &Disk, map: MapBlocks, kind: QuotaKind) -> Result<QuotaFile> {
+    let counted = has_quotas(disk) && quota_inum(disk, kind).is_some();
     let file = match counted {
-        true => QuotaFile::open(sbi, map, kind)?,
+        true => QuotaFile::open(disk, map, kind)?,
         false => None,
     };
     file.ok_or_else(|| not_counted(kind))

@@ -27,9 +27,9 @@ use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::FastCommit;
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 
 use plan::{End, Plan};
 

@@ -8,9 +8,9 @@ use uext4_ondisk::{Damage, Ino};
 use crate::alloc::groups::is_inode_used;
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::{ChangedInode, ChangedNames, FastCommit};
-use crate::base::sbi::Sbi;
 use crate::dir::namei::{check_name, is_hidden, lookup};
 use crate::inode::{Inode, LINKS_MAX, iget};
+use crate::journal::sbi::Sbi;
 use crate::replay::misfit;
 
 /// What becomes of an inode.

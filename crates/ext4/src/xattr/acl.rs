@@ -10,8 +10,8 @@ use uext4_ondisk::inode::FileType;
 
 pub(crate) use crate::base::acl_kind::AclKind;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::Inode;
+use crate::journal::sbi::Sbi;
 use crate::xattr::{self, Reader, XattrName};
 
 /// Permission bits of owner, group and others.

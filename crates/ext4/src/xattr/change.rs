@@ -21,10 +21,10 @@ use uext4_ondisk::xattr::{
 use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 use crate::inode::store::change_bytes;
 use crate::inode::{Inode, inode_bytes};
 use crate::journal::handle::Handle;
+use crate::journal::sbi::Sbi;
 use crate::xattr;
 use crate::xattr::acl::{self, AclKind, Inherited};
 use crate::xattr::block::Values;

@@ -25,8 +25,8 @@ use uext4_ondisk::{Damage, Ino, Pblk};
 use crate::base::acl_kind::AclKind;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
-use crate::base::sbi::Sbi;
 use crate::inode::{Inode, InodeBytes, inode_bytes};
+use crate::journal::sbi::Sbi;
 
 /// Longest full name the system calls take.
 const NAME_MAX: usize = 255;

@@ -8,20 +8,20 @@ use uext4_ondisk::group_desc::BG_BLOCK_UNINIT;
 
 use crate::alloc::bitmap::{fresh_block_bitmap, is_uninit, read_ahead};
 use crate::alloc::groups::{Groups, block_bitmap};
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
 
 /// The groups as the block allocator sees them.
 pub(crate) struct Bitmaps<'a, E> {
     groups: &'a Groups,
-    sbi: &'a Sbi,
+    disk: &'a Disk,
     edit: &'a E,
 }
 
 impl<'a, E> Bitmaps<'a, E> {
-    pub(super) fn new(groups: &'a Groups, sbi: &'a Sbi, edit: &'a E) -> Self {
-        Self { groups, sbi, edit }
+    pub(super) fn new(groups: &'a Groups, disk: &'a Disk, edit: &'a E) -> Self {
+        Self { groups, disk, edit }
     }
 }
 
@@ -44,12 +44,13 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
             let len = bitmap.len().min(data.len());
             bitmap[..len].copy_from_slice(&data[..len]);
         };
-        if is_uninit(self.sbi, &desc, BG_BLOCK_UNINIT) {
-            copy(&fresh_block_bitmap(self.sbi, group, &desc));
+        if is_uninit(self.disk, &desc, BG_BLOCK_UNINIT) {
+            copy(&fresh_block_bitmap(self.disk, group, &desc));
         } else {
-            copy(&block_bitmap(self.sbi, group, &desc, changed)?.data());
+            copy(&block_bitmap(self.disk, group, &desc, changed)?.data());
         }
-        self.groups.check_bitmap(self.sbi.geometry(), group, bitmap)
+        self.groups
+            .check_bitmap(self.disk.geometry(), group, bitmap)
     }
 
     fn prefetch(&self, groups: &[GroupNr]) {
@@ -58,18 +59,18 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
             .map(|group| &self.groups.slots[group.0 as usize]);
         let stored = slots
             .map(|slot| slot.lock().desc)
-            .filter(|desc| !is_uninit(self.sbi, desc, BG_BLOCK_UNINIT));
-        read_ahead(self.sbi.cache(), stored.map(|desc| desc.block_bitmap));
+            .filter(|desc| !is_uninit(self.disk, desc, BG_BLOCK_UNINIT));
+        read_ahead(self.disk.cache(), stored.map(|desc| desc.block_bitmap));
     }
 
     fn mark_used(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
         self.groups
-            .mark(self.sbi, self.edit, group, start, len, true)
+            .mark(self.disk, self.edit, group, start, len, true)
     }
 
     fn mark_free(&self, group: GroupNr, start: u32, len: u32) -> Result<()> {
         self.groups
-            .mark(self.sbi, self.edit, group, start, len, false)
+            .mark(self.disk, self.edit, group, start, len, false)
     }
 
     fn left_alone(&self, group: GroupNr) {
@@ -77,7 +78,6 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
     }
 
     fn now(&self) -> Duration {
-        let rw = self.sbi.rw();
-        rw.map_or(Duration::ZERO, |rw| rw.clock.monotonic())
+        self.disk.monotonic()
     }
 }

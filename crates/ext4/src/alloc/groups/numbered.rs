@@ -6,26 +6,26 @@ use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 use crate::alloc::bitmap;
 use crate::alloc::groups::{Groups, Relaxed, Slot, inode_bitmap};
 use crate::base::bits::{all_are, get, set_range};
+use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, Owner};
-use crate::base::sbi::Sbi;
 
 impl Groups {
     /// Takes the inode of this number, which must be free.
     pub(crate) fn take_inode_at(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         ino: Ino,
         directory: bool,
     ) -> Result<()> {
-        let (group, index) = place(sbi, ino)?;
-        let geometry = sbi.geometry();
+        let (group, index) = place(disk, ino)?;
+        let geometry = disk.geometry();
         let per_group = geometry.inodes_per_group.get();
         let slot = &mut *self.slots[group.0 as usize].lock();
-        let bitmap = inode_bitmap(sbi, edit, group, slot)?;
-        let (first, count) = block_mates(sbi, index);
+        let bitmap = inode_bitmap(disk, edit, group, slot)?;
+        let (first, count) = block_mates(disk, index);
         let taken = edit.change(&bitmap, Owner::of(Kind::Bitmap), |bytes| {
             let fresh = all_are(bytes, first, count.min(per_group - first), false);
             let free = !get(bytes, index);
@@ -36,7 +36,7 @@ impl Groups {
         self.list(group, slot);
         match taken.filter(|_| slot.desc.free_inodes > 0) {
             Some(free) => {
-                self.inode_taken(sbi, edit, group, slot, free, directory);
+                self.inode_taken(disk, edit, group, slot, free, directory);
                 Ok(())
             }
             None => Err(Error::Corrupt(Damage::InodeField {
@@ -51,7 +51,7 @@ impl Groups {
     /// Counts an inode whose bit was just set, and answers its block of the table.
     pub(super) fn inode_taken(
         &self,
-        sbi: &Sbi,
+        disk: &Disk,
         edit: &impl Edit,
         group: GroupNr,
         slot: &mut Slot,
@@ -59,7 +59,7 @@ impl Groups {
         directory: bool,
     ) -> Pblk {
         let FreeInode { index, fresh } = taken;
-        let geometry = sbi.geometry();
+        let geometry = disk.geometry();
         let desc = &mut slot.desc;
         desc.free_inodes -= 1;
         desc.used_dirs += u32::from(directory);
@@ -92,9 +92,9 @@ pub(super) struct FreeInode {
 }
 
 /// Group of an inode, and its index there.
-fn place(sbi: &Sbi, ino: Ino) -> Result<(GroupNr, u32)> {
-    let inodes_count = sbi.geometry().inodes_count;
-    let place = sbi.geometry().inode_group(ino);
+fn place(disk: &Disk, ino: Ino) -> Result<(GroupNr, u32)> {
+    let inodes_count = disk.geometry().inodes_count;
+    let place = disk.geometry().inode_group(ino);
     place.ok_or(Error::Corrupt(Damage::InodeNumber {
         what: "inode to be taken",
         ino,
@@ -103,14 +103,14 @@ fn place(sbi: &Sbi, ino: Ino) -> Result<(GroupNr, u32)> {
 }
 
 /// The inodes that share a block of the table: the first one's index, and how many.
-pub(super) fn block_mates(sbi: &Sbi, index: u32) -> (u32, u32) {
-    let geometry = sbi.geometry();
+pub(super) fn block_mates(disk: &Disk, index: u32) -> (u32, u32) {
+    let geometry = disk.geometry();
     let per_block = (geometry.block_size.bytes() / u32::from(geometry.inode_size)).max(1);
     (index - index % per_block, per_block)
 }
 
 /// Whether an inode is in use, by the bitmap as it is stored.
-pub(crate) fn is_inode_used(sbi: &Sbi, ino: Ino) -> Result<bool> {
-    let (group, index) = place(sbi, ino)?;
-    Ok(get(&bitmap::inode_bitmap(sbi, group)?, index))
+pub(crate) fn is_inode_used(disk: &Disk, ino: Ino) -> Result<bool> {
+    let (group, index) = place(disk, ino)?;
+    Ok(get(&bitmap::inode_bitmap(disk, group)?, index))
 }

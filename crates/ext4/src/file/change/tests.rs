@@ -12,13 +12,13 @@ use uext4_ondisk::{Ino, Lblk, Pblk};
 use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
 
 use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
-use crate::base::sbi::Sbi;
 use crate::bulk::NewInode;
 use crate::dir::namei::lookup;
 use crate::file::fallocate::{Fallocate, fallocate};
 use crate::file::inode_ref::InodeRef;
 use crate::inode::attr::SetId;
 use crate::inode::store::store;
+use crate::journal::sbi::Sbi;
 use crate::mount::in_use::close;
 use crate::mount::open_options::OpenOptions;
 use crate::mount::super_::{adopt_orphans, open_rw};

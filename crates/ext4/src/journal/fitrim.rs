@@ -6,7 +6,7 @@ use uext4_ondisk::Pblk;
 
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
-use crate::base::sbi::Sbi;
+use crate::journal::sbi::Sbi;
 
 /// Tells the device of free runs of at least `min_len` bytes in `range`, in bytes. What a transaction
 /// freed that is not durable yet is left out, and so is what is preallocated for files. Tells how many

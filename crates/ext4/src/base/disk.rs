@@ -1,11 +1,12 @@
-//! The mounted state: device, cache, superblock, shape. Every function of the engine takes `&Sbi`.
+//! The file system as it lies on its device: cache, superblock, shape. Functions that read take it.
 //!
-//! Left out: how it comes to be (`super.rs`), and everything that knows an inode.
+//! Left out: how it comes to be (`mount::super`), what writing adds (`journal::sbi`), and everything
+//! that knows an inode.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{Buffer, BufferCache, VerifyTag};
@@ -24,21 +25,23 @@ pub(crate) const ITABLE_READAHEAD: u64 = 32;
 /// Readahead windows remembered, so that a hit costs one comparison.
 const WINDOWS: usize = 64;
 
-/// What writing adds to the mounted state, as far as reading must know.
-pub(crate) trait Writing: Any + Debug + Send + Sync {
+/// What a file system mounted for writing knows better than its blocks, as far as reading must know.
+pub(crate) trait Writing: Debug + Send + Sync {
     /// A group's descriptor as it is now, which its block shows only after the next commit. `None` past
     /// the last group.
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc>;
     /// Where a group's inode table begins, which never changes. `None` past the last group.
     fn inode_table(&self, group: GroupNr) -> Option<Pblk>;
+    /// Time that passes, from any moment on.
+    fn monotonic(&self) -> Duration;
     /// Takes note of an error where it is damage, or a block of metadata that cannot be read: it is
     /// recorded later. Any locks may be held.
     fn met(&self, ino: Option<Ino>, unread: Option<Pblk>, error: &Error);
 }
 
-/// A mounted file system.
+/// A file system on its device.
 #[derive(Debug)]
-pub(crate) struct Sbi {
+pub(crate) struct Disk {
     device: Arc<dyn BlockDevice>,
     cache: Arc<BufferCache>,
     superblock: SuperBlock,
@@ -53,10 +56,10 @@ pub(crate) struct Sbi {
     /// What it took to read a file system that is not whole.
     rescue: Rescue,
     /// What there is beyond reading, when mounted for writing.
-    rw: OnceLock<Box<dyn Writing>>,
+    writing: OnceLock<Arc<dyn Writing>>,
 }
 
-impl Sbi {
+impl Disk {
     /// Puts the parts together. `superblock_at` is the block that `superblock` came from.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
@@ -75,7 +78,7 @@ impl Sbi {
             fast_commit: None,
             replayed: None,
             rescue: Rescue::default(),
-            rw: OnceLock::new(),
+            writing: OnceLock::new(),
         }
     }
 
@@ -137,15 +140,20 @@ impl Sbi {
         self.fast_commit.as_deref()
     }
 
-    /// Makes the file system writable.
-    pub(crate) fn set_writing(&self, writing: impl Writing) {
-        // Only ever called once, by who opened it.
-        _ = self.rw.set(Box::new(writing));
+    /// From now on it is written, and memory knows what is newer than the blocks. Only called once, by
+    /// what opened it.
+    pub(crate) fn set_writing(&self, writing: Arc<dyn Writing>) {
+        _ = self.writing.set(writing);
     }
 
-    /// The state of a file system mounted for writing, if it is; `rw` knows its type.
-    pub(crate) fn writing(&self) -> Option<&dyn Writing> {
-        self.rw.get().map(|writing| &**writing)
+    /// What memory knows of a file system mounted for writing.
+    fn writing(&self) -> Option<&dyn Writing> {
+        self.writing.get().map(|writing| &**writing)
+    }
+
+    /// Time that passes while it is mounted for writing; 0 else.
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.writing().map_or(Duration::ZERO, Writing::monotonic)
     }
 
     /// The device, with the journal replayed over it.
@@ -220,7 +228,7 @@ impl Sbi {
         }))
     }
 
-    /// Byte offset on the device of a block that [`Sbi::check_range`] has accepted.
+    /// Byte offset on the device of a block that [`Disk::check_range`] has accepted.
     pub(crate) fn byte_offset(&self, block: Pblk) -> u64 {
         block.0 << self.geometry.block_size.log2()
     }

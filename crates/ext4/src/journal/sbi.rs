@@ -1,0 +1,55 @@
+//! A mounted file system: what lies on its device, and what writing adds.
+//!
+//! It is named after the kernel's `ext4_sb_info`. Functions that only read take a [`Disk`], so that
+//! they stand below all that writing needs; those that write take this, or a journal handle.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use crate::base::disk::Disk;
+use crate::base::error::{Error, Result};
+use crate::journal::rw::Rw;
+
+/// A mounted file system.
+#[derive(Debug)]
+pub(crate) struct Sbi {
+    disk: Disk,
+    /// What there is beyond reading, when mounted for writing.
+    rw: OnceLock<Arc<Rw>>,
+}
+
+impl Sbi {
+    /// A file system mounted for reading.
+    pub(crate) fn new(disk: Disk) -> Self {
+        Self {
+            disk,
+            rw: OnceLock::new(),
+        }
+    }
+
+    /// Makes the file system writable. Only called once, by what opened it.
+    pub(crate) fn set_rw(&self, rw: Rw) {
+        let rw = Arc::new(rw);
+        // Readers learn first what is newer in memory than in the blocks.
+        self.disk.set_writing(Arc::<Rw>::clone(&rw));
+        _ = self.rw.set(rw);
+    }
+
+    /// The state for writing of a file system mounted for that.
+    pub(crate) fn rw(&self) -> Option<&Rw> {
+        self.rw.get().map(|rw| &**rw)
+    }
+
+    /// The state for writing.
+    pub(crate) fn writable(&self) -> Result<&Rw> {
+        self.rw().ok_or(Error::ReadOnly)
+    }
+}
+
+impl Deref for Sbi {
+    type Target = Disk;
+
+    fn deref(&self) -> &Disk {
+        &self.disk
+    }
+}
