@@ -124,9 +124,7 @@ pub use uext4_mbcache::{Options as MbcacheOptions, Stats as MbcacheStats};
 pub use uext4_ondisk::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
 pub use uext4_ondisk::quota::QuotaKind;
 pub use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Lblk, Pblk};
-pub use uext4_writeback::throttle::{
-    Class as WriterClass, Mode as WritebackMode, TunableError, Tunables,
-};
+pub use uext4_writeback::throttle::{Class as WriterClass, TunableError, Tunables};
 pub use uext4_writeback::{Cancel, DeviceStats, DirtyLimits, Paced, Stats as PageStats, Writer};
 pub use xattr::Xattr;
 pub use xattr::change::SetMode;

@@ -84,7 +84,6 @@ impl Errno {
             Error::Unsupported { .. } => Self::EOPNOTSUPP,
             Error::Invalid { .. }
             | Error::Tunable(_)
-            | Error::WritebackMode(_)
             | Error::Option(_)
             | Error::ExtentStatus(_) => Self::EINVAL,
             Error::Interrupted => Self::EINTR,

@@ -233,8 +233,7 @@ impl<E: MappingError> Shared<E> {
             false => self.kick_if_needed(),
         }
         let paused = self.gate.now().saturating_sub(throttling.began);
-        let task = &writer.known(&self.gate).task;
-        trace::balance_dirty_pages(&self.gate, task, at_most, paused, throttling.think);
+        trace::balance_dirty_pages(&self.gate, at_most, paused, throttling.think);
         if throttling.manner == Manner::Tell {
             let pause = at_most.max(TELL_MIN);
             writer.known(&self.gate).told = Some(Told {

@@ -29,7 +29,7 @@ impl<E: MappingError> PageCache<E> {
     ///
     /// A tunable is out of range.
     pub fn new(options: Options, clock: Arc<dyn Clock>) -> Result<Self, TunableError> {
-        let limits = DirtyLimits::new(options.mode, &options.tunables)?;
+        let limits = DirtyLimits::new(&options.tunables)?;
         Self::with_limits(options, clock, &limits)
     }
 

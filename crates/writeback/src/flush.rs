@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::dirty::Piece;
 use crate::file::File;
 use crate::stats::{add, sub};
-use crate::throttle::PAGE_SIZE;
+use crate::throttle::{Outcome, PAGE_SIZE};
 use crate::{Error, FAILURES_MAX, Mapping, MappingError};
 
 /// Bytes under writeback of one file at most, and so the longest run (but for one folio).
@@ -242,7 +242,7 @@ impl<E: MappingError> File<E> {
     /// Pages are on the device.
     fn completed(&self, pages: u64) {
         let gate = &self.shared.gate;
-        gate.bdi.completed(pages, true, gate.now());
+        gate.bdi.completed(pages, Outcome::Written, gate.now());
         gate.limits.waiters.free(gate.number, pages);
     }
 
@@ -258,7 +258,8 @@ impl<E: MappingError> File<E> {
             pages.give_back(run);
         }
         let gate = &self.shared.gate;
-        gate.bdi.completed(pages_of_run, false, gate.now());
+        gate.bdi
+            .completed(pages_of_run, Outcome::Failed, gate.now());
         // What is not dirty now, or was made so by others meanwhile, goes with the rest.
         pages.counted += pages_of_run;
         self.settle(&mut pages, before);

@@ -19,7 +19,7 @@
 //!                     │ Arc<Buffer>, copied on write            ▲
 //!                     └──── snapshot ──▶ Mapping::write_run ────┘ flushers, fsync, sync
 //!
-//!   a write:  admit ──▶ take in ──▶ dirtied ──▶ pause      by one of the policies of `throttle`
+//!   a write:  admit ──▶ take in ──▶ dirtied ──▶ pause      as `throttle` says
 //!               │ no credit: sleep until something is written, or time, or Cancel
 //! ```
 //!
@@ -72,10 +72,8 @@
 //! ones; free buffers take a quarter, and no more than folios leave.
 //!
 //! Throttling counts pages of 4 KiB, those of a file rounded up: a file of one byte counts as one.
-//! With `cell-rate`, the default, dirty and under writeback together never exceed `dirty_ratio` of the
-//! memory there is, but for blocks that are zeroed in part by truncation and punching, and for blocks
-//! larger than the limit. The other policies exceed it as what they describe did; then
-//! memory is the bound, and a writer writes.
+//! Dirty and under writeback together never exceed `dirty_ratio` of the memory there is, but for
+//! blocks that are zeroed in part by truncation and punching, and for blocks larger than the limit.
 //!
 //! # Locks
 //!
@@ -88,7 +86,7 @@
 //! | state (1 a file, readers share) | folios and their bytes | copies of at most 1 MiB, the leaves |
 //! | dirty list (16 shards), pool (9 sizes), errors, flushers, loads | what they are named for | nothing |
 //! | waiters (1 for all that share limits), a [`Cancel`]'s | who sleeps | one writer's own lock |
-//! | what policies lock | estimates | nothing |
+//! | what the policy locks | estimates | nothing |
 //!
 //! A mapping is called with at most the flush lock of its file held; reading, with none.
 //!
@@ -147,7 +145,7 @@ pub use file::FilePages;
 pub use limits::DirtyLimits;
 pub use stats::{DeviceStats, Stats};
 pub use take_in::Paced;
-use throttle::{Mode, Tunables};
+use throttle::Tunables;
 pub use waiters::Cancel;
 pub use writer::Writer;
 
@@ -162,8 +160,6 @@ pub struct Options {
     /// Bytes of memory for data, at least 64 blocks. Exceeded by a tenth at most, unless all of it
     /// is dirty and cannot be written.
     pub memory_max: u64,
-    /// When writers wait, for caches that do not share limits.
-    pub mode: Mode,
     /// How much may be dirty, and when it is written. Of a cache that shares limits only what belongs
     /// to its device counts.
     pub tunables: Tunables,
@@ -183,7 +179,6 @@ impl Options {
     pub fn with_memory(block_size: BlockSize, memory_max: u64) -> Self {
         Self {
             memory_max,
-            mode: Mode::default(),
             tunables: Tunables::default(),
             block_size,
         }

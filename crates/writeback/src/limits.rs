@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::throttle::{Domain, Mode, TunableError, Tunables};
+use crate::throttle::{Domain, NewPolicy, TunableError, Tunables};
 use crate::waiters::Waiters;
 
 /// A cache whose flushers can be woken.
@@ -35,21 +35,41 @@ impl std::fmt::Debug for DirtyLimits {
     }
 }
 
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl DirtyLimits {
-    /// Limits by this policy for caches to come.
+    /// Limits for caches to come.
     ///
     /// # Errors
     ///
     /// A tunable is out of range.
-    pub fn new(mode: Mode, tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Arc::new(Self {
-            domain: Domain::new(mode, tunables, 0, cpus)?,
+    pub fn new(tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
+        Ok(Self::of(Domain::new(tunables, 0, cpus())?))
+    }
+
+    /// As [`DirtyLimits::new`], by another policy than the shipped one.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range.
+    pub fn with_policy(
+        new_policy: NewPolicy,
+        tunables: &Tunables,
+    ) -> Result<Arc<Self>, TunableError> {
+        let domain = Domain::with_policy(new_policy, tunables, 0, cpus())?;
+        Ok(Self::of(domain))
+    }
+
+    fn of(domain: Arc<Domain>) -> Arc<Self> {
+        Arc::new(Self {
+            domain,
             waiters: Waiters::default(),
             dirtyable: AtomicU64::new(0),
             next: AtomicU64::new(0),
             members: Mutex::default(),
-        }))
+        })
     }
 
     /// The limits and what is dirty, over all caches.

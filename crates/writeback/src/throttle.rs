@@ -3,26 +3,41 @@
 //! # Why
 //!
 //! A writer that copies into memory is far faster than any device. Left alone it fills memory with
-//! dirty pages, and then everybody waits for the device, also those who only wanted a page to read
-//! into. So a limit is set on what may be dirty or under writeback, and near it writers are slowed to
-//! what the device writes. The question of this module is how, and at what cost: by letting the writer
-//! do the I/O itself (to 2.6.36), by pauses that follow from how much is dirty (the thread of November
-//! 2010), by rates that are estimated for each writer (today), or by a clock for each writer and
-//! credits for pages (ours). One file a policy; each opens with its source.
+//! dirty pages, and then everything waits for the device, even a read that only needs a free page.
+//! So a limit is set on what may be dirty or under writeback, and near it writers are slowed down to
+//! what the device writes. The question of this module is how, and at what cost in wake-ups,
+//! fairness and dirty pages above the limit.
+//!
+//! # The design
+//!
+//! A controller estimates what the device writes a second and how much of it writers may dirty; a
+//! cell rate clock for each writer paces it at its fair share of that; and a page becomes dirty only
+//! with a *credit*, of which there are as many as the limit allows. So a writer sleeps in few, long
+//! pauses, a sudden start of a thousand writers exceeds nothing, and time that a writer spends
+//! thinking is credited to it. `cell_rate.rs` opens with the details.
 //!
 //! # The equation
 //!
 //! ```text
 //!            background    freerun     setpoint      limit
 //!  dirty ───────┼─────────────┼────────────┼────────────┼──▶       limit 20 %, background 10 %
-//!     nobody    │  flushers   │  writers are paced:     │          freerun = (limit + background) / 2
-//!     writes    │  write      │  Σ rates ≈ bandwidth    │ nobody   setpoint = (limit + freerun) / 2
+//!    nothing    │  flushers   │  writers are paced:     │          freerun = (limit + background) / 2
+//!   is written  │   write     │  Σ rates ≈ bandwidth    │ no more  setpoint = (limit + freerun) / 2
 //!
 //!  d dirty / dt  =  Σ what writers dirty  −  what the device writes      held at 0, at the setpoint
-//!  pause         =  pages dirtied / the writer's rate  −  what it thought since its last pause
+//!  pause         =  pages dirtied / the writer's rate  −  time it was idle since its last pause
 //! ```
-//! A device has the part of the limit that it had of all completions lately ([`Domain`]), so that a slow
-//! one cannot hold the memory of a fast one; `min_ratio` and `max_ratio` bound it.
+//! A device has the part of the limit that it had of all completions lately ([`Bdi::part_of`]), so
+//! that a slow one cannot hold the memory of a fast one; `min_ratio` and `max_ratio` bound it.
+//!
+//! # The seam
+//!
+//! Another design is an implementation of [`Policy`], one object for each device, made by a function
+//! [`NewPolicy`] that is given to [`Domain::with_policy`] or [`crate::DirtyLimits::with_policy`]. What
+//! its devices have in common it stores in the domain ([`Domain::shared`]), what it knows of a writer
+//! in that writer's [`Task`] ([`Task::with_state`]). The writer that does the I/O itself (Linux
+//! 2.6.36), the pauses of the mailing-list thread of November 2010 and the rates of today's kernel
+//! are in `lab/policies`, with the tests that any design must pass.
 //!
 //! # How it is called
 //!
@@ -30,68 +45,67 @@
 //! writer                                       flusher
 //!   n = allowance(task), or less                writeback_started(n)
 //!   loop while admit(task, n) != Go               … the device …
-//!     Pause, Await: sleep; Failed: error        completed(n, ok)
+//!     Pause, Await: sleep; Failed: error        completed(n, outcome)
 //!   n pages become dirty
 //!   verdict = dirtied(task, n)                  over_background(), chunk(): how much
 //!   loop while verdict != Go
 //!     Pause, Await: sleep; Write: write; Failed: error
 //!     verdict = resumed(task, written)
 //! ```
-//! A writer that is cancelled, or ends, calls [`Bdi::exited`] and nothing else. A verdict is a value: a
-//! library call sleeps so long, a server answers that much later and keeps no thread waiting.
+//! For a writer that is cancelled, or ends, [`Bdi::exited`] is called and nothing else. A verdict is a
+//! value: a library call sleeps so long, a server answers that much later and blocks no thread.
 //!
 //! # Units
 //!
-//! Pages of 4096 bytes, whatever the file system's blocks are; the cache counts bytes and converts. Rates
-//! are pages a second. Time is that of one monotonic clock, given with every call; no policy sleeps,
-//! reads a clock or draws lots, so a simulation in virtual time runs the very code that threads run.
-//! [`Tunables`] have the kernel's names and units. Pauses are at most `wb_max_pause_ms`.
+//! Pages of 4096 bytes, whatever the file system's blocks are; the cache counts bytes and converts.
+//! Rates are pages a second. Time is that of one monotonic clock, given with every call; no policy
+//! sleeps, reads a clock or draws lots, so a simulation in virtual time runs the very code that
+//! threads run. [`Tunables`] have the kernel's names and units. Pauses are at most `wb_max_pause_ms`.
 //!
 //! # Failure
 //!
-//! A device that completes nothing for `wb_stall_ms`, and of whose runs no part is told either
-//! ([`Bdi::progressed`]), while writers wait for it fails those who wait, at that moment; [`Bdi::mark_dead`] does at once, and takes the device's pages out of all sums, so that
-//! others of the [`Domain`] go on. Time in which nobody looked, for the process was stopped, does not
-//! count. Pages that could not be written are dirty again and stay counted.
+//! A device that completes nothing for `wb_stall_ms`, and reports no part of its runs either
+//! ([`Bdi::progressed`]), while writers wait for it fails those that wait, at that moment.
+//! [`Bdi::mark_dead`] does so at once, and takes the device's pages out of all sums, so that the other
+//! devices of the [`Domain`] go on. Time in which no writer looked, for the process was stopped, does
+//! not count. Pages that could not be written are dirty again and stay counted.
 //!
 //! # Locks
 //!
-//! Counters are atomics. The few locks (a device's share, an estimate, who is active) are leaves, held
-//! for some instructions; nothing is called under them, so any call may be made under any lock. A task
-//! belongs to one thread at a time.
+//! Counters are atomics. The few locks (a device's share, an estimate, the active writers) are leaves,
+//! held for some instructions; nothing is called under them, so any call may be made under any lock.
+//! A task belongs to one thread at a time.
 //!
 //! # Cost
 //!
-//! Between two looks of its policy a writer costs a handful of atomic additions a call, not a page; with
-//! credits, one more for 32 pages. A look reads counters and computes some quotients. Estimates are made
-//! by whoever comes first when they are due, never by two. What it costs a system is its wake-ups, which
-//! the lab counts.
+//! Between two looks of the policy a writer costs a handful of atomic additions a call, not a page,
+//! and one more for 32 pages: its credits. A look reads counters and computes some quotients.
+//! Estimates are made by the first caller after they are due, never by two. What it costs a system is
+//! its wake-ups, which the lab counts.
 //!
 //! # Left out
 //!
-//! Control groups (one domain a cache, or one for several), laptop mode, a grace for loop devices. What
-//! is dirty of metadata lies in the journal and is not counted. How files are chosen for writing is the
+//! Control groups (one domain a cache, or one for several), laptop mode, a grace for loop devices.
+//! Dirty metadata lies in the journal and is not counted. How files are chosen for writing is the
 //! flusher's.
 
 mod bdi;
 mod cell_rate;
 mod credits;
 mod domain;
-mod ioless;
-mod mainline;
+mod pacing;
 mod proportion;
 mod stall;
 mod stats;
 mod task;
 mod tunables;
-mod vanilla;
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 pub use bdi::Bdi;
 pub use domain::Domain;
+pub use proportion::Share;
 pub use stats::BdiStats;
 pub use task::{Class, Task};
 pub use tunables::{TunableError, Tunables};
@@ -100,7 +114,9 @@ pub use tunables::{TunableError, Tunables};
 pub const PAGE_SIZE: u64 = 4096;
 /// Most pages a writer dirties between two calls, where nothing asks for less: 4 MiB.
 pub const PAGES_MAX: u64 = 1024;
-/// What the kernel counts time in; HZ is 1000 here.
+/// Pages a second a device is taken to write before anything is known: 100 MiB/s, as in the kernel.
+pub const BANDWIDTH_START: u64 = 25_600;
+/// The unit of the kernel's timers; HZ is 1000 here.
 const JIFFY: Duration = Duration::from_millis(1);
 
 /// What a writer does next.
@@ -110,7 +126,8 @@ pub enum Verdict {
     Go,
     /// It sleeps so long and asks again; a front end may answer its client that much later instead.
     Pause(Duration),
-    /// It writes so many pages of the device itself, and then says so.
+    /// It writes so many pages of the device itself, and then says so. The shipped design never
+    /// orders this: it is for designs in which writers take part in the I/O.
     Write {
         /// Pages, at least 1.
         pages: u64,
@@ -120,162 +137,104 @@ pub enum Verdict {
         /// The longest.
         at_most: Duration,
     },
-    /// The device gets nowhere: the write fails with an I/O error.
+    /// The device makes no progress: the write fails with an I/O error.
     Failed,
 }
 
 /// How much a flusher takes at once, in pages, both at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Of one file, before the next has its turn.
+    /// Of one file, before it is the next one's turn.
     pub file: u64,
     /// Of all files, before it looks again whether there is still too much.
     pub round: u64,
 }
 
-/// What a policy decides by.
-#[derive(Clone, Copy, Debug)]
-struct View<'a> {
-    domain: &'a Domain,
-    bdi: &'a Bdi,
-    now: Duration,
+/// How writeback of some pages ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// They are on the device.
+    Written,
+    /// They could not be written and are dirty again.
+    Failed,
 }
 
-/// When writers wait, and for how long. No policy sleeps, reads a clock or draws lots: it is told
-/// the time and answers, so that threads and a simulation run the same code.
-trait Policy: fmt::Debug + Send + Sync {
-    /// Before `pages` become dirty.
+/// What a policy decides by.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// All devices that share the limits.
+    pub domain: &'a Domain,
+    /// The policy's own device.
+    pub bdi: &'a Bdi,
+    /// On the monotonic clock.
+    pub now: Duration,
+}
+
+/// When the writers of one device wait, and for how long.
+///
+/// It is called from any thread, with any lock of the cache held, and with the counters of `view`
+/// brought up to date before. So it takes only leaf locks for some instructions, and never sleeps,
+/// reads a clock or draws random numbers: the time is given, so that threads and a simulation run the
+/// same code. A pause lasts at most `wb_max_pause_ms`, and a wait that depends on completions is a
+/// [`Verdict::Await`]. Stalled and dead devices are the business of [`Bdi`], not of the policy.
+pub trait Policy: fmt::Debug + Send + Sync {
+    /// Before `pages` become dirty: [`Verdict::Go`], or how long the writer waits before it asks
+    /// again.
     fn admit(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
         let _ = (view, task, pages);
         Verdict::Go
     }
 
-    /// After `pages` became dirty, which are counted already.
+    /// After `pages` became dirty, which are counted already; 0 if what was admitted came to nothing.
     fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict;
 
-    /// After what the last verdict ordered is done.
+    /// After what the last verdict ordered is done; `written` pages the writer wrote itself
+    /// ([`Verdict::Write`]).
     fn resumed(&self, view: &View<'_>, task: &mut Task, written: u64) -> Verdict;
 
     /// Writeback of `pages` ended, which are counted already.
-    fn completed(&self, view: &View<'_>, pages: u64, ok: bool) {
-        let _ = (view, pages, ok);
+    fn completed(&self, view: &View<'_>, pages: u64, outcome: Outcome) {
+        let _ = (view, pages, outcome);
     }
 
-    /// `pages` were dirty and are gone.
+    /// `pages` were dirty and are gone without having been written.
     fn cleaned(&self, view: &View<'_>, pages: u64) {
         let _ = (view, pages);
     }
 
-    /// Now and then.
+    /// Now and then, while something is dirty.
     fn tick(&self, view: &View<'_>) {
         let _ = view;
     }
 
-    /// The task ends.
+    /// The task ends, or its throttling was cut short.
     fn exited(&self, view: &View<'_>, task: &mut Task) {
         let _ = (view, task);
     }
 
-    /// Pages the task may dirty until the policy wants to know.
+    /// Pages that the task may dirty before the policy is asked again.
     fn allowance(&self, view: &View<'_>, task: &Task) -> u64;
 
-    /// Whether flushers should write.
-    fn over_background(&self, view: &View<'_>) -> bool {
-        view.domain.nr_dirty() > view.domain.background()
-    }
+    /// Whether flushers should write whatever the age of what is dirty.
+    fn over_background(&self, view: &View<'_>) -> bool;
 
     /// How much a flusher takes at once.
     fn chunk(&self, view: &View<'_>) -> Chunk;
 
-    /// Pages a second that each writer may dirty, if the policy knows.
-    fn ratelimit(&self, view: &View<'_>) -> u64 {
-        let _ = view;
+    /// Pages a second that the device is taken to write, at least 1; for statistics.
+    fn bandwidth(&self) -> u64;
+
+    /// Pages a second that each writer may dirty, 0 if the policy knows no such number; for
+    /// statistics.
+    fn ratelimit(&self) -> u64 {
         0
     }
 }
 
-/// The kernel's pauses have no fractions.
-fn whole_jiffies(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-}
+/// Makes the policy of a new device of this domain, by the device's tunables.
+pub type NewPolicy = fn(&Domain, &Tunables) -> Box<dyn Policy>;
 
-/// Most pages that credits are given for at once, under this limit.
-fn admit_max(limit: u64) -> u64 {
-    (limit / 16).clamp(1, PAGES_MAX)
-}
-
-/// `wb_mode=`: the policies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// The writer does the I/O itself: Linux 2.6.36.
-    Vanilla,
-    /// Pauses as proposed in November 2010.
-    Ioless,
-    /// The same with the author's correction of the same evening.
-    IolessFixed,
-    /// Position control and rates a task: Linux since 3.2.
-    Mainline,
-    /// A controller, a cell rate clock a task, and page credits.
-    #[default]
-    CellRate,
-}
-
-impl Mode {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Vanilla,
-        Self::Ioless,
-        Self::IolessFixed,
-        Self::Mainline,
-        Self::CellRate,
-    ];
-
-    fn policy(self, tunables: &Tunables) -> Box<dyn Policy> {
-        match self {
-            Self::Vanilla => Box::new(vanilla::Vanilla::new(tunables)),
-            Self::Ioless => Box::new(ioless::Ioless::new(tunables, false)),
-            Self::IolessFixed => Box::new(ioless::Ioless::new(tunables, true)),
-            Self::Mainline => Box::new(mainline::Mainline::new(tunables)),
-            Self::CellRate => Box::new(cell_rate::CellRate::new(tunables)),
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Vanilla => "vanilla",
-            Self::Ioless => "ioless",
-            Self::IolessFixed => "ioless-fixed",
-            Self::Mainline => "mainline",
-            Self::CellRate => "cell-rate",
-        })
-    }
-}
-
-/// A word that is none of those it could be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not one of the names there are")]
-pub struct UnknownName {
-    /// As it was given.
-    pub name: String,
-}
-
-impl UnknownName {
-    fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl FromStr for Mode {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, UnknownName> {
-        Self::ALL
-            .into_iter()
-            .find(|mode| mode.to_string() == text)
-            .ok_or_else(|| UnknownName::new(text))
-    }
+/// In whole nanoseconds, as atomics hold it.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,8 @@
 //! Trace events with the names and fields of the kernel's `writeback` events, for whoever subscribes to
 //! the target `writeback` of crate `tracing`. Where nobody does, an event costs a load.
 //!
+//! `balance_dirty_pages` lacks `dirtied` and `dirtied_pause`: pacing has no such counts.
+//!
 //! Pages have 4 KiB, rates are in kB a second and times in milliseconds, as in the kernel; `bdi` is the
 //! number of the cache among those that share limits, `ino` the order of the file's
 //! [`Place`](crate::Place).
@@ -13,7 +15,7 @@ use crate::MappingError;
 use crate::file::File;
 use crate::flush::Turn;
 use crate::shared::Shared;
-use crate::throttle::{PAGE_SIZE, Task};
+use crate::throttle::PAGE_SIZE;
 use crate::writer::Gate;
 
 /// Why flushers write, in the kernel's words.
@@ -46,13 +48,7 @@ fn ms(time: Duration) -> u64 {
 
 /// A writer is about to sleep for `pause`, after it has slept for `paused` in this throttling and has
 /// thought for `think` before it.
-pub(crate) fn balance_dirty_pages(
-    gate: &Gate,
-    task: &Task,
-    pause: Duration,
-    paused: Duration,
-    think: Duration,
-) {
+pub(crate) fn balance_dirty_pages(gate: &Gate, pause: Duration, paused: Duration, think: Duration) {
     if !is_enabled() {
         return;
     }
@@ -72,8 +68,6 @@ pub(crate) fn balance_dirty_pages(
         wb_dirty = gate.bdi.unwritten(),
         dirty_ratelimit = ratelimit,
         task_ratelimit = ratelimit,
-        dirtied = task.nr_dirtied(),
-        dirtied_pause = task.nr_dirtied_pause(),
         paused = ms(paused),
         pause = ms(pause),
         period = ms(think.saturating_add(pause)),

@@ -10,3 +10,4 @@ use std::thread;
 
 pub mod bh_lru;
 pub mod mbcache;
+pub mod writeback;

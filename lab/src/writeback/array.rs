@@ -1,7 +1,7 @@
 //! W1: 1 to 1000 copies onto a fast array, and how often they are woken.
 
 use serde_json::{Map, Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, Summary, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled, settled, writers};

@@ -1,7 +1,7 @@
 //! W2: 1, 10 and 100 copies onto one disk: throughput, size of requests, processor time.
 
 use serde_json::{Map, Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND};
 use super::trial::{DISK_MEMORY, accepts, by_policy, config, machine, scaled, writers};

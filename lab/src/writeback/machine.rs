@@ -26,7 +26,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_writeback::throttle::{Bdi, Domain, Mode, PAGE_SIZE, Tunables};
+use uext4_lab_policies::writeback::Mode;
+use uext4_writeback::throttle::{Bdi, Domain, PAGE_SIZE, Tunables};
 
 use cpu::Cpus;
 use device::Device;
@@ -143,7 +144,8 @@ impl Machine {
     pub fn new(config: &Config, plans: &[Plan]) -> Result<Self, String> {
         let refused = |error: uext4_writeback::throttle::TunableError| error.to_string();
         let (mode, tunables) = (config.mode, &config.tunables);
-        let domain = Domain::new(mode, tunables, config.dirtyable, config.cpus).map_err(refused)?;
+        let domain = mode.domain(tunables, config.dirtyable, config.cpus);
+        let domain = domain.map_err(refused)?;
         let mut machine = Self {
             now: 0,
             sequence: 0,

@@ -1,7 +1,8 @@
 //! W6: a real-time writer among a hundred copies.
 
 use serde_json::{Value, json};
-use uext4_writeback::throttle::{Class, Mode};
+use uext4_lab_policies::writeback::Mode;
+use uext4_writeback::throttle::Class;
 
 use super::machine::{MILLI, Model, Plan, SECOND, Work, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled, writers};

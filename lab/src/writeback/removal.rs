@@ -1,7 +1,8 @@
 //! W10: a device that is gone, and a thousand writers that are killed.
 
 use serde_json::{Value, json};
-use uext4_writeback::throttle::{Mode, Tunables};
+use uext4_lab_policies::writeback::Mode;
+use uext4_writeback::throttle::Tunables;
 
 use super::machine::{MILLI, Model, Plan, SECOND, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, writers};

@@ -1,7 +1,7 @@
 //! W3: fs_mark, millions of files of one byte.
 
 use serde_json::{Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{MICRO, Model, Nanos, Plan, SECOND, Work, round};
 use super::trial::{accepts, by_policy, config, machine, scaled};

@@ -1,7 +1,7 @@
 //! W8: 64 MiB of memory.
 
 use serde_json::{Map, Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, round};
 use super::trial::{accepts, by_policy, config, limits, machine, scaled, writers};

@@ -1,7 +1,8 @@
 //! W4: copies that start and end one after the other.
 
 use serde_json::{Value, json};
-use uext4_writeback::throttle::{Mode, PAGE_SIZE};
+use uext4_lab_policies::writeback::Mode;
+use uext4_writeback::throttle::PAGE_SIZE;
 
 use super::machine::{Machine, Model, Plan, SECOND, Work, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled};

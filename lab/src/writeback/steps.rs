@@ -1,7 +1,7 @@
 //! W9: one writer, suddenly many, then one again.
 
 use serde_json::{Map, Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, settled, writers};

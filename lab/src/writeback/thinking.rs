@@ -1,7 +1,7 @@
 //! W5: a writer that thinks beside one that does not.
 
 use serde_json::{Map, Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{MILLI, Model, Plan, SECOND, Work, round};
 use super::trial::{DISK_MEMORY, accepts, by_policy, config, machine, scaled, writers};

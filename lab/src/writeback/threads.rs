@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use uext4_blockdev::SystemClock;
+use uext4_lab_policies::writeback::Mode;
 use uext4_ondisk::BlockSize;
-use uext4_writeback::throttle::Mode;
 use uext4_writeback::{FilePages, Mapping, Options, PageCache};
 
 use super::machine::{jain, round};
@@ -97,9 +97,10 @@ fn failure(error: impl ToString) -> Failure {
 fn one(setting: &Setting, mode: Mode) -> Result<Value, Failure> {
     let writers = scaled(setting, 16, 64);
     let block_size = BlockSize::from_bytes(4096).ok_or_else(|| failure("no blocks of 4096"))?;
-    let mut options = Options::with_memory(block_size, MEMORY);
-    options.mode = mode;
-    let cache = PageCache::new(options, Arc::new(SystemClock)).map_err(failure)?;
+    let options = Options::with_memory(block_size, MEMORY);
+    let limits = mode.limits(&options.tunables).map_err(failure)?;
+    let clock = Arc::new(SystemClock);
+    let cache = PageCache::with_limits(options, clock, &limits).map_err(failure)?;
     cache.start_flushers(1).map_err(failure)?;
     let device = Arc::new(Mutex::new(()));
     let mappings: Vec<_> = (0..writers)

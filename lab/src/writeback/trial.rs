@@ -1,7 +1,8 @@
 //! What the claims have in common: building machines, naming policies, settling.
 
 use serde_json::{Map, Value, json};
-use uext4_writeback::throttle::{Mode, Tunables};
+use uext4_lab_policies::writeback::Mode;
+use uext4_writeback::throttle::Tunables;
 
 use super::machine::{Config, MILLI, Machine, Model, Nanos, Plan, Random, round};
 use crate::claim::{Failure, Scale, Setting};

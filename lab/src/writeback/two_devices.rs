@@ -1,7 +1,7 @@
 //! W7: a slow stick and a fast array share memory.
 
 use serde_json::{Value, json};
-use uext4_writeback::throttle::Mode;
+use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled};

@@ -349,7 +349,7 @@ impl OpenInode {
     }
 
     /// Writes at `offset` and tells how many bytes were taken in. Where too much is dirty it sleeps as
-    /// long as `wb_mode=` says; the thread is the writer.
+    /// long as throttling says; the thread is the writer.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`],
@@ -389,7 +389,7 @@ impl OpenInode {
     /// was, comes with the rest, for the same writer, when the pause is over. Who comes earlier is told
     /// what is left of it, and nothing is taken in. It still waits where the file is being changed by
     /// others, and for what it has to read; where no threads were started
-    /// ([`crate::Filesystem::start_background`]) and with `wb_mode=vanilla`, it writes pages itself.
+    /// ([`crate::Filesystem::start_background`]), it writes pages itself.
     ///
     /// # Errors
     /// As [`OpenInode::write`].

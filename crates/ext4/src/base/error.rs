@@ -147,9 +147,6 @@ pub enum Error {
     /// A tunable of writeback that there is not, or that cannot be set so (EINVAL).
     #[error(transparent)]
     Tunable(#[from] uext4_writeback::throttle::TunableError),
-    /// No policy of writeback (EINVAL).
-    #[error("wb_mode: {0}")]
-    WritebackMode(#[from] uext4_writeback::throttle::UnknownName),
     /// The call was cancelled while it waited (EINTR).
     #[error("cancelled")]
     Interrupted,

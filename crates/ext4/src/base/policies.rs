@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use uext4_buffer_cache::BhLru;
 use uext4_mbcache::Index;
+use uext4_writeback::throttle::NewPolicy;
 
 /// The designs of a file system; `None`, everywhere: the one that is shipped.
 #[derive(Clone, Debug, Default)]
@@ -18,4 +19,7 @@ pub struct Policies {
     pub xattr_blocks: Option<Arc<dyn Index>>,
     /// The index that finds equal values in inodes of their own; another object than `xattr_blocks`.
     pub xattr_values: Option<Arc<dyn Index>>,
+    /// The policy by which writers are throttled, made for each device; not for file systems with
+    /// [`limits`](crate::WritebackOptions::limits) in common, which have that of the limits.
+    pub throttle: Option<NewPolicy>,
 }

@@ -103,13 +103,11 @@ impl OpenOptions {
     /// `mb_max_entries=` has no effect.
     ///
     /// # Errors
-    /// [`Error::Option`], [`Error::Tunable`], [`Error::WritebackMode`] and
-    /// [`Error::ExtentStatus`] for a name that is none, and for a value out of its range, which the
-    /// error names.
+    /// [`Error::Option`], [`Error::Tunable`] and [`Error::ExtentStatus`] for a name that is none, and
+    /// for a value out of its range, which the error names.
     ///
     /// [`Error::Option`]: crate::Error::Option
     /// [`Error::Tunable`]: crate::Error::Tunable
-    /// [`Error::WritebackMode`]: crate::Error::WritebackMode
     /// [`Error::ExtentStatus`]: crate::Error::ExtentStatus
     pub fn option(&mut self, option: &str) -> Result<()> {
         if let Some((name, value)) = option.split_once('=') {

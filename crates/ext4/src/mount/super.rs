@@ -173,7 +173,10 @@ fn parts(
     let memory = Memory::new(budget);
     let pages_max = options.pages_max.min(memory.limit());
     let block_size = sbi.geometry().block_size;
-    let pages = options.writeback.page_cache(block_size, pages_max, clock)?;
+    let pages =
+        options
+            .writeback
+            .page_cache(options.policies.throttle, block_size, pages_max, clock)?;
     let allocator = options.for_allocator(sbi)?;
     let xattrs = options.for_sharing(sbi, &**clock)?;
     Ok(Parts {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::Clock;
 use uext4_ondisk::BlockSize;
-use uext4_writeback::throttle::{Mode, Tunables};
+use uext4_writeback::throttle::{NewPolicy, Tunables};
 use uext4_writeback::{DirtyLimits, Options, PageCache};
 
 use crate::base::error::{Error, Result};
@@ -15,12 +15,10 @@ const FLUSHERS_MAX: usize = 4;
 /// When writers wait, how much may be dirty and for how long.
 #[derive(Clone, Debug, Default)]
 pub struct WritebackOptions {
-    /// `wb_mode=`: when writers wait for the device.
-    pub mode: Mode,
     /// The tunables, with the kernel's names, units and defaults.
     pub tunables: Tunables,
     /// Limits that are shared with other file systems, so that a slow device beside a fast one leaves
-    /// it its part; mode, ratios, bytes and times are theirs. `None`: its own.
+    /// it its part; policy, ratios, bytes and times are theirs. `None`: its own.
     pub limits: Option<Arc<DirtyLimits>>,
 }
 
@@ -31,39 +29,38 @@ impl WritebackOptions {
         name.starts_with("dirty_") || name.starts_with("wb_") || OTHERS.contains(&name)
     }
 
-    /// Sets `wb_mode`, or a tunable by the kernel's name (`dirty_ratio`, `dirty_background_ratio`,
+    /// Sets a tunable by the kernel's name (`dirty_ratio`, `dirty_background_ratio`,
     /// `dirty_bytes`, `dirty_background_bytes`, `dirty_expire_centisecs`, `dirty_writeback_centisecs`,
     /// `min_ratio`, `max_ratio`, `strict_limit`, `wb_flushers`, `wb_max_pause_ms`, `wb_wake_budget`,
     /// `wb_stall_ms`).
     ///
     /// # Errors
-    /// [`Error::WritebackMode`]; [`Error::Tunable`] for an unknown name, and for a value out of range,
-    /// which it tells. Nothing has changed then.
+    /// [`Error::Tunable`] for an unknown name, and for a value out of range, which it names. Nothing has
+    /// changed then.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        match name {
-            "wb_mode" => self.mode = value.parse()?,
-            _ => self.tunables.set(name, value)?,
-        }
-        Ok(())
+        Ok(self.tunables.set(name, value)?)
     }
 
-    /// Pages for a file system opened so, of `memory` bytes at most.
+    /// Pages for a file system opened so, of `memory` bytes at most. The policy is that of the shared
+    /// limits, if there are any.
     pub(crate) fn page_cache(
         &self,
+        policy: Option<NewPolicy>,
         block_size: BlockSize,
         memory: u64,
         clock: &Arc<dyn Clock>,
     ) -> Result<PageCache<Error>> {
         let options = Options {
-            mode: self.mode,
             tunables: self.tunables,
             ..Options::with_memory(block_size, memory)
         };
         let clock = Arc::clone(clock);
-        Ok(match &self.limits {
-            Some(limits) => PageCache::with_limits(options, clock, limits)?,
-            None => PageCache::new(options, clock)?,
-        })
+        let limits = match (&self.limits, policy) {
+            (Some(limits), _) => Arc::clone(limits),
+            (None, Some(policy)) => DirtyLimits::with_policy(policy, &self.tunables)?,
+            (None, None) => DirtyLimits::new(&self.tunables)?,
+        };
+        Ok(PageCache::with_limits(options, clock, &limits)?)
     }
 }
 

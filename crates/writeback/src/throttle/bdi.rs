@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::proportion::SharedLocal;
+use super::proportion::{Share, SharedLocal};
 use super::stall::Stall;
-use super::{BdiStats, Chunk, Domain, Policy, Task, TunableError, Tunables, Verdict, View};
-
-/// Pages a second a device is taken to write before anything is known: 100 MiB/s, as in the kernel.
-pub(super) const BANDWIDTH_START: u64 = 25_600;
+use super::{
+    BdiStats, Chunk, Domain, Outcome, Policy, Task, TunableError, Tunables, Verdict, View, nanos,
+};
 
 /// A device that pages are written to, as throttling sees it.
 ///
@@ -23,24 +22,16 @@ pub struct Bdi {
     domain: Arc<Domain>,
     policy: Box<dyn Policy>,
     tunables: Tunables,
-    pub(super) dirty: AtomicU64,
-    pub(super) writeback: AtomicU64,
-    pub(super) dirtied: AtomicU64,
-    pub(super) written: AtomicU64,
-    pub(super) share: SharedLocal,
-    /// Some writer found it over its limit.
-    pub(super) exceeded: AtomicBool,
-    /// Pages a second it writes, as the policy estimates; at least 1.
-    pub(super) bandwidth: AtomicU64,
+    dirty: AtomicU64,
+    writeback: AtomicU64,
+    dirtied: AtomicU64,
+    written: AtomicU64,
+    share: SharedLocal,
     /// Nanoseconds when writeback last began from idle, and for how long it went on before that.
     busy_since: AtomicU64,
     busy_before: AtomicU64,
     stall: Stall,
     dead: AtomicBool,
-}
-
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Takes so much away as there is; tells how much that was.
@@ -74,15 +65,13 @@ impl Bdi {
         domain.devices.fetch_add(1, Relaxed);
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
-            policy: domain.mode().policy(tunables),
+            policy: domain.new_policy(tunables),
             tunables: *tunables,
             dirty: AtomicU64::new(0),
             writeback: AtomicU64::new(0),
             dirtied: AtomicU64::new(0),
             written: AtomicU64::new(0),
             share: SharedLocal::default(),
-            exceeded: AtomicBool::new(false),
-            bandwidth: AtomicU64::new(BANDWIDTH_START),
             busy_since: AtomicU64::new(0),
             busy_before: AtomicU64::new(0),
             stall: Stall::default(),
@@ -158,7 +147,6 @@ impl Bdi {
     pub fn exited(&self, task: &mut Task, now: Duration) {
         self.policy.exited(&self.view(now), task);
         task.throttled_since = None;
-        task.seen = None;
     }
 
     /// Dirty pages are being written from now on.
@@ -175,15 +163,14 @@ impl Bdi {
         take(&self.domain.writeback, more);
     }
 
-    /// Pages under writeback are on the device, or, if not `ok`, could not be written and are dirty
-    /// again.
-    pub fn completed(&self, pages: u64, ok: bool, now: Duration) {
+    /// Writeback of pages ended: they are on the device, or could not be written and are dirty again.
+    pub fn completed(&self, pages: u64, outcome: Outcome, now: Duration) {
         let ended = take(&self.writeback, pages);
         if ended > 0 && self.writeback.load(Relaxed) == 0 {
             let busy = nanos(now).saturating_sub(self.busy_since.load(Relaxed));
             self.busy_before.fetch_add(busy, Relaxed);
         }
-        if ok {
+        if outcome == Outcome::Written {
             self.written.fetch_add(pages, Relaxed);
             self.stall.progress(now);
             let completions = &self.domain.completions;
@@ -195,7 +182,7 @@ impl Bdi {
             self.dirty.fetch_add(ended, Relaxed);
         }
         take(&self.domain.writeback, ended);
-        self.policy.completed(&self.view(now), ended, ok);
+        self.policy.completed(&self.view(now), ended, outcome);
     }
 
     /// Some of what is under writeback is on the device, though nothing is completed yet: a device that
@@ -205,7 +192,8 @@ impl Bdi {
     }
 
     /// How long something was under writeback, of all the time up to now.
-    pub(super) fn busy(&self, now: Duration) -> Duration {
+    #[must_use]
+    pub fn busy(&self, now: Duration) -> Duration {
         let going_on = match self.writeback.load(Relaxed) {
             0 => 0,
             _ => nanos(now).saturating_sub(self.busy_since.load(Relaxed)),
@@ -283,20 +271,41 @@ impl Bdi {
         self.dirty.load(Relaxed)
     }
 
+    /// Pages that were ever made dirty.
+    #[must_use]
+    pub fn nr_dirtied(&self) -> u64 {
+        self.dirtied.load(Relaxed)
+    }
+
+    /// Pages that were ever written.
+    #[must_use]
+    pub fn nr_written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
     /// Its part of `limit` pages, by what it completed of all that was completed lately.
-    pub(super) fn part_of(&self, limit: u64, now: Duration) -> u64 {
+    #[must_use]
+    pub fn part_of(&self, limit: u64, now: Duration) -> u64 {
         let completions = &self.domain.completions;
-        let (part, all) = self.share.with(|share| completions.share(share, now));
+        let share = self.share.with(|local| completions.share(local, now));
+        self.part_by(limit, share)
+    }
+
+    /// Its part of `limit` pages if this is its share of completions, within `min_ratio` and
+    /// `max_ratio`.
+    #[must_use]
+    pub fn part_by(&self, limit: u64, share: Share) -> u64 {
         let others = self.domain.min_ratios.load(Relaxed).min(100);
         let wide = |pages: u128| u64::try_from(pages).unwrap_or(u64::MAX);
         let percent = |percent: u64| wide(u128::from(limit) * u128::from(percent) / 100);
         let shared = u128::from(percent(100 - others));
-        let part = wide(shared * u128::from(part) / u128::from(all));
+        let whole = u128::from(share.whole.max(1));
+        let part = wide(shared * u128::from(share.part) / whole);
         part.saturating_add(percent(self.tunables.min_ratio.into()))
             .min(percent(self.tunables.max_ratio.into()))
     }
 
-    /// What the policies have in common: the state of the task, and a device that gets nowhere.
+    /// What all policies have in common: the state of the task, and a device without progress.
     fn judge(&self, task: &mut Task, verdict: Verdict, now: Duration) -> Verdict {
         if verdict == Verdict::Go {
             task.throttled_since = None;
@@ -308,7 +317,6 @@ impl Bdi {
         let left = (!limit.is_zero()).then(|| self.stall.left(limit, is_new, now));
         if failed || left == Some(Duration::ZERO) {
             task.throttled_since = None;
-            task.seen = None;
             return Verdict::Failed;
         }
         // Nobody sleeps past the moment at which it would be told to give up.
@@ -334,8 +342,8 @@ impl Bdi {
             background_thresh: domain.background(),
             dirtied: self.dirtied.load(Relaxed),
             written: self.written.load(Relaxed),
-            write_bandwidth: self.bandwidth.load(Relaxed),
-            dirty_ratelimit: self.policy.ratelimit(&self.view(now)),
+            write_bandwidth: self.policy.bandwidth(),
+            dirty_ratelimit: self.policy.ratelimit(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cell-rate`: a controller for the device, a cell rate clock for each writer, credits for pages.
+//! A controller for the device, a cell rate clock for each writer, credits for pages.
 //!
 //! Source: ours, from what the thread of November 2010 left open: pauses that grow with the number of
 //! writers, a bounded number of wake-ups, think time, real-time writers, small memory, dead devices.
@@ -40,13 +40,15 @@
 mod active;
 mod controller;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::bdi::nanos;
-use super::{Chunk, Class, JIFFY, Policy, Task, Tunables, Verdict, View};
+use super::credits::Credits;
+use super::{
+    Chunk, Class, Domain, JIFFY, Outcome, PAGES_MAX, Policy, Task, Tunables, Verdict, View, nanos,
+};
 use active::Active;
-pub(super) use active::Activity;
 use controller::Controller;
 
 const MIN_TARGET: Duration = Duration::from_millis(10);
@@ -67,6 +69,8 @@ pub(super) struct CellRate {
     active: Active,
     /// Nanoseconds: when credits will be there for all who wait for some, about.
     queue: AtomicU64,
+    /// Of the domain.
+    credits: Arc<Credits>,
 }
 
 /// What a writer may do now.
@@ -85,19 +89,26 @@ fn weight(class: Class) -> f64 {
     }
 }
 
+/// Most pages that credits are given for at once, under this limit.
+fn admit_max(limit: u64) -> u64 {
+    (limit / 16).clamp(1, PAGES_MAX)
+}
+
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 3600.0))
 }
 
 impl CellRate {
-    pub(super) fn new(tunables: &Tunables) -> Self {
-        Self {
+    /// The policy of a new device.
+    pub(super) fn of(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
+        Box::new(Self {
             max_pause: Duration::from_millis(u64::from(tunables.wb_max_pause_ms)),
             wake_budget: f64::from(tunables.wb_wake_budget),
             controller: Controller::new(),
             active: Active::default(),
             queue: AtomicU64::new(0),
-        }
+            credits: domain.shared(|| Credits::new(domain.cpus())),
+        })
     }
 
     /// The pause to aim at for so many writers. Where memory is small beside the device, shorter: what
@@ -136,14 +147,15 @@ impl CellRate {
             || view.bdi.unwritten() <= view.bdi.part_of(view.domain.freerun(), view.now)
     }
 
-    fn settle_credits(view: &View<'_>, task: &mut Task, pages: u64) {
-        let credits = &view.domain.credits;
-        if pages > task.credits {
-            credits.force(pages - task.credits);
+    /// Gives back the credits for pages that did not become dirty, or takes those for more that did.
+    fn settle_credits(&self, task: &mut Task, pages: u64) {
+        let credits = &self.credits;
+        if pages > task.pacing.credits {
+            credits.force(pages - task.pacing.credits);
         } else {
-            credits.put_back(task.cpu, task.credits - pages);
+            credits.put_back(task.cpu(), task.pacing.credits - pages);
         }
-        task.credits = 0;
+        task.pacing.credits = 0;
     }
 
     fn update(&self, view: &View<'_>) {
@@ -156,19 +168,20 @@ impl CellRate {
 
     /// Lets the bucket leak until now.
     fn leak(view: &View<'_>, task: &mut Task, rate: f64, burst: Duration) {
-        let elapsed = view.now.saturating_sub(task.ahead_at).as_secs_f64();
+        let elapsed = view.now.saturating_sub(task.pacing.ahead_at).as_secs_f64();
         let least = -burst.as_secs_f64() * rate;
-        task.ahead = (task.ahead - elapsed * rate).max(least);
-        task.ahead_at = view.now;
+        task.pacing.ahead = (task.pacing.ahead - elapsed * rate).max(least);
+        task.pacing.ahead_at = view.now;
     }
 
     /// Sleeps if the writer is far enough ahead.
     fn wait(&self, view: &View<'_>, task: &mut Task, rate: f64, target: Duration) -> Verdict {
-        let ahead = seconds(task.ahead / rate);
+        let ahead = seconds(task.pacing.ahead / rate);
         if ahead < target.max(JIFFY) {
             return Verdict::Go;
         }
-        self.active.paused(task, weight(task.class), view.now);
+        let weight = weight(task.class());
+        self.active.paused(&mut task.pacing, weight, view.now);
         Verdict::Pause(ahead.min(self.max_pause))
     }
 
@@ -240,22 +253,22 @@ impl CellRate {
 
 impl Policy for CellRate {
     fn admit(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
-        let limit = view.domain.thresh();
-        let limit = match task.class {
+        let (limit, class) = (view.domain.thresh(), task.class());
+        let limit = match class {
             Class::RealTime => limit,
             Class::Normal | Class::Idle => Self::credit_limit(limit),
         };
         // A block larger than all there is for everybody passes when nothing else is dirty.
         let pages = pages.min(limit);
-        if pages <= task.credits {
+        if pages <= task.pacing.credits {
             return Verdict::Go;
         }
-        let wanted = pages - task.credits;
+        let wanted = pages - task.pacing.credits;
         // Below a few pages a device always gets on.
-        let fits = task.class == Class::RealTime
+        let fits = class == Class::RealTime
             || view.bdi.unwritten().saturating_add(wanted) <= Self::cap(view).max(pages);
-        if fits && view.domain.credits.take(task.cpu, wanted, limit) {
-            task.credits += wanted;
+        if fits && self.credits.take(task.cpu(), wanted, limit) {
+            task.pacing.credits += wanted;
             return Verdict::Go;
         }
         self.update(view);
@@ -265,54 +278,59 @@ impl Policy for CellRate {
     }
 
     fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
-        Self::settle_credits(view, task, pages);
-        let is_new = self.active.wrote(task, weight(task.class), pages, view.now);
+        self.settle_credits(task, pages);
+        let class = task.class();
+        let is_new = self
+            .active
+            .wrote(&mut task.pacing, weight(class), pages, view.now);
         self.update(view);
         if Self::is_free(view) {
-            (task.ahead, task.ahead_at) = (0.0, view.now);
+            (task.pacing.ahead, task.pacing.ahead_at) = (0.0, view.now);
             return Verdict::Go;
         }
-        let Pace { rate, mut target } = self.pace(task.class);
-        let burst = self.burst(task.class);
+        let Pace { rate, mut target } = self.pace(class);
+        let burst = self.burst(class);
         Self::leak(view, task, rate, burst);
         if is_new {
             // The golden ratio spreads any number of writers evenly.
-            let phase = (task.number as f64 * 0.618_033_988_749_895).fract();
-            let start = match task.class {
+            let phase = (task.pacing.number as f64 * 0.618_033_988_749_895).fract();
+            let start = match class {
                 Class::RealTime => burst,
                 Class::Normal | Class::Idle => target.mul_f64(0.5 * phase),
             };
-            task.ahead = -start.as_secs_f64() * rate;
+            task.pacing.ahead = -start.as_secs_f64() * rate;
         }
-        if task.class == Class::RealTime {
+        if class == Class::RealTime {
             target = target.max(MIN_TARGET);
         }
-        task.ahead += pages as f64;
+        task.pacing.ahead += pages as f64;
         self.wait(view, task, rate, target)
     }
 
     fn resumed(&self, view: &View<'_>, task: &mut Task, _: u64) -> Verdict {
         self.update(view);
         if Self::is_free(view) {
-            (task.ahead, task.ahead_at) = (task.ahead.min(0.0), view.now);
+            (task.pacing.ahead, task.pacing.ahead_at) = (task.pacing.ahead.min(0.0), view.now);
             return Verdict::Go;
         }
-        self.active.wrote(task, weight(task.class), 0, view.now);
-        let Pace { rate, target } = self.pace(task.class);
-        Self::leak(view, task, rate, self.burst(task.class));
+        let class = task.class();
+        self.active
+            .wrote(&mut task.pacing, weight(class), 0, view.now);
+        let Pace { rate, target } = self.pace(class);
+        Self::leak(view, task, rate, self.burst(class));
         self.wait(view, task, rate, target / 2)
     }
 
-    fn completed(&self, view: &View<'_>, pages: u64, ok: bool) {
-        self.controller.ended(ok);
-        if ok {
-            view.domain.credits.put(pages);
+    fn completed(&self, view: &View<'_>, pages: u64, outcome: Outcome) {
+        self.controller.ended(outcome);
+        if outcome == Outcome::Written {
+            self.credits.put(pages);
         }
         self.update(view);
     }
 
-    fn cleaned(&self, view: &View<'_>, pages: u64) {
-        view.domain.credits.put(pages);
+    fn cleaned(&self, _: &View<'_>, pages: u64) {
+        self.credits.put(pages);
     }
 
     fn tick(&self, view: &View<'_>) {
@@ -320,8 +338,9 @@ impl Policy for CellRate {
     }
 
     fn exited(&self, view: &View<'_>, task: &mut Task) {
-        Self::settle_credits(view, task, 0);
-        self.active.exited(task, weight(task.class), view.now);
+        self.settle_credits(task, 0);
+        let weight = weight(task.class());
+        self.active.exited(&mut task.pacing, weight, view.now);
     }
 
     fn over_background(&self, view: &View<'_>) -> bool {
@@ -331,15 +350,15 @@ impl Policy for CellRate {
     }
 
     fn allowance(&self, view: &View<'_>, task: &Task) -> u64 {
-        let most = super::admit_max(view.domain.thresh());
+        let most = admit_max(view.domain.thresh());
         if Self::is_free(view) {
             let room = view.domain.freerun() - view.domain.unwritten().min(view.domain.freerun());
             let (few, many) = FREE_PAGES;
             return (room / 16).clamp(few, many).min(most);
         }
-        let Pace { rate, target } = self.pace(task.class);
-        let elapsed = view.now.saturating_sub(task.ahead_at).as_secs_f64();
-        let ahead = (task.ahead - elapsed * rate).max(0.0);
+        let Pace { rate, target } = self.pace(task.class());
+        let elapsed = view.now.saturating_sub(task.pacing.ahead_at).as_secs_f64();
+        let ahead = (task.pacing.ahead - elapsed * rate).max(0.0);
         let pages = target.as_secs_f64() * rate - ahead;
         // One more, or rounding would leave it just short of its pause.
         (pages as u64 + 1).min(most)
@@ -355,7 +374,11 @@ impl Policy for CellRate {
         }
     }
 
-    fn ratelimit(&self, _: &View<'_>) -> u64 {
+    fn bandwidth(&self) -> u64 {
+        self.controller.bandwidth() as u64
+    }
+
+    fn ratelimit(&self) -> u64 {
         self.pace(Class::Normal).rate as u64
     }
 }

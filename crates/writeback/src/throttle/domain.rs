@@ -1,46 +1,26 @@
 //! What all devices share: memory, limits, sums, and each device's part of what is completed.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use super::credits::Credits;
-use super::proportion::{Aging, Global};
-use super::{Mode, TunableError, Tunables};
+use super::cell_rate::CellRate;
+use super::proportion::Global;
+use super::{NewPolicy, Policy, TunableError, Tunables};
 
 /// Most processors that are told apart.
 const CPUS_MAX: usize = 64;
-
-/// What one processor counts for the guards of the policies.
-#[derive(Debug, Default)]
-pub(super) struct CpuCounters {
-    /// Pages dirtied here since a check was last forced.
-    pub(super) dirtied: AtomicU64,
-    /// Pages of tasks that ended before they paid for them.
-    pub(super) leaked: AtomicU64,
-}
-
-/// Completions after which the devices' shares age under this limit: 2.6.36 did after 2^(1 + log2 of
-/// the limit); the proposal eight times as often; today time does it.
-fn completions_of(mode: Mode, thresh: u64) -> u64 {
-    match mode {
-        Mode::Ioless | Mode::IolessFixed => ((1 << thresh.ilog2()) / 4).max(1),
-        Mode::Vanilla | Mode::Mainline | Mode::CellRate => dirties_of(thresh),
-    }
-}
-
-/// Pages dirtied after which the tasks' shares age.
-fn dirties_of(thresh: u64) -> u64 {
-    2 << thresh.ilog2()
-}
+/// After which the devices' shares of completions age.
+const COMPLETIONS_AGE: Duration = Duration::from_secs(3);
 
 /// The devices that dirty the same memory. All methods may be called from any thread; the only
 /// locks are leaves.
 #[derive(Debug)]
 pub struct Domain {
-    mode: Mode,
+    new_policy: NewPolicy,
     tunables: RwLock<Tunables>,
     /// Pages that could be dirty: free ones and those of files.
     dirtyable: AtomicU64,
@@ -54,24 +34,33 @@ pub struct Domain {
     pub(super) devices: AtomicU64,
     /// Completions by device.
     pub(super) completions: Global,
-    /// Pages dirtied by task.
-    pub(super) dirties: Global,
-    pub(super) cpus: Vec<CpuCounters>,
-    pub(super) credits: Credits,
-    /// The limit as it follows memory, and when it was last moved (nanoseconds).
-    pub(super) dirty_limit: AtomicU64,
-    pub(super) limit_moved: AtomicU64,
+    cpus: usize,
+    /// What the policies of its devices have in common, one of each type.
+    shared: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Domain {
-    /// A domain whose devices use this policy, with so many bytes of dirtyable memory and so many
-    /// processors (1 to 64 are told apart).
+    /// A domain with so many bytes of dirtyable memory and so many processors (1 to 64 are told
+    /// apart), whose devices have the shipped policy.
     ///
     /// # Errors
     ///
     /// A tunable is out of range.
     pub fn new(
-        mode: Mode,
+        tunables: &Tunables,
+        dirtyable: u64,
+        cpus: usize,
+    ) -> Result<Arc<Self>, TunableError> {
+        Self::with_policy(CellRate::of, tunables, dirtyable, cpus)
+    }
+
+    /// As [`Domain::new`], with another policy.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range.
+    pub fn with_policy(
+        new_policy: NewPolicy,
         tunables: &Tunables,
         dirtyable: u64,
         cpus: usize,
@@ -79,15 +68,8 @@ impl Domain {
         tunables.check()?;
         let pages = dirtyable / super::PAGE_SIZE;
         let (thresh, background) = tunables.limits(pages);
-        let cpus = cpus.clamp(1, CPUS_MAX);
-        let completions = match mode {
-            Mode::Vanilla | Mode::Ioless | Mode::IolessFixed => {
-                Aging::Events(completions_of(mode, thresh))
-            }
-            Mode::Mainline | Mode::CellRate => Aging::Time(Duration::from_secs(3)),
-        };
         Ok(Arc::new(Self {
-            mode,
+            new_policy,
             tunables: RwLock::new(*tunables),
             dirtyable: AtomicU64::new(pages),
             thresh: AtomicU64::new(thresh),
@@ -96,19 +78,35 @@ impl Domain {
             writeback: AtomicU64::new(0),
             min_ratios: AtomicU64::new(0),
             devices: AtomicU64::new(0),
-            completions: Global::new(completions),
-            dirties: Global::new(Aging::Events(dirties_of(thresh))),
-            cpus: (0..cpus).map(|_| CpuCounters::default()).collect(),
-            credits: Credits::new(cpus),
-            dirty_limit: AtomicU64::new(thresh),
-            limit_moved: AtomicU64::new(0),
+            completions: Global::new(COMPLETIONS_AGE),
+            cpus: cpus.clamp(1, CPUS_MAX),
+            shared: Mutex::default(),
         }))
     }
 
-    /// The policy of its devices.
+    /// The policy of one more device.
+    pub(super) fn new_policy(&self, tunables: &Tunables) -> Box<dyn Policy> {
+        (self.new_policy)(self, tunables)
+    }
+
+    /// What the policies of its devices have in common: `make` is called for the first of them that
+    /// asks for this type, under a leaf lock.
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut shared = self.shared.lock();
+        let known = shared
+            .iter()
+            .find_map(|any| Arc::clone(any).downcast().ok());
+        known.unwrap_or_else(|| {
+            let made = Arc::new(make());
+            shared.push(Arc::<T>::clone(&made));
+            made
+        })
+    }
+
+    /// Processors that are told apart, 1 to 64.
     #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.mode
+    pub fn cpus(&self) -> usize {
+        self.cpus
     }
 
     /// The tunables as they are now.
@@ -149,13 +147,11 @@ impl Domain {
         let limits = tunables.limits(self.dirtyable.load(Relaxed));
         self.thresh.store(limits.0, Relaxed);
         self.background.store(limits.1, Relaxed);
-        let length = completions_of(self.mode, limits.0);
-        self.completions.set_length(length);
-        self.dirties.set_length(dirties_of(limits.0));
     }
 
     /// Pages that could be dirty.
-    pub(super) fn dirtyable(&self) -> u64 {
+    #[must_use]
+    pub fn dirtyable(&self) -> u64 {
         self.dirtyable.load(Relaxed)
     }
 
@@ -169,11 +165,11 @@ impl Domain {
     /// [`Domain::thresh`].
     #[must_use]
     pub fn background(&self) -> u64 {
-        // The two are stored one after the other; somebody may look between.
+        // The two are stored one after the other; another thread may look between.
         self.background.load(Relaxed).min(self.thresh())
     }
 
-    /// Half way between the limits: below it nobody is throttled.
+    /// Half way between the limits: below it no writer is throttled.
     #[must_use]
     pub fn freerun(&self) -> u64 {
         self.thresh().midpoint(self.background())
@@ -195,10 +191,5 @@ impl Domain {
     #[must_use]
     pub fn unwritten(&self) -> u64 {
         self.nr_dirty().saturating_add(self.nr_writeback())
-    }
-
-    pub(super) fn cpu(&self, cpu: usize) -> &CpuCounters {
-        // `cpus` is never empty.
-        &self.cpus[cpu % self.cpus.len()]
     }
 }

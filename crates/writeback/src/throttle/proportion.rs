@@ -1,24 +1,22 @@
-//! Floating proportions: who did how much of what was done lately.
+//! Floating proportions: which device did how much of what was done lately.
 //!
-//! Everybody counts events for himself and for all; every so often all counts are halved. Halving is
-//! lazy: a count remembers the period it was last halved for. Two rules say when a period ends: after
-//! so many events (2.6.36: a device that completes nothing keeps its share, and shares move slowly at
-//! first), or after so much time (since 3.8: 3 s).
+//! Each device counts events for itself and for all; every three seconds all counts are halved, as in
+//! Linux since 3.8. Halving is lazy: a count remembers the period it was last halved for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::bdi::nanos;
+use super::nanos;
 
-/// When a period ends.
+/// A part of a whole: both at most 2⁵³, and the whole not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aging {
-    /// After so many events, at least 1.
-    Events(u64),
-    /// After so long.
-    Time(Duration),
+pub struct Share {
+    /// At most the whole.
+    pub part: u64,
+    /// At least 1.
+    pub whole: u64,
 }
 
 /// The counts of one of many, on its own.
@@ -49,10 +47,9 @@ impl SharedLocal {
 /// The count of all.
 #[derive(Debug)]
 pub(super) struct Global {
-    aging: Aging,
-    /// Events after which a period ends, at least 1, where these count.
-    length: AtomicU64,
-    /// Nanoseconds when a period ends by time.
+    /// After which counts are halved.
+    length: Duration,
+    /// Nanoseconds when the period ends.
     ends: AtomicU64,
     /// Events of the period that goes on, and what is left of those before.
     events: AtomicU64,
@@ -63,28 +60,15 @@ pub(super) struct Global {
 }
 
 impl Global {
-    pub(super) fn new(aging: Aging) -> Self {
-        let (length, ends) = match aging {
-            Aging::Events(count) => (count.max(1), u64::MAX),
-            Aging::Time(length) => (u64::MAX, nanos(length)),
-        };
+    /// Counts are halved every `length`, above 0.
+    pub(super) fn new(length: Duration) -> Self {
         Self {
-            aging,
-            length: AtomicU64::new(length),
-            ends: AtomicU64::new(ends),
+            length,
+            ends: AtomicU64::new(nanos(length)),
             events: AtomicU64::new(0),
             period: AtomicU64::new(0),
             since: Mutex::new(Duration::ZERO),
         }
-    }
-
-    /// Has a period end after so many events from now on, if events end it.
-    pub(super) fn set_length(&self, events: u64) {
-        self.length.store(events.max(1), Relaxed);
-    }
-
-    fn length(&self) -> Option<u64> {
-        matches!(self.aging, Aging::Events(_)).then(|| self.length.load(Relaxed))
     }
 
     /// Counts `events` of `local`.
@@ -92,44 +76,23 @@ impl Global {
         self.age(now);
         local.age(self.period.load(Relaxed));
         local.events = local.events.saturating_add(events);
-        let all = self
-            .events
-            .fetch_add(events, Relaxed)
-            .saturating_add(events);
-        if let Some(period) = self.length()
-            && all >= period
-        {
-            self.end_periods(all / period);
-        }
-    }
-
-    fn end_periods(&self, count: u64) {
-        let _one_at_a_time = self.since.lock();
-        if let Some(period) = self.length()
-            && self.events.load(Relaxed) >= period
-        {
-            // What a whole period left behind is the half of the next that the share is taken of.
-            self.events.store(0, Relaxed);
-            self.period.fetch_add(count.min(63), Relaxed);
-        }
+        self.events.fetch_add(events, Relaxed);
     }
 
     fn age(&self, now: Duration) {
-        let Aging::Time(length) = self.aging else {
-            return;
-        };
         // Nearly always: no lock.
         if nanos(now) < self.ends.load(Relaxed) {
             return;
         }
         let mut since = self.since.lock();
         let elapsed = now.saturating_sub(*since);
-        if elapsed < length || length.is_zero() {
+        if elapsed < self.length || self.length.is_zero() {
             return;
         }
-        let periods = (elapsed.as_nanos() / length.as_nanos()).min(63);
+        let periods = (elapsed.as_nanos() / self.length.as_nanos()).min(63);
         *since = now;
-        self.ends.store(nanos(now.saturating_add(length)), Relaxed);
+        let ends = now.saturating_add(self.length);
+        self.ends.store(nanos(ends), Relaxed);
         let halvings = periods as u64;
         let _ = self
             .events
@@ -137,20 +100,15 @@ impl Global {
         self.period.fetch_add(halvings, Relaxed);
     }
 
-    /// The part of all events that were `local`'s lately, as a fraction: both at most 2⁵³, and the
-    /// second not 0.
-    pub(super) fn share(&self, local: &mut Local, now: Duration) -> (u64, u64) {
+    /// The part of all events that were `local`'s lately.
+    pub(super) fn share(&self, local: &mut Local, now: Duration) -> Share {
         self.age(now);
         local.age(self.period.load(Relaxed));
-        let all = self.events.load(Relaxed);
-        let all = match self.length() {
-            // The half period before this one counts in full, whether there was one or not: so
-            // shares grow slowly after the start.
-            Some(period) => period.saturating_add(all),
-            None => all,
-        };
-        let all = all.clamp(1, 1 << 53);
-        (local.events.min(all), all)
+        let whole = self.events.load(Relaxed).clamp(1, 1 << 53);
+        Share {
+            part: local.events.min(whole),
+            whole,
+        }
     }
 }
 
@@ -158,50 +116,37 @@ impl Global {
 mod tests {
     use super::*;
 
+    const PERIOD: Duration = Duration::from_secs(3);
+
     #[test]
     fn one_of_one_has_all_after_time() {
-        let global = Global::new(Aging::Time(Duration::from_secs(3)));
+        let global = Global::new(PERIOD);
         let mut local = Local::default();
         let mut now = Duration::ZERO;
         for _ in 0..100 {
             now += Duration::from_millis(100);
             global.add(&mut local, 7, now);
-            let (part, all) = global.share(&mut local, now);
-            assert!(all - part <= 2, "{part} of {all}");
+            let Share { part, whole } = global.share(&mut local, now);
+            assert!(whole - part <= 2, "{part} of {whole}");
         }
-    }
-
-    #[test]
-    fn shares_by_events_start_at_nothing_and_grow() {
-        let global = Global::new(Aging::Events(1000));
-        let mut local = Local::default();
-        let mut last = 0.0;
-        for step in 0..20 {
-            global.add(&mut local, 250, Duration::ZERO);
-            let (part, all) = global.share(&mut local, Duration::ZERO);
-            let share = part as f64 / all as f64;
-            assert!(share > last - 0.01, "step {step}: {share} after {last}");
-            last = share;
-        }
-        assert!(last > 0.95, "{last}");
     }
 
     #[test]
     fn two_devices_share_as_they_complete() {
-        for aging in [Aging::Events(5000), Aging::Time(Duration::from_secs(3))] {
-            let global = Global::new(aging);
-            let (mut fast, mut slow) = (Local::default(), Local::default());
-            let mut now = Duration::ZERO;
-            for _ in 0..600 {
-                now += Duration::from_millis(100);
-                global.add(&mut fast, 70, now);
-                global.add(&mut slow, 1, now);
-            }
-            let (part, all) = global.share(&mut fast, now);
-            let share = part as f64 / all as f64;
-            assert!((share - 70.0 / 71.0).abs() < 0.03, "{aging:?}: {share}");
-            let (part, all) = global.share(&mut slow, now);
-            assert!((part as f64 / all as f64) < 0.05, "{aging:?}");
+        let global = Global::new(PERIOD);
+        let (mut fast, mut slow) = (Local::default(), Local::default());
+        let mut now = Duration::ZERO;
+        for _ in 0..600 {
+            now += Duration::from_millis(100);
+            global.add(&mut fast, 70, now);
+            global.add(&mut slow, 1, now);
         }
+        let share = |local: &mut Local| {
+            let Share { part, whole } = global.share(local, now);
+            part as f64 / whole as f64
+        };
+        let of_fast = share(&mut fast);
+        assert!((of_fast - 70.0 / 71.0).abs() < 0.03, "{of_fast}");
+        assert!(share(&mut slow) < 0.05);
     }
 }

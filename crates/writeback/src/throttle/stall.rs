@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::bdi::nanos;
+use super::nanos;
 
 /// What lies between two looks counts for so much at most.
 const STEP_MAX: Duration = Duration::from_secs(1);

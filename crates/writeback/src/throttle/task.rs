@@ -1,16 +1,15 @@
 //! One writer as the policies see it.
 
+use std::any::Any;
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use super::cell_rate::Activity;
-use super::proportion::Local;
+use super::pacing::Pacing;
 
 /// How much a writer counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Somebody waits for each write: not throttled below its rate.
+    /// A user waits for each write: not throttled below its rate.
     RealTime,
     /// What there is no reason to treat otherwise.
     #[default]
@@ -19,74 +18,35 @@ pub enum Class {
     Idle,
 }
 
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RealTime => "realtime",
-            Self::Normal => "normal",
-            Self::Idle => "idle",
-        })
-    }
-}
-
-impl FromStr for Class {
-    type Err = super::UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::RealTime, Self::Normal, Self::Idle]
-            .into_iter()
-            .find(|class| class.to_string() == text)
-            .ok_or_else(|| super::UnknownName::new(text))
-    }
-}
-
 /// What is remembered of one writer between two of its writes: one a thread, or one a caller that
-/// should be treated as one (a user of a server). Small; it may be dropped at any time, but
-/// [`super::Bdi::exited`] tells the policy first what it may want to know.
-#[derive(Clone, Debug, Default)]
+/// should be treated as one (a user of a server). Small; it may be dropped at any time, after
+/// [`super::Bdi::exited`] was called for it.
 pub struct Task {
-    pub(super) class: Class,
+    class: Class,
     /// Where it runs, about: picks the counters it shares with few others.
-    pub(super) cpu: usize,
-    /// Pages dirtied since the policy last looked.
-    pub(super) nr_dirtied: u64,
-    /// How many may be dirtied until it looks again; 0: not known yet.
-    pub(super) nr_dirtied_pause: u64,
-    /// When the last pause ended or would have; zero: never.
-    pub(super) paused_when: Duration,
+    cpu: usize,
     /// Since when it has been in one throttling that has not ended.
     pub(super) throttled_since: Option<Duration>,
-    /// Pages the throttling that goes on is about.
-    pub(super) charged: u64,
-    /// What to do when the last verdict is carried out.
-    pub(super) next: Next,
-    /// The pause that goes on or was last.
-    pub(super) pause: Duration,
-    /// Dirty pages of the device when the policy looked last within this throttling.
-    pub(super) seen: Option<u64>,
-    /// Pages it dirtied lately, beside all writers' ([`Local`]).
-    pub(super) share: Local,
-    /// Credits taken for pages not dirty yet.
-    pub(super) credits: u64,
-    /// Pages it is ahead of its rate, below 0 where it lags, and when that was so.
-    pub(super) ahead: f64,
-    pub(super) ahead_at: Duration,
-    /// Its number among all there ever were; 0: none yet.
-    pub(super) number: u64,
-    /// When it last counted as a writer.
-    pub(super) activity: Activity,
+    /// Of the shipped design.
+    pub(super) pacing: Pacing,
+    /// Of another design; a unit, which takes no memory, before one has stored something.
+    state: Box<dyn Any + Send + Sync>,
 }
 
-/// How a throttling goes on after the verdict that was given last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Look again.
-    #[default]
-    Look,
-    /// It wrote: enough, or it sleeps.
-    Wrote,
-    /// It ends.
-    Leave,
+impl Default for Task {
+    fn default() -> Self {
+        Self::new(Class::default(), 0)
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task")
+            .field("class", &self.class)
+            .field("cpu", &self.cpu)
+            .field("throttled_since", &self.throttled_since)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Task {
@@ -97,7 +57,9 @@ impl Task {
         Self {
             class,
             cpu,
-            ..Self::default()
+            throttled_since: None,
+            pacing: Pacing::default(),
+            state: Box::new(()),
         }
     }
 
@@ -112,20 +74,33 @@ impl Task {
         self.class = class;
     }
 
+    /// The processor it runs on, or a number that stands for one.
+    #[must_use]
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
     /// The processor it runs on now.
     pub fn set_cpu(&mut self, cpu: usize) {
         self.cpu = cpu;
     }
 
-    /// Pages dirtied since the policy last looked.
-    #[must_use]
-    pub fn nr_dirtied(&self) -> u64 {
-        self.nr_dirtied
+    /// Calls `f` with what a policy remembers of the task: allocated at the first call, and anew if
+    /// what there is has another type.
+    pub fn with_state<T, R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R
+    where
+        T: Any + Default + Send + Sync,
+    {
+        let state = std::mem::replace(&mut self.state, Box::new(()));
+        let mut state = state.downcast::<T>().unwrap_or_default();
+        let result = f(&mut state);
+        self.state = state;
+        result
     }
 
-    /// Pages it may dirty until the policy looks again; 0: not known yet.
+    /// What a policy remembers of the task, if it has stored anything of this type.
     #[must_use]
-    pub fn nr_dirtied_pause(&self) -> u64 {
-        self.nr_dirtied_pause
+    pub fn state<T: Any>(&self) -> Option<&T> {
+        self.state.downcast_ref()
     }
 }

@@ -20,7 +20,8 @@ pub struct Tunables {
     /// Percent of dirtyable memory above which flushers write whatever its age, 0…100. Default:
     /// 10. Only used while `dirty_background_bytes` is 0.
     pub dirty_background_ratio: u32,
-    /// Bytes instead of `dirty_ratio`, at least two pages, and no more than memory counts; 0, the default: the ratio counts.
+    /// Bytes instead of `dirty_ratio`, at least two pages, and no more than memory counts; 0, the
+    /// default: the ratio counts.
     pub dirty_bytes: u64,
     /// Bytes instead of `dirty_background_ratio`; 0, the default: the ratio counts.
     pub dirty_background_bytes: u64,
@@ -37,8 +38,7 @@ pub struct Tunables {
     pub strict_limit: bool,
     /// Flushers of the device, 0…64; 0, the default: one on a spindle, up to four elsewhere.
     pub wb_flushers: u32,
-    /// Milliseconds a pause may last at most, 10…1000. Default: 200. The policies of 2010 keep to
-    /// their own 100 ms if that is less.
+    /// Milliseconds a pause may last at most, 10…1000. Default: 200.
     pub wb_max_pause_ms: u32,
     /// Wake-ups of writers a second that are aimed at while few write, 10…10000. Default: 200.
     pub wb_wake_budget: u32,

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use uext4_blockdev::{Clock, SystemClock, VirtualClock};
-use uext4_writeback::throttle::Mode;
-use uext4_writeback::{Error, FAILURES_MAX, Options, PageCache};
+use uext4_writeback::{Error, FAILURES_MAX, PageCache};
 
 use crate::mapping::{BLOCK, TestFile, cache, eager, live_cache, only, pattern};
 
@@ -181,27 +180,18 @@ fn writers_get_the_error_instead_of_waiting_for_ever() {
 /// One bad file: who writes others, with a flusher at each or with none, is not told.
 #[test]
 fn a_bad_file_is_no_matter_of_those_who_write_others() {
-    for mode in Mode::ALL {
-        for flushers in [0, 3] {
-            let options = Options {
-                mode,
-                ..eager(4 << 20)
-            };
-            let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
-            cache.start_flushers(flushers).unwrap();
-            let bad = TestFile::new(&cache, Vec::new());
-            let good = TestFile::new(&cache, Vec::new());
-            *bad.disk.bad.lock().unwrap() = 0..u64::MAX;
-            *good.disk.delay.lock().unwrap() = Duration::from_millis(1);
-            bad.write(0, &pattern(256 << 10, 1)).unwrap();
-            let data = pattern(64 << 10, 2);
-            for at in 0..256 {
-                let len = good.write(at * data.len() as u64, &data);
-                assert!(
-                    matches!(len, Ok(65_536)),
-                    "{mode}, {flushers} flushers: {len:?}"
-                );
-            }
+    for flushers in [0, 3] {
+        let cache = PageCache::new(eager(4 << 20), Arc::new(SystemClock)).unwrap();
+        cache.start_flushers(flushers).unwrap();
+        let bad = TestFile::new(&cache, Vec::new());
+        let good = TestFile::new(&cache, Vec::new());
+        *bad.disk.bad.lock().unwrap() = 0..u64::MAX;
+        *good.disk.delay.lock().unwrap() = Duration::from_millis(1);
+        bad.write(0, &pattern(256 << 10, 1)).unwrap();
+        let data = pattern(64 << 10, 2);
+        for at in 0..256 {
+            let len = good.write(at * data.len() as u64, &data);
+            assert!(matches!(len, Ok(65_536)), "{flushers} flushers: {len:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ mod flushing;
 mod mapping;
 mod memory;
 mod model;
-mod policies;
+mod pacing;
 mod readahead;
 mod rules;
 mod stalled;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uext4_blockdev::{Clock, SystemClock, VirtualClock};
 use uext4_ondisk::BlockSize;
-use uext4_writeback::throttle::{Mode, Tunables};
+use uext4_writeback::throttle::Tunables;
 use uext4_writeback::{Error, FilePages, Mapping, Options, Paced, PageCache, Writer};
 
 pub const BLOCK: u64 = 1024;
@@ -305,19 +305,6 @@ pub fn live_cache(memory_max: u64, flushers: usize) -> PageCache<Injected> {
     let cache = PageCache::new(eager(memory_max), Arc::new(SystemClock)).unwrap();
     cache.start_flushers(flushers).unwrap();
     cache
-}
-
-/// The same by every policy.
-pub fn live_caches(memory_max: u64, flushers: usize) -> impl Iterator<Item = PageCache<Injected>> {
-    Mode::ALL.into_iter().map(move |mode| {
-        let options = Options {
-            mode,
-            ..eager(memory_max)
-        };
-        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
-        cache.start_flushers(flushers).unwrap();
-        cache
-    })
 }
 
 /// Bytes that differ from block to block and within.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uext4_blockdev::{Clock, VirtualClock};
-use uext4_writeback::throttle::Mode;
-use uext4_writeback::{Options, PageCache};
+use uext4_blockdev::VirtualClock;
+use uext4_writeback::PageCache;
 
-use crate::mapping::{BLOCK, Injected, TestFile, options, pattern};
+use crate::mapping::{BLOCK, Injected, TestFile, pattern};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -84,16 +83,6 @@ impl Model {
     }
 }
 
-fn cache_by(mode: Mode, memory: u64) -> (PageCache<Injected>, Arc<VirtualClock>) {
-    let clock = Arc::new(VirtualClock::new(0));
-    let for_cache: Arc<dyn Clock> = clock.clone();
-    let options = Options {
-        mode,
-        ..options(memory)
-    };
-    (PageCache::new(options, for_cache).unwrap(), clock)
-}
-
 /// What there is of a range.
 fn part(bytes: &[u8], offset: u64, len: usize) -> &[u8] {
     let start = (offset as usize).min(bytes.len());
@@ -164,8 +153,8 @@ impl Run {
     }
 }
 
-fn run(memory: u64, mode: Mode, start: usize, ops: Vec<Op>) {
-    let (cache, clock) = cache_by(mode, memory);
+fn run(memory: u64, start: usize, ops: Vec<Op>) {
+    let (cache, clock) = crate::mapping::cache(memory);
     let bytes = pattern(start, 7);
     let model = Model {
         file: Arc::new(TestFile::new(&cache, bytes.clone())),
@@ -216,10 +205,9 @@ proptest! {
     #[test]
     fn answers_like_a_vector(
         small in any::<bool>(),
-        mode in prop::sample::select(&Mode::ALL[..]),
         start in prop_oneof![Just(0usize), 0..100_000usize],
         ops in prop::collection::vec(op(), 1..80),
     ) {
-        run(if small { 64 << 10 } else { 4 << 20 }, mode, start, ops);
+        run(if small { 64 << 10 } else { 4 << 20 }, start, ops);
     }
 }

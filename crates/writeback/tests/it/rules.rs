@@ -1,9 +1,9 @@
-//! Single rules of the policies, with the numbers of their sources.
+//! Single rules of throttling, with their numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_writeback::throttle::{Bdi, Class, Domain, Mode, Task, Tunables, Verdict};
+use uext4_writeback::throttle::{Bdi, Class, Domain, Outcome, Task, Tunables, Verdict};
 
 const MEMORY: u64 = 4 << 30;
 /// Of 4 GiB: 20 %, half way between 10 and 20 %.
@@ -14,9 +14,9 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-fn device(mode: Mode, set: &str) -> (Arc<Domain>, Arc<Bdi>) {
+fn device(set: &str) -> (Arc<Domain>, Arc<Bdi>) {
     let tunables: Tunables = set.parse().expect("in range");
-    let domain = Domain::new(mode, &tunables, MEMORY, 8).expect("in range");
+    let domain = Domain::new(&tunables, MEMORY, 8).expect("in range");
     let bdi = Bdi::new(&domain, &tunables).expect("in range");
     (domain, bdi)
 }
@@ -30,119 +30,19 @@ fn fill(bdi: &Bdi, pages: u64, now: Duration) {
 /// Makes the device the one that completes everything.
 fn complete(bdi: &Bdi, pages: u64, now: Duration) {
     bdi.writeback_started(pages, now);
-    bdi.completed(pages, true, now);
+    bdi.completed(pages, Outcome::Written, now);
 }
 
 #[test]
 fn limits_of_four_gibibytes() {
-    let (domain, _) = device(Mode::Vanilla, "");
+    let (domain, _) = device("");
     assert_eq!((domain.thresh(), domain.background()), (THRESH, 104_857));
     assert_eq!(domain.freerun(), FREERUN);
 }
 
 #[test]
-fn vanilla_writes_half_as_much_again_then_sleeps_twice_as_long() {
-    let (_, bdi) = device(Mode::Vanilla, "");
-    let mut task = Task::new(Class::Normal, 0);
-    fill(&bdi, FREERUN, Duration::ZERO);
-    assert_eq!(bdi.allowance(&task, Duration::ZERO), 1024);
-    let verdict = bdi.dirtied(&mut task, 1024, Duration::ZERO);
-    assert_eq!(verdict, Verdict::Write { pages: 1536 });
-    // All of it written: it goes on, and looks after 8 pages as long as the device is over.
-    assert_eq!(bdi.resumed(&mut task, 1536, Duration::ZERO), Verdict::Go);
-    assert_eq!(bdi.allowance(&task, Duration::ZERO), 8);
-    // Nothing there to write: 1, 2, 4 … 100 ms.
-    let verdict = bdi.dirtied(&mut task, 8, Duration::ZERO);
-    assert_eq!(verdict, Verdict::Write { pages: 1536 });
-    bdi.writeback_started(bdi.reclaimable(), Duration::ZERO);
-    let mut verdict = bdi.resumed(&mut task, 0, Duration::ZERO);
-    for pause in [1, 2, 4, 8, 16, 32, 64, 100, 100] {
-        assert_eq!(verdict, Verdict::Pause(ms(pause)));
-        verdict = bdi.resumed(&mut task, 0, Duration::ZERO);
-    }
-}
-
-#[test]
-fn ioless_gives_eight_times_the_bandwidth_at_freerun_to_light_writers_and_six_to_heavy_ones() {
-    // The bandwidth is taken to be 25600 pages a second before anything is known.
-    for (light, times) in [(true, 8), (false, 6)] {
-        let (domain, bdi) = device(Mode::IolessFixed, "");
-        for _ in 0..40 {
-            // Somebody else dirtied it all if the writer is to be light.
-            fill(&bdi, 32_768, Duration::ZERO);
-            complete(&bdi, 32_768, Duration::ZERO);
-        }
-        let mut task = Task::new(Class::Normal, 0);
-        let pages = 10_000;
-        if !light {
-            for _ in 0..200 {
-                let _ = bdi.dirtied(&mut task, 100_000, Duration::ZERO);
-                bdi.cleaned(100_000, Duration::ZERO);
-            }
-        }
-        fill(&bdi, FREERUN + 1 - pages, Duration::ZERO);
-        let Verdict::Pause(pause) = bdi.dirtied(&mut task, pages, Duration::ZERO) else {
-            panic!("not throttled at {} pages", domain.unwritten());
-        };
-        let rate = pages as f64 / pause.as_secs_f64() / 25_600.0;
-        assert!(
-            (rate - f64::from(times)).abs() < 0.7,
-            "{rate} times, not {times}"
-        );
-    }
-}
-
-#[test]
-fn ioless_sleeps_longest_above_its_part_of_the_limit() {
-    for mode in [Mode::Ioless, Mode::IolessFixed] {
-        let (_, bdi) = device(mode, "");
-        let mut task = Task::new(Class::Normal, 0);
-        // Nothing was completed yet, so the device has no part of the limit.
-        fill(&bdi, FREERUN, Duration::ZERO);
-        let verdict = bdi.dirtied(&mut task, 1024, Duration::ZERO);
-        assert_eq!(verdict, Verdict::Pause(ms(100)), "{mode}");
-    }
-}
-
-#[test]
-fn mainline_lets_nobody_go_on_above_the_limit() {
-    let (domain, bdi) = device(Mode::Mainline, "");
-    let mut task = Task::new(Class::Normal, 0);
-    fill(&bdi, THRESH, Duration::ZERO);
-    let mut verdict = bdi.dirtied(&mut task, 64, Duration::ZERO);
-    for _ in 0..5 {
-        assert_eq!(verdict, Verdict::Pause(ms(200)));
-        verdict = bdi.resumed(&mut task, 0, Duration::ZERO);
-    }
-    // A real-time writer has a quarter more, and a 32nd.
-    let mut task = Task::new(Class::RealTime, 0);
-    assert_ne!(
-        bdi.dirtied(&mut task, 64, Duration::ZERO),
-        Verdict::Pause(ms(200))
-    );
-    assert_eq!(domain.unwritten(), THRESH + 128);
-}
-
-#[test]
-fn mainline_pauses_for_what_was_dirtied_less_what_was_thought() {
-    let (_, bdi) = device(Mode::Mainline, "");
-    complete(&bdi, 1, ms(1));
-    let mut task = Task::new(Class::Normal, 0);
-    // At the setpoint the ratio is 1 and each may have the base rate, 25600 pages a second.
-    fill(&bdi, 183_500 - 2560, ms(1));
-    assert_eq!(bdi.dirtied(&mut task, 2560, ms(1)), Verdict::Pause(ms(100)));
-    assert_eq!(bdi.resumed(&mut task, 0, ms(101)), Verdict::Go);
-    bdi.cleaned(2560, ms(101));
-    // 60 of the next 100 ms are spent thinking.
-    assert_eq!(
-        bdi.dirtied(&mut task, 2560, ms(161)),
-        Verdict::Pause(ms(40))
-    );
-}
-
-#[test]
 fn credits_end_at_the_limit_and_come_back_with_completions() {
-    let (domain, bdi) = device(Mode::CellRate, "");
+    let (domain, bdi) = device("");
     let mut tasks: Vec<_> = (0..1000).map(|i| Task::new(Class::Normal, i)).collect();
     let mut refused = 0;
     // All at once, heedless of any pause.
@@ -173,9 +73,9 @@ fn credits_end_at_the_limit_and_come_back_with_completions() {
 }
 
 #[test]
-fn cell_rate_aims_at_two_hundred_wake_ups_a_second() {
+fn throttling_aims_at_two_hundred_wake_ups_a_second() {
     for (writers, pause) in [(1, 10), (10, 50), (40, 200), (400, 200)] {
-        let (_, bdi) = device(Mode::CellRate, "");
+        let (_, bdi) = device("");
         fill(&bdi, FREERUN, ms(1));
         let mut tasks: Vec<_> = (0..writers).map(|i| Task::new(Class::Normal, i)).collect();
         // The first look tells it how many there are.
@@ -198,55 +98,47 @@ fn cell_rate_aims_at_two_hundred_wake_ups_a_second() {
 
 #[test]
 fn a_device_that_gets_nowhere_fails_its_writers_and_no_others() {
-    for mode in Mode::ALL {
-        let tunables: Tunables = "wb_stall_ms=30000".parse().expect("in range");
-        let domain = Domain::new(mode, &tunables, MEMORY, 8).expect("in range");
-        let dead = Bdi::new(&domain, &tunables).expect("in range");
-        let alive = Bdi::new(&domain, &tunables).expect("in range");
-        let mut task = Task::new(Class::Normal, 0);
-        fill(&dead, THRESH, ms(0));
-        dead.writeback_started(1000, ms(0));
-        complete(&alive, 100, ms(29_000));
-        let mut now = ms(1);
-        let mut verdict = dead.dirtied(&mut task, 2048, now);
-        while verdict != Verdict::Failed {
-            assert!(now <= ms(30_000), "{mode} goes on at {now:?}");
-            let pause = match verdict {
-                Verdict::Pause(pause) | Verdict::Await { at_most: pause } => pause,
-                Verdict::Write { .. } | Verdict::Go | Verdict::Failed => ms(50),
-            };
-            now += pause.max(Duration::from_micros(1));
-            verdict = dead.resumed(&mut task, 0, now);
-            if verdict == Verdict::Go {
-                verdict = dead.dirtied(&mut task, 2048, now);
-            }
+    let tunables: Tunables = "wb_stall_ms=30000".parse().expect("in range");
+    let domain = Domain::new(&tunables, MEMORY, 8).expect("in range");
+    let dead = Bdi::new(&domain, &tunables).expect("in range");
+    let alive = Bdi::new(&domain, &tunables).expect("in range");
+    let mut task = Task::new(Class::Normal, 0);
+    fill(&dead, THRESH, ms(0));
+    dead.writeback_started(1000, ms(0));
+    complete(&alive, 100, ms(29_000));
+    let mut now = ms(1);
+    let mut verdict = dead.dirtied(&mut task, 2048, now);
+    while verdict != Verdict::Failed {
+        assert!(now <= ms(30_000), "goes on at {now:?}");
+        let pause = match verdict {
+            Verdict::Pause(pause) | Verdict::Await { at_most: pause } => pause,
+            Verdict::Write { .. } | Verdict::Go | Verdict::Failed => ms(50),
+        };
+        now += pause.max(Duration::from_micros(1));
+        verdict = dead.resumed(&mut task, 0, now);
+        if verdict == Verdict::Go {
+            verdict = dead.dirtied(&mut task, 2048, now);
         }
-        let mut other = Task::new(Class::Normal, 1);
-        assert_ne!(alive.dirtied(&mut other, 1, now), Verdict::Failed, "{mode}");
     }
+    let mut other = Task::new(Class::Normal, 1);
+    assert_ne!(alive.dirtied(&mut other, 1, now), Verdict::Failed);
 }
 
 #[test]
 fn a_device_marked_dead_fails_whoever_would_wait() {
-    for mode in Mode::ALL {
-        let (_, bdi) = device(mode, "");
-        fill(&bdi, THRESH, ms(0));
-        bdi.mark_dead();
-        let mut task = Task::new(Class::Normal, 0);
-        assert_eq!(
-            bdi.dirtied(&mut task, 4096, ms(1)),
-            Verdict::Failed,
-            "{mode}"
-        );
-    }
+    let (_, bdi) = device("");
+    fill(&bdi, THRESH, ms(0));
+    bdi.mark_dead();
+    let mut task = Task::new(Class::Normal, 0);
+    assert_eq!(bdi.dirtied(&mut task, 4096, ms(1)), Verdict::Failed);
 }
 
 /// A flusher that writes 8 MiB at once completes it at once, too.
 #[test]
-fn cell_rate_knows_a_device_that_completes_in_large_pieces() {
+fn a_device_is_known_that_completes_in_large_pieces() {
     const PIECE: u64 = 2048;
     for bytes in [100_000_000, 10_000_000, 1_000_000] {
-        let (_, bdi) = device(Mode::CellRate, "");
+        let (_, bdi) = device("");
         let speed = bytes / 4096;
         let takes = Duration::from_secs_f64(PIECE as f64 / speed as f64);
         let mut now = ms(1);
@@ -259,7 +151,7 @@ fn cell_rate_knows_a_device_that_completes_in_large_pieces() {
                 bdi.tick(now);
             }
             now = end;
-            bdi.completed(PIECE, true, now);
+            bdi.completed(PIECE, Outcome::Written, now);
             // The next is chosen.
             now += ms(2);
         }
@@ -270,14 +162,14 @@ fn cell_rate_knows_a_device_that_completes_in_large_pieces() {
 
 /// What was dirtied when the device seemed to be slow is not paid for when it turns out not to be.
 #[test]
-fn cell_rate_forgets_a_debt_of_slow_times() {
-    let (_, bdi) = device(Mode::CellRate, "");
+fn a_debt_of_slow_times_is_forgotten() {
+    let (_, bdi) = device("");
     fill(&bdi, FREERUN + 10_000, ms(1));
     bdi.writeback_started(10_000, ms(1));
     let mut now = ms(1);
     for _ in 0..20 {
         now += ms(1000);
-        bdi.completed(1, true, now);
+        bdi.completed(1, Outcome::Written, now);
     }
     let mut task = Task::new(Class::Normal, 0);
     let mut verdict = bdi.dirtied(&mut task, 1024, now);
@@ -287,7 +179,7 @@ fn cell_rate_forgets_a_debt_of_slow_times() {
     while verdict != Verdict::Go {
         assert!(now < began + ms(5000), "{verdict:?} at {now:?}");
         now += ms(50);
-        bdi.completed(1000, true, now);
+        bdi.completed(1000, Outcome::Written, now);
         fill(&bdi, 1000, now);
         bdi.writeback_started(1000, now);
         verdict = bdi.resumed(&mut task, 0, now);
@@ -296,42 +188,40 @@ fn cell_rate_forgets_a_debt_of_slow_times() {
 
 #[test]
 fn what_a_dead_device_has_dirty_is_in_nobodys_way() {
-    for mode in Mode::ALL {
-        let tunables = Tunables::default();
-        let domain = Domain::new(mode, &tunables, 16 << 20, 4).expect("in range");
-        let dead = Bdi::new(&domain, &tunables).expect("in range");
-        let alive = Bdi::new(&domain, &tunables).expect("in range");
-        let (mut one, mut two) = (Task::new(Class::Normal, 0), Task::new(Class::Normal, 1));
-        let limit = domain.thresh();
-        while dead.admit(&mut one, 16, ms(1)) == Verdict::Go && domain.unwritten() < limit {
-            let _ = dead.dirtied(&mut one, 16, ms(1));
-        }
-        dead.exited(&mut one, ms(1));
-        dead.writeback_started(100, ms(1));
-        assert!(domain.unwritten() > limit / 10 * 9, "{mode}");
-        dead.mark_dead();
-        assert_eq!(domain.unwritten(), 0, "{mode}");
-        assert_eq!(dead.admit(&mut one, 1, ms(2)), Verdict::Failed, "{mode}");
-        let free = domain.freerun() / 16 * 15 / 16;
-        for _ in 0..free {
-            assert_eq!(alive.admit(&mut two, 16, ms(2)), Verdict::Go, "{mode}");
-            let _ = alive.dirtied(&mut two, 16, ms(2));
-        }
-        // What comes in late counts no second time.
-        dead.completed(50, true, ms(3));
-        dead.completed(50, false, ms(3));
-        dead.cleaned(1000, ms(3));
-        let _ = dead.dirtied(&mut one, 7, ms(3));
-        drop(dead);
-        assert_eq!(domain.unwritten(), free * 16, "{mode}");
+    let tunables = Tunables::default();
+    let domain = Domain::new(&tunables, 16 << 20, 4).expect("in range");
+    let dead = Bdi::new(&domain, &tunables).expect("in range");
+    let alive = Bdi::new(&domain, &tunables).expect("in range");
+    let (mut one, mut two) = (Task::new(Class::Normal, 0), Task::new(Class::Normal, 1));
+    let limit = domain.thresh();
+    while dead.admit(&mut one, 16, ms(1)) == Verdict::Go && domain.unwritten() < limit {
+        let _ = dead.dirtied(&mut one, 16, ms(1));
     }
+    dead.exited(&mut one, ms(1));
+    dead.writeback_started(100, ms(1));
+    assert!(domain.unwritten() > limit / 10 * 9);
+    dead.mark_dead();
+    assert_eq!(domain.unwritten(), 0);
+    assert_eq!(dead.admit(&mut one, 1, ms(2)), Verdict::Failed);
+    let free = domain.freerun() / 16 * 15 / 16;
+    for _ in 0..free {
+        assert_eq!(alive.admit(&mut two, 16, ms(2)), Verdict::Go);
+        let _ = alive.dirtied(&mut two, 16, ms(2));
+    }
+    // What comes in late counts no second time.
+    dead.completed(50, Outcome::Written, ms(3));
+    dead.completed(50, Outcome::Failed, ms(3));
+    dead.cleaned(1000, ms(3));
+    let _ = dead.dirtied(&mut one, 7, ms(3));
+    drop(dead);
+    assert_eq!(domain.unwritten(), free * 16);
 }
 
 /// Those that live leave nothing to it, and its part is theirs.
 #[test]
 fn a_dead_device_is_left_nothing() {
     let tunables: Tunables = "min_ratio=60".parse().expect("in range");
-    let domain = Domain::new(Mode::CellRate, &tunables, MEMORY, 1).expect("in range");
+    let domain = Domain::new(&tunables, MEMORY, 1).expect("in range");
     let dead = Bdi::new(&domain, &tunables).expect("in range");
     dead.mark_dead();
     dead.mark_dead();
@@ -348,7 +238,7 @@ fn a_dead_device_is_left_nothing() {
 /// Blocks of 64 KiB beside a limit of 100 pages.
 #[test]
 fn a_large_block_is_admitted_whole_and_the_limit_holds() {
-    let (domain, bdi) = device(Mode::CellRate, "dirty_bytes=409600");
+    let (domain, bdi) = device("dirty_bytes=409600");
     let mut tasks: Vec<_> = (0..9).map(|i| Task::new(Class::Normal, i)).collect();
     let mut admitted = 0;
     for task in &mut tasks {
@@ -364,7 +254,7 @@ fn a_large_block_is_admitted_whole_and_the_limit_holds() {
 #[test]
 fn a_limit_in_bytes_is_no_more_than_memory() {
     let tunables = "dirty_bytes=1073741824".parse().expect("in range");
-    let domain = Domain::new(Mode::CellRate, &tunables, 16 << 20, 1).expect("in range");
+    let domain = Domain::new(&tunables, 16 << 20, 1).expect("in range");
     assert_eq!((domain.thresh(), domain.background()), (4096, 409));
     domain.set_dirtyable(2 << 30);
     assert_eq!(domain.thresh(), 262_144);
@@ -372,7 +262,7 @@ fn a_limit_in_bytes_is_no_more_than_memory() {
 
 #[test]
 fn tunables_of_a_device_are_not_set_for_all() {
-    let (domain, _) = device(Mode::CellRate, "");
+    let (domain, _) = device("");
     for (name, value) in [
         ("wb_stall_ms", "1000"),
         ("min_ratio", "1"),
@@ -401,7 +291,7 @@ fn tunables_of_a_device_are_not_set_for_all() {
 #[test]
 fn min_ratios_of_devices_are_no_more_than_all() {
     let tunables: Tunables = "min_ratio=60".parse().expect("in range");
-    let domain = Domain::new(Mode::Mainline, &tunables, MEMORY, 1).expect("in range");
+    let domain = Domain::new(&tunables, MEMORY, 1).expect("in range");
     let first = Bdi::new(&domain, &tunables).expect("in range");
     let error = Bdi::new(&domain, &tunables).expect_err("120 percent");
     assert_eq!(error.to_string(), "min_ratio = 60 lies outside 0 to 40");
@@ -411,7 +301,7 @@ fn min_ratios_of_devices_are_no_more_than_all() {
 
 #[test]
 fn statistics_have_the_kernels_form() {
-    let (_, bdi) = device(Mode::Mainline, "");
+    let (_, bdi) = device("");
     fill(&bdi, 100, ms(0));
     let text = bdi.stats(ms(0)).to_string();
     assert!(
@@ -426,8 +316,8 @@ fn statistics_have_the_kernels_form() {
 
 /// A device that never has anything under writeback when somebody looks, and stalls for 3 s.
 #[test]
-fn cell_rate_learns_the_bandwidth_between_runs_and_again_after_a_stall() {
-    let (domain, bdi) = device(Mode::CellRate, "");
+fn bandwidth_is_learnt_between_runs_and_again_after_a_stall() {
+    let (domain, bdi) = device("");
     fill(&bdi, 180_000, ms(1));
     let mut task = Task::new(Class::Normal, 0);
     let (mut now, mut verdict) = (ms(1), Verdict::Go);
@@ -437,7 +327,7 @@ fn cell_rate_learns_the_bandwidth_between_runs_and_again_after_a_stall() {
         while now < end {
             now += ms(5);
             bdi.writeback_started(pages, now);
-            bdi.completed(pages, true, now);
+            bdi.completed(pages, Outcome::Written, now);
             if slept > now {
                 continue;
             }

@@ -6,77 +6,21 @@ use std::thread::yield_now;
 use std::time::Duration;
 
 use uext4_blockdev::{Clock, VirtualClock};
-use uext4_writeback::throttle::{Bdi, Class, Domain, Mode, Task, Tunables, Verdict};
-use uext4_writeback::{Error, FilePages, Mapping, Options, PageCache, Writer};
+use uext4_writeback::throttle::{Bdi, Class, Domain, Outcome, Task, Tunables, Verdict};
+use uext4_writeback::{Error, FilePages, Mapping, PageCache, Writer};
 
-use crate::mapping::{Disk, Injected, TestFile, eager, pattern};
+use crate::mapping::{Injected, TestFile, eager, pattern};
 
-/// Lets the device go on, even if a test fails.
-struct Release(Arc<Disk>);
-
-impl Drop for Release {
-    fn drop(&mut self) {
-        self.0.stuck.store(false, SeqCst);
-    }
-}
-
-fn cache(mode: Mode) -> (PageCache<Injected>, Arc<VirtualClock>) {
+fn cache() -> (PageCache<Injected>, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::new(0));
     let for_cache: Arc<dyn Clock> = clock.clone();
-    let options = Options {
-        mode,
-        ..eager(1 << 20)
-    };
-    let cache = PageCache::new(options, for_cache).unwrap();
+    let cache = PageCache::new(eager(1 << 20), for_cache).unwrap();
     cache.start_flushers(1).unwrap();
     (cache, clock)
 }
 
 fn is_stalled<T>(result: &Result<T, Error<Injected>>) -> bool {
     matches!(result, Err(Error::Stalled))
-}
-
-/// By the policies that stop a writer after its bytes are in, who then sees a write that succeeded: the
-/// bytes are not lost, so no sync says so.
-#[test]
-fn a_stall_after_all_was_taken_in_is_told_to_writers_and_to_no_sync() {
-    for mode in [Mode::Ioless, Mode::IolessFixed, Mode::Mainline] {
-        let (cache, clock) = cache(mode);
-        let bad = TestFile::new(&cache, Vec::new());
-        bad.disk.stuck.store(true, SeqCst);
-        let release = Release(Arc::clone(&bad.disk));
-        bad.write(0, &pattern(300 << 10, 1)).unwrap();
-        while cache.stats().nr_writeback == 0 {
-            yield_now();
-        }
-        let file = TestFile::new(&cache, Vec::new());
-        let tokens = [(); 3].map(|()| file.pages.error_token());
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let mut taken = 0;
-                loop {
-                    match file.write(taken, &pattern(4096, 2)) {
-                        Ok(len) => assert_eq!(len, 4096, "{mode}"),
-                        stalled => return (taken, is_stalled(&stalled)),
-                    }
-                    taken += 4096;
-                }
-            });
-            while !writer.is_finished() {
-                clock.advance(Duration::from_millis(500));
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            let (taken, was_told) = writer.join().unwrap();
-            assert!(taken > 0 && was_told, "{mode}");
-        });
-        // The device comes back, and all is written.
-        drop(release);
-        for token in tokens {
-            let token = AtomicU64::new(token);
-            file.pages.sync(0..u64::MAX, &token).unwrap();
-        }
-        assert_eq!((file.pages.dirty_bytes(), cache.stats().nr_lost), (0, 0));
-    }
 }
 
 /// A device that tells of parts of a run, as many as it is let.
@@ -114,55 +58,48 @@ impl Mapping for Slow {
 
 #[test]
 fn a_run_that_takes_minutes_is_no_stall_while_its_parts_are_told() {
-    for mode in [
-        Mode::Ioless,
-        Mode::IolessFixed,
-        Mode::Mainline,
-        Mode::CellRate,
-    ] {
-        let (cache, clock) = cache(mode);
-        let slow = Arc::new(Slow {
-            asked: AtomicU64::new(0),
-            told: AtomicU64::new(0),
-        });
-        let weak = Arc::downgrade(&slow);
-        let pages: FilePages<Injected> = cache.file(weak);
-        pages.write(0, &pattern(300 << 10, 1), 0).unwrap();
-        while cache.stats().nr_writeback == 0 {
+    let (cache, clock) = cache();
+    let slow = Arc::new(Slow {
+        asked: AtomicU64::new(0),
+        told: AtomicU64::new(0),
+    });
+    let weak = Arc::downgrade(&slow);
+    let pages: FilePages<Injected> = cache.file(weak);
+    pages.write(0, &pattern(300 << 10, 1), 0).unwrap();
+    while cache.stats().nr_writeback == 0 {
+        yield_now();
+    }
+    let other = TestFile::new(&cache, Vec::new());
+    let mut writer = Writer::default();
+    let mut write = |at: u64| {
+        clock.advance(Duration::from_secs(1));
+        other.write_paced(&mut writer, at * 4096, &pattern(4096, 2))
+    };
+    // Ten minutes, and nothing is completed; a part every twenty seconds.
+    for part in 0..30 {
+        for second in 0..20 {
+            let result = write(part * 20 + second);
+            if result.is_err() {
+                slow.asked.store(u64::MAX, SeqCst);
+            }
+            result.unwrap();
+        }
+        slow.asked.store(part + 1, SeqCst);
+        while slow.told.load(SeqCst) <= part {
             yield_now();
         }
-        let other = TestFile::new(&cache, Vec::new());
-        let mut writer = Writer::default();
-        let mut write = |at: u64| {
-            clock.advance(Duration::from_secs(1));
-            other.write_paced(&mut writer, at * 4096, &pattern(4096, 2))
-        };
-        // Ten minutes, and nothing is completed; a part every twenty seconds.
-        for part in 0..30 {
-            for second in 0..20 {
-                let result = write(part * 20 + second);
-                if result.is_err() {
-                    slow.asked.store(u64::MAX, SeqCst);
-                }
-                result.unwrap();
-            }
-            slow.asked.store(part + 1, SeqCst);
-            while slow.told.load(SeqCst) <= part {
-                yield_now();
-            }
-        }
-        // Then none any more.
-        let told = (600..800).map(write).find(Result::is_err);
-        slow.asked.store(u64::MAX, SeqCst);
-        assert!(told.is_some_and(|told| is_stalled(&told)), "{mode}");
     }
+    // Then none any more.
+    let told = (600..800).map(write).find(Result::is_err);
+    slow.asked.store(u64::MAX, SeqCst);
+    assert!(told.is_some_and(|told| is_stalled(&told)));
 }
 
 /// Devices that took all they could get and write nothing, not dead: the next one works all the same.
 #[test]
 fn devices_that_get_nowhere_leave_credits_to_others() {
     let tunables = Tunables::default();
-    let domain = Domain::new(Mode::CellRate, &tunables, 1 << 30, 4).unwrap();
+    let domain = Domain::new(&tunables, 1 << 30, 4).unwrap();
     let devices = [(); 3].map(|()| Bdi::new(&domain, &tunables).unwrap());
     let mut now = Duration::from_secs(1);
     let mut task = Task::new(Class::Normal, 0);
@@ -189,7 +126,7 @@ fn devices_that_get_nowhere_leave_credits_to_others() {
         if works.admit(&mut task, pages, now) == Verdict::Go {
             works.dirtied(&mut task, pages, now);
             works.writeback_started(pages, now);
-            works.completed(pages, true, now);
+            works.completed(pages, Outcome::Written, now);
             written += pages;
         }
         assert!(domain.unwritten() <= domain.thresh());

@@ -1,4 +1,4 @@
-//! Writers who are throttled: by every policy, with real threads.
+//! Writers that are throttled, with real threads.
 
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use uext4_blockdev::{Clock, SystemClock, VirtualClock};
-use uext4_writeback::throttle::{Class, Mode, TunableError};
-use uext4_writeback::{Cancel, DirtyLimits, Error, Options, PageCache, Writer};
+use uext4_writeback::throttle::{Class, TunableError};
+use uext4_writeback::{Cancel, DirtyLimits, Error, PageCache, Writer};
 
-use crate::mapping::{BLOCK, Disk, Injected, TestFile, eager, live_caches, options, pattern};
+use crate::mapping::{BLOCK, Disk, Injected, TestFile, eager, live_cache, options, pattern};
 
 /// Bytes dirty or under writeback, never more than there are: what was written is read last.
 fn unwritten(cache: &PageCache<Injected>) -> u64 {
@@ -41,20 +41,18 @@ fn write_all(cache: &PageCache<Injected>, writers: u64, len: usize) -> Vec<TestF
 }
 
 #[test]
-fn every_policy_writes_what_many_threads_wrote() {
-    for cache in live_caches(4 << 20, 2) {
-        let files = write_all(&cache, 16, 400_000);
-        cache.sync_all().unwrap();
-        for (me, file) in files.iter().enumerate() {
-            assert!(file.disk.content() == pattern(400_000, me as u64));
-        }
-        let mode = cache.limits().domain().mode();
-        let stats = cache.stats();
-        assert_eq!((stats.nr_dirty, stats.nr_writeback), (0, 0), "{mode}");
-        let bdi = cache.bdi_stats().bdi;
-        assert_eq!((bdi.reclaimable, bdi.writeback), (0, 0), "{mode}");
-        assert_eq!(cache.limits().domain().unwritten(), 0, "{mode}");
+fn all_is_written_that_many_threads_wrote() {
+    let cache = live_cache(4 << 20, 2);
+    let files = write_all(&cache, 16, 400_000);
+    cache.sync_all().unwrap();
+    for (me, file) in files.iter().enumerate() {
+        assert!(file.disk.content() == pattern(400_000, me as u64));
     }
+    let stats = cache.stats();
+    assert_eq!((stats.nr_dirty, stats.nr_writeback), (0, 0));
+    let bdi = cache.bdi_stats().bdi;
+    assert_eq!((bdi.reclaimable, bdi.writeback), (0, 0));
+    assert_eq!(cache.limits().domain().unwritten(), 0);
 }
 
 #[test]
@@ -63,7 +61,6 @@ fn a_sudden_start_of_64_writers_never_exceeds_the_limit() {
     options.tunables = "dirty_ratio=20,dirty_background_ratio=10".parse().unwrap();
     let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
     cache.start_flushers(4).unwrap();
-    assert_eq!(cache.limits().domain().mode(), Mode::CellRate);
     let limit = cache.stats().nr_dirty_threshold;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -84,14 +81,13 @@ fn a_sudden_start_of_64_writers_never_exceeds_the_limit() {
 }
 
 #[test]
-fn little_memory_is_enough_for_every_policy() {
+fn little_memory_is_enough() {
     for memory in [64 * BLOCK, 64 << 20] {
-        for cache in live_caches(memory, 1) {
-            let files = write_all(&cache, 4, 200_000);
-            cache.sync_all().unwrap();
-            for (me, file) in files.iter().enumerate() {
-                assert!(file.disk.content() == pattern(200_000, me as u64));
-            }
+        let cache = live_cache(memory, 1);
+        let files = write_all(&cache, 4, 200_000);
+        cache.sync_all().unwrap();
+        for (me, file) in files.iter().enumerate() {
+            assert!(file.disk.content() == pattern(200_000, me as u64));
         }
     }
 }
@@ -106,13 +102,8 @@ impl Drop for Release {
 }
 
 /// A cache whose device takes nothing before it is let go, with nothing left to be made dirty.
-fn stuck(mode: Mode) -> (PageCache<Injected>, TestFile, Release) {
-    let options = Options {
-        mode,
-        ..eager(1 << 20)
-    };
-    let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
-    cache.start_flushers(1).unwrap();
+fn stuck() -> (PageCache<Injected>, TestFile, Release) {
+    let cache = live_cache(1 << 20, 1);
     let blocker = TestFile::new(&cache, Vec::new());
     blocker.disk.stuck.store(true, SeqCst);
     let release = Release(Arc::clone(&blocker.disk));
@@ -135,7 +126,7 @@ fn stuck(mode: Mode) -> (PageCache<Injected>, TestFile, Release) {
 #[test]
 fn a_thousand_throttled_writers_are_called_off_at_once() {
     const WRITERS: usize = 1000;
-    let (cache, _blocker, _release) = stuck(Mode::CellRate);
+    let (cache, _blocker, _release) = stuck();
     let cancel = Cancel::new();
     let (ready, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -177,7 +168,7 @@ fn a_thousand_throttled_writers_are_called_off_at_once() {
 
 #[test]
 fn all_writers_of_a_cache_are_called_off() {
-    let (cache, _blocker, _release) = stuck(Mode::CellRate);
+    let (cache, _blocker, _release) = stuck();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|me| {
@@ -204,123 +195,102 @@ fn all_writers_of_a_cache_are_called_off() {
 /// other go on.
 #[test]
 fn a_dead_device_releases_its_writers_and_no_other_notices() {
-    for mode in Mode::ALL {
-        let options = Options {
-            mode,
-            ..eager(4 << 20)
-        };
-        let limits = DirtyLimits::new(mode, &options.tunables).unwrap();
-        let open = || {
-            let clock = Arc::new(SystemClock);
-            let cache = PageCache::with_limits(options, clock, &limits).unwrap();
-            cache.start_flushers(1).unwrap();
-            cache
-        };
-        let (dead, alive) = (open(), open());
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let file = TestFile::new(&dead, Vec::new());
-                *file.disk.bad.lock().unwrap() = 0..u64::MAX;
-                let data = pattern(64 << 10, 1);
-                let seen = AtomicU64::new(file.pages.error_token());
-                for at in 0..256u64 {
-                    // Where it only pauses, what is taken in is given up in the end.
-                    if let Err(error) = file.write(at * data.len() as u64, &data) {
-                        assert!(matches!(error, Error::Mapping(_)), "{mode}");
-                        break;
-                    }
+    let options = eager(4 << 20);
+    let limits = DirtyLimits::new(&options.tunables).unwrap();
+    let open = || {
+        let clock = Arc::new(SystemClock);
+        let cache = PageCache::with_limits(options, clock, &limits).unwrap();
+        cache.start_flushers(1).unwrap();
+        cache
+    };
+    let (dead, alive) = (open(), open());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let file = TestFile::new(&dead, Vec::new());
+            *file.disk.bad.lock().unwrap() = 0..u64::MAX;
+            let data = pattern(64 << 10, 1);
+            let seen = AtomicU64::new(file.pages.error_token());
+            for at in 0..256u64 {
+                // Where it only pauses, what is taken in is given up in the end.
+                if let Err(error) = file.write(at * data.len() as u64, &data) {
+                    assert!(matches!(error, Error::Mapping(_)));
+                    break;
                 }
-                assert!(file.pages.sync(0..u64::MAX, &seen).is_err(), "{mode}");
-            });
-            write_all(&alive, 4, 1 << 20);
-            writer.join().unwrap();
+            }
+            assert!(file.pages.sync(0..u64::MAX, &seen).is_err());
         });
-        alive.sync_all().unwrap();
-        dead.mark_dead();
-        write_all(&alive, 2, 1 << 20);
-    }
+        write_all(&alive, 4, 1 << 20);
+        writer.join().unwrap();
+    });
+    alive.sync_all().unwrap();
+    dead.mark_dead();
+    write_all(&alive, 2, 1 << 20);
 }
 
 #[test]
 fn a_stalled_device_is_told_by_its_name() {
-    for mode in Mode::ALL {
-        let clock = Arc::new(VirtualClock::new(0));
-        let for_cache: Arc<dyn Clock> = clock.clone();
-        let options = Options {
-            mode,
-            ..eager(1 << 20)
-        };
-        let cache = PageCache::new(options, for_cache).unwrap();
-        cache.start_flushers(1).unwrap();
-        let file = TestFile::new(&cache, Vec::new());
-        file.disk.stuck.store(true, SeqCst);
-        let _release = Release(Arc::clone(&file.disk));
-        file.write(0, &pattern(300 << 10, 1)).unwrap();
-        while cache.stats().nr_writeback == 0 {
-            std::thread::yield_now();
-        }
-        // Nothing is written for longer than anybody has patience.
-        let other = TestFile::new(&cache, Vec::new());
-        let mut writer = Writer::default();
-        let mut told = None;
-        for at in 0..400 {
-            match other.write_paced(&mut writer, at * 4096, &pattern(4096, 2)) {
-                Ok(_) => clock.advance(Duration::from_secs(1)),
-                Err(error) => {
-                    told = Some(error);
-                    break;
-                }
+    let clock = Arc::new(VirtualClock::new(0));
+    let for_cache: Arc<dyn Clock> = clock.clone();
+    let cache = PageCache::new(eager(1 << 20), for_cache).unwrap();
+    cache.start_flushers(1).unwrap();
+    let file = TestFile::new(&cache, Vec::new());
+    file.disk.stuck.store(true, SeqCst);
+    let _release = Release(Arc::clone(&file.disk));
+    file.write(0, &pattern(300 << 10, 1)).unwrap();
+    while cache.stats().nr_writeback == 0 {
+        std::thread::yield_now();
+    }
+    // Nothing is written for longer than anybody has patience.
+    let other = TestFile::new(&cache, Vec::new());
+    let mut writer = Writer::default();
+    let mut told = None;
+    for at in 0..400 {
+        match other.write_paced(&mut writer, at * 4096, &pattern(4096, 2)) {
+            Ok(_) => clock.advance(Duration::from_secs(1)),
+            Err(error) => {
+                told = Some(error);
+                break;
             }
         }
-        assert!(matches!(told, Some(Error::Stalled)), "{mode}: {told:?}");
     }
+    assert!(matches!(told, Some(Error::Stalled)), "{told:?}");
 }
 
 /// The pause comes as a value, and the writer comes back when it is over.
 #[test]
 fn pauses_are_told_instead_of_slept() {
-    for mode in [
-        Mode::Ioless,
-        Mode::IolessFixed,
-        Mode::Mainline,
-        Mode::CellRate,
-    ] {
-        let clock = Arc::new(VirtualClock::new(0));
-        let for_cache: Arc<dyn Clock> = clock.clone();
-        let mut options = Options {
-            mode,
-            ..options(8 << 20)
-        };
-        // The device works in real time, of which little passes.
-        options.tunables.wb_stall_ms = 0;
-        let cache = PageCache::new(options, for_cache).unwrap();
-        cache.start_flushers(1).unwrap();
-        let file = TestFile::new(&cache, Vec::new());
-        *file.disk.delay.lock().unwrap() = Duration::from_millis(1);
-        let content = pattern(16 << 20, 3);
-        let mut writer = Writer::new(Class::Normal);
-        let (mut at, mut pauses) = (0, 0);
-        while at < content.len() {
-            let end = content.len().min(at + (128 << 10));
-            let paced = file.write_paced(&mut writer, at as u64, &content[at..end]);
-            let paced = paced.unwrap();
-            at += paced.taken;
-            assert!(at == end || !paced.pause.is_zero(), "{mode}");
-            if paced.pause.is_zero() {
-                continue;
-            }
-            pauses += 1;
-            assert!(paced.pause <= Duration::from_millis(200), "{mode}");
-            // Too early: the rest of the pause, and nothing is taken.
-            let again = file.write_paced(&mut writer, at as u64, b"x").unwrap();
-            assert_eq!((again.taken, again.pause), (0, paced.pause), "{mode}");
-            clock.advance(paced.pause);
-            std::thread::yield_now();
+    let clock = Arc::new(VirtualClock::new(0));
+    let for_cache: Arc<dyn Clock> = clock.clone();
+    let mut options = options(8 << 20);
+    // The device works in real time, of which little passes.
+    options.tunables.wb_stall_ms = 0;
+    let cache = PageCache::new(options, for_cache).unwrap();
+    cache.start_flushers(1).unwrap();
+    let file = TestFile::new(&cache, Vec::new());
+    *file.disk.delay.lock().unwrap() = Duration::from_millis(1);
+    let content = pattern(16 << 20, 3);
+    let mut writer = Writer::new(Class::Normal);
+    let (mut at, mut pauses) = (0, 0);
+    while at < content.len() {
+        let end = content.len().min(at + (128 << 10));
+        let paced = file.write_paced(&mut writer, at as u64, &content[at..end]);
+        let paced = paced.unwrap();
+        at += paced.taken;
+        assert!(at == end || !paced.pause.is_zero());
+        if paced.pause.is_zero() {
+            continue;
         }
-        assert!(pauses > 0, "{mode}");
-        cache.sync_all().unwrap();
-        assert!(file.disk.content() == content, "{mode}");
+        pauses += 1;
+        assert!(paced.pause <= Duration::from_millis(200));
+        // Too early: the rest of the pause, and nothing is taken.
+        let again = file.write_paced(&mut writer, at as u64, b"x").unwrap();
+        assert_eq!((again.taken, again.pause), (0, paced.pause));
+        clock.advance(paced.pause);
+        std::thread::yield_now();
     }
+    assert!(pauses > 0);
+    cache.sync_all().unwrap();
+    assert!(file.disk.content() == content);
 }
 
 #[test]
@@ -348,20 +318,14 @@ fn tunables_change_while_it_runs() {
 
 #[test]
 fn a_device_that_writes_has_its_part_of_the_limit() {
-    for mode in Mode::ALL {
-        let options = Options {
-            mode,
-            ..options(16 << 20)
-        };
-        let cache = PageCache::new(options, Arc::new(SystemClock)).unwrap();
-        let file = TestFile::new(&cache, Vec::new());
-        for round in 0..8 {
-            file.write(0, &pattern(3 << 20, round)).unwrap();
-            file.flush().unwrap();
-        }
-        let bdi = cache.bdi_stats().bdi;
-        assert!(bdi.thresh > bdi.dirty_thresh / 3, "{mode}: {bdi}");
+    let cache = PageCache::new(options(16 << 20), Arc::new(SystemClock)).unwrap();
+    let file = TestFile::new(&cache, Vec::new());
+    for round in 0..8 {
+        file.write(0, &pattern(3 << 20, round)).unwrap();
+        file.flush().unwrap();
     }
+    let bdi = cache.bdi_stats().bdi;
+    assert!(bdi.thresh > bdi.dirty_thresh / 3, "{bdi}");
 }
 
 #[test]

@@ -2,3 +2,4 @@
 
 mod bh_lru;
 mod mbcache;
+mod writeback;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use uext4_writeback::throttle::PAGE_SIZE;
+use uext4_writeback::throttle::{Outcome, PAGE_SIZE};
 
 use super::{Event, MICRO, MILLI, Machine, Nanos, Random, SECOND, at};
 
@@ -247,7 +247,7 @@ impl Machine {
         };
         it.counts.requests += 1;
         it.counts.pages += request.pages;
-        self.bdis[device].completed(request.pages, true, at(self.now));
+        self.bdis[device].completed(request.pages, Outcome::Written, at(self.now));
         self.serve(device);
         let it = &mut self.devices[device];
         if it.len() < it.model.queue

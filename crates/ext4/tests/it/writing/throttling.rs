@@ -1,11 +1,11 @@
-//! Writers who wait for the device, by every policy of writeback: nothing is lost by it.
+//! Writers that wait for the device: nothing is lost by it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use uext4::{
     Cancel, Creation, DirtyLimits, Error, Filesystem, NewInode, OpenInode, OpenOptions, Tunables,
-    WritebackMode, Writer,
+    Writer,
 };
 use uext4_blockdev::{MemoryDevice, SystemClock};
 
@@ -59,13 +59,13 @@ fn options_have_the_kernels_names_and_ranges() {
     assert!(refused("dirty_ratio=101").contains("1 to 100"));
     assert!(refused("dirty_bytes=1").contains("dirty_bytes"));
     assert!(refused("min_ratio=50x").contains("min_ratio"));
-    assert!(refused("wb_mode=best").contains("wb_mode"));
+    assert!(refused("wb_mode=mainline").contains("wb_mode"));
     assert!(refused("dirty_rate=1").contains("dirty_rate"));
     let device = made("-t ext4", 16_384);
     // A background limit above the other counts as half of it.
     let fs = open(
         &device,
-        &options("wb_mode=mainline,dirty_bytes=1048576,dirty_background_bytes=4194304"),
+        &options("dirty_bytes=1048576,dirty_background_bytes=4194304"),
     );
     let stats = fs.page_stats().unwrap();
     assert_eq!(stats.nr_dirty_threshold, 1 << 20);
@@ -84,29 +84,27 @@ fn options_have_the_kernels_names_and_ranges() {
 
 #[test]
 fn pauses_are_told_and_files_are_whole() {
-    for mode in WritebackMode::ALL {
-        let device = made("-t ext4", 65_536);
-        let fs = open(&device, &options(&format!("wb_mode={mode}")));
-        let file = create(&fs, "paced");
-        let content = pattern(24 << 20, 5);
-        let mut writer = Writer::default();
-        let mut at = 0;
-        while at < content.len() {
-            let end = content.len().min(at + 100_000);
-            let paced = file.write_paced(&mut writer, at as u64, &content[at..end]);
-            let paced = paced.unwrap();
-            at += paced.taken;
-            assert!(at == end || !paced.pause.is_zero(), "{mode}");
-            assert!(paced.pause <= Duration::from_millis(200), "{mode}");
-            // The timer of a front end.
-            std::thread::sleep(paced.pause);
-        }
-        file.fsync().unwrap();
-        assert_holds(&file, &content);
-        drop(file);
-        fs.close().unwrap();
-        judge(&device, &mode.to_string());
+    let device = made("-t ext4", 65_536);
+    let fs = open(&device, &options(""));
+    let file = create(&fs, "paced");
+    let content = pattern(24 << 20, 5);
+    let mut writer = Writer::default();
+    let mut at = 0;
+    while at < content.len() {
+        let end = content.len().min(at + 100_000);
+        let paced = file.write_paced(&mut writer, at as u64, &content[at..end]);
+        let paced = paced.unwrap();
+        at += paced.taken;
+        assert!(at == end || !paced.pause.is_zero());
+        assert!(paced.pause <= Duration::from_millis(200));
+        // The timer of a front end.
+        std::thread::sleep(paced.pause);
     }
+    file.fsync().unwrap();
+    assert_holds(&file, &content);
+    drop(file);
+    fs.close().unwrap();
+    judge(&device, "paced");
 }
 
 #[test]
@@ -139,7 +137,7 @@ fn who_was_called_off_has_written_less() {
 
 #[test]
 fn file_systems_keep_limits_together() {
-    let limits = DirtyLimits::new(WritebackMode::CellRate, &Tunables::default()).unwrap();
+    let limits = DirtyLimits::new(&Tunables::default()).unwrap();
     let devices: Vec<_> = (0..2)
         .map(|_| made("-t ext4 -g 1024 -G 1", 65_536))
         .collect();

@@ -10,23 +10,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::throttle::Task;
+use crate::throttle::pacing::{Activity, Pacing};
 
 const WINDOW: Duration = Duration::from_millis(500);
 /// After so many windows without a write nothing is known of a writer's last pause.
 const FORGET: u64 = 4;
-
-/// What a task remembers of its activity.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::throttle) struct Activity {
-    /// The window it last counted in, from 1; 0: never.
-    window: u64,
-    /// It counts as heavy in that window, and did in the one before.
-    heavy: bool,
-    heavy_before: bool,
-    /// It was paused in that window.
-    paused: bool,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
@@ -90,7 +78,7 @@ impl Window {
 
 impl Active {
     /// Counts what a writer dirtied; whether it is new.
-    pub(super) fn wrote(&self, task: &mut Task, weight: f64, pages: u64, now: Duration) -> bool {
+    pub(super) fn wrote(&self, task: &mut Pacing, weight: f64, pages: u64, now: Duration) -> bool {
         let number = window(now);
         let mine = &mut task.activity;
         if mine.window == number && mine.heavy {
@@ -124,7 +112,7 @@ impl Active {
     }
 
     /// A writer is paused: it counts as heavy.
-    pub(super) fn paused(&self, task: &mut Task, weight: f64, now: Duration) {
+    pub(super) fn paused(&self, task: &mut Pacing, weight: f64, now: Duration) {
         let mine = &mut task.activity;
         mine.paused = true;
         if mine.heavy {
@@ -139,7 +127,7 @@ impl Active {
     }
 
     /// A writer ends.
-    pub(super) fn exited(&self, task: &mut Task, weight: f64, now: Duration) {
+    pub(super) fn exited(&self, task: &mut Pacing, weight: f64, now: Duration) {
         let mut state = self.0.lock();
         state.roll(now);
         let mine = task.activity;

@@ -28,8 +28,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::throttle::View;
-use crate::throttle::bdi::{BANDWIDTH_START, nanos};
+use crate::throttle::{BANDWIDTH_START, Outcome, View, nanos};
 
 const STEP: Duration = Duration::from_millis(50);
 const SAMPLES: usize = 8;
@@ -101,7 +100,7 @@ struct State {
 impl State {
     /// Counts what happened since the last step.
     fn sample(&mut self, view: &View<'_>, elapsed: Duration) {
-        let written = view.bdi.written.load(Relaxed);
+        let written = view.bdi.nr_written();
         let pages = written.saturating_sub(self.written);
         let total = view.bdi.busy(view.now);
         let (mut busy, mut all) = (total.saturating_sub(self.busy).min(elapsed), elapsed);
@@ -207,10 +206,11 @@ impl Controller {
         f64::from_bits(self.bandwidth.load(Relaxed)).max(1.0)
     }
 
-    /// Writeback ended, well or not: nothing is expected of a device that has only failed.
-    pub(super) fn ended(&self, ok: bool) {
-        if self.failing.load(Relaxed) == ok {
-            self.failing.store(!ok, Relaxed);
+    /// Writeback ended: nothing is expected of a device that has only failed.
+    pub(super) fn ended(&self, outcome: Outcome) {
+        let is_failing = outcome == Outcome::Failed;
+        if self.failing.load(Relaxed) != is_failing {
+            self.failing.store(is_failing, Relaxed);
         }
     }
 
@@ -240,7 +240,6 @@ impl Controller {
         let elapsed = elapsed.min(STEP_MAX);
         let rate = bandwidth * self.factor(view, &mut state, elapsed, pause, ceiling);
         self.bandwidth.store(bandwidth.to_bits(), Relaxed);
-        view.bdi.bandwidth.store((bandwidth as u64).max(1), Relaxed);
         self.rate.store(rate.to_bits(), Relaxed);
     }
 

@@ -23,14 +23,16 @@
 //! | force a look every | pages of a processor | limit / (32 · processors), at least 16 |
 //! | flusher's chunk | pages a file | half a second of bandwidth, at most limit / 8, up to 1024s |
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uext4_writeback::throttle::{
+    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Tunables, Verdict, View,
+};
 
-use super::bdi::{BANDWIDTH_START, nanos};
-use super::task::Next;
-use super::{Chunk, Class, JIFFY, Policy, Task, Tunables, Verdict, View};
+use super::{JIFFY, Next, nanos, whole_jiffies};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 const BANDWIDTH_PERIOD: Duration = Duration::from_millis(4096);
@@ -42,11 +44,49 @@ const POLL_PAGES: u64 = 32;
 const RATELIMIT_EXCEEDED: u64 = 8;
 const CHUNK: u64 = 1024;
 
+/// What one processor counts.
+#[derive(Debug, Default)]
+struct CpuCounters {
+    /// Pages dirtied here since a look was last forced.
+    dirtied: AtomicU64,
+    /// Pages of tasks that ended before they paid for them.
+    leaked: AtomicU64,
+}
+
+/// What the devices of a domain have in common.
 #[derive(Debug)]
-pub(super) struct Mainline {
+struct Shared {
+    cpus: Vec<CpuCounters>,
+    /// The limit as it follows memory, and when it was last moved (nanoseconds).
+    dirty_limit: AtomicU64,
+    limit_moved: AtomicU64,
+}
+
+impl Shared {
+    fn new(domain: &Domain) -> Self {
+        let cpus = (0..domain.cpus()).map(|_| CpuCounters::default());
+        Self {
+            cpus: cpus.collect(),
+            dirty_limit: AtomicU64::new(domain.thresh()),
+            limit_moved: AtomicU64::new(0),
+        }
+    }
+
+    fn cpu(&self, cpu: usize) -> &CpuCounters {
+        // There is at least one.
+        &self.cpus[cpu % self.cpus.len()]
+    }
+}
+
+#[derive(Debug)]
+struct Mainline {
     max_pause: Duration,
+    shared: Arc<Shared>,
+    /// Some writer found the device over its limit.
+    exceeded: AtomicBool,
     /// Pages a second each task may dirty where all is balanced; at least 1.
     base: AtomicU64,
+    bandwidth: AtomicU64,
     average_bandwidth: AtomicU64,
     /// Nanoseconds of the last estimate, to be looked at without the lock.
     estimated: AtomicU64,
@@ -58,9 +98,22 @@ struct Estimate {
     at: Duration,
     written: u64,
     dirtied: u64,
-    bandwidth: u64,
     /// The balanced rate of the last time.
     balanced: u64,
+}
+
+/// What is remembered of a writer.
+#[derive(Debug, Default)]
+struct State {
+    /// Pages dirtied since the last look.
+    nr_dirtied: u64,
+    /// How many may be dirtied until the next; 0: not known yet.
+    nr_dirtied_pause: u64,
+    /// When the last pause ended or would have; zero: never.
+    paused_when: Duration,
+    /// Pages the throttling that goes on is about.
+    charged: u64,
+    next: Next,
 }
 
 /// What one look sees, in pages.
@@ -93,27 +146,34 @@ fn time_of(pages: u64, rate: u64) -> Duration {
     Duration::from_nanos(nanos.min(3_600_000_000_000) as u64)
 }
 
+/// The policy of a new device.
+pub(super) fn mainline(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
+    Box::new(Mainline::new(domain, tunables))
+}
+
 impl Mainline {
-    pub(super) fn new(tunables: &Tunables) -> Self {
+    fn new(domain: &Domain, tunables: &Tunables) -> Self {
         Self {
             max_pause: Duration::from_millis(u64::from(tunables.wb_max_pause_ms)),
+            shared: domain.shared(|| Shared::new(domain)),
+            exceeded: AtomicBool::new(false),
             base: AtomicU64::new(BANDWIDTH_START),
+            bandwidth: AtomicU64::new(BANDWIDTH_START),
             average_bandwidth: AtomicU64::new(BANDWIDTH_START),
             estimated: AtomicU64::new(0),
             estimate: Mutex::new(Estimate {
                 at: Duration::ZERO,
                 written: 0,
                 dirtied: 0,
-                bandwidth: BANDWIDTH_START,
                 balanced: BANDWIDTH_START,
             }),
         }
     }
 
-    fn look(view: &View<'_>, class: Class) -> Look {
+    fn look(&self, view: &View<'_>, class: Class) -> Look {
         let domain = view.domain;
         let (mut thresh, mut background) = (domain.thresh(), domain.background());
-        let limit = domain.dirty_limit.load(Relaxed);
+        let limit = self.shared.dirty_limit.load(Relaxed);
         if class == Class::RealTime {
             thresh = thresh + thresh / 4 + limit / 32;
             background = background + background / 4 + limit / 32;
@@ -182,30 +242,30 @@ impl Mainline {
             return;
         }
         self.estimated.store(nanos(view.now), Relaxed);
-        let written = view.bdi.written.load(Relaxed);
-        let dirtied = view.bdi.dirtied.load(Relaxed);
+        let written = view.bdi.nr_written();
+        let dirtied = view.bdi.nr_dirtied();
         if elapsed <= IDLE {
-            let look = Self::look(view, Class::Normal);
-            Self::move_limit(view, &look);
+            let look = self.look(view, Class::Normal);
+            self.move_limit(view, &look);
             let rate = dirtied.saturating_sub(estimate.dirtied) as f64 / elapsed.as_secs_f64();
             self.move_base(view, &look, &mut estimate, rate);
-            self.move_bandwidth(view, &mut estimate, written, elapsed);
+            self.move_bandwidth(written.saturating_sub(estimate.written), elapsed);
         }
         estimate.at = view.now;
         estimate.written = written;
         estimate.dirtied = dirtied;
     }
 
-    fn move_limit(view: &View<'_>, look: &Look) {
-        let limit = view.domain.dirty_limit.load(Relaxed);
-        let since = Duration::from_nanos(view.domain.limit_moved.load(Relaxed));
+    fn move_limit(&self, view: &View<'_>, look: &Look) {
+        let limit = self.shared.dirty_limit.load(Relaxed);
+        let since = Duration::from_nanos(self.shared.limit_moved.load(Relaxed));
         if limit < look.thresh {
-            view.domain.dirty_limit.store(look.thresh, Relaxed);
+            self.shared.dirty_limit.store(look.thresh, Relaxed);
         } else if view.now.saturating_sub(since) >= INTERVAL {
             let floor = look.thresh.max(look.dirty);
             let less = limit.saturating_sub(floor) / 32;
-            view.domain.dirty_limit.store(limit - less, Relaxed);
-            view.domain.limit_moved.store(nanos(view.now), Relaxed);
+            self.shared.dirty_limit.store(limit - less, Relaxed);
+            self.shared.limit_moved.store(nanos(view.now), Relaxed);
         }
     }
 
@@ -238,16 +298,10 @@ impl Mainline {
         estimate.balanced = balanced;
     }
 
-    fn move_bandwidth(
-        &self,
-        view: &View<'_>,
-        estimate: &mut Estimate,
-        written: u64,
-        elapsed: Duration,
-    ) {
-        let fresh = written.saturating_sub(estimate.written) as f64;
+    fn move_bandwidth(&self, written: u64, elapsed: Duration) {
+        let fresh = written as f64;
         let (elapsed, period) = (elapsed.as_secs_f64(), BANDWIDTH_PERIOD.as_secs_f64());
-        let old = estimate.bandwidth;
+        let old = self.bandwidth.load(Relaxed);
         let new = (fresh + old as f64 * (period - elapsed)) / period;
         let new = (new as u64).max(1);
         let mut average = self.average_bandwidth.load(Relaxed);
@@ -258,8 +312,7 @@ impl Mainline {
             average += (old - average) / 8;
         }
         self.average_bandwidth.store(average.max(1), Relaxed);
-        estimate.bandwidth = new;
-        view.bdi.bandwidth.store(new, Relaxed);
+        self.bandwidth.store(new, Relaxed);
     }
 
     /// Longest pause: what is dirty must last for eight of them.
@@ -297,8 +350,8 @@ impl Mainline {
     }
 
     /// One turn of the loop.
-    fn balance(&self, view: &View<'_>, task: &mut Task) -> Verdict {
-        let look = Self::look(view, task.class);
+    fn balance(&self, view: &View<'_>, class: Class, task: &mut State) -> Verdict {
+        let look = self.look(view, class);
         if look.dirty <= look.freerun {
             let room = look.thresh.saturating_sub(look.dirty).max(1);
             task.nr_dirtied_pause = 1 << (room.ilog2() / 2);
@@ -307,8 +360,8 @@ impl Mainline {
             return Verdict::Go;
         }
         let exceeded = look.bdi_dirty > look.bdi_thresh || look.dirty > look.thresh;
-        if view.bdi.exceeded.load(Relaxed) != exceeded {
-            view.bdi.exceeded.store(exceeded, Relaxed);
+        if self.exceeded.load(Relaxed) != exceeded {
+            self.exceeded.store(exceeded, Relaxed);
         }
         self.estimate(view);
         let rate = (self.base.load(Relaxed) as f64 * self.position(view, &look)) as u64;
@@ -317,12 +370,12 @@ impl Mainline {
         if rate == 0 {
             return Self::sleep(view.now, task, longest, &pace, Next::Look);
         }
-        let period = super::whole_jiffies(time_of(task.charged, rate));
+        let period = whole_jiffies(time_of(task.charged, rate));
         let (thought, owed) = match task.paused_when {
             Duration::ZERO => (Duration::ZERO, Duration::ZERO),
             when => (view.now.saturating_sub(when), when.saturating_sub(view.now)),
         };
-        let due = super::whole_jiffies(period.saturating_add(owed).saturating_sub(thought));
+        let due = whole_jiffies(period.saturating_add(owed).saturating_sub(thought));
         if due < pace.shortest {
             Self::go_without(view.now, task, period, thought);
             return Verdict::Go;
@@ -339,7 +392,7 @@ impl Mainline {
     }
 
     /// Too little to sleep for: what is owed stays owed.
-    fn go_without(now: Duration, task: &mut Task, period: Duration, thought: Duration) {
+    fn go_without(now: Duration, task: &mut State, period: Duration, thought: Duration) {
         if thought > period.saturating_add(IDLE) {
             task.paused_when = now;
             task.nr_dirtied = 0;
@@ -351,7 +404,7 @@ impl Mainline {
         }
     }
 
-    fn sleep(now: Duration, task: &mut Task, pause: Duration, pace: &Pace, next: Next) -> Verdict {
+    fn sleep(now: Duration, task: &mut State, pause: Duration, pace: &Pace, next: Next) -> Verdict {
         task.paused_when = now.saturating_add(pause);
         task.nr_dirtied = 0;
         task.nr_dirtied_pause = pace.pages.max(1);
@@ -359,17 +412,19 @@ impl Mainline {
         Verdict::Pause(pause.max(JIFFY))
     }
 
-    fn ratelimit(view: &View<'_>) -> u64 {
-        let cpus = view.domain.cpus.len() as u64;
+    /// Pages after which a processor forces a look.
+    fn forced_after(view: &View<'_>) -> u64 {
+        let cpus = view.domain.cpus() as u64;
         (view.domain.thresh() / (32 * cpus)).max(16)
     }
 
-    fn task_limit(view: &View<'_>, task: &Task) -> u64 {
-        let limit = match task.nr_dirtied_pause {
+    /// Pages a task may dirty between two looks; `pause` as it was computed at the last.
+    fn task_limit(&self, pause: u64) -> u64 {
+        let limit = match pause {
             0 => POLL_PAGES,
             pages => pages,
         };
-        match view.bdi.exceeded.load(Relaxed) {
+        match self.exceeded.load(Relaxed) {
             true => limit.min(RATELIMIT_EXCEEDED),
             false => limit,
         }
@@ -378,49 +433,54 @@ impl Mainline {
 
 impl Policy for Mainline {
     fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict {
-        task.nr_dirtied = task.nr_dirtied.saturating_add(pages);
-        let mut limit = Self::task_limit(view, task);
-        let here = view.domain.cpu(task.cpu);
-        let count = here.dirtied.fetch_add(pages, Relaxed).saturating_add(pages);
-        if task.nr_dirtied >= limit {
-            here.dirtied.store(0, Relaxed);
-        } else if count >= Self::ratelimit(view) {
-            here.dirtied.store(0, Relaxed);
-            limit = 0;
-        }
-        let leaked = here.leaked.load(Relaxed);
-        if leaked > 0 && task.nr_dirtied < limit {
-            let taken = leaked.min(limit - task.nr_dirtied);
-            here.leaked.fetch_sub(taken, Relaxed);
-            task.nr_dirtied = task.nr_dirtied.saturating_add(taken);
-        }
-        if task.nr_dirtied < limit || task.nr_dirtied == 0 {
-            return Verdict::Go;
-        }
-        task.charged = task.nr_dirtied;
-        self.balance(view, task)
+        let (class, here) = (task.class(), self.shared.cpu(task.cpu()));
+        task.with_state(|task: &mut State| {
+            task.nr_dirtied = task.nr_dirtied.saturating_add(pages);
+            let mut limit = self.task_limit(task.nr_dirtied_pause);
+            let count = here.dirtied.fetch_add(pages, Relaxed).saturating_add(pages);
+            if task.nr_dirtied >= limit {
+                here.dirtied.store(0, Relaxed);
+            } else if count >= Self::forced_after(view) {
+                here.dirtied.store(0, Relaxed);
+                limit = 0;
+            }
+            let leaked = here.leaked.load(Relaxed);
+            if leaked > 0 && task.nr_dirtied < limit {
+                let taken = leaked.min(limit - task.nr_dirtied);
+                here.leaked.fetch_sub(taken, Relaxed);
+                task.nr_dirtied = task.nr_dirtied.saturating_add(taken);
+            }
+            if task.nr_dirtied < limit || task.nr_dirtied == 0 {
+                return Verdict::Go;
+            }
+            task.charged = task.nr_dirtied;
+            self.balance(view, class, task)
+        })
     }
 
     fn resumed(&self, view: &View<'_>, task: &mut Task, _: u64) -> Verdict {
-        match task.next {
-            Next::Leave | Next::Wrote => Verdict::Go,
+        let class = task.class();
+        task.with_state(|task: &mut State| match task.next {
+            Next::Leave => Verdict::Go,
             Next::Look if view.bdi.unwritten() == 0 => Verdict::Go,
-            Next::Look => self.balance(view, task),
-        }
+            Next::Look => self.balance(view, class, task),
+        })
     }
 
     fn tick(&self, view: &View<'_>) {
         self.estimate(view);
     }
 
-    fn completed(&self, view: &View<'_>, _: u64, _: bool) {
+    fn completed(&self, view: &View<'_>, _: u64, _: Outcome) {
         self.estimate(view);
     }
 
-    fn exited(&self, view: &View<'_>, task: &mut Task) {
-        let here = view.domain.cpu(task.cpu);
-        here.leaked.fetch_add(task.nr_dirtied, Relaxed);
-        task.nr_dirtied = 0;
+    fn exited(&self, _: &View<'_>, task: &mut Task) {
+        let here = self.shared.cpu(task.cpu());
+        task.with_state(|task: &mut State| {
+            let unpaid = std::mem::take(&mut task.nr_dirtied);
+            here.leaked.fetch_add(unpaid, Relaxed);
+        });
     }
 
     fn over_background(&self, view: &View<'_>) -> bool {
@@ -429,14 +489,16 @@ impl Policy for Mainline {
             || view.bdi.reclaimable() > view.bdi.part_of(background.min(thresh), view.now)
     }
 
-    fn allowance(&self, view: &View<'_>, task: &Task) -> u64 {
-        let limit = Self::task_limit(view, task);
-        limit.saturating_sub(task.nr_dirtied).max(1)
+    fn allowance(&self, _: &View<'_>, task: &Task) -> u64 {
+        let (dirtied, pause) = task.state().map_or((0, 0), |task: &State| {
+            (task.nr_dirtied, task.nr_dirtied_pause)
+        });
+        self.task_limit(pause).saturating_sub(dirtied).max(1)
     }
 
-    fn chunk(&self, view: &View<'_>) -> Chunk {
+    fn chunk(&self, _: &View<'_>) -> Chunk {
         let bandwidth = self.average_bandwidth.load(Relaxed);
-        let limit = view.domain.dirty_limit.load(Relaxed);
+        let limit = self.shared.dirty_limit.load(Relaxed);
         let pages = (bandwidth / 2).min(limit / 8).max(1);
         Chunk {
             file: pages.next_multiple_of(CHUNK),
@@ -444,7 +506,11 @@ impl Policy for Mainline {
         }
     }
 
-    fn ratelimit(&self, _: &View<'_>) -> u64 {
+    fn bandwidth(&self) -> u64 {
+        self.bandwidth.load(Relaxed)
+    }
+
+    fn ratelimit(&self) -> u64 {
         self.base.load(Relaxed)
     }
 }

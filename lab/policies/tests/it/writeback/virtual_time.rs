@@ -1,9 +1,10 @@
-//! What holds for every policy of throttling, in a small world of virtual time.
+//! What holds for every design, in a small world of virtual time.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
-use uext4_writeback::throttle::{Bdi, Class, Domain, Mode, PAGES_MAX, Task, Tunables, Verdict};
+use uext4_lab_policies::writeback::Mode;
+use uext4_writeback::throttle::{Bdi, Class, Outcome, PAGES_MAX, Task, Tunables, Verdict};
 
 /// Pages a device of this test writes in a millisecond.
 const SPEED: u64 = 20;
@@ -17,8 +18,6 @@ struct Writer {
     until: Duration,
     /// It paused after pages became dirty, rather than before.
     owes: bool,
-    /// Times it waited for credits.
-    awaited: u64,
 }
 
 impl Writer {
@@ -29,7 +28,6 @@ impl Writer {
             done: 0,
             until: Duration::ZERO,
             owes: false,
-            awaited: 0,
         }
     }
 
@@ -51,7 +49,6 @@ impl Writer {
             match bdi.admit(&mut self.task, pages, now) {
                 Verdict::Go => {}
                 Verdict::Await { at_most } => {
-                    self.awaited += 1;
                     self.until = now + bounded(at_most);
                     break;
                 }
@@ -78,7 +75,7 @@ impl Writer {
                 Verdict::Write { pages } => {
                     let pages = pages.min(bdi.reclaimable());
                     bdi.writeback_started(pages, now);
-                    bdi.completed(pages, true, now);
+                    bdi.completed(pages, Outcome::Written, now);
                     wrote += pages;
                     verdict = bdi.resumed(&mut self.task, pages, now);
                 }
@@ -106,11 +103,18 @@ fn overshoot(mode: Mode, writers: u64, limit: u64) -> u64 {
 
 /// Runs writers of `pages` each until all is written; pages written.
 fn world(mode: Mode, memory: u64, writers: usize, pages: u64) -> u64 {
-    world_of(&Tunables::default(), mode, memory, (writers, pages))
+    world_of(&Tunables::default(), mode, memory, Load { writers, pages })
 }
 
-fn world_of(tunables: &Tunables, mode: Mode, memory: u64, (writers, pages): (usize, u64)) -> u64 {
-    let domain = Domain::new(mode, tunables, memory, 4).expect("in range");
+/// Writers, and the pages each of them writes.
+struct Load {
+    writers: usize,
+    pages: u64,
+}
+
+fn world_of(tunables: &Tunables, mode: Mode, memory: u64, load: Load) -> u64 {
+    let Load { writers, pages } = load;
+    let domain = mode.domain(tunables, memory, 4).expect("in range");
     let bdi = Bdi::new(&domain, tunables).expect("in range");
     let mut all: Vec<_> = (0..writers).map(|i| Writer::new(i, pages)).collect();
     let most = domain.thresh() + overshoot(mode, writers as u64, domain.thresh());
@@ -125,7 +129,7 @@ fn world_of(tunables: &Tunables, mode: Mode, memory: u64, (writers, pages): (usi
             }
             assert!(domain.unwritten() <= most, "{mode}: {}", domain.unwritten());
         }
-        bdi.completed(in_flight, true, now);
+        bdi.completed(in_flight, Outcome::Written, now);
         written += in_flight;
         let is_last = all.iter().all(|w| w.left == 0);
         in_flight = match is_last || bdi.over_background(now) {
@@ -143,50 +147,6 @@ fn world_of(tunables: &Tunables, mode: Mode, memory: u64, (writers, pages): (usi
     written
 }
 
-/// Memory so small that the setpoint is as high as it gets, and a device that others could use but do
-/// not: credits end below the limit then, and writers must be paced all the same.
-#[test]
-fn cell_rate_paces_beside_an_idle_device_in_small_memory() {
-    let tunables = Tunables::default();
-    let domain = Domain::new(Mode::CellRate, &tunables, 320 << 20, 4).expect("in range");
-    let [bdi, _idle] = [(); 2].map(|()| Bdi::new(&domain, &tunables).expect("in range"));
-    let mut all: Vec<_> = (0..4).map(|i| Writer::new(i, u64::MAX)).collect();
-    let (mut now, mut in_flight) = (Duration::ZERO, 0);
-    let (mut wakes, mut sum, mut awaited) = (0, 0, 0);
-    let (begin, steps) = (Duration::from_secs(5), 5000);
-    while now < begin + Duration::from_millis(steps) {
-        now += Duration::from_millis(1);
-        for writer in all.iter_mut().filter(|writer| writer.until <= now) {
-            wakes += u64::from(now > begin);
-            writer.run(&bdi, now);
-        }
-        bdi.completed(in_flight, true, now);
-        let writes = bdi.over_background(now);
-        in_flight = if writes {
-            SPEED.min(bdi.reclaimable())
-        } else {
-            0
-        };
-        bdi.writeback_started(in_flight, now);
-        bdi.tick(now);
-        if now == begin {
-            awaited = all.iter().map(|writer| writer.awaited).sum();
-        } else if now > begin {
-            sum += domain.unwritten();
-        }
-    }
-    let waits = all.iter().map(|writer| writer.awaited).sum::<u64>() - awaited;
-    assert_eq!(waits, 0, "held by credits, not paced");
-    // 200 a second, and a tenth.
-    assert!(wakes <= 220 * steps / 1000, "{wakes} in {steps} ms");
-    // 15/16 of the 63/64 of the limit that normal writers may have; 4/5 of the way there from freerun.
-    let ceiling = domain.thresh() as f64 * (63.0 / 64.0) * (15.0 / 16.0);
-    let freerun = domain.freerun() as f64;
-    let setpoint = freerun + 0.8 * (ceiling - freerun);
-    let off = (sum as f64 / steps as f64 - setpoint) / (ceiling - freerun) * 2.0;
-    assert!(off.abs() < 0.2, "error of {off}");
-}
-
 #[test]
 fn every_page_is_written_and_every_writer_ends() {
     for mode in Mode::ALL {
@@ -199,7 +159,7 @@ fn every_page_is_written_and_every_writer_ends() {
     }
 }
 
-/// Nobody waits for flushers that see no reason to write.
+/// No writer waits for flushers that see no reason to write.
 #[test]
 fn a_background_limit_just_below_the_limit_is_one() {
     for mode in Mode::ALL {
@@ -209,7 +169,15 @@ fn a_background_limit_just_below_the_limit_is_one() {
             "dirty_bytes=16384,dirty_background_bytes=12288",
         ] {
             let tunables = text.parse().expect("in range");
-            let written = world_of(&tunables, mode, 4 << 20, (3, 2000));
+            let written = world_of(
+                &tunables,
+                mode,
+                4 << 20,
+                Load {
+                    writers: 3,
+                    pages: 2000,
+                },
+            );
             assert_eq!(written, 6000, "{mode}, {text}");
         }
     }
@@ -219,7 +187,7 @@ fn a_background_limit_just_below_the_limit_is_one() {
 fn writers_of_one_kind_get_the_same() {
     for mode in [Mode::IolessFixed, Mode::Mainline, Mode::CellRate] {
         let tunables = Tunables::default();
-        let domain = Domain::new(mode, &tunables, 256 << 20, 4).expect("in range");
+        let domain = mode.domain(&tunables, 256 << 20, 4).expect("in range");
         let bdi = Bdi::new(&domain, &tunables).expect("in range");
         let mut all: Vec<_> = (0..10).map(|i| Writer::new(i, u64::MAX)).collect();
         let (mut now, mut in_flight) = (Duration::ZERO, 0);
@@ -228,7 +196,7 @@ fn writers_of_one_kind_get_the_same() {
             for writer in all.iter_mut().filter(|w| w.until <= now) {
                 writer.run(&bdi, now);
             }
-            bdi.completed(in_flight, true, now);
+            bdi.completed(in_flight, Outcome::Written, now);
             in_flight = SPEED.min(bdi.reclaimable());
             bdi.writeback_started(in_flight, now);
         }
@@ -248,7 +216,7 @@ enum Call {
     Dirtied(usize, u64),
     Resumed(usize, u64),
     Started(u64),
-    Completed(u64, bool),
+    Completed(u64, Outcome),
     Cleaned(u64),
     Exited(usize),
     Tick,
@@ -260,13 +228,17 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..5000, Just(u64::MAX), Just(u64::MAX / 2), any::<u64>()]
 }
 
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![Just(Outcome::Written), Just(Outcome::Failed)]
+}
+
 fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         (0usize..4, number()).prop_map(|(t, n)| Call::Admit(t, n)),
         (0usize..4, number()).prop_map(|(t, n)| Call::Dirtied(t, n)),
         (0usize..4, number()).prop_map(|(t, n)| Call::Resumed(t, n)),
         number().prop_map(Call::Started),
-        (number(), any::<bool>()).prop_map(|(n, ok)| Call::Completed(n, ok)),
+        (number(), outcome()).prop_map(|(n, outcome)| Call::Completed(n, outcome)),
         number().prop_map(Call::Cleaned),
         (0usize..4).prop_map(Call::Exited),
         Just(Call::Tick),
@@ -305,7 +277,7 @@ proptest! {
         calls in prop::collection::vec((call(), step()), 0..60),
     ) {
         let tunables = Tunables { strict_limit: strict, ..Tunables::default() };
-        let domain = Domain::new(mode, &tunables, 16 << 20, 2).expect("in range");
+        let domain = mode.domain(&tunables, 16 << 20, 2).expect("in range");
         let bdi = Bdi::new(&domain, &tunables).expect("in range");
         let mut tasks: Vec<_> = (0..4).map(|i| Task::new(Class::Normal, i)).collect();
         let mut now = Duration::ZERO;
@@ -316,7 +288,7 @@ proptest! {
                 Call::Dirtied(task, pages) => check(bdi.dirtied(&mut tasks[task], pages, now)),
                 Call::Resumed(task, pages) => check(bdi.resumed(&mut tasks[task], pages, now)),
                 Call::Started(pages) => bdi.writeback_started(pages, now),
-                Call::Completed(pages, ok) => bdi.completed(pages, ok, now),
+                Call::Completed(pages, outcome) => bdi.completed(pages, outcome, now),
                 Call::Cleaned(pages) => bdi.cleaned(pages, now),
                 Call::Exited(task) => bdi.exited(&mut tasks[task], now),
                 Call::Tick => bdi.tick(now),
