@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use crate::shared::Shared;
+use crate::file::Cache;
 use crate::stats::add;
 use crate::throttle::{PAGE_SIZE, Verdict};
 use crate::waiters::{Cancel, Sleep};
@@ -60,7 +60,7 @@ enum Step {
     Tell(Duration),
 }
 
-impl<E: MappingError> Shared<E> {
+impl<E: MappingError> Cache<E> {
     /// Asks before up to `pages` pages become dirty. Tells how long the caller is to wait first, if it
     /// does not sleep; nothing is admitted then.
     ///

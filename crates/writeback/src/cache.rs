@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use uext4_blockdev::Clock;
 
-use crate::file::File;
+use crate::dirty_list::Queues;
+use crate::file::{Cache, File};
 use crate::limits::{DirtyLimits, Member};
-use crate::shared::Shared;
 use crate::stats::DeviceStats;
 use crate::throttle::{TunableError, Tunables};
 use crate::{Error, FilePages, Mapping, MappingError, Options, Place, Stats, flusher};
@@ -17,7 +17,7 @@ use crate::{Error, FilePages, Mapping, MappingError, Options, Place, Stats, flus
 /// the files, whose owners may still flush them.
 #[derive(Debug)]
 pub struct PageCache<E: MappingError> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<Cache<E>>,
     flushers: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -44,7 +44,7 @@ impl<E: MappingError> PageCache<E> {
         clock: Arc<dyn Clock>,
         limits: &Arc<DirtyLimits>,
     ) -> Result<Self, TunableError> {
-        let shared = Arc::new(Shared::new(options, clock, Arc::clone(limits))?);
+        let shared = Arc::new(Cache::new(options, clock, Arc::clone(limits))?);
         let member: Arc<dyn Member> = shared.clone();
         limits.join(Arc::downgrade(&member));
         Ok(Self {
@@ -151,7 +151,19 @@ impl<E: MappingError> PageCache<E> {
     /// What throttling knows of the device, in the form of the kernel's `bdi` stats file.
     #[must_use]
     pub fn bdi_stats(&self) -> DeviceStats {
-        self.shared.bdi_stats()
+        let gate = &self.shared.gate;
+        let Queues {
+            b_dirty,
+            b_io,
+            b_more_io,
+        } = self.shared.dirty.queues();
+        DeviceStats {
+            bdi: gate.bdi.stats(gate.now()),
+            b_dirty,
+            b_io,
+            b_more_io,
+            b_dirty_time: 0,
+        }
     }
 
     /// Writes all that is dirty when the call begins and waits for what is being written.

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::file::File;
-use crate::{MappingError, Place};
+use crate::Place;
 
 /// Shards of a list; areas share them.
 pub(crate) const SHARDS: usize = 16;
@@ -35,22 +34,22 @@ pub(crate) struct Queues {
     pub(crate) b_more_io: u64,
 }
 
-/// Ordered by key, which is the order of age. Each shard has a leaf lock, taken once when a file
-/// becomes dirty and once when it becomes clean.
+/// Files `F` ordered by key, which is the order of age. Each shard has a leaf lock, taken once when a
+/// file becomes dirty and once when it becomes clean.
 #[derive(Debug)]
-pub(crate) struct DirtyList<E: MappingError> {
-    shards: [Mutex<Shard<E>>; SHARDS],
+pub(crate) struct DirtyList<F> {
+    shards: [Mutex<Shard<F>>; SHARDS],
     next: AtomicU64,
     /// Files chosen whose turn has not come.
     chosen: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Shard<E: MappingError>(BTreeMap<Key, Entry<E>>);
+struct Shard<F>(BTreeMap<Key, Entry<F>>);
 
 #[derive(Debug)]
-struct Entry<E: MappingError> {
-    file: Weak<File<E>>,
+struct Entry<F> {
+    file: Weak<F>,
     /// Where in its area it lies.
     order: u64,
     turn: Turn,
@@ -71,7 +70,7 @@ pub(crate) fn shard_of(place: Place) -> usize {
     (place.area % SHARDS as u64) as usize
 }
 
-impl<E: MappingError> DirtyList<E> {
+impl<F> DirtyList<F> {
     pub(crate) fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::new(Shard(BTreeMap::new()))),
@@ -80,39 +79,47 @@ impl<E: MappingError> DirtyList<E> {
         }
     }
 
-    fn shard(&self, place: Place) -> &Mutex<Shard<E>> {
+    fn shard(&self, place: Place) -> &Mutex<Shard<F>> {
         // In range: `shard_of` tells less than their number.
         &self.shards[shard_of(place)]
     }
 
-    fn put(&self, shard: &mut Shard<E>, file: &File<E>, since: Duration, turn: Turn) -> Key {
+    fn put(&self, shard: &mut Shard<F>, since: Duration, entry: Entry<F>) -> Key {
         let ticket = self.next.fetch_add(1, Relaxed);
         let key = Key { since, ticket };
-        let entry = Entry {
-            file: file.me.clone(),
-            order: file.place.order,
-            turn,
-        };
         shard.0.insert(key, entry);
         key
     }
 
     /// Puts a file on the list that became dirty just now.
-    pub(crate) fn insert(&self, file: &File<E>, since: Duration) -> Key {
-        let mut shard = self.shard(file.place).lock();
-        self.put(&mut shard, file, since, Turn::Waiting)
+    pub(crate) fn insert(&self, file: Weak<F>, place: Place, since: Duration) -> Key {
+        let entry = Entry {
+            file,
+            order: place.order,
+            turn: Turn::Waiting,
+        };
+        self.put(&mut self.shard(place).lock(), since, entry)
     }
 
     /// Gives a file another place in one step, so that it is on the list at every moment: as one
     /// that is dirty since `since`, or, where that is none, as one that has more to write and is as
     /// old as it was.
-    pub(crate) fn requeue(&self, file: &File<E>, key: Key, since: Option<Duration>) -> Key {
-        let mut shard = self.shard(file.place).lock();
+    pub(crate) fn requeue(
+        &self,
+        file: Weak<F>,
+        place: Place,
+        key: Key,
+        since: Option<Duration>,
+    ) -> Key {
+        let turn = match since {
+            Some(_) => Turn::Waiting,
+            None => Turn::More,
+        };
+        let order = place.order;
+        let mut shard = self.shard(place).lock();
         shard.0.remove(&key);
-        match since {
-            Some(since) => self.put(&mut shard, file, since, Turn::Waiting),
-            None => self.put(&mut shard, file, key.since, Turn::More),
-        }
+        let since = since.unwrap_or(key.since);
+        self.put(&mut shard, since, Entry { file, order, turn })
     }
 
     pub(crate) fn remove(&self, place: Place, key: Key) {
@@ -124,16 +131,16 @@ impl<E: MappingError> DirtyList<E> {
         self.next.load(Relaxed)
     }
 
-    /// Files of one shard (they go round) that no flusher is at, dirty since `since` or longer, with a ticket below
-    /// `bound`: the oldest, `max` at most, in the order in which they lie. They are to be claimed one
-    /// by one.
+    /// Files of one shard (they go round) that no flusher is at, dirty since `since` or longer, with a
+    /// ticket below `bound`: the oldest, `max` at most, in the order in which they lie. They are to be
+    /// claimed one by one.
     pub(crate) fn choose(
         &self,
         shard: usize,
         since: Duration,
         bound: u64,
         max: usize,
-    ) -> Chosen<'_, E> {
+    ) -> Chosen<'_, F> {
         let shard = shard % SHARDS;
         let mut keys = Vec::new();
         for (key, entry) in &self.shards[shard].lock().0 {
@@ -153,7 +160,7 @@ impl<E: MappingError> DirtyList<E> {
 
     /// The file of a place, if it is still there and nobody is at it. It is the caller's until it
     /// gets another place or leaves.
-    fn claim(&self, shard: usize, key: Key) -> Option<Arc<File<E>>> {
+    fn claim(&self, shard: usize, key: Key) -> Option<Arc<F>> {
         let mut shard = self.shards[shard].lock();
         let entry = shard.0.get_mut(&key)?;
         if entry.turn == Turn::Now {
@@ -168,7 +175,7 @@ impl<E: MappingError> DirtyList<E> {
     }
 
     /// All files that are on the list now.
-    pub(crate) fn files(&self) -> Vec<Arc<File<E>>> {
+    pub(crate) fn files(&self) -> Vec<Arc<F>> {
         let mut files = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -199,13 +206,13 @@ impl<E: MappingError> DirtyList<E> {
 
 /// Files that were chosen, whose turn comes one after the other.
 #[derive(Debug)]
-pub(crate) struct Chosen<'a, E: MappingError> {
-    list: &'a DirtyList<E>,
+pub(crate) struct Chosen<'a, F> {
+    list: &'a DirtyList<F>,
     shard: usize,
     keys: Vec<(u64, Key)>,
 }
 
-impl<E: MappingError> Chosen<'_, E> {
+impl<F> Chosen<'_, F> {
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -218,7 +225,7 @@ impl<E: MappingError> Chosen<'_, E> {
 
     /// The next that is still there and that nobody is at. It is the caller's until it gets another
     /// place or leaves.
-    pub(crate) fn next(&mut self) -> Option<Arc<File<E>>> {
+    pub(crate) fn next(&mut self) -> Option<Arc<F>> {
         while let Some((_, key)) = self.keys.pop() {
             self.list.chosen.fetch_sub(1, Relaxed);
             let file = self.list.claim(self.shard, key);
@@ -230,7 +237,7 @@ impl<E: MappingError> Chosen<'_, E> {
     }
 }
 
-impl<E: MappingError> Drop for Chosen<'_, E> {
+impl<F> Drop for Chosen<'_, F> {
     fn drop(&mut self) {
         self.list.chosen.fetch_sub(self.keys.len(), Relaxed);
     }

@@ -17,17 +17,6 @@ const BATCH: u64 = 8 << 20;
 /// How far apart failed passes of flushers over a file are that count, at least.
 const FAILURES_APART: Duration = Duration::from_secs(1);
 
-/// How far writing a file has come; under its flush lock.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Passes in a row that failed and count.
-    failures: u32,
-    /// When the last of these did.
-    counted: Option<Duration>,
-    /// Where the next turn begins.
-    cursor: u64,
-}
-
 /// What a pass over a file did.
 struct Pass<E: MappingError> {
     mapping: Arc<dyn Mapping<Error = E>>,
@@ -56,7 +45,7 @@ impl<E: MappingError> File<E> {
         // Under the lock, for what is under writeback may fail and be dirty again.
         let is_clean = {
             let _flush = self.flush.lock();
-            self.state.read().dirty_end(&range).is_none()
+            self.state.read().pages.dirty_end(&range).is_none()
         };
         if is_clean {
             return Ok(0);
@@ -121,7 +110,7 @@ impl<E: MappingError> File<E> {
     fn write_dirty(&self, range: Range<u64>, budget: u64, pass: &mut Pass<E>) -> Option<u64> {
         let end = {
             let _flush = self.flush.lock();
-            self.state.read().dirty_end(&range)?
+            self.state.read().pages.dirty_end(&range)?
         };
         let mut from = range.start;
         while from < end {
@@ -165,21 +154,21 @@ impl<E: MappingError> File<E> {
     }
 
     fn take_dirty(&self, range: Range<u64>, max: u64) -> (Vec<Piece>, u64) {
-        let mut pages = self.state.write();
-        let before = pages.dirty;
-        let pieces = pages.take_dirty(range.start, range.end, max);
+        let mut state = self.state.write();
+        let before = state.pages.dirty;
+        let pieces = state.pages.take_dirty(range.start, range.end, max);
         // First, so that what is dirty or under writeback never looks clean.
-        let taken = before - pages.dirty;
+        let taken = before - state.pages.dirty;
         add(&self.writeback, taken);
         add(&self.shared.counters.writeback, taken);
-        let counted = pages.dirty.div_ceil(PAGE_SIZE);
-        let started = pages.counted - counted.min(pages.counted);
-        pages.counted -= started;
+        let counted = state.pages.dirty.div_ceil(PAGE_SIZE);
+        let started = state.counted - counted.min(state.counted);
+        state.counted -= started;
         self.shared
             .gate
             .bdi
             .writeback_started(started, self.shared.gate.now());
-        self.settle(&mut pages, before);
+        self.settle(&mut state, before);
         (pieces, started)
     }
 
@@ -225,13 +214,13 @@ impl<E: MappingError> File<E> {
         }
         drop(slices);
         let taken: u64 = pieces.iter().map(Piece::len).sum();
-        let mut pages = self.state.write();
-        pages.end_writeback(&pieces);
+        let mut state = self.state.write();
+        state.pages.end_writeback(&pieces);
         sub(&self.writeback, taken);
         sub(&self.shared.counters.writeback, taken);
-        let before = pages.dirty;
-        self.settle(&mut pages, before);
-        drop(pages);
+        let before = state.pages.dirty;
+        self.settle(&mut state, before);
+        drop(state);
         if left > 0 {
             self.completed(left);
         }
@@ -249,31 +238,32 @@ impl<E: MappingError> File<E> {
     /// A run that counts as so many pages could not be written.
     fn failed(&self, run: &[Piece], pages_of_run: u64, is_last: bool) {
         add(&self.shared.counters.write_errors, 1);
-        let mut pages = self.state.write();
-        let before = pages.dirty;
+        let mut state = self.state.write();
+        let before = state.pages.dirty;
         if is_last {
-            pages.give_up(run);
+            state.pages.give_up(run);
             add(&self.shared.counters.lost, run.iter().map(Piece::len).sum());
         } else {
-            pages.give_back(run);
+            state.pages.give_back(run);
         }
         let gate = &self.shared.gate;
         gate.bdi
             .completed(pages_of_run, Outcome::Failed, gate.now());
         // What is not dirty now, or was made so by others meanwhile, goes with the rest.
-        pages.counted += pages_of_run;
-        self.settle(&mut pages, before);
+        state.counted += pages_of_run;
+        self.settle(&mut state, before);
     }
 
     /// Drops what is dirty: there is nobody any more who could write it. Tells how many bytes that was.
     fn lose_all(&self) -> u64 {
         let _flush = self.flush.lock();
-        let mut pages = self.state.write();
+        let mut state = self.state.write();
+        let pages = &mut state.pages;
         let before = pages.dirty;
         let pieces = pages.take_dirty(0, u64::MAX, u64::MAX);
         pages.give_up(&pieces);
         pages.end_writeback(&pieces);
-        self.settle(&mut pages, before);
+        self.settle(&mut state, before);
         add(&self.shared.counters.lost, before);
         if before > 0 {
             self.shared.losses.record(Error::Gone);
@@ -284,10 +274,11 @@ impl<E: MappingError> File<E> {
     /// Gives the file its new place in the list of dirty files after its turn, if it is still dirty.
     /// Unless it has more that it had no time for, what is dirty now became so since, or failed.
     pub(crate) fn requeue(&self, has_more: bool) {
-        let mut pages = self.state.write();
-        if let Some(key) = pages.key {
+        let mut state = self.state.write();
+        if let Some(key) = state.key {
             let now = (!has_more).then(|| self.shared.gate.now());
-            pages.key = Some(self.shared.dirty.requeue(self, key, now));
+            let (list, me) = (&self.shared.dirty, self.me.clone());
+            state.key = Some(list.requeue(me, self.place, key, now));
         }
     }
 }

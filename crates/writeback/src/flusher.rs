@@ -8,44 +8,16 @@
 //! oldest are chosen, and written in the order in which they lie.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::dirty_list::{CHOSEN_MAX, Chosen, SHARDS};
-use crate::file::File;
+use crate::file::{Cache, File};
 use crate::flush::Turn;
 use crate::limits::Member;
-use crate::shared::Shared;
 use crate::throttle::PAGE_SIZE;
-use crate::trace::Reason;
+use crate::trace::{self, Reason};
 use crate::{Error, MappingError};
-
-/// How long a flusher does nothing after nothing could be written.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// What the flushers of a cache share.
-#[derive(Debug)]
-pub(crate) struct Flushers<E: MappingError> {
-    control: Mutex<Control<E>>,
-    /// For one flusher that waits for work.
-    work: Condvar,
-    /// For those that pause, whom no work wakes.
-    stopped: Condvar,
-    /// Somebody wants a flusher to look.
-    kicked: AtomicBool,
-    running: AtomicUsize,
-    /// Passes in which nothing could be written.
-    failed: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Control<E: MappingError> {
-    stop: bool,
-    /// What was said last when nothing could be written.
-    error: Option<Error<E>>,
-}
 
 /// What one pass over the dirty files came to.
 #[derive(Debug)]
@@ -70,98 +42,7 @@ impl<E: MappingError> Pass<E> {
     }
 }
 
-impl<E: MappingError> Flushers<E> {
-    pub(crate) fn new() -> Self {
-        Self {
-            control: Mutex::new(Control {
-                stop: false,
-                error: None,
-            }),
-            work: Condvar::new(),
-            stopped: Condvar::new(),
-            kicked: AtomicBool::new(false),
-            running: AtomicUsize::new(0),
-            failed: AtomicU64::new(0),
-        }
-    }
-
-    /// Lets a flusher run that is started now.
-    pub(crate) fn start(&self) {
-        self.control.lock().stop = false;
-        self.running.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Takes back one [`Flushers::start`] whose thread there is not.
-    pub(crate) fn unstart(&self) {
-        self.running.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Tells all flushers to end.
-    pub(crate) fn stop(&self) {
-        self.control.lock().stop = true;
-        self.running.store(0, Ordering::SeqCst);
-        self.work.notify_all();
-        self.stopped.notify_all();
-    }
-
-    pub(crate) fn are_running(&self) -> bool {
-        self.running.load(Ordering::SeqCst) > 0
-    }
-
-    /// Passes in which nothing could be written.
-    pub(crate) fn failed(&self) -> u64 {
-        self.failed.load(Ordering::SeqCst)
-    }
-
-    /// What the last of those said.
-    pub(crate) fn error(&self) -> Option<Error<E>> {
-        self.control.lock().error.clone()
-    }
-
-    pub(crate) fn set_error(&self, error: &Error<E>) {
-        self.control.lock().error = Some(error.clone());
-    }
-
-    /// Wakes a flusher; false if that was done already.
-    pub(crate) fn kick(&self) -> bool {
-        let is_first = !self.kicked.swap(true, Ordering::AcqRel);
-        if is_first {
-            let control = self.control.lock();
-            self.work.notify_one();
-            drop(control);
-        }
-        is_first
-    }
-
-    /// Wakes all that wait for work.
-    fn wake_all(&self) {
-        let control = self.control.lock();
-        self.kicked.store(true, Ordering::Release);
-        self.work.notify_all();
-        drop(control);
-    }
-
-    /// Waits until it is time to look for something to write; false if the flusher is to end.
-    fn wait(&self, interval: Option<Duration>, failed: bool) -> bool {
-        let mut control = self.control.lock();
-        if failed {
-            // Kicks do not count now, or a file would soon have failed too often.
-            let pause = interval.unwrap_or(RETRY_PAUSE).min(RETRY_PAUSE);
-            let until_stopped = |control: &mut Control<E>| !control.stop;
-            self.stopped
-                .wait_while_for(&mut control, until_stopped, pause);
-        } else if !control.stop && !self.kicked.load(Ordering::Acquire) {
-            match interval {
-                Some(interval) => drop(self.work.wait_for(&mut control, interval)),
-                None => self.work.wait(&mut control),
-            }
-        }
-        self.kicked.store(false, Ordering::Release);
-        !control.stop
-    }
-}
-
-impl<E: MappingError> Member for Shared<E> {
+impl<E: MappingError> Member for Cache<E> {
     fn wake_flushers(&self) {
         self.kick_if_needed();
     }
@@ -171,20 +52,7 @@ impl<E: MappingError> Member for Shared<E> {
     }
 }
 
-impl<E: MappingError> Shared<E> {
-    /// Wakes a flusher if there is more to write than there should be.
-    pub(crate) fn kick_if_needed(&self) {
-        if self.is_over_background() && self.flushers.kick() {
-            self.trace_queue(Reason::Background);
-        }
-    }
-
-    /// True while more is unwritten than flushers should leave.
-    pub(crate) fn is_over_background(&self) -> bool {
-        self.counters.dirty.load(Ordering::Relaxed) > 0
-            && self.gate.bdi.over_background(self.gate.now())
-    }
-
+impl<E: MappingError> Cache<E> {
     /// What a flusher thread does.
     fn run_flusher(&self, number: usize) {
         let mut failed = false;
@@ -201,7 +69,7 @@ impl<E: MappingError> Shared<E> {
     /// The shards in the order in which a flusher goes through them: its own, then those of the
     /// others, to take from them what they have not come to.
     fn shards_of(&self, flusher: usize) -> impl Iterator<Item = usize> + use<E> {
-        let count = self.flushers.running.load(Ordering::SeqCst).max(1);
+        let count = self.flushers.count().max(1);
         let own = flusher % count;
         (0..count).flat_map(move |next| ((own + next) % count..SHARDS).step_by(count))
     }
@@ -215,7 +83,7 @@ impl<E: MappingError> Shared<E> {
         flusher: usize,
         since: Duration,
         goes_on: impl Fn() -> bool,
-        rest: &mut Option<Chosen<'a, E>>,
+        rest: &mut Option<Chosen<'a, File<E>>>,
     ) -> Pass<E> {
         let bound = self.dirty.next_ticket();
         let mut pass = Pass {
@@ -241,10 +109,10 @@ impl<E: MappingError> Shared<E> {
     /// Gives the chosen files their turns, as long as `goes_on`; returns those that are left.
     fn give_turns<'a>(
         &self,
-        mut chosen: Chosen<'a, E>,
+        mut chosen: Chosen<'a, File<E>>,
         goes_on: impl Fn() -> bool,
         pass: &mut Pass<E>,
-    ) -> Option<Chosen<'a, E>> {
+    ) -> Option<Chosen<'a, File<E>>> {
         while goes_on() {
             let file = chosen.next()?;
             let (turn, result) = self.turn(&file);
@@ -256,10 +124,13 @@ impl<E: MappingError> Shared<E> {
     /// Lets a file that was claimed have its turn.
     fn turn(&self, file: &File<E>) -> (Turn, Result<(), Error<E>>) {
         let budget = self.turn_max();
-        file.trace_turn_start(budget);
+        trace::turn_start(&self.gate, file.place, budget);
         let (turn, result) = file.flush_turn(budget);
         file.requeue(turn.has_more);
-        file.trace_turn(budget, turn);
+        trace::turn_end(&self.gate, file.place, budget, turn.written);
+        if turn.has_more {
+            trace::requeued(file.place);
+        }
         (turn, result)
     }
 
@@ -294,9 +165,9 @@ impl<E: MappingError> Shared<E> {
         // No more than there is now, for some files may become dirty all the time.
         let mut left = self.counters.unwritten();
         loop {
-            self.trace_start(Reason::Periodic);
+            trace::start(&self.gate, Reason::Periodic);
             let pass = self.pass(flusher, since, &goes_on, &mut None);
-            self.trace_written(Reason::Periodic, pass.written);
+            trace::written(&self.gate, Reason::Periodic, pass.written);
             left = left.saturating_sub(pass.written);
             if !pass.has_more || pass.written == 0 || left == 0 || !goes_on() {
                 return;
@@ -310,26 +181,25 @@ impl<E: MappingError> Shared<E> {
     fn flush_background<'a>(
         &'a self,
         flusher: usize,
-        rest: &mut Option<Chosen<'a, E>>,
+        rest: &mut Option<Chosen<'a, File<E>>>,
     ) -> Result<(), Error<E>> {
         let goes_on = || self.flushers.are_running() && self.is_over_background();
         while goes_on() {
             self.wake_another();
-            let before = self.counters.written.load(Ordering::Relaxed);
-            self.trace_start(Reason::Background);
+            let before = self.counters.written.load(Relaxed);
+            trace::start(&self.gate, Reason::Background);
             let pass = self.pass(flusher, Duration::MAX, goes_on, rest);
-            self.trace_written(Reason::Background, pass.written);
+            trace::written(&self.gate, Reason::Background, pass.written);
             if pass.written > 0 {
                 continue;
             }
             let Some(error) = pass.error else {
                 break;
             };
-            if self.may_get_on() || self.counters.written.load(Ordering::Relaxed) != before {
+            if self.may_get_on() || self.counters.written.load(Relaxed) != before {
                 return Err(error);
             }
-            self.flushers.set_error(&error);
-            self.flushers.failed.fetch_add(1, Ordering::SeqCst);
+            self.flushers.pass_failed(&error);
             self.gate.limits.waiters.wake_all(self.gate.number);
             return Err(error);
         }
@@ -340,45 +210,45 @@ impl<E: MappingError> Shared<E> {
     /// it was tried last. A look at all dirty files.
     pub(crate) fn may_get_on(&self) -> bool {
         let files = self.dirty.files();
-        let is_good = |file: &Arc<File<E>>| !file.is_failing.load(Ordering::Relaxed);
+        let is_good = |file: &Arc<File<E>>| !file.is_failing.load(Relaxed);
         files.iter().any(is_good) || !self.is_over_background()
     }
 
     /// Wakes one more flusher if there is more to write than one turn brings away.
     fn wake_another(&self) {
-        let is_alone = self.flushers.running.load(Ordering::SeqCst) < 2;
-        if !is_alone && self.counters.dirty.load(Ordering::Relaxed) > self.turn_max() {
-            self.flushers.work.notify_one();
+        let is_alone = self.flushers.count() < 2;
+        if !is_alone && self.counters.dirty.load(Relaxed) > self.turn_max() {
+            self.flushers.wake_another();
         }
     }
 
     /// Writes everything that is dirty now; the first error, after trying all.
     pub(crate) fn sync_all(&self) -> Result<(), Error<E>> {
         let mut first = Ok(());
-        let before = self.counters.written.load(Ordering::Relaxed);
-        self.trace_start(Reason::Sync);
-        self.trace_wait(Reason::Sync);
+        let before = self.counters.written.load(Relaxed);
+        trace::start(&self.gate, Reason::Sync);
+        trace::wait(&self.gate, Reason::Sync);
         for file in self.dirty.files() {
             let result = file.flush_range(0..u64::MAX);
             if first.is_ok() {
                 first = result.map(drop);
             }
         }
-        let after = self.counters.written.load(Ordering::Relaxed);
-        self.trace_written(Reason::Sync, after - before);
+        let after = self.counters.written.load(Relaxed);
+        trace::written(&self.gate, Reason::Sync, after - before);
         first
     }
 }
 
 /// A flusher thread of its own.
 pub(crate) fn spawn<E: MappingError>(
-    shared: &Arc<Shared<E>>,
+    cache: &Arc<Cache<E>>,
     number: usize,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
-    let shared = Arc::clone(shared);
+    let cache = Arc::clone(cache);
     std::thread::Builder::new()
         .name(format!("flush-{number}"))
-        .spawn(move || shared.run_flusher(number))
+        .spawn(move || cache.run_flusher(number))
 }
 
 #[cfg(test)]

@@ -58,10 +58,11 @@
 //! 4. A file is on the dirty list as long as anything of it is dirty or under writeback. The cache
 //!    holds mappings weakly: the owner keeps the mapping while [`FilePages::is_dirty`].
 //! 5. What could not be written stays dirty and is tried again; each error belongs to the file, and is
-//!    reported once to each token ([`FilePages::error_since`]). A stall is none: nothing is lost yet, and
-//!    it is told to writers, all of whose bytes were taken in or not. A file of which [`FAILURES_MAX`] passes failed in a row
-//!    loses the blocks that failed again, so that everything ends; [`Mapping::lost`] tells which, and the
-//!    next [`PageCache::error_since`] of each token that it happened.
+//!    reported once to each token ([`FilePages::error_since`]). A stall is no error: nothing is lost
+//!    yet, and writers get [`Error::Stalled`], whether all of their bytes were taken in or not. A file of
+//!    which [`FAILURES_MAX`] passes failed in a row loses the blocks that failed again, so that
+//!    everything ends; [`Mapping::lost`] tells which, and the next [`PageCache::error_since`] of each
+//!    token that it happened.
 //!    Of a flusher's passes those count that are a second or more after the last that did.
 //!
 //! # Units and bounds
@@ -90,6 +91,19 @@
 //!
 //! A mapping is called with at most the flush lock of its file held; reading, with none.
 //!
+//! # Modules
+//!
+//! Each uses those before it only:
+//!
+//! - data: `block_set`, `pool`, `folio`, `loads`, `readahead`, `pages`, `load`, `dirty`: the bytes of
+//!   one file, with no lock but the pool's;
+//! - accounts: `throttle`, `waiters`, `limits`, `writer`, `errors`, `stats`, `trace`, `dirty_list`,
+//!   `clock`, `flushers`, `shared`, `file`: counters, limits and lists, and how a change of a file
+//!   enters them;
+//! - flushing: `flush`, `flusher`: writing one file, and choosing files;
+//! - room: `reclaim`, `balance`: eviction, and writers that wait, both of which may flush;
+//! - calls: `read`, `uncached`, `take_in`, `discard`, `file_pages`, `cache`.
+//!
 //! # Cost
 //!
 //! Hit: one shared lock and one look-up a folio, then copies; no allocation, nothing noted but a
@@ -112,17 +126,23 @@
 mod balance;
 mod block_set;
 mod cache;
+mod clock;
 mod dirty;
 mod dirty_list;
+mod discard;
 mod errors;
 mod file;
+mod file_pages;
 mod flush;
 mod flusher;
+mod flushers;
 mod folio;
 mod limits;
 mod load;
+mod loads;
 mod pages;
 mod pool;
+mod read;
 mod readahead;
 mod reclaim;
 mod shared;
@@ -141,7 +161,7 @@ use std::sync::Arc;
 use uext4_ondisk::BlockSize;
 
 pub use cache::PageCache;
-pub use file::FilePages;
+pub use file_pages::FilePages;
 pub use limits::DirtyLimits;
 pub use stats::{DeviceStats, Stats};
 pub use take_in::Paced;

@@ -1,113 +1,19 @@
-//! Reading what is missing, without a lock held meanwhile.
-//!
-//! While a load is under way its range is on a list. Who misses a block of it waits for it; who
-//! writes whole blocks does not, and the load then leaves those alone. Whoever *drops* blocks in
-//! the range spoils the load, for what it reads may be older than what was dropped: nothing of it
-//! may enter the cache, and it is tried again. For loads that keep nothing ([`crate::uncached`]) nobody
-//! waits; they are on the list to be spoilt.
-
-use std::ops::Range;
+//! Which reads bring what is missing into the cache: plain data under the file's lock.
 
 use crate::folio::Folio;
 use crate::pages::Pages;
 use crate::pool::Buffer;
 
-/// A load under way.
-#[derive(Debug)]
-struct Load {
-    id: u64,
-    range: Range<u64>,
-    spoilt: bool,
-    /// What it reads enters the cache.
-    keeps: bool,
-}
-
-/// The loads of one file that are under way: about as many as threads reading it.
-#[derive(Debug, Default)]
-pub(crate) struct Loads {
-    next: u64,
-    ended: u64,
-    active: Vec<Load>,
-}
-
-impl Loads {
-    fn begin(&mut self, range: Range<u64>) -> u64 {
-        self.add(range, true)
-    }
-
-    /// Begins one of which nothing enters the cache, so that nobody waits for it.
-    pub(crate) fn begin_passing(&mut self, range: Range<u64>) -> u64 {
-        self.add(range, false)
-    }
-
-    fn add(&mut self, range: Range<u64>, keeps: bool) -> u64 {
-        let id = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.active.push(Load {
-            id,
-            range,
-            spoilt: false,
-            keeps,
-        });
-        id
-    }
-
-    /// What is read in this range must not be used.
-    pub(crate) fn spoil(&mut self, range: &Range<u64>) {
-        for load in &mut self.active {
-            load.spoilt |= load.range.start < range.end && range.start < load.range.end;
-        }
-    }
-
-    /// True if what the load read may be used.
-    pub(crate) fn is_good(&self, id: u64) -> bool {
-        self.active.iter().any(|load| load.id == id && !load.spoilt)
-    }
-
-    /// Takes a load off the list; returns how many have ended.
-    pub(crate) fn end(&mut self, id: u64) -> u64 {
-        self.active.retain(|load| load.id != id);
-        self.ended += 1;
-        self.ended
-    }
-
-    /// Takes one that nobody waits for off the list.
-    pub(crate) fn leave(&mut self, id: u64) {
-        self.active.retain(|load| load.id != id);
-    }
-
-    /// How many have ended that somebody may have waited for.
-    pub(crate) fn ended(&self) -> u64 {
-        self.ended
-    }
-
-    fn keeping(&self) -> impl Iterator<Item = &Range<u64>> {
-        let keeping = self.active.iter().filter(|load| load.keeps);
-        keeping.map(|load| &load.range)
-    }
-
-    /// True if the block at this offset is about to enter the cache.
-    pub(crate) fn covers(&self, offset: u64) -> bool {
-        self.keeping().any(|range| range.contains(&offset))
-    }
-
-    /// Where the next one begins that fills the cache.
-    pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
-        let starts = self.keeping().map(|range| range.start);
-        starts.filter(|start| *start > offset).min()
-    }
-}
-
-/// What to do about a block somebody wants to read.
+/// What to do about a block that is wanted.
 #[derive(Debug)]
 pub(crate) enum Plan {
     /// It is there by now.
     Present,
-    /// Somebody else reads it: wait until more loads ended than these.
+    /// Another thread reads it: wait until more loads ended than these.
     Wait(u64),
     /// Read these pieces, each of at most one folio, adjacent and in order; then end the load.
     Load {
-        /// For [`Loads::end`].
+        /// For [`Loads::end`](crate::loads::Loads::end).
         id: u64,
         /// Offsets and lengths, whole blocks.
         pieces: Vec<(u64, usize)>,

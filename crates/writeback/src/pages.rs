@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::dirty_list::Key;
 use crate::folio::Folio;
-use crate::load::Loads;
+use crate::loads::Loads;
 use crate::pool::{Buffer, Pool};
 use crate::readahead::Readahead;
 
@@ -14,6 +13,9 @@ use crate::readahead::Readahead;
 const FOLIO_OVERHEAD: u64 = (size_of::<Folio>() + size_of::<Buffer>() + 32) as u64;
 /// Bytes a file's first folio costs beyond that: the rest of a node of the map.
 const FILE_OVERHEAD: u64 = 10 * (size_of::<Folio>() as u64 + 8);
+
+/// Most bytes copied under the file's lock at once.
+pub(crate) const COPY_MAX: usize = 1 << 20;
 
 /// Sizes that hold for a whole cache.
 #[derive(Clone, Copy, Debug)]
@@ -66,18 +68,12 @@ pub(crate) struct Pages {
     pub(crate) dirty: u64,
     /// What is being written, in order: runs without a gap between their blocks.
     pub(crate) writing: Vec<Range<u64>>,
-    /// The pages that they count as for throttling.
-    pub(crate) counted: u64,
     /// Bytes of all folios.
     pub(crate) resident: u64,
     pub(crate) loads: Loads,
     pub(crate) readahead: Readahead,
     /// Where the last write ended, and how many bytes were written up to there without a gap.
     append: (u64, u64),
-    /// Place in the list of dirty files.
-    pub(crate) key: Option<Key>,
-    /// The reclaim clock knows the file.
-    pub(crate) registered: bool,
     /// Where the reclaim clock stopped.
     pub(crate) hand: u64,
 }
@@ -100,13 +96,10 @@ impl Pages {
             dirty_folios: BTreeSet::new(),
             dirty: 0,
             writing: Vec::new(),
-            counted: 0,
             resident: 0,
             loads: Loads::default(),
             readahead: Readahead::new(shape.window_max),
             append: (0, 0),
-            key: None,
-            registered: false,
             hand: 0,
         }
     }

@@ -1,26 +1,17 @@
 //! Clean folios are given up for new ones by a clock that goes round the files, and through each
 //! file from its start to its end. A folio used since the hand came by last gets a second chance.
 
-use std::collections::VecDeque;
-use std::sync::Weak;
-use std::sync::atomic::Ordering::Relaxed;
-
 use crate::MappingError;
-use crate::file::File;
+use crate::clock::Files;
+use crate::file::{Cache, File};
 use crate::pages::Pages;
-use crate::shared::Shared;
 use crate::stats::add;
-use crate::trace::Reason;
+use crate::trace::{self, Reason};
 
 /// Folios looked at before the file's lock is let go.
 const STEP: usize = 512;
-/// Files that are gone and may stand under the clock, beside an eighth of all.
-const DEAD_MIN: usize = 64;
 /// Rounds of evicting and writing before memory may grow past its bound.
 const ROUNDS: usize = 4;
-
-/// The files with folios, the one under the hand first.
-pub(crate) type Files<E> = VecDeque<Weak<File<E>>>;
 
 /// Where the hand stands after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +42,6 @@ impl Pages {
             self.evict(start);
         }
         if self.folios.is_empty() {
-            self.registered = false;
             (found, Hand::Nothing)
         } else if stop.is_some() {
             (found, Hand::Within)
@@ -61,19 +51,9 @@ impl Pages {
     }
 }
 
-impl<E: MappingError> Shared<E> {
-    /// Puts a file under the clock. Those that are gone leave it when they are an eighth of it.
-    pub(crate) fn register(&self, file: Weak<File<E>>) {
-        let mut files = self.reclaim.lock();
-        files.push_back(file);
-        if self.dead.load(Relaxed) > DEAD_MIN + files.len() / 8 {
-            self.dead.store(0, Relaxed);
-            files.retain(|file| file.strong_count() > 0);
-        }
-    }
-
+impl<E: MappingError> Cache<E> {
     /// Evicts about `goal` bytes of clean folios; gives up after two rounds of the clock.
-    fn shrink(&self, files: &mut Files<E>, goal: u64) -> u64 {
+    fn shrink(&self, files: &mut Files<File<E>>, goal: u64) -> u64 {
         let mut freed = 0;
         let mut turns = files.len() * 2;
         while freed < goal && turns > 0 {
@@ -82,12 +62,15 @@ impl<E: MappingError> Shared<E> {
             };
             let Some(file) = weak.upgrade() else {
                 turns -= 1;
-                // It may have been counted before the others were last swept out.
-                let one_less = |dead: usize| dead.checked_sub(1);
-                _ = self.dead.fetch_update(Relaxed, Relaxed, one_less);
+                self.reclaim.swept();
                 continue;
             };
-            let (bytes, hand) = file.state.write().shrink(goal - freed);
+            let mut state = file.state.write();
+            let (bytes, hand) = state.pages.shrink(goal - freed);
+            if hand == Hand::Nothing {
+                state.registered = false;
+            }
+            drop(state);
             freed += bytes;
             match hand {
                 Hand::Within => files.push_front(weak),
@@ -104,14 +87,14 @@ impl<E: MappingError> Shared<E> {
 
     /// Evicts about `goal` bytes; for the owner of the memory budget.
     pub(crate) fn scan(&self, goal: u64) -> u64 {
-        let freed = self.shrink(&mut self.reclaim.lock(), goal);
+        let freed = self.shrink(&mut self.reclaim.files.lock(), goal);
         self.pool.trim(0);
         freed
     }
 
     /// Makes room for `need` more bytes. Where all is dirty the caller writes. It never fails: past
     /// the bound with a device that does not take anything, memory grows by what is asked for, and
-    /// [`Shared::admit`] tells the writers.
+    /// throttling makes writers wait.
     pub(crate) fn make_room(&self, need: u64) {
         let limit = self.memory_limit();
         self.pool.balance();
@@ -122,9 +105,9 @@ impl<E: MappingError> Shared<E> {
         for _ in 0..ROUNDS {
             // A little over the bound one thread at it is enough.
             let files = if wanted(limit / 32) == 0 {
-                self.reclaim.try_lock()
+                self.reclaim.files.try_lock()
             } else {
-                Some(self.reclaim.lock())
+                Some(self.reclaim.files.lock())
             };
             let Some(mut files) = files else {
                 return;
@@ -139,18 +122,12 @@ impl<E: MappingError> Shared<E> {
                 return;
             }
             if self.flushers.kick() {
-                self.trace_queue(Reason::Vmscan);
+                trace::queue(&self.gate, Reason::Vmscan);
             }
             if self.flush_any(self.dirty.next_ticket()).is_none() {
                 // Others are writing whatever there is.
                 std::thread::yield_now();
             }
         }
-    }
-
-    /// Bytes that reclaim could evict, about.
-    pub(crate) fn reclaimable(&self) -> u64 {
-        let resident = self.pool.resident();
-        resident.saturating_sub(self.counters.unwritten())
     }
 }

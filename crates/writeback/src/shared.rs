@@ -1,24 +1,23 @@
-//! What all files of a cache share.
+//! What all files of a cache share: counters, limits, lists. It knows nothing of what a file is.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use uext4_blockdev::Clock;
 
 use crate::block_set::BLOCKS_MAX;
+use crate::clock::Clock as ReclaimClock;
 use crate::dirty_list::DirtyList;
 use crate::errors::Errors;
-use crate::file::COPY_MAX;
-use crate::flusher::Flushers;
+use crate::flushers::Flushers;
 use crate::limits::DirtyLimits;
-use crate::pages::Shape;
+use crate::pages::{COPY_MAX, Shape};
 use crate::pool::{BUFFER_MAX, Pool};
-use crate::reclaim::Files;
 use crate::stats::Counters;
 use crate::throttle::{Bdi, PAGE_SIZE, TunableError};
+use crate::trace::{self, Reason};
 use crate::writer::Gate;
 use crate::{Error, MappingError, Options, Stats};
 
@@ -29,7 +28,8 @@ fn centiseconds(count: u32) -> Duration {
     Duration::from_millis(u64::from(count) * 10)
 }
 
-pub(crate) struct Shared<E: MappingError> {
+/// Of files `F`, whose mappings fail with `E`.
+pub(crate) struct Shared<E: MappingError, F> {
     pub(crate) options: Options,
     pub(crate) shape: Shape,
     /// Bytes taken in at once, a power of two of blocks.
@@ -40,16 +40,14 @@ pub(crate) struct Shared<E: MappingError> {
     pub(crate) gate: Arc<Gate>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) counters: Counters,
-    pub(crate) dirty: DirtyList<E>,
-    pub(crate) reclaim: Mutex<Files<E>>,
-    /// Files on the clock that are no more, about.
-    pub(crate) dead: AtomicUsize,
+    pub(crate) dirty: DirtyList<F>,
+    pub(crate) reclaim: ReclaimClock<F>,
     pub(crate) flushers: Flushers<E>,
-    /// Data that were given up: whoever syncs all files is told.
+    /// Data that were given up, for reports to those that sync all files.
     pub(crate) losses: Errors<Error<E>>,
 }
 
-impl<E: MappingError> fmt::Debug for Shared<E> {
+impl<E: MappingError, F> fmt::Debug for Shared<E, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("options", &self.options)
@@ -58,7 +56,7 @@ impl<E: MappingError> fmt::Debug for Shared<E> {
     }
 }
 
-impl<E: MappingError> Shared<E> {
+impl<E: MappingError, F> Shared<E, F> {
     pub(crate) fn new(
         mut options: Options,
         clock: Arc<dyn Clock>,
@@ -96,8 +94,7 @@ impl<E: MappingError> Shared<E> {
             pool: Pool::new(options.memory_max),
             counters: Counters::default(),
             dirty: DirtyList::new(),
-            reclaim: Mutex::new(Files::new()),
-            dead: AtomicUsize::new(0),
+            reclaim: ReclaimClock::new(),
             flushers: Flushers::new(),
             losses: Errors::new(),
             options,
@@ -120,6 +117,24 @@ impl<E: MappingError> Shared<E> {
     pub(crate) fn limits_changed(&self) {
         self.kick_if_needed();
         self.gate.limits.waiters.free(self.gate.number, u64::MAX);
+    }
+
+    /// Wakes a flusher if there is more to write than there should be.
+    pub(crate) fn kick_if_needed(&self) {
+        if self.is_over_background() && self.flushers.kick() {
+            trace::queue(&self.gate, Reason::Background);
+        }
+    }
+
+    /// True while more is unwritten than flushers should leave.
+    pub(crate) fn is_over_background(&self) -> bool {
+        self.counters.dirty.load(Relaxed) > 0 && self.gate.bdi.over_background(self.gate.now())
+    }
+
+    /// Bytes that reclaim could evict, about.
+    pub(crate) fn reclaimable(&self) -> u64 {
+        let resident = self.pool.resident();
+        resident.saturating_sub(self.counters.unwritten())
     }
 
     /// Bytes of folios above which some are evicted; at least the rest is for free buffers.
@@ -164,7 +179,7 @@ impl<E: MappingError> Shared<E> {
     }
 }
 
-impl<E: MappingError> Drop for Shared<E> {
+impl<E: MappingError, F> Drop for Shared<E, F> {
     fn drop(&mut self) {
         self.gate.limits.set_dirtyable(*self.limit.get_mut(), 0);
     }

@@ -3,9 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::MappingError;
-use crate::dirty_list::Queues;
-use crate::shared::Shared;
 use crate::throttle::BdiStats;
 
 /// What a cache holds and did since it was made. All in bytes unless said otherwise, where the
@@ -82,23 +79,6 @@ impl fmt::Display for DeviceStats {
             writeln!(f, "{name:<20}{files:>12}")?;
         }
         Ok(())
-    }
-}
-
-impl<E: MappingError> Shared<E> {
-    pub(crate) fn bdi_stats(&self) -> DeviceStats {
-        let Queues {
-            b_dirty,
-            b_io,
-            b_more_io,
-        } = self.dirty.queues();
-        DeviceStats {
-            bdi: self.gate.bdi.stats(self.gate.now()),
-            b_dirty,
-            b_io,
-            b_more_io,
-            b_dirty_time: 0,
-        }
     }
 }
 

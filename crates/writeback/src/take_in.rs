@@ -124,12 +124,12 @@ impl<E: MappingError> File<E> {
         now: Duration,
     ) -> Result<(usize, Verdict), Error<E>> {
         loop {
-            let mut pages = self.state.write();
-            let before = pages.dirty;
-            let written = pages.write(write.offset, write.data, write.old_size);
+            let mut state = self.state.write();
+            let before = state.pages.dirty;
+            let written = state.pages.write(write.offset, write.data, write.old_size);
             match written.missing {
                 Some(block) if written.len == 0 => {
-                    self.finish(pages, before);
+                    self.finish(state, before);
                     // What was read must not be made room for, or it might go before it is used.
                     if let Err(error) = self.load_block(block) {
                         // What was admitted is given back.
@@ -138,9 +138,10 @@ impl<E: MappingError> File<E> {
                     }
                 }
                 _ => {
-                    add(&self.shared.counters.dirtied, pages.dirty - before);
-                    let verdict = self.settle_written(&mut pages, before, task, now);
-                    self.let_go(pages);
+                    let dirtied = state.pages.dirty - before;
+                    add(&self.shared.counters.dirtied, dirtied);
+                    let verdict = self.settle_written(&mut state, before, task, now);
+                    self.let_go(state);
                     return Ok((written.len, verdict));
                 }
             }

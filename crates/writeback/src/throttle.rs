@@ -234,6 +234,9 @@ pub trait Policy: fmt::Debug + Send + Sync {
 /// Makes the policy of a new device of this domain, by the device's tunables.
 pub type NewPolicy = fn(&Domain, &Tunables) -> Box<dyn Policy>;
 
+/// Where no other is given.
+const SHIPPED: NewPolicy = cell_rate::CellRate::of;
+
 /// In whole nanoseconds, as atomics hold it.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

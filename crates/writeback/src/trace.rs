@@ -5,16 +5,13 @@
 //!
 //! Pages have 4 KiB, rates are in kB a second and times in milliseconds, as in the kernel; `bdi` is the
 //! number of the cache among those that share limits, `ino` the order of the file's
-//! [`Place`](crate::Place).
+//! [`Place`].
 
 use std::time::Duration;
 
 use tracing::{Level, enabled, trace};
 
-use crate::MappingError;
-use crate::file::File;
-use crate::flush::Turn;
-use crate::shared::Shared;
+use crate::Place;
 use crate::throttle::PAGE_SIZE;
 use crate::writer::Gate;
 
@@ -91,101 +88,98 @@ fn global_dirty_state(gate: &Gate) {
     );
 }
 
-impl<E: MappingError> Shared<E> {
-    /// Somebody wants flushers to write.
-    pub(crate) fn trace_queue(&self, reason: Reason) {
-        trace!(
-            name: "writeback_queue",
-            target: "writeback",
-            bdi = self.gate.number,
-            nr_pages = self.gate.bdi.reclaimable(),
-            reason = reason.name(),
-        );
-    }
-
-    /// A pass over the dirty files begins.
-    pub(crate) fn trace_start(&self, reason: Reason) {
-        trace!(
-            name: "writeback_start",
-            target: "writeback",
-            bdi = self.gate.number,
-            nr_pages = self.gate.bdi.reclaimable(),
-            sync_mode = u32::from(reason == Reason::Sync),
-            for_kupdate = u32::from(reason == Reason::Periodic),
-            for_background = u32::from(reason == Reason::Background),
-            range_cyclic = u32::from(reason != Reason::Sync),
-            reason = reason.name(),
-        );
-    }
-
-    /// A pass ended that wrote so many bytes; what the device is taken to write now.
-    pub(crate) fn trace_written(&self, reason: Reason, bytes: u64) {
-        if !is_enabled() {
-            return;
-        }
-        trace!(
-            name: "writeback_written",
-            target: "writeback",
-            bdi = self.gate.number,
-            nr_pages = bytes / PAGE_SIZE,
-            reason = reason.name(),
-        );
-        let stats = self.gate.bdi.stats(self.gate.now());
-        trace!(
-            name: "bdi_dirty_ratelimit",
-            target: "writeback",
-            bdi = self.gate.number,
-            write_bw = stats.write_bandwidth.saturating_mul(4),
-            avg_write_bw = stats.write_bandwidth.saturating_mul(4),
-            dirty_ratelimit = stats.dirty_ratelimit.saturating_mul(4),
-            task_ratelimit = stats.dirty_ratelimit.saturating_mul(4),
-            balanced_dirty_ratelimit = stats.dirty_ratelimit.saturating_mul(4),
-        );
-        global_dirty_state(&self.gate);
-    }
-
-    /// Somebody waits for what is written.
-    pub(crate) fn trace_wait(&self, reason: Reason) {
-        trace!(
-            name: "writeback_wait",
-            target: "writeback",
-            bdi = self.gate.number,
-            nr_pages = self.gate.bdi.unwritten(),
-            reason = reason.name(),
-        );
-    }
+/// Flushers are to write.
+pub(crate) fn queue(gate: &Gate, reason: Reason) {
+    trace!(
+        name: "writeback_queue",
+        target: "writeback",
+        bdi = gate.number,
+        nr_pages = gate.bdi.reclaimable(),
+        reason = reason.name(),
+    );
 }
 
-impl<E: MappingError> File<E> {
-    /// Its turn begins, with so many bytes at most.
-    pub(crate) fn trace_turn_start(&self, budget: u64) {
-        trace!(
-            name: "writeback_single_inode_start",
-            target: "writeback",
-            bdi = self.shared.gate.number,
-            ino = self.place.order,
-            nr_to_write = budget / PAGE_SIZE,
-            wrote = 0u64,
-        );
-    }
+/// A pass over the dirty files begins.
+pub(crate) fn start(gate: &Gate, reason: Reason) {
+    trace!(
+        name: "writeback_start",
+        target: "writeback",
+        bdi = gate.number,
+        nr_pages = gate.bdi.reclaimable(),
+        sync_mode = u32::from(reason == Reason::Sync),
+        for_kupdate = u32::from(reason == Reason::Periodic),
+        for_background = u32::from(reason == Reason::Background),
+        range_cyclic = u32::from(reason != Reason::Sync),
+        reason = reason.name(),
+    );
+}
 
-    /// Its turn ended.
-    pub(crate) fn trace_turn(&self, budget: u64, turn: Turn) {
-        let left = budget.saturating_sub(turn.written) / PAGE_SIZE;
-        trace!(
-            name: "writeback_single_inode",
-            target: "writeback",
-            bdi = self.shared.gate.number,
-            ino = self.place.order,
-            nr_to_write = left,
-            wrote = turn.written / PAGE_SIZE,
-        );
-        if turn.has_more {
-            trace!(
-                name: "writeback_sb_inodes_requeue",
-                target: "writeback",
-                ino = self.place.order,
-            );
-        }
+/// A pass ended that wrote so many bytes; what the device is taken to write now.
+pub(crate) fn written(gate: &Gate, reason: Reason, bytes: u64) {
+    if !is_enabled() {
+        return;
     }
+    trace!(
+        name: "writeback_written",
+        target: "writeback",
+        bdi = gate.number,
+        nr_pages = bytes / PAGE_SIZE,
+        reason = reason.name(),
+    );
+    let stats = gate.bdi.stats(gate.now());
+    trace!(
+        name: "bdi_dirty_ratelimit",
+        target: "writeback",
+        bdi = gate.number,
+        write_bw = stats.write_bandwidth.saturating_mul(4),
+        avg_write_bw = stats.write_bandwidth.saturating_mul(4),
+        dirty_ratelimit = stats.dirty_ratelimit.saturating_mul(4),
+        task_ratelimit = stats.dirty_ratelimit.saturating_mul(4),
+        balanced_dirty_ratelimit = stats.dirty_ratelimit.saturating_mul(4),
+    );
+    global_dirty_state(gate);
+}
+
+/// A thread waits for what is written.
+pub(crate) fn wait(gate: &Gate, reason: Reason) {
+    trace!(
+        name: "writeback_wait",
+        target: "writeback",
+        bdi = gate.number,
+        nr_pages = gate.bdi.unwritten(),
+        reason = reason.name(),
+    );
+}
+
+/// The turn of the file at this place begins, with so many bytes at most.
+pub(crate) fn turn_start(gate: &Gate, place: Place, budget: u64) {
+    trace!(
+        name: "writeback_single_inode_start",
+        target: "writeback",
+        bdi = gate.number,
+        ino = place.order,
+        nr_to_write = budget / PAGE_SIZE,
+        wrote = 0u64,
+    );
+}
+
+/// The turn ended, with so many bytes written.
+pub(crate) fn turn_end(gate: &Gate, place: Place, budget: u64, written: u64) {
+    trace!(
+        name: "writeback_single_inode",
+        target: "writeback",
+        bdi = gate.number,
+        ino = place.order,
+        nr_to_write = budget.saturating_sub(written) / PAGE_SIZE,
+        wrote = written / PAGE_SIZE,
+    );
+}
+
+/// The turn was too short for the file.
+pub(crate) fn requeued(place: Place) {
+    trace!(
+        name: "writeback_sb_inodes_requeue",
+        target: "writeback",
+        ino = place.order,
+    );
 }

@@ -10,12 +10,12 @@
 //!
 //! A block for which the caller has no room, at an edge of what is wanted, is read into the cache.
 //!
-//! [`Loads`]: crate::load::Loads
+//! [`Loads`]: crate::loads::Loads
 
 use std::sync::Arc;
 
-use crate::file::{COPY_MAX, File};
-use crate::pages::Pages;
+use crate::file::File;
+use crate::pages::{COPY_MAX, Pages};
 use crate::stats::add;
 use crate::{Error, MappingError, OFFSET_MAX};
 
@@ -38,7 +38,7 @@ struct Passing<'a, E: MappingError> {
 
 impl<E: MappingError> Drop for Passing<'_, E> {
     fn drop(&mut self) {
-        self.file.state.write().loads.leave(self.id);
+        self.file.state.write().pages.loads.leave(self.id);
     }
 }
 
@@ -136,11 +136,11 @@ impl<E: MappingError> File<E> {
         let whole = shape.ceil(at + wanted as u64) - at;
         let room = whole.min(shape.floor(buf.len().min(*most) as u64));
         if at != shape.floor(at) || room == 0 {
-            let plan = self.state.write().plan_block(shape.floor(at));
+            let plan = self.state.write().pages.plan_block(shape.floor(at));
             return self.load(plan, Some((at, &mut buf[..wanted])));
         }
         // Not in the `match`: the lock would be held in it.
-        let step = self.state.write().plan_passing(at, room);
+        let step = self.state.write().pages.plan_passing(at, room);
         let (id, len) = match step {
             Step::Present => return Ok(0),
             Step::Wait(seen) => {
@@ -161,7 +161,7 @@ impl<E: MappingError> File<E> {
         }
         add(&self.shared.counters.read, len as u64);
         add(&self.shared.counters.read_requests, 1);
-        let pages = self.state.read();
+        let pages = &self.state.read().pages;
         if !pages.loads.is_good(id) {
             return Ok(0);
         }

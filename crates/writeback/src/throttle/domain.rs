@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::cell_rate::CellRate;
 use super::proportion::Global;
-use super::{NewPolicy, Policy, TunableError, Tunables};
+use super::{NewPolicy, Policy, SHIPPED, TunableError, Tunables};
 
 /// Most processors that are told apart.
 const CPUS_MAX: usize = 64;
@@ -51,7 +50,7 @@ impl Domain {
         dirtyable: u64,
         cpus: usize,
     ) -> Result<Arc<Self>, TunableError> {
-        Self::with_policy(CellRate::of, tunables, dirtyable, cpus)
+        Self::with_policy(SHIPPED, tunables, dirtyable, cpus)
     }
 
     /// As [`Domain::new`], with another policy.
