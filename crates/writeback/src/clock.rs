@@ -43,8 +43,8 @@ impl<F> Clock<F> {
         self.dead.fetch_add(1, Relaxed);
     }
 
-    /// A file that is no more has left the clock. It may have been counted before the others were last
-    /// swept out.
+    /// A file that is no more has left the clock. It may have been counted before the others were
+    /// last swept out.
     pub(crate) fn swept(&self) {
         let one_less = |dead: usize| dead.checked_sub(1);
         _ = self.dead.fetch_update(Relaxed, Relaxed, one_less);

@@ -1,10 +1,11 @@
 //! One file: its pages with their locks, and the accounts of what is dirty.
 //!
 //! What happens to a file is in other modules, each of which uses those before it: the pages
-//! themselves ([`crate::pages`]) know no lock; here every change of them is brought into the counters,
-//! the limits and the list of dirty files; [`crate::flush`] writes, [`crate::flusher`] chooses what is
-//! written, [`crate::reclaim`] makes room with that, [`crate::balance`] makes writers wait with that;
-//! [`crate::read`], [`crate::take_in`] and [`crate::discard`] need all of them.
+//! themselves ([`crate::pages`]) know no lock; here every change of them is brought into the
+//! counters, the limits and the list of dirty files; [`crate::flush`] writes, [`crate::flusher`]
+//! chooses what is written, [`crate::reclaim`] makes room with that, [`crate::balance`] makes
+//! writers wait with that; [`crate::read`], [`crate::take_in`] and [`crate::discard`] need all of
+//! them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -101,8 +102,8 @@ impl<E: MappingError> File<E> {
         })
     }
 
-    /// Brings everything that counts up to a change of the state, which had `before` dirty bytes, and
-    /// which no writer has to answer for.
+    /// Brings everything that counts up to a change of the state, which had `before` dirty bytes,
+    /// and which no writer has to answer for.
     pub(crate) fn settle(&self, state: &mut State, before: u64) {
         let counted = state.pages.dirty.div_ceil(PAGE_SIZE);
         let gate = &self.shared.gate;
@@ -120,8 +121,8 @@ impl<E: MappingError> File<E> {
         self.settle_bytes(state, before);
     }
 
-    /// As [`File::settle`], after a writer made pages dirty that were admitted; returns what it does
-    /// next.
+    /// As [`File::settle`], after a writer made pages dirty that were admitted; returns what it
+    /// does next.
     pub(crate) fn settle_written(
         &self,
         state: &mut State,

@@ -11,9 +11,9 @@ use crate::take_in::{Paced, Write};
 use crate::writer::{Writer, with_own};
 use crate::{Error, MappingError};
 
-/// The pages of one file. The owner of the [`Mapping`](crate::Mapping) has it and keeps the mapping alive while
-/// [`FilePages::is_dirty`]; what is dirty when one of the two is dropped is lost. All calls may come from any
-/// thread; calls that change the file's size are for the owner to order.
+/// The pages of one file. The owner of the [`Mapping`](crate::Mapping) has it and keeps the mapping
+/// alive while [`FilePages::is_dirty`]; what is dirty when one of the two is dropped is lost. All
+/// calls may come from any thread; calls that change the file's size are for the owner to order.
 pub struct FilePages<E: MappingError>(pub(crate) Arc<File<E>>);
 
 impl<E: MappingError> fmt::Debug for FilePages<E> {
@@ -28,7 +28,8 @@ impl<E: MappingError> FilePages<E> {
     /// [`PageCache::resident`]: crate::PageCache::resident
     pub const MEMORY: u64 = size_of::<File<E>>() as u64 + 32;
 
-    /// True if there is certainly no folio. False also while the file is being changed. Takes no lock.
+    /// True if there is certainly no folio. False also while the file is being changed. Takes no
+    /// lock.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let state = self.0.state.try_read();
@@ -46,13 +47,13 @@ impl<E: MappingError> FilePages<E> {
         self.0.read(offset, buf, size)
     }
 
-    /// Reads from byte `offset` up to byte `end`, which the file has, into `buf`, and keeps nothing of
-    /// it: for who keeps it himself. Returns how many bytes, as many as `buf` has room for. What
+    /// Reads from byte `offset` up to byte `end`, which the file has, into `buf`, and keeps nothing
+    /// of it: for who keeps it himself. Returns how many bytes, as many as `buf` has room for. What
     /// the cache has is copied from it; what is missing is read straight into `buf`, in whole
     /// blocks, up to 1 MiB at once and without readahead. `buf` may be longer than what is wanted:
     /// a last block, of which a part is wanted, is read into it if it has room for the whole. Past
-    /// what is returned, whatever is in `buf` means nothing. Other blocks of which `buf` has room for
-    /// a part only are read into the cache.
+    /// what is returned, whatever is in `buf` means nothing. Other blocks of which `buf` has room
+    /// for a part only are read into the cache.
     ///
     /// # Errors
     ///
@@ -140,8 +141,8 @@ impl<E: MappingError> FilePages<E> {
         self.0.errors.token()
     }
 
-    /// Reports that writing failed, in the background or not, since `seen` was brought up to date last;
-    /// now it is.
+    /// Reports that writing failed, in the background or not, since `seen` was brought up to date
+    /// last; now it is.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
 //! Flusher threads.
 //!
 //! A flusher wakes every `dirty_writeback_centisecs`, or when kicked. It writes the files that were
-//! dirty for `dirty_expire_centisecs` or longer; then, while throttling says that too much is dirty,
-//! the others. Each file has a turn of a chunk (about half a second's bytes) before the next has its
-//! own, so that none starves. Flushers share the shards of the list of dirty files among them, and so
-//! the areas of the device; who has nothing left takes whole files from the others. In a shard the
-//! oldest are chosen, and written in the order in which they lie.
+//! dirty for `dirty_expire_centisecs` or longer; then, while throttling says that too much is
+//! dirty, the others. Each file has a turn of a chunk (about half a second's bytes) before the next
+//! has its own, so that none starves. Flushers share the shards of the list of dirty files among
+//! them, and so the areas of the device; who has nothing left takes whole files from the others. In
+//! a shard the oldest are chosen, and written in the order in which they lie.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -74,10 +74,10 @@ impl<E: MappingError> Cache<E> {
         (0..count).flat_map(move |next| ((own + next) % count..SHARDS).step_by(count))
     }
 
-    /// Gives each file that is dirty since `since` or longer when the call begins a turn, as long as
-    /// `goes_on`. Begins with `rest`, the files that an earlier pass chose and did not come to, and
-    /// leaves there what this one does not come to: a pass that may write little would else choose
-    /// and sort as many files as a long one.
+    /// Gives each file that is dirty since `since` or longer when the call begins a turn, as long
+    /// as `goes_on`. Begins with `rest`, the files that an earlier pass chose and did not come to,
+    /// and leaves there what this one does not come to: a pass that may write little would else
+    /// choose and sort as many files as a long one.
     fn pass<'a>(
         &'a self,
         flusher: usize,
@@ -175,9 +175,9 @@ impl<E: MappingError> Cache<E> {
         }
     }
 
-    /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors; that
-    /// counts if nobody else wrote anything either, nor may yet: several flushers share the files,
-    /// and the one that got the bad one is no measure.
+    /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors;
+    /// that counts if nobody else wrote anything either, nor may yet: several flushers share the
+    /// files, and the one that got the bad one is no measure.
     fn flush_background<'a>(
         &'a self,
         flusher: usize,
@@ -206,8 +206,8 @@ impl<E: MappingError> Cache<E> {
         Ok(())
     }
 
-    /// Whether little enough is unwritten, or a file is dirty or being written that did not fail when
-    /// it was tried last. A look at all dirty files.
+    /// Whether little enough is unwritten, or a file is dirty or being written that did not fail
+    /// when it was tried last. A look at all dirty files.
     pub(crate) fn may_get_on(&self) -> bool {
         let files = self.dirty.files();
         let is_good = |file: &Arc<File<E>>| !file.is_failing.load(Relaxed);

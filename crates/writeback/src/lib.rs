@@ -34,19 +34,20 @@
 //! writer.
 //!
 //! Who keeps what he reads himself, as a mount's kernel does, reads *past* the cache
-//! ([`FilePages::read_uncached`]): what is here is copied from here, what is missing goes from the device
-//! straight to him, and the cache keeps what was written, and blocks that were read for a part of them.
+//! ([`FilePages::read_uncached`]): what is here is copied from here, what is missing goes from the
+//! device straight to him, and the cache keeps what was written, and blocks that were read for a
+//! part of them.
 //!
-//! What stops writers is *throttling* ([`throttle`]): the cache asks before pages become dirty, tells
-//! what becomes of them, and does what it is told. A [`Writer`] sleeps on a condition of its own until
-//! its time is over, until something it waits for is free, or until it is called off ([`Cancel`],
-//! [`PageCache::cancel_writers`]); a front end is told the pause instead
+//! What stops writers is *throttling* ([`throttle`]): the cache asks before pages become dirty,
+//! tells what becomes of them, and does what it is told. A [`Writer`] sleeps on a condition of its
+//! own until its time is over, until something it waits for is free, or until it is called off
+//! ([`Cancel`], [`PageCache::cancel_writers`]); a front end is told the pause instead
 //! ([`FilePages::write_paced`]). Several caches may keep limits together ([`DirtyLimits`]).
 //!
-//! *Flushers* share areas of the device among them ([`Place`]), and take whole files from one another.
-//! A file has a turn of a chunk, then the next has its own: what the kernel's lists `b_io` and
-//! `b_more_io` do. Old files come first; those chosen together are written in the order in which they
-//! lie.
+//! *Flushers* share areas of the device among them ([`Place`]), and take whole files from one
+//! another. A file has a turn of a chunk, then the next has its own: what the kernel's lists `b_io`
+//! and `b_more_io` do. Old files come first; those chosen together are written in the order in
+//! which they lie.
 //!
 //! # Rules
 //!
@@ -57,13 +58,13 @@
 //!    it read, what was written meanwhile wins over it.
 //! 4. A file is on the dirty list as long as anything of it is dirty or under writeback. The cache
 //!    holds mappings weakly: the owner keeps the mapping while [`FilePages::is_dirty`].
-//! 5. What could not be written stays dirty and is tried again; each error belongs to the file, and is
-//!    reported once to each token ([`FilePages::error_since`]). A stall is no error: nothing is lost
-//!    yet, and writers get [`Error::Stalled`], whether all of their bytes were taken in or not. A file of
-//!    which [`FAILURES_MAX`] passes failed in a row loses the blocks that failed again, so that
-//!    everything ends; [`Mapping::lost`] tells which, and the next [`PageCache::error_since`] of each
-//!    token that it happened.
-//!    Of a flusher's passes those count that are a second or more after the last that did.
+//! 5. What could not be written stays dirty and is tried again; each error belongs to the file, and
+//!    is reported once to each token ([`FilePages::error_since`]). A stall is no error: nothing is
+//!    lost yet, and writers get [`Error::Stalled`], whether all of their bytes were taken in or
+//!    not. A file of which [`FAILURES_MAX`] passes failed in a row loses the blocks that failed
+//!    again, so that everything ends; [`Mapping::lost`] tells which, and the next
+//!    [`PageCache::error_since`] of each token that it happened. Of a flusher's passes those count
+//!    that are a second or more after the last that did.
 //!
 //! # Units and bounds
 //!
@@ -95,8 +96,8 @@
 //!
 //! Each uses those before it only:
 //!
-//! - data: `block_set`, `pool`, `folio`, `loads`, `readahead`, `pages`, `load`, `dirty`: the bytes of
-//!   one file, with no lock but the pool's;
+//! - data: `block_set`, `pool`, `folio`, `loads`, `readahead`, `pages`, `load`, `dirty`: the bytes
+//!   of one file, with no lock but the pool's;
 //! - accounts: `throttle`, `waiters`, `limits`, `writer`, `errors`, `stats`, `trace`, `dirty_list`,
 //!   `clock`, `flushers`, `shared`, `file`: counters, limits and lists, and how a change of a file
 //!   enters them;
@@ -109,19 +110,19 @@
 //! Hit: one shared lock and one look-up a folio, then copies; no allocation, nothing noted but a
 //! bit. Write: the same with the lock exclusive; a new folio takes a buffer from the pool. Flush:
 //! O(dirty folios), whatever else the file has. Miss: one request a folio, a window (up to 1 MiB)
-//! at once. Miss past the cache: one request for all that is missing without a gap (up to 1 MiB), no
-//! copy, no memory; four times the lock, two of them exclusively. Throttling: two readings of the clock
-//! and about ten atomic additions a step of a write (up to 1 MiB, or as much as the policy lets pass); a
-//! sleep enters and leaves one list.
+//! at once. Miss past the cache: one request for all that is missing without a gap (up to 1 MiB),
+//! no copy, no memory; four times the lock, two of them exclusively. Throttling: two readings of
+//! the clock and about ten atomic additions a step of a write (up to 1 MiB, or as much as the
+//! policy lets pass); a sleep enters and leaves one list.
 //!
 //! # Left out
 //!
 //! No readahead that nobody waits for, no mmap, no writing past the cache, no knowledge of extents,
-//! sizes or reservations: those are the owner's; so are inodes of which only times changed. Files are ordered by
-//! what their owner says of their place, not by their first block. A run is the unit of completion: of
-//! a run of 8 MiB is known before its end that the device works on it ([`Mapping::write_run_telling`]),
-//! not how much of it is written. Real timers: each writer that sleeps has one
-//! of its own, where one for all due within 4 ms would wake fewer times.
+//! sizes or reservations: those are the owner's; so are inodes of which only times changed. Files
+//! are ordered by what their owner says of their place, not by their first block. A run is the unit
+//! of completion: of a run of 8 MiB is known before its end that the device works on it
+//! ([`Mapping::write_run_telling`]), not how much of it is written. Real timers: each writer that
+//! sleeps has one of its own, where one for all due within 4 ms would wake fewer times.
 
 mod balance;
 mod block_set;
@@ -180,8 +181,8 @@ pub struct Options {
     /// Bytes of memory for data, at least 64 blocks. Exceeded by a tenth at most, unless all of it
     /// is dirty and cannot be written.
     pub memory_max: u64,
-    /// How much may be dirty, and when it is written. Of a cache that shares limits only what belongs
-    /// to its device counts.
+    /// How much may be dirty, and when it is written. Of a cache that shares limits only what
+    /// belongs to its device counts.
     pub tunables: Tunables,
     /// The file system's.
     pub block_size: BlockSize,
@@ -239,18 +240,18 @@ pub trait Mapping: Send + Sync {
     fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
 
     /// Writes one run of whole blocks from block-aligned `offset` on, allocating them where there
-    /// are none; the slices follow each other in the file, each whole blocks. A run may lie past the
-    /// file's size, for bytes are taken in before the owner sets the new one. All is on the device
-    /// when it returns, though not flushed. Two runs of one file are never written at once.
+    /// are none; the slices follow each other in the file, each whole blocks. A run may lie past
+    /// the file's size, for bytes are taken in before the owner sets the new one. All is on the
+    /// device when it returns, though not flushed. Two runs of one file are never written at once.
     ///
     /// # Errors
     ///
     /// Any; the whole run counts as not written.
     fn write_run(&self, offset: u64, run: &[&[u8]]) -> Result<(), Self::Error>;
 
-    /// The same, and calls `told` whenever some more of the run is on the device, best every 1 MiB: a
-    /// device counts as stalled when neither that nor the end of a run is heard of for `wb_stall_ms`.
-    /// The cache calls this one.
+    /// The same, and calls `told` whenever some more of the run is on the device, best every 1 MiB:
+    /// a device counts as stalled when neither that nor the end of a run is heard of for
+    /// `wb_stall_ms`. The cache calls this one.
     ///
     /// # Errors
     ///
@@ -266,9 +267,9 @@ pub trait Mapping: Send + Sync {
     }
 
     /// Bytes of this range that were dirty were given up after too many errors: what was reserved
-    /// for them can be released. Once a batch, from the first of its runs that were to the last. Parts may have become dirty again meanwhile:
-    /// [`FilePages::next_dirty`] tells which. Nothing of the file is being written, nor will be before
-    /// this returns.
+    /// for them can be released. Once a batch, from the first of its runs that were to the last.
+    /// Parts may have become dirty again meanwhile: [`FilePages::next_dirty`] tells which. Nothing
+    /// of the file is being written, nor will be before this returns.
     fn lost(&self, range: Range<u64>) {
         let _ = range;
     }

@@ -1,10 +1,10 @@
 //! The loads of one file that are under way.
 //!
-//! While a load is under way its range is on a list. A reader that misses a block of it waits for it;
-//! a writer of whole blocks does not, and the load then leaves those alone. Whatever *drops* blocks in
-//! the range spoils the load, for what it reads may be older than what was dropped: nothing of it
-//! may enter the cache, and it is tried again. Loads of which nothing enters the cache are not waited
-//! for; they are on the list to be spoilt.
+//! While a load is under way its range is on a list. A reader that misses a block of it waits for
+//! it; a writer of whole blocks does not, and the load then leaves those alone. Whatever *drops*
+//! blocks in the range spoils the load, for what it reads may be older than what was dropped:
+//! nothing of it may enter the cache, and it is tried again. Loads of which nothing enters the
+//! cache are not waited for; they are on the list to be spoilt.
 
 use std::ops::Range;
 

@@ -4,16 +4,16 @@
 //!
 //! A writer that copies into memory is far faster than any device. Left alone it fills memory with
 //! dirty pages, and then everything waits for the device, even a read that only needs a free page.
-//! So a limit is set on what may be dirty or under writeback, and near it writers are slowed down to
-//! what the device writes. The question of this module is how, and at what cost in wake-ups,
+//! So a limit is set on what may be dirty or under writeback, and near it writers are slowed down
+//! to what the device writes. The question of this module is how, and at what cost in wake-ups,
 //! fairness and dirty pages above the limit.
 //!
 //! # The design
 //!
 //! A controller estimates what the device writes a second and how much of it writers may dirty; a
-//! cell rate clock for each writer paces it at its fair share of that; and a page becomes dirty only
-//! with a *credit*, of which there are as many as the limit allows. So a writer sleeps in few, long
-//! pauses, a sudden start of a thousand writers exceeds nothing, and time that a writer spends
+//! cell rate clock for each writer paces it at its fair share of that; and a page becomes dirty
+//! only with a *credit*, of which there are as many as the limit allows. So a writer sleeps in few,
+//! long pauses, a sudden start of a thousand writers exceeds nothing, and time that a writer spends
 //! thinking is credited to it. `cell_rate.rs` opens with the details.
 //!
 //! # The equation
@@ -32,12 +32,13 @@
 //!
 //! # The seam
 //!
-//! Another design is an implementation of [`Policy`], one object for each device, made by a function
-//! [`NewPolicy`] that is given to [`Domain::with_policy`] or [`crate::DirtyLimits::with_policy`]. What
-//! its devices have in common it stores in the domain ([`Domain::shared`]), what it knows of a writer
-//! in that writer's [`Task`] ([`Task::with_state`]). The writer that does the I/O itself (Linux
-//! 2.6.36), the pauses of the mailing-list thread of November 2010 and the rates of today's kernel
-//! are in `lab/policies`, with the tests that any design must pass.
+//! Another design is an implementation of [`Policy`], one object for each device, made by a
+//! function [`NewPolicy`] that is given to [`Domain::with_policy`] or
+//! [`crate::DirtyLimits::with_policy`]. What its devices have in common it stores in the domain
+//! ([`Domain::shared`]), what it knows of a writer in that writer's [`Task`]
+//! ([`Task::with_state`]). The writer that does the I/O itself (Linux 2.6.36), the pauses of the
+//! mailing-list thread of November 2010 and the rates of today's kernel are in `lab/policies`, with
+//! the tests that any design must pass.
 //!
 //! # How it is called
 //!
@@ -52,36 +53,38 @@
 //!     Pause, Await: sleep; Write: write; Failed: error
 //!     verdict = resumed(task, written)
 //! ```
-//! For a writer that is cancelled, or ends, [`Bdi::exited`] is called and nothing else. A verdict is a
-//! value: a library call sleeps so long, a server answers that much later and blocks no thread.
+//! For a writer that is cancelled, or ends, [`Bdi::exited`] is called and nothing else. A verdict
+//! is a value: a library call sleeps so long, a server answers that much later and blocks no
+//! thread.
 //!
 //! # Units
 //!
 //! Pages of 4096 bytes, whatever the file system's blocks are; the cache counts bytes and converts.
 //! Rates are pages a second. Time is that of one monotonic clock, given with every call; no policy
 //! sleeps, reads a clock or draws lots, so a simulation in virtual time runs the very code that
-//! threads run. [`Tunables`] have the kernel's names and units. Pauses are at most `wb_max_pause_ms`.
+//! threads run. [`Tunables`] have the kernel's names and units. Pauses are at most
+//! `wb_max_pause_ms`.
 //!
 //! # Failure
 //!
 //! A device that completes nothing for `wb_stall_ms`, and reports no part of its runs either
 //! ([`Bdi::progressed`]), while writers wait for it fails those that wait, at that moment.
-//! [`Bdi::mark_dead`] does so at once, and takes the device's pages out of all sums, so that the other
-//! devices of the [`Domain`] go on. Time in which no writer looked, for the process was stopped, does
-//! not count. Pages that could not be written are dirty again and stay counted.
+//! [`Bdi::mark_dead`] does so at once, and takes the device's pages out of all sums, so that the
+//! other devices of the [`Domain`] go on. Time in which no writer looked, for the process was
+//! stopped, does not count. Pages that could not be written are dirty again and stay counted.
 //!
 //! # Locks
 //!
-//! Counters are atomics. The few locks (a device's share, an estimate, the active writers) are leaves,
-//! held for some instructions; nothing is called under them, so any call may be made under any lock.
-//! A task belongs to one thread at a time.
+//! Counters are atomics. The few locks (a device's share, an estimate, the active writers) are
+//! leaves, held for some instructions; nothing is called under them, so any call may be made under
+//! any lock. A task belongs to one thread at a time.
 //!
 //! # Cost
 //!
 //! Between two looks of the policy a writer costs a handful of atomic additions a call, not a page,
 //! and one more for 32 pages: its credits. A look reads counters and computes some quotients.
-//! Estimates are made by the first caller after they are due, never by two. What it costs a system is
-//! its wake-ups, which the lab counts.
+//! Estimates are made by the first caller after they are due, never by two. What it costs a system
+//! is its wake-ups, which the lab counts.
 //!
 //! # Left out
 //!
@@ -174,9 +177,10 @@ pub struct View<'a> {
 ///
 /// It is called from any thread, with any lock of the cache held, and with the counters of `view`
 /// brought up to date before. So it takes only leaf locks for some instructions, and never sleeps,
-/// reads a clock or draws random numbers: the time is given, so that threads and a simulation run the
-/// same code. A pause lasts at most `wb_max_pause_ms`, and a wait that depends on completions is a
-/// [`Verdict::Await`]. Stalled and dead devices are the business of [`Bdi`], not of the policy.
+/// reads a clock or draws random numbers: the time is given, so that threads and a simulation run
+/// the same code. A pause lasts at most `wb_max_pause_ms`, and a wait that depends on completions
+/// is a [`Verdict::Await`]. Stalled and dead devices are the business of [`Bdi`], not of the
+/// policy.
 pub trait Policy: fmt::Debug + Send + Sync {
     /// Before `pages` become dirty: [`Verdict::Go`], or how long the writer waits before it asks
     /// again.
@@ -185,7 +189,8 @@ pub trait Policy: fmt::Debug + Send + Sync {
         Verdict::Go
     }
 
-    /// After `pages` became dirty, which are counted already; 0 if what was admitted came to nothing.
+    /// After `pages` became dirty, which are counted already; 0 if what was admitted came to
+    /// nothing.
     fn dirtied(&self, view: &View<'_>, task: &mut Task, pages: u64) -> Verdict;
 
     /// After what the last verdict ordered is done; `written` pages the writer wrote itself

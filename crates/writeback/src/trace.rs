@@ -1,11 +1,11 @@
-//! Trace events with the names and fields of the kernel's `writeback` events, for whoever subscribes to
-//! the target `writeback` of crate `tracing`. Where nobody does, an event costs a load.
+//! Trace events with the names and fields of the kernel's `writeback` events, for whoever
+//! subscribes to the target `writeback` of crate `tracing`. Where nobody does, an event costs a
+//! load.
 //!
 //! `balance_dirty_pages` lacks `dirtied` and `dirtied_pause`: pacing has no such counts.
 //!
-//! Pages have 4 KiB, rates are in kB a second and times in milliseconds, as in the kernel; `bdi` is the
-//! number of the cache among those that share limits, `ino` the order of the file's
-//! [`Place`].
+//! Pages have 4 KiB, rates are in kB a second and times in milliseconds, as in the kernel; `bdi` is
+//! the number of the cache among those that share limits, `ino` the order of the file's [`Place`].
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A writer is about to sleep for `pause`, after it has slept for `paused` in this throttling and has
-/// thought for `think` before it.
+/// A writer is about to sleep for `pause`, after it has slept for `paused` in this throttling and
+/// has thought for `think` before it.
 pub(crate) fn balance_dirty_pages(gate: &Gate, pause: Duration, paused: Duration, think: Duration) {
     if !is_enabled() {
         return;

@@ -14,8 +14,8 @@ use super::{
 ///
 /// The cache tells it what becomes of pages; it tells writers what to do. Every page goes the same
 /// way: [`Bdi::dirtied`] → [`Bdi::writeback_started`] → [`Bdi::completed`], or from dirty to
-/// [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses, no panic. May be
-/// called from any thread, with any lock held: what it locks itself are leaves, held for a few
+/// [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses, no panic. May
+/// be called from any thread, with any lock held: what it locks itself are leaves, held for a few
 /// instructions.
 #[derive(Debug)]
 pub struct Bdi {
@@ -110,8 +110,8 @@ impl Bdi {
         self.judge(task, verdict, now)
     }
 
-    /// Pages the task may dirty now before the policy wants to know, 1 to [`super::PAGES_MAX`].
-    /// Who dirties more at once gets coarser pauses, and the limit is only kept exactly by those who
+    /// Pages the task may dirty now before the policy wants to know, 1 to [`super::PAGES_MAX`]. Who
+    /// dirties more at once gets coarser pauses, and the limit is only kept exactly by those who
     /// ask [`Bdi::admit`] for no more than this.
     #[must_use]
     pub fn allowance(&self, task: &Task, now: Duration) -> u64 {
@@ -163,7 +163,8 @@ impl Bdi {
         take(&self.domain.writeback, more);
     }
 
-    /// Writeback of pages ended: they are on the device, or could not be written and are dirty again.
+    /// Writeback of pages ended: they are on the device, or could not be written and are dirty
+    /// again.
     pub fn completed(&self, pages: u64, outcome: Outcome, now: Duration) {
         let ended = take(&self.writeback, pages);
         if ended > 0 && self.writeback.load(Relaxed) == 0 {
@@ -185,8 +186,8 @@ impl Bdi {
         self.policy.completed(&self.view(now), ended, outcome);
     }
 
-    /// Some of what is under writeback is on the device, though nothing is completed yet: a device that
-    /// works on a long run is slow, not stalled.
+    /// Some of what is under writeback is on the device, though nothing is completed yet: a device
+    /// that works on a long run is slow, not stalled.
     pub fn progressed(&self, now: Duration) {
         self.stall.progress(now);
     }
@@ -228,7 +229,8 @@ impl Bdi {
     }
 
     /// The device is no more: its writers fail from now on, and what it has unwritten counts no
-    /// longer, nor does it itself, so that the other devices of the domain have its part of the limit.
+    /// longer, nor does it itself, so that the other devices of the domain have its part of the
+    /// limit.
     pub fn mark_dead(&self) {
         if !self.dead.swap(true, Relaxed) {
             self.leave();

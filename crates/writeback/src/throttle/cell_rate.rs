@@ -1,35 +1,39 @@
 //! A controller for the device, a cell rate clock for each writer, credits for pages.
 //!
-//! Source: ours, from what the thread of November 2010 left open: pauses that grow with the number of
-//! writers, a bounded number of wake-ups, think time, real-time writers, small memory, dead devices.
+//! Source: ours, from what the thread of November 2010 left open: pauses that grow with the number
+//! of writers, a bounded number of wake-ups, think time, real-time writers, small memory, dead
+//! devices.
 //!
-//! 1. *Controller* ([`controller`]): every 50 ms a proportional-integral step on the distance of the
-//!    device's dirty pages from its setpoint gives R, what all writers together may dirty a second.
-//! 2. *Fair share* ([`active`]): R less what light writers dirty anyway, divided by the weights of the
-//!    writers that were paused in the last half second. A writer that comes or ends changes it at once:
-//!    nothing has to be learnt from too many or too few dirty pages.
+//! 1. *Controller* ([`controller`]): every 50 ms a proportional-integral step on the distance of
+//!    the device's dirty pages from its setpoint gives R, what all writers together may dirty a
+//!    second.
+//! 2. *Fair share* ([`active`]): R less what light writers dirty anyway, divided by the weights of
+//!    the writers that were paused in the last half second. A writer that comes or ends changes it
+//!    at once: nothing has to be learnt from too many or too few dirty pages.
 //! 3. *Pacing*: each writer has a generic cell rate clock, as ATM networks police sources, in its
-//!    leaky form: what it dirties fills a bucket, which leaks at its rate and may lag a burst behind.
-//!    The writer sleeps when it is a whole target pause ahead, until it no longer is. Thinking lets it
-//!    lag, so it is paid for once, and by nobody else. The bucket holds pages, not time: what was
-//!    dirtied while the device was slow is not waited for at that rate when it is fast again.
+//!    leaky form: what it dirties fills a bucket, which leaks at its rate and may lag a burst
+//!    behind. The writer sleeps when it is a whole target pause ahead, until it no longer is.
+//!    Thinking lets it lag, so it is paid for once, and by nobody else. The bucket holds pages, not
+//!    time: what was dirtied while the device was slow is not waited for at that rate when it is
+//!    fast again.
 //! 4. *Wake-up budget*: the target pause is writers / `wb_wake_budget`, 10 ms to `wb_max_pause_ms`:
-//!    200 wake-ups a second up to 40 writers, and one each 200 ms for each of more. New writers start
-//!    at different points of it, so that those that start together do not stay together.
-//! 5. *Credits* ([`super::credits`]): a page becomes dirty only with one, so dirty pages never exceed
-//!    the limit, however many writers start at once. Who gets none waits its turn on one more such
-//!    clock, which spreads those who wait over the time their pages take to be written.
-//! 6. A device may take credits up to its part of the limit, or an eighth of what is free (all of it,
-//!    while nobody is throttled): a slow one cannot take the memory of a fast one, even if it was
-//!    there first. Where there are others that live it leaves them a sixteenth of what it finds, whether
-//!    they write or not: a device that gets nowhere keeps what it has until it is known to be dead. The
-//!    controller aims below that, so that writers are paced and do not wait for credits.
+//!    200 wake-ups a second up to 40 writers, and one each 200 ms for each of more. New writers
+//!    start at different points of it, so that those that start together do not stay together.
+//! 5. *Credits* ([`super::credits`]): a page becomes dirty only with one, so dirty pages never
+//!    exceed the limit, however many writers start at once. Who gets none waits its turn on one
+//!    more such clock, which spreads those who wait over the time their pages take to be written.
+//! 6. A device may take credits up to its part of the limit, or an eighth of what is free (all of
+//!    it, while nobody is throttled): a slow one cannot take the memory of a fast one, even if it
+//!    was there first. Where there are others that live it leaves them a sixteenth of what it
+//!    finds, whether they write or not: a device that gets nowhere keeps what it has until it is
+//!    known to be dead. The controller aims below that, so that writers are paced and do not wait
+//!    for credits.
 //!
 //! Real-time writers have four times the share and a second of burst, and a 64th of the limit is
 //! theirs alone; idle ones have a quarter of the share.
 //!
-//! Left out: the timer wheel that wakes those due within 4 ms with one timer is the caller's, who owns
-//! the timers.
+//! Left out: the timer wheel that wakes those due within 4 ms with one timer is the caller's, who
+//! owns the timers.
 //!
 //! | tunable | unit | default |
 //! |---|---|---|
@@ -111,8 +115,8 @@ impl CellRate {
         })
     }
 
-    /// The pause to aim at for so many writers. Where memory is small beside the device, shorter: what
-    /// is written between two pauses must fit between setpoint and limit.
+    /// The pause to aim at for so many writers. Where memory is small beside the device, shorter:
+    /// what is written between two pauses must fit between setpoint and limit.
     fn target(&self, writers: f64, memory: Duration) -> Duration {
         let budget = seconds(writers / self.wake_budget);
         let budget = budget.clamp(MIN_TARGET.min(self.max_pause), self.max_pause);
@@ -147,7 +151,8 @@ impl CellRate {
             || view.bdi.unwritten() <= view.bdi.part_of(view.domain.freerun(), view.now)
     }
 
-    /// Gives back the credits for pages that did not become dirty, or takes those for more that did.
+    /// Gives back the credits for pages that did not become dirty, or takes those for more that
+    /// did.
     fn settle_credits(&self, task: &mut Task, pages: u64) {
         let credits = &self.credits;
         if pages > task.pacing.credits {
@@ -199,7 +204,8 @@ impl CellRate {
             .min(credits / 4 * 3 + credits % 4 / 2)
     }
 
-    /// The most a device may have unwritten: what it has claim to, but for what it leaves to others.
+    /// The most a device may have unwritten: what it has claim to, but for what it leaves to
+    /// others.
     fn cap(view: &View<'_>) -> u64 {
         let claim = Self::claim(view);
         if view.domain.devices.load(Relaxed) < 2 {
@@ -210,8 +216,8 @@ impl CellRate {
         claim.min(free.saturating_mul(LEFT_TO_OTHERS - 1))
     }
 
-    /// What all devices have unwritten when this one reaches its [`CellRate::cap`] and the others keep
-    /// what they have: it cannot come closer to the limit, so its setpoint must lie below.
+    /// What all devices have unwritten when this one reaches its [`CellRate::cap`] and the others
+    /// keep what they have: it cannot come closer to the limit, so its setpoint must lie below.
     fn ceiling(view: &View<'_>) -> u64 {
         let limit = view.domain.thresh();
         if view.domain.devices.load(Relaxed) < 2 {

@@ -114,8 +114,9 @@ impl Domain {
         *self.tunables.read()
     }
 
-    /// Changes a limit or a time by its name, and no other that another thread sets at the same time.
-    /// What belongs to a device (ratios, flushers, strictness) only counts for devices made afterwards.
+    /// Changes a limit or a time by its name, and no other that another thread sets at the same
+    /// time. What belongs to a device (ratios, flushers, strictness) only counts for devices made
+    /// afterwards.
     ///
     /// # Errors
     ///

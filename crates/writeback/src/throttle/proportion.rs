@@ -1,7 +1,7 @@
 //! Floating proportions: which device did how much of what was done lately.
 //!
-//! Each device counts events for itself and for all; every three seconds all counts are halved, as in
-//! Linux since 3.8. Halving is lazy: a count remembers the period it was last halved for.
+//! Each device counts events for itself and for all; every three seconds all counts are halved, as
+//! in Linux since 3.8. Halving is lazy: a count remembers the period it was last halved for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! For how long a device got nowhere while writers waited for it.
 //!
-//! The time is added up from looks: each throttled writer that asks looks, and what lies between two
-//! looks counts for a second at most. So a process that was stopped, or a machine that slept, does not
-//! find its devices stalled when it wakes. A completion begins anew, and so does a throttling that
-//! begins when nobody looked for longer than any pause.
+//! The time is added up from looks: each throttled writer that asks looks, and what lies between
+//! two looks counts for a second at most. So a process that was stopped, or a machine that slept,
+//! does not find its devices stalled when it wakes. A completion begins anew, and so does a
+//! throttling that begins when nobody looked for longer than any pause.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -31,7 +31,8 @@ impl Stall {
         self.stalled.store(0, Relaxed);
     }
 
-    /// A writer looks whose throttling is new, or goes on: how long until the device counts as stalled.
+    /// A writer looks whose throttling is new, or goes on: how long until the device counts as
+    /// stalled.
     pub(super) fn left(&self, limit: Duration, is_new: bool, now: Duration) -> Duration {
         // Of several who look at once each adds what lies between its look and the one before.
         let before = self.looked.fetch_max(nanos(now), Relaxed);

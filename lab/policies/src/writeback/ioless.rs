@@ -11,11 +11,12 @@
 //! `ioless-fixed` has the "+ 1" the author added the same evening.
 //!
 //! The rate does not know how many writers there are: only the dirty pages do, which settle where
-//! all pauses together fit. So writers sleep shorter and more often the more they are, which is what
-//! Dave Chinner's table of context switches shows. Think time is not considered.
+//! all pauses together fit. So writers sleep shorter and more often the more they are, which is
+//! what Dave Chinner's table of context switches shows. Think time is not considered.
 //!
 //! Differences: exact counts; bandwidth is sampled by whoever is first 10 ms after the last sample,
-//! rather than by each sleeper racing with the others; real-time writers have limits a quarter higher.
+//! rather than by each sleeper racing with the others; real-time writers have limits a quarter
+//! higher.
 //!
 //! | constant | unit | value |
 //! |---|---|---|

@@ -1,15 +1,16 @@
 //! `mainline`: position control, an estimated rate a task, and think time.
 //!
 //! Source: Linux 3.2 to 6.x (`balance_dirty_pages` as Wu Fengguang rewrote it, July to September
-//! 2011), described from its documentation and behaviour. Between freerun and limit lies the setpoint;
-//! a cubic of the distance from it, times a line for the device's own part, gives the *position
-//! ratio*. Every 200 ms the *base rate* of all tasks of a device moves towards what they would have to
-//! dirty for the device to keep up: `base · ratio · bandwidth / what was dirtied`. A task may dirty
-//! `base · ratio` pages a second; it sleeps when it is far enough ahead of that, and what it spent
-//! thinking since its last pause counts.
+//! 2011), described from its documentation and behaviour. Between freerun and limit lies the
+//! setpoint; a cubic of the distance from it, times a line for the device's own part, gives the
+//! *position ratio*. Every 200 ms the *base rate* of all tasks of a device moves towards what they
+//! would have to dirty for the device to keep up: `base · ratio · bandwidth / what was dirtied`. A
+//! task may dirty `base · ratio` pages a second; it sleeps when it is far enough ahead of that, and
+//! what it spent thinking since its last pause counts.
 //!
-//! Pauses are aimed at 10 ms, and 10 ms more for each doubling of bandwidth over base rate, which is
-//! the number of writers about; at most 200 ms, and an eighth of what is dirty at full bandwidth.
+//! Pauses are aimed at 10 ms, and 10 ms more for each doubling of bandwidth over base rate, which
+//! is the number of writers about; at most 200 ms, and an eighth of what is dirty at full
+//! bandwidth.
 //!
 //! Differences: floating point for the ratio; exact counts; no control groups and so no second
 //! domain; a restart of the stamps after an idle second looks at time alone.

@@ -1,9 +1,9 @@
-//! Floating proportions that age by events, as in 2.6.36: a device that completes nothing retains its
-//! share, and shares move slowly at first.
+//! Floating proportions that age by events, as in 2.6.36: a device that completes nothing retains
+//! its share, and shares move slowly at first.
 //!
-//! Each of many counts events for itself and for all; after a period of so many events all counts are
-//! halved. Halving is lazy: a count remembers the period it was last halved for. The length of a
-//! period follows the limit of dirty pages, so it is given with every call.
+//! Each of many counts events for itself and for all; after a period of so many events all counts
+//! are halved. Halving is lazy: a count remembers the period it was last halved for. The length of
+//! a period follows the limit of dirty pages, so it is given with every call.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

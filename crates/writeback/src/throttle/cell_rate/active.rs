@@ -1,10 +1,10 @@
 //! Who writes: the weights of those that are paced, and what the others dirty.
 //!
-//! Time is cut into windows of half a second. A writer is *heavy* in a window if it was paused in it or
-//! in the last it wrote in, or is new; else *light*. Sums are those of the window that goes on or of
-//! the one before, whichever is larger: a writer counts at once and is forgotten within a second, at
-//! once if it says that it ends. A writer takes the lock once a window and once more when it is first
-//! paused; it is a leaf.
+//! Time is cut into windows of half a second. A writer is *heavy* in a window if it was paused in
+//! it or in the last it wrote in, or is new; else *light*. Sums are those of the window that goes
+//! on or of the one before, whichever is larger: a writer counts at once and is forgotten within a
+//! second, at once if it says that it ends. A writer takes the lock once a window and once more
+//! when it is first paused; it is a leaf.
 
 use std::time::Duration;
 

@@ -5,23 +5,23 @@
 //! R = bandwidth · clamp(1 + kp·e + I, 0, 2)            I += ki·e·Δt, held where R is at an end
 //! ```
 //!
-//! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. With
-//! a = 2·bandwidth / (ceiling − freerun), kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
+//! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. Let a be
+//! 2·bandwidth / (ceiling − freerun): kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
 //! swinging whatever device and memory are, and ki = a·kp²/4 is critical damping.
 //!
 //! The ceiling is the limit, or what credits allow the device where some are left to others. The
-//! setpoint is half way from freerun to it. Where the device writes that in less than 200 ms
-//! it is higher, 4/5 of the way from 100 ms down: credits hold the limit anyway, and the more is dirty
+//! setpoint is half way from freerun to it. Where the device writes that in less than 200 ms it is
+//! higher, 4/5 of the way from 100 ms down: credits hold the limit anyway, and the more is dirty
 //! the longer are the runs that a seeking device gets.
 //!
-//! Bandwidth is what was completed in a second in which something was under writeback, or should have
-//! been, for there was more than the background limit, over the last
-//! eight samples without the best and the worst. A sample ends with the first step (50 ms) in which
-//! something was completed, so that it is as long as a completion takes, however coarse these are: a
-//! flusher that writes 8 MiB at once to a slow device completes nothing for seconds. A sample in which
-//! the device was idle for most of the time says nothing about it. Time that goes on without a completion
-//! counts as samples of nothing, as many as it has of the longest's length: a flusher that is stuck has
-//! no capacity.
+//! Bandwidth is what was completed in a second in which something was under writeback, or should
+//! have been, for there was more than the background limit, over the last eight samples without the
+//! best and the worst. A sample ends with the first step (50 ms) in which something was completed,
+//! so that it is as long as a completion takes, however coarse these are: a flusher that writes 8
+//! MiB at once to a slow device completes nothing for seconds. A sample in which the device was
+//! idle for most of the time says nothing about it. Time that goes on without a completion counts
+//! as samples of nothing, as many as it has of the longest's length: a flusher that is stuck has no
+//! capacity.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -38,8 +38,8 @@ const KP_MAX: f64 = 1.5;
 /// Where between freerun and limit the setpoint lies, and how much higher where memory is small.
 const PLACE: f64 = 0.5;
 const PLACE_MORE: f64 = 0.3;
-/// Seconds of writing from the setpoint to the limit: memory is small up to the first, and not small
-/// from the second on.
+/// Seconds of writing from the setpoint to the limit: memory is small up to the first, and not
+/// small from the second on.
 const ROOM: (f64, f64) = (0.1, 0.2);
 
 #[derive(Debug)]
@@ -133,8 +133,8 @@ impl State {
         }
     }
 
-    /// The same where nothing was completed for the time of so many samples, at least one: they take
-    /// the place of the oldest.
+    /// The same where nothing was completed for the time of so many samples, at least one: they
+    /// take the place of the oldest.
     fn bandwidth_stuck(&self, stuck: usize) -> f64 {
         let left = SAMPLES.saturating_sub(stuck).min(self.count);
         let newest = (0..left).map(|back| &self.samples[(self.count - 1 - back) % SAMPLES]);
@@ -224,8 +224,8 @@ impl Controller {
         now.saturating_sub(last) >= STEP
     }
 
-    /// One step, if nobody else takes it; `pause` is the writers' delay, `ceiling` the most pages that
-    /// this device can bring the sum of all to.
+    /// One step, if nobody else takes it; `pause` is the writers' delay, `ceiling` the most pages
+    /// that this device can bring the sum of all to.
     pub(super) fn step(&self, view: &View<'_>, pause: Duration, ceiling: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;

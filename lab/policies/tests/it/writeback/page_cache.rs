@@ -324,8 +324,8 @@ fn a_run_that_takes_minutes_is_no_stall_while_its_parts_are_reported() {
     }
 }
 
-/// By the designs that stop a writer after its bytes are in, for which the write succeeded: the bytes
-/// are not lost, so no sync says so.
+/// By the designs that stop a writer after its bytes are in, for which the write succeeded: the
+/// bytes are not lost, so no sync says so.
 #[test]
 fn a_stall_after_all_was_taken_in_is_reported_to_writers_and_to_no_sync() {
     for mode in [Mode::Ioless, Mode::IolessFixed, Mode::Mainline] {

@@ -1,5 +1,5 @@
-//! Single rules of the designs, with the numbers of their sources; and devices that fail, with every
-//! design.
+//! Single rules of the designs, with the numbers of their sources; and devices that fail, with
+//! every design.
 
 use std::sync::Arc;
 use std::time::Duration;
