@@ -57,7 +57,7 @@ pub struct ImageArgs {
 pub struct WriteArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// How it is written, as behind mount -o: stripe=N, discard, mb_normalize=, dirty_ratio=, …
+    /// How it is written, as behind mount -o: stripe=N, discard, mb_group_prealloc=, dirty_ratio=, …
     #[arg(long, value_name = "NAME[=VALUE],…", help_heading = "Image options")]
     pub options: Vec<String>,
 }

@@ -200,10 +200,7 @@ const REFUSED: [(&str, &str); 35] = [
         "inode_readahead_blks",
         "inode tables are read as they are needed",
     ),
-    (
-        "mb_optimize_scan",
-        "mb_search= chooses how free blocks are searched for",
-    ),
+    ("mb_optimize_scan", "free runs are always found by an index"),
     (
         "usrjquota",
         "quotas are those of the feature: `tune2fs -O quota IMAGE`, then -o usrquota",

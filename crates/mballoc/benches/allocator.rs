@@ -1,4 +1,4 @@
-//! Cost of an allocation by search policy: a stream at its goal, and searches on a device that was
+//! Cost of an allocation: a stream at its goal, and searches on a device that was
 //! filled to 90 % and half emptied several times. What each search looked at is printed beside, and how
 //! often 64 writers that start in one place waited for each other.
 
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use uext4_mballoc::{Allocator, Error, GroupBitmaps, Hints, Options, Request, Run, Search, Stats};
+use uext4_mballoc::{Allocator, Error, GroupBitmaps, Hints, Request, Run, Stats};
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
@@ -54,7 +54,7 @@ impl GroupBitmaps for Bitmaps {
     }
 }
 
-fn fresh(search: Search) -> (Bitmaps, Allocator) {
+fn fresh() -> (Bitmaps, Allocator) {
     let mut sb = SuperBlock::zeroed();
     sb.s_magic = EXT4_SUPER_MAGIC.into();
     sb.s_rev_level = 1.into();
@@ -69,11 +69,7 @@ fn fresh(search: Search) -> (Bitmaps, Allocator) {
     let geometry = Geometry::new(&sb).unwrap();
     let empty = || Mutex::new((vec![false; PER_GROUP as usize], PER_GROUP));
     let bitmaps = Bitmaps((0..GROUPS).map(|_| empty()).collect());
-    let options = Options {
-        search,
-        ..Options::default()
-    };
-    let allocator = Allocator::with_options(&geometry, &bitmaps, options).unwrap();
+    let allocator = Allocator::new(&geometry, &bitmaps).unwrap();
     (bitmaps, allocator)
 }
 
@@ -99,8 +95,8 @@ struct Aged {
 
 impl Aged {
     /// Filled to 90 %, then five times a random half of the files deleted and filled again.
-    fn new(search: Search) -> Self {
-        let (bitmaps, allocator) = fresh(search);
+    fn new() -> Self {
+        let (bitmaps, allocator) = fresh();
         let mut aged = Self {
             bitmaps,
             allocator,
@@ -170,7 +166,7 @@ impl Aged {
     }
 
     /// What a thousand files and deletions cost, and what the free space then is.
-    fn report(&mut self, search: Search) {
+    fn report(&mut self) {
         let before = self.allocator.stats();
         for _ in 0..1000 {
             self.delete();
@@ -184,7 +180,7 @@ impl Aged {
         let fragments: u32 = fragments.map(|info| info.fragments).sum();
         let extents: usize = self.files.iter().map(Vec::len).sum();
         println!(
-            "{search}, aged: {:.2} groups + {:.2} runs a request, at most {} + {}; {:.3} runs a file, \
+            "aged: {:.2} groups + {:.2} runs a request, at most {} + {}; {:.3} runs a file, \
              {:.1} blocks a free run",
             per(|stats| stats.groups_considered),
             per(|stats| stats.extents_scanned),
@@ -196,9 +192,9 @@ impl Aged {
     }
 }
 
-fn stream(c: &mut Criterion, search: Search) {
-    c.bench_function(&format!("{search}: 4-block files, at the goal"), |b| {
-        let (bitmaps, allocator) = fresh(search);
+fn stream(c: &mut Criterion) {
+    c.bench_function("4-block files, at the goal", |b| {
+        let (bitmaps, allocator) = fresh();
         let mut goal = 0;
         let mut held: Vec<Run> = Vec::new();
         b.iter(|| {
@@ -220,10 +216,10 @@ fn stream(c: &mut Criterion, search: Search) {
     });
 }
 
-fn aged(c: &mut Criterion, search: Search) {
-    let mut aged = Aged::new(search);
-    aged.report(search);
-    c.bench_function(&format!("{search}: delete and write a file, aged"), |b| {
+fn aged(c: &mut Criterion) {
+    let mut aged = Aged::new();
+    aged.report();
+    c.bench_function("delete and write a file, aged", |b| {
         b.iter(|| {
             aged.delete();
             aged.create();
@@ -232,8 +228,8 @@ fn aged(c: &mut Criterion, search: Search) {
 }
 
 /// 64 writers append 8 KiB at a time to files of one directory, to 1 MiB, and truncate them.
-fn writers(search: Search) {
-    let (bitmaps, allocator) = fresh(search);
+fn writers() {
+    let (bitmaps, allocator) = fresh();
     thread::scope(|scope| {
         for file in 0..64 {
             let (bitmaps, allocator) = (&bitmaps, &allocator);
@@ -242,7 +238,7 @@ fn writers(search: Search) {
     });
     let stats = allocator.stats();
     println!(
-        "{search}, 64 writers: {} locks taken, {} waited for, {} passed by; {} of {} requests at their goal",
+        "64 writers: {} locks taken, {} waited for, {} passed by; {} of {} requests at their goal",
         stats.lock_acquired,
         stats.lock_contended,
         stats.trylock_skipped,
@@ -278,11 +274,9 @@ fn append(bitmaps: &Bitmaps, allocator: &Allocator, file: u64) {
 }
 
 fn benches(c: &mut Criterion) {
-    for search in Search::ALL {
-        writers(search);
-        stream(c, search);
-        aged(c, search);
-    }
+    writers();
+    stream(c);
+    aged(c);
 }
 
 criterion_group!(all, benches);

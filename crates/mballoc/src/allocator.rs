@@ -1,5 +1,6 @@
 //! The allocator: taking, marking, and giving back runs.
 
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed},
@@ -7,30 +8,34 @@ use std::sync::atomic::{
 
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
-use crate::buddy::{Buddy, Shape};
-use crate::groups::{Answer, Groups, Visit};
-use crate::io::Io;
-use crate::leases::Leases;
+use crate::buddy::Buddy;
+use crate::free_space::FreeSpace;
+use crate::groups::{Answer, Groups, Place, Visit};
+use crate::normalize::{Normalize, Plan, Predict, Surroundings};
+use crate::options::Options;
 use crate::preallocation::Preallocations;
-use crate::search::{Ask, Found, Seek};
-use crate::stats::Counters;
-use crate::streams::Streams;
-use crate::{
-    BadGroup, Error, GroupBitmaps, GroupInfo, Hints, Options, Request, Run, Search, Stats,
-};
+use crate::request::DataRequest;
+use crate::search::{Hints, NewSearch};
+use crate::stats::{Counters, Stats};
+use crate::{BadGroup, Error, GroupBitmaps, GroupInfo, Request, Run, trace};
 
 /// Times a request looks again before it is refused, while others give blocks back.
 const SQUEEZES_MAX: u32 = 64;
 
+/// Designs of the allocator in place of those that are shipped; `None`: the one that is shipped.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    /// How much is taken for a file beyond its need.
+    pub normalize: Option<Arc<dyn Normalize>>,
+    /// In which groups a run is looked for.
+    pub search: Option<NewSearch>,
+}
+
 /// Hands out and takes back blocks of one file system. See the crate's head for the search.
 #[derive(Debug)]
 pub struct Allocator {
-    options: Options,
-    block_size_log2: u32,
-    groups: Groups,
-    streams: Streams,
-    leases: Leases,
-    counters: Counters,
+    space: FreeSpace,
+    normalize: Option<Arc<dyn Normalize>>,
     /// Where [`Allocator::shrink`] goes on.
     unloaded_to: AtomicU32,
     preallocations: Preallocations,
@@ -43,65 +48,39 @@ impl Allocator {
     /// # Errors
     /// [`Error::Bitmaps`] if a descriptor cannot be read.
     pub fn new<B: GroupBitmaps>(geometry: &Geometry, bitmaps: &B) -> Answer<Self, B> {
-        Self::with_options(geometry, bitmaps, Options::default())
+        Self::with_options(geometry, bitmaps, Options::default(), &Policies::default())
     }
 
-    /// The same with these policies. A stripe longer than a group counts as none.
+    /// The same with these options and designs. A stripe longer than a group counts as none.
     ///
     /// # Errors
     /// As [`Allocator::new`].
     pub fn with_options<B: GroupBitmaps>(
         geometry: &Geometry,
         bitmaps: &B,
-        mut options: Options,
+        options: Options,
+        policies: &Policies,
     ) -> Answer<Self, B> {
-        let blocks_per_group = geometry.blocks_per_group.get();
-        if options.stripe > blocks_per_group {
-            options.stripe = 0;
-        }
-        options.flex_groups = options.flex_groups.max(1);
-        let mut shape = Shape::new(blocks_per_group, geometry.block_size.log2());
-        if options.search == Search::LargestRun {
-            // A stripe of one block is no stripe: every run is a row of them.
-            shape = shape.with_longest(if options.stripe > 1 {
-                options.stripe
-            } else {
-                0
-            });
-        }
-        let groups = Groups::new(geometry, shape, bitmaps)?;
+        let search = policies.search.as_ref();
         Ok(Self {
-            streams: Streams::new(options.search, options.stream_goals, groups.count()),
-            leases: Leases::new(groups.count()),
-            options,
-            block_size_log2: geometry.block_size.log2(),
-            groups,
-            counters: Counters::default(),
+            space: FreeSpace::new(geometry, bitmaps, options, search)?,
+            normalize: policies.normalize.clone(),
             unloaded_to: AtomicU32::new(0),
             preallocations: Preallocations::default(),
         })
     }
 
-    /// Its policies and tunables.
+    /// Its options.
     pub fn options(&self) -> &Options {
-        &self.options
+        &self.space.options
+    }
+
+    pub(crate) fn space(&self) -> &FreeSpace {
+        &self.space
     }
 
     pub(crate) fn groups(&self) -> &Groups {
-        &self.groups
-    }
-
-    pub(crate) fn streams(&self) -> &Streams {
-        &self.streams
-    }
-
-    pub(crate) fn leases(&self) -> &Leases {
-        &self.leases
-    }
-
-    /// Blocks of a full group, and the binary logarithm of a block's bytes.
-    pub(crate) fn sizes(&self) -> (u32, u32) {
-        (self.groups.shape.blocks_per_group, self.block_size_log2)
+        &self.space.groups
     }
 
     pub(crate) fn preallocations(&self) -> &Preallocations {
@@ -109,46 +88,48 @@ impl Allocator {
     }
 
     pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
+        &self.space.counters
+    }
+
+    /// What is to be done for a request that nothing is preallocated for.
+    pub(crate) fn plan(&self, request: &DataRequest, around: &Surroundings<'_>) -> Plan {
+        match &self.normalize {
+            None => Predict.plan(request, around),
+            Some(normalize) => normalize.plan(request, around),
+        }
     }
 
     /// Free blocks in all groups but bad ones, and those preallocated for files; of groups whose bitmaps
     /// were not read, what their descriptors claim.
     pub fn free_blocks(&self) -> u64 {
-        self.groups.free.load(Relaxed)
-    }
-
-    /// Blocks of the average free run, rounded down; a group that is not loaded counts as one run.
-    pub fn average_free_run(&self) -> u64 {
-        let fragments = self.groups.fragments.load(Relaxed);
-        self.free_blocks() / fragments.max(1)
+        self.space.free_blocks()
     }
 
     /// What was done so far.
     pub fn stats(&self) -> Stats {
-        self.counters.snapshot()
+        self.space.counters.snapshot()
     }
 
     /// `mb_stats`: whether anything is counted from now on; it is at first.
     pub fn set_stats(&self, on: bool) {
-        self.counters.switch(on);
+        self.space.counters.switch(on);
     }
 
     /// Groups whose bitmap contradicts their descriptor or cannot be read, in the order they were found: their free
     /// blocks are not in the total, and nothing is taken of them or given back to them.
     pub fn bad_groups(&self) -> Vec<BadGroup> {
-        self.groups.bad()
+        self.space.groups.bad()
     }
 
     /// Whether the group of a block is among those.
     pub fn is_bad(&self, block: Pblk) -> bool {
-        let group = self.groups.locate(block);
-        group.is_some_and(|(group, _)| self.groups.is_bad(group))
+        let place = self.space.groups.locate(block);
+        place.is_some_and(|place| self.space.groups.is_bad(place.group))
     }
 
     /// What the buddy of a group tells; `None` if the group does not exist or is not loaded.
     pub fn group_info(&self, group: GroupNr) -> Option<GroupInfo> {
-        self.groups.peek(group, |buddy| GroupInfo {
+        self.space.groups.peek(group, |buddy| GroupInfo {
             free: buddy.free(),
             fragments: buddy.fragments(),
             first: buddy.next_free(0),
@@ -158,18 +139,21 @@ impl Allocator {
 
     /// Groups whose buddies are in memory, each [`Allocator::group_memory`] bytes. Takes no lock.
     pub fn loaded_groups(&self) -> u32 {
-        self.groups.loaded.load(Relaxed)
+        self.space.groups.loaded.load(Relaxed)
     }
 
     /// Bytes of memory of one group's buddy, about: three bits a block, and its tree of runs.
     pub fn group_memory(&self) -> u64 {
-        u64::from(self.groups.shape.blocks_per_group) * 15 / 32 + 512
+        u64::from(self.space.groups.shape.blocks_per_group) * 15 / 32 + 512
     }
 
     /// Drops the buddies of up to `most` groups that nothing is under way in, and answers with how many.
     /// Changes no answer: they are read again when they are needed.
     pub fn shrink(&self, most: u32) -> u32 {
-        let (dropped, next) = self.groups.unload(self.unloaded_to.load(Relaxed), most);
+        let (dropped, next) = self
+            .space
+            .groups
+            .unload(self.unloaded_to.load(Relaxed), most);
         self.unloaded_to.store(next, Relaxed);
         dropped
     }
@@ -204,16 +188,17 @@ impl Allocator {
         request: &Request,
         hints: &Hints,
     ) -> Answer<Run, B> {
-        let take = || self.take_counted(bitmaps, request, hints, u32::MAX);
+        let take = || self.space.take(bitmaps, request, hints, u32::MAX);
+        let all = &self.preallocations;
         match take() {
-            Err(Error::NoSpace { .. }) => self.squeezed(|| {
+            Err(Error::NoSpace { .. }) => all.squeezed(|| {
                 for _ in 1..SQUEEZES_MAX {
-                    let given = self.groups.given.load(Acquire);
-                    self.discard_for(request.min_len);
+                    let given = self.space.groups.given.load(Acquire);
+                    all.discard_for(&self.space, request.min_len);
                     let answer = take();
-                    // Who was given back to behind the search may be found by the next.
+                    // What was given back behind the search may be found by the next.
                     if !matches!(answer, Err(Error::NoSpace { .. }))
-                        || self.groups.given.load(Acquire) == given
+                        || self.space.groups.given.load(Acquire) == given
                     {
                         return answer;
                     }
@@ -224,119 +209,16 @@ impl Allocator {
         }
     }
 
-    /// The same, but only the first `counted` blocks of the run count as handed out: the others stay
-    /// free for [`Allocator::free_blocks`], until [`Allocator::divide`] or [`Allocator::release`].
-    /// Nothing is given back for it.
-    pub(crate) fn take_counted<B: GroupBitmaps>(
-        &self,
-        bitmaps: &B,
-        request: &Request,
-        hints: &Hints,
-        counted: u32,
-    ) -> Answer<Run, B> {
-        let counters = &self.counters;
-        counters.add(&counters.reqs, 1);
-        let ask = self.ask(request, hints, counted);
-        let mut seek = Seek::new(self, bitmaps, ask);
-        let found = if request.next_fit {
-            seek.next_fit()?
-        } else {
-            seek.run(hints)?
-        };
-        seek.work.report(counters);
-        let Some(found) = found else {
-            return Err(Error::NoSpace {
-                min_len: request.min_len.clamp(1, request.len.max(1)),
-                free: self.free_blocks(),
-            });
-        };
-        let run = self.taken(found, counted);
-        self.trace_alloc(&ask, &seek.ask, hints, run, seek.work);
-        let shortened = run.len < request.len;
-        counters.add(&counters.shortened, shortened.into());
-        counters.add(&counters.len_goal_hits, (!shortened).into());
-        if let Some(file) = hints.stream {
-            self.set_stream_goal(file, run);
-        }
-        Ok(run)
-    }
-
-    /// What is free at the goal, if it is [`Request::min_len`] to [`Request::len`] blocks; counted as
-    /// by [`Allocator::take_counted`].
-    pub(crate) fn take_near<B: GroupBitmaps>(
-        &self,
-        bitmaps: &B,
-        request: &Request,
-        counted: u32,
-    ) -> Answer<Option<Run>, B> {
-        let hints = Hints {
-            data: true,
-            merge: true,
-            ..Hints::default()
-        };
-        let mut seek = Seek::new(self, bitmaps, self.ask(request, &hints, counted));
-        let found = seek.at_goal()?;
-        Ok(found.map(|found| self.taken(found, counted)))
-    }
-
-    fn ask(&self, request: &Request, hints: &Hints, counted: u32) -> Ask {
-        let want = request.len.clamp(1, self.groups.shape.blocks_per_group);
-        let min = request.min_len.clamp(1, want);
-        Ask {
-            want,
-            min,
-            need: hints.need.clamp(min, want),
-            fill: hints.fill,
-            counted,
-            goal: self.groups.locate(request.goal).unwrap_or((0, 0)),
-            data: hints.data,
-            merge: hints.merge,
-        }
-    }
-
-    fn taken(&self, Found { group, piece }: Found, counted: u32) -> Run {
-        let counters = &self.counters;
-        counters.add(&counters.success, 1);
-        counters.add(&counters.allocated, counted.min(piece.len).into());
-        Run {
-            start: Pblk(self.groups.group_start(group) + u64::from(piece.start)),
-            len: piece.len,
-        }
-    }
-
-    /// Of blocks near `at` that are taken and not marked, `used` more count as handed out (fewer, if
-    /// it is negative), and there are `marks` more or fewer parts than before.
-    pub(crate) fn divide(&self, at: Pblk, marks: i32, used: i64) {
-        let counters = &self.counters;
-        if let Some((group, _)) = self.groups.locate(at) {
-            self.groups.divide(counters, group, marks, used);
-        }
-        counters.add(&counters.allocated, used.max(0).unsigned_abs());
-    }
-
-    /// Gives a run back that was taken, not marked, and never counted as handed out.
-    pub(crate) fn release(&self, run: Run) {
-        if let Some((group, offset)) = self.groups.locate(run.start) {
-            self.groups.release(&self.counters, group, offset, run.len);
-        }
-    }
-
-    /// Whether two blocks are in one group.
-    pub(crate) fn in_one_group(&self, a: Pblk, b: Pblk) -> bool {
-        let group = |block| self.groups.locate(block).map(|(group, _)| group);
-        group(a).is_some() && group(a) == group(b)
-    }
-
     /// Marks a run used that was taken, as a whole.
     ///
     /// # Errors
     /// [`Error::Bitmaps`]; the run is given back then.
     pub fn mark<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
-        let Some((group, offset)) = self.groups.locate(run.start) else {
+        let Some(place) = self.space.groups.locate(run.start) else {
             return Ok(());
         };
-        match bitmaps.mark_used(GroupNr(group), offset, run.len) {
-            Ok(()) => self.groups.marked(group),
+        match bitmaps.mark_used(GroupNr(place.group), place.offset, run.len) {
+            Ok(()) => self.space.groups.marked(place.group),
             Err(error) => {
                 self.give(run);
                 return Err(Error::Bitmaps(error));
@@ -351,12 +233,12 @@ impl Allocator {
     /// # Errors
     /// As [`Allocator::clear`]; nothing is taken then.
     pub fn take_at<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<bool, B> {
-        let (group, offset) = self.groups.locate_run(run)?;
+        let Place { group, offset } = self.space.groups.locate_run(run)?;
         let taken = self.change(bitmaps, group, |buddy| {
             (buddy.run_at(offset, run.len) == run.len).then(|| buddy.take(offset, run.len))
         })?;
         if taken.is_some() {
-            let counters = &self.counters;
+            let counters = &self.space.counters;
             counters.add(&counters.allocated, run.len.into());
             self.mark(bitmaps, run)?;
         }
@@ -368,7 +250,7 @@ impl Allocator {
     /// # Errors
     /// As [`Allocator::clear`].
     pub fn is_used<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<bool, B> {
-        let (group, offset) = self.groups.locate_run(run)?;
+        let Place { group, offset } = self.space.groups.locate_run(run)?;
         let mut used = false;
         self.change(bitmaps, group, |buddy| {
             used = buddy.all_used(offset, run.len);
@@ -399,7 +281,7 @@ impl Allocator {
     /// [`Error::NotUsed`] for a run that is not, or is past the end; [`Error::FreeCount`] if its group
     /// is marked bad; [`Error::Bitmaps`]. Nothing is freed then.
     pub fn clear<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
-        let (group, offset) = self.groups.locate_run(run)?;
+        let Place { group, offset } = self.space.groups.locate_run(run)?;
         self.change(bitmaps, group, |buddy| {
             buddy.all_used(offset, run.len).then_some(())
         })?
@@ -410,19 +292,19 @@ impl Allocator {
         })?;
         let marked = bitmaps.mark_free(GroupNr(group), offset, run.len);
         if marked.is_err() {
-            self.groups.marked(group);
+            self.space.groups.marked(group);
         }
         marked.map_err(Error::Bitmaps)?;
-        self.counters.add(&self.counters.freed, run.len.into());
-        self.trace_free(run);
+        self.space
+            .counters
+            .add(&self.space.counters.freed, run.len.into());
+        trace::free(&self.space.groups, run);
         Ok(())
     }
 
     /// Lets others have a run that was cleared.
     pub fn give(&self, run: Run) {
-        if let Some((group, offset)) = self.groups.locate(run.start) {
-            self.groups.give(&self.counters, group, offset, run.len);
-        }
+        self.space.give(run);
     }
 
     /// An operation on one group and no other.
@@ -430,15 +312,11 @@ impl Allocator {
         &self,
         bitmaps: &B,
         group: u32,
-        f: impl FnOnce(&mut Buddy) -> Option<R>,
+        f: impl FnMut(&mut Buddy) -> Option<R>,
     ) -> Answer<Option<R>, B> {
-        let io = Io {
-            bitmaps,
-            counters: &self.counters,
-        };
-        match self.groups.visit(io, group, true, f)? {
+        match self.space.groups.visit(self.space.io(bitmaps), group, f)? {
             Visit::Done(result) => Ok(Some(result)),
-            Visit::Bad => Err(self.groups.bad_error(group)),
+            Visit::Bad => Err(self.space.groups.bad_error(group)),
             Visit::Nothing | Visit::Busy => Ok(None),
         }
     }

@@ -5,7 +5,7 @@
 //! largest aligned intervals within the free space, however it came about.
 
 use crate::bits;
-use crate::runs::RunTree;
+use crate::runs::{Piece, RunTree};
 use crate::stripes::Stripes;
 
 /// Most orders any group has: 64 KiB blocks track chunks up to 2¹⁷ blocks.
@@ -18,32 +18,20 @@ pub(crate) struct Shape {
     pub(crate) blocks_per_group: u32,
     /// Largest order tracked: a quarter of a full group of 8 × block size blocks, as the kernel has it.
     pub(crate) order_max: u32,
-    /// Whether the longest run of each group is kept exact.
-    pub(crate) longest: bool,
     /// Blocks of a stripe if free ones are listed, else 0.
     pub(crate) stripe: u32,
 }
 
 impl Shape {
-    pub(crate) fn new(blocks_per_group: u32, block_size_log2: u32) -> Self {
+    /// With the free stripes of `stripe` blocks listed (0: none).
+    pub(crate) fn new(blocks_per_group: u32, block_size_log2: u32, stripe: u32) -> Self {
         let order_max = (block_size_log2 + 1)
             .min(blocks_per_group.ilog2())
             .min(ORDERS_MAX as u32 - 1);
         Self {
             blocks_per_group,
             order_max,
-            longest: false,
-            stripe: 0,
-        }
-    }
-
-    /// The same, with the longest run of each group kept exact, and the free stripes of `stripe`
-    /// blocks listed (0: none).
-    pub(crate) fn with_longest(self, stripe: u32) -> Self {
-        Self {
-            longest: true,
             stripe,
-            ..self
         }
     }
 
@@ -53,16 +41,9 @@ impl Shape {
     }
 }
 
-/// Free blocks from `start` on, `len` of them, relative to the group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) start: u32,
-    pub(crate) len: u32,
-}
-
-/// The buddy of one group.
+/// The buddy of one group. All positions and lengths are blocks, relative to the group.
 #[derive(Debug)]
-pub(crate) struct Buddy {
+pub struct Buddy {
     blocks: u32,
     order_max: u32,
     /// Set: used, or past the end of the group.
@@ -75,7 +56,7 @@ pub(crate) struct Buddy {
     free: u32,
     /// `bb_fragments`: free runs.
     fragments: u32,
-    runs: Option<RunTree>,
+    runs: RunTree,
     stripes: Option<Stripes>,
 }
 
@@ -101,7 +82,7 @@ impl Buddy {
         let mut buddy = Self {
             blocks,
             order_max: shape.order_max,
-            runs: shape.longest.then(|| RunTree::new(&used)),
+            runs: RunTree::new(&used),
             stripes: listed.then(|| Stripes::new(&used, blocks, shape.stripe, first_stripe)),
             used,
             chunks,
@@ -121,17 +102,17 @@ impl Buddy {
     }
 
     /// Blocks of the group.
-    pub(crate) fn blocks(&self) -> u32 {
+    pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// Free blocks.
-    pub(crate) fn free(&self) -> u32 {
+    pub fn free(&self) -> u32 {
         self.free
     }
 
     /// Free runs.
-    pub(crate) fn fragments(&self) -> u32 {
+    pub fn fragments(&self) -> u32 {
         self.fragments
     }
 
@@ -141,13 +122,13 @@ impl Buddy {
     }
 
     /// Order of the largest free chunk; `None` if nothing is free.
-    pub(crate) fn largest_order(&self) -> Option<u32> {
+    pub fn largest_order(&self) -> Option<u32> {
         let found = self.counters().iter().rposition(|&n| n > 0);
         found.map(|order| order as u32)
     }
 
     /// Free blocks from `start` on, at most `want`.
-    pub(crate) fn run_at(&self, start: u32, want: u32) -> u32 {
+    pub fn run_at(&self, start: u32, want: u32) -> u32 {
         let end = start.saturating_add(want).min(self.blocks);
         bits::next(&self.used, start.min(end), end, true) - start.min(end)
     }
@@ -170,8 +151,8 @@ impl Buddy {
         bits::next(&self.used, start, start + len, false) == start + len
     }
 
-    /// Takes blocks that are free.
-    pub(crate) fn take(&mut self, start: u32, len: u32) {
+    /// Takes blocks that are free, all of `start..start + len`.
+    pub fn take(&mut self, start: u32, len: u32) {
         self.adjust_fragments(start, len, false);
         self.free -= len;
         let end = start + len;
@@ -198,22 +179,20 @@ impl Buddy {
     }
 
     fn changed(&mut self, start: u32, end: u32) {
-        if let Some(runs) = &mut self.runs {
-            runs.update(&self.used, start, end);
-        }
+        self.runs.update(&self.used, start, end);
         if let Some(stripes) = &mut self.stripes {
             stripes.update(&self.used, start, end);
         }
     }
 
     /// First free block at or after `from`; the end of the group if there is none.
-    pub(crate) fn next_free(&self, from: u32) -> u32 {
+    pub fn next_free(&self, from: u32) -> u32 {
         bits::next(&self.used, from, self.blocks, false)
     }
 
     /// Free blocks from the free block `start` on as chunks tell: to the end of its chunk, and whole
     /// chunks more until there are `need`.
-    pub(crate) fn extent(&self, start: u32, need: u32) -> Piece {
+    pub fn extent(&self, start: u32, need: u32) -> Piece {
         let (order, chunk) = self.chunk_with(start);
         let mut end = chunk + (1 << order);
         while end - start < need && end < self.blocks && !bits::get(&self.used, end) {
@@ -226,7 +205,7 @@ impl Buddy {
     }
 
     /// The first chunk of the lowest order there is from `least` up.
-    pub(crate) fn chunk_of_order(&self, least: u32) -> Option<Piece> {
+    pub fn chunk_of_order(&self, least: u32) -> Option<Piece> {
         let order = (least..=self.order_max).find(|&o| self.counters[o as usize] > 0)?;
         let end = (self.blocks >> order) + 1;
         let at = bits::next(&self.chunks[order as usize], 0, end, true);
@@ -236,9 +215,9 @@ impl Buddy {
         })
     }
 
-    /// Blocks of the longest free run, if it is kept exact.
+    /// Blocks of the longest free run.
     pub(crate) fn longest(&self) -> u32 {
-        self.runs.as_ref().map_or(0, RunTree::longest)
+        self.runs.longest()
     }
 
     /// Free stripes, and how many lie in a row at most; 0 if they are not listed.
@@ -251,9 +230,6 @@ impl Buddy {
     /// and the one that `from` lies in whole; one that breaks fewer free stripes is better still.
     /// Looks at `scan_max` runs at most, and also tells at how many.
     pub(crate) fn fit(&self, least: u32, from: u32, scan_max: u32) -> (Option<Piece>, u32) {
-        let Some(runs) = &self.runs else {
-            return (None, 0);
-        };
         let from = from.min(self.blocks);
         let first = if from < self.blocks && !bits::get(&self.used, from) {
             bits::run_start(&self.used, from)
@@ -263,7 +239,7 @@ impl Buddy {
         let (mut best, mut looked) = (None, 0);
         let (mut at, mut end, mut round) = (first, self.blocks, false);
         while looked < scan_max {
-            let found = runs.next(&self.used, end, at, least);
+            let found = self.runs.next(&self.used, end, at, least);
             let Some(piece) = found.filter(|piece| piece.start < end) else {
                 if round {
                     break;
@@ -400,7 +376,7 @@ mod tests {
             blocks in 1u32..700,
             ops in prop::collection::vec((any::<u32>(), 1u32..200, any::<bool>()), 1..60),
         ) {
-            let shape = Shape::new(700, 7).with_longest(24);
+            let shape = Shape::new(700, 7, 24);
             let mut used = vec![false; blocks as usize];
             let mut buddy = Buddy::generate(shape, &to_bytes(&used), blocks, 5);
             for (at, len, take) in ops {
@@ -431,7 +407,7 @@ mod tests {
             want in 1u32..300,
             from in 0u32..700,
         ) {
-            let shape = Shape::new(700, 7).with_longest(24);
+            let shape = Shape::new(700, 7, 24);
             let buddy = Buddy::generate(shape, &bytes, 700, 5);
             let runs: Vec<Piece> = (0..700)
                 .filter(|&b| b == 0 || buddy.run_at(b - 1, 1) == 0)
@@ -464,9 +440,9 @@ mod tests {
 
     #[test]
     fn whole_group_is_one_run() {
-        let shape = Shape::new(32768, 12);
+        let shape = Shape::new(32768, 12, 0);
         assert_eq!(shape.order_max, 13);
-        let buddy = Buddy::generate(shape.with_longest(0), &[0; 4096], 32768, 0);
+        let buddy = Buddy::generate(shape, &[0; 4096], 32768, 0);
         assert_eq!(buddy.counters()[13], 4);
         assert_eq!(buddy.largest_order(), Some(13));
         assert_eq!(buddy.longest(), 32768);

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_ondisk::GroupNr;
 
-use crate::io::Io;
-use crate::{Allocator, GroupBitmaps};
+use crate::GroupBitmaps;
+use crate::allocator::Allocator;
+use crate::options::PREFETCH;
 
 impl Allocator {
     /// Of [`Allocator::free_blocks`], those in groups whose bitmap was read, now or before its buddy was
@@ -16,7 +17,7 @@ impl Allocator {
     }
 
     /// Reads bitmaps that were not read yet, first those of the first groups, until
-    /// [`Allocator::checked_free_blocks`] are `wanted`, or no other group calls blocks free. Tells
+    /// [`Allocator::checked_free_blocks`] are `wanted`, or no other group calls blocks free. Returns
     /// whether they are. A group that contradicts its bitmap, or has none to be read, is marked bad.
     ///
     /// Costs nothing but a look where enough was checked before, or all. No lock is held.
@@ -33,8 +34,7 @@ impl Allocator {
                     asked_to = self.ask_for(bitmaps, group, lacking);
                 }
                 // One that cannot be read is bad from now on, which is all that matters here.
-                let counters = self.counters();
-                _ = groups.load(Io { bitmaps, counters }, group, loads);
+                _ = groups.load(self.space().io(bitmaps), group, loads);
             }
             // Only what this thread has been through itself: others may still be reading.
             groups.checked_to.fetch_max(group + 1, Relaxed);
@@ -43,18 +43,15 @@ impl Allocator {
     }
 
     /// Asks for the bitmaps that are read next from `first` on, as far as it takes to find `lacking`
-    /// blocks and as `mb_prefetch` allows. Answers with the group behind the last.
+    /// blocks and at most [`PREFETCH`] groups. Returns the group behind the last.
     fn ask_for<B: GroupBitmaps>(&self, bitmaps: &B, first: u32, lacking: u64) -> u32 {
         let groups = self.groups();
         let (mut wanted, mut claimed) = (Vec::new(), 0);
         let mut next = first;
-        while next < groups.count()
-            && claimed < lacking
-            && wanted.len() < self.options().prefetch.max(1) as usize
-        {
+        while next < groups.count() && claimed < lacking && wanted.len() < PREFETCH as usize {
             if groups.unchecked(next).is_some() {
                 wanted.push(GroupNr(next));
-                claimed += u64::from(groups.glance(next).free);
+                claimed += u64::from(groups.state(next).free);
             }
             next += 1;
         }

@@ -1,24 +1,19 @@
-//! What the allocator remembers of one file, and requests for its data.
+//! What the allocator remembers of one file, and how requests for its data are served.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use uext4_ondisk::{Lblk, Pblk};
 
+use crate::allocator::Allocator;
+use crate::groups::Answer;
 use crate::history::History;
-use crate::normalize::{Rule, Surroundings, Window};
-use crate::preallocation::strategy::Strategy;
-use crate::preallocation::{FileParts, Part};
-use crate::{Allocator, Error, GroupBitmaps, Hints, Request, Run};
-
-/// Blocks of the longest extent (`EXT_INIT_MAX_LEN`).
-const EXTENT_MAX: u32 = 32_768;
-/// Free extents of most length, or groups, for each file that grows, below which none lies apart.
-const ROOMY: u64 = 8;
-/// Where free runs are short, a stream fills those of this part of what the file has, and of so many
-/// blocks at least.
-const FILLED_PART: u32 = 64;
-const FILLED_MIN: u32 = 32;
+use crate::normalize::{Plan, SmallFiles, Surroundings, Window};
+use crate::preallocation::{FileParts, Part, PreallocationStats, Small};
+use crate::request::DataRequest;
+use crate::search::Hints;
+use crate::{Error, GroupBitmaps, Request, Run, trace};
 
 /// What the allocator remembers of one file: what was preallocated for it, and how it grew. Its owner
 /// keeps it as long as the file is in use and gives it back with [`Allocator::discard`]; what is not
@@ -29,29 +24,6 @@ const FILLED_MIN: u32 = 32;
 pub struct FileSpace {
     history: Mutex<History>,
     parts: OnceLock<Arc<FileParts>>,
-}
-
-/// Blocks wanted for a part of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataRequest {
-    /// The file's number: spreads streams over goals.
-    pub file: u64,
-    /// First block of the file wanted; it and the others are a hole.
-    pub lblk: Lblk,
-    /// Blocks wanted, at least 1.
-    pub len: u32,
-    /// Where they should start if the file's neighbours do not say: near the inode.
-    pub goal: Pblk,
-    /// The mapped block next before `lblk`, if any: its number in the file and where it lies.
-    pub left: Option<(Lblk, Pblk)>,
-    /// The mapped block next after them, if any.
-    pub right: Option<(Lblk, Pblk)>,
-    /// Blocks of the file's size, what is dirty included.
-    pub size: u64,
-    /// They are for `fallocate`: nothing is written to them yet.
-    pub unwritten: bool,
-    /// Nobody has the file open for writing any more: it will not grow.
-    pub closed: bool,
 }
 
 impl Allocator {
@@ -69,20 +41,26 @@ impl Allocator {
         bitmaps: &B,
         space: &FileSpace,
         request: &DataRequest,
-    ) -> Result<Run, Error<B::Error>> {
+    ) -> Answer<Run, B> {
         let request = &request.within_file();
-        self.trace_request(request);
+        trace::request(self.groups(), request);
         let history = space.note(request);
-        let kept = space.parts.get();
-        let kept = kept.and_then(|parts| parts.use_at(self, request.lblk, request.len));
+        let kept = space.parts.get().and_then(|parts| {
+            parts.use_at(
+                self.space(),
+                self.preallocations(),
+                request.lblk,
+                request.len,
+            )
+        });
         let run = match kept {
             Some(run) => {
-                self.trace_prealloc(request, run);
+                trace::prealloc(self.groups(), request, run);
                 run
             }
             None => self.take_unkept(bitmaps, space, request, history)?,
         };
-        self.trace_answer(request, run);
+        trace::answer(self.groups(), request, run);
         Ok(run)
     }
 
@@ -93,160 +71,159 @@ impl Allocator {
         space: &FileSpace,
         request: &DataRequest,
         history: History,
-    ) -> Result<Run, Error<B::Error>> {
-        let (group, _) = self.sizes();
-        let strategy = Strategy::of(request, self.options(), self.average_free_run());
+    ) -> Answer<Run, B> {
         let parts = space.parts.get();
         let held = parts.map_or([0..0, 0..0], |parts| parts.beside(request.lblk));
-        let around = self.surroundings(space, history, &held);
-        let window = match strategy {
-            Strategy::File => self.options().normalize.window(request, &around),
-            Strategy::Exact | Strategy::Locality => {
-                crate::Normalize::EXACT.window(request, &around)
-            }
-        };
-        let skipped = request.lblk.0.saturating_sub(window.lblk.0);
-        let need = request.len.min(group).min(window.len - skipped);
-        let goal = self.goal_of(request, &window, strategy);
-        if strategy == Strategy::Locality {
-            if !(window.try_goal && self.packs()) {
-                return self.take_small(bitmaps, request, need, goal);
+        let plan = self.plan(request, &self.surroundings(space, history, &held));
+        let goal = self.goal_of(&plan);
+        if let Some(how) = plan.small {
+            let small = Small {
+                request,
+                len: plan.window.need(request),
+                goal,
+                how,
+            };
+            if !(plan.window.try_goal() && how == SmallFiles::Joined) {
+                return self.take_small(bitmaps, &small);
             }
             // It goes on where it ends, if that is still there.
-            if let Some(run) = self.take_small_at(need, goal) {
-                self.trace_prealloc(request, run);
+            let all = self.preallocations();
+            if let Some(run) = all.take_small_at(self.space(), small.len, goal) {
+                trace::prealloc(self.groups(), request, run);
                 return Ok(run);
             }
         }
-        let window = Window { goal, ..window };
-        let run = self.take_window(bitmaps, space, request, &window, need)?;
-        if request.closed && self.packs() {
+        let plan = Plan {
+            window: plan.window.at(goal),
+            ..plan
+        };
+        let run = self.take_window(bitmaps, space, request, &plan)?;
+        if plan.leads_closed {
             self.preallocations().localities.went_on(goal, run);
         }
         Ok(run)
     }
 
+    /// Serves a small file.
+    fn take_small<B: GroupBitmaps>(&self, bitmaps: &B, small: &Small<'_>) -> Answer<Run, B> {
+        let all = self.preallocations();
+        if let Some(run) = all.take_small(self.space(), bitmaps, small)? {
+            return Ok(run);
+        }
+        // What is kept for others is given back before this is refused.
+        let exact = Request {
+            goal: small.goal,
+            len: small.len,
+            min_len: 1,
+            next_fit: false,
+        };
+        self.take_with(bitmaps, &exact, &small.hints())
+    }
+
     /// Gives back what is preallocated for a file.
     pub fn discard(&self, space: &FileSpace) {
         if let Some(parts) = space.parts.get() {
-            parts.discard(self);
+            parts.discard(self.space(), self.preallocations());
         }
     }
 
-    /// Whether files that will not grow are put side by side.
-    fn packs(&self) -> bool {
-        self.options().normalize.rule == Rule::Predict
+    /// How much is kept for files now.
+    pub fn preallocation_stats(&self) -> PreallocationStats {
+        self.preallocations().stats()
+    }
+
+    /// What is kept for files now, in no order; each run in one group.
+    pub fn preallocated(&self) -> Vec<Run> {
+        self.preallocations().runs()
+    }
+
+    /// Gives back all that is kept, for every file. Returns how many blocks that were.
+    pub fn discard_all(&self) -> u64 {
+        self.preallocations().discard_for(self.space(), 0)
     }
 
     /// Where a window should lie: beside its neighbours if it has any; closed files go where the
     /// others of this thread go.
-    fn goal_of(&self, request: &DataRequest, window: &Window, strategy: Strategy) -> Pblk {
-        let is_alone = request.left.is_none() && request.right.is_none();
-        let short = self.average_free_run() < self.options().group_prealloc.into();
-        if request.closed && is_alone && self.packs() && !short {
-            let next = match strategy {
-                Strategy::Locality => self.preallocations().localities.next(),
-                Strategy::Exact | Strategy::File => self.leave_locality(),
-            };
-            return next.unwrap_or(window.goal);
-        }
-        window.goal
+    fn goal_of(&self, plan: &Plan) -> Pblk {
+        let all = self.preallocations();
+        let next = match plan.small {
+            _ if !plan.beside_closed => None,
+            Some(_) => all.localities.next(),
+            None => all.leave_locality(self.space()),
+        };
+        next.unwrap_or(plan.window.goal())
     }
 
     fn surroundings<'a>(
         &self,
         space: &FileSpace,
         history: History,
-        held: &'a [std::ops::Range<u64>],
+        held: &'a [Range<u64>],
     ) -> Surroundings<'a> {
-        let (blocks_per_group, block_size_log2) = self.sizes();
         let is_counted = space.parts.get().is_some_and(|parts| parts.is_registered());
-        let files = self.preallocations().files.len() + usize::from(!is_counted);
+        let files = self.preallocations().files.len();
+        let writers = files + usize::from(!is_counted);
+        let options = self.options();
         Surroundings {
-            block_size_log2,
-            blocks_per_group,
-            stripe: self.options().stripe,
+            block_size_log2: self.space().block_size_log2,
+            blocks_per_group: self.space().blocks_per_group(),
+            stripe: options.stripe,
+            stream_req: options.stream_req,
+            group_prealloc: options.group_prealloc,
             free: self.free_blocks(),
             blocks: self.groups().blocks_count(),
-            writers: u32::try_from(files).unwrap_or(u32::MAX),
+            average_run: self.space().average_free_run(),
+            files: u32::try_from(files).unwrap_or(u32::MAX),
+            writers: u32::try_from(writers).unwrap_or(u32::MAX),
             history,
             held,
         }
     }
 
-    /// Takes a window, of which `need` blocks are handed out and the others kept.
+    /// Takes a window, of which what is needed is handed out and the rest kept.
     fn take_window<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
         space: &FileSpace,
         request: &DataRequest,
-        window: &Window,
-        need: u32,
-    ) -> Result<Run, Error<B::Error>> {
-        let end = u64::from(request.lblk.0) + u64::from(request.len);
-        // The last part of a file that nobody can write to is not part of a stream, but near its file.
-        let is_last = request.closed && end >= request.size;
-        let streams = !is_last && request.size.max(end) > self.options().stream_req.into();
-        let stream = (streams && !(request.closed && self.packs())).then_some(request.file);
-        let crowded = stream.is_some() && self.is_crowded();
+        plan: &Plan,
+    ) -> Answer<Run, B> {
+        let window = &plan.window;
+        let need = window.need(request);
         let hints = Hints {
             data: true,
-            // Less than the window goes on from what lies before it, but does not reach what lies behind.
-            merge: window.try_goal && request.left.is_some() && self.packs(),
+            merge: plan.merge,
             need,
-            // Closed files have a place of their own.
-            stream,
-            follows: crowded || !self.preallocations().files.has_any(),
-            crowded,
-            fill: match stream {
-                Some(_) if self.packs() => self.fill_of(request, window.len, need),
-                _ => 0,
-            },
+            stream: plan.stream.map(|_| request.file),
+            follows: plan.stream.is_some_and(|stream| stream.follows),
+            crowded: plan.stream.is_some_and(|stream| stream.crowded),
+            fill: plan.stream.map_or(0, |stream| stream.fill),
             ino: request.file,
             lblk: request.lblk.0,
         };
-        let take = Request {
-            goal: window.goal,
-            len: window.len,
-            min_len: 1,
-            next_fit: false,
-        };
-        if window.len > need {
+        if window.blocks() > need {
             // Nothing may be refused because others keep what they do not need: that is asked for
             // without a window.
-            match self.take_and_keep(bitmaps, space, request, window, &take, &hints) {
+            match self.take_and_keep(bitmaps, space, request, window, &hints) {
                 Ok(Some(run)) => return Ok(run),
                 Ok(None) | Err(Error::NoSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        let skipped = u64::from(request.lblk.0 - window.lblk.0);
         let exact = Request {
-            goal: Pblk(window.goal.0.saturating_add(skipped)),
+            goal: Pblk(
+                window
+                    .goal()
+                    .0
+                    .saturating_add(window.skipped(request).into()),
+            ),
             len: need,
-            ..take
+            min_len: 1,
+            next_fit: false,
         };
         let run = self.take_with(bitmaps, &exact, &hints)?;
         space.note_answer(need, run.len, &hints);
         Ok(run)
-    }
-
-    /// Whether there is less free space than lets each of the files that grow lie far from the others.
-    fn is_crowded(&self) -> bool {
-        let (group, _) = self.sizes();
-        let writers = self.preallocations().files.len() as u64 + 1;
-        self.packs() && self.free_blocks() / writers < ROOMY * u64::from(group.max(EXTENT_MAX))
-    }
-
-    /// The shortest free run that a stream takes whole before it breaks one that is longer: half of
-    /// its window; where free runs are short, a part of what the file has, so that its extents grow
-    /// as it does, and their number by the logarithm of its size.
-    fn fill_of(&self, request: &DataRequest, window: u32, need: u32) -> u32 {
-        if self.average_free_run() < self.options().group_prealloc.into() {
-            (request.lblk.0 / FILLED_PART).max(FILLED_MIN).min(need)
-        } else {
-            need.max(if self.is_crowded() { 0 } else { window / 2 })
-        }
     }
 
     /// Hands out as many blocks as `hints` say are needed, and keeps the others; `None` if nothing may
@@ -257,38 +234,42 @@ impl Allocator {
         space: &FileSpace,
         request: &DataRequest,
         window: &Window,
-        take: &Request,
         hints: &Hints,
-    ) -> Result<Option<Run>, Error<B::Error>> {
-        let Some(_flight) = self.preallocations().start() else {
+    ) -> Answer<Option<Run>, B> {
+        let (free, all) = (self.space(), self.preallocations());
+        let Some(_flight) = all.start() else {
             return Ok(None);
         };
         let need = hints.need;
-        let run = self.take_counted(bitmaps, take, hints, need)?;
-        space.note_answer(window.len, run.len, hints);
-        let all = Part {
+        let whole = Request {
+            goal: window.goal(),
+            len: window.blocks(),
+            min_len: 1,
+            next_fit: false,
+        };
+        let run = free.take(bitmaps, &whole, hints, need)?;
+        space.note_answer(window.blocks(), run.len, hints);
+        let part = Part {
             lblk: place(window, request.lblk, run),
             run,
         };
-        let skip = request.lblk.0 - all.lblk.0;
+        let skip = request.lblk.0 - part.lblk.0;
         let used = need.min(run.len - skip);
         // Counted was what is needed; less of it may have been found.
         let counted = need.min(run.len);
         if counted > used {
-            self.divide(run.start, 0, -i64::from(counted - used));
+            free.divide(run.start, 0, -i64::from(counted - used));
         }
-        let parts = space
-            .parts
-            .get_or_init(|| self.preallocations().files.new_file(request.file));
-        let behind = skip + used;
-        for (skip, len) in [(0, skip), (behind, run.len - behind)] {
-            let part = all.cut(skip, len);
-            if len > 0 && !parts.keep(self, part) {
-                self.divide(part.run.start, 1, 0);
-                self.release(part.run);
+        let parts = space.parts.get_or_init(|| all.files.new_file(request.file));
+        let before = part.cut(0, skip);
+        let behind = part.cut(skip + used, run.len - skip - used);
+        for rest in [before, behind] {
+            if rest.run.len > 0 && !parts.keep(free, all, rest) {
+                free.divide(rest.run.start, 1, 0);
+                free.release(rest.run);
             }
         }
-        Ok(Some(all.cut(skip, used).run))
+        Ok(Some(part.cut(skip, used).run))
     }
 }
 
@@ -296,36 +277,23 @@ impl Allocator {
 /// wanted. Where the window could not be filled its end is kept, else its start, else it begins with
 /// the block wanted (mainline's rule of 2023); what lies at the goal begins where the window does.
 fn place(window: &Window, wanted: Lblk, run: Run) -> Lblk {
-    let end = window.lblk.0 + window.len;
-    let from_end = end - run.len.min(window.len);
+    let first = window.lblk();
+    let from_end = first.0 + window.blocks() - run.len.min(window.blocks());
     let holds = |start: u32| start <= wanted.0 && wanted.0 - start < run.len;
-    if run.start == window.goal && holds(window.lblk.0) {
-        window.lblk
+    if run.start == window.goal() && holds(first.0) {
+        first
     } else if holds(from_end) {
         Lblk(from_end)
-    } else if holds(window.lblk.0) {
-        window.lblk
+    } else if holds(first.0) {
+        first
     } else {
         wanted
     }
 }
 
-impl DataRequest {
-    /// The same, cut or moved into the longest file.
-    fn within_file(&self) -> Self {
-        let lblk = self.lblk.min(Lblk::LAST);
-        let most = Lblk::LAST.0 - lblk.0 + 1;
-        Self {
-            lblk,
-            len: self.len.clamp(1, most),
-            ..*self
-        }
-    }
-}
-
 impl FileSpace {
-    /// Notes what a window got of what it wanted; who was to fill a run that has all that is needed
-    /// did not get less than there is.
+    /// Notes what a window got of what it wanted; one that was to fill a run that has all that is
+    /// needed did not get less than there is.
     fn note_answer(&self, wanted: u32, got: u32, hints: &Hints) {
         let has_filled = hints.fill >= hints.need && (hints.fill..wanted).contains(&got);
         if !has_filled {
@@ -333,7 +301,7 @@ impl FileSpace {
         }
     }
 
-    /// Notes a request, and tells what the file did so far.
+    /// Notes a request, and returns what the file did so far.
     fn note(&self, request: &DataRequest) -> History {
         let left = request.left.map(|(lblk, _)| u64::from(lblk.0) + 1);
         let follows = left == Some(request.lblk.0.into());

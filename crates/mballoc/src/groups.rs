@@ -1,17 +1,18 @@
 //! All groups: their locks, their buddies, and what is known of them without a lock.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use parking_lot::{Mutex, MutexGuard};
+use tracing::trace;
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
 use crate::buddy::{Buddy, Shape};
-use crate::index::OrderIndex;
+use crate::index::{GroupState, Index};
 use crate::io::Io;
 use crate::maxima::Maxima;
 use crate::stats::Counters;
-use crate::trace;
 use crate::{BadGroup, Error, GroupBitmaps, Run};
 
 pub(crate) type Answer<T, B> = Result<T, Error<<B as GroupBitmaps>::Error>>;
@@ -20,8 +21,6 @@ pub(crate) type Answer<T, B> = Result<T, Error<<B as GroupBitmaps>::Error>>;
 #[derive(Debug, Default)]
 struct Slot {
     buddy: Option<Box<Buddy>>,
-    /// The indexes as they stand for this group.
-    places: Places,
     /// Free blocks as far as they count in the total.
     free: u32,
     /// Blocks taken and kept for files: used in the buddy, counted as free in the total.
@@ -32,40 +31,6 @@ struct Slot {
     checked: bool,
     /// Its bitmap contradicts its descriptor: left alone.
     bad: bool,
-}
-
-/// Where a group stands in the indexes by order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Places {
-    /// Order of the largest chunk.
-    largest: Option<u32>,
-    /// Order of the average free run.
-    average: Option<u32>,
-}
-
-/// A group as it looks without its lock: a hint.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Glance {
-    /// Free blocks; 0 for a bad group.
-    pub(crate) free: u32,
-    /// Free runs; 1 if not loaded and anything is free.
-    pub(crate) fragments: u32,
-    /// Order of the largest chunk, or what it can be at most if not loaded.
-    pub(crate) largest_order: Option<u32>,
-    /// Its bitmap was read.
-    pub(crate) loaded: bool,
-}
-
-impl Glance {
-    /// As it looks under the lock.
-    pub(crate) fn of(buddy: &Buddy) -> Self {
-        Self {
-            free: buddy.free(),
-            fragments: buddy.fragments(),
-            largest_order: buddy.largest_order(),
-            loaded: true,
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -82,10 +47,28 @@ struct Group {
 
 const LOADED: u8 = 0x80;
 
+/// Whether a lock that another thread holds is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// It is waited for.
+    Wait,
+    /// It is not: [`Visit::Busy`].
+    Try,
+}
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The group's number.
+    pub group: u32,
+    /// The block within the group.
+    pub offset: u32,
+}
+
 /// What came of a look into a group.
 #[derive(Debug)]
-pub(crate) enum Visit<R> {
-    /// Somebody else holds its lock.
+pub enum Visit<R> {
+    /// Another thread holds its lock.
     Busy,
     /// It is marked bad.
     Bad,
@@ -104,15 +87,12 @@ pub(crate) struct Groups {
     first_data_block: u64,
     blocks_count: u64,
     groups: Box<[Group]>,
-    /// By order of the largest chunk: `largest_free_orders`.
-    pub(crate) largest_orders: OrderIndex,
-    /// By order of the average free run: `avg_fragment_size`.
-    pub(crate) average_orders: OrderIndex,
-    /// Blocks of each group's longest free run, at most so many if it is not loaded; kept for the
-    /// policy that wants it.
+    /// Blocks of each group's longest free run, at most so many if it is not loaded.
     pub(crate) longest: Maxima,
-    /// Free stripes in the longest row of each group, likewise.
+    /// Free stripes in the longest row of each group, likewise; of no group if there are no stripes.
     pub(crate) stripe_rows: Maxima,
+    /// That of a design of the search other than ours.
+    index: Option<Arc<dyn Index>>,
     /// Free blocks in all groups but bad ones.
     pub(crate) free: AtomicU64,
     /// Those of groups that are checked.
@@ -133,19 +113,19 @@ impl Groups {
     pub(crate) fn new<B: GroupBitmaps>(
         geometry: &Geometry,
         shape: Shape,
+        index: Option<Arc<dyn Index>>,
         bitmaps: &B,
     ) -> Answer<Self, B> {
         let count = geometry.groups_count.get();
         let mut all = Self {
-            number: trace::next_device(),
+            number: next_device(),
             shape,
             first_data_block: geometry.first_data_block.into(),
             blocks_count: geometry.blocks_count,
             groups: (0..count).map(|_| Group::default()).collect(),
-            largest_orders: OrderIndex::new(count, shape.order_max),
-            average_orders: OrderIndex::new(count, shape.order_max),
-            longest: Maxima::new(if shape.longest { count } else { 0 }),
+            longest: Maxima::new(count),
             stripe_rows: Maxima::new(if shape.stripe > 0 { count } else { 0 }),
+            index,
             free: AtomicU64::new(0),
             checked_free: AtomicU64::new(0),
             checked_to: AtomicU32::new(0),
@@ -204,41 +184,40 @@ impl Groups {
     }
 
     /// Group of a block and its offset there.
-    pub(crate) fn locate(&self, block: Pblk) -> Option<(u32, u32)> {
+    pub(crate) fn locate(&self, block: Pblk) -> Option<Place> {
         if block.0 >= self.blocks_count {
             return None;
         }
         let from_first = block.0.checked_sub(self.first_data_block)?;
         let per_group = u64::from(self.shape.blocks_per_group);
-        Some((
-            (from_first / per_group) as u32,
-            (from_first % per_group) as u32,
-        ))
+        Some(Place {
+            group: (from_first / per_group) as u32,
+            offset: (from_first % per_group) as u32,
+        })
     }
 
     /// Group of a run and its offset there.
-    pub(crate) fn locate_run<E: std::error::Error>(
-        &self,
-        run: Run,
-    ) -> Result<(u32, u32), Error<E>> {
+    pub(crate) fn locate_run<E: std::error::Error>(&self, run: Run) -> Result<Place, Error<E>> {
         let refuse = |why| Error::NotUsed {
             start: run.start,
             len: run.len,
             why,
         };
-        let (group, offset) = self
+        let place = self
             .locate(run.start)
             .ok_or_else(|| refuse("outside the file system"))?;
-        if run.len == 0 || run.len > self.blocks_in_group(group).saturating_sub(offset) {
+        let blocks = self.blocks_in_group(place.group);
+        if run.len == 0 || run.len > blocks.saturating_sub(place.offset) {
             return Err(refuse("not within one group"));
         }
-        Ok((group, offset))
+        Ok(place)
     }
 
-    pub(crate) fn glance(&self, group: u32) -> Glance {
+    /// A group as it looks without its lock.
+    pub(crate) fn state(&self, group: u32) -> GroupState {
         let at = &self.groups[group as usize];
         let state = at.state.load(Relaxed);
-        Glance {
+        GroupState {
             free: at.free.load(Relaxed),
             fragments: at.fragments.load(Relaxed),
             largest_order: (state & !LOADED).checked_sub(1).map(u32::from),
@@ -258,9 +237,9 @@ impl Groups {
         let Some(at) = self.groups.get(group as usize) else {
             return false;
         };
-        let glance = self.glance(group);
-        if !glance.loaded {
-            return glance.free >= len && glance.free == self.blocks_in_group(group);
+        let state = self.state(group);
+        if !state.loaded {
+            return state.free >= len && state.free == self.blocks_in_group(group);
         }
         let slot = at.slot.try_lock();
         let buddy = slot.as_ref().and_then(|slot| slot.buddy.as_ref());
@@ -293,14 +272,14 @@ impl Groups {
         groups.is_some_and(|group| group.slot.lock().bad)
     }
 
-    /// Locks a group; without `wait` only if nobody else holds it.
-    fn lock(&self, counters: &Counters, group: u32, wait: bool) -> Option<MutexGuard<'_, Slot>> {
+    /// Locks a group; `None` if another thread holds the lock and it is not waited for.
+    fn lock(&self, counters: &Counters, group: u32, lock: Lock) -> Option<MutexGuard<'_, Slot>> {
         let mutex = &self.groups[group as usize].slot;
         if let Some(slot) = mutex.try_lock() {
             counters.add(&counters.lock_acquired, 1);
             return Some(slot);
         }
-        if !wait {
+        if lock == Lock::Try {
             counters.add(&counters.trylock_skipped, 1);
             return None;
         }
@@ -315,10 +294,9 @@ impl Groups {
         &self,
         io: Io<'_, B>,
         group: u32,
-        wait: bool,
-        f: impl FnOnce(&mut Buddy) -> Option<R>,
+        f: impl FnMut(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
-        self.visit_counted(io, group, wait, u32::MAX, f)
+        self.visit_counted(io, group, u32::MAX, f)
     }
 
     /// The same; of what `f` takes only the first `counted` blocks leave the total, the others are
@@ -327,34 +305,45 @@ impl Groups {
         &self,
         io: Io<'_, B>,
         group: u32,
-        wait: bool,
         counted: u32,
-        f: impl FnOnce(&mut Buddy) -> Option<R>,
+        mut f: impl FnMut(&mut Buddy) -> Option<R>,
     ) -> Answer<Visit<R>, B> {
         loop {
-            let loads = {
-                let Some(mut guard) = self.lock(io.counters, group, wait) else {
-                    return Ok(Visit::Busy);
-                };
-                let slot = &mut *guard;
-                if slot.bad {
-                    return Ok(Visit::Bad);
-                }
-                if let Some(buddy) = slot.buddy.as_mut() {
-                    let before = buddy.free();
-                    let Some(result) = f(buddy) else {
-                        return Ok(Visit::Nothing);
-                    };
-                    let taken = before.saturating_sub(buddy.free());
-                    slot.kept += taken.saturating_sub(counted);
-                    self.groups[group as usize].marks.fetch_add(1, Relaxed);
-                    self.reindex(group, slot);
-                    return Ok(Visit::Done(result));
-                }
-                slot.loads
-            };
-            self.load(io, group, loads)?;
+            match self.try_visit(io.counters, group, Lock::Wait, counted, &mut f) {
+                Ok(visit) => return Ok(visit),
+                Err(loads) => self.load(io, group, loads)?,
+            }
         }
+    }
+
+    /// The same if the buddy is loaded; else fails with how often it was, for [`Groups::load`].
+    pub(crate) fn try_visit<R>(
+        &self,
+        counters: &Counters,
+        group: u32,
+        lock: Lock,
+        counted: u32,
+        f: &mut impl FnMut(&mut Buddy) -> Option<R>,
+    ) -> Result<Visit<R>, u32> {
+        let Some(mut guard) = self.lock(counters, group, lock) else {
+            return Ok(Visit::Busy);
+        };
+        let slot = &mut *guard;
+        if slot.bad {
+            return Ok(Visit::Bad);
+        }
+        let Some(buddy) = slot.buddy.as_mut() else {
+            return Err(slot.loads);
+        };
+        let before = buddy.free();
+        let Some(result) = f(buddy) else {
+            return Ok(Visit::Nothing);
+        };
+        let taken = before.saturating_sub(buddy.free());
+        slot.kept += taken.saturating_sub(counted);
+        self.groups[group as usize].marks.fetch_add(1, Relaxed);
+        self.reindex(group, slot);
+        Ok(Visit::Done(result))
     }
 
     /// How often a group was loaded, if it calls blocks free and was not checked.
@@ -396,7 +385,9 @@ impl Groups {
         let blocks = self.blocks_in_group(group);
         let buddy = Buddy::generate(self.shape, &bitmap, blocks, self.first_stripe(group));
         counters.add(&counters.buddies_generated, 1);
-        trace::load(self.number, group);
+        let dev = self.number;
+        trace!(name: "ext4_mb_bitmap_load", target: "ext4", dev, group);
+        trace!(name: "ext4_mb_buddy_bitmap_load", target: "ext4", dev, group);
         let took = bitmaps.now().saturating_sub(begun).as_nanos();
         counters.add(
             &counters.generate_nanos,
@@ -468,8 +459,9 @@ impl Groups {
     }
 
     /// Gives blocks of the group back to its buddy; ends their mark.
-    pub(crate) fn give(&self, counters: &Counters, group: u32, offset: u32, len: u32) {
-        if let Some(mut guard) = self.lock(counters, group, true) {
+    pub(crate) fn give(&self, counters: &Counters, at: Place, len: u32) {
+        let Place { group, offset } = at;
+        if let Some(mut guard) = self.lock(counters, group, Lock::Wait) {
             let slot = &mut *guard;
             if let Some(buddy) = slot.buddy.as_mut() {
                 buddy.give(offset, len);
@@ -483,7 +475,7 @@ impl Groups {
     /// Of the blocks that are kept, `used` are handed out (or kept again, if it is negative), in
     /// `marks` more or fewer parts; some mark is under way before and after.
     pub(crate) fn divide(&self, counters: &Counters, group: u32, marks: i32, used: i64) {
-        let Some(mut guard) = self.lock(counters, group, true) else {
+        let Some(mut guard) = self.lock(counters, group, Lock::Wait) else {
             return;
         };
         let at = &self.groups[group as usize];
@@ -497,8 +489,9 @@ impl Groups {
     }
 
     /// Gives blocks that are kept back to their buddy; ends their mark.
-    pub(crate) fn release(&self, counters: &Counters, group: u32, offset: u32, len: u32) {
-        if let Some(mut guard) = self.lock(counters, group, true) {
+    pub(crate) fn release(&self, counters: &Counters, at: Place, len: u32) {
+        let Place { group, offset } = at;
+        if let Some(mut guard) = self.lock(counters, group, Lock::Wait) {
             let slot = &mut *guard;
             slot.kept = slot.kept.saturating_sub(len);
             if let Some(buddy) = slot.buddy.as_mut() {
@@ -536,27 +529,18 @@ impl Groups {
     /// Brings what is known without the lock up to date, the total too.
     fn reindex(&self, group: u32, slot: &mut Slot) {
         let at = &self.groups[group as usize];
-        let order_max = self.shape.order_max;
-        let (free, fragments, largest, longest, rows) = match &slot.buddy {
-            Some(buddy) => (
-                buddy.free(),
-                buddy.fragments(),
-                buddy.largest_order(),
-                buddy.longest(),
-                buddy.stripes().1,
-            ),
+        let (state, longest, rows) = match &slot.buddy {
+            Some(buddy) => (GroupState::of(buddy), buddy.longest(), buddy.stripes().1),
             // Not loaded: what the number of free blocks allows at best.
             None => (
-                slot.free,
-                slot.free.min(1),
-                slot.free.checked_ilog2().map(|order| order.min(order_max)),
+                self.unloaded(slot.free),
                 slot.free,
                 slot.free / self.shape.stripe.max(1),
             ),
         };
         let counted = match &slot.buddy {
-            Some(_) => free + slot.kept,
-            None => free,
+            Some(_) => state.free + slot.kept,
+            None => state.free,
         };
         let checked = slot.checked.then_some(&self.checked_free);
         for total in [Some(&self.free), checked].into_iter().flatten() {
@@ -567,29 +551,37 @@ impl Groups {
             }
         }
         slot.free = counted;
-        let average = (free > 0).then(|| average_order(free / fragments.max(1), order_max));
-        let old = std::mem::replace(&mut slot.places, Places { largest, average });
-        at.free.store(free, Relaxed);
-        let before = at.fragments.swap(fragments, Relaxed);
+        at.free.store(state.free, Relaxed);
+        let before = at.fragments.swap(state.fragments, Relaxed);
         // One wraps where the other does: the sum is never less than nothing.
-        let more = u64::from(fragments).wrapping_sub(before.into());
+        let more = u64::from(state.fragments).wrapping_sub(before.into());
         self.fragments.fetch_add(more, Relaxed);
-        let loaded = if slot.buddy.is_some() { LOADED } else { 0 };
-        let state = largest.map_or(0, |order| order as u8 + 1) | loaded;
-        at.state.store(state, Relaxed);
-        self.largest_orders.change(group, old.largest, largest);
-        self.average_orders.change(group, old.average, average);
-        if self.shape.longest {
-            self.longest.set(group, longest);
-        }
+        let loaded = if state.loaded { LOADED } else { 0 };
+        let largest = state.largest_order.map_or(0, |order| order as u8 + 1);
+        at.state.store(largest | loaded, Relaxed);
+        self.longest.set(group, longest);
         if self.shape.stripe > 0 {
             self.stripe_rows.set(group, rows);
+        }
+        if let Some(index) = &self.index {
+            index.update(group, &state);
+        }
+    }
+
+    /// A group that is not loaded, of which so many blocks are free.
+    fn unloaded(&self, free: u32) -> GroupState {
+        let order_max = self.shape.order_max;
+        GroupState {
+            free,
+            fragments: free.min(1),
+            largest_order: free.checked_ilog2().map(|order| order.min(order_max)),
+            loaded: false,
         }
     }
 }
 
-/// Order under which a group with free runs of `average` blocks stands, as the kernel counts it: one
-/// less than the binary logarithm.
-pub(crate) fn average_order(average: u32, order_max: u32) -> u32 {
-    average.max(1).ilog2().saturating_sub(1).min(order_max)
+/// A number for the next allocator.
+fn next_device() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Relaxed)
 }

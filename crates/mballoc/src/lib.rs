@@ -12,7 +12,7 @@
 //!       └──── a free run ───┘                                order 2:  . 1 . .
 //!                                                            order 1:  . 1 . . . . . .
 //!                                                            order 0:  … 8th bit
-//! groups by the order of their largest chunk:  order 13: {2,3,7…}  order 12: {}  … order 0: {5}
+//! the longest free run of each group, in a tree of maxima:   9 40 ‖ 0 7 3 ‖ 32768 …
 //! ```
 //! The *buddy* of a group is its bitmap and these chunks. A free chunk is kept at its own order only,
 //! and always is as large as alignment lets it be, up to a quarter of a full group. Longer runs are
@@ -20,62 +20,54 @@
 //!
 //! # The search
 //!
-//! First the *goal*: the run that starts at the goal block, if it is long enough. Else groups are
-//! looked into, as [`Search`] says; each policy is one file:
+//! First the *goal*: the run that starts at the goal block, if it is long enough. Else the next group
+//! whose longest run, or row of free stripes, is long enough, and in it the shortest run that is. A
+//! file that grows as a stream and has nothing beside what it asks for goes on where its stream does,
+//! apart from other streams as long as there is space. What reaches the end of a group goes on in the
+//! next, if that begins with free blocks: extents do not know of groups.
 //!
-//! | policy | which groups | in a group |
-//! |---|---|---|
-//! | `linear` | all, one after the other, by four criteria | the best of the first so many runs |
-//! | `criteria` | by indexes of the order of the largest chunk and of the average run; five criteria | the same |
-//! | `largest-run` | the next whose longest run, or row of free stripes, is long enough | the shortest run that is |
-//!
-//! A file that grows as a stream and has nothing beside what it asks for goes on where streams do:
-//! `linear` has one such place, the others several, by the file's number. With `largest-run` a new
-//! place is a group in which no other stream goes on, nor near it; a stream alone needs none and goes
-//! on behind the last, and so do streams for which there is no longer space to lie apart. Streams take
-//! free runs whole that are a little short before they break longer ones. What reaches the end of a group goes on in the next, if that begins with free
-//! blocks: extents do not know of groups.
-//!
-//! A policy changes which run is found and what that costs, never whether: nothing is refused as long
-//! as any run of [`Request::min_len`] is free.
+//! Groups not loaded yet stand in the index with what their number of free blocks allows at best;
+//! loading one corrects it. So every step either answers or improves the index, and it looks into at
+//! most 64 groups and at most 512 runs for one request; the bitmaps of groups it will come to are
+//! asked for ahead. Nothing is refused as long as any run of [`Request::min_len`] is free.
 //!
 //! With [`Request::next_fit`] none of this happens: the next free run after the goal is taken as it
 //! comes, so that a stream of requests fills the device without gaps.
 //!
-//! Groups not loaded yet stand in the indexes with what their number of free blocks allows at best;
-//! loading one corrects it. So every step of `largest-run` either answers or improves the index, and
-//! it looks into at most 64 groups and at most 512 runs for one request; the bitmaps of groups it will
-//! come to are asked for ahead.
-//!
 //! A group whose bitmap contradicts its descriptor is marked bad: it is left alone, its free blocks
-//! leave the total, and [`Allocator::bad_groups`] tells of it. That is seen when the bitmap is read. So
-//! the total, [`Allocator::free_blocks`], is what descriptors claim; who promises blocks counts on
-//! [`Allocator::checked_free_blocks`], and has more bitmaps read when these do not do
+//! leave the total, and [`Allocator::bad_groups`] reports it. That is seen when the bitmap is read. So
+//! the total, [`Allocator::free_blocks`], is what descriptors claim; a caller that reserves blocks
+//! counts on [`Allocator::checked_free_blocks`], and has more bitmaps read when these do not do
 //! ([`Allocator::check_more`]).
 //!
 //! # Data of files
 //!
-//! [`Allocator::take_data`] asks for more than is needed and keeps the rest:
+//! [`Allocator::take_data`] takes more than is needed and preallocates the rest:
 //!
-//! 1. What is *kept* for the blocks wanted is used first, block by block of the file.
-//! 2. *Strategy*: small files are served from what is kept for such, a list a thread; others get a
-//!    window; what will not grow gets what it needs.
-//! 3. *Normalisation* ([`Normalize`], a rule a file) makes a window of the request: by a table of sizes
-//!    (vanilla, and mainline to this day), by powers of two, by stripes, or by what the file did so
-//!    far. The window is trimmed against what is mapped and kept around it, and lies beside that.
-//! 4. The search takes a run for the window; its part that was asked for is handed out, the rest kept.
+//! 1. What is *preallocated* for the blocks wanted is used first, block by block of the file.
+//! 2. Else there is a *plan* for the request ([`Plan`]): a window, which is trimmed against what is
+//!    mapped and preallocated around it and lies beside that. A small file is served from what is
+//!    preallocated for small files, a list a thread.
+//! 3. The search takes a run for the window; its part that was asked for is handed out, the rest is
+//!    preallocated.
 //!
-//! More asked for means fewer extents where files grow side by side, and free space cut into more
-//! pieces if what was kept and not used lies between files. `predict` has both: who goes on writing
-//! gets windows that double, and who does not, gets exactly what is needed, side by side with others.
+//! More taken means fewer extents where files grow side by side, and free space cut into more pieces
+//! if what was not used lies between files. The plan has both: a file that goes on growing gets
+//! windows that double, and one that does not gets exactly what is needed, side by side with others.
 //!
-//! What is kept is used in the buddies and free in the bitmaps, so only memory knows of it, and nothing
-//! is lost with the power. It counts as free, and is given back with the file's last user
+//! What is preallocated is used in the buddies and free in the bitmaps, so only memory knows of it, and
+//! nothing is lost with the power. It counts as free, and is given back with the file's last user
 //! ([`Allocator::discard`]) and before anything is refused: a request that finds nothing waits for
-//! those that are just about to keep something, takes all back, and asks again, while nothing more is
-//! kept. So what is kept for files never is in the way of a promise that counts on
-//! [`Allocator::checked_free_blocks`]: it is held unless a bitmap that agreed cannot be read again, or no
-//! longer agrees, after its buddy was dropped.
+//! those that are just about to preallocate, takes all back, and looks again, while nothing more is
+//! preallocated. So preallocations never make a reservation fail that counts on
+//! [`Allocator::checked_free_blocks`]: the blocks are there unless a bitmap that agreed cannot be read
+//! again, or no longer agrees, after its buddy was dropped.
+//!
+//! # The seams
+//!
+//! Two decisions can be taken by other designs, for experiments ([`Policies`]): how much is taken for a
+//! file beyond its need ([`Normalize`]), and in which groups a run is looked for ([`Search`]). Each
+//! trait has an essay in its file; the other designs are in `lab/policies`.
 //!
 //! # Units
 //!
@@ -84,43 +76,42 @@
 //!
 //! # Locks
 //!
-//! One lock a group, a leaf: no other lock is taken and nothing is called out to while it is held.
-//! [`GroupBitmaps`] is only called with no lock held. A bitmap is read before the group's lock is
-//! taken; a group stays loaded while marks of it are under way, so that what is read is complete.
-//! A run is taken from the buddy before it is marked in the bitmap, and given back to the buddy after
-//! it is cleared there: nobody is given a block whose bit somebody else is still changing. Marks are
-//! counted without the lock.
+//! One lock a group, a leaf: no other lock is taken and nothing is called out to while it is held, but
+//! the index of another design of the search. [`GroupBitmaps`] is only called with no lock held. A
+//! bitmap is read before the group's lock is taken; a group stays loaded while marks of it are under
+//! way, so that what is read is complete. A run is taken from the buddy before it is marked in the
+//! bitmap, and given back to the buddy after it is cleared there: a block whose bit is still being
+//! changed is handed to no other caller. Marks are counted without the lock.
 //!
-//! What is kept has locks outside the groups': one a file and one a list of small files, in which a
-//! group's may be taken; the register of files and the count of requests that are about to keep
-//! something are leaves. None is held while [`GroupBitmaps`] is called. A request that is about to be
-//! refused waits for others that hold no lock of this room, and read bitmaps at most; or, while free
-//! blocks are trimmed, tell the device of one piece.
+//! Preallocations have locks outside the groups': one a file and one a list of small files, in which a
+//! group's may be taken; the register of files and the count of requests that are about to preallocate
+//! are leaves. None is held while [`GroupBitmaps`] is called. A request that is about to be refused
+//! waits for others that hold no lock of this crate, and read bitmaps at most; or, while free blocks
+//! are trimmed, discard one piece on the device.
 //!
-//! The indexes are read without a lock and changed under the lock of the group concerned: what they
-//! say is a hint, and tested under the lock. `criteria` passes by groups that others have locked,
-//! until nothing else is left; `largest-run` then sends the thread to a group of its own.
+//! The index is read without a lock and changed under the lock of the group concerned: what it says is
+//! a hint, and tested under the lock. A group that another thread has locked is passed by, until
+//! nothing else is left; the thread then goes to a group of its own.
 //!
 //! # Cost
 //!
 //! An allocation at its goal: one lock, a few words read, at most one chunk an order changed, and one
-//! path of the tree over the bitmap. A search of `largest-run`: a few rows of 64 numbers to find a
-//! group, one path in its tree for each run looked at. Loading a group: its bitmap once, and 4 bits of
-//! memory a block until it is full; a full group's buddy is dropped. A group that was never loaded
-//! costs less than 100 bytes.
+//! path of the tree over the bitmap. A search: a few rows of 64 numbers to find a group, one path in
+//! its tree for each run looked at. Loading a group: its bitmap once, and 4 bits of memory a block until
+//! it is full; a full group's buddy is dropped. A group that was never loaded costs less than 100 bytes.
 //!
 //! # Events
 //!
-//! What it does is told as events of crate `tracing` with the target `ext4` and the names and fields
-//! of the kernel's: requests and answers, searches, what is kept and given back, frees, loaded
-//! bitmaps, trims. None is told under a lock of this room, so a listener may take its time, and may see
+//! What it does is sent as events of crate `tracing` with the target `ext4` and the names and fields
+//! of the kernel's: requests and answers, searches, what is preallocated and given back, frees, loaded
+//! bitmaps, trims. None is sent under a lock of this crate, so a listener may take its time, and may see
 //! events of several threads in another order than things happened.
 //!
-//! # What this room leaves out
+//! # What this crate leaves out
 //!
 //! It knows no inode: what it remembers of a file is a [`FileSpace`], which the owner keeps beside it,
-//! and what is mapped around a request is told with it. It knows no transaction either, but lets who
-//! does take blocks before they are marked ([`Allocator::take`]), and hold freed ones back
+//! and what is mapped around a request comes with it. It knows no transaction either, but lets a caller
+//! that does take blocks before they are marked ([`Allocator::take`]), and hold freed ones back
 //! ([`Allocator::clear`]).
 //! It never says what a block holds: a caller that maps a run before it is written must map it as
 //! unwritten, so that no stale data is ever exposed.
@@ -130,21 +121,22 @@ mod bits;
 mod buddy;
 mod checked;
 mod file_space;
+mod free_space;
 mod groups;
 mod history;
 mod index;
 mod io;
-mod leases;
 mod maxima;
 mod normalize;
 mod options;
 mod preallocation;
 mod proc;
+mod request;
 mod runs;
 mod search;
 mod stats;
-mod streams;
 mod stripes;
+mod thread_number;
 mod trace;
 mod trim;
 
@@ -152,13 +144,18 @@ use std::time::Duration;
 
 use uext4_ondisk::{GroupNr, Pblk};
 
-pub use allocator::Allocator;
-pub use file_space::{DataRequest, FileSpace};
+pub use allocator::{Allocator, Policies};
+pub use buddy::Buddy;
+pub use file_space::FileSpace;
+pub use groups::{Lock, Place, Visit};
 pub use history::History;
-pub use normalize::{Cap, Normalize, ParseNormalizeError, Rule, StripeRule, Surroundings, Window};
+pub use index::{GroupState, Index};
+pub use normalize::{Normalize, Plan, SmallFiles, Stream, Surroundings, Wanted, Window};
 pub use options::{OptionError, Options};
 pub use preallocation::PreallocationStats;
-pub use search::{Hints, Search, UnknownSearch};
+pub use request::DataRequest;
+pub use runs::Piece;
+pub use search::{Found, Hints, Layout, NewSearch, Query, STEPS_MAX, Search, Seek};
 pub use stats::{CriterionStats, Stats};
 pub use uext4_tunables::TunableError;
 
@@ -203,8 +200,8 @@ pub trait GroupBitmaps {
     }
 
     /// The group's bitmap was read and contradicts its descriptor, or could not be read: nothing is
-    /// taken of it or given back to it from now on, and what the descriptor calls free is none. Not said
-    /// of a descriptor that claims more than the group has blocks.
+    /// taken of it or given back to it from now on, and what the descriptor calls free is none. Not
+    /// called for a descriptor that claims more than the group has blocks.
     fn left_alone(&self, group: GroupNr) {
         let _ = group;
     }

@@ -1,96 +1,53 @@
-//! How much is asked for beyond the need: the switches, and the policies made of them.
+//! How much is taken for a file beyond its need, and where: the plan for a request.
 //!
 //! ```text
 //! file      … mapped │ request │            free              │ mapped …
 //! window             [─────────────────────────────)            more than was asked for:
 //! answer             [ taken   │ preallocated      )            what comes next lies behind it
 //! ```
-//! A rule makes a window of a request; what is mapped or preallocated around it, the size of a group
-//! and the last block a file can have trim it. It always holds the first block asked for, but may be
-//! shorter than the request: then that is answered in parts.
+//!
+//! # Why
+//!
+//! A file grows by requests of a few blocks, next to others that grow as well. If each request took
+//! what it needs, their blocks would alternate on the device: many extents, and reads that seek. So
+//! more is taken and preallocated for the file. Too much has a price too: what is preallocated and
+//! not used is given back as a hole between files, and free space is cut into short runs.
+//!
+//! # The design
+//!
+//! [`Predict`] looks at what the file did so far ([`History`]). A writer that appends gets windows
+//! that double. A writer of scattered blocks gets what it needs. A file that is closed will not grow:
+//! it gets what it needs, next to other closed files. As the device fills, less is taken.
+//!
+//! The kernel's windows depend on the size of the file alone, by a table of sizes. Those of the patch
+//! of 2014 are powers of two: a third of the table's extents in the lab, and free runs half as long.
+//! This design has half of the extents of today's kernel, a fifth on an aged device, and free runs
+//! nearly as long as the table's (`docs/performance.md`).
+//!
+//! # The seam
+//!
+//! Another design is an object with the trait [`Normalize`], given in
+//! [`Policies::normalize`](crate::Policies::normalize). It decides how much is taken and for which
+//! kind of preallocation; it cannot map a block twice or leave the file system, because a [`Window`]
+//! is trimmed when it is made. The table, the powers of two and the rules of stripes of the thread
+//! are in `lab/policies`, with the tests that any design must pass.
+//!
+//! Source: Lukas Czerner and Andreas Dilger, "\[RFC\]\[PATCH 0/1\] ext4: Fix
+//! ext4_mb_normalize_request", linux-ext4, June 2014.
 
+use std::fmt;
 use std::ops::Range;
 
-use uext4_ondisk::{Lblk, Pblk};
-
-use crate::DataRequest;
 use crate::history::History;
+use crate::request::DataRequest;
 
-mod guards;
-mod pow2;
 mod predict;
-mod spelling;
-mod stripe;
-mod table;
-#[cfg(test)]
-mod tests;
+mod window;
 
-pub use spelling::ParseNormalizeError;
+pub(crate) use predict::Predict;
+pub use window::{Wanted, Window};
 
-/// Longest request for unwritten blocks that is not padded: half of what a written extent holds, for
-/// an unwritten one holds one block less.
-pub(crate) const UNWRITTEN_HALF: u32 = 16_384;
-/// Longest extent of unwritten blocks.
-const UNWRITTEN_MAX: u32 = 32_767;
-
-/// The independent decisions of request normalisation, which the thread asked to be separable.
-///
-/// Spelled as the name of a policy, then the switches that differ, each behind a `+`:
-/// `table`, `pow2+cap=table`, `table+logical+nounwritten`. The policies are `exact`, `table`, `pow2`,
-/// `pow2-stripe`, `stripe` and `predict`; the switches `rule=exact|table|pow2|predict`,
-/// `cap=table|group`, `stripe=none|after|only`, and `unwritten`, `logical`, `adapt`, each of these
-/// with `no` before it to turn it off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Normalize {
-    /// Requests for unwritten blocks (`fallocate`) are padded too, if they are longer than an extent
-    /// of such blocks may be (32,767). Otherwise they are only cut, at most at 16,384 blocks.
-    pub unwritten: bool,
-    /// How large a window is.
-    pub rule: Rule,
-    /// The window starts at the logical block asked for, not before it.
-    pub logical: bool,
-    /// How large a window may be.
-    pub cap: Cap,
-    /// Whether windows are whole stripes.
-    pub stripe: StripeRule,
-    /// Less is asked for as the device fills.
-    pub adapt: bool,
-}
-
-/// How large a window is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// What is asked for.
-    Exact,
-    /// By a table of sizes.
-    Table,
-    /// To the next power of two of the file's end.
-    Pow2,
-    /// By what the file did so far.
-    Predict,
-}
-
-/// How large a window may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cap {
-    /// The table's last row: 2, 4 or 8 MiB by block size.
-    Table,
-    /// A group.
-    Group,
-}
-
-/// Whether windows are whole stripes, where the device has stripes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StripeRule {
-    /// No.
-    None,
-    /// Rounded up after the rule, if the window has a stripe's length at least.
-    AfterRule,
-    /// Instead of the rule.
-    Only,
-}
-
-/// What a window depends on beside the request.
+/// What a plan depends on besides the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
     /// Binary logarithm of the block size in bytes, 10 to 16.
@@ -99,11 +56,19 @@ pub struct Surroundings<'a> {
     pub blocks_per_group: u32,
     /// Blocks of a full stripe; 0 and 1 for none, and any that is longer than a group.
     pub stripe: u32,
+    /// [`Options::stream_req`](crate::Options::stream_req).
+    pub stream_req: u32,
+    /// [`Options::group_prealloc`](crate::Options::group_prealloc).
+    pub group_prealloc: u32,
     /// Free blocks of the file system.
     pub free: u64,
     /// All its blocks.
     pub blocks: u64,
-    /// Files that blocks are preallocated for, this one included.
+    /// Blocks of the average free run, rounded down.
+    pub average_run: u64,
+    /// Files that blocks are preallocated for.
+    pub files: u32,
+    /// The same, with the file of the request counted in any case.
     pub writers: u32,
     /// What the file did so far, this request included.
     pub history: History,
@@ -112,193 +77,100 @@ pub struct Surroundings<'a> {
     pub held: &'a [Range<u64>],
 }
 
-/// What is asked of the search for a request.
+impl Surroundings<'_> {
+    /// What windows are divided by as the device fills: 1 with half of it free, 2 with a fifth, 4
+    /// with a tenth, and with less than a twentieth so much that nothing is left beyond the need.
+    pub fn fullness(&self) -> u64 {
+        let twentieths = self.free.saturating_mul(20) / self.blocks.max(1);
+        match twentieths {
+            10.. => 1,
+            4.. => 2,
+            1.. => 4,
+            0 => u64::MAX,
+        }
+    }
+
+    /// Blocks of a stripe, where there is one and a group has at least one.
+    pub fn whole_stripe(&self) -> Option<u64> {
+        let stripe = self.stripe;
+        (stripe > 1 && stripe <= self.blocks_per_group).then_some(stripe.into())
+    }
+
+    /// Moves the end of `span`, in blocks of the file, to the end of a stripe if it has at least one:
+    /// up, or down where it would become longer than `cap` blocks.
+    pub fn to_stripes(&self, span: Range<u64>, cap: u64) -> Range<u64> {
+        let Some(stripe) = self.whole_stripe() else {
+            return span;
+        };
+        if span.end - span.start < stripe {
+            return span;
+        }
+        let mut end = span.end.next_multiple_of(stripe);
+        if end - span.start > cap.max(stripe) {
+            end -= stripe;
+        }
+        let end = if end > span.start { end } else { span.end };
+        span.start..end
+    }
+}
+
+/// What is preallocated for small files serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Its first block in the file, at or before the first one wanted.
-    pub lblk: Lblk,
-    /// Blocks, 1 to a group.
-    pub len: u32,
-    /// Where `lblk` should lie.
-    pub goal: Pblk,
-    /// What is mapped next to it lies right before or behind that place.
-    pub try_goal: bool,
+pub enum SmallFiles {
+    /// More is taken where the request says.
+    Apart,
+    /// More is taken right behind the last and joined with it, so that nothing is left over.
+    Joined,
 }
 
-/// A window in the making: `start..end` in blocks of the file.
+/// A request of a file that grows as a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    start: u64,
-    end: u64,
+pub struct Stream {
+    /// [`Hints::follows`](crate::Hints::follows).
+    pub follows: bool,
+    /// [`Hints::crowded`](crate::Hints::crowded).
+    pub crowded: bool,
+    /// [`Hints::fill`](crate::Hints::fill).
+    pub fill: u32,
 }
 
-impl Span {
-    fn len(self) -> u64 {
-        self.end - self.start
-    }
+/// What is to be done for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What is taken: what of it is not asked for is preallocated for the file.
+    pub window: Window,
+    /// `None`: the window is taken for the file. Else the request is served from what is
+    /// preallocated for the small files of this thread, and the window is what it needs.
+    pub small: Option<SmallFiles>,
+    /// The file is placed next to the closed files of this thread, if it has no neighbours of its own.
+    pub beside_closed: bool,
+    /// The next closed file of this thread is placed behind this one.
+    pub leads_closed: bool,
+    /// What is free at the goal will do, even if it is shorter than the window.
+    pub merge: bool,
+    /// The file grows as a stream.
+    pub stream: Option<Stream>,
 }
 
-/// A request as the rules see it, within what a file can have.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    lblk: u64,
-    len: u64,
-    /// End of the request or of the file, whichever is more.
-    size: u64,
-}
-
-/// End of the longest file.
-const BLOCKS_MAX: u64 = Lblk::LAST.0 as u64 + 1;
-
-impl Normalize {
-    /// What is asked for, and nothing else.
-    pub const EXACT: Self = Self {
-        unwritten: false,
-        rule: Rule::Exact,
-        logical: true,
-        cap: Cap::Group,
-        stripe: StripeRule::None,
-        adapt: false,
-    };
-    /// Vanilla 3.15 to today: the table.
-    pub const TABLE: Self = Self {
-        unwritten: true,
-        rule: Rule::Table,
-        logical: false,
-        cap: Cap::Table,
-        stripe: StripeRule::None,
-        adapt: false,
-    };
-    /// Czerner, linux-ext4, June 2014: the next power of two of the file's end.
-    pub const POW2: Self = Self {
-        unwritten: false,
-        rule: Rule::Pow2,
-        logical: true,
-        cap: Cap::Group,
-        stripe: StripeRule::None,
-        adapt: false,
-    };
-    /// The same, then rounded up to whole stripes, as Czerner read the question of stripes.
-    pub const POW2_STRIPE: Self = Self {
-        stripe: StripeRule::AfterRule,
-        ..Self::POW2
-    };
-    /// Whole stripes instead of powers of two, as Dilger read it.
-    pub const STRIPE: Self = Self {
-        stripe: StripeRule::Only,
-        ..Self::POW2
-    };
-    /// By what the file did so far.
-    pub const PREDICT: Self = Self {
-        unwritten: false,
-        rule: Rule::Predict,
-        logical: true,
-        cap: Cap::Group,
-        stripe: StripeRule::AfterRule,
-        adapt: true,
-    };
-
-    /// The window of a request. No number it is given makes it fail: a request outside the longest
-    /// file is cut or moved into it.
-    pub fn window(&self, request: &DataRequest, around: &Surroundings<'_>) -> Window {
-        let lblk = u64::from(request.lblk.0).min(BLOCKS_MAX - 1);
-        let len = u64::from(request.len).clamp(1, BLOCKS_MAX - lblk);
-        let wanted = Wanted {
-            lblk,
-            len,
-            size: request.size.min(BLOCKS_MAX).max(lblk + len),
-        };
-        let span = if request.unwritten && (!self.unwritten || len <= u64::from(UNWRITTEN_MAX)) {
-            self.unpadded(&wanted)
-        } else {
-            self.padded(&wanted, request.closed, around)
-        };
-        let span = guards::trim(span, &wanted, request, around);
-        let (goal, try_goal) = guards::goal(span, request);
-        Window {
-            // OK to truncate: trimmed to the longest file, and to a group.
-            lblk: Lblk(span.start as u32),
-            len: span.len() as u32,
-            goal,
-            try_goal,
+impl Plan {
+    /// Takes `window` where it says, and preallocates its rest for the file; nothing else.
+    pub fn of(window: Window) -> Self {
+        Self {
+            window,
+            small: None,
+            beside_closed: false,
+            leads_closed: false,
+            merge: false,
+            stream: None,
         }
-    }
-
-    /// For `fallocate`: what is wanted, cut.
-    fn unpadded(&self, wanted: &Wanted) -> Span {
-        let half = u64::from(UNWRITTEN_HALF);
-        let longest = match self.rule {
-            _ if self.unwritten => UNWRITTEN_MAX.into(),
-            Rule::Exact => UNWRITTEN_MAX.into(),
-            // The halves of a written extent begin at multiples: what is written in them later joins.
-            Rule::Predict => half - wanted.lblk % half,
-            Rule::Table | Rule::Pow2 => half,
-        };
-        Span {
-            start: wanted.lblk,
-            end: wanted.lblk + wanted.len.min(longest),
-        }
-    }
-
-    fn padded(&self, wanted: &Wanted, closed: bool, around: &Surroundings<'_>) -> Span {
-        let cap = self.cap_of(wanted, around);
-        let whole = stripe::whole(around);
-        let mut span = match (whole, self.stripe) {
-            (Some(stripe), StripeRule::Only) => stripe::window(wanted, stripe, cap),
-            _ => match self.rule {
-                Rule::Exact => Span {
-                    start: wanted.lblk,
-                    end: wanted.lblk + wanted.len,
-                },
-                Rule::Table => table::window(wanted, around.block_size_log2, self.cap),
-                Rule::Pow2 => pow2::window(wanted, cap),
-                Rule::Predict => predict::window(wanted, closed, cap, around),
-            },
-        };
-        let by_stripe = whole.is_some() && self.stripe == StripeRule::Only;
-        if self.logical && !by_stripe {
-            span.start = span.start.max(wanted.lblk);
-        }
-        if self.adapt {
-            span.end = span.end.min(span.start.max(wanted.lblk) + cap);
-        }
-        span.end = span.end.max(wanted.lblk + 1);
-        match (whole, self.stripe) {
-            (Some(stripe), StripeRule::AfterRule) => stripe::round_up(span, stripe, cap),
-            _ => span,
-        }
-    }
-
-    /// Most blocks of a window: never less than what is wanted, as far as a group has it.
-    fn cap_of(&self, wanted: &Wanted, around: &Surroundings<'_>) -> u64 {
-        let group = u64::from(around.blocks_per_group.max(1));
-        let cap = match self.cap {
-            Cap::Group => group,
-            Cap::Table => table::largest(around.block_size_log2).min(group),
-        };
-        let cap = if self.adapt {
-            (cap / fullness(around)).max(wanted.len)
-        } else {
-            cap
-        };
-        cap.clamp(1, group)
     }
 }
 
-/// What windows are divided by as the device fills: 1 with half of it free, 2 with a fifth, 4 with a
-/// tenth, and nothing is asked for beyond the need with less than a twentieth.
-fn fullness(around: &Surroundings<'_>) -> u64 {
-    let twentieths = around.free.saturating_mul(20) / around.blocks.max(1);
-    match twentieths {
-        10.. => 1,
-        4.. => 2,
-        1.. => 4,
-        0 => u64::MAX,
-    }
-}
-
-impl Default for Normalize {
-    fn default() -> Self {
-        Self::PREDICT
-    }
+/// A design that says how much is taken beyond the need, and where.
+///
+/// One object serves all threads and may serve several file systems. It is called with no lock of the
+/// allocator held.
+pub trait Normalize: fmt::Debug + Send + Sync {
+    /// The plan for a request that nothing is preallocated for. The same arguments give the same plan.
+    fn plan(&self, request: &DataRequest, around: &Surroundings<'_>) -> Plan;
 }

@@ -22,15 +22,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Allocator, Run};
+use crate::free_space::FreeSpace;
+use crate::{Run, trace};
 
-pub(crate) mod files;
-pub(crate) mod locality;
-pub(crate) mod strategy;
+mod files;
+mod locality;
 
 use files::Registry;
 pub(crate) use files::{FileParts, Part};
 use locality::Localities;
+pub(crate) use locality::Small;
 
 /// All that is kept for the files of one file system.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ pub(crate) struct Preallocations {
     /// Requests that have taken more than they need, and not kept it yet.
     flights: Mutex<u32>,
     landed: Condvar,
-    /// For those who wait until nobody is about to be refused.
+    /// For threads that wait until no request is about to be refused.
     eased: Condvar,
 }
 
@@ -92,82 +93,70 @@ impl Preallocations {
     }
 
     /// Kept blocks are handed out.
-    pub(crate) fn used(&self, blocks: u32) {
+    fn used(&self, blocks: u32) {
         self.kept.fetch_sub(blocks.into(), Relaxed);
     }
-}
 
-impl Allocator {
-    /// How much is kept for files now.
-    pub fn preallocation_stats(&self) -> PreallocationStats {
-        let all = self.preallocations();
+    /// How much is kept now.
+    pub(crate) fn stats(&self) -> PreallocationStats {
         PreallocationStats {
-            kept: all.kept.load(Relaxed),
-            files: all.files.len() as u64,
+            kept: self.kept.load(Relaxed),
+            files: self.files.len() as u64,
         }
     }
 
-    /// What is kept for files now, in no order; each run in one group.
-    pub fn preallocated(&self) -> Vec<Run> {
-        let all = self.preallocations();
-        let mut runs = all.localities.runs();
-        for parts in all.files.all() {
+    /// What is kept now, in no order.
+    pub(crate) fn runs(&self) -> Vec<Run> {
+        let mut runs = self.localities.runs();
+        for parts in self.files.all() {
             runs.extend(parts.runs());
         }
         runs
     }
 
-    /// Gives back all that is kept, for every file. Tells how many blocks that were.
-    pub fn discard_all(&self) -> u64 {
-        self.discard_for(0)
-    }
-
-    /// The same, because `needed` blocks are.
-    pub(crate) fn discard_for(&self, needed: u32) -> u64 {
-        self.trace_discard_all(needed);
-        let all = self.preallocations();
+    /// Gives back all that is kept, because `needed` blocks are. Returns how many blocks that were.
+    pub(crate) fn discard_for(&self, space: &FreeSpace, needed: u32) -> u64 {
+        trace::discard_all(&space.groups, needed);
         let mut blocks = 0;
-        for parts in all.files.all() {
-            blocks += parts.discard(self);
+        for parts in self.files.all() {
+            blocks += parts.discard(space, self);
         }
-        blocks + all.localities.discard(self)
+        blocks + self.localities.discard(space, self)
     }
 
     /// Blocks are kept from now on.
-    pub(crate) fn note_kept(&self, blocks: u32) {
-        self.preallocations().kept.fetch_add(blocks.into(), Relaxed);
-        let counters = self.counters();
+    fn note_kept(&self, space: &FreeSpace, blocks: u32) {
+        self.kept.fetch_add(blocks.into(), Relaxed);
+        let counters = &space.counters;
         counters.add(&counters.preallocated, blocks.into());
     }
 
     /// Runs `f` while nothing more is preallocated, and what was about to be is kept already.
     pub(crate) fn squeezed<R>(&self, f: impl FnOnce() -> R) -> R {
-        let all = self.preallocations();
-        all.squeezed.fetch_add(1, Relaxed);
-        let mut flights = all.flights.lock();
+        self.squeezed.fetch_add(1, Relaxed);
+        let mut flights = self.flights.lock();
         while *flights > 0 {
-            all.landed.wait(&mut flights);
+            self.landed.wait(&mut flights);
         }
         drop(flights);
         let result = f();
-        // Under the lock, or who is about to wait would not be woken.
-        let flights = all.flights.lock();
-        all.squeezed.fetch_sub(1, Relaxed);
+        // Under the lock, or a thread that is about to wait would not be woken.
+        let flights = self.flights.lock();
+        self.squeezed.fetch_sub(1, Relaxed);
         drop(flights);
-        all.eased.notify_all();
+        self.eased.notify_all();
         result
     }
 
-    /// Gives parts back that were kept. Tells how many blocks that were.
-    pub(crate) fn give_back(&self, runs: &[Run]) -> u64 {
-        let all = self.preallocations();
+    /// Gives parts back that were kept. Returns how many blocks that were.
+    fn give_back(&self, space: &FreeSpace, runs: &[Run]) -> u64 {
         let mut blocks = 0;
         for run in runs {
-            self.release(*run);
+            space.release(*run);
             blocks += u64::from(run.len);
         }
-        all.kept.fetch_sub(blocks, Relaxed);
-        let counters = self.counters();
+        self.kept.fetch_sub(blocks, Relaxed);
+        let counters = &space.counters;
         counters.add(&counters.discarded, blocks);
         blocks
     }

@@ -4,23 +4,9 @@ use std::fmt;
 
 use uext4_ondisk::GroupNr;
 
+use crate::allocator::Allocator;
+use crate::index::GroupState;
 use crate::stats::{CriterionStats, Stats};
-use crate::{Allocator, Search};
-
-/// Names of the criteria in `mb_stats`.
-fn criteria_names(search: Search) -> &'static [&'static str] {
-    match search {
-        Search::Linear => &["cr0", "cr1", "cr2", "cr3"],
-        Search::Criteria => &[
-            "cr_p2_aligned",
-            "cr_goal_fast",
-            "cr_best_avail",
-            "cr_goal_slow",
-            "cr_any_free",
-        ],
-        Search::LargestRun => &["stripes", "long_enough", "longest", "certain", "new_place"],
-    }
-}
 
 struct Text<F>(F);
 
@@ -44,9 +30,7 @@ fn totals(f: &mut fmt::Formatter<'_>, stats: &Stats, groups: u32) -> fmt::Result
         ("goal_hits", stats.goal_hits),
         ("len_goal_hits", stats.len_goal_hits),
         ("stream_goal_hits", stats.stream_goal_hits),
-        ("2^n_hits", stats.pow2_hits),
         ("breaks", stats.breaks),
-        ("lost", stats.lost),
     ] {
         writeln!(f, "\t\t{name}: {value}")?;
     }
@@ -86,7 +70,7 @@ impl Allocator {
             ] {
                 writeln!(f, "\t{name}: {value}")?;
             }
-            let names = criteria_names(self.options().search);
+            let names = self.space().search.steps();
             for (name, stats) in names.iter().zip(&stats.criteria) {
                 criterion(f, name, stats)?;
             }
@@ -112,7 +96,7 @@ impl Allocator {
                     continue;
                 }
                 let Some(info) = self.group_info(GroupNr(group)) else {
-                    writeln!(f, "{:<5} not loaded", self.groups().glance(group).free)?;
+                    writeln!(f, "{:<5} not loaded", self.groups().state(group).free)?;
                     continue;
                 };
                 write!(
@@ -129,22 +113,41 @@ impl Allocator {
         })
     }
 
-    /// The text of `mb_structs_summary`: how many groups stand under each order in both indexes.
+    /// The text of `mb_structs_summary`: how many groups there are of each order of the largest free
+    /// chunk, and of each order of the average free run.
     pub fn mb_structs_summary(&self) -> impl fmt::Display {
         Text(|f: &mut fmt::Formatter<'_>| {
-            let indexed = self.options().search != Search::Linear;
-            writeln!(f, "optimize_scan: {}", u32::from(indexed))?;
-            let groups = self.groups();
-            for (name, index) in [
-                ("max_free_order_lists", &groups.largest_orders),
-                ("avg_fragment_size_lists", &groups.average_orders),
-            ] {
-                writeln!(f, "{name}:")?;
-                for (order, count) in index.counts().enumerate() {
-                    writeln!(f, "\tlist_order_{order}_groups: {count}")?;
-                }
-            }
-            Ok(())
+            writeln!(f, "optimize_scan: 1")?;
+            let order_max = self.groups().shape.order_max;
+            let largest = |state: &GroupState| state.largest_order;
+            let average = |state: &GroupState| average_order(state, order_max);
+            self.by_order(f, "max_free_order_lists", &largest)?;
+            self.by_order(f, "avg_fragment_size_lists", &average)
         })
     }
+
+    fn by_order(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        name: &str,
+        order: &dyn Fn(&GroupState) -> Option<u32>,
+    ) -> fmt::Result {
+        let mut counts = vec![0; self.groups().shape.order_max as usize + 1];
+        for group in 0..self.groups().count() {
+            if let Some(order) = order(&self.groups().state(group)) {
+                counts[order as usize] += 1;
+            }
+        }
+        writeln!(f, "{name}:")?;
+        for (order, count) in counts.into_iter().enumerate() {
+            writeln!(f, "\tlist_order_{order}_groups: {count}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Order of the average free run as the kernel counts it: one less than the binary logarithm.
+fn average_order(state: &GroupState, order_max: u32) -> Option<u32> {
+    let average = state.average_run().checked_ilog2()?;
+    Some(average.saturating_sub(1).min(order_max))
 }

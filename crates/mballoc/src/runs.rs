@@ -6,10 +6,18 @@
 //! a run of some length steps over nodes that cannot hold one.
 
 use crate::bits;
-use crate::buddy::Piece;
 
 /// Blocks of a leaf.
 const LEAF: u32 = 256;
+
+/// Free blocks from `start` on, `len` of them, relative to the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The first.
+    pub start: u32,
+    /// How many.
+    pub len: u32,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Node {

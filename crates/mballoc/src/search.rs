@@ -1,87 +1,71 @@
-//! In which groups a run is looked for.
+//! Where a run is looked for: which groups, in which order, and which of their free runs.
+//!
+//! # Why
+//!
+//! The kernel's search asks group after group by criteria that get weaker, and measures free runs in
+//! those that may do. What it knows of a group without its lock says little of the longest run in it:
+//! on an aged device it looks at ten times as many groups and runs as the search here, and finds
+//! shorter ones (`docs/performance.md`).
+//!
+//! # The design
+//!
+//! [`LargestRun`] knows the length of the longest free run of each group exactly, and that of
+//! the longest row of free stripes. Trees of maxima over the groups find the next group that has what
+//! is wanted, so a group that is looked into has it; the work for one request is bounded.
+//!
+//! # The seam
+//!
+//! Another design is an object with the trait [`Search`], made by a
+//! [`NewSearch`](crate::NewSearch) in [`Policies::search`](crate::Policies::search). It sees the groups
+//! through a [`Seek`] and takes a run under the lock of its group. It decides which run is found and what
+//! that costs, never whether: it may refuse nothing as long as any run of [`Query::min`] blocks is free.
+//! The searches of Linux 3.15 and of today's kernel are in `lab/policies`, with the tests that any
+//! design must pass.
+//!
+//! Source: the thread named in `normalize.rs`, and the kernels named in `lab/policies`.
 
 use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 
-use uext4_ondisk::GroupNr;
+use uext4_ondisk::{GroupNr, Pblk};
 
-use crate::buddy::{Buddy, Piece};
-use crate::groups::{Answer, Visit};
+use crate::buddy::Buddy;
+use crate::groups::{Groups, Lock, Place, Visit};
+use crate::index::{GroupState, Index};
 use crate::io::Io;
+use crate::maxima::Maxima;
+use crate::runs::Piece;
 use crate::stats::Counters;
-use crate::{Allocator, Error, GroupBitmaps, Options};
+use crate::{GroupBitmaps, Options, Request};
 
-mod criteria;
-mod largest_run;
-mod linear;
-mod scan;
+pub(crate) mod largest_run;
+mod next_fit;
 
-/// A policy of the search; see each one's file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Search {
-    /// Vanilla 3.15: four criteria, each over all groups one after the other.
-    Linear,
-    /// Linux since 2023: five criteria with indexes of groups by order.
-    Criteria,
-    /// The exact longest run of each group, in sets of groups; bounded work.
-    #[default]
-    LargestRun,
-}
+use largest_run::LargestRun;
+pub(crate) use next_fit::next_fit;
 
-impl Search {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Linear, Self::Criteria, Self::LargestRun];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Linear => "linear",
-            Self::Criteria => "criteria",
-            Self::LargestRun => "largest-run",
-        }
-    }
-}
-
-impl fmt::Display for Search {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// There is no search policy of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no search policy {0:?}: linear, criteria or largest-run")]
-pub struct UnknownSearch(pub String);
-
-impl FromStr for Search {
-    type Err = UnknownSearch;
-
-    fn from_str(name: &str) -> Result<Self, UnknownSearch> {
-        Self::ALL
-            .into_iter()
-            .find(|search| search.name() == name)
-            .ok_or_else(|| UnknownSearch(name.to_owned()))
-    }
-}
+/// Steps of a search at most; the kernel has five criteria.
+pub const STEPS_MAX: usize = crate::stats::CRITERIA;
 
 /// What else is known of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// For data of a file rather than for metadata: these keep out of the first group of a flex
-    /// group in the cheap criterion.
+    /// group, where the metadata of all its groups are.
     pub data: bool,
     /// The goal continues what is mapped already: whatever is free there will do, from
-    /// [`crate::Request::min_len`] up (`EXT4_MB_HINT_MERGE`).
+    /// [`Request::min_len`] up (`EXT4_MB_HINT_MERGE`).
     pub merge: bool,
-    /// Blocks needed before the request was normalised; 0: [`crate::Request::min_len`].
+    /// Blocks needed before the request was normalised; 0: [`Request::min_len`].
     pub need: u32,
-    /// Number of a file that grows as a stream: if the goal is taken, the search starts where
-    /// streams go on ([`crate::Allocator::stream_goal`]), and that is moved on.
+    /// Number of a file that grows as a stream: if the goal is not free, the search starts where the
+    /// stream goes on.
     pub stream: Option<u64>,
-    /// Nobody writes beside it: with the bounded search it goes on behind the last stream, whichever
-    /// that was, so that nothing is left over between files.
+    /// No other file is written: the stream goes on behind the last stream, whichever that was, so
+    /// that nothing is left over between files.
     pub follows: bool,
-    /// With the bounded search a free run of at least so many blocks, and no more than are wanted,
-    /// is taken whole before a longer one is broken; 0: none is.
+    /// A free run of at least so many blocks, and no more than are wanted, is taken whole before a
+    /// longer one is broken; 0: none is.
     pub fill: u32,
     /// There is not so much free space that streams could lie far apart: none looks for such a place.
     pub crowded: bool,
@@ -91,30 +75,135 @@ pub struct Hints {
     pub lblk: u32,
 }
 
-/// A request as the search sees it.
+/// What a search looks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// Blocks wanted, at most a group.
-    pub(crate) want: u32,
-    /// Fewest that are of use.
-    pub(crate) min: u32,
-    /// Blocks that were wanted before the request was normalised.
-    pub(crate) need: u32,
-    /// Runs from so many blocks up that are no longer than wanted are taken whole; 0: none is.
-    pub(crate) fill: u32,
+pub struct Query {
+    /// Blocks wanted, 1 to a group.
+    pub want: u32,
+    /// Fewest that are of use, 1 to `want`.
+    pub min: u32,
+    /// Blocks that were wanted before the request was normalised, `min` to `want`.
+    pub need: u32,
+    /// Where to start.
+    pub goal: Place,
     /// Blocks of the run that count as handed out, at most.
     pub(crate) counted: u32,
-    /// Group and offset to start at.
-    pub(crate) goal: (u32, u32),
-    pub(crate) data: bool,
-    pub(crate) merge: bool,
 }
 
-/// A run that was taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) group: u32,
-    pub(crate) piece: Piece,
+impl Query {
+    pub(crate) fn new(groups: &Groups, request: &Request, hints: &Hints, counted: u32) -> Self {
+        let want = request.len.clamp(1, groups.shape.blocks_per_group);
+        let min = request.min_len.clamp(1, want);
+        let start = Place {
+            group: 0,
+            offset: 0,
+        };
+        Self {
+            want,
+            min,
+            need: hints.need.clamp(min, want),
+            goal: groups.locate(request.goal).unwrap_or(start),
+            counted,
+        }
+    }
+}
+
+/// A run that was taken: its group, and where it lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The group's number.
+    pub group: u32,
+    /// The run within the group.
+    pub piece: Piece,
+}
+
+/// A design of the search.
+///
+/// One object searches for one allocator, for all its threads at once. It is called with no lock of
+/// the allocator held.
+pub trait Search: fmt::Debug + Send + Sync {
+    /// The names of its steps, at most [`STEPS_MAX`], as `mb_stats` shows them.
+    fn steps(&self) -> &'static [&'static str];
+
+    /// An index to be brought up to date with each change of a group; asked for once, before anything
+    /// else is.
+    fn index(&self) -> Option<Arc<dyn Index>> {
+        None
+    }
+
+    /// Takes a run for `seek.query`, from the goal on or from where `seek.hints` say; `None` only if
+    /// no free run has [`Query::min`] blocks.
+    fn find(&self, seek: &mut Seek<'_>) -> Option<Found>;
+
+    /// Takes the run that starts at the goal, if it will do; looks nowhere else.
+    fn at_goal(&self, seek: &mut Seek<'_>) -> Option<Found>;
+}
+
+/// What a search is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Groups of the file system.
+    pub groups: u32,
+    /// The largest order of chunks.
+    pub order_max: u32,
+}
+
+/// Makes a [`Search`] for each allocator.
+#[derive(Clone)]
+pub struct NewSearch(Arc<dyn Fn(Layout) -> Box<dyn Search> + Send + Sync>);
+
+impl NewSearch {
+    /// `make` is called once for each allocator.
+    pub fn new(make: impl Fn(Layout) -> Box<dyn Search> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    pub(crate) fn make(&self, layout: Layout) -> Box<dyn Search> {
+        (self.0)(layout)
+    }
+}
+
+impl fmt::Debug for NewSearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewSearch").finish_non_exhaustive()
+    }
+}
+
+/// The search of one allocator.
+#[derive(Debug)]
+pub(crate) enum Searching {
+    Shipped(LargestRun),
+    Given(Box<dyn Search>),
+}
+
+impl Searching {
+    pub(crate) fn steps(&self) -> &'static [&'static str] {
+        match self {
+            Self::Shipped(search) => search.steps(),
+            Self::Given(search) => search.steps(),
+        }
+    }
+
+    pub(crate) fn index(&self) -> Option<Arc<dyn Index>> {
+        match self {
+            Self::Shipped(_) => None,
+            Self::Given(search) => search.index(),
+        }
+    }
+
+    pub(crate) fn find(&self, seek: &mut Seek<'_>) -> Option<Found> {
+        match self {
+            Self::Shipped(search) => search.find(seek),
+            Self::Given(search) => search.find(seek),
+        }
+    }
+
+    pub(crate) fn at_goal(&self, seek: &mut Seek<'_>) -> Option<Found> {
+        match self {
+            Self::Shipped(search) => search.at_goal(seek),
+            Self::Given(search) => search.at_goal(seek),
+        }
+    }
 }
 
 /// What one request has cost so far.
@@ -122,8 +211,8 @@ pub(crate) struct Found {
 pub(crate) struct Work {
     pub(crate) groups: u64,
     pub(crate) extents: u64,
-    /// Number of the last criterion that a group was asked by.
-    pub(crate) criterion: usize,
+    /// Number of the last step that a group was looked at by.
+    pub(crate) step: usize,
 }
 
 impl Work {
@@ -134,270 +223,198 @@ impl Work {
     }
 }
 
-/// One request on its way.
-pub(crate) struct Seek<'a, B> {
-    allocator: &'a Allocator,
-    bitmaps: &'a B,
-    pub(crate) ask: Ask,
-    pub(crate) work: Work,
-    /// The next group at which bitmaps are asked for ahead, and how many were.
-    ahead: (u32, u32),
-    /// Somebody else held the lock of a group that would have been looked into.
-    busy: bool,
-    /// The file whose stream needs a new place.
-    stream: Option<u64>,
-    /// Groups are passed by if another stream goes on in so many blocks around them; 0: none is.
-    apart: u64,
-    /// Groups are passed by whose bitmaps are yet to be read.
-    only_loaded: bool,
-    /// Groups looked into so far from which on a walk ends.
-    most: u64,
-    /// The first group of each flex group is passed by.
-    spares_first: bool,
+/// The bitmaps of an allocator, whatever their errors are: a group that cannot be read is marked bad.
+trait Bitmaps {
+    /// Loads a group unless it was loaded `loads` times; false if it cannot be read.
+    fn load(&self, groups: &Groups, group: u32, loads: u32) -> bool;
+
+    fn prefetch(&self, groups: &[GroupNr]);
 }
 
-impl<'a, B: GroupBitmaps> Seek<'a, B> {
-    pub(crate) fn new(allocator: &'a Allocator, bitmaps: &'a B, ask: Ask) -> Self {
+impl<B: GroupBitmaps> Bitmaps for Io<'_, B> {
+    fn load(&self, groups: &Groups, group: u32, loads: u32) -> bool {
+        groups.load(*self, group, loads).is_ok()
+    }
+
+    fn prefetch(&self, groups: &[GroupNr]) {
+        self.bitmaps.prefetch(groups);
+    }
+}
+
+/// One request on its way: the groups as a search sees them, and what it has cost.
+pub struct Seek<'a> {
+    /// What is looked for. The search may move its goal.
+    pub query: Query,
+    /// What else is known of the request.
+    pub hints: Hints,
+    pub(crate) work: Work,
+    groups: &'a Groups,
+    options: &'a Options,
+    counters: &'a Counters,
+    bitmaps: &'a dyn Bitmaps,
+}
+
+impl fmt::Debug for Seek<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seek")
+            .field("query", &self.query)
+            .field("hints", &self.hints)
+            .field("work", &self.work)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Seek<'a> {
+    pub(crate) fn new<B: GroupBitmaps>(
+        groups: &'a Groups,
+        options: &'a Options,
+        io: &'a Io<'a, B>,
+        query: Query,
+        hints: Hints,
+    ) -> Self {
         Self {
-            allocator,
-            bitmaps,
-            ask,
+            query,
+            hints,
             work: Work::default(),
-            ahead: (ask.goal.0, 0),
-            busy: false,
-            stream: None,
-            apart: 0,
-            only_loaded: false,
-            most: largest_run::GROUPS_MAX,
-            spares_first: false,
+            groups,
+            options,
+            counters: io.counters,
+            bitmaps: io,
         }
     }
 
-    /// A run for the request; `None` if there is none of [`Ask::min`] blocks. If the goal does not
-    /// do, the search for a `stream` starts where that goes on. With the bounded search a stream
-    /// that continues nothing does so at once, and who had to wait starts in a group of its own.
-    pub(crate) fn run(&mut self, hints: &Hints) -> Answer<Option<Found>, B> {
-        let stream = hints.stream;
-        let bounded = self.options().search == Search::LargestRun;
-        let starts = bounded && !self.ask.merge;
-        if starts && self.allocator.leases().start_apart() {
-            self.busy = true;
-        } else if !(starts && stream.is_some())
-            && let Some(found) = self.at_goal()?
-        {
-            return Ok(Some(found));
-        }
-        let goes_on = stream.and_then(|file| match bounded && hints.follows {
-            true => self.allocator.latest_stream_goal(),
-            false => self.allocator.stream_goal(file),
-        });
-        let goes_on = goes_on.and_then(|goal| self.allocator.groups().locate(goal));
-        if let Some(goal) = goes_on {
-            self.ask.goal = goal;
-            self.ahead.0 = goal.0;
-            if starts
-                && !self.busy
-                && let Some(found) = self.at_goal()?
-            {
-                return Ok(Some(found));
-            }
-        }
-        self.stream = stream.filter(|_| !hints.crowded);
-        let found = match self.options().search {
-            Search::Linear => self.linear()?,
-            Search::Criteria => self.criteria()?,
-            Search::LargestRun => self.largest_run()?,
-        };
-        if let (Some((group, _)), Some(found)) = (goes_on, found) {
-            let counters = self.counters();
-            counters.add(&counters.stream_goal_hits, (group == found.group).into());
-        }
-        Ok(found)
+    /// The allocator's options.
+    pub fn options(&self) -> &'a Options {
+        self.options
     }
 
-    fn options(&self) -> &'a Options {
-        self.allocator.options()
+    /// How many groups there are.
+    pub fn groups_count(&self) -> u32 {
+        self.groups.count()
     }
 
-    fn counters(&self) -> &'a Counters {
-        self.allocator.counters()
+    /// A group as it looks without its lock; `group` is less than [`Seek::groups_count`].
+    pub fn group(&self, group: u32) -> GroupState {
+        self.groups.state(group)
     }
 
-    /// Looks into a group; see [`crate::groups::Groups::visit`].
-    fn visit<R>(
+    /// The first block of a group, on the device.
+    pub fn group_start(&self, group: u32) -> u64 {
+        self.groups.group_start(group)
+    }
+
+    /// Where a block of the device lies; `None` if it is in no group.
+    pub fn locate(&self, block: Pblk) -> Option<Place> {
+        self.groups.locate(block)
+    }
+
+    /// The largest order of chunks.
+    pub fn order_max(&self) -> u32 {
+        self.groups.shape.order_max
+    }
+
+    /// Blocks of every group but the last.
+    pub(crate) fn blocks_per_group(&self) -> u32 {
+        self.groups.shape.blocks_per_group
+    }
+
+    /// Blocks of a group.
+    pub(crate) fn blocks_in_group(&self, group: u32) -> u32 {
+        self.groups.blocks_in_group(group)
+    }
+
+    /// Blocks of a stripe if free ones are listed, else 0.
+    pub(crate) fn stripe(&self) -> u32 {
+        self.groups.shape.stripe
+    }
+
+    /// See [`Groups::begins_free`].
+    pub(crate) fn begins_free(&self, group: u32, len: u32) -> bool {
+        self.groups.begins_free(group, len)
+    }
+
+    /// The longest free run of each group.
+    pub(crate) fn longest(&self) -> &'a Maxima {
+        &self.groups.longest
+    }
+
+    /// The longest row of free stripes of each group.
+    pub(crate) fn stripe_rows(&self) -> &'a Maxima {
+        &self.groups.stripe_rows
+    }
+
+    /// Runs `f` under the lock of a group, with its bitmap read. What `f` answers it must have taken
+    /// ([`Buddy::take`]). A group whose bitmap cannot be read, or contradicts its descriptor, is bad.
+    pub fn visit(
         &self,
         group: u32,
-        wait: bool,
-        f: impl FnOnce(&mut Buddy) -> Option<R>,
-    ) -> Answer<Visit<R>, B> {
-        let io = Io {
-            bitmaps: self.bitmaps,
-            counters: self.counters(),
-        };
-        let counted = self.ask.counted;
-        let groups = self.allocator.groups();
-        match groups.visit_counted(io, group, wait, counted, f) {
-            // It is marked bad now; there are others.
-            Err(Error::Bitmaps(_)) => Ok(Visit::Bad),
-            visit => visit,
+        lock: Lock,
+        mut f: impl FnMut(&mut Buddy) -> Option<Piece>,
+    ) -> Visit<Piece> {
+        let counted = self.query.counted;
+        loop {
+            let visit = self
+                .groups
+                .try_visit(self.counters, group, lock, counted, &mut f);
+            match visit {
+                Ok(visit) => return visit,
+                Err(loads) if self.bitmaps.load(self.groups, group, loads) => {}
+                // It is marked bad now; there are others.
+                Err(_) => return Visit::Bad,
+            }
         }
     }
 
-    /// A group is asked whether it may do.
-    fn consider(&mut self, criterion: usize) {
+    /// Counts a group that is asked whether it may do.
+    pub fn consider(&mut self, step: usize) {
         self.work.groups += 1;
-        self.work.criterion = criterion;
-        let counters = self.counters();
-        counters.add(&counters.criteria[criterion].groups_considered, 1);
+        self.work.step = step;
+        let counters = self.counters;
+        counters.add(&counters.criteria[step].groups_considered, 1);
     }
 
-    /// The free runs of a group were looked at, so many of them measured.
-    fn scanned(&mut self, criterion: usize, extents: u32) {
+    /// Counts a group whose free runs were looked at, and how many of them were measured.
+    pub fn scanned(&mut self, step: usize, extents: u32) {
         self.work.extents += u64::from(extents);
-        let counters = self.counters();
+        let counters = self.counters;
         counters.add(&counters.groups_scanned, 1);
-        let criterion = &counters.criteria[criterion];
+        let criterion = &counters.criteria[step];
         counters.add(&criterion.extents_scanned, extents.into());
     }
 
-    /// The run that starts at the goal, if it is long enough: as long as wanted, or with
-    /// [`Ask::merge`] as little as will do. With the bounded search also one that ends with the group,
-    /// if the next begins with what is missing: who asks for that gets it, and both lie side by side.
-    /// Requests of exactly a stripe, with the bounded search of a
-    /// stripe or more, are only answered here at the start of one, unless they continue something.
-    pub(crate) fn at_goal(&mut self) -> Answer<Option<Found>, B> {
-        let Ask {
-            want,
-            min,
-            merge,
-            fill,
-            ..
-        } = self.ask;
-        let (group, offset) = self.ask.goal;
-        let groups = self.allocator.groups();
-        if groups.glance(group).free == 0 {
-            return Ok(None);
-        }
-        let bounded = self.options().search == Search::LargestRun;
-        let stripe = self.options().stripe;
-        let by_stripe = stripe > 1 && (want == stripe || bounded && want > stripe);
-        let block = groups.group_start(group) + u64::from(offset);
-        if by_stripe && !merge && !block.is_multiple_of(stripe.into()) {
-            return Ok(None);
-        }
-        let least = match () {
-            () if merge => min,
-            () if bounded && fill > 0 && !by_stripe => fill.clamp(min, want),
-            () => want,
-        };
-        let goes_on = bounded && self.goes_on_behind();
-        let take = |buddy: &mut Buddy| {
-            let len = buddy.run_at(offset, want);
-            let is_tail = goes_on && len >= min && offset + len == buddy.blocks();
-            if len < least && !is_tail {
-                return None;
-            }
-            buddy.take(offset, len);
-            Some(Piece { start: offset, len })
-        };
-        let mut visit = self.visit(group, !bounded, take)?;
-        if matches!(visit, Visit::Busy) && merge {
-            self.allocator.leases().waits();
-            visit = self.visit(group, true, take)?;
-        }
-        self.busy |= matches!(visit, Visit::Busy);
-        let Visit::Done(piece) = visit else {
-            return Ok(None);
-        };
-        let counters = self.counters();
-        counters.add(&counters.goal_hits, 1);
-        Ok(Some(Found { group, piece }))
+    /// Counts a request that a step has answered.
+    pub fn hit(&self, step: usize) {
+        self.counters.add(&self.counters.criteria[step].hits, 1);
     }
 
-    /// Whether data wanted from the goal on go past the end of its group, and the next group begins
-    /// with as many free blocks as its own lacks.
-    fn goes_on_behind(&self) -> bool {
-        let (group, offset) = self.ask.goal;
-        let groups = self.allocator.groups();
-        let here = groups.blocks_in_group(group).saturating_sub(offset);
-        self.ask.data && here < self.ask.want && groups.begins_free(group + 1, self.ask.want - here)
+    /// Counts a step that found nothing in any group.
+    pub fn useless(&self, step: usize) {
+        let criterion = &self.counters.criteria[step];
+        self.counters.add(&criterion.useless_loops, 1);
     }
 
-    /// The next run of at least [`Ask::min`] blocks at or after the goal; then from the start.
-    pub(crate) fn next_fit(&mut self) -> Answer<Option<Found>, B> {
-        let (goal_group, offset) = self.ask.goal;
-        let groups = self.allocator.groups();
-        let has_free = groups.glance(goal_group).free > 0;
-        if has_free && let Some(found) = self.next_in(goal_group, offset)? {
-            let counters = self.counters();
-            let at_goal = found.piece.start == offset;
-            counters.add(&counters.goal_hits, at_goal.into());
-            return Ok(Some(found));
-        }
-        // Below that order no chunk can lie in a run of `min` blocks.
-        let orders = self.ask.min.ilog2().saturating_sub(1)..=groups.shape.order_max;
-        let index = &groups.largest_orders;
-        let mut skip = 1;
-        while let Some(group) = index.nearest(orders.clone(), goal_group, skip) {
-            self.work.groups += 1;
-            if let Some(found) = self.next_in(group, 0)? {
-                return Ok(Some(found));
-            }
-            skip = index.distance(goal_group, group) + 1;
-        }
-        if has_free {
-            return self.next_in(goal_group, 0);
-        }
-        Ok(None)
+    /// Counts a search that ends because it has seen enough.
+    pub fn breaks(&self) {
+        self.counters.add(&self.counters.breaks, 1);
     }
 
-    fn next_in(&mut self, group: u32, from: u32) -> Answer<Option<Found>, B> {
-        let Ask { want, min, .. } = self.ask;
-        let visit = self.visit(group, true, |buddy| {
-            let piece = buddy.next_run(from, want, min)?;
-            buddy.take(piece.start, piece.len);
-            Some(piece)
-        })?;
-        Ok(match visit {
-            Visit::Done(piece) => Some(Found { group, piece }),
-            _ => None,
-        })
+    /// Counts a request that was answered at its goal.
+    pub fn goal_hit(&self) {
+        self.counters.add(&self.counters.goal_hits, 1);
     }
 
-    /// Asks for the bitmaps of the groups from `group` on, if the scan has come to where the last ones
-    /// asked for end: the rest of its flex group, `mb_prefetch` at most; cheap criteria ask for
-    /// `mb_prefetch_limit` in all.
-    fn prefetch(&mut self, group: u32, cheap: bool) {
-        let options = self.options();
-        let (next, asked) = self.ahead;
-        if group != next || cheap && asked >= options.prefetch_limit {
-            return;
-        }
-        let groups = self.allocator.groups();
-        let in_flex = options.flex_groups - group % options.flex_groups;
-        let count = if options.flex_groups > 1 {
-            options.prefetch.min(in_flex)
-        } else {
-            options.prefetch
-        };
-        let end = group.saturating_add(count.max(1)).min(groups.count());
-        let wanted: Vec<GroupNr> = (group..end)
-            .filter(|&group| {
-                let glance = groups.glance(group);
-                glance.free > 0 && !glance.loaded
-            })
-            .map(GroupNr)
-            .collect();
-        self.ahead = (end % groups.count(), asked + wanted.len() as u32);
-        self.prefetch_these(&wanted);
+    /// Counts a request that was answered where its stream goes on.
+    pub fn stream_goal_hit(&self) {
+        self.counters.add(&self.counters.stream_goal_hits, 1);
     }
 
-    fn prefetch_these(&self, wanted: &[GroupNr]) {
-        // One alone is read at once anyway.
-        if wanted.len() > 1 {
-            let counters = self.counters();
-            counters.add(&counters.prefetched, wanted.len() as u64);
-            self.bitmaps.prefetch(wanted);
+    /// Asks for the bitmaps of these groups at once, if they are more than one: one alone is read
+    /// anyway.
+    pub fn prefetch(&self, groups: &[GroupNr]) {
+        if groups.len() > 1 {
+            let counters = self.counters;
+            counters.add(&counters.prefetched, groups.len() as u64);
+            self.bitmaps.prefetch(groups);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Criteria at most; the kernel has five.
-const CRITERIA: usize = 5;
+/// Steps of a search at most; the kernel has five, its criteria.
+pub(crate) const CRITERIA: usize = 5;
 
 /// What was done under one criterion of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,8 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// By criterion. `linear`: cr0 to cr3; `criteria`: the five of `mb_stats`; `largest-run`:
-            /// whole stripes, runs that are long enough, the longest there are, what is certain, and new
-            /// places for streams.
+            /// By step of the search: whole stripes, runs that are long enough, the longest there are,
+            /// what is certain, and new places for streams.
             pub criteria: [CriterionStats; CRITERIA],
         }
 
@@ -85,18 +84,14 @@ counters! {
     len_goal_hits,
     /// Requests answered where their stream goes on.
     stream_goal_hits,
-    /// `2^n_hits`: requests answered by the order of a chunk.
-    pow2_hits,
     /// `groups_considered`: groups asked whether they may do, beside the goal's.
     groups_considered,
     /// `groups_scanned`: groups whose free runs were looked at.
     groups_scanned,
     /// `extents_scanned`: free runs measured.
     extents_scanned,
-    /// `breaks`: searches that had seen enough (`mb_max_to_scan`, or the bound of the work).
+    /// `breaks`: searches that had seen enough, by the bound of their work.
     breaks,
-    /// `lost`: runs that somebody else took between their choice and their taking.
-    lost,
     /// `buddies_generated`: times a bitmap was read and cut into chunks.
     buddies_generated,
     /// Nanoseconds this took, by [`crate::GroupBitmaps::now`].

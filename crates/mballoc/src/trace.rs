@@ -1,6 +1,6 @@
 //! Trace events with the names and fields of the kernel's `ext4` events, for whoever subscribes to the
-//! target `ext4` of crate `tracing`. Where nobody does, an event costs a load. All are told with no
-//! lock of this room held.
+//! target `ext4` of crate `tracing`. Without a subscriber an event costs a load. All but those of a
+//! loaded bitmap (`groups.rs`) are here, and all are sent with no lock of this crate held.
 //!
 //! `dev` is the number of the allocator among those of the process. `ino` is
 //! [`DataRequest::file`](crate::DataRequest::file), 0 for what is of no file. Starts are counted
@@ -17,241 +17,230 @@
 //! - Where a file keeps more parts than it may, the first is told as released before the new one is
 //!   told of.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use tracing::trace;
+use uext4_ondisk::Lblk;
 
-use crate::preallocation::Part;
-use crate::search::{Ask, Work};
-use crate::{Allocator, DataRequest, Hints, Run};
+use crate::Run;
+use crate::groups::{Groups, Place};
+use crate::request::DataRequest;
+use crate::search::{Query, Seek};
 
 /// `EXT4_MB_HINT_MERGE`, `EXT4_MB_HINT_DATA`, `EXT4_MB_STREAM_ALLOC`.
 const HINT_MERGE: u32 = 0x1;
 const HINT_DATA: u32 = 0x20;
 const STREAM_ALLOC: u32 = 0x800;
 
-/// A number for the next allocator.
-pub(crate) fn next_device() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Relaxed)
+/// Group of a run and its start there.
+fn place(groups: &Groups, run: Run) -> Place {
+    groups.locate(run.start).unwrap_or(Place {
+        group: 0,
+        offset: 0,
+    })
 }
 
-/// A group's bitmap was read, and its buddy made.
-pub(crate) fn load(dev: u32, group: u32) {
-    trace!(name: "ext4_mb_bitmap_load", target: "ext4", dev, group);
-    trace!(name: "ext4_mb_buddy_bitmap_load", target: "ext4", dev, group);
+/// Blocks are wanted for a file.
+pub(crate) fn request(groups: &Groups, request: &DataRequest) {
+    trace!(
+        name: "ext4_request_blocks",
+        target: "ext4",
+        dev = groups.number,
+        ino = request.file,
+        len = request.len,
+        logical = request.lblk.0,
+        lleft = request.left.map_or(0, |left| left.0.0),
+        lright = request.right.map_or(0, |right| right.0.0),
+        goal = request.goal.0,
+        pleft = request.left.map_or(0, |left| left.1.0),
+        pright = request.right.map_or(0, |right| right.1.0),
+        flags = HINT_DATA,
+    );
 }
 
-impl Allocator {
-    fn dev(&self) -> u32 {
-        self.groups().number
-    }
+/// A file was given `run` for them.
+pub(crate) fn answer(groups: &Groups, request: &DataRequest, run: Run) {
+    trace!(
+        name: "ext4_allocate_blocks",
+        target: "ext4",
+        dev = groups.number,
+        ino = request.file,
+        block = run.start.0,
+        len = run.len,
+        logical = request.lblk.0,
+        lleft = request.left.map_or(0, |left| left.0.0),
+        lright = request.right.map_or(0, |right| right.0.0),
+        goal = request.goal.0,
+        pleft = request.left.map_or(0, |left| left.1.0),
+        pright = request.right.map_or(0, |right| right.1.0),
+        flags = HINT_DATA,
+    );
+}
 
-    /// Group of a run and its start there.
-    fn place(&self, run: Run) -> (u32, u32) {
-        self.groups().locate(run.start).unwrap_or((0, 0))
-    }
+/// The search found `run` for what was first asked, `first`, and for what that was changed to.
+pub(crate) fn alloc(groups: &Groups, first: &Query, seek: &Seek<'_>, run: Run) {
+    let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+    let (query, hints, work) = (&seek.query, &seek.hints, &seek.work);
+    trace!(
+        name: "ext4_mballoc_alloc",
+        target: "ext4",
+        dev = groups.number,
+        ino = hints.ino,
+        orig_logical = hints.lblk,
+        orig_group = first.goal.group,
+        orig_start = first.goal.offset,
+        orig_len = query.need,
+        goal_logical = hints.lblk,
+        goal_group = query.goal.group,
+        goal_start = query.goal.offset,
+        goal_len = query.want,
+        result_logical = hints.lblk,
+        result_group = place(groups, run).group,
+        result_start = place(groups, run).offset,
+        result_len = run.len,
+        found = work.extents,
+        groups = work.groups,
+        cr = work.step,
+        buddy = query.want.checked_ilog2().filter(|_| query.want.is_power_of_two()).unwrap_or(0),
+        tail = query.want.saturating_sub(run.len),
+        flags = flag(hints.merge, HINT_MERGE)
+            | flag(hints.data, HINT_DATA)
+            | flag(hints.stream.is_some(), STREAM_ALLOC),
+    );
+}
 
-    /// Blocks are wanted for a file.
-    pub(crate) fn trace_request(&self, request: &DataRequest) {
+/// What was kept before serves a request.
+pub(crate) fn prealloc(groups: &Groups, request: &DataRequest, run: Run) {
+    let goal = Run {
+        start: request.goal,
+        len: request.len,
+    };
+    trace!(
+        name: "ext4_mballoc_prealloc",
+        target: "ext4",
+        dev = groups.number,
+        ino = request.file,
+        orig_logical = request.lblk.0,
+        orig_group = place(groups, goal).group,
+        orig_start = place(groups, goal).offset,
+        orig_len = request.len,
+        result_logical = request.lblk.0,
+        result_group = place(groups, run).group,
+        result_start = place(groups, run).offset,
+        result_len = run.len,
+    );
+}
+
+/// A part is kept for a file.
+pub(crate) fn new_inode_pa(groups: &Groups, ino: u64, lblk: Lblk, run: Run) {
+    trace!(
+        name: "ext4_mb_new_inode_pa",
+        target: "ext4",
+        dev = groups.number,
+        ino,
+        pa_pstart = run.start.0,
+        pa_lstart = lblk.0,
+        pa_len = run.len,
+    );
+}
+
+/// A run is kept for small files, of which this one is the first.
+pub(crate) fn new_group_pa(groups: &Groups, ino: u64, run: Run) {
+    trace!(
+        name: "ext4_mb_new_group_pa",
+        target: "ext4",
+        dev = groups.number,
+        ino,
+        pa_pstart = run.start.0,
+        pa_lstart = run.start.0,
+        pa_len = run.len,
+    );
+}
+
+/// What was kept for a file was given back.
+pub(crate) fn release_inode(groups: &Groups, ino: u64, runs: &[Run]) {
+    for run in runs {
         trace!(
-            name: "ext4_request_blocks",
+            name: "ext4_mb_release_inode_pa",
             target: "ext4",
-            dev = self.dev(),
-            ino = request.file,
-            len = request.len,
-            logical = request.lblk.0,
-            lleft = request.left.map_or(0, |left| left.0.0),
-            lright = request.right.map_or(0, |right| right.0.0),
-            goal = request.goal.0,
-            pleft = request.left.map_or(0, |left| left.1.0),
-            pright = request.right.map_or(0, |right| right.1.0),
-            flags = HINT_DATA,
-        );
-    }
-
-    /// A file was given `run` for them.
-    pub(crate) fn trace_answer(&self, request: &DataRequest, run: Run) {
-        trace!(
-            name: "ext4_allocate_blocks",
-            target: "ext4",
-            dev = self.dev(),
-            ino = request.file,
-            block = run.start.0,
-            len = run.len,
-            logical = request.lblk.0,
-            lleft = request.left.map_or(0, |left| left.0.0),
-            lright = request.right.map_or(0, |right| right.0.0),
-            goal = request.goal.0,
-            pleft = request.left.map_or(0, |left| left.1.0),
-            pright = request.right.map_or(0, |right| right.1.0),
-            flags = HINT_DATA,
-        );
-    }
-
-    /// The search found `run`, after so much work, for what was first asked and for what it was
-    /// changed to.
-    pub(crate) fn trace_alloc(&self, first: &Ask, ask: &Ask, hints: &Hints, run: Run, work: Work) {
-        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        trace!(
-            name: "ext4_mballoc_alloc",
-            target: "ext4",
-            dev = self.dev(),
-            ino = hints.ino,
-            orig_logical = hints.lblk,
-            orig_group = first.goal.0,
-            orig_start = first.goal.1,
-            orig_len = ask.need,
-            goal_logical = hints.lblk,
-            goal_group = ask.goal.0,
-            goal_start = ask.goal.1,
-            goal_len = ask.want,
-            result_logical = hints.lblk,
-            result_group = self.place(run).0,
-            result_start = self.place(run).1,
-            result_len = run.len,
-            found = work.extents,
-            groups = work.groups,
-            cr = work.criterion,
-            buddy = ask.want.checked_ilog2().filter(|_| ask.want.is_power_of_two()).unwrap_or(0),
-            tail = ask.want.saturating_sub(run.len),
-            flags = flag(hints.merge, HINT_MERGE)
-                | flag(hints.data, HINT_DATA)
-                | flag(hints.stream.is_some(), STREAM_ALLOC),
-        );
-    }
-
-    /// What was kept before serves a request.
-    pub(crate) fn trace_prealloc(&self, request: &DataRequest, run: Run) {
-        trace!(
-            name: "ext4_mballoc_prealloc",
-            target: "ext4",
-            dev = self.dev(),
-            ino = request.file,
-            orig_logical = request.lblk.0,
-            orig_group = self.groups().locate(request.goal).unwrap_or((0, 0)).0,
-            orig_start = self.groups().locate(request.goal).unwrap_or((0, 0)).1,
-            orig_len = request.len,
-            result_logical = request.lblk.0,
-            result_group = self.place(run).0,
-            result_start = self.place(run).1,
-            result_len = run.len,
-        );
-    }
-
-    /// A part is kept for a file.
-    pub(crate) fn trace_new_inode_pa(&self, ino: u64, part: &Part) {
-        trace!(
-            name: "ext4_mb_new_inode_pa",
-            target: "ext4",
-            dev = self.dev(),
+            dev = groups.number,
             ino,
-            pa_pstart = part.run.start.0,
-            pa_lstart = part.lblk.0,
-            pa_len = part.run.len,
-        );
-    }
-
-    /// A run is kept for small files, of which this one is the first.
-    pub(crate) fn trace_new_group_pa(&self, ino: u64, run: Run) {
-        trace!(
-            name: "ext4_mb_new_group_pa",
-            target: "ext4",
-            dev = self.dev(),
-            ino,
-            pa_pstart = run.start.0,
-            pa_lstart = run.start.0,
-            pa_len = run.len,
-        );
-    }
-
-    /// What was kept for a file was given back.
-    pub(crate) fn trace_release_inode(&self, ino: u64, runs: &[Run]) {
-        for run in runs {
-            trace!(
-                name: "ext4_mb_release_inode_pa",
-                target: "ext4",
-                dev = self.dev(),
-                ino,
-                block = run.start.0,
-                count = run.len,
-            );
-            self.trace_discard(ino, *run);
-        }
-    }
-
-    /// What was kept for small files was given back.
-    pub(crate) fn trace_release_group(&self, runs: &[Run]) {
-        for run in runs {
-            trace!(
-                name: "ext4_mb_release_group_pa",
-                target: "ext4",
-                dev = self.dev(),
-                pa_pstart = run.start.0,
-                pa_len = run.len,
-            );
-            self.trace_discard(0, *run);
-        }
-    }
-
-    fn trace_discard(&self, ino: u64, run: Run) {
-        trace!(
-            name: "ext4_mballoc_discard",
-            target: "ext4",
-            dev = self.dev(),
-            ino,
-            result_group = self.place(run).0,
-            result_start = self.place(run).1,
-            result_len = run.len,
-        );
-    }
-
-    /// All that was kept for a file was given back, so many parts.
-    pub(crate) fn trace_discard_file(&self, ino: u64, parts: usize) {
-        trace!(
-            name: "ext4_discard_preallocations",
-            target: "ext4",
-            dev = self.dev(),
-            ino,
-            len = parts,
-        );
-    }
-
-    /// All that is kept is given back, because so many blocks are needed.
-    pub(crate) fn trace_discard_all(&self, needed: u32) {
-        trace!(name: "ext4_mb_discard_preallocations", target: "ext4", dev = self.dev(), needed);
-    }
-
-    /// Blocks were freed.
-    pub(crate) fn trace_free(&self, run: Run) {
-        trace!(
-            name: "ext4_free_blocks",
-            target: "ext4",
-            dev = self.dev(),
-            ino = 0u64,
             block = run.start.0,
             count = run.len,
-            flags = 0u32,
-            mode = 0u32,
         );
+        discard(groups, ino, *run);
+    }
+}
+
+/// What was kept for small files was given back.
+pub(crate) fn release_group(groups: &Groups, runs: &[Run]) {
+    for run in runs {
         trace!(
-            name: "ext4_mballoc_free",
+            name: "ext4_mb_release_group_pa",
             target: "ext4",
-            dev = self.dev(),
-            ino = 0u64,
-            result_group = self.place(run).0,
-            result_start = self.place(run).1,
-            result_len = run.len,
+            dev = groups.number,
+            pa_pstart = run.start.0,
+            pa_len = run.len,
         );
+        discard(groups, 0, *run);
     }
+}
 
-    /// A free run is shown to the device.
-    pub(crate) fn trace_trim_extent(&self, group: u32, start: u32, len: u32) {
-        trace!(name: "ext4_trim_extent", target: "ext4", dev_major = 0u32, dev_minor = self.dev(), group, start, len);
-    }
+fn discard(groups: &Groups, ino: u64, run: Run) {
+    trace!(
+        name: "ext4_mballoc_discard",
+        target: "ext4",
+        dev = groups.number,
+        ino,
+        result_group = place(groups, run).group,
+        result_start = place(groups, run).offset,
+        result_len = run.len,
+    );
+}
 
-    /// All free runs of a part of a group are about to be.
-    pub(crate) fn trace_trim_all_free(&self, group: u32, start: u32, len: u32) {
-        trace!(name: "ext4_trim_all_free", target: "ext4", dev_major = 0u32, dev_minor = self.dev(), group, start, len);
-    }
+/// All that was kept for a file was given back, so many parts.
+pub(crate) fn discard_file(groups: &Groups, ino: u64, parts: usize) {
+    trace!(
+        name: "ext4_discard_preallocations",
+        target: "ext4",
+        dev = groups.number,
+        ino,
+        len = parts,
+    );
+}
+
+/// All that is kept is given back, because so many blocks are needed.
+pub(crate) fn discard_all(groups: &Groups, needed: u32) {
+    trace!(name: "ext4_mb_discard_preallocations", target: "ext4", dev = groups.number, needed);
+}
+
+/// Blocks were freed.
+pub(crate) fn free(groups: &Groups, run: Run) {
+    trace!(
+        name: "ext4_free_blocks",
+        target: "ext4",
+        dev = groups.number,
+        ino = 0u64,
+        block = run.start.0,
+        count = run.len,
+        flags = 0u32,
+        mode = 0u32,
+    );
+    trace!(
+        name: "ext4_mballoc_free",
+        target: "ext4",
+        dev = groups.number,
+        ino = 0u64,
+        result_group = place(groups, run).group,
+        result_start = place(groups, run).offset,
+        result_len = run.len,
+    );
+}
+
+/// A free run is shown to the device.
+pub(crate) fn trim_extent(groups: &Groups, group: u32, start: u32, len: u32) {
+    trace!(name: "ext4_trim_extent", target: "ext4", dev_major = 0u32, dev_minor = groups.number, group, start, len);
+}
+
+/// All free runs of a part of a group are about to be.
+pub(crate) fn trim_all_free(groups: &Groups, group: u32, start: u32, len: u32) {
+    trace!(name: "ext4_trim_all_free", target: "ext4", dev_major = 0u32, dev_minor = groups.number, group, start, len);
 }

@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use uext4_ondisk::Pblk;
 
-use crate::buddy::Piece;
+use crate::allocator::Allocator;
 use crate::groups::{Answer, Visit};
-use crate::io::Io;
-use crate::{Allocator, Error, GroupBitmaps, Run};
+use crate::runs::Piece;
+use crate::{Error, GroupBitmaps, Run, trace};
 
 /// Blocks taken out of use at once.
 const PIECE_MAX: u32 = 4096;
 
 impl Allocator {
     /// Calls `f` for every free run of at least `min_len` blocks that lies in `range`, group by group
-    /// and in pieces of at most 4096 blocks. While `f` has a piece nobody else is given it, and no lock
+    /// and in pieces of at most 4096 blocks. While `f` has a piece no other caller gets it, and no lock
     /// is held; afterwards it is free again. Groups marked bad are passed by. Answers with the blocks
     /// shown.
     ///
@@ -33,11 +33,11 @@ impl Allocator {
             let blocks = u64::from(self.groups().blocks_in_group(group));
             let within = |block: Pblk| block.0.clamp(start, start + blocks) - start;
             let part = within(range.start) as u32..within(range.end) as u32;
-            let free = self.groups().glance(group).free;
+            let free = self.groups().state(group).free;
             if free < min_len.max(1) || part.is_empty() {
                 continue;
             }
-            self.trace_trim_all_free(group, part.start, part.end - part.start);
+            trace::trim_all_free(self.groups(), group, part.start, part.end - part.start);
             trimmed += self.trim_group(bitmaps, group, part, min_len.max(1), &mut f)?;
         }
         Ok(trimmed)
@@ -56,10 +56,10 @@ impl Allocator {
         // Where the run ends of which a piece was shown: the rest may be shorter.
         let mut run_end = at;
         while at < part.end {
-            // Who finds nothing waits for the piece to come back, and no piece is taken meanwhile.
+            // A request that finds nothing waits for the piece to come back, and no piece is taken meanwhile.
             let _flight = self.preallocations().start_when_eased();
-            let io = Io { bitmaps, counters };
-            let visit = self.groups().visit_counted(io, group, true, 0, |buddy| {
+            let io = self.space().io(bitmaps);
+            let visit = self.groups().visit_counted(io, group, 0, |buddy| {
                 let left = buddy.run_at(at, run_end.saturating_sub(at));
                 let mut piece = if left > 0 {
                     Piece {
@@ -78,7 +78,7 @@ impl Allocator {
                 buddy.take(piece.start, piece.len);
                 Some((piece, end))
             });
-            // A bitmap that cannot be read keeps nobody from trimming the rest.
+            // A group whose bitmap cannot be read is passed by; the rest is trimmed.
             let Ok(Visit::Done((piece, end))) = visit else {
                 break;
             };
@@ -86,9 +86,9 @@ impl Allocator {
                 start: Pblk(self.groups().group_start(group) + u64::from(piece.start)),
                 len: piece.len,
             };
-            self.trace_trim_extent(group, piece.start, piece.len);
+            trace::trim_extent(self.groups(), group, piece.start, piece.len);
             let shown = f(run);
-            self.release(run);
+            self.space().release(run);
             shown.map_err(Error::Bitmaps)?;
             trimmed += u64::from(piece.len);
             counters.add(&counters.trimmed, piece.len.into());

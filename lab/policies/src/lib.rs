@@ -9,5 +9,6 @@
 use std::thread;
 
 pub mod bh_lru;
+pub mod mballoc;
 pub mod mbcache;
 pub mod writeback;

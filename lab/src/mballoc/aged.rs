@@ -151,12 +151,12 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
 }
 
 fn run_policy(setting: &Setting, name: &str) -> Result<Value, Failure> {
-    let options = policy::parse(name).map_err(Failure::Usage)?;
+    let design = policy::parse(name).map_err(Failure::Usage)?;
     let disks: u64 = setting.value("disks").parse().unwrap_or(0);
     let setup = Setup::of(setting, disks);
     let tree = Tree::named(setting.value("tree"), setting.seed)?;
     let mut aging = Aging {
-        volume: Volume::new(setup, options)?,
+        volume: Volume::new(setup, design)?,
         random: Random::new(setting.seed ^ 0x6167_6564),
         sizes: tree.directories.into_iter().flat_map(|d| d.files).collect(),
         files: Vec::new(),

@@ -4,12 +4,14 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use uext4_mballoc::{Allocator, DataRequest, FileSpace, Run, Stats};
+use uext4_lab_policies::mballoc::Tunables;
+use uext4_mballoc::{Allocator, DataRequest, FileSpace, Run};
 use uext4_ondisk::{GroupNr, Lblk, Pblk};
 
 use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
 use crate::mballoc::bitmaps::MemoryBitmaps;
-use crate::mballoc::{format, measure, policy};
+use crate::mballoc::measure::{self, Counted};
+use crate::mballoc::{format, policy};
 use crate::ministat::Summary;
 
 /// The claim.
@@ -61,7 +63,7 @@ const BLOCK_BYTES: u64 = 4096;
 #[derive(Default)]
 struct Row {
     /// Snapshots of every repeat, summed up.
-    allocator: Vec<Stats>,
+    allocator: Vec<Counted>,
     ops_per_second: Vec<f64>,
 }
 
@@ -88,9 +90,10 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
 }
 
 fn run_once(name: &str, writers: u64, files_each: u64, row: &mut Row) -> Result<(), Failure> {
-    let options = policy::parse(name).map_err(Failure::Usage)?;
+    let design = policy::parse(name).map_err(Failure::Usage)?;
+    let made = design.make(Tunables::default());
     let (geometry, bitmaps) = format::format(DEVICE, BLOCK_BYTES)?;
-    let allocator = format::allocator(&geometry, &bitmaps, options)?;
+    let allocator = format::allocator(&geometry, &bitmaps, 0, &made)?;
     // All in one directory: near the same group.
     let goal = geometry.group_start(GroupNr(1));
     let barrier = Barrier::new(writers as usize);
@@ -114,7 +117,10 @@ fn run_once(name: &str, writers: u64, files_each: u64, row: &mut Row) -> Result<
     let ops = writers * files_each * u64::from(FILE / APPEND + 1);
     row.ops_per_second
         .push(ops as f64 / start.elapsed().as_secs_f64());
-    row.allocator.push(allocator.stats());
+    row.allocator.push(Counted {
+        stats: allocator.stats(),
+        kernel: made.stats(),
+    });
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! An empty file system for an allocator to work on: what mke2fs would lay out, without the bytes.
 
+use uext4_lab_policies::mballoc::Made;
 use uext4_mballoc::{Allocator, Options};
 use uext4_ondisk::{BlockSize, Geometry};
 
@@ -23,20 +24,22 @@ pub fn format(device: u64, block_bytes: u64) -> Result<(Geometry, MemoryBitmaps)
     Ok((layout.geometry, bitmaps))
 }
 
-/// An allocator of these policies for them.
+/// An allocator of these designs for them, on a RAID of such a stripe (0: none).
 ///
 /// # Errors
-/// [`Failure::Run`] for options the allocator refuses.
+/// [`Failure::Run`] for a geometry the allocator refuses.
 pub fn allocator(
     geometry: &Geometry,
     bitmaps: &MemoryBitmaps,
-    options: Options,
+    stripe: u32,
+    made: &Made,
 ) -> Result<Allocator, Failure> {
     let options = Options {
+        stripe,
         flex_groups: 1 << geometry.log_groups_per_flex,
-        ..options
+        ..Options::default()
     };
-    Allocator::with_options(geometry, bitmaps, options).map_err(|e| failed(&e))
+    Allocator::with_options(geometry, bitmaps, options, &made.policies).map_err(|e| failed(&e))
 }
 
 fn failed(why: &dyn std::fmt::Display) -> Failure {

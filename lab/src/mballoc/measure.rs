@@ -1,6 +1,7 @@
 //! What is measured after a step.
 
 use serde_json::{Value, json};
+use uext4_lab_policies::mballoc::KernelStats;
 use uext4_mballoc::Stats;
 
 use crate::mballoc::disk::Counters;
@@ -11,10 +12,19 @@ use crate::mballoc::volume::Volume;
 /// Bytes of an extent in a block of the extent tree, and of that block's header.
 const EXTENT_BYTES: u64 = 12;
 
+/// What an allocator and its designs count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// The allocator.
+    pub stats: Stats,
+    /// The kernel's searches, if it has one of them.
+    pub kernel: KernelStats,
+}
+
 /// Where the counters stood before a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
-    stats: Stats,
+    allocator: Counted,
     disk: Counters,
 }
 
@@ -22,8 +32,15 @@ impl Volume {
     /// Where the counters stand.
     pub fn before(&mut self) -> Before {
         Before {
-            stats: self.allocator.stats(),
+            allocator: self.counted(),
             disk: self.disk.counters(),
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        Counted {
+            stats: self.allocator.stats(),
+            kernel: self.made.stats(),
         }
     }
 
@@ -35,7 +52,7 @@ impl Volume {
         json!({
             "files": self.extents_of(files),
             "free": free_space::summary(&runs, blocks, bytes),
-            "allocator": counters(&before.stats, &self.allocator.stats()),
+            "allocator": counters(&before.allocator, &self.counted()),
             "disk": {
                 "time_ms": (disk.ns - before.disk.ns) as f64 / 1e6,
                 "writes": disk.writes - before.disk.writes,
@@ -72,7 +89,8 @@ impl Volume {
 type Named = (&'static str, u64);
 
 /// The counters by name: those that add up, then those that are a maximum.
-fn named(stats: &Stats) -> ([Named; 19], [Named; 2]) {
+fn named(counted: &Counted) -> ([Named; 19], [Named; 2]) {
+    let Counted { stats, kernel } = counted;
     let adding = [
         ("reqs", stats.reqs),
         ("success", stats.success),
@@ -81,12 +99,12 @@ fn named(stats: &Stats) -> ([Named; 19], [Named; 2]) {
         ("goal_hits", stats.goal_hits),
         ("len_goal_hits", stats.len_goal_hits),
         ("stream_goal_hits", stats.stream_goal_hits),
-        ("pow2_hits", stats.pow2_hits),
+        ("pow2_hits", kernel.pow2_hits),
         ("groups_considered", stats.groups_considered),
         ("groups_scanned", stats.groups_scanned),
         ("extents_scanned", stats.extents_scanned),
         ("breaks", stats.breaks),
-        ("lost", stats.lost),
+        ("lost", kernel.lost),
         ("buddies_generated", stats.buddies_generated),
         ("preallocated", stats.preallocated),
         ("discarded", stats.discarded),
@@ -102,7 +120,7 @@ fn named(stats: &Stats) -> ([Named; 19], [Named; 2]) {
 }
 
 /// What the allocator did between two snapshots; maxima are those since it was made.
-pub fn counters(before: &Stats, after: &Stats) -> Value {
+pub fn counters(before: &Counted, after: &Counted) -> Value {
     let (adding, largest) = named(after);
     let differences = adding
         .into_iter()
@@ -112,10 +130,10 @@ pub fn counters(before: &Stats, after: &Stats) -> Value {
 }
 
 /// What several allocators did.
-pub fn sum(all: &[Stats]) -> Value {
-    let (mut adding, mut largest) = named(&Stats::default());
-    for stats in all {
-        let (this, this_largest) = named(stats);
+pub fn sum(all: &[Counted]) -> Value {
+    let (mut adding, mut largest) = named(&Counted::default());
+    for counted in all {
+        let (this, this_largest) = named(counted);
         adding
             .iter_mut()
             .zip(this)

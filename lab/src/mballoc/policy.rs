@@ -1,6 +1,6 @@
 //! How the lab spells a pair of allocator policies: normalisation, `+`, search.
 
-use uext4_mballoc::{Normalize, Options, Search};
+use uext4_lab_policies::mballoc::{Design, ParseSwitchesError};
 
 /// Vanilla 3.15.
 pub const VANILLA: &str = "table+linear";
@@ -15,18 +15,10 @@ pub const DEFAULT: &str = "predict+largest-run";
 ///
 /// # Errors
 /// What is wrong with the spelling.
-pub fn parse(policy: &str) -> Result<Options, String> {
-    let (normalize, search) = match policy.rsplit_once('+') {
-        Some((before, last)) if last.parse::<Search>().is_ok() => (before, last),
-        _ => (policy, "linear"),
-    };
-    Ok(Options {
-        normalize: normalize.parse::<Normalize>().map_err(|e| e.to_string())?,
-        search: search
-            .parse()
-            .map_err(|e: uext4_mballoc::UnknownSearch| e.to_string())?,
-        ..Options::default()
-    })
+pub fn parse(policy: &str) -> Result<Design, String> {
+    policy
+        .parse()
+        .map_err(|e: ParseSwitchesError| e.to_string())
 }
 
 /// Whether it is one.
@@ -42,14 +34,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_read() {
-        let options = parse("table+logical+criteria").unwrap();
-        assert_eq!(options.search, Search::Criteria);
-        assert!(options.normalize.logical);
-        assert_eq!(parse("pow2-stripe").unwrap().search, Search::Linear);
-        assert_eq!(parse(VANILLA).unwrap().normalize, Normalize::TABLE);
-        assert_eq!(parse(DEFAULT).unwrap(), Options::default());
-        assert!(parse("largest-run").is_err());
-        assert!(parse("table+fastest").is_err());
+    fn named_pairs_are_pairs() {
+        for name in [VANILLA, POW2, MAINLINE, DEFAULT] {
+            assert_eq!(parse(name).unwrap().to_string(), name);
+        }
+        assert_eq!(parse(DEFAULT).unwrap(), Design::default());
+        assert!(accepts("table+fastest").is_err());
     }
 }

@@ -235,12 +235,12 @@ pub fn run(setting: &Setting) -> Result<Value, Failure> {
 /// # Errors
 /// [`Failure`] for a policy that is none, and for a volume that contradicts itself.
 pub fn run_policy(setting: &Setting, name: &str, disks: u64) -> Result<Value, Failure> {
-    let options = policy::parse(name).map_err(Failure::Usage)?;
+    let design = policy::parse(name).map_err(Failure::Usage)?;
     let setup = Setup::of(setting, disks);
     let (block_bytes, device) = (setup.block_bytes, setup.device);
     let tree = Tree::named(setting.value("tree"), setting.seed)?;
     let tree = tree.at_scale(setting.scale, block_bytes, device, TREE_SHARE);
-    let mut session = Session::new(Volume::new(setup, options)?, &tree, setting);
+    let mut session = Session::new(Volume::new(setup, design)?, &tree, setting);
     let mut steps = Map::new();
     for (name, step) in STEPS {
         let before = session.volume.before();

@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use uext4_mballoc::{Allocator, DataRequest, Error, Options, Request, Run};
+use uext4_lab_policies::mballoc::{Design, Made, Tunables};
+use uext4_mballoc::{Allocator, DataRequest, Error, Request, Run};
 use uext4_ondisk::{Geometry, GroupNr, Lblk, Pblk};
 
 use crate::claim::{Failure, Scale, Setting};
@@ -56,6 +57,8 @@ pub struct Volume {
     pub(super) setup: Setup,
     pub(super) geometry: Geometry,
     pub(super) allocator: Allocator,
+    /// Its designs.
+    pub(super) made: Made,
     pub(super) bitmaps: MemoryBitmaps,
     pub(super) disk: Disk,
     pub(super) files: BTreeMap<FileNr, File>,
@@ -95,18 +98,17 @@ impl Setup {
 }
 
 impl Volume {
-    /// As mke2fs would leave it, with an allocator of these policies.
+    /// As mke2fs would leave it, with an allocator of these designs on a device that seeks.
     ///
     /// # Errors
     /// [`Failure::Run`] for a setup of which no file system can be made.
-    pub fn new(setup: Setup, options: Options) -> Result<Self, Failure> {
+    pub fn new(setup: Setup, design: Design) -> Result<Self, Failure> {
         let (geometry, bitmaps) = format::format(setup.device, setup.block_bytes)?;
-        let options = Options {
-            stripe: setup.stripe,
+        let made = design.make(Tunables {
             rotational: true,
-            ..options
-        };
-        let allocator = format::allocator(&geometry, &bitmaps, options)?;
+            ..Tunables::default()
+        });
+        let allocator = format::allocator(&geometry, &bitmaps, setup.stripe, &made)?;
         let parts = geometry.groups_count.get() >> geometry.log_groups_per_flex;
         let inodes = u64::from(geometry.inodes_per_group.get()) << geometry.log_groups_per_flex;
         let blocks = geometry.blocks_count;
@@ -117,6 +119,7 @@ impl Volume {
             disk: Disk::new(blocks, setup.block_bytes, setup.stripe.into()),
             geometry,
             allocator,
+            made,
             bitmaps,
             files: BTreeMap::new(),
             directories: Vec::new(),

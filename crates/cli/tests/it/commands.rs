@@ -95,7 +95,13 @@ fn nonsense_is_a_usage_error() {
         &["ls"],
         &["ls", "--nonsense", "x"],
         &["mkdir", "--options", "mb_stream_req=9999999", "x", "/d"],
-        &["mkdir", "--options", "discard,mb_search=all", "x", "/d"],
+        &[
+            "mkdir",
+            "--options",
+            "discard,mb_group_prealloc=all",
+            "x",
+            "/d",
+        ],
     ] {
         let output = uext4(arguments);
         assert_eq!(exit_code(&output), 2, "{arguments:?}");

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use uext4_buffer_cache::BhLru;
+use uext4_mballoc::Policies as AllocatorPolicies;
 use uext4_mbcache::Index;
 use uext4_writeback::throttle::NewPolicy;
 
@@ -15,6 +16,8 @@ use uext4_writeback::throttle::NewPolicy;
 pub struct Policies {
     /// The LRU in front of the cache of metadata blocks.
     pub bh_lru: Option<Arc<dyn BhLru>>,
+    /// How much the block allocator takes for a file beyond its need, and where it looks for blocks.
+    pub mballoc: AllocatorPolicies,
     /// The index that finds equal blocks of attributes. An index is for one file system, once.
     pub xattr_blocks: Option<Arc<dyn Index>>,
     /// The index that finds equal values in inodes of their own; another object than `xattr_blocks`.

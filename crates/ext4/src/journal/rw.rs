@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use uext4_blockdev::{Claim, Clock};
 use uext4_extent_status::{Options as ExtentStatusOptions, Room};
 use uext4_jbd2::{Journal, Tid};
-use uext4_mballoc::{Allocator, Options as AllocatorOptions, Run};
+use uext4_mballoc::{Allocator, Options as AllocatorOptions, Policies as AllocatorPolicies, Run};
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
 use uext4_ondisk::superblock::SuperBlock;
@@ -185,6 +185,8 @@ pub(crate) struct Parts {
     pub(crate) extent_status: ExtentStatusOptions,
     /// How blocks are allocated.
     pub(crate) allocator: AllocatorOptions,
+    /// By which designs.
+    pub(crate) mballoc: AllocatorPolicies,
     /// Whether freed blocks are discarded on the device.
     pub(crate) discard: bool,
 }
@@ -195,7 +197,8 @@ impl Rw {
         let groups = Groups::open(disk)?;
         let edit = Direct(disk);
         let bitmaps = groups.bitmaps(disk, &edit);
-        let allocator = Allocator::with_options(disk.geometry(), &bitmaps, parts.allocator)?;
+        let (options, policies) = (parts.allocator, &parts.mballoc);
+        let allocator = Allocator::with_options(disk.geometry(), &bitmaps, options, policies)?;
         let (sec, nsec) = parts.clock.now();
         let for_room = Arc::clone(&parts.clock);
         let extent_status = Room::with_options(parts.extent_status, move || for_room.monotonic());

@@ -45,8 +45,8 @@ pub struct OpenOptions {
     pub quota_limits: bool,
     /// When writers wait, how much may be dirty and for how long. Only for writing.
     pub writeback: WritebackOptions,
-    /// How blocks are chosen: policies and tunables of the allocator. Only for writing. Its `stripe`,
-    /// `flex_groups` and `rotational` are those of the file system and the device.
+    /// How blocks are chosen: tunables of the allocator. Only for writing. Its `stripe` and
+    /// `flex_groups` are those of the file system.
     pub allocator: AllocatorOptions,
     /// How many attributes that inodes may share are remembered. `None`: nothing is shared that is
     /// not yet. Only for writing. Seed and most users are those of the file system.
@@ -97,7 +97,7 @@ impl OpenOptions {
     /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, `commit=SECONDS`,
     /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`,
     /// `resuid=`, `resgid=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
-    /// [`AllocatorOptions::set`] knows (`mb_normalize=`, `mb_search=`, the `mb_` tunables), what
+    /// [`AllocatorOptions::set`] knows (`mb_stream_req=`, `mb_group_prealloc=`), what
     /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and what
     /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`,
     /// `mb_max_entries=` has no effect.
@@ -152,7 +152,7 @@ impl OpenOptions {
         each.try_for_each(|option| self.option(option))
     }
 
-    /// The allocator's options on this file system and device.
+    /// The allocator's options on this file system.
     pub(crate) fn for_allocator(&self, disk: &Disk) -> Result<AllocatorOptions> {
         let geometry = disk.geometry();
         let group = geometry.blocks_per_group.get();
@@ -164,7 +164,6 @@ impl OpenOptions {
             flex_groups: 1u32
                 .checked_shl(geometry.log_groups_per_flex.into())
                 .unwrap_or(u32::MAX),
-            rotational: self.allocator.rotational || disk.device().is_rotational(),
             ..self.allocator
         };
         options.check(group)?;

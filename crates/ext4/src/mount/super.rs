@@ -190,6 +190,7 @@ fn parts(
         xattrs,
         extent_status: options.extent_status,
         allocator,
+        mballoc: options.policies.mballoc.clone(),
         discard: options.discard,
     })
 }

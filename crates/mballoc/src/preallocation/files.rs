@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::{Allocator, Run};
+use super::Preallocations;
+use crate::free_space::FreeSpace;
+use crate::{Run, trace};
 
 /// Parts kept for one file at most; with more the first is given back. (The kernel's
 /// `mb_max_inode_prealloc`.)
@@ -95,10 +97,6 @@ impl Registry {
         self.files.lock().len()
     }
 
-    pub(crate) fn has_any(&self) -> bool {
-        !self.files.lock().is_empty()
-    }
-
     pub(crate) fn all(&self) -> Vec<Arc<FileParts>> {
         self.files.lock().values().map(Arc::clone).collect()
     }
@@ -121,29 +119,34 @@ impl FileParts {
         self.parts.lock().is_registered
     }
 
-    /// Gives everything back. Only then nobody finds the file any more: who is about to be refused
-    /// waits for the lock, or finds the blocks free. Tells how many blocks that were.
-    pub(crate) fn discard(&self, allocator: &Allocator) -> u64 {
+    /// Gives everything back. Only then the file is not found any more: a request that is about to be
+    /// refused waits for the lock, or finds the blocks free. Returns how many blocks that were.
+    pub(crate) fn discard(&self, space: &FreeSpace, all: &Preallocations) -> u64 {
         let mut parts = self.parts.lock();
         let runs: Vec<Run> = std::mem::take(&mut parts.map).into_values().collect();
-        let blocks = allocator.give_back(&runs);
-        self.unregister(allocator, &mut parts);
+        let blocks = all.give_back(space, &runs);
+        self.unregister(all, &mut parts);
         drop(parts);
-        allocator.trace_release_inode(self.ino, &runs);
-        allocator.trace_discard_file(self.ino, runs.len());
+        trace::release_inode(&space.groups, self.ino, &runs);
+        trace::discard_file(&space.groups, self.ino, runs.len());
         blocks
     }
 
-    fn unregister(&self, allocator: &Allocator, parts: &mut Parts) {
+    fn unregister(&self, all: &Preallocations, parts: &mut Parts) {
         if parts.is_registered {
-            let files = &allocator.preallocations().files;
-            files.files.lock().remove(&self.number);
+            all.files.files.lock().remove(&self.number);
             parts.is_registered = false;
         }
     }
 
     /// Hands out what is kept for block `lblk` of the file and up to `len - 1` after it.
-    pub(crate) fn use_at(&self, allocator: &Allocator, lblk: Lblk, len: u32) -> Option<Run> {
+    pub(crate) fn use_at(
+        &self,
+        space: &FreeSpace,
+        all: &Preallocations,
+        lblk: Lblk,
+        len: u32,
+    ) -> Option<Run> {
         let mut parts = self.parts.lock();
         let part = parts.at_or_before(lblk)?;
         if !part.range().contains(&u64::from(lblk.0)) {
@@ -159,17 +162,22 @@ impl FileParts {
         parts.map.extend(rest.map(|part| (part.lblk.0, part.run)));
         // The part's own mark goes with what is handed out; what is left of it needs others.
         let more = parts.map.len() - before;
-        allocator.divide(used.run.start, more as i32, used.run.len.into());
-        allocator.preallocations().used(used.run.len);
+        space.divide(used.run.start, more as i32, used.run.len.into());
+        all.used(used.run.len);
         if parts.map.is_empty() {
-            self.unregister(allocator, &mut parts);
+            self.unregister(all, &mut parts);
         }
         Some(used.run)
     }
 
-    /// Keeps `part`, which holds no mark yet, unless something is kept for any of its blocks. Tells
+    /// Keeps `part`, which holds no mark yet, unless something is kept for any of its blocks. Returns
     /// whether it did.
-    pub(crate) fn keep(self: &Arc<Self>, allocator: &Allocator, part: Part) -> bool {
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        space: &FreeSpace,
+        all: &Preallocations,
+        part: Part,
+    ) -> bool {
         let mut parts = self.parts.lock();
         let range = part.range();
         let before = parts.at_or_before(part.lblk);
@@ -179,26 +187,25 @@ impl FileParts {
         {
             return false;
         }
-        allocator.divide(part.run.start, 1, 0);
+        space.divide(part.run.start, 1, 0);
         parts.map.insert(part.lblk.0, part.run);
-        allocator.note_kept(part.run.len);
+        all.note_kept(space, part.run.len);
         if !parts.is_registered {
             parts.is_registered = true;
             let this = Arc::clone(self);
-            let all = allocator.preallocations();
             all.files.files.lock().insert(self.number, this);
         }
         let first = (parts.map.len() > PARTS_MAX)
             .then(|| parts.map.pop_first())
             .flatten();
         if let Some((_, first)) = first {
-            allocator.give_back(&[first]);
+            all.give_back(space, &[first]);
             drop(parts);
-            allocator.trace_release_inode(self.ino, &[first]);
+            trace::release_inode(&space.groups, self.ino, &[first]);
         } else {
             drop(parts);
         }
-        allocator.trace_new_inode_pa(self.ino, &part);
+        trace::new_inode_pa(&space.groups, self.ino, part.lblk, part.run);
         true
     }
 }

@@ -1,20 +1,26 @@
 //! What is kept for small files, a list a thread (the kernel's locality groups, one a processor).
 //!
 //! A small file is handed exactly what it needs from the shortest part that has it, the nearest among
-//! equals. More is taken [`crate::Options::group_prealloc`] blocks at a time. The predictor's policy
-//! takes it right behind the last and joins the two, so that nothing is left over between files: what
-//! is too short for one file at the end of a free run is kept for a smaller one, and a large file that
-//! comes between is given what is kept right before the end ([`Allocator::leave_locality`]); the
-//! others take it where the request says, and forget the shortest parts when there are too many.
+//! equals. More is taken [`Options::group_prealloc`](crate::Options::group_prealloc) blocks at a time,
+//! right behind the last, and joined with that, so that nothing is left over between files: what is
+//! too short for one file at the end of a free run is kept for a smaller one, and a large file that
+//! comes between is given what is kept right before the end ([`Preallocations::leave_locality`]). A plan with
+//! [`SmallFiles::Apart`] has it taken where the request says. When there are too many parts, the
+//! shortest are given back.
 
 use std::thread;
 
 use parking_lot::Mutex;
 use uext4_ondisk::Pblk;
 
-use crate::leases::thread_number;
-use crate::normalize::Rule;
-use crate::{Allocator, DataRequest, Error, GroupBitmaps, Hints, Request, Run};
+use super::Preallocations;
+use crate::free_space::FreeSpace;
+use crate::groups::Answer;
+use crate::normalize::SmallFiles;
+use crate::request::DataRequest;
+use crate::search::Hints;
+use crate::thread_number::thread_number;
+use crate::{Error, GroupBitmaps, Request, Run, trace};
 
 /// Parts of one list before it is trimmed, and after.
 const PARTS_MAX: usize = 32;
@@ -66,19 +72,19 @@ impl Localities {
         }
     }
 
-    pub(crate) fn runs(&self) -> Vec<Run> {
+    pub(super) fn runs(&self) -> Vec<Run> {
         let lists = self.0.iter();
         lists.flat_map(|list| list.lock().parts.clone()).collect()
     }
 
-    /// Gives everything back. Tells how many blocks that were.
-    pub(crate) fn discard(&self, allocator: &Allocator) -> u64 {
+    /// Gives everything back. Returns how many blocks that were.
+    pub(super) fn discard(&self, space: &FreeSpace, all: &Preallocations) -> u64 {
         let discard = |list: &Mutex<Locality>| {
             let mut list = list.lock();
             let runs = std::mem::take(&mut list.parts);
-            let blocks = allocator.give_back(&runs);
+            let blocks = all.give_back(space, &runs);
             drop(list);
-            allocator.trace_release_group(&runs);
+            trace::release_group(&space.groups, &runs);
             blocks
         };
         self.0.iter().map(discard).sum()
@@ -96,13 +102,19 @@ impl Locality {
     }
 
     /// Hands out the first `len` blocks of the best part.
-    fn hand_out(&mut self, allocator: &Allocator, len: u32, goal: Pblk) -> Option<Run> {
+    fn hand_out(
+        &mut self,
+        space: &FreeSpace,
+        all: &Preallocations,
+        len: u32,
+        goal: Pblk,
+    ) -> Option<Run> {
         let at = self.best(len, goal)?;
-        Some(self.cut(allocator, at, len))
+        Some(self.cut(space, all, at, len))
     }
 
     /// The first `len` blocks of a part that has them.
-    fn cut(&mut self, allocator: &Allocator, at: usize, len: u32) -> Run {
+    fn cut(&mut self, space: &FreeSpace, all: &Preallocations, at: usize, len: u32) -> Run {
         let part = &mut self.parts[at];
         let run = Run { len, ..*part };
         part.start.0 += u64::from(len);
@@ -111,23 +123,23 @@ impl Locality {
         if !is_left {
             self.parts.swap_remove(at);
         }
-        allocator.divide(run.start, is_left.into(), len.into());
-        allocator.preallocations().used(len);
+        space.divide(run.start, is_left.into(), len.into());
+        all.used(len);
         run
     }
 
     /// Keeps a run that holds a mark, joined with the part it continues if there is one. What is too
-    /// much is given back, and answered.
-    fn keep(&mut self, allocator: &Allocator, run: Run) -> Vec<Run> {
-        allocator.note_kept(run.len);
+    /// much is given back, and returned.
+    fn keep(&mut self, space: &FreeSpace, all: &Preallocations, run: Run) -> Vec<Run> {
+        all.note_kept(space, run.len);
         self.next = Some(run.end());
         let before = self
             .parts
             .iter_mut()
-            .find(|part| part.end() == run.start && allocator.in_one_group(part.start, run.start));
+            .find(|part| part.end() == run.start && space.in_one_group(part.start, run.start));
         if let Some(before) = before {
             before.len += run.len;
-            allocator.divide(run.start, -1, 0);
+            space.divide(run.start, -1, 0);
             return Vec::new();
         }
         self.parts.push(run);
@@ -137,60 +149,51 @@ impl Locality {
         self.parts.sort_unstable_by_key(|part| part.len);
         let too_many = self.parts.len() - PARTS_TRIMMED;
         let runs: Vec<Run> = self.parts.drain(..too_many).collect();
-        allocator.give_back(&runs);
+        all.give_back(space, &runs);
         runs
     }
 }
 
-impl Allocator {
-    /// Serves a small file near `goal`; `len` is at most a group.
+impl Preallocations {
+    /// Serves `len` blocks, at most a group, for a small file near `goal`; `None` if nothing may be kept
+    /// now, or nothing is free.
     pub(crate) fn take_small<B: GroupBitmaps>(
         &self,
+        space: &FreeSpace,
         bitmaps: &B,
-        request: &DataRequest,
-        len: u32,
-        goal: Pblk,
-    ) -> Result<Run, Error<B::Error>> {
-        let list = self.preallocations().localities.mine();
-        let kept = list.lock().hand_out(self, len, goal);
+        wanted: &Small<'_>,
+    ) -> Answer<Option<Run>, B> {
+        let list = self.localities.mine();
+        let kept = list.lock().hand_out(space, self, wanted.len, wanted.goal);
         if let Some(run) = kept {
-            self.trace_prealloc(request, run);
-            return Ok(run);
+            trace::prealloc(&space.groups, wanted.request, run);
+            return Ok(Some(run));
         }
-        match self.take_more(bitmaps, request, len, goal) {
-            Ok(Some(run)) => return Ok(run),
-            Ok(None) | Err(Error::NoSpace { .. }) => {}
-            Err(error) => return Err(error),
+        match self.take_more(space, bitmaps, wanted) {
+            Err(Error::NoSpace { .. }) => Ok(None),
+            answer => answer,
         }
-        // What is kept for others is given back before this is refused.
-        let exact = Request {
-            goal,
-            len,
-            min_len: 1,
-            next_fit: false,
-        };
-        self.take_with(bitmaps, &exact, &needing(request, len))
     }
 
     /// Serves a small file that has all blocks up to `goal`, if a part begins there; up to `len` blocks.
-    pub(crate) fn take_small_at(&self, len: u32, goal: Pblk) -> Option<Run> {
-        let mut list = self.preallocations().localities.mine().lock();
+    pub(crate) fn take_small_at(&self, space: &FreeSpace, len: u32, goal: Pblk) -> Option<Run> {
+        let mut list = self.localities.mine().lock();
         let at = list.parts.iter().position(|part| part.start == goal)?;
         let len = len.min(list.parts[at].len);
-        Some(list.cut(self, at, len))
+        Some(list.cut(space, self, at, len))
     }
 
     /// Where a file that is not small goes, to lie beside the small ones of this thread: what is kept
     /// for these right before the place where they go on is given back, so that nothing is left over
     /// between them and it.
-    pub(crate) fn leave_locality(&self) -> Option<Pblk> {
-        let mut list = self.preallocations().localities.mine().lock();
+    pub(crate) fn leave_locality(&self, space: &FreeSpace) -> Option<Pblk> {
+        let mut list = self.localities.mine().lock();
         let next = list.next?;
         let mut place = next;
         while let Some(at) = list.parts.iter().position(|part| part.end() == place) {
             let part = list.parts.swap_remove(at);
             place = part.start;
-            self.give_back(&[part]);
+            self.give_back(space, &[part]);
         }
         list.next = Some(place);
         Some(place)
@@ -199,79 +202,82 @@ impl Allocator {
     /// Takes more than is needed, and keeps the rest; `None` if nothing may be kept.
     fn take_more<B: GroupBitmaps>(
         &self,
+        space: &FreeSpace,
         bitmaps: &B,
-        request: &DataRequest,
-        len: u32,
-        goal: Pblk,
-    ) -> Result<Option<Run>, Error<B::Error>> {
-        let all = self.preallocations();
-        let Some(_flight) = all.start() else {
+        wanted: &Small<'_>,
+    ) -> Answer<Option<Run>, B> {
+        let Some(_flight) = self.start() else {
             return Ok(None);
         };
-        let list = all.localities.mine();
-        let most = self.locality_len().max(len);
-        let goes_on = self.options().normalize.rule == Rule::Predict;
-        let mut goal = goal;
+        let (request, len) = (wanted.request, wanted.len);
+        let list = self.localities.mine();
+        let mut window = Request {
+            goal: wanted.goal,
+            len: locality_len(space).max(len),
+            min_len: 1,
+            next_fit: false,
+        };
         let end = list.lock().next;
-        if goes_on && let Some(next) = end {
-            goal = next;
+        if wanted.how == SmallFiles::Joined
+            && let Some(next) = end
+        {
+            window.goal = next;
             // What is too short for this file is kept for one that is smaller.
-            let near = Request {
-                goal: next,
-                len: most,
-                min_len: 1,
-                next_fit: false,
-            };
-            if let Some(run) = self.take_near(bitmaps, &near, 0)? {
+            if let Some(run) = space.take_near(bitmaps, &window, 0) {
                 let mut list = list.lock();
-                let given_back = list.keep(self, run);
-                let answer = list.hand_out(self, len, next);
+                let given_back = list.keep(space, self, run);
+                let answer = list.hand_out(space, self, len, next);
                 drop(list);
-                self.trace_new_group_pa(request.file, run);
-                self.trace_release_group(&given_back);
+                trace::new_group_pa(&space.groups, request.file, run);
+                trace::release_group(&space.groups, &given_back);
                 if answer.is_some() {
                     return Ok(answer);
                 }
             }
         }
-        let window = Request {
-            goal,
-            len: most,
-            min_len: 1,
-            next_fit: false,
-        };
-        let taken = self.take_counted(bitmaps, &window, &needing(request, len), len)?;
+        let taken = space.take(bitmaps, &window, &wanted.hints(), len)?;
         let (used, rest) = taken.split(len);
         let mut list = list.lock();
         list.next = Some(taken.end());
         if let Some(rest) = rest {
-            self.divide(rest.start, 1, 0);
-            let given_back = list.keep(self, rest);
+            space.divide(rest.start, 1, 0);
+            let given_back = list.keep(space, self, rest);
             drop(list);
-            self.trace_new_group_pa(request.file, rest);
-            self.trace_release_group(&given_back);
+            trace::new_group_pa(&space.groups, request.file, rest);
+            trace::release_group(&space.groups, &given_back);
         }
         Ok(Some(used))
     }
-
-    /// Blocks taken for small files at once.
-    fn locality_len(&self) -> u32 {
-        let (group, _) = self.sizes();
-        let options = self.options();
-        let len = options.group_prealloc.max(1);
-        len.checked_next_multiple_of(options.stripe.max(1))
-            .filter(|len| *len <= group)
-            .unwrap_or(len.min(group))
-    }
 }
 
-/// For data, of which so many blocks are needed.
-fn needing(request: &DataRequest, len: u32) -> Hints {
-    Hints {
-        ino: request.file,
-        lblk: request.lblk.0,
-        data: true,
-        need: len,
-        ..Hints::default()
+/// Blocks taken for small files at once.
+fn locality_len(space: &FreeSpace) -> u32 {
+    let group = space.blocks_per_group();
+    let len = space.options.group_prealloc.max(1);
+    len.checked_next_multiple_of(space.options.stripe.max(1))
+        .filter(|len| *len <= group)
+        .unwrap_or(len.min(group))
+}
+
+/// What a small file wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Small<'a> {
+    pub(crate) request: &'a DataRequest,
+    /// Blocks that are needed, at most a group.
+    pub(crate) len: u32,
+    pub(crate) goal: Pblk,
+    pub(crate) how: SmallFiles,
+}
+
+impl Small<'_> {
+    /// For data, of which so many blocks are needed.
+    pub(crate) fn hints(&self) -> Hints {
+        Hints {
+            ino: self.request.file,
+            lblk: self.request.lblk.0,
+            data: true,
+            need: self.len,
+            ..Hints::default()
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use uext4_mballoc::{Allocator, Error, GroupBitmaps, Hints, Options, Request, Run, Search};
+use uext4_mballoc::{Allocator, Error, GroupBitmaps, Hints, Options, Policies, Request, Run};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
@@ -70,13 +70,13 @@ fn synthetic(groups: u32, pattern: impl Fn(u32) -> u64 + 'static) -> Synthetic {
     }
 }
 
-fn allocator(synthetic: &Synthetic, search: Search, stripe: u32) -> Allocator {
+fn allocator(synthetic: &Synthetic, stripe: u32) -> Allocator {
     let options = Options {
-        search,
         stripe,
         ..Options::default()
     };
-    Allocator::with_options(&synthetic.geometry, synthetic, options).unwrap()
+    let policies = Policies::default();
+    Allocator::with_options(&synthetic.geometry, synthetic, options, &policies).unwrap()
 }
 
 fn request(goal: u64, len: u32, min_len: u32) -> Request {
@@ -99,22 +99,20 @@ fn sixteen_tebibytes_are_loaded_as_they_are_used() {
     let groups = 131_072;
     let synthetic = synthetic(groups, |_| 0);
     assert_eq!(synthetic.geometry.blocks_count, 1 << 32);
-    for search in Search::ALL {
-        let allocator = allocator(&synthetic, search, 0);
-        assert_eq!(allocator.free_blocks(), 1 << 32);
-        let before = synthetic.reads.load(Relaxed);
-        for at in 0..1000u64 {
-            let goal = (at % 10) * (1 << 28) + (1 << 31);
-            let request = request(goal, 2048, 1);
-            let run = allocator.take(&synthetic, &request).unwrap();
-            assert_eq!(run.len, 2048);
-        }
-        // 1000 windows, 16 to a group, in ten places.
-        let reads = synthetic.reads.load(Relaxed) - before;
-        assert!(reads <= 80, "{search}: {reads}");
-        let considered = allocator.stats().groups_considered;
-        assert!(considered <= 1000 * 10, "{search}: {considered}");
+    let allocator = allocator(&synthetic, 0);
+    assert_eq!(allocator.free_blocks(), 1 << 32);
+    let before = synthetic.reads.load(Relaxed);
+    for at in 0..1000u64 {
+        let goal = (at % 10) * (1 << 28) + (1 << 31);
+        let request = request(goal, 2048, 1);
+        let run = allocator.take(&synthetic, &request).unwrap();
+        assert_eq!(run.len, 2048);
     }
+    // 1000 windows, 16 to a group, in ten places.
+    let reads = synthetic.reads.load(Relaxed) - before;
+    assert!(reads <= 80, "{reads}");
+    let considered = allocator.stats().groups_considered;
+    assert!(considered <= 1000 * 10, "{considered}");
 }
 
 #[test]
@@ -126,7 +124,7 @@ fn full_of_crumbs_but_for_one_group_far_away() {
         _ => 0xAAAA_AAAA_AAAA_AAAA,
     });
     for stripe in [0, 128] {
-        let allocator = allocator(&synthetic, Search::LargestRun, stripe);
+        let allocator = allocator(&synthetic, stripe);
         // What was never read may be long runs: as many are read as the bound allows.
         let short = allocator.take(&synthetic, &request(5, 2000, 1)).unwrap();
         assert_eq!(short.len, 1);
@@ -155,7 +153,7 @@ fn nothing_costs_more_than_the_bound() {
     let groups = 300;
     for stripe in [0, 16, 100] {
         let synthetic = synthetic(groups, scattered);
-        let allocator = allocator(&synthetic, Search::LargestRun, stripe);
+        let allocator = allocator(&synthetic, stripe);
         let mut seed = 9u64;
         for at in 0..6000u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -184,7 +182,7 @@ fn the_least_length_is_certain_within_the_bound_once_all_groups_were_read() {
         1700 => !((1 << 30) - 1),
         _ => !((1 << 20) - 1),
     });
-    let allocator = allocator(&synthetic, Search::LargestRun, 0);
+    let allocator = allocator(&synthetic, 0);
     for group in 0..u64::from(groups) {
         let run = Run {
             start: Pblk(group * u64::from(PER_GROUP)),

@@ -2,13 +2,11 @@
 
 mod bad;
 mod bound;
-mod conformance;
 mod model;
-mod policies;
 mod proc;
 mod requests;
 mod search;
+mod steps;
 mod streams;
-mod threads;
 mod tracing;
 mod trim;

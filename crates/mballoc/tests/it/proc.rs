@@ -1,18 +1,14 @@
-//! What is told of an allocator, in the kernel's forms.
+//! Reports of an allocator, in the kernel's forms.
 
-use uext4_mballoc::{Allocator, Options, Request, Run, Search};
+use uext4_mballoc::{Allocator, Request, Run};
 use uext4_ondisk::Pblk;
 
 use crate::model::Bitmaps;
 
 /// 16 groups of 256 blocks; 8 blocks taken at the goal, and 8 more by a search.
-fn used(search: Search) -> Allocator {
+fn used() -> Allocator {
     let bitmaps = Bitmaps::new(1 + 16 * 256, 256);
-    let options = Options {
-        search,
-        ..Options::default()
-    };
-    let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+    let allocator = Allocator::new(&bitmaps.geometry, &bitmaps).unwrap();
     for _ in 0..2 {
         let request = Request {
             goal: Pblk(1),
@@ -31,8 +27,8 @@ fn used(search: Search) -> Allocator {
 }
 
 #[test]
-fn groups_are_told_line_by_line() {
-    let text = used(Search::LargestRun).mb_groups().to_string();
+fn groups_are_reported_line_by_line() {
+    let text = used().mb_groups().to_string();
     let lines: Vec<&str> = text.lines().collect();
     let head =
         "#group: free  frags first [ 2^0   2^1   2^2   2^3   2^4   2^5   2^6   2^7   2^8   ]";
@@ -45,25 +41,15 @@ fn groups_are_told_line_by_line() {
 }
 
 #[test]
-fn statistics_have_the_criteria_of_the_policy() {
-    for (search, criterion) in [
-        (Search::Linear, "cr0"),
-        (Search::Criteria, "cr_p2_aligned"),
-        (Search::LargestRun, "long_enough"),
-    ] {
-        let allocator = used(search);
-        let text = allocator.mb_stats().to_string();
-        assert!(text.starts_with("mballoc:\n\treqs: 2\n\tsuccess: 2\n\tgroups_scanned: 1\n"));
-        let stats = format!(
-            "\t{criterion}_stats:\n\t\thits: 1\n\t\tgroups_considered: 1\n\t\textents_scanned: 1\n"
-        );
-        assert!(text.contains(&stats), "{text}");
-        assert!(
-            text.contains("\t\tgoal_hits: 1\n\t\tlen_goal_hits: 2\n"),
-            "{text}"
-        );
-        assert!(text.contains("\tbuddies_generated: 1/16\n"), "{text}");
-    }
+fn statistics_name_the_steps_of_the_search() {
+    let text = used().mb_stats().to_string();
+    assert!(text.starts_with("mballoc:\n\treqs: 2\n\tsuccess: 2\n\tgroups_scanned: 1\n"));
+    let stats =
+        "\tlong_enough_stats:\n\t\thits: 1\n\t\tgroups_considered: 1\n\t\textents_scanned: 1\n";
+    assert!(text.contains(stats), "{text}");
+    let hits = "\t\tgoal_hits: 1\n\t\tlen_goal_hits: 2\n";
+    assert!(text.contains(hits), "{text}");
+    assert!(text.contains("\tbuddies_generated: 1/16\n"), "{text}");
 }
 
 #[test]
@@ -87,7 +73,7 @@ fn statistics_are_switched_while_it_runs() {
 
 #[test]
 fn groups_are_counted_by_order() {
-    let text = used(Search::Criteria).mb_structs_summary().to_string();
+    let text = used().mb_structs_summary().to_string();
     assert!(text.starts_with("optimize_scan: 1\nmax_free_order_lists:\n"));
     // One group lost its largest chunk; the average of its two runs is a quarter of the others'.
     assert!(
@@ -96,6 +82,4 @@ fn groups_are_counted_by_order() {
     );
     assert!(text.contains("avg_fragment_size_lists:\n"));
     assert!(text.contains("\tlist_order_5_groups: 1\n"), "{text}");
-    let linear = used(Search::Linear).mb_structs_summary().to_string();
-    assert!(linear.starts_with("optimize_scan: 0\n"));
 }

@@ -1,5 +1,6 @@
 //! What any design of a subsystem must do, whichever it is.
 
 mod bh_lru;
+mod mballoc;
 mod mbcache;
 mod writeback;

@@ -1,24 +1,22 @@
-//! How the decisions are written down.
+//! How the switches are written down.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Cap, Normalize, Rule, StripeRule};
+use super::normalize::{Cap, Rule, StripeRule, Switches};
 
-/// The policies by name.
-const POLICIES: [(&str, Normalize); 6] = [
-    ("table", Normalize::TABLE),
-    ("pow2", Normalize::POW2),
-    ("pow2-stripe", Normalize::POW2_STRIPE),
-    ("stripe", Normalize::STRIPE),
-    ("predict", Normalize::PREDICT),
-    ("exact", Normalize::EXACT),
+/// The designs by name.
+const DESIGNS: [(&str, Switches); 5] = [
+    ("table", Switches::TABLE),
+    ("pow2", Switches::POW2),
+    ("pow2-stripe", Switches::POW2_STRIPE),
+    ("stripe", Switches::STRIPE),
+    ("exact", Switches::EXACT),
 ];
-const RULES: [(&str, Rule); 4] = [
+const RULES: [(&str, Rule); 3] = [
     ("exact", Rule::Exact),
     ("table", Rule::Table),
     ("pow2", Rule::Pow2),
-    ("predict", Rule::Predict),
 ];
 const CAPS: [(&str, Cap); 2] = [("table", Cap::Table), ("group", Cap::Group)];
 const STRIPES: [(&str, StripeRule); 3] = [
@@ -27,14 +25,14 @@ const STRIPES: [(&str, StripeRule); 3] = [
     ("only", StripeRule::Only),
 ];
 
-/// A word that is no policy or switch of request normalisation.
+/// A word that is no design or switch of request normalisation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{word}' is no request normalisation: a policy is one of exact, table, pow2, pow2-stripe, \
-     stripe, predict; then +rule=exact|table|pow2|predict, +cap=table|group, \
-     +stripe=none|after|only, +[no]unwritten, +[no]logical, +[no]adapt"
+    "'{word}' is no request normalisation: a design is one of exact, table, pow2, pow2-stripe, \
+     stripe; then +rule=exact|table|pow2, +cap=table|group, +stripe=none|after|only, \
+     +[no]unwritten, +[no]logical, +[no]adapt"
 )]
-pub struct ParseNormalizeError {
+pub struct ParseSwitchesError {
     word: String,
 }
 
@@ -47,10 +45,10 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str
     names.iter().find(|n| n.1 == *value).map_or("", |n| n.0)
 }
 
-impl Normalize {
-    /// The policies: each one's name and decisions.
-    pub fn policies() -> impl Iterator<Item = (&'static str, Self)> {
-        POLICIES.into_iter()
+impl Switches {
+    /// The designs: each one's name and decisions.
+    pub fn designs() -> impl Iterator<Item = (&'static str, Self)> {
+        DESIGNS.into_iter()
     }
 
     /// Sets one switch; `None` if there is no such.
@@ -101,16 +99,16 @@ impl Normalize {
     }
 }
 
-impl FromStr for Normalize {
-    type Err = ParseNormalizeError;
+impl FromStr for Switches {
+    type Err = ParseSwitchesError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut words = text.split('+');
-        let refuse = |word: &str| ParseNormalizeError {
+        let refuse = |word: &str| ParseSwitchesError {
             word: word.chars().take(64).collect(),
         };
-        let policy = words.next().unwrap_or_default();
-        let mut this = named(&POLICIES, policy).ok_or_else(|| refuse(policy))?;
+        let design = words.next().unwrap_or_default();
+        let mut this = named(&DESIGNS, design).ok_or_else(|| refuse(design))?;
         for word in words {
             this.switch(word).ok_or_else(|| refuse(word))?;
         }
@@ -118,11 +116,11 @@ impl FromStr for Normalize {
     }
 }
 
-impl fmt::Display for Normalize {
+impl fmt::Display for Switches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nearest = POLICIES
+        let nearest = DESIGNS
             .iter()
-            .map(|(name, policy)| (name, self.differences(policy)))
+            .map(|(name, design)| (name, self.differences(design)))
             .min_by_key(|(_, differences)| differences.len());
         let Some((name, differences)) = nearest else {
             return Ok(());

@@ -6,9 +6,9 @@
 //! whatever group it is in. Beyond the kernel's rule, a run shorter than the least that is of use ends
 //! no search: then more are measured, all there are if it must be.
 
-use super::Ask;
-use crate::Options;
-use crate::buddy::{Buddy, Piece};
+use uext4_mballoc::{Buddy, Found, Piece, Query};
+
+use super::kernel::Tunables;
 
 /// What is looked at in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +34,18 @@ pub(super) struct Scan {
     pub(super) first: bool,
     /// Runs measured so far.
     pub(super) found: u32,
-    best: Option<(u32, Piece)>,
+    best: Option<Found>,
     /// Enough was seen: the best is to be taken.
     pub(super) enough: bool,
 }
 
 impl Scan {
-    pub(super) fn new(ask: &Ask, options: &Options) -> Self {
+    pub(super) fn new(query: &Query, tunables: &Tunables) -> Self {
         Self {
-            want: ask.want,
-            min: ask.min,
-            max_to_scan: options.max_to_scan,
-            min_to_scan: options.min_to_scan,
+            want: query.want,
+            min: query.min,
+            max_to_scan: tunables.max_to_scan,
+            min_to_scan: tunables.min_to_scan,
             skip_short: false,
             first: false,
             found: 0,
@@ -55,9 +55,9 @@ impl Scan {
     }
 
     /// The best run so far, if it will do; afterwards the search starts afresh, and takes the first.
-    pub(super) fn give_up(&mut self) -> Option<(u32, Piece)> {
+    pub(super) fn give_up(&mut self) -> Option<Found> {
         (self.first, self.enough, self.found) = (true, false, 0);
-        self.best.take().filter(|(_, piece)| piece.len >= self.min)
+        self.best.take().filter(|best| best.piece.len >= self.min)
     }
 
     /// Looks through a group, under its lock, and answers with what it took.
@@ -114,18 +114,21 @@ impl Scan {
         }
         let better = match self.best {
             None => true,
-            Some((_, best)) if best.len < self.want => piece.len > best.len,
-            Some((_, best)) => piece.len > self.want && piece.len < best.len,
+            Some(best) if best.piece.len < self.want => piece.len > best.piece.len,
+            Some(best) => piece.len > self.want && piece.len < best.piece.len,
         };
         if better {
-            self.best = Some((group, piece));
+            self.best = Some(Found { group, piece });
         }
         self.settle(buddy, group, false)
     }
 
     /// Takes the best run if enough were seen.
     fn settle(&mut self, buddy: &mut Buddy, group: u32, group_ends: bool) -> Option<Piece> {
-        let (at, best) = self.best?;
+        let Found {
+            group: at,
+            piece: best,
+        } = self.best?;
         if self.found > self.max_to_scan && !self.first && best.len >= self.min {
             self.enough = true;
         } else if best.len >= self.want

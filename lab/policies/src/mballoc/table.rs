@@ -6,7 +6,11 @@
 //! false. So the last row a block size can reach takes everything: 2 MiB windows with blocks of 1 KiB,
 //! 4 MiB with 2 KiB, 8 MiB with 4 KiB. Larger blocks reach the end of the table.
 
-use super::{Cap, Span, Wanted};
+use std::ops::Range;
+
+use uext4_mballoc::Wanted;
+
+use super::normalize::Cap;
 
 /// The rows above 1 MiB, as the binary logarithms of: the size they are for, their window, and the
 /// number of blocks that the second test compares.
@@ -16,15 +20,12 @@ const ROWS: [(u32, u32, u32); 3] = [(22, 21, 11), (23, 22, 12), (23, 23, 13)];
 const SMALLEST: u32 = 14;
 const FROM_START: u32 = 20;
 
-pub(super) fn window(wanted: &Wanted, block_size_log2: u32, cap: Cap) -> Span {
+pub(super) fn window(wanted: &Wanted, block_size_log2: u32, cap: Cap) -> Range<u64> {
     let size = wanted.size << block_size_log2;
     let in_blocks = |log: u32| 1u64 << log.saturating_sub(block_size_log2);
     if size <= 1 << FROM_START {
         let end = size.next_power_of_two().max(1 << SMALLEST) >> block_size_log2;
-        return Span {
-            start: 0,
-            end: end.max(1),
-        };
+        return 0..end.max(1);
     }
     let largest_chunk = block_size_log2 + 1;
     for (row, (for_size, window, chunk)) in ROWS.into_iter().enumerate() {
@@ -37,16 +38,10 @@ pub(super) fn window(wanted: &Wanted, block_size_log2: u32, cap: Cap) -> Span {
         if fits || cap == Cap::Table && largest_chunk <= chunk {
             let len = in_blocks(window);
             let start = wanted.lblk / len * len;
-            return Span {
-                start,
-                end: start + len,
-            };
+            return start..start + len;
         }
     }
-    Span {
-        start: wanted.lblk,
-        end: wanted.lblk + wanted.len,
-    }
+    wanted.lblk..wanted.lblk + wanted.len
 }
 
 /// The longest window of the table in blocks: as the test that is always true makes it, no limit with

@@ -1,12 +1,15 @@
 //! Which group each thread was sent to when it found others busy.
 //!
 //! A thread that finds the group of its goal locked goes to a group of its own and remembers it, so
-//! that threads which all start in one place soon work in different ones. Who must wait, because what
-//! it asks for continues something, starts its next few files in its own group. There are at most as
-//! many places as a quarter of the groups, and threads get theirs in the order of their first request
-//! that found a lock held: one thread alone never has one, and its layout depends on nothing else.
+//! that threads which all start in one place soon work in different ones. A thread that must wait,
+//! because what it asks for continues something, starts its next few files in its own group. There are
+//! at most as many places as a quarter of the groups, and threads get theirs in the order of their
+//! first request that found a lock held: one thread alone never has one, and its layout depends on
+//! nothing else.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::thread_number::thread_number;
 
 /// Places at most.
 const PLACES_MAX: u32 = 64;
@@ -17,7 +20,7 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Number of the thread it belongs to; 0: nobody's.
+    /// Number of the thread it belongs to; 0: of none.
     thread: AtomicU64,
     group: AtomicU32,
     /// Files yet to be started in its own group; only its thread changes it, but for shared places.
@@ -26,14 +29,14 @@ struct Place {
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct Leases {
+pub(super) struct Leases {
     places: Box<[Place]>,
     /// Any thread had to wait yet.
     any: AtomicBool,
 }
 
 impl Leases {
-    pub(crate) fn new(groups: u32) -> Self {
+    pub(super) fn new(groups: u32) -> Self {
         let place = || Place {
             group: AtomicU32::new(NONE),
             ..Place::default()
@@ -63,20 +66,20 @@ impl Leases {
     }
 
     /// The group the calling thread was sent to.
-    pub(crate) fn group(&self) -> Option<u32> {
+    pub(super) fn group(&self) -> Option<u32> {
         let group = self.place()?.group.load(Relaxed);
         (group != NONE).then_some(group)
     }
 
     /// The calling thread was sent to `group`.
-    pub(crate) fn set(&self, group: u32) {
+    pub(super) fn set(&self, group: u32) {
         if let Some(place) = self.place() {
             place.group.store(group, Relaxed);
         }
     }
 
     /// The calling thread must wait for a group.
-    pub(crate) fn waits(&self) {
+    pub(super) fn waits(&self) {
         if let Some(place) = self.place() {
             place.starts.store(STARTS, Relaxed);
             self.any.store(true, Relaxed);
@@ -84,7 +87,7 @@ impl Leases {
     }
 
     /// Whether the file that the calling thread starts should go to its own group.
-    pub(crate) fn start_apart(&self) -> bool {
+    pub(super) fn start_apart(&self) -> bool {
         if !self.any.load(Relaxed) {
             return false;
         }
@@ -97,19 +100,10 @@ impl Leases {
     }
 
     /// Whether a thread was sent to `group`.
-    pub(crate) fn is_leased(&self, group: u32) -> bool {
+    pub(super) fn is_leased(&self, group: u32) -> bool {
         let mut places = self.places.iter();
         places.any(|place| place.group.load(Relaxed) == group)
     }
-}
-
-/// A number of the calling thread, more than 0, that no other thread of the process has.
-pub(crate) fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Relaxed);
-    }
-    NUMBER.with(|number| *number)
 }
 
 #[cfg(test)]
@@ -120,6 +114,7 @@ mod tests {
     use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
     use uext4_ondisk::{Geometry, GroupNr, Pblk};
 
+    use super::Leases;
     use crate::{Allocator, GroupBitmaps, Request};
 
     /// Groups with nothing in them.
@@ -173,7 +168,7 @@ mod tests {
         let bitmaps = empty(16);
         let allocator = Allocator::new(&bitmaps.0, &bitmaps).unwrap();
         assert_eq!(group_taken(&allocator, &bitmaps), 0);
-        // While somebody holds the first group.
+        // While the lock of the first group is held.
         let elsewhere = allocator.groups().peek(GroupNr(0), |_| {
             let mine = [(); 3].map(|()| group_taken(&allocator, &bitmaps));
             let others = thread::scope(|scope| {
@@ -198,6 +193,8 @@ mod tests {
             .groups()
             .peek(GroupNr(0), |_| group_taken(&allocator, &bitmaps));
         assert_eq!(first, Some(1));
-        assert_eq!(allocator.leases().group(), None);
+        let leases = Leases::new(3);
+        leases.set(1);
+        assert_eq!(leases.group(), None);
     }
 }

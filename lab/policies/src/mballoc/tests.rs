@@ -3,7 +3,12 @@
 use proptest::prelude::*;
 use uext4_ondisk::{Lblk, Pblk};
 
+use uext4_mballoc::{DataRequest, History, Surroundings};
+
 use super::*;
+
+/// End of the longest file.
+const BLOCKS_MAX: u64 = Lblk::LAST.0 as u64 + 1;
 
 const MIB: u64 = 1 << 20;
 
@@ -27,8 +32,12 @@ fn around(block_size_log2: u32) -> Surroundings<'static> {
         block_size_log2,
         blocks_per_group: 8 << block_size_log2,
         stripe: 0,
+        stream_req: 0,
+        group_prealloc: 0,
         free: 1 << 30,
         blocks: 1 << 30,
+        average_run: 8 << block_size_log2,
+        files: 0,
         writers: 1,
         history: History::default(),
         held: &[],
@@ -39,9 +48,9 @@ fn around(block_size_log2: u32) -> Surroundings<'static> {
 /// `size` bytes.
 fn table(block_size_log2: u32, size: u64) -> (u64, u64) {
     let last = (size >> block_size_log2) as u32 - 1;
-    let window = Normalize::TABLE.window(&request(last, 1), &around(block_size_log2));
+    let window = Switches::TABLE.window(&request(last, 1), &around(block_size_log2));
     let bytes = |blocks: u32| u64::from(blocks) << block_size_log2;
-    (bytes(window.lblk.0), bytes(window.len))
+    (bytes(window.lblk().0), bytes(window.blocks()))
 }
 
 #[test]
@@ -77,15 +86,15 @@ fn the_test_that_is_always_true_takes_everything_from_its_row_on() {
 
 #[test]
 fn long_requests_pass_the_table_with_large_blocks_or_without_its_cap() {
-    let long = |log: u32, policy: Normalize| {
+    let long = |log: u32, policy: Switches| {
         let blocks = ((40 * MIB) >> log) as u32;
         policy.window(&request(100, blocks), &around(log))
     };
-    assert_eq!(long(12, Normalize::TABLE).len, 2048);
-    assert_eq!(long(13, Normalize::TABLE).len, 5120);
-    let uncapped: Normalize = "table+cap=group".parse().unwrap();
+    assert_eq!(long(12, Switches::TABLE).blocks(), 2048);
+    assert_eq!(long(13, Switches::TABLE).blocks(), 5120);
+    let uncapped: Switches = "table+cap=group".parse().unwrap();
     assert_eq!(
-        (long(12, uncapped).lblk.0, long(12, uncapped).len),
+        (long(12, uncapped).lblk().0, long(12, uncapped).blocks()),
         (100, 10_240)
     );
 }
@@ -93,9 +102,9 @@ fn long_requests_pass_the_table_with_large_blocks_or_without_its_cap() {
 #[test]
 fn powers_of_two_begin_where_the_request_does() {
     let window = |policy: &str, lblk, len| {
-        let policy: Normalize = policy.parse().unwrap();
+        let policy: Switches = policy.parse().unwrap();
         let window = policy.window(&request(lblk, len), &around(12));
-        (window.lblk.0, window.len)
+        (window.lblk().0, window.blocks())
     };
     assert_eq!(window("pow2", 3, 2), (3, 5));
     assert_eq!(window("pow2+nological", 3, 2), (0, 8));
@@ -108,33 +117,31 @@ fn powers_of_two_begin_where_the_request_does() {
 
 #[test]
 fn unwritten_requests_are_cut_so_that_halves_join() {
-    let window = |policy: Normalize, lblk, len| {
+    let window = |policy: Switches, lblk, len| {
         let request = DataRequest {
             unwritten: true,
             ..request(lblk, len)
         };
         let window = policy.window(&request, &around(12));
-        (window.lblk.0, window.len)
+        (window.lblk().0, window.blocks())
     };
-    assert_eq!(window(Normalize::TABLE, 5, 32_767), (5, 32_767));
-    assert_eq!(window(Normalize::TABLE, 5, 32_768), (0, 2048));
-    assert_eq!(window(Normalize::POW2, 5, 100), (5, 100));
-    assert_eq!(window(Normalize::POW2, 5, 32_768), (5, 16_384));
-    assert_eq!(window(Normalize::PREDICT, 5, 32_768), (5, 16_379));
-    assert_eq!(window(Normalize::PREDICT, 16_384, 32_768), (16_384, 16_384));
-    assert_eq!(window(Normalize::EXACT, 5, 32_768), (5, 32_767));
+    assert_eq!(window(Switches::TABLE, 5, 32_767), (5, 32_767));
+    assert_eq!(window(Switches::TABLE, 5, 32_768), (0, 2048));
+    assert_eq!(window(Switches::POW2, 5, 100), (5, 100));
+    assert_eq!(window(Switches::POW2, 5, 32_768), (5, 16_384));
+    assert_eq!(window(Switches::EXACT, 5, 32_768), (5, 32_767));
 }
 
 #[test]
 fn stripes_are_whole_where_they_fit() {
     let window = |policy: &str, stripe, lblk, len| {
-        let policy: Normalize = policy.parse().unwrap();
+        let policy: Switches = policy.parse().unwrap();
         let around = Surroundings {
             stripe,
             ..around(12)
         };
         let window = policy.window(&request(lblk, len), &around);
-        (window.lblk.0, window.len)
+        (window.lblk().0, window.blocks())
     };
     // 31 data disks of 64 KiB.
     assert_eq!(window("stripe", 496, 0, 3), (0, 496));
@@ -148,83 +155,12 @@ fn stripes_are_whole_where_they_fit() {
     }
 }
 
-/// Windows for requests of 16 blocks each at these places, one after the other.
-fn predicted(places: &[u32], around: &Surroundings<'_>) -> Vec<(u32, u32)> {
-    let mut around = *around;
-    let step = |&lblk: &u32| {
-        let request = request(lblk, 16);
-        around.history.note(request.lblk, request.len, false);
-        let window = Normalize::PREDICT.window(&request, &around);
-        (window.lblk.0, window.len)
-    };
-    places.iter().map(step).collect()
-}
-
-#[test]
-fn appenders_double_and_others_get_what_they_ask_for() {
-    let all = around(12);
-    assert_eq!(
-        predicted(&[0, 16, 32, 48], &all),
-        [(0, 32), (16, 48), (32, 96), (48, 80)]
-    );
-    assert_eq!(
-        predicted(&[1000, 17, 50_000], &all),
-        [(1000, 16), (17, 19), (50_000, 16)]
-    );
-    // Many writers, or little space: their share, and at last nothing.
-    let share = |free, writers| {
-        predicted(
-            &[0],
-            &Surroundings {
-                free,
-                writers,
-                ..all
-            },
-        )
-    };
-    assert_eq!(share(1 << 30, 1 << 24), [(0, 32)]);
-    assert_eq!(share(1 << 30, 1 << 25), [(0, 16)]);
-    assert_eq!(share((1 << 30) / 21, 1), [(0, 16)]);
-}
-
-#[test]
-fn closed_files_get_what_they_need() {
-    let mut around = around(12);
-    around.history.note(Lblk(0), 100, false);
-    let request = DataRequest {
-        size: 777,
-        closed: true,
-        ..request(0, 100)
-    };
-    assert_eq!(Normalize::PREDICT.window(&request, &around).len, 777);
-}
-
-#[test]
-fn windows_lie_beside_their_neighbours() {
-    let beside = |left: Option<(u32, u64)>, right: Option<(u32, u64)>| {
-        let place = |(lblk, pblk)| (Lblk(lblk), Pblk(pblk));
-        let request = DataRequest {
-            left: left.map(place),
-            right: right.map(place),
-            ..request(10, 2)
-        };
-        let window = Normalize::TABLE.window(&request, &around(12));
-        (window.lblk.0, window.len, window.goal.0, window.try_goal)
-    };
-    assert_eq!(beside(None, None), (0, 16, 1000, false));
-    assert_eq!(beside(Some((9, 500)), None), (10, 6, 501, true));
-    assert_eq!(beside(Some((4, 500)), Some((14, 900))), (5, 9, 501, true));
-    assert_eq!(beside(None, Some((14, 900))), (0, 14, 886, true));
-    assert_eq!(beside(None, Some((20, 900))), (0, 16, 880, false));
-    assert_eq!(beside(None, Some((20, 3))), (0, 16, 1000, false));
-}
-
-fn policy() -> impl Strategy<Value = Normalize> {
-    let switches = (any::<(bool, bool, bool, bool)>(), 0..4usize, 0..3usize);
+fn policy() -> impl Strategy<Value = Switches> {
+    let switches = (any::<(bool, bool, bool, bool)>(), 0..3usize, 0..3usize);
     switches.prop_map(
-        |((unwritten, logical, adapt, group), rule, stripe)| Normalize {
+        |((unwritten, logical, adapt, group), rule, stripe)| Switches {
             unwritten,
-            rule: [Rule::Exact, Rule::Table, Rule::Pow2, Rule::Predict][rule],
+            rule: [Rule::Exact, Rule::Table, Rule::Pow2][rule],
             logical,
             cap: if group { Cap::Group } else { Cap::Table },
             stripe: [StripeRule::None, StripeRule::AfterRule, StripeRule::Only][stripe],
@@ -276,9 +212,9 @@ proptest! {
         }
         around.history.note(request.lblk, request.len, false);
         let window = policy.window(&request, &around);
-        let (start, end) = (u64::from(window.lblk.0), u64::from(window.lblk.0) + u64::from(window.len));
+        let (start, end) = (u64::from(window.lblk().0), u64::from(window.lblk().0) + u64::from(window.blocks()));
         prop_assert!(start <= at && at < end && end <= BLOCKS_MAX, "{start}..{end}");
-        prop_assert!(window.len <= group);
+        prop_assert!(window.blocks() <= group);
         prop_assert!(left.is_none_or(|l| u64::from(l) < start));
         prop_assert!(right.is_none_or(|r| end <= u64::from(r)));
         prop_assert!(held.iter().all(|h| h.is_empty() || h.end <= start || end <= h.start));
@@ -296,7 +232,27 @@ fn what_is_no_policy_is_refused() {
         "table,logical",
         "pow2+no",
     ] {
-        let error = wrong.parse::<Normalize>().unwrap_err().to_string();
+        let error = wrong.parse::<Switches>().unwrap_err().to_string();
         assert!(error.contains("pow2-stripe"), "{error}");
+    }
+}
+
+#[test]
+fn pairs_are_read_and_written() {
+    for pair in [
+        "table+linear",
+        "table+logical+criteria",
+        "predict+linear",
+        "pow2-stripe+largest-run",
+        "predict+largest-run",
+    ] {
+        let design: Design = pair.parse().unwrap();
+        assert_eq!(design.to_string(), pair);
+    }
+    let linear: Design = "pow2-stripe".parse().unwrap();
+    assert_eq!(linear.search, Some(KernelSearch::Linear));
+    assert_eq!("predict+largest-run".parse(), Ok(Design::default()));
+    for wrong in ["largest-run", "table+fastest", "+linear"] {
+        assert!(wrong.parse::<Design>().is_err(), "{wrong}");
     }
 }

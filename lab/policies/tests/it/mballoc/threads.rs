@@ -1,14 +1,14 @@
-//! Several threads at once: nobody is given a block twice, and nothing is lost.
+//! Several threads at once: no block is handed out twice, and nothing is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use uext4_mballoc::{
-    Allocator, DataRequest, Error, FileSpace, Hints, Options, Request, Run, Search,
-};
+use uext4_lab_policies::mballoc::Design;
+use uext4_mballoc::{Allocator, DataRequest, Error, FileSpace, Hints, Request, Run};
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::model::Bitmaps;
+use super::allocator;
+use super::model::Bitmaps;
 
 /// Takes and gives back runs of its own, and leaves nothing behind.
 fn work(allocator: &Allocator, bitmaps: &Bitmaps, worker: u64) {
@@ -53,14 +53,10 @@ fn work(allocator: &Allocator, bitmaps: &Bitmaps, worker: u64) {
 
 #[test]
 fn threads_share_without_overlap() {
-    for search in Search::ALL {
+    for design in Design::SEARCHES {
         // `Bitmaps` panics if a block is marked twice, or freed when it is not used.
         let bitmaps = Bitmaps::new(1 + 64 * 40, 64);
-        let options = Options {
-            search,
-            ..Options::default()
-        };
-        let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+        let allocator = allocator(&bitmaps, design);
         thread::scope(|scope| {
             for worker in 0..4u64 {
                 let (allocator, bitmaps) = (&allocator, &bitmaps);
@@ -75,37 +71,33 @@ fn threads_share_without_overlap() {
     }
 }
 
-/// What was promised is there, while others keep blocks they do not need and give them back.
+/// What was reserved is there, while others preallocate blocks they do not need and give them back.
 #[test]
-fn nobody_is_refused_what_counts_as_free() {
-    for search in Search::ALL {
+fn what_counts_as_free_is_not_refused() {
+    for design in Design::SEARCHES {
         let bitmaps = Bitmaps::new(1 + 64 * 12, 64);
-        let options = Options {
-            search,
-            ..Options::default()
-        };
-        let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
-        let promised = AtomicU64::new(0);
+        let allocator = allocator(&bitmaps, design);
+        let reserved = AtomicU64::new(0);
         thread::scope(|scope| {
             for worker in 0..4 {
-                let (allocator, bitmaps, promised) = (&allocator, &bitmaps, &promised);
-                scope.spawn(move || fill(allocator, bitmaps, promised, worker));
+                let (allocator, bitmaps, reserved) = (&allocator, &bitmaps, &reserved);
+                scope.spawn(move || fill(allocator, bitmaps, reserved, worker));
             }
         });
         assert_eq!(allocator.free_blocks(), 64 * 12);
     }
 }
 
-/// Takes single blocks for files that grow, close and are deleted, each block promised before.
-fn fill(allocator: &Allocator, bitmaps: &Bitmaps, promised: &AtomicU64, worker: u64) {
+/// Takes single blocks for files that grow, close and are deleted, each block reserved before.
+fn fill(allocator: &Allocator, bitmaps: &Bitmaps, reserved: &AtomicU64, worker: u64) {
     for round in 0..40 {
         let mut held: Vec<Run> = Vec::new();
         let spaces: Vec<FileSpace> = (0..6).map(|_| FileSpace::default()).collect();
         for step in 0..220u32 {
             let at = step as usize % spaces.len();
             // As many as there are blocks in all, among four.
-            if promised.fetch_add(1, Relaxed) >= 64 * 12 {
-                promised.fetch_sub(1, Relaxed);
+            if reserved.fetch_add(1, Relaxed) >= 64 * 12 {
+                reserved.fetch_sub(1, Relaxed);
                 break;
             }
             let request = DataRequest {
@@ -132,7 +124,7 @@ fn fill(allocator: &Allocator, bitmaps: &Bitmaps, promised: &AtomicU64, worker: 
         }
         for run in held {
             allocator.free(bitmaps, run).unwrap();
-            promised.fetch_sub(1, Relaxed);
+            reserved.fetch_sub(1, Relaxed);
         }
     }
 }

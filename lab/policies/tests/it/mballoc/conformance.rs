@@ -1,10 +1,28 @@
-//! Random traces through every search policy, each answer judged by the bitmaps alone.
+//! Random traces through every search, each answer judged by the bitmaps alone.
 
 use proptest::prelude::*;
-use uext4_mballoc::{Allocator, Error, Hints, Options, Request, Run, Search};
+use uext4_lab_policies::mballoc::{Design, Tunables};
+use uext4_mballoc::{Allocator, Error, Hints, Options, Request, Run};
 use uext4_ondisk::{GroupNr, Pblk};
 
-use crate::model::Bitmaps;
+use super::model::Bitmaps;
+
+/// A design with its tunables, and the options of its allocator.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    design: Design,
+    tunables: Tunables,
+    options: Options,
+}
+
+impl Setting {
+    fn allocator(&self, bitmaps: &Bitmaps) -> Allocator {
+        let policies = self.design.make(self.tunables).policies;
+        let allocator =
+            Allocator::with_options(&bitmaps.geometry, bitmaps, self.options, &policies);
+        allocator.unwrap()
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -48,20 +66,25 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![6 => allocate, 4 => free, 1 => shrink]
 }
 
-fn options() -> impl Strategy<Value = Options> {
-    let search = prop::sample::select(&Search::ALL[..]);
+fn setting() -> impl Strategy<Value = Setting> {
+    let design = prop::sample::select(&Design::SEARCHES[..]);
     let stripe = prop::sample::select(&[0u32, 1, 8, 24, 264, 300][..]);
     let scan = (1u32..12, 0u32..4);
-    (search, stripe, any::<bool>(), scan, 0u32..40).prop_map(
-        |(search, stripe, rotational, (max_to_scan, min_to_scan), prefetch)| Options {
-            search,
-            stripe,
-            rotational,
-            max_to_scan,
-            min_to_scan,
-            prefetch,
-            flex_groups: 4,
-            ..Options::default()
+    (design, stripe, any::<bool>(), scan, 0u32..40).prop_map(
+        |(design, stripe, rotational, (max_to_scan, min_to_scan), prefetch)| Setting {
+            design,
+            tunables: Tunables {
+                rotational,
+                max_to_scan,
+                min_to_scan,
+                prefetch,
+                ..Tunables::default()
+            },
+            options: Options {
+                stripe,
+                flex_groups: 4,
+                ..Options::default()
+            },
         },
     )
 }
@@ -150,13 +173,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn every_answer_is_valid(
-        options in options(),
+        setting in setting(),
         many in any::<bool>(),
         ops in prop::collection::vec(op(), 1..100),
     ) {
         // Groups of an odd size, the last one short; few, or enough for the indexes of `criteria`.
         let bitmaps = if many { Bitmaps::new(2203, 88) } else { Bitmaps::new(2203, 264) };
-        let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options).unwrap();
+        let allocator = setting.allocator(&bitmaps);
         let mut held = Vec::new();
         for op in &ops {
             step(&allocator, &bitmaps, &mut held, op);
@@ -165,21 +188,20 @@ proptest! {
         let held_blocks: u64 = held.iter().map(|r| u64::from(r.len)).sum();
         prop_assert_eq!(bitmaps.free() + held_blocks, bitmaps.geometry.blocks_count - 1);
         prop_assert_eq!(allocator.bad_groups(), vec![]);
-        if options.search == Search::LargestRun {
+        if setting.design.search.is_none() {
             prop_assert_eq!(allocator.stats().lock_contended, 0);
         }
     }
 
     #[test]
     fn the_same_requests_give_the_same_layout(
-        options in options(),
+        setting in setting(),
         ops in prop::collection::vec(op(), 1..60),
     ) {
         let layouts: Vec<Vec<Run>> = (0..2)
             .map(|_| {
                 let bitmaps = Bitmaps::new(2203, 88);
-                let allocator = Allocator::with_options(&bitmaps.geometry, &bitmaps, options);
-                let allocator = allocator.unwrap();
+                let allocator = setting.allocator(&bitmaps);
                 let mut held = Vec::new();
                 let work = || ops.iter().for_each(|op| step(&allocator, &bitmaps, &mut held, op));
                 // On a thread of its own each time: which one must not matter.
