@@ -345,11 +345,6 @@ fn extents(fs: &Filesystem, page: &mut Page) {
             told.scans,
         ),
         (
-            "uext4_extent_status_visited_total",
-            "Extents that these looked at.",
-            told.visited,
-        ),
-        (
             "uext4_extent_status_freed_total",
             "Extents that these freed.",
             told.freed,

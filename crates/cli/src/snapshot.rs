@@ -223,9 +223,8 @@ impl Snapshot {
 
     fn shrinker(&self) -> String {
         format!(
-            "shrinker   {} scans, {} extents visited, {} freed, {} known",
+            "shrinker   {} scans, {} extents freed, {} known",
             self.value("uext4_extent_status_scans_total"),
-            self.value("uext4_extent_status_visited_total"),
             self.value("uext4_extent_status_freed_total"),
             self.value("uext4_extent_status_extents"),
         )

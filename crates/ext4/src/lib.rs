@@ -111,10 +111,7 @@ pub use mount::writeback_options::WritebackOptions;
 pub use names::create::Creation;
 pub use names::rename::RenameMode;
 pub use uext4_buffer_cache::Stats as BufferStats;
-pub use uext4_extent_status::{
-    OptionError as ExtentStatusError, Options as ExtentStatusOptions, Shrinker,
-    Stats as ExtentStatusStats, StatsMode,
-};
+pub use uext4_extent_status::{Stats as ExtentStatusStats, StatsMode};
 pub use uext4_jbd2::Stats as JournalStats;
 pub use uext4_mballoc::{
     CriterionStats, OptionError, Options as AllocatorOptions, PreallocationStats,

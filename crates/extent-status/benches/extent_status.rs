@@ -1,5 +1,4 @@
-//! What a look-up, an insert and a scan cost with leaves and with mainline's map; look-ups also beside
-//! a second thread, and beside a scan.
+//! What a look-up, an insert and a scan cost; look-ups also beside a second thread, and beside a scan.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -7,14 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use uext4_extent_status::{BATCH, Extent, Room, Shrinker, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-/// Ours, and what Linux does today.
-const BOTH: [Shrinker; 2] = [Shrinker::LeafQueue, Shrinker::Mainline];
-
-fn room(shrinker: Shrinker) -> Arc<Room> {
-    Room::with_options(shrinker.into(), || Duration::ZERO)
+fn room() -> Arc<Room> {
+    Room::new(|| Duration::ZERO)
 }
 
 fn extent(lblk: u32, len: u32, status: Status) -> Extent {
@@ -44,25 +40,23 @@ fn step(tree: &Tree, at: &mut u32, extents: u32) {
 }
 
 fn lookup(c: &mut Criterion) {
-    for shrinker in BOTH {
-        for extents in [1, 4, 340, 100_000] {
-            let tree = tree(&room(shrinker), extents);
-            let mut at = 1;
-            c.bench_function(&format!("{shrinker}/lookup_hit_of_{extents}"), |b| {
-                b.iter(|| step(&tree, &mut at, extents));
-            });
-        }
-        let tree = Tree::new(&room(shrinker));
-        tree.insert(extent(0, 8, Status::Delayed));
+    for extents in [1, 4, 340, 100_000] {
+        let tree = tree(&room(), extents);
         let mut at = 1;
-        c.bench_function(&format!("{shrinker}/lookup_delayed"), |b| {
-            b.iter(|| step(&tree, &mut at, 1));
-        });
-        let empty = Tree::new(&room(shrinker));
-        c.bench_function(&format!("{shrinker}/lookup_miss"), |b| {
-            b.iter(|| empty.lookup(Lblk(black_box(7))));
+        c.bench_function(&format!("lookup_hit_of_{extents}"), |b| {
+            b.iter(|| step(&tree, &mut at, extents));
         });
     }
+    let tree = Tree::new(&room());
+    tree.insert(extent(0, 8, Status::Delayed));
+    let mut at = 1;
+    c.bench_function("lookup_delayed", |b| {
+        b.iter(|| step(&tree, &mut at, 1));
+    });
+    let empty = Tree::new(&room());
+    c.bench_function("lookup_miss", |b| {
+        b.iter(|| empty.lookup(Lblk(black_box(7))));
+    });
 }
 
 /// Looks up while a second thread does something over and over.
@@ -81,76 +75,70 @@ fn beside(c: &mut Criterion, name: &str, tree: &Tree, other: impl Fn() + Send) {
 }
 
 fn lookup_beside(c: &mut Criterion) {
-    for shrinker in BOTH {
-        let room = room(shrinker);
-        let trees = [tree(&room, 340), tree(&room, 340)];
-        for (name, other) in [("same_tree", &trees[0]), ("other_tree", &trees[1])] {
-            let name = format!("{shrinker}/2_threads_lookup_{name}");
-            beside(c, &name, &trees[0], || {
-                let mut at = 2;
-                (0..1000).for_each(|_| step(other, &mut at, 340));
-            });
-        }
-        let name = format!("{shrinker}/lookup_beside_scan_and_refill");
-        let leaf: Vec<Extent> = (0..340)
-            .map(|at| extent(at * 8, 8, Status::Written))
-            .collect();
+    let room = room();
+    let trees = [tree(&room, 340), tree(&room, 340)];
+    for (name, other) in [("same_tree", &trees[0]), ("other_tree", &trees[1])] {
+        let name = format!("2_threads_lookup_{name}");
         beside(c, &name, &trees[0], || {
-            room.scan(BATCH);
-            trees.iter().for_each(|tree| tree.cache_all(&leaf));
+            let mut at = 2;
+            (0..1000).for_each(|_| step(other, &mut at, 340));
         });
     }
+    let name = "lookup_beside_scan_and_refill";
+    let leaf: Vec<Extent> = (0..340)
+        .map(|at| extent(at * 8, 8, Status::Written))
+        .collect();
+    beside(c, name, &trees[0], || {
+        room.scan(BATCH);
+        trees.iter().for_each(|tree| tree.cache_all(&leaf));
+    });
 }
 
 fn insert(c: &mut Criterion) {
-    for shrinker in BOTH {
-        let appended = Tree::new(&room(shrinker));
-        let mut at = 0;
-        c.bench_function(&format!("{shrinker}/insert_delayed_append"), |b| {
-            b.iter(|| {
-                at = (at + 1) % (u32::MAX - 1);
-                appended.insert(extent(at, 1, Status::Delayed))
-            });
+    let appended = Tree::new(&room());
+    let mut at = 0;
+    c.bench_function("insert_delayed_append", |b| {
+        b.iter(|| {
+            at = (at + 1) % (u32::MAX - 1);
+            appended.insert(extent(at, 1, Status::Delayed))
         });
-        let known = tree(&room(shrinker), 100_000);
-        let mut at = 1_u32;
-        c.bench_function(&format!("{shrinker}/insert_over_of_100000"), |b| {
-            b.iter(|| {
-                at = at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let lblk = ((at >> 8) % 100_000) * 8;
-                known.insert(extent(lblk, 8, Status::Written));
-                known.insert(extent(lblk, 8, Status::Unwritten))
-            });
+    });
+    let known = tree(&room(), 100_000);
+    let mut at = 1_u32;
+    c.bench_function("insert_over_of_100000", |b| {
+        b.iter(|| {
+            at = at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let lblk = ((at >> 8) % 100_000) * 8;
+            known.insert(extent(lblk, 8, Status::Written));
+            known.insert(extent(lblk, 8, Status::Unwritten))
         });
-        let leaf: Vec<Extent> = (0..340)
-            .map(|at| extent(at * 8, 8, Status::Written))
-            .collect();
-        c.bench_function(&format!("{shrinker}/cache_leaf_of_340"), |b| {
-            let room = room(shrinker);
-            b.iter(|| Tree::new(&room).cache_all(&leaf));
-        });
-        c.bench_function(&format!("{shrinker}/cache_4_in_a_new_tree"), |b| {
-            let room = room(shrinker);
-            b.iter(|| Tree::new(&room).cache_all(&leaf[..4]));
-        });
-    }
+    });
+    let leaf: Vec<Extent> = (0..340)
+        .map(|at| extent(at * 8, 8, Status::Written))
+        .collect();
+    c.bench_function("cache_leaf_of_340", |b| {
+        let room = room();
+        b.iter(|| Tree::new(&room).cache_all(&leaf));
+    });
+    c.bench_function("cache_4_in_a_new_tree", |b| {
+        let room = room();
+        b.iter(|| Tree::new(&room).cache_all(&leaf[..4]));
+    });
 }
 
 fn scan(c: &mut Criterion) {
-    for shrinker in Shrinker::ALL {
-        for (name, trees, extents) in [("1_tree", 1, 2048), ("512_trees", 512, 4)] {
-            c.bench_function(&format!("{shrinker}/scan_128_of_{name}"), |b| {
-                b.iter_batched_ref(
-                    || {
-                        let room = room(shrinker);
-                        let trees: Vec<Tree> = (0..trees).map(|_| tree(&room, extents)).collect();
-                        (room, trees)
-                    },
-                    |(room, _)| room.scan(BATCH),
-                    BatchSize::LargeInput,
-                );
-            });
-        }
+    for (name, trees, extents) in [("1_tree", 1, 2048), ("512_trees", 512, 4)] {
+        c.bench_function(&format!("scan_128_of_{name}"), |b| {
+            b.iter_batched_ref(
+                || {
+                    let room = room();
+                    let trees: Vec<Tree> = (0..trees).map(|_| tree(&room, extents)).collect();
+                    (room, trees)
+                },
+                |(room, _)| room.scan(BATCH),
+                BatchSize::LargeInput,
+            );
+        });
     }
 }
 

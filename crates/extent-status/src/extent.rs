@@ -1,9 +1,9 @@
-//! A run of blocks with one status. Leaves out how runs are kept: that is [`map`](crate::map).
+//! A run of blocks with one status.
 
 use uext4_ondisk::{Lblk, Pblk};
 
-/// Parts of a range that noting what was not known of it goes over, known ones and gaps.
-pub(crate) const FILL_MAX: usize = 64;
+/// Parts of a range that [`Tree::cache`](crate::Tree::cache) goes over, known ones and gaps.
+pub const FILL_MAX: usize = 64;
 
 /// What a logical block of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,8 +86,16 @@ impl Extent {
         })
     }
 
+    /// True if `right` continues this extent, so that both may be one.
+    pub fn joins(&self, right: &Self) -> bool {
+        self.status == right.status
+            && self.end() == right.lblk.0
+            && (!self.status.is_mapped()
+                || self.pblk.0.checked_add(u64::from(self.len)) == Some(right.pblk.0))
+    }
+
     /// The part in `start..end`, which must lie inside the extent.
-    pub(crate) fn part(&self, start: u32, end: u32) -> Self {
+    pub fn part(&self, start: u32, end: u32) -> Self {
         let pblk = self.pblk_at(Lblk(start)).unwrap_or(Pblk(0));
         Self {
             lblk: Lblk(start),
@@ -98,22 +106,29 @@ impl Extent {
     }
 }
 
-/// The status as one bit of a set.
-pub(crate) fn bit(status: Status) -> u8 {
-    match status {
-        Status::Written => 1,
-        Status::Unwritten => 2,
-        Status::Delayed => 4,
-        Status::Hole => 8,
-    }
-}
+/// Some of the statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusSet(u8);
 
-/// True if `right` continues `left`, so that both are one extent.
-pub(crate) fn joins(left: &Extent, right: &Extent) -> bool {
-    left.status == right.status
-        && left.end() == right.lblk.0
-        && (!left.status.is_mapped()
-            || left.pblk.0.checked_add(u64::from(left.len)) == Some(right.pblk.0))
+impl StatusSet {
+    /// Delayed alone.
+    pub const DELAYED: Self = Self(1 << Status::Delayed as u8);
+
+    /// Those that `is_in` names.
+    pub fn of(is_in: impl Fn(Status) -> bool) -> Self {
+        let bits = Status::ALL.into_iter().filter(|status| is_in(*status));
+        Self(bits.fold(0, |set, status| set | 1 << status as u8))
+    }
+
+    /// Whether a status is one of them.
+    pub const fn contains(self, status: Status) -> bool {
+        self.0 & 1 << status as u8 != 0
+    }
+
+    /// Whether any status is in both.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// The range cut at [`Lblk::LAST`]; `None` if nothing remains.

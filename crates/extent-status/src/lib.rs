@@ -15,47 +15,31 @@
 //! ```
 //! Written, unwritten and hole are a *cache* of the map: any of them may be forgotten at any moment,
 //! and the answer then is "not known, look into the map". Delayed is *truth*: it stands for a
-//! reservation of space, and only its owner ends it. The room calls nobody: [`Tree::insert`] and
-//! [`Tree::remove`] answer how many delayed blocks they replaced, and the caller settles the
+//! reservation of space, and only its owner ends it. The room calls no other: [`Tree::insert`]
+//! and [`Tree::remove`] return how many delayed blocks they replaced, and the caller settles the
 //! reservation.
 //!
 //! Neighbours of one status are one extent: holes and delayed always, written and unwritten when
 //! they adjoin on the device too. So a contiguous file is one extent, however it was written.
 //!
-//! # Who may say what
+//! # Callers
 //!
-//! - [`Tree::insert`] and [`Tree::remove`] belong to who changes the map, under the lock that
+//! - [`Tree::insert`] and [`Tree::remove`] belong to the code that changes the map, under the lock that
 //!   orders changes of that map. They raise [`Tree::seq`].
-//! - [`Tree::cache`] belongs to who has read the map, under the same lock held at least shared, so
-//!   that the map cannot have changed since. It fills gaps and never contradicts what is known.
+//! - [`Tree::cache`] belongs to code that has read the map, under the same lock held at least shared,
+//!   so that the map cannot have changed since. It fills gaps and never contradicts what is known.
 //! - [`Tree::lookup`] and [`Tree::find`] need no lock of the caller's. To use an answer later, note
 //!   `seq` *before* asking and compare it again: as long as it stands, the answer does.
 //!
 //! # Shrinking
 //!
 //! [`Room::count`] says how many extents could be dropped, [`Room::scan`] drops some; callers ask in
-//! batches of [`BATCH`] until they have what they need. Which ones go is the shrinker's choice, named
-//! by `es_shrinker=` when the room is made. It changes the cost, never an answer.
+//! batches of [`BATCH`] until they have what they need. [`Tree::clear_cache`] drops the cache of one
+//! tree; [`Tree::set_precached`] has a tree shrunk last.
 //!
-//! | [`Shrinker`] | order | finds what may go by | budget | longest under one lock |
-//! |---|---|---|---|---|
-//! | `vanilla` | trees by last use, sorted | walking from the first extent, over delayed ones | freed | the whole scan |
-//! | `lru` | trees by last use, sorted | a queue in each tree | freed | the whole scan |
-//! | `round-robin` | trees in turn | a queue in each tree | freed | one tree |
-//! | `mainline` | trees in turn, second chance | going on in the tree, over delayed ones | looked at | one tree |
-//! | `leaf-queue` | leaves: probation, main, ghost | queues of leaves | freed | 256 steps |
-//! | `clock` | leaves, second chance | queues of leaves | freed | 256 steps |
-//!
-//! For the first four a tree is one ordered map, and the room lists the trees. For the last two, the
-//! tree is made of leaves of up to 64 extents, and queues in shards hold the leaves:
-//!
-//! ```text
-//! tree ── roots ─┬─ cached ── index ─┬─ leaf ◄────── shard 0: probation, main, protected; ghost
-//!  version       │   (never changed, └─ leaf ◄────── shard 1: …
-//!                │    only copied)
-//!                └─ delayed ─ index ─── leaf           (in no queue: no scan ever meets it)
-//! ```
-//! [`Tree::clear_cache`] drops the cache of one tree; [`Tree::set_precached`] has a tree shrunk last.
+//! Which ones go is the choice of the room's [`Shrinker`], and so is the index in which they lie:
+//! [`shrinker`] states what a design must do. The one that ships is [`LeafQueue`], described in its
+//! module: extents in leaves, leaves in queues that resist scans, look-ups without a lock.
 //!
 //! # Units
 //!
@@ -65,66 +49,38 @@
 //!
 //! # Locks
 //!
-//! One lock a tree, and one for the list of trees, or one for each shard of queues. The latter is
-//! taken inside a tree's, for a step. Shrinkers only *try* the lock of a tree, and all but `vanilla`
-//! and `lru` let go of the list or shard before: so they may be called by a thread that holds any
-//! lock of its own, and never wait for another tree's user. Nothing is called out to under any of them.
-//!
-//! Look-ups share the lock of a listed tree. In a tree of leaves they take none: the writer makes
-//! the tree's version odd, changes entries in place, and makes it even again; a reader that saw the
-//! same even version before and after has its answer. After three that it did not, it takes the lock.
-//! What an index or leaf was is kept for as long as a reader looks at it (`arc-swap`).
+//! One lock a tree, and inside it one for a shard of the queues. Scans only *try* the lock of a tree,
+//! so they may be called by a thread that holds any lock of its own, and never wait for another
+//! tree's user. Nothing is called out to under any of them. Look-ups take none, unless three tries
+//! without it each met a change.
 //!
 //! # Cost
 //!
-//! With n extents in the tree, a look-up is one search, O(log n). In a tree of leaves it writes one
-//! cache line of its own thread's (that keeps the index), and at most once in a while a mark of use
-//! in the leaf; in a listed tree it writes the lock, and once a mark. A counter is added where
-//! [`StatsMode`] says so. Inserting and removing are a few searches and the extents they replace; in
-//! leaves a change moves up to 64 entries of 16 bytes, and about one in 32 copies up to 32 rows of
-//! each level of the index. [`Tree::find`] walks the extents it passes over, under the lock.
-//!
-//! What [`Tree::cache_all`] is given at once, a leaf of the map on the device, gets leaves of its own if
-//! it is large enough: it is used, dropped and read again together, and the queues see it so.
-//!
-//! A scan of leaves costs a step a leaf taken and the copying of index rows for each one dropped;
-//! neither the number of trees nor that of delayed extents comes into it. The price: neighbours go
-//! together, and a tree of few extents takes a leaf of four all the same.
+//! With n extents in the tree, a look-up is one search, O(log n), and a counter is added where
+//! [`StatsMode`] says so. Inserting and removing are a few searches and the extents they replace.
+//! [`Tree::find`] walks the extents it passes over, under the lock. A scan's steps depend neither on
+//! the number of trees nor on that of delayed extents.
 //!
 //! # What this room leaves out
 //!
 //! Inodes, reservations, the map itself, and clusters (`bigalloc`): a cluster that is half delayed
 //! and half allocated needs a count of its own.
 
-mod clock;
 mod extent;
-mod ghost;
-mod index;
-mod leaf;
-mod leaf_queue;
-mod leaf_tree;
-mod list;
-mod listed_tree;
-mod lru;
-mod mainline;
-mod map;
-mod options;
-mod queues;
-mod ring;
+pub mod leaf_queue;
+pub mod ring;
 mod room;
-mod round_robin;
 mod scan;
-mod side;
+pub mod shrinker;
 mod stats;
 mod sync;
 mod trace;
 mod tree;
-mod vanilla;
 
-pub use extent::{Extent, Status};
-pub use leaf::LEAF_EXTENTS;
-pub use options::{OptionError, Options, Shrinker, StatsMode};
-pub use room::{BATCH, Room};
+pub use extent::{Extent, FILL_MAX, Status, StatusSet};
+pub use leaf_queue::{LEAF_EXTENTS, LeafQueue, LeafQueueOptions};
+pub use room::{BATCH, Options, Room};
 pub use scan::Scan;
-pub use stats::Stats;
+pub use shrinker::{EsTree, Lookup, Shrinker};
+pub use stats::{Counters, Stats, StatsMode, UnknownStatsMode};
 pub use tree::Tree;

@@ -2,7 +2,7 @@
 //! given: what the kernel does with list heads inside its objects.
 
 /// No slot.
-pub(crate) const NONE: u32 = u32::MAX;
+pub const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Node<T> {
@@ -14,7 +14,7 @@ struct Node<T> {
 
 /// Slots stay the same while their item is in the ring, and are used again afterwards.
 #[derive(Debug)]
-pub(crate) struct Ring<T> {
+pub struct Ring<T> {
     nodes: Vec<Node<T>>,
     first: u32,
     last: u32,
@@ -35,31 +35,38 @@ impl<T> Default for Ring<T> {
 }
 
 impl<T> Ring<T> {
-    pub(crate) fn len(&self) -> usize {
+    /// Items in it.
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    /// What its slots take, free ones too.
-    pub(crate) fn bytes(&self) -> usize {
+    /// True if there is no item in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What its slots take, free ones too, in bytes.
+    pub fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node<T>>()
     }
 
     /// The slot at the front, or [`NONE`].
-    pub(crate) fn first(&self) -> u32 {
+    pub fn first(&self) -> u32 {
         self.first
     }
 
     /// The slot after this one, or [`NONE`].
-    pub(crate) fn next(&self, slot: u32) -> u32 {
+    pub fn next(&self, slot: u32) -> u32 {
         self.nodes.get(slot as usize).map_or(NONE, |node| node.next)
     }
 
-    pub(crate) fn get(&self, slot: u32) -> Option<&T> {
+    /// The item in a slot; `None` if there is none.
+    pub fn get(&self, slot: u32) -> Option<&T> {
         self.nodes.get(slot as usize)?.item.as_ref()
     }
 
-    /// Adds an item at the back; answers its slot.
-    pub(crate) fn push_back(&mut self, item: T) -> u32 {
+    /// Adds an item at the back; returns its slot.
+    pub fn push_back(&mut self, item: T) -> u32 {
         let mut node = Node {
             item: Some(item),
             prev: NONE,
@@ -84,7 +91,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes out the item in `slot`; `None` if there is none.
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
+    pub fn remove(&mut self, slot: u32) -> Option<T> {
         self.get(slot)?;
         self.detach(slot);
         let free = self.free;
@@ -93,14 +100,14 @@ impl<T> Ring<T> {
         let item = node.item.take();
         self.free = slot;
         self.len -= 1;
-        if self.len == 0 {
+        if self.is_empty() {
             *self = Self::default();
         }
         item
     }
 
     /// Moves the item in `slot` to the back.
-    pub(crate) fn move_to_back(&mut self, slot: u32) {
+    pub fn move_to_back(&mut self, slot: u32) {
         if self.get(slot).is_some() && self.last != slot {
             self.detach(slot);
             self.attach(slot);
@@ -108,7 +115,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes out the item at the front.
-    pub(crate) fn pop_front(&mut self) -> Option<T> {
+    pub fn pop_front(&mut self) -> Option<T> {
         self.remove(self.first)
     }
 

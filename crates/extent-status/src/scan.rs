@@ -1,4 +1,4 @@
-//! What one scan did, counted so that policies can be compared without a clock.
+//! What one scan did, counted so that designs can be compared without a clock.
 
 /// The record of one call of [`Room::scan_recorded`](crate::Room::scan_recorded).
 ///
@@ -39,25 +39,7 @@ impl Scan {
     }
 
     /// Notes how many steps were made under one lock.
-    pub(crate) fn held(&mut self, steps: u64) {
+    pub fn held(&mut self, steps: u64) {
         self.max_steps_under_lock = self.max_steps_under_lock.max(steps);
-    }
-}
-
-/// What one pass of the shrinker over a map did, in extents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pass {
-    pub(crate) visited: usize,
-    pub(crate) freed: usize,
-    pub(crate) delayed_seen: usize,
-}
-
-impl Pass {
-    /// Adds the pass to the scan; answers its steps.
-    pub(crate) fn note(&self, scan: &mut Scan) -> u64 {
-        scan.freed += self.freed;
-        scan.visited += self.visited;
-        scan.delayed_seen += self.delayed_seen;
-        self.visited as u64
     }
 }

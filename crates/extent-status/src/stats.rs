@@ -1,12 +1,65 @@
 //! What the room has done, under the kernel's names where it has them.
 
 use std::cell::Cell;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::options::StatsMode;
 use crate::scan::Scan;
+
+/// `es_stats=`: how look-ups and scans are counted. What `count` needs is always counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StatsMode {
+    /// Nothing is.
+    Off,
+    /// Every scan, and one look-up in 64 of a thread's, for 64.
+    #[default]
+    Sampled,
+    /// Every scan and every look-up.
+    On,
+}
+
+impl StatsMode {
+    /// Every mode there is.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Sampled, Self::On];
+
+    /// The name, as options spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Sampled => "sampled",
+            Self::On => "on",
+        }
+    }
+}
+
+impl fmt::Display for StatsMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Statistics have no such mode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("es_stats={value}: must be off, sampled or on")]
+pub struct UnknownStatsMode {
+    /// What was asked for.
+    pub value: String,
+}
+
+impl FromStr for StatsMode {
+    type Err = UnknownStatsMode;
+
+    fn from_str(value: &str) -> Result<Self, UnknownStatsMode> {
+        let found = Self::ALL.into_iter().find(|mode| mode.name() == value);
+        found.ok_or_else(|| UnknownStatsMode {
+            value: value.to_owned(),
+        })
+    }
+}
 
 /// A snapshot of the counters since the room was made.
 ///
@@ -35,11 +88,7 @@ pub struct Stats {
     pub scans: u64,
     /// Extents dropped by scans.
     pub freed: u64,
-    /// Extents that scans looked at.
-    pub visited: u64,
-    /// Delayed extents among them.
-    pub delayed_seen: u64,
-    /// Trees passed over because somebody was using them.
+    /// Trees passed over because they were in use.
     pub trylock_failed: u64,
     /// Rounds after the first that scans went because it got them nothing.
     pub second_rounds: u64,
@@ -96,15 +145,16 @@ struct Shard {
     extents: AtomicI64,
     reclaimable: AtomicI64,
     trees: AtomicI64,
-    /// Trees that hold something reclaimable, where no list counts them.
+    /// Trees that hold something reclaimable.
     linked: AtomicI64,
-    /// Bytes of leaves.
+    /// Bytes of extents.
     bytes: AtomicI64,
 }
 
-/// All counters of a room.
-#[derive(Debug)]
-pub(crate) struct Counters {
+/// What a room counts, and its clock. Its [`Shrinker`](crate::Shrinker) keeps the counts of extents,
+/// trees and bytes after each change; threads add to lines of their own.
+pub struct Counters {
+    monotonic: Box<dyn Fn() -> Duration + Send + Sync>,
     mode: AtomicU8,
     shards: [Shard; SHARDS],
     pub(crate) ghost_hits: AtomicU64,
@@ -112,9 +162,17 @@ pub(crate) struct Counters {
     scans: Mutex<Stats>,
 }
 
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counters").field(&self.snapshot()).finish()
+    }
+}
+
 impl Counters {
-    pub(crate) fn new(mode: StatsMode) -> Self {
+    /// Counters at 0. `monotonic` gives the time that scans are measured by, from any origin.
+    pub fn new(mode: StatsMode, monotonic: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
+            monotonic: Box::new(monotonic),
             mode: AtomicU8::new(mode as u8),
             shards: Default::default(),
             ghost_hits: AtomicU64::new(0),
@@ -128,6 +186,11 @@ impl Counters {
 
     pub(crate) fn is_on(&self) -> bool {
         self.mode.load(Relaxed) != StatsMode::Off as u8
+    }
+
+    /// The time of the room's clock, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        u64::try_from((self.monotonic)().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn shard(&self) -> &Shard {
@@ -151,8 +214,8 @@ impl Counters {
         }
     }
 
-    /// Extents, and reclaimable ones among them, that came (positive) or went.
-    pub(crate) fn extents(&self, all: i64, reclaimable: i64) {
+    /// Counts extents, and reclaimable ones among them, that came (positive) or went.
+    pub fn extents(&self, all: i64, reclaimable: i64) {
         let shard = self.shard();
         if all != 0 {
             shard.extents.fetch_add(all, Relaxed);
@@ -167,13 +230,13 @@ impl Counters {
         self.shard().trees.fetch_add(by, Relaxed);
     }
 
-    /// Trees without a list that came to hold something reclaimable (positive) or no longer do.
-    pub(crate) fn linked(&self, by: i64) {
+    /// Counts trees that came to hold something reclaimable (positive) or no longer do.
+    pub fn linked(&self, by: i64) {
         self.shard().linked.fetch_add(by, Relaxed);
     }
 
-    /// Bytes of leaves that came (positive) or went.
-    pub(crate) fn bytes(&self, by: i64) {
+    /// Counts bytes that extents take which came (positive) or went.
+    pub fn bytes(&self, by: i64) {
         self.shard().bytes.fetch_add(by, Relaxed);
     }
 
@@ -189,8 +252,6 @@ impl Counters {
         stats.es_stats_max_scan_time = stats.es_stats_max_scan_time.max(nanoseconds);
         stats.scans += 1;
         stats.freed += freed;
-        stats.visited += scan.visited as u64;
-        stats.delayed_seen += scan.delayed_seen as u64;
         stats.trylock_failed += scan.trylock_failed;
         stats.second_rounds += scan.second_rounds;
         stats.steps += scan.steps();
@@ -204,7 +265,8 @@ impl Counters {
         u64::try_from(sum).unwrap_or(0)
     }
 
-    pub(crate) fn reclaimable(&self) -> u64 {
+    /// Extents that could be dropped now.
+    pub fn reclaimable(&self) -> u64 {
         self.sum(|shard| shard.reclaimable.load(Relaxed))
     }
 
@@ -214,10 +276,6 @@ impl Counters {
 
     pub(crate) fn all_trees(&self) -> u64 {
         self.sum(|shard| shard.trees.load(Relaxed))
-    }
-
-    pub(crate) fn all_linked(&self) -> u64 {
-        self.sum(|shard| shard.linked.load(Relaxed))
     }
 
     pub(crate) fn all_bytes(&self) -> u64 {
@@ -235,7 +293,22 @@ impl Counters {
             ghost_hits: self.ghost_hits.load(Relaxed),
             es_stats_all_cnt: self.all(),
             es_stats_shk_cnt: self.reclaimable(),
+            s_es_nr_inode: self.sum(|shard| shard.linked.load(Relaxed)),
             ..*self.scans.lock()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_read_as_they_are_written() {
+        for mode in StatsMode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        let error = "1".parse::<StatsMode>().unwrap_err();
+        assert_eq!(error.to_string(), "es_stats=1: must be off, sampled or on");
     }
 }

@@ -7,5 +7,7 @@
 /// The threads of the designs, which name them `crate::thread`.
 use shuttle::thread;
 
+#[path = "../../policies/src/extent_status/mod.rs"]
+pub mod extent_status;
 #[path = "../../policies/src/mbcache/mod.rs"]
 pub mod mbcache;

@@ -9,6 +9,7 @@
 use std::thread;
 
 pub mod bh_lru;
+pub mod extent_status;
 pub mod mballoc;
 pub mod mbcache;
 pub mod writeback;

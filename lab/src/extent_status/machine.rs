@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use uext4_extent_status::{BATCH, Extent, Room, Scan, Shrinker, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, Room, Scan, Status, Tree};
+use uext4_lab_policies::extent_status::Policy;
 use uext4_ondisk::{Lblk, Pblk};
 
 use super::policy;
@@ -77,9 +78,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(plan: Plan, shrinker: Shrinker, seed: u64) -> Self {
+    pub fn new(plan: Plan, policy: Policy, seed: u64) -> Self {
         let clock = Arc::new(AtomicU64::new(1));
-        let room = policy::room(shrinker, false, &clock);
+        let room = policy::room(policy, false, &clock);
         let file = |_| File {
             tree: Tree::new(&room),
             dirty: VecDeque::new(),
@@ -246,9 +247,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_makes_the_same_calls() {
-        for shrinker in Shrinker::ALL {
+        for policy in Policy::ALL {
             let run = |seed| {
-                let mut machine = Machine::new(PLAN, shrinker, seed);
+                let mut machine = Machine::new(PLAN, policy, seed);
                 machine.run_short();
                 for at in 0..5000 {
                     machine.write(at % 10, (at / 10) as u32);
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_is_dirty_is_what_is_delayed() {
-        let mut machine = Machine::new(PLAN, Shrinker::LeafQueue, 1);
+        let mut machine = Machine::new(PLAN, Policy::LeafQueue, 1);
         machine.run_short();
         for at in 0..5000 {
             machine.write(at % 10, (at / 10) as u32);

@@ -1,10 +1,11 @@
-//! How the lab spells a shrinker: as `es_shrinker=` does.
+//! How the lab spells a shrinker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use uext4_extent_status::{Options, Room, Shrinker, StatsMode};
+use uext4_extent_status::{Options, Room, StatsMode};
+use uext4_lab_policies::extent_status::{self as policies, Policy};
 
 /// The kernel before the patches.
 pub const VANILLA: &str = "vanilla";
@@ -26,10 +27,10 @@ const SHARDS: usize = 4;
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(policy: &str) -> Result<Shrinker, String> {
+pub fn parse(policy: &str) -> Result<Policy, String> {
     policy
         .parse()
-        .map_err(|error: uext4_extent_status::OptionError| error.to_string())
+        .map_err(|error: policies::PolicyError| error.to_string())
 }
 
 /// Whether it is one.
@@ -41,12 +42,14 @@ pub fn accepts(policy: &str) -> Result<(), String> {
 }
 
 /// A room that counts everything, on a clock that the caller moves, in nanoseconds.
-pub fn room(shrinker: Shrinker, merge: bool, clock: &Arc<AtomicU64>) -> Arc<Room> {
-    let options = Options {
-        shrinker,
-        stats: StatsMode::On,
+pub fn room(policy: Policy, merge: bool, clock: &Arc<AtomicU64>) -> Arc<Room> {
+    let design = policies::Options {
         merge,
         shards: SHARDS,
+    };
+    let options = Options {
+        stats: StatsMode::On,
+        shrinker: Some(policy.shrinker(design)),
     };
     let clock = Arc::clone(clock);
     Room::with_options(options, move || Duration::from_nanos(clock.load(Relaxed)))
@@ -57,9 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_shrinkers_are_known() {
+    fn all_policies_are_known() {
         let parsed: Vec<_> = ALL.iter().map(|policy| parse(policy).unwrap()).collect();
-        assert_eq!(parsed, Shrinker::ALL);
+        assert_eq!(parsed, Policy::ALL);
         assert!(accepts("best").is_err());
     }
 }

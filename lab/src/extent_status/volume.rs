@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use uext4_extent_status::{BATCH, Extent, Room, Shrinker, Status, Tree};
+use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
+use uext4_lab_policies::extent_status::Policy;
 use uext4_ondisk::{Lblk, Pblk};
 
 use super::policy;
@@ -49,9 +50,9 @@ pub struct Volume {
 }
 
 impl Volume {
-    pub fn new(shape: Shape, shrinker: Shrinker, cap: usize) -> Self {
+    pub fn new(shape: Shape, policy: Policy, cap: usize) -> Self {
         let clock = Arc::new(AtomicU64::new(1));
-        let room = policy::room(shrinker, true, &clock);
+        let room = policy::room(policy, true, &clock);
         let trees: Vec<Tree> = (0..shape.files).map(|_| Tree::new(&room)).collect();
         for tree in &trees {
             for leaf in 0..shape.leaves {
@@ -162,13 +163,13 @@ mod tests {
             extents: 10,
             delayed: 5,
         };
-        for shrinker in Shrinker::ALL {
-            let volume = Volume::new(shape, shrinker, 60);
+        for policy in Policy::ALL {
+            let volume = Volume::new(shape, policy, 60);
             for leaf in 0..shape.all_leaves() {
                 assert!(!volume.read(leaf, 9));
                 assert!((0..10).all(|extent| volume.read(leaf, extent)));
                 volume.shrink();
-                assert!(volume.room.count() <= 60, "{shrinker}");
+                assert!(volume.room.count() <= 60, "{policy}");
             }
             let stats = volume.room.stats();
             assert_eq!(stats.es_stats_all_cnt - stats.es_stats_shk_cnt, 60);

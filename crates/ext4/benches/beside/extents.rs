@@ -1,6 +1,6 @@
 //! Where blocks lie, asked at random by P threads: of a file of 10,000 adjacent blocks, and of one of 10,000 extents
-//! with a hole behind each. Ours under policies of its room `extent-status`, the kernel's on a loop
-//! device; image files on tmpfs, all blocks and extents known before.
+//! with a hole behind each. The kernel's on a loop device; image files on tmpfs, all blocks and extents
+//! known before.
 //!
 //! - `read`: 4 KiB, all of it in the page cache, ours and the kernel's. Nobody asks for an extent.
 //! - `seek`: whether a block is data (`SEEK_DATA`), which takes the extent and nothing else.
@@ -23,7 +23,7 @@ use crate::measure::{Clock, Random, rate};
 use crate::ours::{FILE, mke2fs, open_as};
 use crate::table::Table;
 
-const POLICIES: [&str; 3] = ["leaf-queue", "mainline", "vanilla"];
+const OURS: &str = "ours";
 const KERNEL: &str = "kernel";
 /// Blocks of a file, and how far one is from the next.
 const BLOCKS: usize = 10_000;
@@ -66,10 +66,8 @@ struct Aligned([u8; BLOCK]);
 /// One round after the other, all subjects in turn.
 pub fn run(rounds: usize, wants: impl Fn(&str) -> bool) -> Table {
     let mut subjects: Vec<(&'static str, Box<dyn Files>)> = Vec::new();
-    if wants("ours") {
-        for policy in POLICIES {
-            subjects.push((policy, Box::new(Ours::new(policy))));
-        }
+    if wants(OURS) {
+        subjects.push((OURS, Box::new(Ours::new())));
     }
     if wants(KERNEL) {
         match Kernel::new() {
@@ -77,7 +75,7 @@ pub fn run(rounds: usize, wants: impl Fn(&str) -> bool) -> Table {
             Err(why) => eprintln!("{KERNEL}: skipped, {why}"),
         }
     }
-    let columns = [POLICIES[0], POLICIES[1], POLICIES[2], KERNEL];
+    let columns = [OURS, KERNEL];
     let mut table = Table::new(&columns);
     // The first brings in what is to be known, and does not count.
     for round in 0..=rounds {
@@ -137,7 +135,7 @@ impl Image {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("x.img");
         mke2fs(&path);
-        let fs = open(&path, POLICIES[0], 1 << 30);
+        let fs = open(&path, 1 << 30);
         let root = fs.root().unwrap();
         for (name, apart) in SHAPES {
             let file = root.create(name.as_bytes(), NewInode::File, &FILE).unwrap();
@@ -162,14 +160,13 @@ impl Image {
     }
 }
 
-fn open(path: &Path, policy: &str, pages: u64) -> Filesystem {
+fn open(path: &Path, pages: u64) -> Filesystem {
     let device = FileDevice::open(path, Access::ReadWrite).unwrap();
-    let mut options = OpenOptions {
+    let options = OpenOptions {
         memory_max: 512 << 20,
         pages_max: pages,
         ..OpenOptions::default()
     };
-    options.option(&format!("es_shrinker={policy}")).unwrap();
     open_as(Arc::new(device), &options)
 }
 
@@ -181,9 +178,9 @@ struct Ours {
 }
 
 impl Ours {
-    fn new(policy: &str) -> Self {
+    fn new() -> Self {
         let images = [Image::new(), Image::new()];
-        let open = |at: usize, pages| open(&images[at].0.path().join("x.img"), policy, pages);
+        let open = |at: usize, pages| open(&images[at].0.path().join("x.img"), pages);
         let mounted = [open(0, 1 << 30), open(1, 1 << 20)];
         let file = |fs: &Filesystem, name: &str| {
             let root = fs.root().unwrap();

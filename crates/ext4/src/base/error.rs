@@ -156,9 +156,9 @@ pub enum Error {
     /// An option of the allocator that cannot be set so (EINVAL).
     #[error(transparent)]
     Option(#[from] uext4_mballoc::OptionError),
-    /// An option of the extent status that cannot be set so (EINVAL).
+    /// No mode in which the extent status counts (EINVAL).
     #[error(transparent)]
-    ExtentStatus(#[from] uext4_extent_status::OptionError),
+    ExtentStatus(#[from] uext4_extent_status::UnknownStatsMode),
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use uext4_buffer_cache::BhLru;
+use uext4_extent_status::Shrinker;
 use uext4_mballoc::Policies as AllocatorPolicies;
 use uext4_mbcache::Index;
 use uext4_writeback::throttle::NewPolicy;
@@ -18,6 +19,9 @@ pub struct Policies {
     pub bh_lru: Option<Arc<dyn BhLru>>,
     /// How much the block allocator takes for a file beyond its need, and where it looks for blocks.
     pub mballoc: AllocatorPolicies,
+    /// The index of what is known of the blocks of files, and its shrinker. An object serves one mount
+    /// at a time.
+    pub extent_status: Option<Arc<dyn Shrinker>>,
     /// The index that finds equal blocks of attributes. An index is for one file system, once.
     pub xattr_blocks: Option<Arc<dyn Index>>,
     /// The index that finds equal values in inodes of their own; another object than `xattr_blocks`.

@@ -126,7 +126,7 @@ pub(crate) fn precache(file: &InodeRef) -> Result<()> {
     let inodes = &file.sbi().writable()?.inodes;
     fiemap(file, 0..u64::MAX, &mut |_| true)?;
     if file.inode.read().file_type == FileType::Regular {
-        inodes.known_blocks(file).set_precached(true);
+        inodes.known_blocks(file).set_precached();
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use uext4_blockdev::Clock;
 use uext4_buffer_cache::BH_LRU_SIZE_MAX;
-use uext4_extent_status::Options as ExtentStatusOptions;
+use uext4_extent_status::StatsMode;
 use uext4_mballoc::{OptionError, Options as AllocatorOptions};
 use uext4_mbcache::Options as MbcacheOptions;
 use uext4_ondisk::BlockSize;
@@ -51,8 +51,9 @@ pub struct OpenOptions {
     /// How many attributes that inodes may share are remembered. `None`: nothing is shared that is
     /// not yet. Only for writing. Seed and most users are those of the file system.
     pub mbcache: Option<MbcacheOptions>,
-    /// How what is known of the blocks of files is shrunk and counted. Only for writing.
-    pub extent_status: ExtentStatusOptions,
+    /// How look-ups of blocks of files, and scans of what is known of them, are counted. Only for
+    /// writing.
+    pub es_stats: StatsMode,
     /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says, if it
     /// fits a group.
     pub stripe: Option<u32>,
@@ -84,7 +85,7 @@ impl Default for OpenOptions {
             writeback: WritebackOptions::default(),
             allocator: AllocatorOptions::default(),
             mbcache: Some(MbcacheOptions::default()),
-            extent_status: ExtentStatusOptions::default(),
+            es_stats: StatsMode::default(),
             stripe: None,
             discard: false,
             limits: MountLimits::default(),
@@ -98,8 +99,7 @@ impl OpenOptions {
     /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`,
     /// `resuid=`, `resgid=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
     /// [`AllocatorOptions::set`] knows (`mb_stream_req=`, `mb_group_prealloc=`), what
-    /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and what
-    /// [`ExtentStatusOptions::set`] does (`es_shrinker=`, …). After `nombcache`,
+    /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and `es_stats=`. After `nombcache`,
     /// `mb_max_entries=` has no effect.
     ///
     /// # Errors
@@ -124,8 +124,9 @@ impl OpenOptions {
             if name == BH_LRU_SIZE.name {
                 return Ok(BH_LRU_SIZE.set(self, value).map_err(OptionError::from)?);
             }
-            if ExtentStatusOptions::knows(name) {
-                return Ok(self.extent_status.set(name, value)?);
+            if name == "es_stats" {
+                self.es_stats = value.parse()?;
+                return Ok(());
             }
         }
         match option {

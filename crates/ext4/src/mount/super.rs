@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
+use uext4_extent_status::Options as ExtentStatusOptions;
 use uext4_jbd2::{Journal, LogRun, Recovery};
 use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::journal::JournalIncompat;
@@ -188,7 +189,10 @@ fn parts(
         orphans,
         quotas,
         xattrs,
-        extent_status: options.extent_status,
+        extent_status: ExtentStatusOptions {
+            stats: options.es_stats,
+            shrinker: options.policies.extent_status.clone(),
+        },
         allocator,
         mballoc: options.policies.mballoc.clone(),
         discard: options.discard,

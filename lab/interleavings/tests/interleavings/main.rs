@@ -1,3 +1,4 @@
 //! The lab's designs in many schedules of several threads.
 
+mod extent_status;
 mod mbcache;

@@ -1,14 +1,13 @@
 //! The extents of one file, ordered and merged. Leaves out locks, counters of the file system, and
-//! the choice of what to forget: it is told where to look and how far.
+//! the choice of what to forget: callers say where to look and how far.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::pass::Pass;
+use uext4_extent_status::{Extent, FILL_MAX, Status, StatusSet};
 use uext4_ondisk::{Lblk, Pblk};
-
-use crate::extent::{Extent, FILL_MAX, Status, bit, joins};
-use crate::scan::Pass;
 
 /// An extent without its first block, which is its key.
 #[derive(Debug)]
@@ -65,8 +64,7 @@ struct Queue {
 
 /// Disjoint extents, as large as merging makes them, by first block.
 ///
-/// Every extent lies in `0..u32::MAX`, so its end fits its key's type; extents handed in must be
-/// [`Extent::bounded`].
+/// Every extent lies in `0..u32::MAX`, so its end fits its key's type.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     nodes: BTreeMap<u32, Node>,
@@ -133,17 +131,17 @@ impl Map {
         (lblk - first < node.len).then_some((*first, node))
     }
 
-    /// The first extent that ends after `from` and whose status has its bit in `wanted`
-    /// ([`bit`]), cut to start at `from`. Walks over the others.
-    pub(crate) fn find(&self, from: u32, wanted: u8) -> Option<Extent> {
-        if wanted == bit(Status::Delayed) && self.delayed_blocks == 0 {
+    /// The first extent that ends after `from` and whose status is in `wanted`, cut to start at
+    /// `from`. Walks over the others.
+    pub(crate) fn find(&self, from: u32, wanted: StatusSet) -> Option<Extent> {
+        if wanted == StatusSet::DELAYED && self.delayed_blocks == 0 {
             return None;
         }
         let begin = self.containing(from).map_or(from, |(first, _)| first);
         let (first, node) = self
             .nodes
             .range(begin..)
-            .find(|(_, node)| wanted & bit(node.status) != 0)?;
+            .find(|(_, node)| wanted.contains(node.status))?;
         let extent = node.extent(*first);
         Some(extent.part(from.max(*first), extent.end()))
     }
@@ -240,7 +238,7 @@ impl Map {
             self.delayed_blocks += u64::from(extent.len);
         }
         let after = self.nodes.get(&end).map(|node| node.extent(end));
-        if after.is_some_and(|after| !self.apart && joins(extent, &after))
+        if after.is_some_and(|after| !self.apart && extent.joins(&after))
             && let Some(after) = self.nodes.remove(&end)
         {
             new.len += after.len;
@@ -250,7 +248,7 @@ impl Map {
         let before = self.nodes.range_mut(..start).next_back();
         if let Some((first, node)) = before
             && !self.apart
-            && joins(&node.extent(*first), extent)
+            && node.extent(*first).joins(extent)
         {
             node.len += new.len;
             *node.referenced.get_mut() |= new.is_referenced();

@@ -6,20 +6,19 @@
 
 use std::ops::Range;
 use std::sync::Weak;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::extent::{Extent, Status};
-use crate::leaf_tree::Shared;
-use crate::queues::Place;
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::ring;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64};
 
 /// The most extents of one leaf; a leaf is dropped as a whole.
 pub const LEAF_EXTENTS: usize = 64;
 
 /// The room of the smallest leaf, which needs no memory but its own.
-pub(crate) const FEWEST: usize = 4;
+pub(super) const FEWEST: usize = 4;
 
 /// The most a leaf can be in favour.
 const FREQ_MAX: u32 = 3;
@@ -32,7 +31,7 @@ const STATUS_SHIFT: u32 = 60;
 
 /// An extent in 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Packed {
+pub(super) struct Packed {
     /// First block above, length below.
     range: u64,
     /// Status above, place below.
@@ -40,19 +39,19 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    pub(crate) fn start(self) -> u32 {
+    pub(super) fn start(self) -> u32 {
         (self.range >> 32) as u32
     }
 
-    pub(crate) fn len(self) -> u32 {
+    pub(super) fn len(self) -> u32 {
         self.range as u32
     }
 
-    pub(crate) fn end(self) -> u32 {
+    pub(super) fn end(self) -> u32 {
         self.start().saturating_add(self.len())
     }
 
-    pub(crate) fn extent(self) -> Extent {
+    pub(super) fn extent(self) -> Extent {
         Extent {
             lblk: Lblk(self.start()),
             len: self.len(),
@@ -98,6 +97,49 @@ impl From<Packed> for Entry {
     }
 }
 
+/// In which queue of its shard a leaf waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// New ones.
+    Probation,
+    /// Those that were used again.
+    Main,
+    /// Those of trees loaded in advance by request.
+    Protected,
+}
+
+/// Where a leaf waits. Written under the shard's lock only.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) shard: u32,
+    pub(super) hash: u64,
+    pub(super) queue: AtomicU8,
+    pub(super) slot: AtomicU32,
+    /// Its tree has dropped it.
+    pub(super) gone: AtomicBool,
+}
+
+impl Place {
+    /// A place in no queue yet.
+    pub(super) fn new(shard: u32, hash: u64) -> Self {
+        Self {
+            shard,
+            hash,
+            queue: AtomicU8::new(Queue::Probation as u8),
+            slot: AtomicU32::new(ring::NONE),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn queue(&self) -> Queue {
+        match self.queue.load(Relaxed) {
+            0 => Queue::Probation,
+            1 => Queue::Main,
+            _ => Queue::Protected,
+        }
+    }
+}
+
 /// Most files have few extents: so many lie in the leaf itself.
 #[derive(Debug)]
 enum Entries {
@@ -105,23 +147,32 @@ enum Entries {
     Many(Box<[Entry]>),
 }
 
-/// Never empty while it is in the index of its tree.
+/// Entries that a leaf of `len` extents has space for: few sizes, so that it is seldom made anew.
+pub(super) fn capacity_for(len: usize) -> usize {
+    match len {
+        0..=FEWEST => FEWEST,
+        5..=16 => 16,
+        _ => LEAF_EXTENTS,
+    }
+}
+
+/// A leaf of a tree of type `T`, never empty while it is in the index of that tree.
 #[derive(Debug)]
-pub(crate) struct Leaf {
+pub(super) struct Leaf<T> {
     entries: Entries,
     len: AtomicU32,
     /// The tick of the last look-up that counted, and how many counted.
     mark: AtomicU32,
-    /// The tree it belongs to and its place in the queues, unless its extents are delayed.
-    pub(crate) queued: Option<(Weak<Shared>, Place)>,
+    /// Its tree and its place in the queues, unless its extents are delayed.
+    pub(super) queued: Option<(Weak<T>, Place)>,
 }
 
-impl Leaf {
+impl<T> Leaf<T> {
     /// A leaf with room for `capacity` extents, at least [`FEWEST`].
-    pub(crate) fn new(
+    pub(super) fn new(
         entries: &[Packed],
         capacity: usize,
-        queued: Option<(Weak<Shared>, Place)>,
+        queued: Option<(Weak<T>, Place)>,
     ) -> Self {
         let zero = Packed { range: 0, place: 0 };
         let capacity = capacity.max(FEWEST);
@@ -139,15 +190,6 @@ impl Leaf {
         }
     }
 
-    /// The room a leaf of `len` extents gets: few sizes, so that it seldom has to be made anew.
-    pub(crate) fn capacity_for(len: usize) -> usize {
-        match len {
-            0..=FEWEST => FEWEST,
-            5..=16 => 16,
-            _ => LEAF_EXTENTS,
-        }
-    }
-
     fn entries(&self) -> &[Entry] {
         match &self.entries {
             Entries::Few(entries) => entries,
@@ -155,26 +197,26 @@ impl Leaf {
         }
     }
 
-    pub(crate) fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.entries().len()
     }
 
     /// What it takes, with its row in the index, in bytes.
-    pub(crate) fn bytes(&self) -> i64 {
-        const BESIDE: usize = size_of::<Leaf>() + 16 + 32;
+    pub(super) fn bytes(&self) -> i64 {
+        let beside = size_of::<Self>() + 16 + 32;
         let apart = match &self.entries {
             Entries::Few(_) => 0,
             Entries::Many(entries) => 16 + size_of_val(&**entries),
         };
-        (BESIDE + apart) as i64
+        (beside + apart) as i64
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         (self.len.load(Relaxed) as usize).min(self.capacity())
     }
 
     /// The entry at `index`; nothing sensible beyond the last.
-    pub(crate) fn get(&self, index: usize) -> Packed {
+    pub(super) fn get(&self, index: usize) -> Packed {
         match self.entries().get(index) {
             Some(entry) => Packed {
                 range: entry.range.load(Relaxed),
@@ -190,25 +232,25 @@ impl Leaf {
     }
 
     /// How many entries begin before `lblk`.
-    pub(crate) fn before(&self, lblk: u32) -> usize {
+    pub(super) fn before(&self, lblk: u32) -> usize {
         let known = self.known();
         known.partition_point(|entry| ((entry.range.load(Relaxed) >> 32) as u32) < lblk)
     }
 
     /// The index of the last entry that begins at or before `lblk`.
-    pub(crate) fn floor(&self, lblk: u32) -> Option<usize> {
+    pub(super) fn floor(&self, lblk: u32) -> Option<usize> {
         let known = self.known();
         known
             .partition_point(|entry| (entry.range.load(Relaxed) >> 32) as u32 <= lblk)
             .checked_sub(1)
     }
 
-    pub(crate) fn packed(&self) -> Vec<Packed> {
+    pub(super) fn packed(&self) -> Vec<Packed> {
         (0..self.len()).map(|index| self.get(index)).collect()
     }
 
     /// Changes the entry at `index`, which must be there.
-    pub(crate) fn set(&self, index: usize, packed: Packed) {
+    pub(super) fn set(&self, index: usize, packed: Packed) {
         if let Some(entry) = self.entries().get(index) {
             entry.range.store(packed.range, Relaxed);
             entry.place.store(packed.place, Relaxed);
@@ -216,7 +258,7 @@ impl Leaf {
     }
 
     /// Puts `new` in place of the entries `old`; what is there then must fit the capacity.
-    pub(crate) fn splice(&self, old: Range<usize>, new: &[Packed]) {
+    pub(super) fn splice(&self, old: Range<usize>, new: &[Packed]) {
         let len = self.len();
         let grown = len - old.len() + new.len();
         if new.len() > old.len() {
@@ -238,7 +280,7 @@ impl Leaf {
 
     /// Counts a look-up, if it is the first in this tick of the queue and may still count: look-ups
     /// in quick succession are one use. One store at most.
-    pub(crate) fn refer(&self, tick: u32) {
+    pub(super) fn refer(&self, tick: u32) {
         let mark = self.mark.load(Relaxed);
         let freq = mark & FREQ_MAX;
         let tick = tick << FREQ_BITS;
@@ -248,23 +290,23 @@ impl Leaf {
     }
 
     /// How often it was used, 0 to 3.
-    pub(crate) fn freq(&self) -> u32 {
+    pub(super) fn freq(&self) -> u32 {
         self.mark.load(Relaxed) & FREQ_MAX
     }
 
     /// Sets how often it was used. What a reader counts at the same moment may be lost.
-    pub(crate) fn set_freq(&self, freq: u32) {
+    pub(super) fn set_freq(&self, freq: u32) {
         let tick = self.mark.load(Relaxed) & !FREQ_MAX;
         self.mark.store(tick | freq.min(FREQ_MAX), Relaxed);
     }
 
     /// Begins its life in this tick: look-ups in it do not count.
-    pub(crate) fn begin(&self, tick: u32) {
+    pub(super) fn begin(&self, tick: u32) {
         self.mark.store(tick << FREQ_BITS, Relaxed);
     }
 
     /// Takes over how the leaf was used of which this one is the continuation.
-    pub(crate) fn inherit(&self, of: &Self) {
+    pub(super) fn inherit(&self, of: &Self) {
         self.mark.store(of.mark.load(Relaxed), Relaxed);
     }
 }
@@ -299,7 +341,7 @@ mod tests {
 
     #[test]
     fn entries_move_as_others_come_and_go() {
-        let leaf = Leaf::new(&[2, 4, 6].map(hole), 8, None);
+        let leaf = Leaf::<()>::new(&[2, 4, 6].map(hole), 8, None);
         leaf.splice(1..1, &[hole(3)]);
         assert_eq!(leaf.packed(), [2, 3, 4, 6].map(hole));
         leaf.splice(1..3, &[hole(5)]);
@@ -315,7 +357,7 @@ mod tests {
 
     #[test]
     fn look_ups_in_quick_succession_are_one_use() {
-        let leaf = Leaf::new(&[hole(2)], 4, None);
+        let leaf = Leaf::<()>::new(&[hole(2)], 4, None);
         leaf.begin(5);
         leaf.refer(5);
         assert_eq!(leaf.freq(), 0);

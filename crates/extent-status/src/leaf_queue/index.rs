@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::leaf::{Leaf, Packed};
+use super::leaf::{Leaf, Packed};
 
 /// The most rows of a node.
 const FAN: usize = 32;
@@ -18,30 +18,52 @@ const FEW: usize = FAN / 4;
 
 /// First blocks and what begins there. Never empty.
 #[derive(Debug)]
-struct Node {
-    rows: Vec<Row>,
+struct Node<T> {
+    rows: Vec<Row<T>>,
 }
 
-type Row = (u32, Child);
+type Row<T> = (u32, Child<T>);
 
-#[derive(Clone, Debug)]
-enum Child {
-    Node(Arc<Node>),
-    Leaf(Arc<Leaf>),
+#[derive(Debug)]
+enum Child<T> {
+    Node(Arc<Node<T>>),
+    Leaf(Arc<Leaf<T>>),
 }
 
-/// All leaves, or none.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Root(Option<Row>);
+// A derived one would ask for `T: Clone`.
+impl<T> Clone for Child<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Node(node) => Self::Node(Arc::clone(node)),
+            Self::Leaf(leaf) => Self::Leaf(Arc::clone(leaf)),
+        }
+    }
+}
 
-impl Root {
-    pub(crate) fn is_empty(&self) -> bool {
+/// All leaves of a tree of type `T`, or none.
+#[derive(Debug)]
+pub(super) struct Root<T>(Option<Row<T>>);
+
+impl<T> Clone for Root<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Root<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Root<T> {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
     /// The leaf whose extents begin around `key`, and its own key, which lies behind it only for the
     /// first leaf.
-    pub(crate) fn leaf_at(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
+    pub(super) fn leaf_at(&self, key: u32) -> Option<(u32, &Arc<Leaf<T>>)> {
         let mut row = self.0.as_ref()?;
         loop {
             match row {
@@ -52,7 +74,7 @@ impl Root {
     }
 
     /// The first leaf whose key lies behind `key`.
-    pub(crate) fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
+    pub(super) fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf<T>>)> {
         match self.0.as_ref()? {
             (_, Child::Node(node)) => node.leaf_after(key),
             (first, Child::Leaf(leaf)) => (*first > key).then_some((*first, leaf)),
@@ -60,7 +82,7 @@ impl Root {
     }
 
     /// The entry that contains `lblk`, and its leaf. For readers too, who may see half of a change.
-    pub(crate) fn containing(&self, lblk: u32) -> Option<(&Arc<Leaf>, usize, Packed)> {
+    pub(super) fn containing(&self, lblk: u32) -> Option<(&Arc<Leaf<T>>, usize, Packed)> {
         let mut key = lblk;
         // No leaf is empty, so it is in the first that is asked, or in the one before.
         for _ in 0..2 {
@@ -79,7 +101,7 @@ impl Root {
     }
 
     /// Every leaf, in order.
-    pub(crate) fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf>)) {
+    pub(super) fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf<T>>)) {
         match &self.0 {
             None => {}
             Some((_, Child::Node(node))) => node.for_each(work),
@@ -88,7 +110,7 @@ impl Root {
     }
 }
 
-impl Node {
+impl<T> Node<T> {
     /// The row that leads to `key`.
     fn position(&self, key: u32) -> usize {
         let before = self.rows.partition_point(|(first, _)| *first <= key);
@@ -96,7 +118,7 @@ impl Node {
     }
 
     /// The first leaf whose key lies behind `key`.
-    fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf>)> {
+    fn leaf_after(&self, key: u32) -> Option<(u32, &Arc<Leaf<T>>)> {
         let here = self.position(key);
         for (first, child) in self.rows.iter().skip(here) {
             match child {
@@ -112,7 +134,7 @@ impl Node {
         None
     }
 
-    fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf>)) {
+    fn for_each(&self, work: &mut impl FnMut(&Arc<Leaf<T>>)) {
         for (_, child) in &self.rows {
             match child {
                 Child::Node(below) => below.for_each(work),
@@ -123,7 +145,7 @@ impl Node {
 
     /// The rows after the leaf at `key` was replaced by others, in at most two nodes. Adds the rows
     /// it copied to `copied`.
-    fn replaced(&self, key: u32, new: &[(u32, Arc<Leaf>)], copied: &mut u64) -> Vec<Row> {
+    fn replaced(&self, key: u32, new: &[(u32, Arc<Leaf<T>>)], copied: &mut u64) -> Vec<Row<T>> {
         let at = self.position(key);
         let below = match self.rows.get(at) {
             Some((_, Child::Node(below))) => below.replaced(key, new, copied),
@@ -143,7 +165,7 @@ impl Node {
 }
 
 /// The rows with the node at `at` joined to its right neighbour, if both have few.
-fn merged(mut rows: Vec<Row>, at: usize) -> Vec<Row> {
+fn merged<T>(mut rows: Vec<Row<T>>, at: usize) -> Vec<Row<T>> {
     if let Some([(_, Child::Node(left)), (_, Child::Node(right))]) = rows.get(at..at + 2)
         && left.rows.len() <= FEW
         && right.rows.len() <= FEW
@@ -157,7 +179,7 @@ fn merged(mut rows: Vec<Row>, at: usize) -> Vec<Row> {
 
 /// The rows in as few nodes as hold them: none, one, or two. At the end of the file the left one is
 /// left full.
-fn in_nodes(mut rows: Vec<Row>, appended: bool) -> Vec<Row> {
+fn in_nodes<T>(mut rows: Vec<Row<T>>, appended: bool) -> Vec<Row<T>> {
     let right = match rows.len() {
         0..=FAN => Vec::new(),
         _ if appended => rows.split_off(FAN),
@@ -174,7 +196,12 @@ fn in_nodes(mut rows: Vec<Row>, appended: bool) -> Vec<Row> {
 
 /// The index after the leaf at `key` was replaced by others in order; with no leaf yet, `new` are
 /// all. Adds the rows it copied to `copied`.
-pub(crate) fn replace(root: &Root, key: u32, new: &[(u32, Arc<Leaf>)], copied: &mut u64) -> Root {
+pub(super) fn replace<T>(
+    root: &Root<T>,
+    key: u32,
+    new: &[(u32, Arc<Leaf<T>>)],
+    copied: &mut u64,
+) -> Root<T> {
     let mut rows = match (&root.0, new) {
         (Some((_, Child::Node(node))), _) => node.replaced(key, new, copied),
         (_, []) => return Root(None),
@@ -205,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    fn keys(root: &Root) -> usize {
+    fn keys(root: &Root<()>) -> usize {
         let mut count = 0;
         root.for_each(&mut |_| count += 1);
         count
@@ -217,7 +244,7 @@ mod tests {
             ops in prop::collection::vec((0..5000_u32, 0..3), 1..400),
         ) {
             let mut root = Root::default();
-            let mut model: BTreeMap<u32, Arc<Leaf>> = BTreeMap::new();
+            let mut model: BTreeMap<u32, Arc<Leaf<()>>> = BTreeMap::new();
             let mut copied = 0;
             for (key, op) in ops {
                 let below = model.range(..=key).next_back().or(model.iter().next());

@@ -1,5 +1,4 @@
-//! The list of trees that hold something to drop, for the shrinkers that go from tree to tree.
-//! Leaves out in which order they go: that is a policy each.
+//! The list of trees that hold something to drop. In which order they go is a file each.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,20 +6,47 @@ use std::sync::{Arc, atomic::AtomicU32};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::listed_tree::Shared;
-use crate::options::Shrinker;
-use crate::ring::{self, Ring};
+use super::listed_tree::ListedTree;
+use uext4_extent_status::Counters;
+use uext4_extent_status::ring::{self, Ring};
+
+/// In which order listed trees are shrunk, and what in them goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Vanilla,
+    Lru,
+    RoundRobin,
+    Mainline,
+}
+
+impl Order {
+    /// What an extent takes, in bytes: a node of a B-tree filled in ascending order, with its place
+    /// in a queue where there is one.
+    pub(crate) fn extent_bytes(self) -> i64 {
+        if self.is_queued() { 64 } else { 40 }
+    }
+
+    /// Whether each tree has a queue of what may be dropped.
+    pub(crate) fn is_queued(self) -> bool {
+        matches!(self, Self::Lru | Self::RoundRobin)
+    }
+
+    /// Whether trees note when they were last used.
+    pub(crate) fn is_by_last_use(self) -> bool {
+        matches!(self, Self::Vanilla | Self::Lru)
+    }
+}
 
 /// Listed trees, the one whose turn is next at the front.
 #[derive(Debug)]
 pub(crate) struct List {
-    pub(crate) shrinker: Shrinker,
+    pub(crate) order: Order,
     trees: Mutex<Trees>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Trees {
-    pub(crate) ring: Ring<Weak<Shared>>,
+    pub(crate) ring: Ring<Weak<ListedTree>>,
     /// When the list was last sorted, in nanoseconds.
     pub(crate) last_sorted: u64,
 }
@@ -42,9 +68,9 @@ impl Slot {
 }
 
 impl List {
-    pub(crate) fn new(shrinker: Shrinker) -> Self {
+    pub(crate) fn new(order: Order) -> Self {
         Self {
-            shrinker,
+            order,
             trees: Mutex::default(),
         }
     }
@@ -59,25 +85,26 @@ impl List {
     }
 
     /// Puts a tree at the end of the list, if it is on none.
-    pub(crate) fn link(&self, tree: &Arc<Shared>) {
+    pub(crate) fn link(&self, counters: &Counters, tree: &ListedTree) {
         if !tree.slot.is_linked() {
             let trees = &mut *self.lock();
             if !tree.slot.is_linked() {
-                let slot = trees.ring.push_back(Arc::downgrade(tree));
+                let slot = trees.ring.push_back(Weak::clone(&tree.this));
                 tree.slot.0.store(slot, Relaxed);
+                counters.linked(1);
             }
         }
     }
 
     /// Takes a tree off the list, if it is on it.
-    pub(crate) fn unlink(&self, tree: &Shared) {
+    pub(crate) fn unlink(&self, counters: &Counters, tree: &ListedTree) {
         if tree.slot.is_linked() {
-            self.lock().unlink(tree);
+            self.lock().unlink(counters, tree);
         }
     }
 
     /// Moves the tree at the front to the end. `None` if there is none, or if it is going away.
-    pub(crate) fn take_turn(&self) -> Option<Arc<Shared>> {
+    pub(crate) fn take_turn(&self) -> Option<Arc<ListedTree>> {
         let trees = &mut *self.lock();
         let slot = trees.ring.first();
         trees.ring.move_to_back(slot);
@@ -86,9 +113,11 @@ impl List {
 }
 
 impl Trees {
-    /// As [`List::unlink`], for who holds the lock.
-    pub(crate) fn unlink(&mut self, tree: &Shared) {
+    /// As [`List::unlink`], under the lock.
+    pub(crate) fn unlink(&mut self, counters: &Counters, tree: &ListedTree) {
         let slot = tree.slot.0.swap(ring::NONE, Relaxed);
-        self.ring.remove(slot);
+        if self.ring.remove(slot).is_some() {
+            counters.linked(-1);
+        }
     }
 }

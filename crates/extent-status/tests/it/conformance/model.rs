@@ -1,15 +1,12 @@
-//! Random calls on two trees of one room of every kind, compared with what each block is, one by one.
+//! Random calls on two trees of one room of each design, compared with what each block is, one by one.
 
 use std::ops::Range;
 
 use proptest::prelude::*;
-use uext4_extent_status::{Extent, LEAF_EXTENTS, Options, Shrinker, Status, Tree};
+use uext4_extent_status::{Extent, FILL_MAX, LEAF_EXTENTS, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::{extent, room_with};
-
-/// Parts that noting one extent goes over.
-const FILL_MAX: usize = 64;
+use super::{Design, Merge, Subject, designs, extent};
 
 /// What is known of a block: its status and place.
 type Block = Option<(Status, u64)>;
@@ -22,7 +19,7 @@ enum Op {
     Remove(u32, u32),
     Lookup(u32),
     Find(u32, [bool; 4]),
-    Precache(bool),
+    Precache,
     Clear,
     Scan(usize),
 }
@@ -59,7 +56,7 @@ fn op(blocks: u32, longest: u32) -> impl Strategy<Value = Op> {
         3 => (0..blocks, 0..longest).prop_map(|(lblk, len)| Op::Remove(lblk, len)),
         3 => (0..blocks).prop_map(Op::Lookup),
         2 => (0..blocks, any::<[bool; 4]>()).prop_map(|(from, set)| Op::Find(from, set)),
-        1 => any::<bool>().prop_map(Op::Precache),
+        1 => Just(Op::Precache),
         1 => Just(Op::Clear),
         2 => (0..20usize).prop_map(Op::Scan),
     ]
@@ -70,7 +67,7 @@ struct Pair {
     tree: Tree,
     blocks: Vec<Block>,
     base: u32,
-    merge: bool,
+    merge: Merge,
 }
 
 /// What an extent says of a block in it.
@@ -143,7 +140,7 @@ impl Pair {
     /// The blocks as the tree must tell them: the largest possible extents, or, if neighbours are
     /// not merged, any that say the same.
     fn expected(&self) -> Vec<Extent> {
-        if !self.merge {
+        if self.merge == Merge::Off {
             let extents = self.tree.extents();
             let mut told = vec![None; self.blocks.len()];
             for extent in &extents {
@@ -228,9 +225,9 @@ impl Pair {
                 });
                 prop_assert_eq!(self.tree.find(Lblk(from), wanted), expected);
             }
-            Op::Precache(precached) => {
-                self.tree.set_precached(*precached);
-                prop_assert_eq!(self.tree.is_precached(), *precached);
+            Op::Precache => {
+                self.tree.set_precached();
+                prop_assert!(self.tree.is_precached());
             }
             Op::Clear => {
                 self.tree.clear_cache();
@@ -265,25 +262,32 @@ impl Pair {
 }
 
 /// Two trees of a room: one window at the first block, one that ends at the last.
-fn run(options: Options, blocks: u32, ops: &[(usize, Op)]) -> Result<(), TestCaseError> {
-    let room = room_with(options);
+fn run(
+    design: Design,
+    merge: Merge,
+    blocks: u32,
+    ops: &[(usize, Op)],
+) -> Result<(), TestCaseError> {
+    let subject = Subject::new(design, merge);
+    let room = &subject.room;
     let mut pairs = [0, u32::MAX - blocks].map(|base| Pair {
-        tree: Tree::new(&room),
+        tree: Tree::new(room),
         blocks: vec![None; blocks as usize],
         base,
-        merge: options.merge,
+        merge,
     });
     for (which, op) in ops {
         if let Op::Scan(nr) = op {
             let before = room.count();
             let seqs = pairs.each_ref().map(|pair| pair.tree.seq());
             let scan = room.scan_recorded(*nr);
-            let over = match options.shrinker.drops_leaves() && *nr > 0 {
-                true => LEAF_EXTENTS - 1,
-                false => 0,
+            let over = if design.has_leaves && *nr > 0 {
+                LEAF_EXTENTS - 1
+            } else {
+                0
             };
             prop_assert!(scan.freed <= nr + over);
-            prop_assert!(!options.shrinker.drops_leaves() || scan.max_steps_under_lock <= 256);
+            prop_assert!(!design.has_leaves || scan.max_steps_under_lock <= 256);
             prop_assert_eq!(room.count(), before - scan.freed);
             prop_assert_eq!(seqs, pairs.each_ref().map(|pair| pair.tree.seq()));
             for pair in &mut pairs {
@@ -308,36 +312,36 @@ fn run(options: Options, blocks: u32, ops: &[(usize, Op)]) -> Result<(), TestCas
             stats.es_stats_all_cnt,
             all.iter().map(Vec::len).sum::<usize>() as u64
         );
-        // Vanilla lists every tree that was looked at.
-        if options.shrinker != Shrinker::Vanilla {
+        if !design.lists_idle_trees {
             let listed = all.iter().filter(|list| count(list) > 0).count();
             prop_assert_eq!(stats.s_es_nr_inode, listed as u64);
         }
     }
     drop(pairs);
-    prop_assert_eq!((room.count(), room.memory()), (0, room.ghost_memory()));
+    prop_assert_eq!(room.count(), 0);
+    prop_assert_eq!(room.memory(), subject.memory_without_trees());
     Ok(())
 }
 
 proptest! {
     #[test]
     fn answers_are_those_of_single_blocks(
-        merge in any::<bool>(),
+        merge in prop::sample::select(vec![Merge::On, Merge::Off]),
         ops in prop::collection::vec((0..2usize, op(80, 30)), 1..120),
     ) {
-        for shrinker in Shrinker::ALL {
-            run(Options { merge, ..shrinker.into() }, 80, &ops)?;
+        for design in designs() {
+            run(design, merge, 80, &ops)?;
         }
     }
 
     /// Enough extents for several leaves and an index of several nodes.
     #[test]
     fn answers_are_the_same_in_large_trees(
-        merge in any::<bool>(),
+        merge in prop::sample::select(vec![Merge::On, Merge::Off]),
         ops in prop::collection::vec((0..2usize, op(3000, 600)), 1..40),
     ) {
-        for shrinker in [Shrinker::Mainline, Shrinker::LeafQueue, Shrinker::Clock] {
-            run(Options { merge, ..shrinker.into() }, 3000, &ops)?;
+        for design in designs() {
+            run(design, merge, 3000, &ops)?;
         }
     }
 }

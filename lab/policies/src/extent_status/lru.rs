@@ -10,16 +10,13 @@
 //!
 //! Differences: the patches as posted are lost; these are the rules their description gives. A
 //! tree's queue is a map by ticket, not a list through the extents.
-//!
-//! Tunables: none.
 
-use crate::list::List;
-use crate::map::Map;
-use crate::room::Room;
-use crate::scan::Scan;
-use crate::vanilla;
+use super::list::List;
+use super::map::Map;
+use super::vanilla;
+use uext4_extent_status::{Counters, Scan};
 
 /// Drops up to `nr` extents.
-pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
-    vanilla::by_last_use(room, list, nr, Map::reclaim_queued)
+pub(crate) fn scan(counters: &Counters, list: &List, nr: usize) -> Scan {
+    vanilla::by_last_use(counters, list, nr, Map::reclaim_queued)
 }

@@ -1,42 +1,14 @@
-//! Look-ups, changes and reclaim of several threads in many orders, as the model checker `shuttle`
-//! chooses them: delayed extents stay, nothing is told that was never so, counts add up at the end.
-//! The checker knows every atomic that look-ups without a lock read, one by one, but no order of memory
-//! weaker than one after the other.
-//! `UEXT4_LONG=1` tries many more.
+//! Look-ups, changes and reclaim of several threads in many orders: delayed extents stay, no answer was
+//! never so, counts add up at the end. The tests of `lab/policies` include this file, for the designs
+//! there; `check` beside it runs each test with its designs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use shuttle::thread;
-use uext4_extent_status::{Extent, Options, Room, Shrinker, Status, Tree};
+use uext4_extent_status::{Extent, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-/// Schedules for each test.
-fn schedules() -> usize {
-    match std::env::var_os("UEXT4_LONG") {
-        Some(_) => 50_000,
-        None => 2000,
-    }
-}
-
-/// Tries random schedules, and some that switch at few unlikely places, with each kind of lock there
-/// is.
-fn check(test: impl Fn(&Arc<Room>) + Send + Sync + Copy + 'static) {
-    let shrinkers = [Shrinker::LeafQueue, Shrinker::Mainline, Shrinker::Vanilla];
-    for shrinker in shrinkers {
-        let test = move || test(&room(shrinker));
-        shuttle::check_random(test, schedules());
-        shuttle::check_pct(test, schedules(), 3);
-    }
-}
-
-fn room(shrinker: Shrinker) -> Arc<Room> {
-    let options = Options {
-        shards: 1,
-        ..shrinker.into()
-    };
-    Room::with_options(options, || Duration::ZERO)
-}
+use super::check;
 
 fn extent(lblk: u32, len: u32, status: Status) -> Extent {
     let pblk = match status {
@@ -231,7 +203,7 @@ fn leaves_are_dropped_while_they_move() {
         let owner = {
             let tree = Arc::clone(&tree);
             thread::spawn(move || {
-                tree.set_precached(true);
+                tree.set_precached();
                 // A new leaf in place of the old one, in whatever queue that is.
                 tree.cache(extent(16, 1, Status::Written));
                 look(&tree, 16);

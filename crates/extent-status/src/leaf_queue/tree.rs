@@ -6,28 +6,36 @@
 //! indices are published as one pointer, so that what a reader looks at is not freed.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool as Flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use crate::extent::{Extent, FILL_MAX, Status, bit, joins};
-use crate::index::Root;
-use crate::leaf::{Leaf, Packed};
-use crate::queues::{Place, Queues};
-use crate::room::Room;
-use crate::side::Side;
+use super::leaf::{Packed, Queue};
+use super::{index, leaf, owner, queues, side};
+use crate::extent::{Extent, FILL_MAX, Status, StatusSet};
+use crate::shrinker::{EsTree, Lookup};
+use crate::stats::Counters;
 use crate::sync::{AtomicU64, fence};
+
+type Leaf = leaf::Leaf<LeafTree>;
+type Root = index::Root<LeafTree>;
+type Side = side::Side<LeafTree>;
+type Owner<'a> = owner::Owner<'a, LeafTree>;
+/// The queues of all trees.
+pub(super) type Queues = queues::Queues<LeafTree>;
 
 /// Look-ups tried without the lock.
 const TRIES: u32 = 3;
 
-/// The part of a tree that the shrinker sees, through its leaves.
+/// A tree, to which its leaves in the queues lead back.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    /// No other tree of the room has it.
+pub(super) struct LeafTree {
+    this: Weak<Self>,
+    queues: Arc<Queues>,
+    /// No other tree of the queues has it.
     number: u64,
     merge: bool,
     /// Even: nothing is being changed. Written under the lock only.
@@ -36,9 +44,9 @@ pub(crate) struct Shared {
     roots: ArcSwapOption<Roots>,
     state: Mutex<State>,
     /// Counts changes of the map. Written under the lock only.
-    pub(crate) seq: AtomicU64,
+    seq: AtomicU64,
     /// Delayed blocks. Written under the lock only.
-    pub(crate) delayed_blocks: AtomicU64,
+    delayed_blocks: AtomicU64,
     precached: Flag,
 }
 
@@ -72,44 +80,6 @@ enum Seen {
     Nothing,
     /// A change was going on.
     Unclear,
-}
-
-/// Who makes and drops leaves: a tree, and its room.
-pub(crate) struct Owner<'a> {
-    pub(crate) room: &'a Room,
-    pub(crate) queues: &'a Queues,
-    pub(crate) tree: &'a Arc<Shared>,
-}
-
-impl Owner<'_> {
-    pub(crate) fn bytes(&self, by: i64) {
-        self.room.counters().bytes(by);
-    }
-
-    pub(crate) fn place(&self, first: u32) -> (std::sync::Weak<Shared>, Place) {
-        let place = self.queues.place(self.tree.number, first);
-        (Arc::downgrade(self.tree), place)
-    }
-
-    pub(crate) fn is_remembered(&self, first: u32) -> bool {
-        self.queues.is_remembered(self.tree.number, first)
-    }
-
-    pub(crate) fn enter(&self, leaf: &Arc<Leaf>, from: Option<&Arc<Leaf>>) {
-        let precached = self.tree.precached.load(Relaxed);
-        let from = from.map(|from| &**from);
-        if self.queues.enter(leaf, from, precached) {
-            self.room.counters().ghost_hits.fetch_add(1, Relaxed);
-        }
-    }
-
-    pub(crate) fn renew(&self, old: &Arc<Leaf>, new: &Arc<Leaf>) {
-        self.queues.renew(old, new);
-    }
-
-    pub(crate) fn leave(&self, leaf: &Arc<Leaf>) {
-        self.queues.leave(leaf);
-    }
 }
 
 impl State {
@@ -147,12 +117,11 @@ impl State {
 
     fn insert(&mut self, extent: &Extent, owner: &Owner<'_>) -> u32 {
         let delayed = self.remove(extent.lblk.0..extent.end(), owner);
-        let merge = owner.tree.merge;
         if extent.status == Status::Delayed {
             self.delayed_blocks += u64::from(extent.len);
-            self.delayed.add(extent, merge, owner);
+            self.delayed.add(extent, owner);
         } else {
-            self.cached.add(extent, merge, owner);
+            self.cached.add(extent, owner);
         }
         delayed
     }
@@ -165,14 +134,13 @@ impl State {
 
     /// Puts those extents in of whose range nothing is known. Those in ascending order go in together.
     fn add_unknown(&mut self, extents: impl Iterator<Item = Extent>, owner: &Owner<'_>) {
-        let merge = owner.tree.merge;
         let mut batch: Vec<Extent> = Vec::new();
         // Where nothing is known but the batch.
         let mut free = 0..0;
         for extent in extents {
             let (start, end) = (extent.lblk.0, extent.end());
             if batch.last().is_some_and(|last| start < last.end()) {
-                self.cached.add_all(&batch, merge, owner);
+                self.cached.add_all(&batch, owner);
                 batch.clear();
                 free = 0..0;
             }
@@ -183,17 +151,17 @@ impl State {
                 let last = batch.last().map(Extent::end);
                 let next = last.and_then(|last| self.cached.next_start(last));
                 if next.is_some_and(|next| next < start) {
-                    self.cached.add_all(&batch, merge, owner);
+                    self.cached.add_all(&batch, owner);
                     batch.clear();
                 }
                 free = start..self.gap_end(start, u32::MAX);
             }
             match batch.last_mut() {
-                Some(last) if merge && joins(last, &extent) => last.len += extent.len,
+                Some(last) if owner.merge && last.joins(&extent) => last.len += extent.len,
                 _ => batch.push(extent),
             }
         }
-        self.cached.add_all(&batch, merge, owner);
+        self.cached.add_all(&batch, owner);
     }
 
     /// Puts `extent` where nothing is known, going over [`FILL_MAX`] parts of it at most; what is
@@ -210,8 +178,7 @@ impl State {
                 continue;
             }
             let stop = self.gap_end(at, end);
-            self.cached
-                .add(&extent.part(at, stop), owner.tree.merge, owner);
+            self.cached.add(&extent.part(at, stop), owner);
             at = stop;
         }
     }
@@ -241,9 +208,11 @@ fn referred(queues: &Queues, leaf: &Arc<Leaf>, packed: Packed) -> Extent {
     packed.extent()
 }
 
-impl Shared {
-    pub(crate) fn new(queues: &Queues, merge: bool) -> Arc<Self> {
-        Arc::new(Self {
+impl LeafTree {
+    pub(super) fn new(queues: &Arc<Queues>, merge: bool) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            queues: Arc::clone(queues),
             number: queues.number(),
             merge,
             version: AtomicU64::new(0),
@@ -259,28 +228,7 @@ impl Shared {
         })
     }
 
-    pub(crate) fn is_precached(&self) -> bool {
-        self.precached.load(Relaxed)
-    }
-
-    /// The extent that contains `lblk`, and whether the lock was taken to find it.
-    pub(crate) fn lookup(&self, queues: &Queues, lblk: u32) -> (Option<Extent>, bool) {
-        for _ in 0..TRIES {
-            match self.try_lookup(queues, lblk) {
-                Seen::Extent(extent) => return (Some(extent), false),
-                Seen::Nothing => return (None, false),
-                Seen::Unclear => std::hint::spin_loop(),
-            }
-        }
-        let state = self.state.lock();
-        let found = found(state.cached.root(), state.delayed.root(), lblk);
-        (
-            found.map(|(leaf, packed)| referred(queues, leaf, packed)),
-            true,
-        )
-    }
-
-    fn try_lookup(&self, queues: &Queues, lblk: u32) -> Seen {
+    fn try_lookup(&self, lblk: u32) -> Seen {
         let version = self.version.load(Acquire);
         if version % 2 == 1 {
             return Seen::Unclear;
@@ -294,128 +242,55 @@ impl Shared {
             return Seen::Unclear;
         }
         match found {
-            Some((leaf, packed)) => Seen::Extent(referred(queues, leaf, packed)),
+            Some((leaf, packed)) => Seen::Extent(referred(&self.queues, leaf, packed)),
             None => Seen::Nothing,
         }
     }
 
-    /// Puts an extent in place of what is known of its range. Answers the delayed blocks replaced.
-    pub(crate) fn insert(self: &Arc<Self>, room: &Room, queues: &Queues, extent: &Extent) -> u32 {
-        let state = &mut *self.state.lock();
-        if let Some(delayed) = state.is_known(extent) {
-            self.seq.fetch_add(1, Release);
-            return delayed;
-        }
-        self.change(room, queues, state, |state, owner| {
-            self.count_change();
-            state.insert(extent, owner)
-        })
-    }
-
-    pub(crate) fn remove(self: &Arc<Self>, room: &Room, queues: &Queues, range: Range<u32>) -> u32 {
-        let state = &mut *self.state.lock();
-        self.change(room, queues, state, |state, owner| {
-            self.count_change();
-            state.remove(range, owner)
-        })
-    }
-
-    /// Raises the number of changes, while the version is odd already: who sees the new number cannot
-    /// see what was there before.
+    /// Raises the number of changes, while the version is odd already: a reader that sees the new
+    /// number cannot see what was there before.
     fn count_change(&self) {
         self.seq.fetch_add(1, Release);
     }
 
-    /// Puts an extent where nothing is known; it must be reclaimable and bounded.
-    pub(crate) fn cache(self: &Arc<Self>, room: &Room, queues: &Queues, extent: &Extent) {
-        let state = &mut *self.state.lock();
-        self.change(room, queues, state, |state, owner| {
-            state.fill(extent, owner)
-        });
-    }
-
-    /// Puts those extents in of whose range nothing is known; they must be reclaimable and bounded.
-    pub(crate) fn cache_all(
-        self: &Arc<Self>,
-        room: &Room,
-        queues: &Queues,
-        extents: impl Iterator<Item = Extent>,
-    ) {
-        let state = &mut *self.state.lock();
-        self.change(room, queues, state, |state, owner| {
-            state.add_unknown(extents, owner);
-        });
-    }
-
-    /// Forgets all that is not delayed.
-    pub(crate) fn clear_cache(self: &Arc<Self>, room: &Room, queues: &Queues) {
-        let state = &mut *self.state.lock();
-        self.change(room, queues, state, |state, owner| {
-            state.cached.clear(owner)
-        });
-    }
-
-    /// Forgets all, for who lets go of the tree: nobody looks at it any more, so nothing is published.
-    pub(crate) fn close(self: &Arc<Self>, room: &Room, queues: &Queues) {
-        let state = &mut *self.state.lock();
-        let owner = Owner {
-            room,
-            queues,
-            tree: self,
-        };
-        let before = state.extents();
-        state.cached.clear(&owner);
-        state.delayed.clear(&owner);
-        self.count(room, before, ExtentCounts::default());
-    }
-
     /// Brings the room's counters after a change, given the extents before and after it.
-    fn count(&self, room: &Room, before: ExtentCounts, after: ExtentCounts) {
+    fn count(&self, counters: &Counters, before: ExtentCounts, after: ExtentCounts) {
         let reclaimable = after.reclaimable - before.reclaimable;
-        let counters = room.counters();
         counters.extents(reclaimable + after.delayed - before.delayed, reclaimable);
         if (before.reclaimable > 0) != (after.reclaimable > 0) {
             counters.linked(if after.reclaimable > 0 { 1 } else { -1 });
         }
     }
 
-    /// Notes whether the tree was loaded in advance by request: its leaves go last then.
-    pub(crate) fn set_precached(&self, queues: &Queues, precached: bool) {
-        let state = self.state.lock();
-        if self.precached.swap(precached, Relaxed) != precached {
-            let root = state.cached.root();
-            root.for_each(&mut |leaf| queues.requeue(leaf, queues.usual(precached)));
-        }
-    }
-
-    /// Drops a leaf. `None` if the tree is in use. Answers its extents, 0 if the tree has let go of
-    /// it meanwhile, and the rows of the index copied.
-    pub(crate) fn try_evict(
-        self: &Arc<Self>,
-        room: &Room,
-        queues: &Queues,
-        leaf: &Arc<Leaf>,
-    ) -> Option<(usize, u64)> {
+    /// Drops a leaf. `None` if the tree is in use. Returns its extents, 0 if the tree has dropped it
+    /// meanwhile, and the rows of the index copied.
+    pub(super) fn try_evict(&self, counters: &Counters, leaf: &Arc<Leaf>) -> Option<(usize, u64)> {
         let state = &mut *self.state.try_lock()?;
         let before = state.cached.copied();
         let work = |state: &mut State, owner: &Owner<'_>| state.cached.drop_leaf(leaf, owner);
-        let dropped = self.change(room, queues, state, work).unwrap_or(0);
+        let dropped = self.change(counters, state, work).unwrap_or(0);
         Some((dropped, state.cached.copied() - before))
+    }
+
+    fn owner<'a>(&'a self, counters: &'a Counters) -> Owner<'a> {
+        Owner {
+            counters,
+            queues: &self.queues,
+            tree: &self.this,
+            number: self.number,
+            precached: self.precached.load(Relaxed),
+            merge: self.merge,
+        }
     }
 
     /// Changes what readers see, and brings the room's counters after it.
     fn change<R>(
-        self: &Arc<Self>,
-        room: &Room,
-        queues: &Queues,
+        &self,
+        counters: &Counters,
         state: &mut State,
         work: impl FnOnce(&mut State, &Owner<'_>) -> R,
     ) -> R {
-        let owner = Owner {
-            room,
-            queues,
-            tree: self,
-        };
+        let owner = self.owner(counters);
         let copied = |state: &State| (state.cached.version(), state.delayed.version());
         let (before, roots) = (state.extents(), copied(state));
         // It is odd already if the last one who worked on this panicked.
@@ -428,24 +303,78 @@ impl Shared {
             self.roots.store(state.roots());
         }
         self.version.store(version + 1, Release);
-        self.count(room, before, state.extents());
+        self.count(counters, before, state.extents());
         self.delayed_blocks.store(state.delayed_blocks, Release);
         answer
     }
+}
 
-    /// The first extent that ends after `from` and whose status has its bit in `wanted`, cut to start
-    /// at `from`.
-    pub(crate) fn find(&self, from: u32, wanted: u8) -> Option<Extent> {
+impl EsTree for LeafTree {
+    fn lookup(&self, _: &Counters, lblk: u32) -> Lookup {
+        for _ in 0..TRIES {
+            let extent = match self.try_lookup(lblk) {
+                Seen::Extent(extent) => Some(extent),
+                Seen::Nothing => None,
+                Seen::Unclear => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+            };
+            return Lookup {
+                extent,
+                locked: false,
+            };
+        }
         let state = self.state.lock();
-        let is_wanted = |packed: &Packed| bit(packed.extent().status) & wanted != 0;
-        let delayed = bit(Status::Delayed);
-        let first = |side: &Side, any: u8| {
-            let mut extents = (wanted & any != 0).then(|| side.after(from))?;
+        let found = found(state.cached.root(), state.delayed.root(), lblk);
+        Lookup {
+            extent: found.map(|(leaf, packed)| referred(&self.queues, leaf, packed)),
+            locked: true,
+        }
+    }
+
+    fn insert(&self, counters: &Counters, extent: &Extent) -> u32 {
+        let state = &mut *self.state.lock();
+        if let Some(delayed) = state.is_known(extent) {
+            self.seq.fetch_add(1, Release);
+            return delayed;
+        }
+        self.change(counters, state, |state, owner| {
+            self.count_change();
+            state.insert(extent, owner)
+        })
+    }
+
+    fn remove(&self, counters: &Counters, range: Range<u32>) -> u32 {
+        let state = &mut *self.state.lock();
+        self.change(counters, state, |state, owner| {
+            self.count_change();
+            state.remove(range, owner)
+        })
+    }
+
+    fn cache(&self, counters: &Counters, extent: &Extent) {
+        let state = &mut *self.state.lock();
+        self.change(counters, state, |state, owner| state.fill(extent, owner));
+    }
+
+    fn cache_all(&self, counters: &Counters, extents: &mut dyn Iterator<Item = Extent>) {
+        let state = &mut *self.state.lock();
+        self.change(counters, state, |state, owner| {
+            state.add_unknown(extents, owner);
+        });
+    }
+
+    fn find(&self, from: u32, wanted: StatusSet) -> Option<Extent> {
+        let state = self.state.lock();
+        let is_wanted = |packed: &Packed| wanted.contains(packed.extent().status);
+        let first = |side: &Side, any: StatusSet| {
+            let mut extents = wanted.intersects(any).then(|| side.after(from))?;
             extents.find(is_wanted)
         };
         let both = [
-            first(&state.cached, !delayed),
-            first(&state.delayed, delayed),
+            first(&state.cached, StatusSet::of(Status::is_reclaimable)),
+            first(&state.delayed, StatusSet::DELAYED),
         ];
         let packed = both
             .into_iter()
@@ -454,8 +383,33 @@ impl Shared {
         Some(packed.extent().part(from.max(packed.start()), packed.end()))
     }
 
-    /// All that is known, in order.
-    pub(crate) fn extents(&self) -> Vec<Extent> {
+    fn clear_cache(&self, counters: &Counters) {
+        let state = &mut *self.state.lock();
+        self.precached.store(false, Relaxed);
+        self.change(counters, state, |state, owner| state.cached.clear(owner));
+    }
+
+    fn set_precached(&self) {
+        let state = self.state.lock();
+        if !self.precached.swap(true, Relaxed) {
+            let root = state.cached.root();
+            root.for_each(&mut |leaf| self.queues.requeue(leaf, Queue::Protected));
+        }
+    }
+
+    fn is_precached(&self) -> bool {
+        self.precached.load(Relaxed)
+    }
+
+    fn delayed_blocks(&self) -> u64 {
+        self.delayed_blocks.load(Acquire)
+    }
+
+    fn seq(&self) -> u64 {
+        self.seq.load(Acquire)
+    }
+
+    fn extents(&self) -> Vec<Extent> {
         let state = self.state.lock();
         let both = state.cached.after(0).chain(state.delayed.after(0));
         let mut all: Vec<Extent> = both.map(Packed::extent).collect();
@@ -463,11 +417,14 @@ impl Shared {
         all
     }
 
-    /// Runs `work` under the lock, for tests of who waits for it.
-    #[cfg(test)]
-    pub(crate) fn locked<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _state = self.state.lock();
-        work()
+    /// No look-up can come any more, so nothing is published.
+    fn close(&self, counters: &Counters) {
+        let state = &mut *self.state.lock();
+        let owner = self.owner(counters);
+        let before = state.extents();
+        state.cached.clear(&owner);
+        state.delayed.clear(&owner);
+        self.count(counters, before, ExtentCounts::default());
     }
 }
 

@@ -10,7 +10,7 @@ const SLOTS_MAX: usize = 16_384;
 
 /// Fingerprints of leaves, each with the number of its dropping.
 #[derive(Debug, Default)]
-pub(crate) struct Ghost {
+pub(super) struct Ghost {
     /// Made when the first leaf is dropped: a slot for each leaf there then is, if that many may be.
     slots: OnceLock<Box<[AtomicU64]>>,
     /// Leaves dropped, wrapping.
@@ -24,7 +24,7 @@ impl Ghost {
     }
 
     /// What it takes, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.slots.get().map_or(0, |slots| size_of_val(&**slots))
     }
 
@@ -33,7 +33,7 @@ impl Ghost {
     }
 
     /// Remembers a leaf that was among `leaves`.
-    pub(crate) fn remember(&self, hash: u64, leaves: usize) {
+    pub(super) fn remember(&self, hash: u64, leaves: usize) {
         let count = leaves.clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
         let make = || (0..count).map(|_| AtomicU64::new(0)).collect();
         let slots = self.slots.get_or_init(make);
@@ -43,7 +43,7 @@ impl Ghost {
     }
 
     /// Says whether the leaf was dropped, and no more than `most` others since.
-    pub(crate) fn knows(&self, hash: u64, most: usize) -> bool {
+    pub(super) fn knows(&self, hash: u64, most: usize) -> bool {
         let Some(slots) = self.slots.get() else {
             return false;
         };
@@ -53,7 +53,7 @@ impl Ghost {
     }
 
     /// Forgets a leaf that has come back.
-    pub(crate) fn forget(&self, hash: u64) {
+    pub(super) fn forget(&self, hash: u64) {
         if let Some(slots) = self.slots.get() {
             slots[Self::slot(hash, slots.len())].store(0, Relaxed);
         }

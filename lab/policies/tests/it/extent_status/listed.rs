@@ -1,15 +1,15 @@
 //! In which order the shrinkers that go from tree to tree drop what they find, and what they look at.
 
-use uext4_extent_status::{Shrinker, Tree};
+use uext4_extent_status::{Room, Tree};
+use uext4_lab_policies::extent_status::Policy::{Lru, Mainline, RoundRobin, Vanilla};
 use uext4_ondisk::Lblk;
 
-use crate::shrink::scattered;
-use crate::{delayed, hole, room};
-
-use Shrinker::{Lru, Mainline, RoundRobin, Vanilla};
+use super::conformance::shrink::scattered;
+use super::conformance::{delayed, hole};
+use super::room;
 
 /// Ninety delayed extents before a hole.
-fn mostly_delayed(room: &std::sync::Arc<uext4_extent_status::Room>) -> Tree {
+fn mostly_delayed(room: &std::sync::Arc<Room>) -> Tree {
     let tree = Tree::new(room);
     for at in 0..90 {
         tree.insert(delayed(at * 2, 1));
@@ -22,13 +22,13 @@ fn mostly_delayed(room: &std::sync::Arc<uext4_extent_status::Room>) -> Tree {
 fn the_budget_of_mainline_counts_what_is_looked_at() {
     let room = room(Mainline);
     let _tree = mostly_delayed(&room);
-    assert_eq!((room.scan(50), room.scan(50)), (0, 1));
-    let stats = room.stats();
-    assert_eq!((stats.visited, stats.delayed_seen), (100, 99));
-    assert_eq!((stats.scans, stats.freed), (2, 1));
+    let scans = [(); 2].map(|()| room.scan_recorded(50));
+    assert_eq!(scans.map(|scan| scan.freed), [0, 1]);
+    assert_eq!(scans.map(|scan| scan.visited), [50, 50]);
+    assert_eq!(scans.map(|scan| scan.delayed_seen), [50, 49]);
+    assert_eq!((room.stats().scans, room.stats().freed), (2, 1));
     // Nothing is left, so the tree is not looked at any more.
-    assert_eq!(room.scan(50), 0);
-    assert_eq!(room.stats().visited, 100);
+    assert_eq!(room.scan_recorded(50).visited, 0);
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn the_budget_of_vanilla_counts_what_is_freed() {
 
 #[test]
 fn queued_extents_are_found_at_once() {
-    for shrinker in [Lru, RoundRobin] {
-        let room = room(shrinker);
+    for policy in [Lru, RoundRobin] {
+        let room = room(policy);
         let tree = mostly_delayed(&room);
         let scan = room.scan_recorded(50);
         assert_eq!((scan.freed, scan.visited, scan.delayed_seen), (1, 1, 0));
@@ -93,8 +93,8 @@ fn mainline_goes_round_a_tree_from_where_it_left() {
 
 #[test]
 fn trees_take_turns() {
-    for shrinker in [RoundRobin, Mainline] {
-        let room = room(shrinker);
+    for policy in [RoundRobin, Mainline] {
+        let room = room(policy);
         let trees = [10, 10, 10].map(|holes| scattered(&room, holes));
         let left = || trees.each_ref().map(|tree| tree.extents().len());
         room.scan(4);
@@ -111,8 +111,8 @@ fn trees_take_turns() {
 
 #[test]
 fn the_tree_not_used_for_longest_goes_first() {
-    for shrinker in [Vanilla, Lru] {
-        let room = room(shrinker);
+    for policy in [Vanilla, Lru] {
+        let room = room(policy);
         let trees = [10, 10, 10].map(|holes| scattered(&room, holes));
         trees[0].lookup(Lblk(0)).unwrap();
         let left = || trees.each_ref().map(|tree| tree.extents().len());
@@ -162,7 +162,7 @@ fn one_scan_of_mainline_looks_at_nothing_twice() {
         }
     }
     // All are marked: one turn takes the marks and drops nothing.
-    assert_eq!(room.scan(1000), 0);
-    assert_eq!((room.stats().visited, room.count()), (12, 12));
+    let scan = room.scan_recorded(1000);
+    assert_eq!((scan.freed, scan.visited, room.count()), (0, 12, 12));
     assert_eq!(room.scan(1000), 12);
 }

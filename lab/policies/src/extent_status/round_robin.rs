@@ -11,24 +11,21 @@
 //!
 //! Differences: the patches as posted are lost; these are the rules their description gives. The
 //! list is let go of while a tree is shrunk.
-//!
-//! Tunables: none.
 
-use crate::list::List;
-use crate::listed_tree::Shared;
-use crate::map::Map;
-use crate::room::Room;
-use crate::scan::Scan;
+use super::list::List;
+use super::listed_tree::ListedTree;
+use super::map::Map;
+use uext4_extent_status::{Counters, Scan};
 
 /// Drops up to `nr` extents.
-pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
+pub(crate) fn scan(counters: &Counters, list: &List, nr: usize) -> Scan {
     in_turn(
         list,
         |scan| scan.freed >= nr,
         |tree, scan| {
             let left = nr - scan.freed;
             let work = |map: &mut Map, _: &mut u32| map.reclaim_queued(left);
-            let pass = tree.try_reclaim(room, work, |tree| list.unlink(tree))?;
+            let pass = tree.try_reclaim(counters, work, |tree| list.unlink(counters, tree))?;
             Some(pass.note(scan))
         },
     )
@@ -39,7 +36,7 @@ pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
 pub(crate) fn in_turn(
     list: &List,
     is_done: impl Fn(&Scan) -> bool,
-    reclaim: impl Fn(&Shared, &mut Scan) -> Option<u64>,
+    reclaim: impl Fn(&ListedTree, &mut Scan) -> Option<u64>,
 ) -> Scan {
     let mut scan = Scan::default();
     loop {

@@ -1,7 +1,7 @@
 //! The shrinker of Linux 3.11 to 3.18: trees by last use, all under the list's lock.
 //!
 //! Source: the state that "ext4: extents status tree shrinker improvement" (Zheng Liu, linux-ext4,
-//! April 2014) sets out from, as its descriptions tell it.
+//! April 2014) sets out from, as its descriptions have it.
 //!
 //! - Every look-up notes the time in its tree and puts the tree on the list, if it is not there.
 //! - A scan goes over the list from its head and skips trees used since the list was last sorted, as
@@ -14,40 +14,38 @@
 //!
 //! Differences: the scan only *tries* the lock of a tree, as since spring 2014, so no tree has to
 //! be named that the caller holds. The time is that of the room's clock, not of jiffies.
-//!
-//! Tunables: none.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::list::{List, Trees};
-use crate::listed_tree::Shared;
-use crate::map::Map;
-use crate::room::Room;
-use crate::scan::{Pass, Scan};
+use super::list::{List, Trees};
+use super::listed_tree::ListedTree;
+use super::map::Map;
+use super::pass::Pass;
+use uext4_extent_status::{Counters, Scan};
 
 /// Drops up to `nr` extents.
-pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
-    by_last_use(room, list, nr, Map::reclaim_from_first)
+pub(crate) fn scan(counters: &Counters, list: &List, nr: usize) -> Scan {
+    by_last_use(counters, list, nr, Map::reclaim_from_first)
 }
 
 /// Drops up to `nr` extents of the trees that were not used for longest, as `pass` finds them.
 pub(crate) fn by_last_use(
-    room: &Room,
+    counters: &Counters,
     list: &List,
     nr: usize,
     pass: fn(&mut Map, usize) -> Pass,
 ) -> Scan {
     let mut turn = Turn {
-        room,
+        counters,
         nr,
         pass,
         precached_too: false,
         skipped: Vec::new(),
         scan: Scan::default(),
     };
-    let now = room.now();
+    let now = counters.now();
     let trees = &mut *list.lock();
     turn.scan.list_locks = 1;
     turn.over(trees);
@@ -64,7 +62,7 @@ pub(crate) fn by_last_use(
 
 /// One scan under way.
 struct Turn<'a> {
-    room: &'a Room,
+    counters: &'a Counters,
     nr: usize,
     pass: fn(&mut Map, usize) -> Pass,
     precached_too: bool,
@@ -78,7 +76,7 @@ impl Turn<'_> {
     fn over(&mut self, trees: &mut Trees) {
         self.skipped.clear();
         // Nobody is called out to while the list is locked.
-        let all = usize::try_from(self.room.counters().reclaimable()).unwrap_or(usize::MAX);
+        let all = usize::try_from(self.counters.reclaimable()).unwrap_or(usize::MAX);
         let mut slot = trees.ring.first();
         for _ in 0..trees.ring.len() {
             if self.scan.freed >= self.nr.min(all) {
@@ -96,7 +94,7 @@ impl Turn<'_> {
         }
     }
 
-    fn visit(&mut self, trees: &mut Trees, slot: u32, tree: &Arc<Shared>) {
+    fn visit(&mut self, trees: &mut Trees, slot: u32, tree: &Arc<ListedTree>) {
         self.scan.trees += 1;
         let spared = !self.precached_too && tree.is_precached();
         if tree.touched.load(Relaxed) > trees.last_sorted || spared {
@@ -105,7 +103,9 @@ impl Turn<'_> {
         }
         let left = self.nr - self.scan.freed;
         let work = |map: &mut Map, _: &mut u32| (self.pass)(map, left);
-        match tree.try_reclaim(self.room, work, |tree| trees.unlink(tree)) {
+        match tree.try_reclaim(self.counters, work, |tree| {
+            trees.unlink(self.counters, tree)
+        }) {
             Some(pass) => _ = pass.note(&mut self.scan),
             None => self.scan.trylock_failed += 1,
         }
@@ -119,7 +119,7 @@ impl Turn<'_> {
             .take(trees.ring.len())
             .map(|slot| {
                 let tree = trees.ring.get(slot).and_then(std::sync::Weak::upgrade);
-                let key = |tree: Arc<Shared>| (tree.is_precached(), tree.touched.load(Relaxed));
+                let key = |tree: Arc<ListedTree>| (tree.is_precached(), tree.touched.load(Relaxed));
                 let (precached, touched) = tree.map_or((false, 0), key);
                 (precached, touched, slot)
             })

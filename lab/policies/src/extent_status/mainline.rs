@@ -13,17 +13,14 @@
 //!   passed over some, there is one more, which takes the latter too.
 //!
 //! Differences: no tree has to be named that the caller holds, as none is waited for.
-//!
-//! Tunables: none.
 
-use crate::list::List;
-use crate::map::Map;
-use crate::room::Room;
-use crate::round_robin;
-use crate::scan::Scan;
+use super::list::List;
+use super::map::Map;
+use super::round_robin;
+use uext4_extent_status::{Counters, Scan};
 
 /// Looks at up to `nr` extents and drops what may go.
-pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
+pub(crate) fn scan(counters: &Counters, list: &List, nr: usize) -> Scan {
     round_robin::in_turn(
         list,
         |scan| scan.visited >= nr,
@@ -42,7 +39,7 @@ pub(crate) fn scan(room: &Room, list: &List, nr: usize) -> Scan {
                 *cursor = stop;
                 pass
             };
-            let pass = tree.try_reclaim(room, work, |tree| list.unlink(tree))?;
+            let pass = tree.try_reclaim(counters, work, |tree| list.unlink(counters, tree))?;
             Some(pass.note(scan))
         },
     )

@@ -7,7 +7,7 @@ use std::thread;
 use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
 use uext4_ondisk::Lblk;
 
-use crate::{delayed, in_each_room, written};
+use super::{Subject, delayed, in_each_room, with_each, written};
 
 const BLOCKS: u32 = 2000;
 
@@ -110,10 +110,11 @@ fn write_read_and_shrink(room: &Arc<Room>) {
 
 #[test]
 fn trees_may_go_while_they_are_shrunk() {
-    in_each_room(drop_and_shrink);
+    with_each(drop_and_shrink);
 }
 
-fn drop_and_shrink(room: &Arc<Room>) {
+fn drop_and_shrink(subject: &Subject) {
+    let room = &subject.room;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -144,5 +145,5 @@ fn drop_and_shrink(room: &Arc<Room>) {
     let stats = room.stats();
     assert_eq!((stats.es_stats_all_cnt, stats.es_stats_shk_cnt), (0, 0));
     assert_eq!(stats.s_es_nr_inode, 0);
-    assert_eq!(room.memory(), room.ghost_memory());
+    assert_eq!(room.memory(), subject.memory_without_trees());
 }

@@ -1,9 +1,9 @@
 //! First and last blocks, lengths that reach too far, impossible places.
 
-use uext4_extent_status::{Extent, Options, Shrinker, Status, Tree};
+use uext4_extent_status::{Extent, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::{delayed, extent, hole, in_each_room, room_with, written};
+use super::{Merge, Subject, delayed, designs, extent, hole, in_each_room, written};
 
 const LAST: u32 = Lblk::LAST.0;
 
@@ -116,12 +116,9 @@ fn each_delayed(tree: &Tree, step: u32, count: u32) {
 
 #[test]
 fn what_a_miss_costs_does_not_grow_with_what_is_known() {
-    for shrinker in Shrinker::ALL {
-        let options = Options {
-            merge: false,
-            ..shrinker.into()
-        };
-        let room = room_with(options);
+    for design in designs() {
+        let Subject { room, .. } = Subject::new(design, Merge::Off);
+        let name = design.name;
         let tree = Tree::new(&room);
         each_delayed(&tree, 2, 100_000);
         // The map on the device is one hole; every other block of it is delayed.
@@ -131,13 +128,13 @@ fn what_a_miss_costs_does_not_grow_with_what_is_known() {
             Some(hole(7, 1))
         );
         tree.cache(hole(100_001, 50_000));
-        assert_eq!(room.count(), 1 + 32, "{shrinker}");
+        assert_eq!(room.count(), 1 + 32, "{name}");
         assert_eq!(tree.lookup(Lblk(100_001)), Some(hole(100_001, 1)));
         // One beside the other, they are gone over alike.
         tree.clear_cache();
         each_delayed(&tree, 1, 100_000);
         tree.cache(hole(0, u32::MAX));
-        assert_eq!(room.count(), 0, "{shrinker}");
+        assert_eq!(room.count(), 0, "{name}");
         assert_eq!(tree.delayed_blocks(), 150_000);
     }
 }

@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::extent::{Extent, joins};
-use crate::index::{self, Root};
-use crate::leaf::{FEWEST, LEAF_EXTENTS, Leaf, Packed};
-use crate::leaf_tree::Owner;
+use super::index::{self, Root};
+use super::leaf::{FEWEST, LEAF_EXTENTS, Leaf, Packed, capacity_for};
+use super::owner::Owner;
+use crate::extent::Extent;
 
 /// Leaves with no more extents than this become one with such a neighbour.
 const FEW: usize = LEAF_EXTENTS / 4;
@@ -16,9 +16,9 @@ const FEW: usize = LEAF_EXTENTS / 4;
 const BATCH_LEAVES: usize = 16;
 
 /// Disjoint extents by first block, each in `0..u32::MAX` and [`Extent::bounded`].
-#[derive(Debug, Default)]
-pub(crate) struct Side {
-    root: Root,
+#[derive(Debug)]
+pub(super) struct Side<T> {
+    root: Root<T>,
     extents: usize,
     /// Its leaves wait in queues to be dropped.
     queued: bool,
@@ -28,40 +28,43 @@ pub(crate) struct Side {
     version: u64,
 }
 
-impl Side {
-    pub(crate) fn new(queued: bool) -> Self {
+impl<T> Side<T> {
+    pub(super) fn new(queued: bool) -> Self {
         Self {
+            root: Root::default(),
+            extents: 0,
             queued,
-            ..Self::default()
+            copied: 0,
+            version: 0,
         }
     }
 
-    pub(crate) fn root(&self) -> &Root {
+    pub(super) fn root(&self) -> &Root<T> {
         &self.root
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.extents
     }
 
     /// Rows of the index copied, ever.
-    pub(crate) fn copied(&self) -> u64 {
+    pub(super) fn copied(&self) -> u64 {
         self.copied
     }
 
     /// A number that changes with the root.
-    pub(crate) fn version(&self) -> u64 {
+    pub(super) fn version(&self) -> u64 {
         self.version
     }
 
     /// The extent that contains `lblk`.
-    pub(crate) fn containing(&self, lblk: u32) -> Option<Packed> {
+    pub(super) fn containing(&self, lblk: u32) -> Option<Packed> {
         let (_, _, packed) = self.root.containing(lblk)?;
         Some(packed)
     }
 
     /// The leaf and the entry of the first extent that begins at `lblk` or after it.
-    fn at_or_after(&self, lblk: u32) -> Option<(&Arc<Leaf>, usize)> {
+    fn at_or_after(&self, lblk: u32) -> Option<(&Arc<Leaf<T>>, usize)> {
         let (key, leaf) = self.root.leaf_at(lblk)?;
         let index = leaf.before(lblk);
         if index < leaf.len() {
@@ -72,13 +75,13 @@ impl Side {
     }
 
     /// Where the first extent at `lblk` or after it begins.
-    pub(crate) fn next_start(&self, lblk: u32) -> Option<u32> {
+    pub(super) fn next_start(&self, lblk: u32) -> Option<u32> {
         let (leaf, index) = self.at_or_after(lblk)?;
         Some(leaf.get(index).start())
     }
 
     /// The extents that end after `from`, in order.
-    pub(crate) fn after(&self, from: u32) -> impl Iterator<Item = Packed> {
+    pub(super) fn after(&self, from: u32) -> impl Iterator<Item = Packed> {
         let first = self.containing(from).filter(|packed| packed.start() < from);
         let mut here = self.at_or_after(from);
         let rest = std::iter::from_fn(move || {
@@ -95,7 +98,7 @@ impl Side {
     }
 
     /// Forgets the range, cutting what reaches over its ends. Answers the blocks forgotten.
-    pub(crate) fn remove(&mut self, range: Range<u32>, owner: &Owner<'_>) -> u32 {
+    pub(super) fn remove(&mut self, range: Range<u32>, owner: &Owner<'_, T>) -> u32 {
         let mut blocks = 0;
         let mut tail = None;
         if let Some((leaf, index, packed)) = self.root.containing(range.start)
@@ -128,13 +131,13 @@ impl Side {
         blocks
     }
 
-    /// Puts `extent` where nothing is, and merges it with its neighbours if that is asked for.
-    pub(crate) fn add(&mut self, extent: &Extent, merge: bool, owner: &Owner<'_>) {
+    /// Puts `extent` where nothing is, and merges it with its neighbours if the tree does that.
+    pub(super) fn add(&mut self, extent: &Extent, owner: &Owner<'_, T>) {
         let mut new = *extent;
-        if merge && !self.root.is_empty() {
+        if owner.merge && !self.root.is_empty() {
             let before = extent.lblk.0.checked_sub(1);
             let before = before.and_then(|last| self.root.containing(last));
-            let before = before.filter(|(_, _, packed)| joins(&packed.extent(), extent));
+            let before = before.filter(|(_, _, packed)| packed.extent().joins(extent));
             if let Some((_, _, packed)) = before {
                 new = Extent {
                     len: new.len + packed.len(),
@@ -142,7 +145,7 @@ impl Side {
                 };
             }
             let after = self.root.containing(extent.end());
-            let after = after.filter(|(_, _, packed)| joins(extent, &packed.extent()));
+            let after = after.filter(|(_, _, packed)| extent.joins(&packed.extent()));
             new.len += after.map_or(0, |(_, _, packed)| packed.len());
             if let Some((leaf, index, _)) = before {
                 leaf.set(index, Packed::from(&new));
@@ -160,15 +163,15 @@ impl Side {
     }
 
     /// Puts extents where nothing is, also between them: in ascending order, merged among each other
-    /// if `merge` asks for that. Many of them, as a leaf of the map on the device has, get leaves of
+    /// if the tree does that. Many of them, as a leaf of the map on the device has, get leaves of
     /// their own: they came together, and so they go and come back.
-    pub(crate) fn add_all(&mut self, extents: &[Extent], merge: bool, owner: &Owner<'_>) {
+    pub(super) fn add_all(&mut self, extents: &[Extent], owner: &Owner<'_, T>) {
         if extents.len() <= FEWEST && self.root.is_empty() {
             self.add_first(extents, owner);
             return;
         }
         let mut rest = extents;
-        if rest.len() >= FEW && merge {
+        if rest.len() >= FEW && owner.merge {
             // Only the first and the last can join what is there.
             if let Some((first, others)) = rest.split_first() {
                 let before = first
@@ -176,30 +179,28 @@ impl Side {
                     .0
                     .checked_sub(1)
                     .and_then(|at| self.containing(at));
-                if before.is_some_and(|before| joins(&before.extent(), first)) {
-                    self.add(first, merge, owner);
+                if before.is_some_and(|before| before.extent().joins(first)) {
+                    self.add(first, owner);
                     rest = others;
                 }
             }
             if let Some((last, others)) = rest.split_last() {
                 let after = self.containing(last.end());
-                if after.is_some_and(|after| joins(last, &after.extent())) {
-                    self.add(last, merge, owner);
+                if after.is_some_and(|after| last.joins(&after.extent())) {
+                    self.add(last, owner);
                     rest = others;
                 }
             }
         }
         for batch in rest.chunks(BATCH_LEAVES * LEAF_EXTENTS) {
             if batch.len() < FEW || !self.add_leaves(batch, owner) {
-                batch
-                    .iter()
-                    .for_each(|extent| self.add(extent, merge, owner));
+                batch.iter().for_each(|extent| self.add(extent, owner));
             }
         }
     }
 
     /// Puts the first extents in, at most [`FEWEST`]: one leaf, made at once.
-    fn add_first(&mut self, extents: &[Extent], owner: &Owner<'_>) {
+    fn add_first(&mut self, extents: &[Extent], owner: &Owner<'_, T>) {
         let Some(first) = extents.first() else {
             return;
         };
@@ -218,7 +219,7 @@ impl Side {
 
     /// Makes leaves of extents that lie between two leaves. Answers whether they do; else nothing was
     /// done.
-    fn add_leaves(&mut self, extents: &[Extent], owner: &Owner<'_>) -> bool {
+    fn add_leaves(&mut self, extents: &[Extent], owner: &Owner<'_, T>) -> bool {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else {
             return false;
         };
@@ -246,7 +247,7 @@ impl Side {
         }
         let packed: Vec<Packed> = extents.iter().map(Packed::from).collect();
         let each = packed.len().div_ceil(packed.len().div_ceil(LEAF_EXTENTS));
-        let new: Vec<(u32, Arc<Leaf>)> = packed
+        let new: Vec<(u32, Arc<Leaf<T>>)> = packed
             .chunks(each)
             .map(|chunk| {
                 let capacity = chunk.len().next_multiple_of(8);
@@ -267,10 +268,10 @@ impl Side {
     }
 
     /// Puts an entry where nothing is, as it is.
-    fn put(&mut self, packed: Packed, owner: &Owner<'_>) {
+    fn put(&mut self, packed: Packed, owner: &Owner<'_, T>) {
         let start = packed.start();
         let Some((key, leaf)) = self.root.leaf_at(start) else {
-            let leaf = self.leaf(&[packed], Leaf::capacity_for(1), owner);
+            let leaf = self.leaf(&[packed], capacity_for(1), owner);
             self.extents += 1;
             self.publish(start, &[(start, Arc::clone(&leaf))]);
             self.enter(&leaf, None, owner);
@@ -281,7 +282,7 @@ impl Side {
         let outside = index == leaf.len() || index == 0 && start < key;
         // A leaf that was dropped a while ago begins again where it began.
         if self.queued && outside && owner.is_remembered(start) {
-            let new = self.leaf(&[packed], Leaf::capacity_for(1), owner);
+            let new = self.leaf(&[packed], capacity_for(1), owner);
             self.extents += 1;
             let mut rows = [
                 (key.min(leaf.get(0).start()), leaf),
@@ -297,7 +298,13 @@ impl Side {
 
     /// Puts `new` in place of the entries `old` of a leaf: in place if it fits, else in leaves made
     /// anew.
-    fn edit(&mut self, leaf: &Arc<Leaf>, old: Range<usize>, new: &[Packed], owner: &Owner<'_>) {
+    fn edit(
+        &mut self,
+        leaf: &Arc<Leaf<T>>,
+        old: Range<usize>,
+        new: &[Packed],
+        owner: &Owner<'_, T>,
+    ) {
         let (len, first) = (leaf.len(), leaf.get(0).start());
         let left = len - old.len() + new.len();
         self.extents = self.extents + new.len() - old.len();
@@ -322,11 +329,11 @@ impl Side {
     /// Puts one or two leaves in place of one, whose first entry began at `first`.
     fn remake(
         &mut self,
-        leaf: &Arc<Leaf>,
+        leaf: &Arc<Leaf<T>>,
         first: u32,
         all: &[Packed],
         appended: bool,
-        owner: &Owner<'_>,
+        owner: &Owner<'_, T>,
     ) {
         let found = self.root.leaf_at(first);
         let key = found.map_or(first, |(key, _)| key);
@@ -338,7 +345,7 @@ impl Side {
         };
         let (left, right) = all.split_at(at);
         let key = left.first().map_or(key, |packed| key.min(packed.start()));
-        let one = self.leaf(left, Leaf::capacity_for(left.len()), owner);
+        let one = self.leaf(left, capacity_for(left.len()), owner);
         let Some(packed) = right.first() else {
             self.publish(first, &[(key, Arc::clone(&one))]);
             self.renew(leaf, &one, owner);
@@ -353,8 +360,8 @@ impl Side {
 
     /// Makes a leaf with few entries one with a neighbour that has few too. Answers whether there is
     /// one.
-    fn merge(&mut self, leaf: &Arc<Leaf>, owner: &Owner<'_>) -> bool {
-        let few = |(_, leaf): &(u32, &Arc<Leaf>)| leaf.len() <= FEW;
+    fn merge(&mut self, leaf: &Arc<Leaf<T>>, owner: &Owner<'_, T>) -> bool {
+        let few = |(_, leaf): &(u32, &Arc<Leaf<T>>)| leaf.len() <= FEW;
         let root = &self.root;
         let Some((key, _)) = root.leaf_at(leaf.get(0).start()) else {
             return false;
@@ -382,7 +389,7 @@ impl Side {
 
     /// Takes a leaf out of the index and the counts. Answers its extents, or `None` if it is not in
     /// the index.
-    pub(crate) fn drop_leaf(&mut self, leaf: &Arc<Leaf>, owner: &Owner<'_>) -> Option<usize> {
+    pub(super) fn drop_leaf(&mut self, leaf: &Arc<Leaf<T>>, owner: &Owner<'_, T>) -> Option<usize> {
         let first = leaf.get(0).start();
         let (_, found) = self.root.leaf_at(first)?;
         if !Arc::ptr_eq(found, leaf) {
@@ -396,7 +403,7 @@ impl Side {
     }
 
     /// Forgets all.
-    pub(crate) fn clear(&mut self, owner: &Owner<'_>) {
+    pub(super) fn clear(&mut self, owner: &Owner<'_, T>) {
         if !self.root.is_empty() {
             let root = std::mem::take(&mut self.root);
             root.for_each(&mut |leaf| self.leave(leaf, owner));
@@ -405,12 +412,12 @@ impl Side {
         self.extents = 0;
     }
 
-    fn publish(&mut self, key: u32, rows: &[(u32, Arc<Leaf>)]) {
+    fn publish(&mut self, key: u32, rows: &[(u32, Arc<Leaf<T>>)]) {
         self.version += 1;
         self.root = index::replace(&self.root, key, rows, &mut self.copied);
     }
 
-    fn leaf(&self, packed: &[Packed], capacity: usize, owner: &Owner<'_>) -> Arc<Leaf> {
+    fn leaf(&self, packed: &[Packed], capacity: usize, owner: &Owner<'_, T>) -> Arc<Leaf<T>> {
         let first = packed.first().map_or(0, |packed| packed.start());
         let queued = self.queued.then(|| owner.place(first));
         let leaf = Leaf::new(packed, capacity, queued);
@@ -419,25 +426,25 @@ impl Side {
     }
 
     /// Puts a new leaf into the queues: beside the one it was split from, or as one that is new.
-    fn enter(&self, leaf: &Arc<Leaf>, from: Option<&Arc<Leaf>>, owner: &Owner<'_>) {
+    fn enter(&self, leaf: &Arc<Leaf<T>>, from: Option<&Arc<Leaf<T>>>, owner: &Owner<'_, T>) {
         if self.queued {
             owner.enter(leaf, from);
         }
     }
 
     /// Puts a leaf into the place of one that is no longer in the index.
-    fn renew(&self, old: &Arc<Leaf>, new: &Arc<Leaf>, owner: &Owner<'_>) {
+    fn renew(&self, old: &Arc<Leaf<T>>, new: &Arc<Leaf<T>>, owner: &Owner<'_, T>) {
         owner.bytes(-old.bytes());
         if self.queued {
-            owner.renew(old, new);
+            owner.queues.renew(old, new);
         }
     }
 
     /// Notes that a leaf is no longer in the index.
-    fn leave(&self, leaf: &Arc<Leaf>, owner: &Owner<'_>) {
+    fn leave(&self, leaf: &Arc<Leaf<T>>, owner: &Owner<'_, T>) {
         owner.bytes(-leaf.bytes());
         if self.queued {
-            owner.leave(leaf);
+            owner.queues.leave(leaf);
         }
     }
 }
