@@ -12,9 +12,6 @@ use syn::visit::{self, Visit};
 use super::source::{is_product_code, is_test};
 use super::{Complaint, File};
 
-/// Crates whose largest knot is not untied yet, and its number of modules. It only gets smaller.
-const OPEN: &[(&str, usize)] = &[];
-
 /// Modules of one folder that import each other in a circle.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Knot {
@@ -26,27 +23,16 @@ pub struct Knot {
     pub members: Vec<String>,
 }
 
-/// Complains about crates whose largest knot is not the one that is allowed.
+/// Complains about every knot.
 pub fn check(files: &[File], complaints: &mut Vec<Complaint>) {
-    let mut largest: BTreeMap<String, Knot> = BTreeMap::new();
     for knot in knots(files) {
-        let known = largest.get(&knot.package).map_or(0, |k| k.members.len());
-        if knot.members.len() > known {
-            largest.insert(knot.package.clone(), knot);
-        }
-    }
-    for package in packages(files) {
-        let knot = largest.get(package);
-        let len = knot.map_or(0, |knot| knot.members.len());
-        let allowed = OPEN.iter().find(|(name, _)| *name == package);
-        if len == allowed.map_or(0, |(_, len)| *len) {
-            continue;
-        }
-        let members = knot.map_or(String::new(), |knot| knot.members.join(" "));
         complaints.push(Complaint {
-            path: format!("crates/{package}"),
+            path: format!("crates/{}/src/{}", knot.package, knot.folder.join("/")),
             line: 0,
-            what: format!("the largest import cycle has {len} modules (see xtask): {members}"),
+            what: format!(
+                "modules import each other in a circle: {}",
+                knot.members.join(" ")
+            ),
         });
     }
 }
