@@ -1,6 +1,7 @@
 //! Why a file system cannot be made as asked.
 
 use uext4_ondisk::Damage;
+use uext4_ondisk::pack::PackError;
 
 /// What is wrong with the wishes or the device.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,9 @@ pub enum Error {
     /// The resulting superblock is not one this implementation accepts.
     #[error("the layout asked for is not valid: {0}")]
     Shape(#[from] Damage),
+    /// A file of the new file system cannot be stored.
+    #[error("the layout asked for cannot be stored: {0}")]
+    Pack(#[from] PackError),
     /// The device refused.
     #[error(transparent)]
     Device(#[from] uext4_blockdev::Error),

@@ -22,8 +22,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::Error;
 use crate::extended::QuotaTypes;
 use crate::file_map::FileMap;
-use crate::file_map::extents::extent_root;
-use crate::file_map::indirect::direct_map;
+use crate::file_map::extents::extents_of;
+use crate::file_map::indirect::blocks_of;
 use crate::options::Options;
 use crate::plan::{InodeSpec, Plan};
 
@@ -154,9 +154,9 @@ fn create_file(plan: &mut Plan, ino: Ino, kind: QuotaKind) -> Result<(), Error> 
     let map = if plan.extents() {
         // With one quota block to a block, 1 is written after 2 to 5 have become an extent.
         let apart = if per_block == 1 { 2 } else { count };
-        extent_root(&blocks, apart)
+        extents_of(plan, ino, &blocks, apart)?
     } else {
-        direct_map(&blocks)
+        blocks_of(plan, &blocks)?
     };
     for (&block, data) in blocks.iter().zip(bytes.chunks(plan.block_len())) {
         let mut data = data.to_vec();

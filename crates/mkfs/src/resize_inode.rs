@@ -5,10 +5,9 @@
 //! used as an indirect block and names that same block of every backup, in the order of groups.
 //! Block numbers must fit 32 bits.
 
+use uext4_ondisk::indirect::{Reach, put_numbers};
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS, S_IFREG};
 use uext4_ondisk::{GroupNr, Ino};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U32;
 
 use crate::Error;
 use crate::plan::{InodeSpec, Plan};
@@ -30,23 +29,22 @@ pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
     let fixed = geometry.first_data_block + 2;
     let goal = fixed + geometry.gdt_blocks() + reserved + geometry.itable_blocks();
     let double = plan.take_block(goal.into(), "resize inode")?;
-    let mut slots = vec![U32::ZERO; per_block as usize];
+    let mut slots = vec![0; plan.block_len()];
     for index in plan.geometry.gdt_blocks()..plan.geometry.gdt_blocks() + reserved {
         // Past the superblock's block.
         let offset = 1 + u64::from(index);
-        slots[(index % per_block) as usize] = ((first + offset) as u32).into();
-        let mut indirect = vec![U32::ZERO; per_block as usize];
-        for (slot, start) in indirect.iter_mut().zip(&backups) {
-            *slot = ((start + first + offset) as u32).into();
-        }
-        plan.put(first + offset, indirect.as_bytes().to_vec());
+        let slot = (index % per_block) as usize;
+        put_numbers(&mut slots, slot, [(first + offset) as u32]);
+        let mut indirect = vec![0; plan.block_len()];
+        let copies = backups.iter().map(|start| (start + first + offset) as u32);
+        put_numbers(&mut indirect, 0, copies);
+        plan.put(first + offset, indirect);
     }
-    plan.put(double, slots.as_bytes().to_vec());
+    plan.put(double, slots);
     let mut i_block = [0; I_BLOCK_LEN];
-    let at = 4 * (NDIR_BLOCKS + 1);
-    i_block[at..at + 4].copy_from_slice(U32::new(double as u32).as_bytes());
-    let per_block = u64::from(per_block);
-    let addressable = NDIR_BLOCKS as u64 + per_block + per_block * per_block;
+    put_numbers(&mut i_block, NDIR_BLOCKS + 1, [double as u32]);
+    // All that double indirect blocks reach.
+    let addressable = Reach::new(plan.geometry.block_size).first(3);
     let spec = InodeSpec {
         mode: S_IFREG | 0o600,
         owner: (0, 0),

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::CsumSeed;
 use crate::damage::Damage;
 use crate::inode::I_BLOCK_LEN;
-use crate::units::{Lblk, Pblk};
+use crate::units::{BlockSize, Lblk, Pblk};
 
 /// `eh_magic`.
 pub const EXT4_EXT_MAGIC: u16 = 0xF30A;
@@ -99,7 +99,7 @@ impl RawExtent {
     }
 
     /// From host form.
-    pub fn new(extent: Extent) -> Self {
+    fn new(extent: Extent) -> Self {
         let mark = if extent.unwritten {
             EXT_INIT_MAX_LEN
         } else {
@@ -116,7 +116,7 @@ impl RawExtent {
 
 impl ExtentIdx {
     /// The child node covering `lblk` and up lies in `leaf`.
-    pub fn new(lblk: Lblk, leaf: Pblk) -> Self {
+    pub(crate) fn new(lblk: Lblk, leaf: Pblk) -> Self {
         Self {
             ei_block: lblk.0.into(),
             ei_leaf_lo: (leaf.0 as u32).into(),
@@ -150,27 +150,24 @@ pub enum ExtentNode<'a> {
     },
 }
 
-/// Most entries that fit a node of `len` bytes without a tail.
+/// Entries that a node of `len` bytes holds. Behind those of a block there is always room for the
+/// tail, with checksums or without.
 pub const fn max_entries(len: usize) -> u16 {
     (len.saturating_sub(EXTENT_ENTRY_LEN) / EXTENT_ENTRY_LEN) as u16
 }
 
-/// Most entries that fit a node of `len` bytes with a tail.
-pub const fn max_entries_with_tail(len: usize) -> u16 {
-    (len.saturating_sub(EXTENT_ENTRY_LEN + EXTENT_TAIL_LEN) / EXTENT_ENTRY_LEN) as u16
-}
+const _: () = {
+    let mut log2 = 10;
+    while let Some(size) = BlockSize::from_log2(log2) {
+        assert!(size.len() % EXTENT_ENTRY_LEN >= EXTENT_TAIL_LEN);
+        log2 += 1;
+    }
+};
 
 /// `i_block` of an inode that maps nothing yet.
 pub fn empty_extent_root() -> [u8; I_BLOCK_LEN] {
     let mut root = [0; I_BLOCK_LEN];
-    let header = ExtentHeader {
-        eh_magic: EXT4_EXT_MAGIC.into(),
-        eh_entries: 0.into(),
-        eh_max: max_entries(I_BLOCK_LEN).into(),
-        eh_depth: 0.into(),
-        eh_generation: 0.into(),
-    };
-    root[..EXTENT_ENTRY_LEN].copy_from_slice(header.as_bytes());
+    put_leaf(&mut root, max_entries(I_BLOCK_LEN), &[]);
     root
 }
 
@@ -253,24 +250,19 @@ impl<'a> ExtentNode<'a> {
 }
 
 /// Writes a leaf with room for `max` entries (at least `extents.len()`) into `node`: `i_block`, or a
-/// block. Bytes behind the entries are left as they are; the tail is [`update_tail`]'s business.
-pub fn put_leaf(node: &mut [u8], max: u16, extents: &[Extent]) {
+/// block. Bytes behind the entries are left as they are, the tail too.
+pub(crate) fn put_leaf(node: &mut [u8], max: u16, extents: &[Extent]) {
     put_header(node, max, 0, extents.len());
-    for (extent, at) in extents
-        .iter()
-        .zip(node[EXTENT_ENTRY_LEN..].chunks_mut(EXTENT_ENTRY_LEN))
-    {
-        at.copy_from_slice(RawExtent::new(*extent).as_bytes());
+    for (at, extent) in entries_mut(node, extents.len()).iter_mut().zip(extents) {
+        *at = leaf_entry(*extent);
     }
 }
 
-/// Writes an inner node of `depth` 1 to 5, as [`put_leaf`] writes a leaf: of each child, the first
-/// logical block and where it lies.
-pub fn put_index(node: &mut [u8], max: u16, depth: u16, children: &[(Lblk, Pblk)]) {
+/// Writes an inner node of `depth` 1 to 5, as [`put_leaf`] writes a leaf.
+pub(crate) fn put_index(node: &mut [u8], max: u16, depth: u16, children: &[ExtentIdx]) {
     put_header(node, max, depth, children.len());
-    let places = node[EXTENT_ENTRY_LEN..].chunks_mut(EXTENT_ENTRY_LEN);
-    for (&(lblk, leaf), at) in children.iter().zip(places) {
-        at.copy_from_slice(ExtentIdx::new(lblk, leaf).as_bytes());
+    for (at, child) in entries_mut(node, children.len()).iter_mut().zip(children) {
+        at.copy_from_slice(child.as_bytes());
     }
 }
 
@@ -293,6 +285,20 @@ pub fn header(node: &[u8]) -> Option<ExtentHeader> {
 
 /// An entry of either kind as it lies in a node: both are twelve bytes and begin with a logical block.
 pub type NodeEntry = [u8; EXTENT_ENTRY_LEN];
+
+/// The entry of an extent in a leaf.
+pub fn leaf_entry(extent: Extent) -> NodeEntry {
+    let mut entry = NodeEntry::default();
+    entry.copy_from_slice(RawExtent::new(extent).as_bytes());
+    entry
+}
+
+/// The entry of an inner node for a child whose first logical block is `lblk` and that lies in `leaf`.
+pub fn index_entry(lblk: Lblk, leaf: Pblk) -> NodeEntry {
+    let mut entry = NodeEntry::default();
+    entry.copy_from_slice(ExtentIdx::new(lblk, leaf).as_bytes());
+    entry
+}
 
 /// First logical block that an entry is about.
 pub fn entry_lblk(entry: &NodeEntry) -> Lblk {
@@ -415,7 +421,7 @@ mod tests {
 
     fn leaf_with(extents: &[Extent]) -> Vec<u8> {
         let mut node = vec![0; 1024];
-        put_leaf(&mut node, max_entries_with_tail(1024), extents);
+        put_leaf(&mut node, max_entries(1024), extents);
         node
     }
 
@@ -423,7 +429,12 @@ mod tests {
     fn what_is_put_is_read() {
         let children = [(Lblk(0), Pblk(100)), (Lblk(70), Pblk(1 << 40))];
         let mut node = [0; 60];
-        put_index(&mut node, 4, 2, &children);
+        put_index(
+            &mut node,
+            4,
+            2,
+            &children.map(|(lblk, leaf)| ExtentIdx::new(lblk, leaf)),
+        );
         match ExtentNode::parse(&node, None, None) {
             Ok(ExtentNode::Index { depth: 2, entries }) => {
                 let read: Vec<_> = entries.iter().map(|e| (e.lblk(), e.leaf())).collect();
@@ -460,7 +471,7 @@ mod tests {
     #[test]
     fn room_in_root_and_block() {
         assert_eq!(max_entries(60), 4);
-        assert_eq!(max_entries_with_tail(4096), 340);
+        assert_eq!(max_entries(4096), 340);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use uext4_ondisk::pack::PackError;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::{Damage, Ino};
 
@@ -223,6 +224,17 @@ impl Error {
             Self::NoSpace { .. } => true,
             Self::Shared(error) => error.is_no_space(),
             _ => false,
+        }
+    }
+}
+
+impl From<PackError> for Error {
+    fn from(error: PackError) -> Self {
+        match error {
+            PackError::Extent(_) => Self::Invalid {
+                what: "an extent that cannot be stored",
+            },
+            _ => Self::FileTooBig,
         }
     }
 }

@@ -6,12 +6,16 @@ use uext4_mballoc::Run;
 use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, Extent};
 use uext4_ondisk::features::RoCompat;
-use uext4_ondisk::inode::{FileType, InodeFlags, RawInode};
+use uext4_ondisk::indirect::Reach;
+use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::pack::block_map::{self, BlockMap, Tables};
+use uext4_ondisk::pack::extent_tree::ExtentTree;
 use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
 
 use super::stage::Stage;
-use super::{Creator, FileContent, block_tree, extent_tree, itable};
+use super::{Creator, FileContent, itable};
 use crate::base::error::{Error, Result};
+use crate::journal::sbi::Sbi;
 use crate::map::file_blocks::size_countable;
 
 /// Largest size that needs no `large_file`.
@@ -66,13 +70,14 @@ impl Creator {
         data: &[Range<u64>],
         ranges: &mut Vec<(Lblk, u32)>,
     ) -> Result<()> {
-        let block_len = self.sbi.block_len();
-        let max = block_tree::blocks_max(block_len).saturating_mul(block_len as u64);
+        let block_size = self.sbi.geometry().block_size;
+        let blocks_max = Reach::new(block_size).blocks_max();
+        let max = blocks_max.saturating_mul(block_size.bytes().into());
         let countable = size_countable(self.sbi.geometry());
         if !self.has_extents() && size > max || size > countable {
             return Err(Error::FileTooBig);
         }
-        block_ranges(self.sbi.geometry().block_size, size, data, ranges)
+        block_ranges(block_size, size, data, ranges)
     }
 
     fn write_ranges(
@@ -132,7 +137,8 @@ impl Creator {
             to_extents(ranges, &self.scratch.runs, &mut self.scratch.extents);
             self.map_extents(raw, ino)?
         } else {
-            let meta = block_tree::blocks(ranges, self.sbi.block_len()).ok_or(Error::FileTooBig)?;
+            let block_size = self.sbi.geometry().block_size;
+            let meta = tables_of(block_size, ranges).ok_or(Error::FileTooBig)?;
             let (needed, free) = (data.saturating_add(meta), self.space.free_blocks());
             if needed > free {
                 return Err(Error::NoSpace { needed, free });
@@ -144,7 +150,7 @@ impl Creator {
             self.space
                 .take(&self.sbi, &self.groups, data, &mut self.scratch.runs)?;
             to_extents(ranges, &self.scratch.runs, &mut self.scratch.extents);
-            raw.i_block = block_tree::build(&self.sbi, &self.scratch.extents, &self.scratch.meta)?;
+            raw.i_block = self.map_numbers()?;
             meta
         };
         let per_block = 1u64 << (self.sbi.geometry().block_size.log2() - 9);
@@ -153,14 +159,30 @@ impl Creator {
 
     /// Builds the extent tree of the extents in the scratch list; tells its blocks.
     fn map_extents(&mut self, raw: &mut RawInode, ino: Ino) -> Result<u64> {
-        let mut blocks = 0;
-        let seed = self.inode_seed(ino);
+        let tree = ExtentTree::new(self.sbi.geometry().block_size, self.inode_seed(ino));
         let (space, sbi, groups) = (&mut self.space, &self.sbi, &self.groups);
-        raw.i_block = extent_tree::build(&self.sbi, &self.scratch.extents, seed, || {
-            blocks += 1;
-            space.take_one(sbi, groups)
-        })?;
-        Ok(blocks)
+        tree.pack(&mut raw.i_block, &self.scratch.extents, |node| {
+            let block = space.take_one(sbi, groups)?;
+            sbi.cache()
+                .getblk_zeroed(block)
+                .modify(|bytes| node.write(bytes));
+            Ok(block)
+        })
+    }
+
+    /// Builds the block map of the extents in the scratch list; its tables go to the blocks there.
+    fn map_numbers(&self) -> Result<[u8; I_BLOCK_LEN]> {
+        let blocks = |run: &Run| (run.start.0..run.start.0 + u64::from(run.len)).map(Pblk);
+        let mut tables = TakenTables {
+            sbi: &self.sbi,
+            spare: self.scratch.meta.iter().flat_map(blocks),
+        };
+        let mut map = BlockMap::new(self.sbi.geometry().block_size);
+        for extent in &self.scratch.extents {
+            let (lblk, len) = (extent.lblk.0.into(), extent.len.into());
+            map.put(lblk, extent.pblk, len, &mut tables)?;
+        }
+        Ok(map.finish(&mut tables))
     }
 
     /// Seed of the checksums of what belongs to an inode; new ones are of generation 0.
@@ -175,6 +197,34 @@ impl Creator {
             self.superblock.set_features(features);
         }
     }
+}
+
+/// Tables in blocks that were taken before.
+struct TakenTables<'a, I> {
+    sbi: &'a Sbi,
+    spare: I,
+}
+
+impl<I: Iterator<Item = Pblk>> Tables for TakenTables<'_, I> {
+    type Error = Error;
+
+    fn take(&mut self) -> Result<Pblk> {
+        self.spare.next().ok_or(Error::FileTooBig)
+    }
+
+    fn put(&mut self, at: Pblk, table: &[u8]) {
+        let buffer = self.sbi.cache().getblk_zeroed(at);
+        buffer.modify(|bytes| bytes.copy_from_slice(table));
+    }
+}
+
+/// Tables of a file without extents whose data is in these blocks; `None` if it is too large.
+pub(super) fn tables_of(block_size: BlockSize, ranges: &[(Lblk, u32)]) -> Option<u64> {
+    let range = |&(start, len): &(Lblk, u32)| {
+        let start = u64::from(start.0);
+        start..start + u64::from(len)
+    };
+    block_map::tables(block_size, ranges.iter().map(range))
 }
 
 /// The blocks that hold `data`, joined where they touch.

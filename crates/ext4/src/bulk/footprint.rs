@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN};
+use uext4_ondisk::pack::extent_tree::ExtentTree;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XattrEntry, XattrValue, ea_inode_hash, entries_len, put_entries,
 };
 use uext4_ondisk::{Geometry, Ino};
 
-use super::content::block_ranges;
+use super::content::{block_ranges, tables_of};
 use super::dir_layout::DirShape;
 use super::xattr::digest;
-use super::{block_tree, extent_tree};
 use crate::base::error::{Error, Result};
 use crate::xattr::layout::{Attribute, XattrShape};
 
@@ -83,16 +83,16 @@ impl Footprint {
     /// # Errors
     /// [`Error::Invalid`], [`Error::FileTooBig`].
     pub fn file(&self, size: u64, ranges: &[Range<u64>]) -> Result<FileFootprint> {
-        let block_len = self.geometry.block_size.len();
+        let block_size = self.geometry.block_size;
         let mut blocks = Vec::new();
-        block_ranges(self.geometry.block_size, size, ranges, &mut blocks)?;
+        block_ranges(block_size, size, ranges, &mut blocks)?;
         let data: u64 = blocks.iter().map(|&(_, len)| u64::from(len)).sum();
         let tree = if self.geometry.features.incompat.contains(Incompat::EXTENTS) {
             let broken = data / u64::from(self.geometry.blocks_per_group.get() / 2).max(1);
             let extents = blocks.len() as u64 + broken + 1;
-            extent_tree::blocks(extents, block_len)
+            ExtentTree::new(block_size, None).blocks(extents)
         } else {
-            block_tree::blocks(&blocks, block_len)
+            tables_of(block_size, &blocks)
         };
         let tree = tree.ok_or(Error::FileTooBig)?;
         Ok(FileFootprint { data, tree })

@@ -18,11 +18,9 @@
 //! does not call writable.
 
 mod attributes;
-mod block_tree;
 mod content;
 mod dir_layout;
 mod directory;
-mod extent_tree;
 mod finish;
 mod footprint;
 mod itable;
@@ -35,7 +33,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{BufferCache, Options};
-use uext4_ondisk::extent::put_leaf;
+use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::{Incompat, RoCompat};
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
@@ -306,7 +304,7 @@ impl Creator {
             NewInode::File | NewInode::Directory => {
                 if self.has_extents() {
                     raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
-                    put_leaf(&mut raw.i_block, 4, &[]);
+                    raw.i_block = empty_extent_root();
                 }
             }
             NewInode::Symlink(target) if target.len() < I_BLOCK_LEN => {

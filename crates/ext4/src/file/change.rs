@@ -8,13 +8,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use uext4_extent_status::{Extent as Known, Status};
+use uext4_ondisk::indirect::Reach;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::{OFFSET_MAX, Paced};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::LblkRun;
-use crate::base::reach::Reach;
 use crate::file::auto_da_alloc;
 use crate::file::evict::{cut_to_end, maps_any};
 use crate::file::inline_file::leave_inode;
@@ -271,7 +271,7 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     let end = size.blocks_for(to) as u32;
     let mut has_too_much = !file.inode.read().has(InodeFlags::EXTENTS);
     if has_too_much {
-        file.delayed_tables(Reach::new(sbi));
+        file.delayed_tables(Reach::new(sbi.geometry().block_size));
     }
     while next < end {
         let Known { status, len, .. } = known(sbi, file, Lblk(next), end - next)?;

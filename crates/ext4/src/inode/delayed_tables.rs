@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use uext4_extent_status::{Extent as Known, Status, Tree};
 use uext4_ondisk::Lblk;
-
-use crate::base::reach::{Reach, Segment};
+use uext4_ondisk::indirect::{Reach, Segment};
 
 /// Of one file. Its lock is a leaf, but for that of what is known of the file's blocks.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use uext4_extent_status::{Room, Tree};
 use uext4_jbd2::Tid;
 use uext4_mballoc::FileSpace;
 use uext4_ondisk::Ino;
+use uext4_ondisk::indirect::Reach;
 use uext4_writeback::{FilePages, Mapping};
 
 use crate::base::disk::Disk;
@@ -21,7 +22,6 @@ use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::lock_order::{Rank, RankedLock};
 use crate::base::memory::Shrinker;
-use crate::base::reach::Reach;
 use crate::inode::delayed_tables::DelayedTables;
 use crate::inode::store::store;
 use crate::inode::{Inode, iget};

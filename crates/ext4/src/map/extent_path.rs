@@ -9,12 +9,11 @@ use std::ops::Range;
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::extent::{
-    EXT4_MAX_EXTENT_DEPTH, Extent, ExtentIdx, ExtentNode, NodeEntry, RawExtent, empty_extent_root,
-    entries, entries_mut, entry_lblk, max_entries_with_tail, put_entries, set_entry_lblk,
+    EXT4_MAX_EXTENT_DEPTH, Extent, ExtentNode, NodeEntry, RawExtent, empty_extent_root, entries,
+    entries_mut, entry_lblk, index_entry, leaf_entry, max_entries, put_entries, set_entry_lblk,
     splice_entries,
 };
 use uext4_ondisk::{Damage, Lblk, Pblk};
-use zerocopy::IntoBytes;
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
@@ -230,7 +229,7 @@ impl Path {
         let spare = take_map_blocks(handle, inode, goal, needed)?;
         let mut raw = [NodeEntry::default(); NEW_MAX];
         for (to, extent) in raw.iter_mut().zip(new) {
-            to.copy_from_slice(RawExtent::new(*extent).as_bytes());
+            *to = leaf_entry(*extent);
         }
         let raw = raw.get(..new.len()).unwrap_or(&raw);
         self.splice(handle, inode, replaced, raw, spare)
@@ -326,7 +325,7 @@ impl Path {
                     continue;
                 }
                 let key = self.split(handle, inode, level, replaced, new, block);
-                pointer[0].copy_from_slice(ExtentIdx::new(key, block).as_bytes());
+                pointer[0] = index_entry(key, block);
                 (level, new) = (level - 1, &pointer);
                 let behind = self.levels[level].index + 1;
                 replaced = behind..behind;
@@ -393,7 +392,7 @@ impl Path {
         block: Pblk,
         entries: &[NodeEntry],
     ) -> Buffer {
-        let max = max_entries_with_tail(handle.sbi().block_len());
+        let max = max_entries(handle.sbi().block_len());
         let buffer = handle.fresh(block);
         handle.change(&buffer, self.owner(inode, level), |bytes| {
             put_entries(bytes, max, self.depth(level), entries);
@@ -409,16 +408,19 @@ impl Path {
         let buffer = self.put_new(handle, inode, 0, block, all);
         let depth = self.depth(0) + 1;
         let key = all.first().map_or(Lblk(0), entry_lblk);
-        let mut pointer = NodeEntry::default();
-        pointer.copy_from_slice(ExtentIdx::new(key, block).as_bytes());
         // OK to truncate: it came from sixteen bits.
-        put_entries(&mut inode.i_block, max as u16, depth, &[pointer]);
+        put_entries(
+            &mut inode.i_block,
+            max as u16,
+            depth,
+            &[index_entry(key, block)],
+        );
         let index = std::mem::take(&mut self.levels[0].index);
         self.levels[0].count = 1;
         let below = Level {
             buffer: Some(buffer),
             count,
-            max: max_entries_with_tail(handle.sbi().block_len()).into(),
+            max: max_entries(handle.sbi().block_len()).into(),
             index,
         };
         self.levels.insert(1, below);

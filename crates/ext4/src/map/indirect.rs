@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use uext4_ondisk::indirect::{Reach, Segment, number_at, numbers};
 use uext4_ondisk::inode::NDIR_BLOCKS;
 use uext4_ondisk::{Lblk, Pblk};
-use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
 use crate::base::disk::Disk;
@@ -16,38 +16,28 @@ use crate::inode::Inode;
 /// What `lblk` and up to `len - 1` blocks after it are; never past one table of block numbers.
 pub(crate) fn map(disk: &Disk, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
     let root = numbers(&inode.i_block);
-    let direct = NDIR_BLOCKS as u32;
-    if lblk.0 < direct {
+    let reach = Reach::new(disk.geometry().block_size);
+    let segment = reach.segment(lblk.0.into(), len.into());
+    let Segment { tree, place, .. } = segment.ok_or(Error::FileTooBig)?;
+    if tree == 0 {
         return run(disk, &root[..NDIR_BLOCKS], lblk.0 as usize, lblk, len);
     }
-    let log = disk.geometry().block_size.log2() - 2;
-    let mut rest = u64::from(lblk.0 - direct);
-    let mut level = 1;
-    while rest >= 1 << (log * level) {
-        rest -= 1 << (log * level);
-        level += 1;
-        if level > 3 {
-            return Err(Error::FileTooBig);
-        }
-    }
-    let mut table = root
-        .get(NDIR_BLOCKS + level as usize - 1)
-        .map_or(0, |n| n.get());
+    let mut table = number_at(&inode.i_block, NDIR_BLOCKS + tree - 1);
+    let mut level = tree;
     loop {
-        level -= 1;
         if table == 0 {
             // A hole as large as what the missing table would describe.
-            let room = (1u64 << (log * (level + 1))) - rest;
+            let size = reach.size(level);
+            let room = size - place % size;
             return Ok(Mapping::hole(lblk, room.min(len.into()) as u32));
         }
         let data = read_table(disk, Pblk(table.into()))?;
-        let entries = numbers(&data);
-        let index = (rest >> (log * level)) as usize;
-        if level == 0 {
-            return run(disk, entries, index, lblk, len);
+        let index = reach.index(place, level);
+        if level == 1 {
+            return run(disk, numbers(&data), index, lblk, len);
         }
-        table = entries.get(index).map_or(0, |n| n.get());
-        rest &= (1 << (log * level)) - 1;
+        table = number_at(&data, index);
+        level -= 1;
     }
 }
 
@@ -55,12 +45,6 @@ pub(crate) fn map(disk: &Disk, inode: &Inode, lblk: Lblk, len: u32) -> Result<Ma
 pub(crate) fn read_table(disk: &Disk, block: Pblk) -> Result<Arc<[u8]>> {
     let buffer = disk.bread("indirect block", block, tag(Kind::Indirect), |_| Ok(()))?;
     Ok(buffer.data())
-}
-
-/// The block numbers in `i_block` or a table; 0 means a hole.
-pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
-    // OK to default: both i_block and blocks are multiples of four bytes long.
-    <[U32]>::ref_from_bytes(bytes).unwrap_or_default()
 }
 
 /// The longest run from `entries[index]` on that is one hole or adjacent on the device.

@@ -7,16 +7,15 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use uext4_ondisk::extent::Extent;
+use uext4_ondisk::indirect::{LEVELS, Reach, Segment, number_at, numbers, put_numbers};
 use uext4_ondisk::inode::NDIR_BLOCKS;
 use uext4_ondisk::{Damage, Pblk};
-use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::LblkRun;
 use crate::base::owner::{Kind, Owner, tag};
-use crate::base::reach::{LEVELS, Reach, Segment};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
@@ -24,33 +23,18 @@ use crate::map::file_blocks::{
     Progress, add_blocks, afford, check_countable, credits_anywhere, credits_revoke, free_data,
     free_map_block, groups_of_run, range_end, take_map_blocks,
 };
-use crate::map::indirect::{numbers, read_table};
+use crate::map::indirect::read_table;
 
 fn owner() -> Owner {
     Owner::of(Kind::Indirect)
 }
 
-fn number_at(bytes: &[u8], index: usize) -> u32 {
-    numbers(bytes).get(index).map_or(0, |n| n.get())
-}
-
-/// Sets numbers to what `number` gives for 0, 1 and so on.
-fn put(bytes: &mut [u8], first: usize, count: usize, number: impl Fn(u64) -> u32) {
-    let Ok(all) = <[U32]>::mut_from_bytes(bytes) else {
-        return;
-    };
-    let places = all.iter_mut().skip(first).take(count);
-    for (i, place) in places.enumerate() {
-        *place = number(i as u64).into();
-    }
-}
-
-/// Sets the numbers at `places` of a table to what `number` gives for 0, 1 and so on.
+/// Stores numbers in a table from `first` on.
 fn change_table(
     handle: &Handle<'_>,
     table: u32,
-    places: Range<usize>,
-    number: impl Fn(u64) -> u32,
+    first: usize,
+    numbers: impl IntoIterator<Item = u32>,
 ) -> Result<()> {
     let what = "indirect block";
     let block = Pblk(table.into());
@@ -58,14 +42,14 @@ fn change_table(
         .sbi()
         .bread(what, block, tag(Kind::Indirect), |_| Ok(()))?;
     handle.change(&buffer, owner(), |bytes| {
-        put(bytes, places.start, places.len(), number);
+        put_numbers(bytes, first, numbers);
     });
     Ok(())
 }
 
 /// Blocks of numbers that `len` data blocks in a row may need.
 fn tables_max(sbi: &Sbi, len: u32) -> u32 {
-    let log = Reach::new(sbi).log;
+    let log = Reach::new(sbi.geometry().block_size).log;
     // Of each level those that are full, and two at the ends; and one more at each seam of trees.
     (1..=LEVELS as u32)
         .map(|level| (len >> (log * level).min(31)).saturating_add(2))
@@ -106,7 +90,7 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
         return Err(Error::FileTooBig);
     }
     check_countable(sbi, inode, len)?;
-    let reach = Reach::new(sbi);
+    let reach = Reach::new(sbi.geometry().block_size);
     let missing = plan(sbi, inode, reach, extent)?;
     let mut spare = take_map_blocks(handle, inode, extent.pblk, missing)?;
     if let Some(far) = spare.iter().find(|block| block.0 > u32::MAX.into()) {
@@ -187,10 +171,9 @@ fn put_segment(
     pblk: u32,
     spare: &mut Vec<Pblk>,
 ) -> Result<()> {
-    let count = segment.len as usize;
-    let number = |i: u64| pblk.saturating_add(i as u32);
+    let numbers = (pblk..=u32::MAX).take(segment.len as usize);
     if segment.tree == 0 {
-        put(&mut inode.i_block, segment.place as usize, count, number);
+        put_numbers(&mut inode.i_block, segment.place as usize, numbers);
         return Ok(());
     }
     // None: the number stands in the inode.
@@ -204,8 +187,8 @@ fn put_segment(
             // OK to truncate: `insert` has made sure that they fit.
             table = block.0 as u32;
             match parent {
-                None => put(&mut inode.i_block, index, 1, |_| table),
-                Some(parent) => change_table(handle, parent, index..index + 1, |_| table)?,
+                None => put_numbers(&mut inode.i_block, index, [table]),
+                Some(parent) => change_table(handle, parent, index, [table])?,
             }
         }
         (parent, index) = (Some(table), reach.index(segment.place, level));
@@ -214,7 +197,7 @@ fn put_segment(
             table = number_at(&data, index);
         }
     }
-    change_table(handle, table, index..index + count, number)
+    change_table(handle, table, index, numbers)
 }
 
 /// Tables of one file that were emptied and freed: none may be met again. All that one change of a
@@ -237,7 +220,7 @@ pub(crate) fn remove(
     let until = range_end(run.start, run.len);
     let mut clear = Clear {
         handle,
-        reach: Reach::new(handle.sbi()),
+        reach: Reach::new(handle.sbi().geometry().block_size),
         stopped: None,
         freed,
         tables: 0,
@@ -287,8 +270,8 @@ impl Clear<'_, '_> {
         if tree == 0 {
             let root = inode.i_block;
             let kept = self.data(inode, &numbers(&root)[..NDIR_BLOCKS], 0, range)?;
-            let (first, past) = (kept as usize, range.end as usize);
-            put(&mut inode.i_block, first, past.saturating_sub(first), |_| 0);
+            let cleared = (kept..range.end).map(|_| 0);
+            put_numbers(&mut inode.i_block, kept as usize, cleared);
             return Ok(());
         }
         let index = NDIR_BLOCKS + tree - 1;
@@ -299,7 +282,7 @@ impl Clear<'_, '_> {
         };
         if table.block != 0 && self.table(inode, table, range)? {
             free_map_block(self.handle, inode, Pblk(table.block.into()))?;
-            put(&mut inode.i_block, index, 1, |_| 0);
+            put_numbers(&mut inode.i_block, index, [0]);
         }
         Ok(())
     }
@@ -352,7 +335,7 @@ impl Clear<'_, '_> {
         if is_empty || !cleared {
             return Ok(is_empty);
         }
-        change_table(self.handle, block, first..past, |_| 0)?;
+        change_table(self.handle, block, first, (first..past).map(|_| 0))?;
         Ok(false)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use uext4_ondisk::extent::ExtentNode;
+use uext4_ondisk::indirect::{Reach, numbers};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
@@ -122,7 +123,7 @@ fn tree_block(block: Pblk) -> Owned {
 }
 
 fn indirect_blocks(sbi: &Sbi, inode: &Inode, visit: &mut dyn FnMut(Owned) -> bool) -> Result<()> {
-    let root = indirect::numbers(&inode.i_block);
+    let root = numbers(&inode.i_block);
     // The data of the resize inode are the reserved descriptor blocks, which group metadata owns;
     // only its double indirect block is its own.
     if inode.ino == Ino::RESIZE {
@@ -131,7 +132,7 @@ fn indirect_blocks(sbi: &Sbi, inode: &Inode, visit: &mut dyn FnMut(Owned) -> boo
             .map(|n| visit(tree_block(Pblk(n.get().into()))));
         return Ok(());
     }
-    let log = sbi.geometry().block_size.log2() - 2;
+    let log = Reach::new(sbi.geometry().block_size).log;
     let mut lblk = 0u64;
     let mut tables = HashSet::new();
     let mut first_error = Ok(());
@@ -187,7 +188,7 @@ fn table(
     }
     let data = indirect::read_table(sbi, block)?;
     let mut first_error = Ok(());
-    for (i, below) in indirect::numbers(&data).iter().map(|n| n.get()).enumerate() {
+    for (i, below) in numbers(&data).iter().map(|n| n.get()).enumerate() {
         if below != 0 {
             let below = Branch {
                 block: below,

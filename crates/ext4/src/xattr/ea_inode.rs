@@ -7,16 +7,18 @@
 
 use uext4_mballoc::{Request, Run};
 use uext4_mbcache::{Key, Release};
-use uext4_ondisk::extent::{Extent, max_entries, max_entries_with_tail, put_index, put_leaf};
+use uext4_ondisk::extent::{Extent, empty_extent_root};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS,
     RawInode, S_IFREG, Timestamp,
 };
+use uext4_ondisk::pack::block_map::{BlockMap, Tables};
+use uext4_ondisk::pack::extent_tree::{ExtentTree, ROOT_ENTRIES};
 use uext4_ondisk::xattr::{XATTR_SIZE_MAX, ea_inode_hash};
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::U64;
 
 use crate::alloc::ialloc::Parent;
 use crate::base::edit::Edit;
@@ -31,8 +33,6 @@ use crate::map::MapCursor;
 use crate::map::owned::{Owned, for_each_owned};
 use crate::orphan::change::set_next;
 
-/// Extents in the inode.
-const ROOT_EXTENTS: usize = max_entries(I_BLOCK_LEN) as usize;
 /// Runs of blocks of such an inode, at most: a value of 16 MiB in single blocks, and their tree.
 const RUNS_MAX: usize = (16 << 20 >> 10) + 1024;
 
@@ -263,7 +263,7 @@ impl Taken {
         let mut taken = Self::default();
         let result = taken.fill(handle, goal, len);
         let has_node = if has_extents(sbi) {
-            taken.runs.len() > ROOT_EXTENTS
+            taken.runs.len() > ROOT_ENTRIES
         } else {
             len as usize > NDIR_BLOCKS
         };
@@ -315,52 +315,61 @@ impl Taken {
     }
 
     /// Builds the map of an inode; the node, if there is one, is written.
-    fn map(&self, handle: &Handle<'_>, id: InodeId) -> [u8; I_BLOCK_LEN] {
-        let mut root = [0; I_BLOCK_LEN];
-        if !has_extents(handle.sbi()) {
-            self.map_indirect(handle, &mut root);
-            return root;
-        }
+    fn map(&self, handle: &Handle<'_>, id: InodeId) -> Result<[u8; I_BLOCK_LEN]> {
+        let block_size = handle.sbi().geometry().block_size;
         let mut lblk = 0;
+        let mut node = self.node;
+        if !has_extents(handle.sbi()) {
+            let mut map = BlockMap::new(block_size);
+            let mut tables = OneTable { handle, node };
+            for run in &self.runs {
+                map.put(lblk, run.start, run.len.into(), &mut tables)?;
+                lblk += u64::from(run.len);
+            }
+            return Ok(map.finish(&mut tables));
+        }
         let extent = |run: &Run| {
             let extent = Extent {
-                lblk: Lblk(lblk),
                 // OK to truncate: a value has 64 blocks at most.
+                lblk: Lblk(lblk as u32),
                 len: run.len as u16,
                 pblk: run.start,
                 unwritten: false,
             };
-            lblk += run.len;
+            lblk += u64::from(run.len);
             extent
         };
         let extents: Vec<Extent> = self.runs.iter().map(extent).collect();
-        let Some(node) = self.node else {
-            put_leaf(&mut root, ROOT_EXTENTS as u16, &extents);
-            return root;
-        };
-        let owner = Owner::new(Kind::Extent, 0, id.ino, id.generation);
-        handle.change(&handle.fresh(node), owner, |bytes| {
-            put_leaf(bytes, max_entries_with_tail(bytes.len()), &extents);
-        });
-        put_index(&mut root, ROOT_EXTENTS as u16, 1, &[(Lblk(0), node)]);
-        root
+        let mut root = [0; I_BLOCK_LEN];
+        // The commit computes the checksum.
+        ExtentTree::new(block_size, None).pack(&mut root, &extents, |new| {
+            let at = node.take().ok_or(Error::FileTooBig)?;
+            let owner = Owner::new(Kind::Extent, new.depth(), id.ino, id.generation);
+            handle.change(&handle.fresh(at), owner, |bytes| new.write(bytes));
+            Ok::<_, Error>(at)
+        })?;
+        Ok(root)
+    }
+}
+
+/// The only indirect block that a value needs.
+struct OneTable<'a> {
+    handle: &'a Handle<'a>,
+    node: Option<Pblk>,
+}
+
+impl Tables for OneTable<'_> {
+    type Error = Error;
+
+    fn take(&mut self) -> Result<Pblk> {
+        self.node.take().ok_or(Error::FileTooBig)
     }
 
-    fn map_indirect(&self, handle: &Handle<'_>, root: &mut [u8; I_BLOCK_LEN]) {
-        // OK to truncate: without extents there are 32 bits of block numbers.
-        let number = |block: Pblk| U32::new(block.0 as u32);
-        let numbers: Vec<U32> = self.blocks().map(number).collect();
-        let (direct, rest) = numbers.split_at(numbers.len().min(NDIR_BLOCKS));
-        let mut in_root = direct.to_vec();
-        if let Some(node) = self.node {
-            in_root.push(number(node));
-            handle.change(&handle.fresh(node), Owner::of(Kind::Indirect), |bytes| {
-                let table = rest.as_bytes();
-                bytes[..table.len()].copy_from_slice(table);
-            });
-        }
-        let in_root = in_root.as_bytes();
-        root[..in_root.len()].copy_from_slice(in_root);
+    fn put(&mut self, at: Pblk, table: &[u8]) {
+        let owner = Owner::of(Kind::Indirect);
+        self.handle.change(&self.handle.fresh(at), owner, |bytes| {
+            bytes.copy_from_slice(table);
+        });
     }
 }
 
@@ -407,7 +416,7 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
     let id = InodeId { ino, generation };
     let blocks = len + u64::from(taken.node.is_some());
     let inode = Inode {
-        i_block: taken.map(handle, id),
+        i_block: handle.failed(taken.map(handle, id))?,
         blocks: blocks << (geometry.block_size.log2() - 9),
         ..new_inode(handle, owner, id, value.len() as u64, hash)
     };
@@ -484,7 +493,7 @@ fn destroy(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     (inode.links, inode.size, inode.blocks) = (0, 0, 0);
     inode.i_block = [0; I_BLOCK_LEN];
     if inode.has(InodeFlags::EXTENTS) {
-        put_leaf(&mut inode.i_block, ROOT_EXTENTS as u16, &[]);
+        inode.i_block = empty_extent_root();
     }
     store(handle, sbi, &inode)?;
     // Such an inode is on no orphan list: its users and it go in one transaction.

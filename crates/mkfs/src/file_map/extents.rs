@@ -1,9 +1,10 @@
 //! Extent trees over blocks taken in order.
 
-use uext4_ondisk::extent::{
-    EXT_INIT_MAX_LEN, Extent, max_entries, max_entries_with_tail, put_index, put_leaf, update_tail,
-};
+use std::collections::VecDeque;
+
+use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, Extent, max_entries};
 use uext4_ondisk::inode::I_BLOCK_LEN;
+use uext4_ondisk::pack::extent_tree::{ExtentTree, Node, ROOT_ENTRIES};
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use super::FileMap;
@@ -11,16 +12,13 @@ use crate::Error;
 use crate::plan::{GENERATION, Plan};
 use crate::space::Run;
 
-/// Room of the root, in entries.
-const ROOT_ROOM: u16 = max_entries(I_BLOCK_LEN);
-
-/// A tree that grows at its end.
+/// A file that grows at its end.
 #[derive(Debug)]
 struct Builder {
     ino: Ino,
     extents: Vec<Extent>,
-    /// First logical block and place of each leaf; none while all fits the root.
-    leaves: Vec<(Lblk, Pblk)>,
+    /// A block for each leaf; none while all extents fit the root.
+    leaves: VecDeque<u64>,
 }
 
 /// Takes the next `len` free blocks from `goal` on, however scattered, and maps them. A block of the
@@ -35,7 +33,7 @@ pub(crate) fn extent_file(
     let mut builder = Builder {
         ino,
         extents: Vec::new(),
-        leaves: Vec::new(),
+        leaves: VecDeque::new(),
     };
     let mut from = goal;
     let mut done = 0;
@@ -49,9 +47,14 @@ pub(crate) fn extent_file(
     builder.finish(plan)
 }
 
-/// Maps blocks taken already, given in logical order; they come to at most four extents. A new one
-/// begins at logical block `apart` in any case.
-pub(crate) fn extent_root(blocks: &[u64], apart: usize) -> FileMap {
+/// Maps blocks taken already, given in logical order. A new extent begins at logical block `apart` in
+/// any case.
+pub(crate) fn extents_of(
+    plan: &mut Plan,
+    ino: Ino,
+    blocks: &[u64],
+    apart: usize,
+) -> Result<FileMap, Error> {
     let mut extents: Vec<Extent> = Vec::new();
     for (lblk, &block) in blocks.iter().enumerate() {
         let follows = |last: &Extent| last.pblk.0 + u64::from(last.len) == block;
@@ -65,14 +68,13 @@ pub(crate) fn extent_root(blocks: &[u64], apart: usize) -> FileMap {
             }),
         }
     }
-    extents.truncate(ROOT_ROOM.into());
-    let mut i_block = [0; I_BLOCK_LEN];
-    put_leaf(&mut i_block, ROOT_ROOM, &extents);
-    FileMap {
-        i_block,
-        runs: extents.iter().map(run_of).collect(),
-        meta_blocks: 0,
-    }
+    let leaves = VecDeque::new();
+    let builder = Builder {
+        ino,
+        extents,
+        leaves,
+    };
+    builder.finish(plan)
 }
 
 fn run_of(extent: &Extent) -> Run {
@@ -90,57 +92,37 @@ impl Builder {
             pblk: Pblk(run.start),
             unwritten: false,
         });
-        if self.extents.len() <= ROOT_ROOM.into() {
-            return Ok(());
-        }
-        let room = usize::from(leaf_room(plan));
-        if self.leaves.len() * room < self.extents.len() {
-            let near = self.extents.first().map_or(0, |extent| extent.pblk.0);
-            let block = plan.take_block(near.saturating_sub(1), "extent tree")?;
-            // OK to index: the extent just pushed lies past the full leaves.
-            let first = self.extents[self.leaves.len() * room].lblk;
-            self.leaves.push((first, Pblk(block)));
+        let leaves = match self.extents.len() {
+            0..=ROOT_ENTRIES => 0,
+            len => len.div_ceil(max_entries(plan.block_len()).into()),
+        };
+        if self.leaves.len() < leaves {
+            let block = take_node(plan, &self.extents)?;
+            self.leaves.push_back(block);
         }
         Ok(())
     }
 
-    fn finish(self, plan: &mut Plan) -> Result<FileMap, Error> {
+    fn finish(mut self, plan: &mut Plan) -> Result<FileMap, Error> {
+        let seed = plan.geometry.csum_seed;
+        let seed = seed.map(|seed| seed.inode(self.ino, GENERATION));
+        let tree = ExtentTree::new(plan.geometry.block_size, seed);
+        let mut place = |node: &Node<'_>| -> Result<Pblk, Error> {
+            let block = match self.leaves.pop_front() {
+                Some(leaf) => leaf,
+                None => take_node(plan, &self.extents)?,
+            };
+            let mut bytes = vec![0; plan.block_len()];
+            node.write(&mut bytes);
+            plan.put(block, bytes);
+            Ok(Pblk(block))
+        };
         let mut i_block = [0; I_BLOCK_LEN];
-        let in_root = self.extents.len().min(ROOT_ROOM.into());
         // Where there are too many, the root keeps the bytes of the first ones behind its index, as
         // it does when a tree grows.
-        put_leaf(&mut i_block, ROOT_ROOM, &self.extents[..in_root]);
-        let room = leaf_room(plan);
-        if self.leaves.len() > room.into() {
-            return Err(Error::NoSpace {
-                what: "extent tree",
-                len: self.leaves.len() as u64,
-            });
-        }
-        let mut meta_blocks = self.leaves.len() as u64;
-        if self.leaves.len() > ROOT_ROOM.into() {
-            // One level more: the leaves do not fit the root.
-            let near = self.extents.first().map_or(0, |extent| extent.pblk.0);
-            let block = plan.take_block(near.saturating_sub(1), "extent tree")?;
-            let mut node = vec![0; plan.block_len()];
-            put_index(&mut node, room, 1, &self.leaves);
-            if let Some(seed) = plan.geometry.csum_seed {
-                update_tail(&mut node, seed.inode(self.ino, GENERATION));
-            }
-            plan.put(block, node);
-            put_index(&mut i_block, ROOT_ROOM, 2, &[(Lblk(0), Pblk(block))]);
-            meta_blocks += 1;
-        } else if !self.leaves.is_empty() {
-            put_index(&mut i_block, ROOT_ROOM, 1, &self.leaves);
-        }
-        for (extents, &(_, block)) in self.extents.chunks(room.into()).zip(&self.leaves) {
-            let mut node = vec![0; plan.block_len()];
-            put_leaf(&mut node, room, extents);
-            if let Some(seed) = plan.geometry.csum_seed {
-                update_tail(&mut node, seed.inode(self.ino, GENERATION));
-            }
-            plan.put(block.0, node);
-        }
+        let in_root = self.extents.len().min(ROOT_ENTRIES);
+        tree.pack(&mut i_block, &self.extents[..in_root], &mut place)?;
+        let meta_blocks = tree.pack(&mut i_block, &self.extents, place)?;
         Ok(FileMap {
             i_block,
             runs: self.extents.iter().map(run_of).collect(),
@@ -149,10 +131,8 @@ impl Builder {
     }
 }
 
-/// Room of a leaf block, in entries.
-fn leaf_room(plan: &Plan) -> u16 {
-    match plan.geometry.csum_seed {
-        Some(_) => max_entries_with_tail(plan.block_len()),
-        None => max_entries(plan.block_len()),
-    }
+/// Takes a block for a node, right before the file if that is free.
+fn take_node(plan: &mut Plan, extents: &[Extent]) -> Result<u64, Error> {
+    let near = extents.first().map_or(0, |extent| extent.pblk.0);
+    plan.take_block(near.saturating_sub(1), "extent tree")
 }

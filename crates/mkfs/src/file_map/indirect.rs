@@ -1,25 +1,29 @@
 //! Direct and indirect blocks over blocks taken in order.
 
-use uext4_ondisk::inode::{I_BLOCK_LEN, NDIR_BLOCKS};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U32;
+use uext4_ondisk::Pblk;
+use uext4_ondisk::pack::block_map::{BlockMap, Tables};
 
 use super::FileMap;
 use crate::Error;
 use crate::plan::Plan;
 use crate::space::Run;
 
-/// Maps at most twelve blocks, given in logical order, without indirect blocks.
-pub(crate) fn direct_map(blocks: &[u64]) -> FileMap {
-    let mut i_block = [0; I_BLOCK_LEN];
-    for (word, &block) in i_block.chunks_exact_mut(4).zip(blocks) {
-        word.copy_from_slice(U32::new(block as u32).as_bytes());
+/// Maps blocks taken already, given in logical order; tables are taken behind the last of them.
+pub(crate) fn blocks_of(plan: &mut Plan, blocks: &[u64]) -> Result<FileMap, Error> {
+    let mut map = BlockMap::new(plan.geometry.block_size);
+    let mut taking = Taking {
+        next: blocks.last().map_or(0, |last| last + 1),
+        what: "indirect block",
+        plan,
+    };
+    for (lblk, &block) in (0..).zip(blocks) {
+        map.put(lblk, Pblk(block), 1, &mut taking)?;
     }
-    FileMap {
-        i_block,
+    Ok(FileMap {
+        meta_blocks: map.tables(),
+        i_block: map.finish(&mut taking),
         runs: blocks.iter().map(|&start| Run { start, len: 1 }).collect(),
-        meta_blocks: 0,
-    }
+    })
 }
 
 /// Takes `count` blocks one after the other from `goal` and maps them, each indirect block lying
@@ -30,92 +34,56 @@ pub(crate) fn indirect_file(
     goal: u64,
     what: &'static str,
 ) -> Result<FileMap, Error> {
-    let mut builder = IndirectBuilder {
+    let mut map = BlockMap::new(plan.geometry.block_size);
+    let mut taking = Taking {
         next: goal,
         what,
-        runs: Vec::new(),
-        meta: 0,
+        plan,
     };
-    let per_block = plan.block_len() as u64 / 4;
-    let mut words = [U32::ZERO; I_BLOCK_LEN / 4];
-    let mut left = count;
-    for word in words.iter_mut().take(NDIR_BLOCKS) {
-        if left == 0 {
-            break;
-        }
-        *word = (builder.take_run(plan, 1)?.start as u32).into();
-        left -= 1;
-    }
-    let mut room = 1;
-    for (word, depth) in words[NDIR_BLOCKS..].iter_mut().zip(1..) {
-        room *= per_block;
-        let here = left.min(room);
-        if here > 0 {
-            *word = (builder.subtree(plan, depth, here, per_block)? as u32).into();
-            left -= here;
+    let mut runs: Vec<Run> = Vec::new();
+    let mut done = 0;
+    while done < count {
+        let most = map.open(done, count - done, &mut taking)?.len;
+        let run = taking.run(most)?;
+        map.put(done, Pblk(run.start), run.len, &mut taking)?;
+        done += run.len;
+        match runs.last_mut() {
+            Some(last) if last.end() == run.start => last.len += run.len,
+            _ => runs.push(run),
         }
     }
-    if left > 0 {
-        return Err(Error::NoSpace { what, len: count });
-    }
-    let mut i_block = [0; I_BLOCK_LEN];
-    i_block.copy_from_slice(words.as_bytes());
     Ok(FileMap {
-        i_block,
-        runs: builder.runs,
-        meta_blocks: builder.meta,
+        meta_blocks: map.tables(),
+        i_block: map.finish(&mut taking),
+        runs,
     })
 }
 
-struct IndirectBuilder {
+/// Takes blocks in ascending order.
+struct Taking<'a> {
+    plan: &'a mut Plan,
+    /// Where the next one is looked for.
     next: u64,
     what: &'static str,
-    runs: Vec<Run>,
-    meta: u64,
 }
 
-impl IndirectBuilder {
+impl Taking<'_> {
     /// Takes free blocks in a row, at most `most`.
-    fn take_run(&mut self, plan: &mut Plan, most: u64) -> Result<Run, Error> {
-        let run = plan.take_run(self.next, most, self.what)?;
+    fn run(&mut self, most: u64) -> Result<Run, Error> {
+        let run = self.plan.take_run(self.next, most, self.what)?;
         self.next = run.end();
-        match self.runs.last_mut() {
-            Some(last) if last.end() == run.start => last.len += run.len,
-            _ => self.runs.push(run),
-        }
         Ok(run)
     }
+}
 
-    /// An indirect block of `depth` 1 to 3 that maps the next `count` blocks.
-    fn subtree(
-        &mut self,
-        plan: &mut Plan,
-        depth: u32,
-        count: u64,
-        per_block: u64,
-    ) -> Result<u64, Error> {
-        let block = plan.take_block(self.next, self.what)?;
-        self.next = block + 1;
-        self.meta += 1;
-        let mut bytes = vec![0; plan.block_len()];
-        let mut slots = bytes.chunks_exact_mut(4);
-        let mut left = count;
-        while left > 0 {
-            let children = if depth == 1 {
-                let run = self.take_run(plan, left)?;
-                left -= run.len;
-                run
-            } else {
-                let here = left.min(per_block.pow(depth - 1));
-                left -= here;
-                let start = self.subtree(plan, depth - 1, here, per_block)?;
-                Run { start, len: 1 }
-            };
-            for (number, slot) in (children.start..children.end()).zip(&mut slots) {
-                slot.copy_from_slice(U32::new(number as u32).as_bytes());
-            }
-        }
-        plan.put(block, bytes);
-        Ok(block)
+impl Tables for Taking<'_> {
+    type Error = Error;
+
+    fn take(&mut self) -> Result<Pblk, Error> {
+        Ok(Pblk(self.run(1)?.start))
+    }
+
+    fn put(&mut self, at: Pblk, table: &[u8]) {
+        self.plan.put(at.0, table.to_vec());
     }
 }

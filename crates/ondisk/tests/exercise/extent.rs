@@ -1,9 +1,10 @@
 //! Arbitrary bytes as an inode, as the extent root in it, and as an extent node in a block.
 
 use uext4_ondisk::checksum::CsumSeed;
-use uext4_ondisk::extent::{self, ExtentNode, RawExtent};
+use uext4_ondisk::extent::{self, ExtentNode};
 use uext4_ondisk::inode::{self, DeviceNumber, FileType, RawInode, Timestamp};
 use uext4_ondisk::{Ino, Pblk};
+use zerocopy::IntoBytes;
 
 const SEED: CsumSeed = CsumSeed(1);
 
@@ -29,10 +30,11 @@ fn check_node(node: &[u8], depth: Option<u16>) {
     match ExtentNode::parse(node, Some(Pblk(7)), depth) {
         Ok(ExtentNode::Leaf(leaf)) => {
             let mut end = 0;
-            for extent in leaf.iter().map(RawExtent::get) {
+            for raw in leaf {
+                let extent = raw.get();
                 assert!(extent.len > 0 && extent.lblk.0 >= end);
                 end = extent.lblk.0 + u32::from(extent.len);
-                assert_eq!(RawExtent::new(extent).get(), extent);
+                assert_eq!(extent::leaf_entry(extent), raw.as_bytes());
             }
         }
         Ok(ExtentNode::Index { depth, entries }) => {

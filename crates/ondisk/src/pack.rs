@@ -1,0 +1,45 @@
+//! The one packer: from extents, block numbers and names to the bytes of the blocks that hold them.
+//!
+//! Pure: no I/O and no allocation of blocks. A packer asks its caller for a block for each node, and
+//! hands over the bytes. Both writers of the engine and mkfs use it:
+//!
+//! | what | packer |
+//! |---|---|
+//! | extents of a file | [`extent_tree`] |
+//! | block numbers of a file without extents | [`block_map`] |
+//!
+//! Numbers are bounded here as they are where they are read: what a reader would refuse is a
+//! [`PackError`], and nothing is written.
+
+pub mod block_map;
+pub mod extent_tree;
+
+use crate::extent::Extent;
+use crate::units::Pblk;
+
+/// Why something cannot be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// An extent that no node may hold, or that does not lie behind the one before it.
+    #[error("extent of {} blocks from {} on, at {}, cannot be stored", .0.len, .0.lblk, .0.pblk)]
+    Extent(Extent),
+    /// More extents than the deepest tree holds.
+    #[error("{extents} extents are more than a tree holds")]
+    TooManyExtents {
+        /// The extents of the file.
+        extents: u64,
+    },
+    /// A logical block past the largest file without extents.
+    #[error("logical block {lblk} is out of reach of a block map")]
+    OutOfReach {
+        /// The logical block.
+        lblk: u64,
+    },
+    /// A physical block whose number has more than 32 bits.
+    #[error("block {block} has no number in a block map")]
+    BlockNumber {
+        /// The physical block.
+        block: Pblk,
+    },
+}
