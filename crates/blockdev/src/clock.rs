@@ -19,6 +19,10 @@ pub trait Clock: Send + Sync + Debug {
     fn sleep_until(&self, moment: Duration) {
         self.sleep(moment.saturating_sub(self.monotonic()));
     }
+    /// Whether its time passes only by calls of it: then no thread waits for it by itself.
+    fn is_virtual(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's clock.
@@ -107,6 +111,10 @@ impl Clock for VirtualClock {
 
     fn sleep_until(&self, moment: Duration) {
         self.advance_to(moment);
+    }
+
+    fn is_virtual(&self) -> bool {
+        true
     }
 }
 

@@ -1,6 +1,6 @@
 //! Everything below a directory of a file system opened for writing.
 
-use uext4::{Damage, Error, FileType, Ino, OpenInode};
+use uext4::{Damage, Error, FileType, Ino, Listed, OpenInode};
 
 use crate::walk::{InodeSet, joined};
 
@@ -22,7 +22,7 @@ pub fn each_below(
             continue;
         }
         let mut names = Vec::new();
-        let listed = dir.read_dir(0, &mut |name, _, _| {
+        let listed = dir.list(0, &mut |&Listed { name, .. }| {
             if !matches!(name, b"." | b"..") {
                 names.push(name.to_vec());
             }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use uext4::{Damage, Error, Filesystem, Inode};
+use uext4::{Damage, Error, Image, Inode};
 use uext4_ondisk::features::RoCompat;
 
 /// What is left of it.
@@ -17,7 +17,7 @@ pub struct Budget {
 
 impl Budget {
     /// As much as the file system is large; without end where files may share blocks by design.
-    pub fn new(fs: &Filesystem) -> Self {
+    pub fn new(fs: &Image) -> Self {
         let geometry = fs.geometry();
         let shared = geometry.features.ro_compat;
         Self {

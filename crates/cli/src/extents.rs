@@ -1,6 +1,7 @@
 //! A file's extents: runs of blocks that are adjacent in the file and on the device.
 
-use uext4::{Damage, Error, Filesystem, Inode, MapState, Mapping};
+use uext4::data::{MapState, Mapping};
+use uext4::{Damage, Error, Image, Inode};
 use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
@@ -37,7 +38,7 @@ pub fn has_blocks(inode: &Inode) -> bool {
 /// Its errors are damage of the mapping and those of the device.
 #[derive(Debug)]
 pub struct Runs<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     inode: &'a Inode,
     /// First block that was not looked at yet; `u32::MAX` at the end.
     at: u32,
@@ -51,7 +52,7 @@ pub struct Runs<'a> {
 
 impl<'a> Runs<'a> {
     /// Nothing is read before the first is asked for.
-    pub fn new(fs: &'a Filesystem, inode: &'a Inode) -> Self {
+    pub fn new(fs: &'a Image, inode: &'a Inode) -> Self {
         Self {
             fs,
             inode,

@@ -1,6 +1,6 @@
 //! Free space, as the block bitmaps tell it: runs of free clusters and their lengths.
 
-use uext4::{Error, Filesystem};
+use uext4::{Error, Image};
 use uext4_ondisk::GroupNr;
 
 /// Buckets of the histogram: run lengths in clusters from 2ⁿ to 2ⁿ⁺¹ - 1.
@@ -24,7 +24,7 @@ pub struct FreeSpace {
 
 impl FreeSpace {
     /// Reads all bitmaps. Groups that cannot be read go to `failed` and count as used.
-    pub fn read(fs: &Filesystem, mut failed: impl FnMut(GroupNr, &Error)) -> Self {
+    pub fn read(fs: &Image, mut failed: impl FnMut(GroupNr, &Error)) -> Self {
         let mut space = Self::none();
         for group in 0..fs.geometry().groups_count.get() {
             let group = GroupNr(group);
@@ -99,7 +99,7 @@ impl FreeSpace {
     }
 }
 
-fn clusters_in_group(fs: &Filesystem, group: GroupNr) -> u32 {
+fn clusters_in_group(fs: &Image, group: GroupNr) -> u32 {
     let geometry = fs.geometry();
     geometry
         .blocks_in_group(group)

@@ -1,6 +1,7 @@
 //! Free space of one group, as the block allocator sees it.
 
-use uext4::{Filesystem, GroupNr, Result};
+use uext4::format::GroupNr;
+use uext4::{Image, Result};
 
 /// What a group's bitmap tells, in blocks, or in clusters where there are such.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct GroupSpace {
 }
 
 /// Largest order the allocator tracks: a quarter of a full group.
-pub fn order_max(fs: &Filesystem) -> u32 {
+pub fn order_max(fs: &Image) -> u32 {
     let geometry = fs.geometry();
     (geometry.block_size.log2() + 1).min(geometry.blocks_per_group.get().ilog2())
 }
@@ -30,7 +31,7 @@ impl GroupSpace {
     ///
     /// # Errors
     /// Damage of either, device errors.
-    pub fn read(fs: &Filesystem, group: GroupNr) -> Result<Self> {
+    pub fn read(fs: &Image, group: GroupNr) -> Result<Self> {
         let geometry = fs.geometry();
         let units = geometry
             .blocks_in_group(group)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::backup_of;
+use uext4::rescue::backup_of;
 use uext4_blockdev::partition::{Partition, Table, TableKind};
 use uext4_blockdev::{BlockDevice, Error};
 

@@ -48,7 +48,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use uext4::Filesystem;
+use uext4::Volume;
 
 use crate::command_line::Cli;
 use crate::failure::{Exit, Failure};
@@ -78,7 +78,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Runs the lines of a script on a file system that is open for writing, as `uext4 script
 /// --keep-going` does; what its commands print goes to `out`. Returns the exit code.
-pub fn script(fs: &Filesystem, lines: &mut dyn BufRead, out: Box<dyn Write>) -> u8 {
+pub fn script(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> u8 {
     let exit = commands::script::run_all(fs, lines, out).unwrap_or_else(report);
     exit.code()
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use uext4::Filesystem;
+use uext4::Image;
+use uext4::stats::{BufferStats, MemoryUse, Stats};
 use uext4_fuse::Server;
 use uext4_fuse::latency::SHARES;
 
@@ -126,16 +127,15 @@ impl Metrics {
         self.mount(&mut page);
         self.requests(&mut page);
         space(fs, &mut page);
-        memory(fs, &mut page);
-        buffers(fs, &mut page);
-        if self.0.server.is_writable() {
-            extents(fs, &mut page);
-            shared_attributes(fs, &mut page);
-            journal(fs, &mut page);
-            pages(fs, &mut page);
-            self.throttling(fs, &mut page);
-            allocator(fs, &mut page);
-        }
+        let stats = fs.stats();
+        memory(&stats.memory, &mut page);
+        buffers(&stats.buffers, &mut page);
+        extents(&stats, &mut page);
+        shared_attributes(&stats, &mut page);
+        journal(&stats, &mut page);
+        pages(&stats, &mut page);
+        self.throttling(&stats, &mut page);
+        allocator(&stats, &mut page);
         page.0
     }
 
@@ -199,7 +199,8 @@ impl Metrics {
         }
     }
 
-    fn throttling(&self, fs: &Filesystem, page: &mut Page) {
+    fn throttling(&self, stats: &Stats, page: &mut Page) {
+        let Some(device) = &stats.device else { return };
         let pauses = self.0.server.latencies().pauses();
         page.counter(
             "uext4_throttle_pauses_total",
@@ -213,7 +214,6 @@ impl Metrics {
         );
         let seconds = pauses.total.as_secs_f64();
         page.value("uext4_throttle_pause_seconds_total", &[], seconds);
-        let Ok(device) = fs.bdi_stats() else { return };
         for (name, help, pages) in [
             (
                 "uext4_write_bandwidth_bytes",
@@ -231,7 +231,7 @@ impl Metrics {
     }
 }
 
-fn space(fs: &Filesystem, page: &mut Page) {
+fn space(fs: &Image, page: &mut Page) {
     let told = fs.statfs();
     page.gauge(
         "uext4_block_size_bytes",
@@ -254,8 +254,7 @@ fn space(fs: &Filesystem, page: &mut Page) {
     );
 }
 
-fn memory(fs: &Filesystem, page: &mut Page) {
-    let told = fs.memory();
+fn memory(told: &MemoryUse, page: &mut Page) {
     page.gauge(
         "uext4_memory_limit_bytes",
         "What may be kept in memory.",
@@ -289,8 +288,7 @@ fn memory(fs: &Filesystem, page: &mut Page) {
     );
 }
 
-fn buffers(fs: &Filesystem, page: &mut Page) {
-    let told = fs.buffer_stats();
+fn buffers(told: &BufferStats, page: &mut Page) {
     page.family(
         &Metric::counter(
             "uext4_buffer_lookups_total",
@@ -324,8 +322,8 @@ fn buffers(fs: &Filesystem, page: &mut Page) {
     }
 }
 
-fn extents(fs: &Filesystem, page: &mut Page) {
-    let Ok(told) = fs.extent_status_stats() else {
+fn extents(stats: &Stats, page: &mut Page) {
+    let Some(told) = &stats.extent_status else {
         return;
     };
     for (name, help, value) in [
@@ -359,8 +357,8 @@ fn extents(fs: &Filesystem, page: &mut Page) {
     );
 }
 
-fn shared_attributes(fs: &Filesystem, page: &mut Page) {
-    let Ok(Some((blocks, values))) = fs.mbcache_stats() else {
+fn shared_attributes(stats: &Stats, page: &mut Page) {
+    let (Some(blocks), Some(values)) = (&stats.xattr_blocks, &stats.xattr_values) else {
         return;
     };
     let both = |name: &str, help: &str, kind: &str, of_blocks, of_values, page: &mut Page| {
@@ -393,8 +391,8 @@ fn shared_attributes(fs: &Filesystem, page: &mut Page) {
     );
 }
 
-fn journal(fs: &Filesystem, page: &mut Page) {
-    let Ok(told) = fs.journal_stats() else { return };
+fn journal(stats: &Stats, page: &mut Page) {
+    let Some(told) = &stats.journal else { return };
     for (name, help, value) in [
         (
             "uext4_journal_commits_total",
@@ -421,8 +419,8 @@ fn journal(fs: &Filesystem, page: &mut Page) {
     }
 }
 
-fn pages(fs: &Filesystem, page: &mut Page) {
-    let Ok(told) = fs.page_stats() else { return };
+fn pages(stats: &Stats, page: &mut Page) {
+    let Some(told) = &stats.pages else { return };
     page.family(
         &Metric::gauge("uext4_page_bytes", "Data of files in memory."),
         "state",
@@ -468,8 +466,8 @@ fn pages(fs: &Filesystem, page: &mut Page) {
     }
 }
 
-fn allocator(fs: &Filesystem, page: &mut Page) {
-    let Ok((told, kept)) = fs.allocator_stats() else {
+fn allocator(stats: &Stats, page: &mut Page) {
+    let (Some(told), Some(kept)) = (&stats.allocator, &stats.preallocation) else {
         return;
     };
     for (name, help, value) in [
@@ -502,7 +500,7 @@ fn allocator(fs: &Filesystem, page: &mut Page) {
         kept.kept,
     );
     const NAMES: [&str; 5] = ["0", "1", "2", "3", "4"];
-    let of = |f: fn(&uext4::CriterionStats) -> u64| -> Vec<(&str, u64)> {
+    let of = |f: fn(&uext4::stats::CriterionStats) -> u64| -> Vec<(&str, u64)> {
         NAMES.into_iter().zip(told.criteria.iter().map(f)).collect()
     };
     for (name, help, all) in [

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use rustix::mount::MountFlags;
-use uext4::{AccessTimes, OpenOptions, OptionError};
+use uext4::OpenOptions;
+use uext4::tuning::AccessTimes;
 use uext4_fuse::owners::{IdRange, Owners};
 use uext4_fuse::session::PAYLOADS_MAX;
 use uext4_fuse::{SyncPolicy, Transport};
@@ -355,7 +356,7 @@ impl MountOptions {
             ("threads", threads) => self.threads = Some(number(option, threads, 1..=64)? as usize),
             _ => {
                 let set = self.engine.option(option);
-                if let Err(uext4::Error::Option(OptionError::Unknown { .. })) = set {
+                if let Err(uext4::Error::UnknownOption { .. }) = set {
                     return wrong(option, "no such option; `uext4 mount --help` lists them");
                 }
                 if let Err(error) = set {

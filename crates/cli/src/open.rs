@@ -5,7 +5,8 @@ use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::{Filesystem, FollowLast, Inode, OpenInode, OpenOptions, Rescue, SuperblockCopy};
+use uext4::rescue::{Rescue, SuperblockCopy};
+use uext4::{FollowLast, Image, Inode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::partition::{self, Found};
 use uext4_blockdev::{
     Access, BlockDevice, Error as BlockError, FileDevice, SubDevice, SystemClock, attached,
@@ -31,7 +32,7 @@ const WRITING_MEMORY: u64 = 192 << 20;
 ///
 /// # Errors
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
-pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
+pub fn open(args: &ImageArgs) -> Result<Image, Failure> {
     let options = OpenOptions {
         memory: Some(READING_MEMORY),
         replay_journal: !args.no_replay,
@@ -45,7 +46,7 @@ pub fn open(args: &ImageArgs) -> Result<Filesystem, Failure> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
+pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Image, Failure> {
     let image = &place.image;
     let whole = after_ending(image, || {
         let whole = FileDevice::open(image, Access::ReadOnly)?;
@@ -69,7 +70,7 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesyst
     {
         return Err(identify::not_ext(image, &device));
     }
-    let opened = Filesystem::open(device, options);
+    let opened = Image::open(device, options);
     if let Ok(fs) = &opened
         && let Some(sequence) = fs.replayed().and_then(|r| r.failed_commit)
     {
@@ -186,7 +187,7 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
 /// # Errors
 /// Exit 2 if there is no such option, 8 if the image cannot be opened or is in use, 4 if the file
 /// system in it is damaged.
-pub fn open_rw(args: &WriteArgs) -> Result<Filesystem, Failure> {
+pub fn open_rw(args: &WriteArgs) -> Result<Volume, Failure> {
     let mut options = OpenOptions {
         memory: Some(WRITING_MEMORY),
         ..OpenOptions::default()
@@ -198,26 +199,15 @@ pub fn open_rw(args: &WriteArgs) -> Result<Filesystem, Failure> {
     open_to_write(&args.place, &options)
 }
 
-/// The same with all options, and its threads started.
+/// The same with all options.
 ///
 /// # Errors
 /// As [`open_rw`].
-pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
-    let fs = open_still(place, options)?;
-    let started = fs.start_background();
-    started.map_err(|error| Failure::engine(place.image.display(), &error))?;
-    Ok(fs)
-}
-
-/// The same before any thread of it runs.
-///
-/// # Errors
-/// As [`open_rw`].
-pub fn open_still(place: &PlaceArgs, options: &OpenOptions) -> Result<Filesystem, Failure> {
+pub fn open_to_write(place: &PlaceArgs, options: &OpenOptions) -> Result<Volume, Failure> {
     let whole = writable(&place.image)?;
     let device = part(Arc::new(whole), place)?;
     must_hold_ext(&place.image, &device)?;
-    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), options);
+    let opened = Volume::open(device, Arc::new(SystemClock), options);
     if let Ok(fs) = &opened {
         warn_of(&place.image, fs.rescue());
         if fs.superblock().s_state.get() & STATE_ERROR != 0 {
@@ -362,21 +352,14 @@ fn must_hold_ext(image: &Path, device: &Arc<dyn BlockDevice>) -> Result<(), Fail
 ///
 /// # Errors
 /// Exit 1 if there is no such path, 4 if damage is in the way.
-pub fn resolve(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<Inode, Failure> {
+pub fn resolve(fs: &Image, path: &[u8], last: FollowLast) -> Result<Inode, Failure> {
     let found = match number(path) {
         Some(ino) => match fs.inode(ino) {
             // The number is the user's, so nothing in the image is wrong.
-            Err(uext4::Error::Corrupt(
-                Damage::InodeNumber { .. }
-                | Damage::InodeField {
-                    field: "i_mode",
-                    value: 0,
-                    ..
-                },
-            )) => Err(uext4::Error::NotFound),
+            Err(error) if error.is_unused_inode() => Err(uext4::Error::NotFound),
             found => found,
         },
-        None => fs.resolve(&meant(fs, path), last),
+        None => fs.resolve(meant(fs, path), last),
     };
     found.map_err(|error| Failure::engine(escaped(path), &error))
 }
@@ -385,42 +368,39 @@ pub fn resolve(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<Inode, 
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn resolve_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
+pub fn resolve_rw(fs: &Volume, path: &[u8], last: FollowLast) -> Result<OpenInode, Failure> {
     find_rw(fs, path, last).map_err(|error| Failure::engine(escaped(path), &error))
 }
 
 /// The same with the engine's own error.
 ///
 /// # Errors
-/// As [`Filesystem::open_path`]; [`uext4::Error::NotPermitted`] for what is never reached by name.
-pub fn find_rw(fs: &Filesystem, path: &[u8], last: FollowLast) -> uext4::Result<OpenInode> {
+/// As [`Volume::open_path`]; [`uext4::Error::NotPermitted`] for what is never reached by name.
+pub fn find_rw(fs: &Volume, path: &[u8], last: FollowLast) -> uext4::Result<OpenInode> {
     match number(path) {
         Some(ino) if fs.is_hidden(ino) => Err(uext4::Error::NotPermitted {
             what: "the inode is the file system's own",
         }),
         Some(ino) => fs.open_inode(ino),
-        None => fs.open_path(&meant(fs, path), last),
+        None => fs.open_path(meant(fs, path), last),
     }
 }
 
 /// The path that is meant: `hex:…`, for a whole path or a name in it, stands for the bytes of its
 /// digits, as in JSON, where there is such a path; else it is a name like others.
-pub fn meant<'a>(fs: &Filesystem, path: &'a [u8]) -> Cow<'a, [u8]> {
-    let decoded = decoded(path, |_| true).filter(|path| match fs.open_path(path, FollowLast::No) {
-        Err(uext4::Error::ReadOnly) => fs.resolve(path, FollowLast::No).is_ok(),
-        found => found.is_ok(),
-    });
+pub fn meant<'a>(fs: &Image, path: &'a [u8]) -> Cow<'a, [u8]> {
+    let decoded = decoded(path, |_| true).filter(|path| fs.resolve(path, FollowLast::No).is_ok());
     decoded.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// The path that is meant where its last name may be new. Of `hex:…` that stands for no name that is
 /// there, only what JSON would write so is decoded: bytes that are no UTF-8, or begin with `hex:`.
-pub fn meant_new<'a>(fs: &Filesystem, path: &'a [u8]) -> Cow<'a, [u8]> {
+pub fn meant_new<'a>(fs: &Image, path: &'a [u8]) -> Cow<'a, [u8]> {
     let meant_now = meant(fs, path);
     if !path.windows(4).any(|four| four == b"hex:") {
         return meant_now;
     }
-    if matches!(meant_now, Cow::Owned(_)) || fs.open_path(path, FollowLast::No).is_ok() {
+    if matches!(meant_now, Cow::Owned(_)) || fs.resolve(path, FollowLast::No).is_ok() {
         return meant_now;
     }
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);

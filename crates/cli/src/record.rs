@@ -1,6 +1,6 @@
 //! What is told of one inode in JSON: the same keys in `manifest`, `ls`, `tree` and `stat`.
 
-use uext4::{Error, Filesystem, Inode};
+use uext4::{Error, Image, Inode};
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::json::Json;
@@ -10,7 +10,7 @@ use crate::show::type_word;
 ///
 /// # Errors
 /// The symlink's target could not be read; all other keys are written.
-pub fn write(json: &mut Json, fs: &Filesystem, inode: &Inode) -> Result<(), Error> {
+pub fn write(json: &mut Json, fs: &Image, inode: &Inode) -> Result<(), Error> {
     json.key("type").string(type_word(inode.file_type));
     json.key("mode")
         .string(&format!("{:04o}", inode.mode & 0o7777));

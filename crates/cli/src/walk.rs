@@ -42,7 +42,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 
-use uext4::{Error, Filesystem, Inode};
+use uext4::{Error, Image, Inode};
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
 
@@ -159,7 +159,7 @@ fn is_unusable(name: &[u8]) -> bool {
 /// The walk. [`Walk::step`] goes on; the paths are those of the last step.
 #[derive(Debug)]
 pub struct Walk<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     order: Order,
     limits: Limits,
     top: Inode,
@@ -203,7 +203,7 @@ struct Frame {
 
 impl<'a> Walk<'a> {
     /// A walk over `top` and, if it is a directory, everything below.
-    pub fn new(fs: &'a Filesystem, top: Inode, order: Order) -> Self {
+    pub fn new(fs: &'a Image, top: Inode, order: Order) -> Self {
         Self {
             fs,
             order,

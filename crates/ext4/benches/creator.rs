@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use uext4::{Attributes, Creator, CreatorOptions, Ino, NewInode};
+use uext4::bulk::{Attributes, Creator, CreatorOptions};
+use uext4::{Ino, NewInode};
 use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 const FILES: u32 = 80_000;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use uext4::{FileType, Inode, InodeFlags, SetAttributes, SetId, SetTime, Timestamp};
+use uext4::data::SetId;
+use uext4::{FileType, Inode, InodeFlags, SetAttributes, SetTime, Timestamp};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::fattr;
@@ -314,7 +315,7 @@ mod tests {
         client.write(file, 0, &[1; 10_000]);
         let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
         assert_eq!((told.attr.size, told.attr.blocks), (10_000, 24));
-        client.server.fs.sync().unwrap();
+        client.server.fs.volume().unwrap().sync().unwrap();
         let told: AttrOut = client.get(opcode::GETATTR, file, &[0; 16]).unwrap();
         assert_eq!(told.attr.blocks, 24);
     }

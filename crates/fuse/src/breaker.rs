@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use uext4::Filesystem;
+use uext4::Volume;
 
 use crate::report::report;
 
@@ -15,16 +15,15 @@ use crate::report::report;
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
     /// What is written no more after one; `None` for what was opened for reading.
-    writable: Option<Filesystem>,
+    writable: Option<Volume>,
 }
 
 impl Breaker {
     /// Of a file system, if it was opened for writing: whatever ends its writing is reported from
     /// now on.
-    pub fn new(writable: Option<Filesystem>) -> Self {
+    pub fn new(writable: Option<Volume>) -> Self {
         if let Some(fs) = &writable {
-            // It was opened for writing, so this cannot fail.
-            _ = fs.on_abort(|reason| {
+            fs.on_abort(|reason| {
                 report(&format!(
                     "nothing is written any more: {reason}; unmount, and mount again"
                 ));
@@ -45,7 +44,7 @@ impl Breaker {
         let what = format!("an error of ours: {}", text.unwrap_or("a panic"));
         report(&what);
         if let Some(fs) = &self.writable {
-            _ = fs.end_writing(&what);
+            fs.abort(&what);
         }
     }
 }

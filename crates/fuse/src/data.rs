@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uext4::{
-    Fallocate, InodeFlags, OpenInode, Paced, Seek, SetAttributes, SetId, WriteMode, Writer,
-};
+use uext4::data::{Fallocate, Pacing, Seek, SetId, WriteContext, WriteMode, Writer, Written};
+use uext4::{InodeFlags, OpenInode, SetAttributes};
 use zerocopy::IntoBytes;
 
 use crate::abi::flags::{OPEN_KILL_SUIDGID, WRITE_CACHE, WRITE_KILL_SUIDGID, open as flag};
@@ -121,22 +120,27 @@ struct Writing {
 impl Writing {
     /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a pause. After an
     /// error nothing of `rest` counts as taken in, so that it can be tried again.
-    fn step(&mut self, rest: &[u8]) -> Result<Paced> {
+    fn step(&mut self, rest: &[u8]) -> Result<Written> {
         let inode = self.node.writable()?;
         let mut taken = 0;
         loop {
             let at = self.offset + (self.done + taken) as u64;
             let left = &rest[taken..];
-            let mut paced = inode.write_paced_in(self.mode, &mut self.writer.lock(), at, left)?;
-            taken += paced.taken;
-            let is_over = !self.is_whole || taken == rest.len() || !paced.pause.is_zero();
-            if !is_over && paced.taken == 0 {
+            let writer = &mut self.writer.lock();
+            let context = WriteContext {
+                mode: self.mode,
+                pacing: Pacing::Return(writer),
+            };
+            let mut written = inode.write_with(context, at, left)?;
+            taken += written.len;
+            let is_over = !self.is_whole || taken == rest.len() || !written.pause.is_zero();
+            if !is_over && written.len == 0 {
                 return Err(Errno::ENOSPC);
             }
             if is_over {
                 self.done += taken;
-                paced.taken = taken;
-                return Ok(paced);
+                written.len = taken;
+                return Ok(written);
             }
         }
     }
@@ -225,7 +229,7 @@ fn wait(
     server: &Arc<Server>,
     mut writing: Writing,
     mut rest: Parked,
-    paced: Paced,
+    paced: Written,
     ticket: Ticket,
 ) {
     let again = Arc::clone(server);
@@ -239,12 +243,12 @@ fn wait(
         again.late.run(move || {
             loop {
                 let goes_on = || writing.step(rest.rest());
-                let failed = |paced: &Result<Paced>| paced.as_ref().err().copied();
+                let failed = |paced: &Result<Written>| paced.as_ref().err().copied();
                 let paced = match server.deletions.retried(&server.fs, goes_on, failed) {
                     Err(error) => return writing.end(ticket, Some(error)),
                     Ok(paced) => paced,
                 };
-                rest.taken(paced.taken);
+                rest.taken(paced.len);
                 if paced.pause.is_zero() {
                     return writing.end(ticket, None);
                 }
@@ -309,7 +313,7 @@ pub fn syncfs(server: &Arc<Server>, caller: &Asker<'_>) -> Answer {
         return Answer::Now(Ok(()));
     }
     let all = Arc::clone(server);
-    later(server, caller, move || Ok(all.fs.sync()?))
+    later(server, caller, move || Ok(all.fs.writable()?.sync()?))
 }
 
 /// FALLOCATE.
@@ -454,7 +458,7 @@ pub fn copy(
                 append: false,
                 set_id,
             };
-            let copied = from.copy_to_in(mode, offset, to, to_offset, len);
+            let copied = from.copy_to(offset, to, to_offset, len, mode);
             before.settle(to, ticket.channel());
             Ok(copied?)
         });

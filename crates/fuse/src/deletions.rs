@@ -17,9 +17,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uext4::Filesystem;
-
 use crate::errno::Errno;
+use crate::served::Served;
 
 /// How soon after a name is gone the kernel forgets the file, at most.
 const SOON: Duration = Duration::from_millis(50);
@@ -98,13 +97,13 @@ impl Deletions {
     }
 
     /// Whether some of it is still to come.
-    pub fn is_due(&self, expected: Expected, fs: &Filesystem) -> bool {
+    pub fn is_due(&self, expected: Expected, fs: &Served) -> bool {
         self.ended() < expected.begun
             || expected.soon.is_some_and(|soon| Instant::now() < soon) && fs.unlinked() > 0
     }
 
     /// Whether there may be more space than before so many had ended; waits for it if some is due.
-    fn has_freed(&self, fs: &Filesystem, ended: u64) -> bool {
+    fn has_freed(&self, fs: &Served, ended: u64) -> bool {
         let expected = self.expected();
         if self.ended() != ended || !self.is_due(expected, fs) {
             return self.ended() != ended;
@@ -122,7 +121,7 @@ impl Deletions {
     /// Does what may find no space, of which nothing is done then; once more if there may be some now.
     pub fn retried<R>(
         &self,
-        fs: &Filesystem,
+        fs: &Served,
         mut f: impl FnMut() -> R,
         failed: impl Fn(&R) -> Option<Errno>,
     ) -> R {
@@ -147,12 +146,13 @@ mod tests {
     #[test]
     fn what_is_due_is_waited_for_and_no_more() {
         let (fs, _) = file_system();
+        let served = Served::from(fs.clone());
         let deletions = Arc::new(Deletions::default());
         let waited = |deletions: &Arc<Deletions>| {
             let begun = Instant::now();
             let mut tries = 0;
             let told = deletions.retried(
-                &fs,
+                &served,
                 || {
                     tries += 1;
                     Errno::ENOSPC
@@ -190,19 +190,26 @@ mod tests {
     #[test]
     fn what_ended_meanwhile_is_not_missed() {
         let (fs, _) = file_system();
+        let served = Served::from(fs.clone());
         let deletions = Arc::new(Deletions::default());
         let mut one = Some(deletions.begin());
         let full = |is_full: &bool| is_full.then_some(Errno::ENOSPC);
-        let told = deletions.retried(&fs, || one.take().is_some(), full);
+        let told = deletions.retried(&served, || one.take().is_some(), full);
         assert!(!told);
     }
 
     /// Writes until there is no room.
     fn fill(client: &Client, name: &[u8]) -> u64 {
-        let root = client.server.file_system().root().unwrap();
+        let root = client
+            .server
+            .file_system()
+            .writable()
+            .unwrap()
+            .root()
+            .unwrap();
         let file = root.create(name, NewInode::File, &Creation::default());
         let (file, mut at) = (file.unwrap(), 0);
-        while let Ok(len @ 1..) = file.write(at, &[7; 65_536]) {
+        while let Ok(len @ 1..) = file.write_at(at, &[7; 65_536]) {
             at += len as u64;
         }
         client.lookup(1, name).unwrap().nodeid

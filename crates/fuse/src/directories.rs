@@ -111,7 +111,7 @@ fn entry_plus(
     let node = match name {
         b"." | b".." => None,
         _ if is_refused(name) => None,
-        _ => Node::open(&server.fs, item.ino, server.access).ok(),
+        _ => Node::open(&server.fs, item.ino).ok(),
     };
     let entry = match node {
         None => EntryOut::default(),

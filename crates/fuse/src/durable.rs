@@ -71,7 +71,7 @@ impl Channel for Awaiting {
 
 #[cfg(test)]
 mod tests {
-    use uext4::{Filesystem, FollowLast, OpenOptions};
+    use uext4::{FollowLast, Image, OpenOptions};
     use uext4_blockdev::MemoryDevice;
     use zerocopy::IntoBytes;
 
@@ -85,7 +85,7 @@ mod tests {
     /// The contents and permissions of a path as they would be after a power cut now.
     fn durable(client: &Client, path: &str) -> Option<(Vec<u8>, u16)> {
         let device = MemoryDevice::from_bytes(client.device.to_bytes());
-        let fs = Filesystem::open(Arc::new(device), &OpenOptions::default()).unwrap();
+        let fs = Image::open(Arc::new(device), &OpenOptions::default()).unwrap();
         let inode = fs.resolve(path.as_bytes(), FollowLast::No).ok()?;
         let mut contents = vec![0; inode.size as usize];
         // A directory has none.

@@ -82,10 +82,10 @@ impl Errno {
             Error::FileTooBig => Self::EFBIG,
             Error::Encrypted => Self::ENOKEY,
             Error::Unsupported { .. } => Self::EOPNOTSUPP,
-            Error::Invalid { .. }
-            | Error::Tunable(_)
-            | Error::Option(_)
-            | Error::ExtentStatus(_) => Self::EINVAL,
+            Error::Invalid { .. } | Error::UnknownOption { .. } | Error::Option { .. } => {
+                Self::EINVAL
+            }
+            Error::NoThreads { .. } => Self::EAGAIN,
             Error::Interrupted => Self::EINTR,
             Error::Corrupt(_) => Self::EUCLEAN,
             Error::Shared(error) => Self::of(error),
@@ -126,7 +126,8 @@ mod tests {
     use std::sync::Arc;
 
     use rustix::io::Errno as Host;
-    use uext4::{Damage, Ino, QuotaKind};
+    use uext4::quota::QuotaKind;
+    use uext4::{Damage, Ino};
 
     use super::*;
 

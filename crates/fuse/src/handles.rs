@@ -83,7 +83,7 @@ mod tests {
         root.unlink(b"file").unwrap();
         drop(file);
         let free = fs.statfs().free_inodes;
-        handles.get(one).unwrap().write(0, b"x").unwrap();
+        handles.get(one).unwrap().write_at(0, b"x").unwrap();
         drop(handles.release(one));
         assert!(handles.get(one).is_none());
         assert_eq!(fs.statfs().free_inodes, free);

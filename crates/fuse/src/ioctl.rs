@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use uext4::{Inode, InodeFlags, SetAttributes, VISIBLE_FLAGS};
+use uext4::format::VISIBLE_FLAGS;
+use uext4::{Inode, InodeFlags, SetAttributes};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{FstrimRange, Fsxattr, InHeader, IoctlIn, IoctlOut};
@@ -121,12 +122,12 @@ fn answer(
         FS_IOC_SETFSLABEL => {
             root_only(header)?;
             let label = data.get(..FSLABEL_LEN).ok_or(Errno::EINVAL)?;
-            server.fs.set_label(label)?;
+            server.fs.writable()?.set_label(label)?;
             out.put(&IoctlOut::default())
         }
         EXT4_IOC_SHUTDOWN => {
             root_only(header)?;
-            server.fs.shutdown()?;
+            server.fs.writable()?.abort(&"it was shut down");
             number(0, it, out)
         }
         EXT4_IOC_PRECACHE_EXTENTS => {
@@ -216,8 +217,9 @@ fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>
     let (all, ticket) = (Arc::clone(server), caller.ticket());
     server.late.run(move || {
         let end = range.start.saturating_add(range.len);
-        match all.fs.trim(range.start..end, range.minlen) {
-            Err(error) => ticket.answer(Err(error.into())),
+        let volume = all.fs.writable();
+        match volume.and_then(|volume| Ok(volume.trim(range.start..end, range.minlen)?)) {
+            Err(error) => ticket.answer(Err(error)),
             Ok(len) => {
                 let told = FstrimRange { len, ..range };
                 let reply = [IoctlOut::default().as_bytes(), told.as_bytes()].concat();
@@ -247,9 +249,13 @@ fn checkpoint(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Ask
         Err(error) => return Answer::Now(Err(error)),
     }
     let (all, ticket) = (Arc::clone(server), caller.ticket());
-    server.late.run(move || match all.fs.checkpoint() {
-        Err(error) => ticket.answer(Err(error.into())),
-        Ok(()) => ticket.answer(Ok(IoctlOut::default().as_bytes())),
+    server.late.run(move || {
+        let done = all
+            .fs
+            .writable()
+            .and_then(|volume| Ok(volume.checkpoint()?));
+        let reply = IoctlOut::default();
+        ticket.answer(done.map(|()| reply.as_bytes()));
     });
     Answer::Later
 }

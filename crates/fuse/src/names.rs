@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use uext4::{AccessTimes, Creation, Error, Ino, NewInode, OpenInode, RenameMode};
+use uext4::tuning::AccessTimes;
+use uext4::{Creation, Error, Ino, NewInode, OpenInode, RenameMode};
 
 use crate::abi::flags::{fopen, open as flag};
 use crate::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OpenOut};
@@ -35,7 +36,7 @@ pub fn lookup(server: &Server, dir: u64, name: &[u8], out: &mut Out<'_>) -> Resu
         // A handle from before, of an inode that the kernel has forgotten since.
         Err(_) if name == b"." => {
             let ino = u32::try_from(dir).map_err(|_| Errno::ESTALE)?;
-            Node::open(&server.fs, Ino(ino), server.access).map_err(|_| Errno::ESTALE)
+            Node::open(&server.fs, Ino(ino)).map_err(|_| Errno::ESTALE)
         }
         Err(error) => Err(error),
     };
@@ -184,7 +185,7 @@ pub fn create(
 pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<'_>) -> Result<()> {
     let dir = server.nodes.get(header.nodeid)?;
     let how = creation(header, it.mode, it.umask);
-    let file = dir.writable()?.create_unnamed(&how)?;
+    let file = dir.writable()?.create_unnamed(NewInode::File, &how)?;
     let node = Node::Writable(file);
     let opened = opened(server, &node, it.flags);
     server.tell(node, out)?;
@@ -227,14 +228,14 @@ pub fn rename(
     caller: &Asker<'_>,
 ) -> Answer {
     let moved = prepared(server, header, flags, old, new);
-    let (from, to, mode, by) = match moved {
+    let (from, to, mode) = match moved {
         Ok(moved) => moved,
         Err(error) => return Answer::Now(Err(error)),
     };
     let (old, new) = (old.name, new.name);
     let at_once = || -> Result<bool> {
         let (from, to) = (from.writable()?, to.writable()?);
-        Ok(from.rename_if_written(old, to, new, mode, &by)?)
+        Ok(from.rename_if_written(old, to, new, mode)?)
     };
     match at_once() {
         Ok(true) => {
@@ -249,7 +250,7 @@ pub fn rename(
     server.late.run(move || {
         let rename = || -> Result<()> {
             let (from, to) = (from.writable()?, to.writable()?);
-            Ok(from.rename_by(&old, to, &new, mode, &by)?)
+            Ok(from.rename(&old, to, &new, mode)?)
         };
         let renamed = late
             .deletions
@@ -263,7 +264,7 @@ pub fn rename(
 }
 
 /// What a rename moves, and how.
-type Move = (Arc<Node>, Arc<Node>, RenameMode, Creation);
+type Move = (Arc<Node>, Arc<Node>, RenameMode);
 
 fn prepared(
     server: &Server,
@@ -283,10 +284,10 @@ fn prepared(
         0 => RenameMode::Replace,
         RENAME_NOREPLACE => RenameMode::NoReplace,
         RENAME_EXCHANGE => RenameMode::Exchange,
-        RENAME_WHITEOUT | BOTH => RenameMode::Whiteout,
+        RENAME_WHITEOUT | BOTH => RenameMode::Whiteout(creation(header, 0, 0)),
         _ => return Err(Errno::EINVAL),
     };
-    Ok((from, to, mode, creation(header, 0, 0)))
+    Ok((from, to, mode))
 }
 
 #[cfg(test)]

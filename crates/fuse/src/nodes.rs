@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-use uext4::{Filesystem, Ino, Inode, Listed, OpenInode, Xattr};
-use uext4_blockdev::Access;
+use uext4::xattr::Xattr;
+use uext4::{Ino, Inode, Listed, OpenInode};
 
 use crate::abi::FUSE_ROOT_ID;
 use crate::errno::{Errno, Result};
 use crate::reply::node_of;
+use crate::served::Served;
 
 /// Parts of the table, a power of two.
 const PARTS: usize = 64;
@@ -73,20 +74,20 @@ impl Node {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn lookup(&self, fs: &Filesystem, name: &[u8]) -> Result<Self> {
+    pub fn lookup(&self, fs: &Served, name: &[u8]) -> Result<Self> {
         match self {
             Self::Writable(dir) => Ok(Self::Writable(dir.lookup(name)?)),
-            Self::ReadOnly(dir) => Self::open(fs, fs.lookup(dir, name)?, Access::ReadOnly),
+            Self::ReadOnly(dir) => Self::open(fs, fs.lookup(dir, name)?),
         }
     }
 
-    /// The node of a number, in a file system that was opened for `access`.
+    /// The node of a number.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn open(fs: &Filesystem, ino: Ino, access: Access) -> Result<Self> {
-        if access == Access::ReadWrite {
-            return Ok(Self::Writable(fs.open_inode(ino)?));
+    pub fn open(fs: &Served, ino: Ino) -> Result<Self> {
+        if let Some(volume) = fs.volume() {
+            return Ok(Self::Writable(volume.open_inode(ino)?));
         }
         if fs.is_hidden(ino) {
             return Err(Errno::EUCLEAN);
@@ -99,7 +100,7 @@ impl Node {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn read(&self, fs: &Filesystem, offset: u64, len: usize, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, fs: &Served, offset: u64, len: usize, buf: &mut [u8]) -> Result<usize> {
         let len = len.min(buf.len());
         Ok(match self {
             Self::Writable(inode) => inode.read_uncached(offset, len, buf)?,
@@ -111,7 +112,7 @@ impl Node {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn read_link(&self, fs: &Filesystem) -> Result<Vec<u8>> {
+    pub fn read_link(&self, fs: &Served) -> Result<Vec<u8>> {
         Ok(match self {
             Self::Writable(inode) => inode.read_link()?,
             Self::ReadOnly(inode) => fs.read_link(inode)?,
@@ -124,7 +125,7 @@ impl Node {
     /// Those of the engine.
     pub fn list(
         &self,
-        fs: &Filesystem,
+        fs: &Served,
         cookie: u64,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
@@ -139,7 +140,7 @@ impl Node {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn xattrs(&self, fs: &Filesystem) -> Result<Vec<Xattr>> {
+    pub fn xattrs(&self, fs: &Served) -> Result<Vec<Xattr>> {
         Ok(match self {
             Self::Writable(inode) => inode.xattrs()?,
             Self::ReadOnly(inode) => fs.xattrs(inode)?,
@@ -150,7 +151,7 @@ impl Node {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn xattr(&self, fs: &Filesystem, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn xattr(&self, fs: &Served, name: &[u8]) -> Result<Vec<u8>> {
         Ok(match self {
             Self::Writable(inode) => inode.xattr(name)?,
             Self::ReadOnly(inode) => fs.xattr(inode, name)?,
@@ -271,7 +272,11 @@ mod tests {
         drop(file);
         assert_eq!(nodes.get(id).unwrap_err(), Errno::ESTALE);
         for _ in 0..3 {
-            let found = nodes.get(1).unwrap().lookup(&fs, b"file").unwrap();
+            let found = nodes
+                .get(1)
+                .unwrap()
+                .lookup(&fs.clone().into(), b"file")
+                .unwrap();
             nodes.remember(found);
         }
         assert_eq!(nodes.len(), 2);
@@ -292,12 +297,18 @@ mod tests {
         let nodes = Nodes::new(Node::Writable(root.clone()));
         let file = root.create(b"file", NewInode::File, &Creation::default());
         let node = nodes.remember(Node::Writable(file.unwrap()));
-        node.writable().unwrap().write(0, b"contents").unwrap();
+        node.writable().unwrap().write_at(0, b"contents").unwrap();
         let id = u64::from(node.ino().0);
         root.unlink(b"file").unwrap();
         drop(node);
         let mut read = [0; 8];
-        assert_eq!(nodes.get(id).unwrap().read(&fs, 0, 8, &mut read), Ok(8));
+        assert_eq!(
+            nodes
+                .get(id)
+                .unwrap()
+                .read(&fs.clone().into(), 0, 8, &mut read),
+            Ok(8)
+        );
         assert_eq!(&read, b"contents");
         let free = fs.statfs().free_inodes;
         nodes.forget(id, 1);

@@ -6,7 +6,8 @@
 //! Of his groups only the first comes with the request; the others are looked up where one matters, which
 //! is rarely. They are groups of this machine, so they are compared with what is shown.
 
-use uext4::{OpenInode, SetId};
+use uext4::OpenInode;
+use uext4::data::SetId;
 
 use crate::abi::InHeader;
 use crate::owners::Owners;

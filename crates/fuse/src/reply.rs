@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use uext4::{DeviceNumber, FileType, Inode, InodeFlags, Timestamp};
+use uext4::format::DeviceNumber;
+use uext4::{FileType, Inode, InodeFlags, Timestamp};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::flags::{statx, statx_attr};

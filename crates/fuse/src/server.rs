@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use uext4::{FileType, Filesystem, Ino};
-use uext4_blockdev::Access;
+use uext4::{FileType, Ino, Volume};
 use uext4_ondisk::inode::GOOD_OLD_INODE_SIZE;
 
 use crate::abi::flags::init as has;
@@ -20,6 +19,7 @@ use crate::nodes::{Node, Nodes};
 use crate::owners::Owners;
 use crate::parked::Parking;
 use crate::reply::{Out, Validity, attr_of};
+use crate::served::Served;
 use crate::sync_policy::SyncPolicy;
 use crate::writers::Writers;
 
@@ -29,8 +29,7 @@ const LARGE: u64 = 2048;
 /// A file system, served.
 #[derive(Debug)]
 pub struct Server {
-    pub(crate) fs: Filesystem,
-    pub(crate) access: Access,
+    pub(crate) fs: Served,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     pub(crate) writers: Writers,
@@ -47,18 +46,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Of a file system that was opened, for `access`.
+    /// Of a file system as it was opened: for reading, or for writing too.
     ///
     /// # Errors
     /// Those of reading the root directory, `ENOTDIR` if it is none.
-    pub fn new(fs: Filesystem, access: Access, validity: Validity) -> Result<Self> {
-        let root = Node::open(&fs, Ino::ROOT, access)?;
+    pub fn new(fs: impl Into<Served>, validity: Validity) -> Result<Self> {
+        let fs = fs.into();
+        let root = Node::open(&fs, Ino::ROOT)?;
         if root.inode().file_type != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let breaker = Breaker::new((access == Access::ReadWrite).then(|| fs.clone()));
+        let breaker = Breaker::new(fs.volume().cloned());
         Ok(Self {
-            access,
             nodes: Nodes::new(root),
             handles: Handles::default(),
             writers: Writers::default(),
@@ -93,7 +92,7 @@ impl Server {
 
     /// Whether the file system was opened for writing.
     pub fn is_writable(&self) -> bool {
-        self.access == Access::ReadWrite
+        self.fs.volume().is_some()
     }
 
     /// How long requests took.
@@ -111,7 +110,7 @@ impl Server {
     }
 
     /// The file system.
-    pub fn file_system(&self) -> &Filesystem {
+    pub fn file_system(&self) -> &Served {
         &self.fs
     }
 
@@ -197,18 +196,13 @@ impl Server {
     /// # Errors
     /// Those of the engine.
     pub fn finish(&self) -> uext4::Result<()> {
-        let cancelled = match self.is_writable() {
-            true => self.fs.cancel_writers(),
-            false => Ok(()),
-        };
+        if let Some(volume) = self.fs.volume() {
+            volume.cancel_writers();
+        }
         // Whatever went wrong: somebody waits for an answer.
         self.late.finish();
         self.handles.clear();
         self.nodes.clear();
-        let closed = match self.is_writable() {
-            true => self.fs.close(),
-            false => Ok(()),
-        };
-        cancelled.and(closed)
+        self.fs.volume().map_or(Ok(()), Volume::close)
     }
 }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use uext4::{Filesystem, OpenInode, OpenOptions};
-use uext4_blockdev::{Access, BlockDevice, Error, MemoryDevice, SystemClock};
+use uext4::tuning::Background;
+use uext4::{Image, OpenInode, OpenOptions, Volume};
+use uext4_blockdev::{BlockDevice, Error, MemoryDevice, SystemClock};
 use uext4_mkfs::{BlockSizeWish, FsType, Options, format, layout, parse_features};
 use uext4_ondisk::BlockSize;
 use zerocopy::{FromBytes, IntoBytes};
@@ -22,6 +23,7 @@ use crate::owners::Owners;
 use crate::reply::{Out, Validity};
 use crate::request::{Body, Request};
 use crate::serve::Serve as _;
+use crate::served::Served;
 use crate::server::Server;
 use crate::sync_policy::SyncPolicy;
 use crate::ticket::Channel;
@@ -172,18 +174,21 @@ fn image(features: &str) -> Arc<MemoryDevice> {
     device
 }
 
-fn open(device: &Arc<MemoryDevice>, options: &str) -> Filesystem {
+fn open(device: &Arc<MemoryDevice>, options: &str) -> Volume {
     open_on(Arc::<MemoryDevice>::clone(device), options)
 }
 
-fn open_on(device: Arc<dyn BlockDevice>, options: &str) -> Filesystem {
-    let mut all = OpenOptions::default();
+fn open_on(device: Arc<dyn BlockDevice>, options: &str) -> Volume {
+    let mut all = OpenOptions {
+        background: Background::None,
+        ..OpenOptions::default()
+    };
     all.options(options).unwrap();
-    Filesystem::open_rw(device, Arc::new(SystemClock), &all).unwrap()
+    Volume::open(device, Arc::new(SystemClock), &all).unwrap()
 }
 
 /// An empty file system, opened for writing.
-pub fn file_system() -> (Filesystem, Arc<MemoryDevice>) {
+pub fn file_system() -> (Volume, Arc<MemoryDevice>) {
     let device = image("");
     (open(&device, ""), device)
 }
@@ -202,10 +207,10 @@ pub fn e2fsck(device: &MemoryDevice) {
 }
 
 impl Client {
-    fn of(device: Arc<MemoryDevice>, fs: Filesystem, access: Access) -> Self {
+    fn of(device: Arc<MemoryDevice>, fs: impl Into<Served>) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
-            server: Arc::new(Server::new(fs, access, Validity::default()).unwrap()),
+            server: Arc::new(Server::new(fs, Validity::default()).unwrap()),
             device,
             answers: Arc::default(),
             unique: AtomicU64::new(2),
@@ -229,7 +234,7 @@ impl Client {
     fn writable(features: &str, options: &str) -> Self {
         let device = image(features);
         let fs = open(&device, options);
-        Self::of(device, fs, Access::ReadWrite)
+        Self::of(device, fs)
     }
 
     /// Of a new file system that is written.
@@ -280,7 +285,8 @@ impl Client {
     /// Where writers soon have to wait.
     pub fn with_little_dirty() -> Self {
         let client = Self::writable("", "dirty_bytes=2097152,dirty_background_bytes=1048576");
-        client.server.file_system().start_background().unwrap();
+        let volume = client.server.file_system().volume().unwrap();
+        volume.start_background().unwrap();
         client.greeted()
     }
 
@@ -298,7 +304,7 @@ impl Client {
             bad: AtomicU64::new(u64::MAX),
         });
         let fs = open_on(Arc::<Faulty>::clone(&faulty), "");
-        (Self::of(device, fs, Access::ReadWrite).greeted(), faulty)
+        (Self::of(device, fs).greeted(), faulty)
     }
 
     /// Of a new file system that is only read.
@@ -308,14 +314,14 @@ impl Client {
 
     fn only_reading(device: Arc<MemoryDevice>) -> Self {
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-        let fs = Filesystem::open(shared, &OpenOptions::default()).unwrap();
-        Self::of(device, fs, Access::ReadOnly).greeted()
+        let fs = Image::open(shared, &OpenOptions::default()).unwrap();
+        Self::of(device, fs).greeted()
     }
 
     /// The same image, of which nothing is in memory yet.
     pub fn reopened(self) -> Self {
         let fs = open(&self.device, "");
-        Self::of(self.device, fs, Access::ReadWrite).greeted()
+        Self::of(self.device, fs).greeted()
     }
 
     /// The same image, only read.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use uext4::Writer;
+use uext4::data::Writer;
 
 /// Writers that are young before those that were young grow old, and the old are forgotten.
 const YOUNG_MAX: usize = 512;

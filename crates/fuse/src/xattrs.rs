@@ -3,7 +3,8 @@
 //! The kernel asks for everything by its full name and lets through whatever begins with `system.`: of
 //! these there are only the two ACLs, in the form of the system calls.
 
-use uext4::{SetAttributes, SetMode};
+use uext4::SetAttributes;
+use uext4::xattr::SetMode;
 
 use crate::abi::flags::SETXATTR_ACL_KILL_SGID;
 use crate::abi::{GetxattrOut, InHeader, SetxattrIn};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{Creator, CreatorOptions, FileContent, NewInode, Summary};
+use uext4::NewInode;
+use uext4::bulk::{Creator, CreatorOptions, FileContent, Summary};
 use uext4_blockdev::{BlockDevice, Clock, SubDevice, SystemClock};
 use uext4_mkfs::Layout;
 use uext4_ondisk::Ino;
@@ -333,12 +334,12 @@ impl Filler<'_> {
         })
     }
 
-    fn attributes(&self, entry: EntryId) -> uext4::Attributes {
+    fn attributes(&self, entry: EntryId) -> uext4::bulk::Attributes {
         let tree = &self.listing.tree;
         let node = tree.node_of(entry);
         let (uid, gid) = node.owner();
         let [atime, mtime, ctime] = node.times();
-        uext4::Attributes {
+        uext4::bulk::Attributes {
             mode: node.mode(),
             uid,
             gid,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use uext4::{FileFootprint, Footprint};
+use uext4::bulk::{FileFootprint, Footprint};
 use uext4_mkfs::Layout;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::FileType;

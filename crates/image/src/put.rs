@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use uext4::{Creation, Filesystem, Ino, OpenInode, SetAttributes, SetMode, SetTime};
+use uext4::xattr::SetMode;
+use uext4::{Creation, Ino, NewInode, OpenInode, SetAttributes, SetTime, Volume};
 use uext4_ondisk::inode::FileType;
 
 use crate::build::{new_inode, total};
@@ -51,7 +52,7 @@ pub struct PutReport {
 /// # Errors
 /// [`Error::Source`] if the source cannot be listed, [`Error::Entry`] for errors of the file system.
 pub fn put(
-    fs: &Filesystem,
+    fs: &Volume,
     source: &Path,
     into: &OpenInode,
     name: Option<&[u8]>,
@@ -128,7 +129,7 @@ struct Dir {
 
 /// Carries out a tree.
 struct Filler<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Volume,
     listing: &'a Listing,
     top: Top<'a>,
     options: &'a PutOptions,
@@ -282,7 +283,7 @@ impl<'a> Filler<'a> {
         };
         let made = match name {
             Some(name) => dir.create(name, new_inode(tree, entry), &how),
-            None => dir.create_unnamed_as(new_inode(tree, entry), &how),
+            None => dir.create_unnamed(new_inode(tree, entry), &how),
         };
         let made = made.map_err(|e| self.failed(entry, e))?;
         if node.file_type() == FileType::Regular
@@ -427,7 +428,7 @@ pub fn put_stream(
         Ok(_) | Err(uext4::Error::NotFound) => {}
         Err(error) => return Err(failed(error)),
     }
-    let file = into.create_unnamed(how).map_err(failed)?;
+    let file = into.create_unnamed(NewInode::File, how).map_err(failed)?;
     let len = copy_stream(content, &file, failed)?;
     give_name(&file, into, name).map_err(failed)?;
     Ok(len)
@@ -469,7 +470,7 @@ fn give_name(file: &OpenInode, dir: &OpenInode, name: &[u8]) -> uext4::Result<()
 
 fn write_all(file: &OpenInode, mut at: u64, mut data: &[u8]) -> uext4::Result<()> {
     while !data.is_empty() {
-        let taken = file.write(at, data)?;
+        let taken = file.write_at(at, data)?;
         at += taken as u64;
         data = data.get(taken..).unwrap_or_default();
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetMode};
+use uext4::tuning::Policies;
+use uext4::xattr::SetMode;
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 use uext4_lab_policies::bh_lru::Lrus;
 use uext4_mkfs::BlockSizeWish;
@@ -88,7 +90,7 @@ pub fn make(shape: &Shape) -> Result<MemoryDevice, Failure> {
 ///
 /// # Errors
 /// [`Failure::Run`] as the engine says.
-pub fn open(device: Arc<MemoryDevice>, lrus: Option<Arc<Lrus>>) -> Result<Filesystem, Failure> {
+pub fn open(device: Arc<MemoryDevice>, lrus: Option<Arc<Lrus>>) -> Result<Volume, Failure> {
     let options = OpenOptions {
         memory: Some(2 << 30),
         policies: Policies {
@@ -98,7 +100,7 @@ pub fn open(device: Arc<MemoryDevice>, lrus: Option<Arc<Lrus>>) -> Result<Filesy
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
-    Filesystem::open_rw(device, clock, &options).map_err(failed)
+    Volume::open(device, clock, &options).map_err(failed)
 }
 
 fn prepare(dir: &OpenInode, shape: &Shape) -> Result<(), Failure> {
@@ -120,7 +122,7 @@ pub fn label(dir: &OpenInode, file: &OpenInode) -> Result<(), Failure> {
         .map_err(failed)
 }
 
-fn fill(fs: &Filesystem, dir: &OpenInode, files: u64) -> Result<(), Failure> {
+fn fill(fs: &Volume, dir: &OpenInode, files: u64) -> Result<(), Failure> {
     for number in 0..files {
         let name = format!("file.prefill.{number}");
         dir.create(name.as_bytes(), NewInode::File, &BY)
@@ -169,7 +171,7 @@ mod tests {
         label(&dir, &file).unwrap();
         assert!(file.xattr(b"system.posix_acl_access").unwrap().len() > 1900);
         assert_eq!(file.xattr(b"security.selinux").unwrap(), LABEL);
-        let used = fs.quota(uext4::QuotaKind::User, 1000).unwrap();
+        let used = fs.quota(uext4::quota::QuotaKind::User, 1000).unwrap();
         assert_eq!(used.inodes, 2 * (3 + 1) + 1);
     }
 }

@@ -10,7 +10,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use uext4::{Filesystem, NewInode, OpenInode};
+use uext4::{NewInode, OpenInode, Volume};
 use uext4_blockdev::MemoryDevice;
 use uext4_lab_policies::bh_lru::{Lrus, Options, Scope as LruScope, bind_core};
 
@@ -108,7 +108,7 @@ type Turn = (&'static str, u64);
 
 /// The file system that is worked on, and by which plan.
 struct Bench {
-    fs: Filesystem,
+    fs: Volume,
     dirs: Vec<OpenInode>,
     plan: Plan,
 }
@@ -204,7 +204,7 @@ impl Task {
 }
 
 fn one(
-    fs: &Filesystem,
+    fs: &Volume,
     dir: &OpenInode,
     phase: &str,
     name: &[u8],

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use uext4::{FileType, Filesystem, GroupNr, Ino, Lblk, MapState, OpenOptions};
+use uext4::data::MapState;
+use uext4::format::{GroupNr, Lblk};
+use uext4::{FileType, Image, Ino, OpenOptions};
 use uext4_blockdev::{Access, FileDevice};
 use uext4_image::{BuildOptions, Size, Source};
 use uext4_mkfs::BlockSizeWish;
@@ -146,7 +148,7 @@ fn mke2fs(source: &Path, image: &Path, size: u64) -> Result<bool, Failure> {
 /// Extents and free space of an image.
 fn read_back(image: &Path) -> Result<Value, Failure> {
     let device = FileDevice::open(image, Access::ReadOnly).map_err(failed)?;
-    let fs = Filesystem::open(Arc::new(device), &OpenOptions::default()).map_err(failed)?;
+    let fs = Image::open(Arc::new(device), &OpenOptions::default()).map_err(failed)?;
     let geometry = fs.geometry();
     let (mut files, mut extents, mut most) = (0u64, 0u64, 0u64);
     let first = geometry.first_ino;
@@ -177,7 +179,7 @@ fn read_back(image: &Path) -> Result<Value, Failure> {
     }))
 }
 
-fn extents_of(fs: &Filesystem, inode: &uext4::Inode) -> Result<u64, Failure> {
+fn extents_of(fs: &Image, inode: &uext4::Inode) -> Result<u64, Failure> {
     let end = inode.size.div_ceil(BLOCK_BYTES) as u32;
     let (mut at, mut count) = (0, 0);
     while at < end {
@@ -188,7 +190,7 @@ fn extents_of(fs: &Filesystem, inode: &uext4::Inode) -> Result<u64, Failure> {
     Ok(count)
 }
 
-fn free_runs(fs: &Filesystem) -> Result<Vec<(u64, u64)>, Failure> {
+fn free_runs(fs: &Image) -> Result<Vec<(u64, u64)>, Failure> {
     let geometry = fs.geometry();
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for group in (0..geometry.groups_count.get()).map(GroupNr) {

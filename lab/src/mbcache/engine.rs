@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetMode};
+use uext4::tuning::Policies;
+use uext4::xattr::SetMode;
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_lab_policies::mbcache::{Measured, Stats};
 use uext4_mkfs::BlockSizeWish;
@@ -128,13 +130,13 @@ impl Sets {
             let done = file.set_xattr(b"user.test", value, SetMode::Any);
             done.map_err(failed)?;
         }
-        let stats = fs.mbcache_stats().map_err(failed)?;
+        let stats = fs.stats();
         let users = users(&files);
         drop((files, root));
         fs.close().map_err(failed)?;
         let wrong = wrong(device, &users)?;
         let with: u32 = users.values().sum();
-        let stats = stats.map(|(blocks, _)| blocks).unwrap_or_default();
+        let stats = stats.xattr_blocks.unwrap_or_default();
         let index = match &indexes.blocks {
             Some(index) => index.stats(),
             None => Stats::of_product(&stats),
@@ -221,7 +223,7 @@ pub fn make(files: u64) -> Result<MemoryDevice, Failure> {
 ///
 /// # Errors
 /// Of opening.
-pub fn open(device: Arc<MemoryDevice>, indexes: &Indexes) -> Result<Filesystem, Failure> {
+pub fn open(device: Arc<MemoryDevice>, indexes: &Indexes) -> Result<Volume, Failure> {
     let given = |index: &Option<Arc<dyn Measured>>| Some(Arc::clone(index.as_ref()?) as _);
     let options = OpenOptions {
         memory: Some(1 << 30),
@@ -233,5 +235,5 @@ pub fn open(device: Arc<MemoryDevice>, indexes: &Indexes) -> Result<Filesystem, 
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
-    Filesystem::open_rw(device, clock, &options).map_err(failed)
+    Volume::open(device, clock, &options).map_err(failed)
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use uext4::{Filesystem, OpenInode, SetMode};
+use uext4::xattr::SetMode;
+use uext4::{OpenInode, Volume};
 use uext4_blockdev::MemoryDevice;
 
 use super::cost::round;
@@ -114,7 +115,7 @@ fn compared(rates: &[f64], reference: Option<&[f64]>) -> Value {
 /// A file system under a policy, with its files: those of one thread follow one another.
 struct Mount {
     device: Arc<MemoryDevice>,
-    fs: Filesystem,
+    fs: Volume,
     files: Vec<OpenInode>,
 }
 

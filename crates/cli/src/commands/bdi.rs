@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use uext4::Filesystem;
+use uext4::Image;
 
 use super::Output;
 use crate::failure::{Exit, Failure};
@@ -21,9 +21,10 @@ pub struct BdiArgs {
 }
 
 /// Prints them, of a file system that is open for writing.
-pub fn run(args: &BdiArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
-    let stats = fs.bdi_stats();
-    let stats = stats.map_err(|error| Failure::engine("stats", &error))?;
+pub fn run(args: &BdiArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
+    let Some(stats) = fs.stats().device else {
+        return Ok(Exit::Success);
+    };
     if !args.json {
         write!(out, "{stats}")?;
         return Ok(Exit::Success);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Filesystem, FollowLast};
+use uext4::{FollowLast, Image};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
@@ -28,7 +28,7 @@ pub struct CatArgs {
 }
 
 /// Prints the files; one that cannot be read does not keep the others back.
-pub fn run(args: &CatArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &CatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut piece = vec![0; PIECE];
     for path in &args.paths {
@@ -41,7 +41,7 @@ pub fn run(args: &CatArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Fa
     Ok(complaints.exit())
 }
 
-fn print(fs: &Filesystem, path: &[u8], piece: &mut [u8], out: &mut Output) -> Result<(), Failure> {
+fn print(fs: &Image, path: &[u8], piece: &mut [u8], out: &mut Output) -> Result<(), Failure> {
     let inode = open::resolve(fs, path, FollowLast::Yes)?;
     if inode.file_type == FileType::Directory {
         return Err(Failure::engine(escaped(path), &uext4::Error::IsDirectory));

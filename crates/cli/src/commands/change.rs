@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use uext4::{Creation, Error, FileType, Filesystem, FollowLast, NewInode, OpenInode};
+use uext4::{Creation, Error, FileType, FollowLast, NewInode, OpenInode, Volume};
 
 use super::bytes;
 use crate::args::WriteArgs;
@@ -16,7 +16,7 @@ use crate::walk::joined;
 /// The file system that is changed, and where to tell what cannot be.
 pub struct Target<'a> {
     /// Opened for writing.
-    pub fs: &'a Filesystem,
+    pub fs: &'a Volume,
     /// The image it is in.
     pub image: &'a Path,
     /// What could not be done while the rest went on.
@@ -72,7 +72,7 @@ pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// What was done so far says, else what closing says.
-pub fn close<T>(fs: &Filesystem, image: &Path, done: Result<T, Failure>) -> Result<T, Failure> {
+pub fn close<T>(fs: &Volume, image: &Path, done: Result<T, Failure>) -> Result<T, Failure> {
     let closed = fs.close();
     let done = done?;
     closed.map_err(|error| Failure::engine(image.display(), &error))?;

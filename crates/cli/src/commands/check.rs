@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use uext4::Issue;
+use uext4::check::Issue;
 
 use super::Output;
 use crate::args::ImageArgs;
@@ -111,7 +111,7 @@ impl Report<'_> {
         self.failed = result.err().map(Failure::from);
     }
 
-    fn end(&mut self, summary: Option<&uext4::CheckSummary>) -> Result<(), Failure> {
+    fn end(&mut self, summary: Option<&uext4::check::Summary>) -> Result<(), Failure> {
         if let Some(failure) = self.failed.take() {
             return Err(failure);
         }

@@ -35,7 +35,7 @@ pub fn run(args: &DedupXattrsArgs, out: &mut Output) -> Result<Exit, Failure> {
     let image = &args.image.place.image;
     let shown = escaped(bytes(image.as_os_str()));
     let fs = open::open_rw(&args.image)?;
-    if fs.mbcache_stats().is_ok_and(|stats| stats.is_none()) {
+    if fs.stats().xattr_blocks.is_none() {
         let refused = Failure::new(
             Exit::Usage,
             "--options: with nombcache nothing finds equal blocks",

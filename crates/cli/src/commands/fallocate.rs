@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Fallocate, FollowLast};
+use uext4::FollowLast;
+use uext4::data::Fallocate;
 
 use super::bytes;
 use super::change::{Missing, Operation, Target};

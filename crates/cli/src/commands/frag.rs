@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Filesystem, FollowLast, Inode};
+use uext4::{FollowLast, Image, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::stat::extents_array;
@@ -84,7 +84,7 @@ pub fn run(args: &FragArgs, out: &mut Output) -> Result<Exit, Failure> {
 
 /// All extents of one file.
 fn file(
-    fs: &Filesystem,
+    fs: &Image,
     path: &[u8],
     inode: &Inode,
     json: Option<&mut Json>,
@@ -137,7 +137,7 @@ fn file(
 }
 
 fn free_space(
-    fs: &Filesystem,
+    fs: &Image,
     json: Option<&mut Json>,
     out: &mut Output,
     complaints: &mut Complaints,
@@ -224,7 +224,7 @@ struct Files {
 impl Files {
     fn walk(
         &mut self,
-        fs: &Filesystem,
+        fs: &Image,
         args: &FragArgs,
         top: Inode,
         json: &mut Json,
@@ -359,7 +359,7 @@ impl Files {
 }
 
 /// Blocks that a file's map takes beside its inode: what is counted and is neither data nor attributes.
-fn map_blocks(fs: &Filesystem, inode: &Inode, data: u64) -> u64 {
+fn map_blocks(fs: &Image, inode: &Inode, data: u64) -> u64 {
     let geometry = fs.geometry();
     if geometry.cluster_bits > 0 || !has_blocks(inode) {
         return 0;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rustix::fs::{FileType as HostType, Mode};
 use rustix::io::Errno;
-use uext4::{Error, Filesystem, FollowLast, Inode};
+use uext4::{Error, FollowLast, Image, Inode};
 use uext4_image::Existing;
 use uext4_ondisk::inode::FileType;
 
@@ -157,7 +157,7 @@ fn destination(path: &[u8], dest: &Path) -> Result<(Place, Option<Vec<u8>>), Fai
 }
 
 struct Copy<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     place: Place,
     /// Path of the walk's top in the image, as it was asked for.
     top: Vec<u8>,
@@ -308,7 +308,7 @@ impl Copy<'_> {
         Ok(aside.publish(name, self.existing)?)
     }
 
-    fn xattrs(&mut self, inode: &Inode, path: &[u8]) -> Vec<uext4::Xattr> {
+    fn xattrs(&mut self, inode: &Inode, path: &[u8]) -> Vec<uext4::xattr::Xattr> {
         self.fs.xattrs(inode).unwrap_or_else(|error| {
             self.complaints.engine(self.shown(path), &error);
             Vec::new()
@@ -328,7 +328,7 @@ impl Copy<'_> {
     fn write(
         &mut self,
         inode: &Inode,
-        ranges: uext4::DataRanges,
+        ranges: uext4::data::DataRanges,
         file: &File,
     ) -> Result<(), Trouble> {
         file.set_len(inode.size)?;

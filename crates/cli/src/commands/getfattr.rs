@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, Filesystem, FollowLast, Xattr};
+use uext4::xattr::Xattr;
+use uext4::{Error, FollowLast, Image};
 
 use super::{Output, bytes};
 use crate::args::long_help;
@@ -43,7 +44,7 @@ pub struct GetfattrArgs {
 }
 
 /// Prints them.
-pub fn run(args: &GetfattrArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &GetfattrArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut json = Json::new();
     json.open_array();
@@ -74,7 +75,7 @@ pub fn run(args: &GetfattrArgs, fs: &Filesystem, out: &mut Output) -> Result<Exi
 }
 
 impl GetfattrArgs {
-    fn xattrs(&self, fs: &Filesystem, path: &[u8]) -> Result<Vec<Xattr>, Failure> {
+    fn xattrs(&self, fs: &Image, path: &[u8]) -> Result<Vec<Xattr>, Failure> {
         let last = match self.no_dereference {
             true => FollowLast::No,
             false => FollowLast::Yes,

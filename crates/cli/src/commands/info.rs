@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use uext4::Filesystem;
+use uext4::Image;
 use uext4_ondisk::GroupNr;
 use uext4_ondisk::features::{Feature, Features, Support};
 use uext4_ondisk::group_desc::{BG_BLOCK_UNINIT, BG_INODE_UNINIT, BG_INODE_ZEROED, GroupDesc};
@@ -107,13 +107,13 @@ impl Fact {
     }
 }
 
-fn facts(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
+fn facts(fs: &Image) -> Vec<(&'static str, Fact)> {
     let mut facts = shape(fs);
     facts.extend(history(fs));
     facts
 }
 
-fn shape(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
+fn shape(fs: &Image) -> Vec<(&'static str, Fact)> {
     let (sb, geometry) = (fs.superblock(), fs.geometry());
     vec![
         ("kind", Fact::Text(kind(geometry.features).to_owned())),
@@ -170,7 +170,7 @@ fn shape(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
     ]
 }
 
-fn history(fs: &Filesystem) -> Vec<(&'static str, Fact)> {
+fn history(fs: &Image) -> Vec<(&'static str, Fact)> {
     let sb = fs.superblock();
     let time = |lo: u32, hi: u8| Fact::Time(i64::from(hi) << 32 | i64::from(lo));
     let mut facts = vec![
@@ -304,7 +304,7 @@ fn feature_object(json: &mut Json, feature: &Feature) {
 }
 
 fn groups(
-    fs: &Filesystem,
+    fs: &Image,
     mut json: Option<&mut Json>,
     complaints: &mut Complaints,
     out: &mut Output,

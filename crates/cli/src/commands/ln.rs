@@ -71,7 +71,7 @@ impl LnArgs {
     fn replace(&self, target: &Target<'_>, to: &[u8], path: &[u8]) -> uext4::Result<()> {
         let (dir, name) = target.fs.open_parent(path)?;
         let linked = match self.symbolic {
-            true => dir.create_unnamed_as(NewInode::Symlink(to), &by_root(0o777))?,
+            true => dir.create_unnamed(NewInode::Symlink(to), &by_root(0o777))?,
             false => target.fs.open_path(to, uext4::FollowLast::No)?,
         };
         linked.link_over(&dir, name)

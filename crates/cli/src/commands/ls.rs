@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Filesystem, FollowLast, Inode};
+use uext4::{FollowLast, Image, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
@@ -58,7 +58,7 @@ pub struct LsArgs {
 }
 
 /// Prints the list.
-pub fn run(args: &LsArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let path = bytes(args.path.as_os_str());
     let last = match args.directory {
         true => FollowLast::No,
@@ -105,7 +105,7 @@ pub fn run(args: &LsArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Fai
 }
 
 struct List<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     args: &'a LsArgs,
     out: &'a mut Output,
     json: Json,
@@ -178,7 +178,7 @@ impl List<'_> {
 /// One entry as a JSON object.
 pub fn object(
     json: &mut Json,
-    fs: &Filesystem,
+    fs: &Image,
     entry: &Entry,
     path: &[u8],
     complaints: &mut Complaints,

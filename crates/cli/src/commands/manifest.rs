@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, Filesystem, FollowLast, Inode};
+use uext4::{Error, FollowLast, Image, Inode};
 use uext4_ondisk::inode::FileType;
 
 use self::sums::Sums;
@@ -76,7 +76,7 @@ pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
 }
 
 struct Manifest<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     json: Json,
     /// None if files are not to be hashed.
     sums: Option<Sums>,

@@ -43,16 +43,16 @@ impl Operation for MkdirArgs {
             let fs = target.fs;
             let path = &*open::meant_new(fs, path);
             let made = match self.parents {
-                false => fs.mkdir(path, &by_root(mode)),
+                false => fs.create_dir(path, &by_root(mode)),
                 true => match fs.open_parent(path) {
                     // Those on the way get the usual permissions.
                     Err(uext4::Error::NotFound) => {
                         let end = path.len() - trailing(path);
                         let above = path[..end].iter().rposition(|&b| b == b'/').unwrap_or(0);
-                        fs.mkdir_all(&path[..above], &by_root(0o755))
-                            .and_then(|_| fs.mkdir_all(path, &by_root(mode)))
+                        fs.create_dir_all(&path[..above], &by_root(0o755))
+                            .and_then(|_| fs.create_dir_all(path, &by_root(mode)))
                     }
-                    _ => fs.mkdir_all(path, &by_root(mode)),
+                    _ => fs.create_dir_all(path, &by_root(mode)),
                 },
             };
             made.map(|_| ()).map_err(|error| match error {

@@ -9,14 +9,14 @@ use std::thread;
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use uext4::Filesystem;
-use uext4_blockdev::{Access, attached};
+use uext4::tuning::Background;
+use uext4_blockdev::attached;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Mounted};
 use uext4_fuse::parting::{self, Parting};
 use uext4_fuse::report::report;
 use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
-use uext4_fuse::{Server, Validity};
+use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
 
 use super::{Output, bytes};
@@ -141,9 +141,9 @@ pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
     let failed = |error| Failure::engine(image.display(), &error);
     let fs = opened(args, &mut options)?;
     let served = serve(args, &options, &fs);
-    if served.is_err() && !options.read_only {
+    if let (Err(_), Some(volume)) = (&served, fs.volume()) {
         // Nothing was done with it.
-        fs.close().map_err(failed)?;
+        volume.close().map_err(failed)?;
     }
     let serving = served?;
     // In the background, the command that started it says so.
@@ -192,7 +192,7 @@ pub fn print_place(image: &Path, dir: &Path) {
 }
 
 /// Opens the image; no thread of the engine runs yet.
-fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Failure> {
+fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Served, Failure> {
     if let Some(memory) = &mut options.engine.memory {
         let waiting = *memory / WAITING_SHARE;
         *memory -= waiting;
@@ -200,7 +200,8 @@ fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Fa
         options.payloads = half.map_or(PAYLOADS_MAX, |half| half.min(PAYLOADS_MAX));
     }
     if !options.read_only {
-        return open::open_still(&args.place, &options.engine);
+        options.engine.background = Background::None;
+        return open::open_to_write(&args.place, &options.engine).map(Served::from);
     }
     let image = &args.place.image;
     let device = attached::loop_device(image).unwrap_or_else(|| image.display().to_string());
@@ -216,14 +217,14 @@ fn opened(args: &MountArgs, options: &mut MountOptions) -> Result<Filesystem, Fa
         options.engine.superblock = Some(block);
         options.engine.block_size = Some(size);
     }
-    open::open_to_read(&args.place, &options.engine)
+    open::open_to_read(&args.place, &options.engine).map(Served::from)
 }
 
 fn system(error: io::Error) -> Failure {
     Failure::io("serving the mount", &error).with_exit(Exit::System)
 }
 
-fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Serving, Failure> {
+fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Serving, Failure> {
     let image = &args.place.image;
     let server = server_of(options, fs, image)?;
     // Before anything is mounted: a signal that comes then must find somebody.
@@ -287,7 +288,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Filesystem) -> Result<Se
 /// Serves from now on, with what must be had before the sandbox, and with it.
 fn begin(
     options: &MountOptions,
-    fs: &Filesystem,
+    fs: &Served,
     mount: Mount<'_>,
     metrics: &Metrics,
     is_confined: bool,
@@ -302,8 +303,8 @@ fn begin(
     };
     let unmounted = mount.fd.try_clone().ok();
     let parting = address.and_then(|address| Parting::listen(&address, unmounted).ok());
-    if !options.read_only {
-        let started = fs.start_background();
+    if let Some(volume) = fs.volume() {
+        let started = volume.start_background();
         started.map_err(|error| Failure::engine("starting the flushers", &error))?;
     }
     let how = How {
@@ -322,11 +323,7 @@ fn begin(
 }
 
 /// Who serves the file system, with what the options ask of it.
-fn server_of(
-    options: &MountOptions,
-    fs: &Filesystem,
-    image: &Path,
-) -> Result<Arc<Server>, Failure> {
+fn server_of(options: &MountOptions, fs: &Served, image: &Path) -> Result<Arc<Server>, Failure> {
     let features = fs.geometry().features;
     if options.needs_log_checksums && !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         let what = format_args!("-o journal_checksum: {} has no checksums", image.display());
@@ -340,15 +337,10 @@ fn server_of(
         return Err(Failure::new(Exit::Usage, what)
             .hint("`tune2fs -O quota IMAGE` gives it some; or leave the option out"));
     }
-    if !options.read_only {
-        let noted = fs.note_access(options.access_times());
-        noted.map_err(|error| Failure::engine(image.display(), &error))?;
+    if let Some(volume) = fs.volume() {
+        volume.note_access(options.access_times());
     }
-    let access = match options.read_only {
-        true => Access::ReadOnly,
-        false => Access::ReadWrite,
-    };
-    let server = Server::new(fs.clone(), access, Validity::default());
+    let server = Server::new(fs.clone(), Validity::default());
     let server = server.map_err(|error| {
         let why = match error {
             Errno::ENOTDIR => "the root inode (2) is no directory",

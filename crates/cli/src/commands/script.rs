@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser};
-use uext4::Filesystem;
+use uext4::Volume;
 
 use super::change::{self, Operation, Target};
 use super::{
@@ -179,11 +179,7 @@ pub fn run(args: &ScriptArgs, out: &mut Output) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// As [`run`], but for opening and closing.
-pub fn run_all(
-    fs: &Filesystem,
-    lines: &mut dyn BufRead,
-    out: Box<dyn Write>,
-) -> Result<Exit, Failure> {
+pub fn run_all(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> Result<Exit, Failure> {
     let place = PlaceArgs {
         image: PathBuf::from("the image"),
         offset: None,
@@ -200,7 +196,7 @@ pub fn run_all(
 
 fn run_lines(
     args: &ScriptArgs,
-    fs: &Filesystem,
+    fs: &Volume,
     input: &mut dyn BufRead,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -262,7 +258,7 @@ fn not_a_line(error: &clap::Error, out: &mut Output) -> Result<Exit, Failure> {
 
 fn run_line(
     args: &ScriptArgs,
-    fs: &Filesystem,
+    fs: &Volume,
     line: &Line,
     complaints: &mut Complaints,
     out: &mut Output,
@@ -295,12 +291,7 @@ fn run_line(
 }
 
 /// Commands that read what lies on the device: everything goes there first.
-fn read(
-    args: &ScriptArgs,
-    fs: &Filesystem,
-    line: &Line,
-    out: &mut Output,
-) -> Result<Exit, Failure> {
+fn read(args: &ScriptArgs, fs: &Volume, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
     let synced = fs.sync();
     synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
     match line {

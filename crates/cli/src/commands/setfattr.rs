@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use clap::Args;
-use uext4::{FollowLast, SetMode};
+use uext4::FollowLast;
+use uext4::xattr::SetMode;
 
 use super::bytes;
 use super::change::{Operands, Operation, Target, about};

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Filesystem, FollowLast, Inode};
+use uext4::{FollowLast, Image, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
@@ -37,7 +37,7 @@ pub struct StatArgs {
 }
 
 /// Prints what is known.
-pub fn run(args: &StatArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(args: &StatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut json = Json::new();
     json.open_array();
@@ -81,7 +81,7 @@ pub fn run(args: &StatArgs, fs: &Filesystem, out: &mut Output) -> Result<Exit, F
 }
 
 struct Stat<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     path: &'a [u8],
     inode: &'a Inode,
     /// Extents shown at most.
@@ -229,7 +229,7 @@ impl Stat<'_> {
 /// # Errors
 /// Those of `out`.
 pub fn extents_array(
-    fs: &Filesystem,
+    fs: &Image,
     inode: &Inode,
     json: &mut Json,
     out: &mut Output,

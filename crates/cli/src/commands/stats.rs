@@ -5,7 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use uext4::{Filesystem, GroupNr};
+use uext4::Image;
+use uext4::format::GroupNr;
 
 use super::{Output, mount_stats};
 use crate::args::ImageArgs;
@@ -236,7 +237,7 @@ impl Summary {
         Ok(())
     }
 
-    fn json(&self, fs: &Filesystem, json: &mut Json) {
+    fn json(&self, fs: &Image, json: &mut Json) {
         let geometry = fs.geometry();
         let unit = u64::from(geometry.block_size.bytes()) << geometry.cluster_bits;
         json.key("cluster_size").number(unit);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, Filesystem, FollowLast, Inode};
+use uext4::{Error, FollowLast, Image, Inode};
 use uext4_ondisk::inode::FileType;
 
 use self::header::{Header, Pax, padding};
@@ -87,7 +87,7 @@ pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
 }
 
 struct Archive<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Image,
     out: &'a mut Output,
     links: Links,
     complaints: Complaints,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use uext4::{Filesystem, Inode};
+use uext4::{Image, Inode};
 use uext4_ondisk::inode::FileType;
 
 use super::{Order, is_unusable};
@@ -36,7 +36,7 @@ impl Event {
 }
 
 /// Offers all events of a directory.
-pub fn collect(fs: &Filesystem, dir: &Inode, order: Order, smallest: &mut Smallest) {
+pub fn collect(fs: &Image, dir: &Inode, order: Order, smallest: &mut Smallest) {
     let mut errors = 0;
     // An error was told with the directory's entry; what could be read is still shown.
     for entry in fs.read_dir(dir).into_iter().flatten() {

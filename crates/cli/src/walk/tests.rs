@@ -11,7 +11,7 @@ use uext4_blockdev::{Access, FileDevice};
 use super::*;
 
 /// A file system with directories of some hundred names; `None` without mke2fs.
-fn file_system() -> Option<Filesystem> {
+fn file_system() -> Option<Image> {
     let scratch = tempfile::tempdir().unwrap();
     let source = scratch.path().join("source");
     for dir in ["", "a", "a!", "a.b", "a/x", "b/c/d/e/f", "z"] {
@@ -31,10 +31,10 @@ fn file_system() -> Option<Filesystem> {
         return None;
     }
     let device = FileDevice::open(&image, Access::ReadOnly).unwrap();
-    Some(Filesystem::open(Arc::new(device), &OpenOptions::default()).unwrap())
+    Some(Image::open(Arc::new(device), &OpenOptions::default()).unwrap())
 }
 
-fn paths(fs: &Filesystem, order: Order, limits: Limits) -> Vec<String> {
+fn paths(fs: &Image, order: Order, limits: Limits) -> Vec<String> {
     let top = fs.resolve(b"/", FollowLast::Yes).unwrap();
     let mut walk = Walk::new(fs, top, order);
     walk.limits = limits;

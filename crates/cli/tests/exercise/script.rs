@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use landlock::{
     AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, path_beneath_rules,
 };
-use uext4::{Filesystem, OpenOptions};
+use uext4::tuning::Background;
+use uext4::{Image, OpenOptions, Volume};
 use uext4_blockdev::SystemClock;
 
 #[path = "../../../mkfs/tests/exercise/image.rs"]
@@ -96,14 +97,15 @@ fn run(script: &[u8]) -> bool {
     let options = OpenOptions {
         memory_max: 1 << 20,
         pages_max: 1 << 20,
+        background: Background::None,
         ..OpenOptions::default()
     };
     let device = image::image();
     let clock = Arc::new(SystemClock);
-    let fs = Filesystem::open_rw(Arc::clone(&device), clock, &options).unwrap();
+    let fs = Volume::open(Arc::clone(&device), clock, &options).unwrap();
     uext4_cli::script(&fs, &mut &*script, Box::new(Reader { left: OUTPUT_MAX }));
     fs.close().unwrap();
-    let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
+    let fs = Image::open(device, &OpenOptions::default()).unwrap();
     let mut issues = Vec::new();
     fs.check(&mut |issue| issues.push(issue.to_string()))
         .unwrap();

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, SeekFrom, seek};
 use tempfile::TempDir;
-use uext4::{Filesystem, NewInode, OpenInode, OpenOptions, Seek};
+use uext4::data::Seek;
+use uext4::{NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{Access, FileDevice};
 
 use crate::loop_mount::LoopMount;
@@ -141,7 +142,7 @@ impl Image {
             let file = root.create(name.as_bytes(), NewInode::File, &FILE).unwrap();
             for block in 0..BLOCKS {
                 let at = (block * apart * BLOCK) as u64;
-                assert_eq!(file.write(at, &[7; BLOCK]).unwrap(), BLOCK);
+                assert_eq!(file.write_at(at, &[7; BLOCK]).unwrap(), BLOCK);
             }
             file.fsync().unwrap();
             let mut extents = 0;
@@ -160,7 +161,7 @@ impl Image {
     }
 }
 
-fn open(path: &Path, pages: u64) -> Filesystem {
+fn open(path: &Path, pages: u64) -> Volume {
     let device = FileDevice::open(path, Access::ReadWrite).unwrap();
     let options = OpenOptions {
         memory_max: 512 << 20,
@@ -173,7 +174,7 @@ fn open(path: &Path, pages: u64) -> Filesystem {
 /// With room for all pages, and with room for few.
 struct Ours {
     files: Vec<[OpenInode; 2]>,
-    mounted: [Filesystem; 2],
+    mounted: [Volume; 2],
     _images: [Image; 2],
 }
 
@@ -182,7 +183,7 @@ impl Ours {
         let images = [Image::new(), Image::new()];
         let open = |at: usize, pages| open(&images[at].0.path().join("x.img"), pages);
         let mounted = [open(0, 1 << 30), open(1, 1 << 20)];
-        let file = |fs: &Filesystem, name: &str| {
+        let file = |fs: &Volume, name: &str| {
             let root = fs.root().unwrap();
             root.lookup(name.as_bytes()).unwrap()
         };
@@ -199,9 +200,9 @@ impl Files for Ours {
     fn ask(&self, shape: usize, ask: Ask, offset: u64, buf: &mut Aligned) {
         let [all, few] = &self.files[shape];
         match ask {
-            Ask::Read => assert_eq!(all.read(offset, &mut buf.0).unwrap(), BLOCK),
+            Ask::Read => assert_eq!(all.read_at(offset, &mut buf.0).unwrap(), BLOCK),
             Ask::Seek => assert_eq!(all.seek(offset, Seek::Data).unwrap(), Some(offset)),
-            Ask::Uncached => assert_eq!(few.read(offset, &mut buf.0).unwrap(), BLOCK),
+            Ask::Uncached => assert_eq!(few.read_at(offset, &mut buf.0).unwrap(), BLOCK),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes};
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume};
 use uext4_blockdev::{Access, BlockDevice, Error, FileDevice, MemoryDevice, SystemClock};
 
 use crate::measure::{BYTES, CALL, Clock, Names, rate};
@@ -46,7 +46,7 @@ fn image() -> MemoryDevice {
     device
 }
 
-pub fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
+pub fn open(device: Arc<dyn BlockDevice>) -> Volume {
     let options = OpenOptions {
         memory_max: 512 << 20,
         pages_max: 1 << 30,
@@ -55,15 +55,15 @@ pub fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
     open_as(device, &options)
 }
 
-pub fn open_as(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Filesystem {
-    let fs = Filesystem::open_rw(device, Arc::new(SystemClock), options).unwrap();
+pub fn open_as(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Volume {
+    let fs = Volume::open(device, Arc::new(SystemClock), options).unwrap();
     fs.start_background().unwrap();
     fs
 }
 
 /// Two directories of a fresh file system.
 pub struct Ours {
-    fs: Filesystem,
+    fs: Volume,
     dirs: Vec<OpenInode>,
 }
 
@@ -178,7 +178,7 @@ pub fn bytes(clock: Clock) -> (f64, f64) {
     let offsets = || (0..BYTES).step_by(CALL).map(|at| at as u64);
     let fill = || {
         for at in offsets() {
-            assert_eq!(file.write(at, black_box(&data)).unwrap(), CALL);
+            assert_eq!(file.write_at(at, black_box(&data)).unwrap(), CALL);
         }
     };
     fill();
@@ -191,7 +191,7 @@ pub fn bytes(clock: Clock) -> (f64, f64) {
     let write = rate(clock, BYTES, fill);
     let read = rate(clock, BYTES, || {
         for at in offsets() {
-            assert_eq!(file.read(at, black_box(&mut data)).unwrap(), CALL);
+            assert_eq!(file.read_at(at, black_box(&mut data)).unwrap(), CALL);
         }
     });
     drop((file, root));

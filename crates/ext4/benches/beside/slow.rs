@@ -208,6 +208,6 @@ fn write_all(file: &OpenInode, bytes: usize) {
     let mut at = 0;
     while at < bytes {
         let len = data.len().min(bytes - at);
-        at += file.write(at as u64, &data[..len]).unwrap();
+        at += file.write_at(at as u64, &data[..len]).unwrap();
     }
 }

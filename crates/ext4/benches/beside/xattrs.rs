@@ -18,7 +18,8 @@ use std::time::Instant;
 use rustix::fs::{XattrFlags, fsetxattr, lsetxattr, syncfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
-use uext4::{Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
+use uext4::xattr::SetMode;
+use uext4::{NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{Access, FileDevice};
 
 use crate::loop_mount::LoopMount;
@@ -197,7 +198,7 @@ impl Image {
         self.dir.path().join("x.img")
     }
 
-    fn open(&self) -> Filesystem {
+    fn open(&self) -> Volume {
         open(Arc::new(device(&self.path(), Access::ReadWrite)))
     }
 
@@ -253,7 +254,7 @@ impl Image {
             return Err(format!("e2fsck: {}", String::from_utf8_lossy(&told.stdout)));
         }
         let device = Arc::new(device(&self.path(), Access::ReadOnly));
-        let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
+        let fs = uext4::Image::open(device, &OpenOptions::default()).unwrap();
         let root = fs.resolve(b"/", uext4::FollowLast::Yes).unwrap();
         let (mut blocks, mut files) = (BTreeSet::new(), 0);
         for thread in 0..self.cell.threads {
@@ -287,7 +288,7 @@ fn may_open(files: usize) -> bool {
 }
 
 struct Ours {
-    fs: Filesystem,
+    fs: Volume,
     files: Vec<OpenInode>,
 }
 

@@ -3,13 +3,12 @@
 use uext4_ondisk::Geometry;
 use uext4_ondisk::superblock::SuperBlock;
 
-use crate::api::filesystem::Filesystem;
-use crate::base::error::Result;
+use crate::api::image::Image;
 use crate::base::fast_commit::ReplaySummary;
 use crate::base::rescue::Rescue;
 use crate::journal::label::{self, LABEL_LEN};
 
-impl Filesystem {
+impl Image {
     /// The validated shape.
     pub fn geometry(&self) -> &Geometry {
         self.sbi.geometry()
@@ -23,16 +22,6 @@ impl Filesystem {
     /// Its label, as `e2label` shows it: up to the first zero byte.
     pub fn label(&self) -> [u8; LABEL_LEN] {
         label::label(&self.sbi)
-    }
-
-    /// Gives it another label, up to the first zero byte: in the superblock with the transaction that
-    /// runs, and in its backups.
-    ///
-    /// # Errors
-    /// [`crate::Error::Invalid`] for one of more than 16 bytes; [`crate::Error::ReadOnly`], errors of the
-    /// journal.
-    pub fn set_label(&self, text: &[u8]) -> Result<()> {
-        label::set_label(&self.sbi, text)
     }
 
     /// What it took to read a file system that is not whole; the default where it is.

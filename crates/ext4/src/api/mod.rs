@@ -1,8 +1,20 @@
 //! What callers see: the file system, inodes in use, and the same operations by path.
 //!
-//! `filesystem` and `open_inode` are the layer of inodes, `paths` the one of paths on top of it.
+//! `image`, `volume` and `open_inode` are the layer of inodes, `paths` the one of paths on top of it.
+//! `file`, `dir`, `walk` and `std_fs` are what `std::fs` has: positions, iterators, calls by path.
+//! `data`, `device`, `format`, `stats` and `tuning` group types by subject.
 
+pub mod data;
 pub(crate) mod description;
-pub(crate) mod filesystem;
+pub mod device;
+pub(crate) mod dir;
+pub(crate) mod file;
+pub mod format;
+pub(crate) mod image;
 pub(crate) mod open_inode;
 pub(crate) mod paths;
+pub mod stats;
+pub(crate) mod std_fs;
+pub mod tuning;
+pub(crate) mod volume;
+pub(crate) mod walk;

@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use uext4_ondisk::{Ino, Lblk};
-use uext4_writeback::{Paced, Writer};
 
 use crate::base::error::Result;
 use crate::bulk::NewInode;
@@ -13,12 +12,12 @@ use crate::dir::readdir::{self, Listed};
 use crate::dir::symlink;
 use crate::file;
 use crate::file::auto_da_alloc;
-use crate::file::change::WriteMode;
 use crate::file::copy_range::{self, Position};
 use crate::file::fallocate::{self, Fallocate, Seek};
 use crate::file::fiemap::{self, FileExtent};
 use crate::file::inode_ref::InodeRef;
 use crate::file::setattr::{self, SetAttributes};
+use crate::file::write_context::{WriteContext, WriteMode, Written};
 use crate::inode::Inode;
 use crate::inode::attr::SetId;
 use crate::journal::error_record;
@@ -26,8 +25,7 @@ use crate::journal::rw::AccessTimes;
 use crate::names::create::{self, Creation};
 use crate::names::rename::{self, Entry, RenameMode};
 use crate::names::unlink;
-use crate::xattr::change::SetMode;
-use crate::xattr::{self, Reader, Xattr};
+use crate::xattr::{self, Reader, SetMode, Xattr};
 
 /// An inode of a file system mounted for writing, in use: it stays what it is, even without a name,
 /// until the last of its users is dropped. Clones are users of their own. May be used by many threads.
@@ -38,7 +36,7 @@ use crate::xattr::{self, Reader, Xattr};
 /// what is being written.
 ///
 /// Dropping one that has written closes the file: where its contents were cut to nothing since it was
-/// closed last, the new ones are written then (`auto_da_alloc`, [`crate::MountLimits`]).
+/// closed last, the new ones are written then (`auto_da_alloc`, [`crate::tuning::MountLimits`]).
 #[derive(Clone, Debug)]
 pub struct OpenInode(pub(crate) InodeRef, Writes);
 
@@ -155,40 +153,15 @@ impl OpenInode {
         self.met(run())
     }
 
-    /// Tells the names of this directory after `cookie` (0: all) to `each`, with the cookie to go on
-    /// after each, until it says false. Names that are there all the time are told once, whatever
-    /// happens to others meanwhile.
+    /// Passes the names of this directory after `cookie` (0: all) to `each` until it returns false,
+    /// each with its inode, the type noted with it, and the cookie to continue after it. Names that
+    /// exist all the time are passed once, whatever happens to others meanwhile.
     ///
     /// # Locking
     /// `each` runs with the directory locked: it must not use this directory, nor change anything.
     ///
     /// # Errors
     /// [`crate::Error::NotDirectory`], damage, device errors.
-    pub fn read_dir(
-        &self,
-        cookie: u64,
-        each: &mut dyn FnMut(&[u8], Ino, u64) -> bool,
-    ) -> Result<()> {
-        let mut run = || -> Result<()> {
-            {
-                let _names = self.0.rw.read();
-                let dir = self.0.inode.read();
-                readdir::read_from(self.0.sbi(), &dir, cookie, &mut |entry, next| {
-                    each(entry.name, entry.ino, next)
-                })?;
-            }
-            file::change::accessed(&self.0)
-        };
-        self.met(run())
-    }
-
-    /// The same, with the type that is noted beside each name.
-    ///
-    /// # Locking
-    /// As [`OpenInode::read_dir`].
-    ///
-    /// # Errors
-    /// As [`OpenInode::read_dir`].
     pub fn list(&self, cookie: u64, each: &mut dyn FnMut(&Listed<'_>) -> bool) -> Result<()> {
         let mut run = || -> Result<()> {
             {
@@ -211,21 +184,13 @@ impl OpenInode {
         self.met(create::create(&self.0, name, kind, creation).map(Self::from))
     }
 
-    /// Makes a file without a name, in the place and with the attributes it would have in this
+    /// Makes an inode without a name, in the place and with the attributes it would have in this
     /// directory. [`OpenInode::link`] may give it one.
     ///
     /// # Errors
-    /// As [`OpenInode::create`].
-    pub fn create_unnamed(&self, creation: &Creation) -> Result<Self> {
-        self.met(self.create_unnamed_as(NewInode::File, creation))
-    }
-
-    /// The same for everything but a directory.
-    ///
-    /// # Errors
     /// As [`OpenInode::create`]; [`crate::Error::Invalid`] for a directory.
-    pub fn create_unnamed_as(&self, kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
-        create::create_unnamed(&self.0, kind, creation).map(Self::from)
+    pub fn create_unnamed(&self, kind: NewInode<'_>, creation: &Creation) -> Result<Self> {
+        self.met(create::create_unnamed(&self.0, kind, creation).map(Self::from))
     }
 
     /// Gives this inode a name in `parent`.
@@ -266,35 +231,21 @@ impl OpenInode {
 
     /// Moves a name of this directory to `to`, in one step that is seen whole or not at all. A file
     /// that replaces another one has its data written before (`auto_da_alloc`,
-    /// [`crate::MountLimits`]).
+    /// [`crate::tuning::MountLimits`]).
     ///
     /// # Errors
     /// Those of [`OpenInode::create`] and [`OpenInode::rmdir`]; [`crate::Error::Invalid`] for a
     /// directory that would come to lie in itself.
     pub fn rename(&self, old: &[u8], to: &Self, new: &[u8], mode: RenameMode) -> Result<()> {
-        self.rename_by(old, to, new, mode, &Creation::default())
+        let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
+        self.met(rename::rename(from, to, mode))
     }
 
-    /// The same where a whiteout, if there is one, belongs to whom `by` says.
+    /// Moves a name as [`OpenInode::rename`], for callers that must not wait for data to be written:
+    /// false, and nothing has changed, if the data of the source would be written first because it
+    /// replaces another inode.
     ///
     /// # Errors
-    /// As [`OpenInode::rename`].
-    pub fn rename_by(
-        &self,
-        old: &[u8],
-        to: &Self,
-        new: &[u8],
-        mode: RenameMode,
-        by: &Creation,
-    ) -> Result<()> {
-        let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
-        self.met(rename::rename(from, to, mode, by))
-    }
-
-    /// The same for callers that must not wait for data to be written: false if
-    /// [`OpenInode::rename_by`] would write them first, for the source has some and replaces
-    /// another inode. Then nothing has changed.
-    ///
     /// As [`OpenInode::rename`].
     pub fn rename_if_written(
         &self,
@@ -302,14 +253,10 @@ impl OpenInode {
         to: &Self,
         new: &[u8],
         mode: RenameMode,
-        by: &Creation,
     ) -> Result<bool> {
-        let run = || -> Result<bool> {
-            let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
-            let unwritten = rename::rename_if_written(from, to, mode, by)?;
-            Ok(unwritten.is_none())
-        };
-        self.met(run())
+        let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
+        let unwritten = self.met(rename::rename_if_written(from, to, mode))?;
+        Ok(unwritten.is_none())
     }
 
     /// The target of a symbolic link.
@@ -325,17 +272,17 @@ impl OpenInode {
         self.met(run())
     }
 
-    /// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the
+    /// Reads from `offset` on and returns how many bytes there were: fewer than asked for only at the
     /// end.
     ///
     /// # Errors
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`], [`crate::Error::Encrypted`], damage,
     /// device errors.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.met(file::change::read(&self.0, offset, buf))
     }
 
-    /// Reads as [`OpenInode::read`] up to `len` bytes, and keeps nothing of what it reads: for callers
+    /// Reads as [`OpenInode::read_at`] up to `len` bytes, and keeps nothing of what it reads: for callers
     /// that keep it themselves, as a mount's kernel does. What waits to be written, and what was not
     /// dropped since, comes from memory; all else goes straight into `buf`, in whole blocks and without
     /// reading ahead. A `buf` longer than `len` may be used up to the end of the last block; past the
@@ -343,96 +290,61 @@ impl OpenInode {
     /// are kept.
     ///
     /// # Errors
-    /// As [`OpenInode::read`].
+    /// As [`OpenInode::read_at`].
     pub fn read_uncached(&self, offset: u64, len: usize, buf: &mut [u8]) -> Result<usize> {
         self.met(file::change::read_uncached(&self.0, offset, len, buf))
     }
 
-    /// Writes at `offset` and tells how many bytes were taken in. Where too much is dirty it sleeps as
-    /// long as throttling says; the thread is the writer.
+    /// Writes at `offset` and returns how many bytes were taken in: fewer than `data` has where space
+    /// ran out. Where too much is dirty it sleeps as long as `wb_mode=` says; the thread is the writer.
+    ///
+    /// # Errors
+    /// As [`OpenInode::write_with`].
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        Ok(self.write_with(WriteContext::default(), offset, data)?.len)
+    }
+
+    /// Writes at the end, wherever that is, and returns where that was and how many bytes were taken
+    /// in.
+    ///
+    /// # Errors
+    /// As [`OpenInode::write_with`].
+    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        let mode = WriteMode::append();
+        let written = self.write_with(mode.into(), 0, data)?;
+        Ok((written.offset, written.len))
+    }
+
+    /// Writes at `offset`, or at the end where the context says so, and returns where that was, how
+    /// many bytes were taken in, and how long the writer is to wait.
+    ///
+    /// [`Pacing::Return`](crate::data::Pacing::Return) is for front ends that have no thread to spare,
+    /// as a mount has: it holds a [`Writer`](crate::data::Writer) for each client, delays its answer by the pause with a timer,
+    /// and, where less was taken in than there was, comes with the rest, for the same writer, when the
+    /// pause is over. A writer that comes earlier gets the rest of the pause, and nothing is taken in.
+    /// The call still waits where the file is being changed by others, and for what it has to read;
+    /// without flushers ([`crate::tuning::Background::None`]) it writes pages itself.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`],
     /// [`crate::Error::Stalled`] for a device that takes nothing any more,
-    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile; as [`OpenInode::read`].
-    pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        self.writes();
-        let run = || -> Result<usize> { Ok(file::change::write(&self.0, offset, data, false)?.1) };
-        self.met(run())
-    }
-
-    /// The same for a writer who says who he is, and whose sleep may be ended.
-    ///
-    /// # Errors
-    /// As [`OpenInode::write`]; [`crate::Error::Interrupted`] if he was called off before a byte was
-    /// taken in.
-    pub fn write_by(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<usize> {
-        self.writes();
-        let mut run = || -> Result<usize> {
-            let mode = WriteMode::default();
-            let written =
-                file::change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
-                    let taken = pages.write_by(writer, at, data, size)?;
-                    let pause = std::time::Duration::ZERO;
-                    Ok(Paced { taken, pause })
-                });
-            Ok(written?.1.taken)
-        };
-        self.met(run())
-    }
-
-    /// Writes as [`OpenInode::write`], but never sleeps for throttling: tells how many bytes were taken
-    /// in, and how long the writer is to wait.
-    ///
-    /// For front ends that have no thread to spare, as a mount has: it keeps a [`Writer`] for each
-    /// client, delays its answer by the pause with a timer, and, where less was taken in than there
-    /// was, comes with the rest, for the same writer, when the pause is over. Who comes earlier is told
-    /// what is left of it, and nothing is taken in. It still waits where the file is being changed by
-    /// others, and for what it has to read; where no threads were started
-    /// ([`crate::Filesystem::start_background`]), it writes pages itself.
-    ///
-    /// # Errors
-    /// As [`OpenInode::write`].
-    pub fn write_paced(&self, writer: &mut Writer, offset: u64, data: &[u8]) -> Result<Paced> {
-        self.write_paced_in(WriteMode::default(), writer, offset, data)
-    }
-
-    /// The same in any mode; with [`WriteMode::append`] the offset is not looked at.
-    ///
-    /// # Errors
-    /// As [`OpenInode::write`].
-    pub fn write_paced_in(
+    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile, or the writer is cancelled
+    /// before a byte was taken in; as [`OpenInode::read_at`].
+    pub fn write_with(
         &self,
-        mode: WriteMode,
-        writer: &mut Writer,
+        context: WriteContext<'_>,
         offset: u64,
         data: &[u8],
-    ) -> Result<Paced> {
+    ) -> Result<Written> {
         self.writes();
-        let mut run = || -> Result<Paced> {
-            let written =
-                file::change::write_by(&self.0, offset, data, mode, |pages, at, data, size| {
-                    pages.write_paced(writer, at, data, size)
-                });
-            Ok(written?.1)
-        };
-        self.met(run())
-    }
-
-    /// Writes at the end, wherever that is, and tells where that was and how many bytes were taken in.
-    ///
-    /// # Errors
-    /// As [`OpenInode::write`].
-    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
-        self.writes();
-        self.met(file::change::write(&self.0, 0, data, true))
+        self.met(file::change::write_with(&self.0, context, offset, data))
     }
 
     /// Allocates, gives back or moves a range.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`], [`crate::Error::Unsupported`] for files without extents, as
-    /// [`OpenInode::write`].
+    /// [`OpenInode::write_with`].
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.met(fallocate::fallocate(&self.0, how, offset, len))
     }
@@ -446,27 +358,19 @@ impl OpenInode {
         self.met(fallocate::seek(&self.0, offset, what))
     }
 
-    /// Copies up to `len` bytes to another place and tells how many: fewer at this file's end, or where
-    /// space runs out.
+    /// Copies up to `len` bytes to another place and returns how many: fewer at this file's end, or
+    /// where space runs out. With [`WriteMode::append`] `to_offset` is not used.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as [`OpenInode::read`] and
-    /// [`OpenInode::write`] if nothing was copied.
-    pub fn copy_to(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
-        self.copy_to_in(WriteMode::default(), offset, to, to_offset, len)
-    }
-
-    /// The same in any mode; with [`WriteMode::append`] `to_offset` is not looked at.
-    ///
-    /// # Errors
-    /// As [`OpenInode::copy_to`].
-    pub fn copy_to_in(
+    /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as [`OpenInode::read_at`]
+    /// and [`OpenInode::write_with`] if nothing was copied.
+    pub fn copy_to(
         &self,
-        mode: WriteMode,
         offset: u64,
         to: &Self,
         to_offset: u64,
         len: u64,
+        mode: WriteMode,
     ) -> Result<u64> {
         to.writes();
         let from = Position::new(&self.0, offset);

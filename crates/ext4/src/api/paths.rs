@@ -1,5 +1,5 @@
 //! Paths on top of inode handles: what [`OpenInode`] does with a name in a directory, said with the
-//! path of the name. For a file system opened for writing.
+//! path of the name.
 //!
 //! Every path begins at the root, with a slash or without; bytes, not text. Symbolic links on the way
 //! are followed, at most 40, absolute ones from the root of this file system; ".." of the root is the
@@ -7,15 +7,15 @@
 //!
 //! Between finding the directory and using it others may rename it: the name is then made or taken in
 //! the directory that was found, as with the kernel's calls. Every call is atomic but for
-//! [`Filesystem::mkdir_all`] and [`Filesystem::remove_all`], which are one step a name.
+//! [`Volume::create_dir_all`] and [`Volume::remove_all`], which are one step a name.
 
 use std::collections::HashSet;
 
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::{Damage, Ino};
 
-use crate::api::filesystem::Filesystem;
 use crate::api::open_inode::OpenInode;
+use crate::api::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::bulk::NewInode;
 use crate::dir::namei::{FollowLast, Split, Steps, split, walk};
@@ -26,7 +26,7 @@ use crate::names::rename::RenameMode;
 const NAMES_MAX: usize = 4096;
 
 /// Inodes in use on the way, so that none of them goes away under the walk.
-struct InUse<'a>(&'a Filesystem);
+struct InUse<'a>(&'a Volume);
 
 impl Steps for InUse<'_> {
     type Node = OpenInode;
@@ -49,22 +49,21 @@ impl Steps for InUse<'_> {
 }
 
 /// A path of a file system opened for writing.
-impl Filesystem {
+impl Volume {
     /// The inode of a path; the empty path is the root.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`],
-    /// [`Error::TooManySymlinks`], [`Error::ReadOnly`] for a file system opened for reading, damage,
-    /// device errors.
-    pub fn open_path(&self, path: &[u8], last: FollowLast) -> Result<OpenInode> {
-        walk(&InUse(self), path, last)
+    /// [`Error::TooManySymlinks`], damage, device errors.
+    pub fn open_path(&self, path: impl AsRef<[u8]>, last: FollowLast) -> Result<OpenInode> {
+        walk(&InUse(self), path.as_ref(), last)
     }
 
     /// The directory that the last name of a path is in, or would be, and that name. Slashes after it
     /// are left out.
     ///
     /// # Errors
-    /// As [`Filesystem::open_path`]; [`Error::Invalid`] for the root, which has no name.
+    /// As [`Volume::open_path`]; [`Error::Invalid`] for the root, which has no name.
     pub fn open_parent<'a>(&self, path: &'a [u8]) -> Result<(OpenInode, &'a [u8])> {
         let (dir, split) = self.parent(path)?;
         Ok((dir, split.name))
@@ -87,10 +86,16 @@ impl Filesystem {
     /// Makes an inode of any kind.
     ///
     /// # Errors
-    /// As [`Filesystem::open_path`] for the directory and [`OpenInode::create`] for the name;
+    /// As [`Volume::open_path`] for the directory and [`OpenInode::create`] for the name;
     /// [`Error::Exists`] for the root, "." and ".."; [`Error::IsDirectory`] for a slash after what is
     /// to be no directory.
-    pub fn create(&self, path: &[u8], kind: NewInode<'_>, how: &Creation) -> Result<OpenInode> {
+    pub fn create(
+        &self,
+        path: impl AsRef<[u8]>,
+        kind: NewInode<'_>,
+        how: &Creation,
+    ) -> Result<OpenInode> {
+        let path = path.as_ref();
         if split(path).name.is_empty() {
             return Err(Error::Exists);
         }
@@ -107,17 +112,18 @@ impl Filesystem {
     /// Makes a directory.
     ///
     /// # Errors
-    /// As [`Filesystem::create`].
-    pub fn mkdir(&self, path: &[u8], how: &Creation) -> Result<OpenInode> {
+    /// As [`Volume::create`].
+    pub fn create_dir(&self, path: impl AsRef<[u8]>, how: &Creation) -> Result<OpenInode> {
         self.create(path, NewInode::Directory, how)
     }
 
     /// Makes a directory and all that are missing on the way to it; what is there stays as it is.
     ///
     /// # Errors
-    /// As [`Filesystem::create`]; [`Error::Exists`] if the last name is there and no directory,
+    /// As [`Volume::create`]; [`Error::Exists`] if the last name is there and no directory,
     /// [`Error::NotDirectory`] if another is.
-    pub fn mkdir_all(&self, path: &[u8], how: &Creation) -> Result<OpenInode> {
+    pub fn create_dir_all(&self, path: impl AsRef<[u8]>, how: &Creation) -> Result<OpenInode> {
+        let path = path.as_ref();
         let mut end = 0;
         let mut dir = self.root()?;
         while let Some(start) = path[end..].iter().position(|&b| b != b'/') {
@@ -148,17 +154,23 @@ impl Filesystem {
     /// Makes a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
-    /// As [`Filesystem::create`]; [`Error::Invalid`] and [`Error::NameTooLong`] for the target.
-    pub fn symlink(&self, target: &[u8], path: &[u8], how: &Creation) -> Result<OpenInode> {
+    /// As [`Volume::create`]; [`Error::Invalid`] and [`Error::NameTooLong`] for the target.
+    pub fn symlink(
+        &self,
+        target: &[u8],
+        path: impl AsRef<[u8]>,
+        how: &Creation,
+    ) -> Result<OpenInode> {
         self.create(path, NewInode::Symlink(target), how)
     }
 
     /// Gives what has the path `old` the name `new` too. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`Filesystem::open_path`] and [`OpenInode::link`]; [`Error::Exists`] for the root, "." and
+    /// As [`Volume::open_path`] and [`OpenInode::link`]; [`Error::Exists`] for the root, "." and
     /// ".."; [`Error::NotFound`] for a slash at the end of `new`.
-    pub fn link(&self, old: &[u8], new: &[u8]) -> Result<()> {
+    pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
+        let (old, new) = (old.as_ref(), new.as_ref());
         let inode = self.open_path(old, FollowLast::No)?;
         if inode.0.inode.read().file_type == FileType::Directory {
             return Err(Error::IsDirectory);
@@ -177,10 +189,11 @@ impl Filesystem {
     /// Takes a name: an empty directory's, or what else has it. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`Filesystem::open_path`], [`OpenInode::unlink`] and [`OpenInode::rmdir`];
+    /// As [`Volume::open_path`], [`OpenInode::unlink`] and [`OpenInode::rmdir`];
     /// [`Error::Invalid`] for the root, "." and ".."; [`Error::NotDirectory`] for a slash after what is
     /// none.
-    pub fn remove(&self, path: &[u8]) -> Result<()> {
+    pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
         let (dir, last) = self.removable(path)?;
         if last.slash {
             return dir.rmdir(last.name);
@@ -195,8 +208,9 @@ impl Filesystem {
     /// followed. What was taken before an error stays taken.
     ///
     /// # Errors
-    /// As [`Filesystem::remove`].
-    pub fn remove_all(&self, path: &[u8]) -> Result<()> {
+    /// As [`Volume::remove`].
+    pub fn remove_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
         let (dir, last) = self.removable(path)?;
         if !last.slash {
             match dir.unlink(last.name) {
@@ -263,9 +277,15 @@ impl Filesystem {
     /// not followed.
     ///
     /// # Errors
-    /// As [`Filesystem::open_path`] and [`OpenInode::rename`]; [`Error::Invalid`] for the root, "." and
+    /// As [`Volume::open_path`] and [`OpenInode::rename`]; [`Error::Invalid`] for the root, "." and
     /// ".."; [`Error::NotDirectory`] for a slash where no directory is moved.
-    pub fn rename(&self, old: &[u8], new: &[u8], mode: RenameMode) -> Result<()> {
+    pub fn rename(
+        &self,
+        old: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (old, new) = (old.as_ref(), new.as_ref());
         let (from, old) = self.removable(old)?;
         let (to, new) = self.removable(new)?;
         if old.slash || new.slash {
@@ -323,9 +343,9 @@ impl Level {
     fn list(&mut self) -> Result<()> {
         let names = &mut self.names;
         // From the start: all that were listed before are gone.
-        self.dir.read_dir(0, &mut |name: &[u8], _: Ino, _| {
-            if !is_dots(name) {
-                names.push(name.to_vec());
+        self.dir.list(0, &mut |listed| {
+            if !is_dots(listed.name) {
+                names.push(listed.name.to_vec());
             }
             names.len() < NAMES_MAX
         })?;
@@ -370,15 +390,15 @@ mod tests {
         gid: 2,
     };
 
-    fn open(flags: &str) -> (Arc<MemoryDevice>, Filesystem) {
+    fn open(flags: &str) -> (Arc<MemoryDevice>, Volume) {
         let memory = mke2fs(flags, 16 << 10);
         let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&memory);
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        let fs = Filesystem::open_rw(device, clock, &OpenOptions::default()).unwrap();
+        let fs = Volume::open(device, clock, &OpenOptions::default()).unwrap();
         (memory, fs)
     }
 
-    fn close((memory, fs): (Arc<MemoryDevice>, Filesystem)) {
+    fn close((memory, fs): (Arc<MemoryDevice>, Volume)) {
         fs.close().unwrap();
         e2fsck(&memory);
     }
@@ -387,8 +407,8 @@ mod tests {
     fn names_are_made_moved_and_taken_by_path() {
         let opened = open("-t ext4");
         let fs = &opened.1;
-        let deep = fs.mkdir_all(b"a//b/./c/", &HOW).unwrap().ino();
-        assert_eq!(fs.mkdir_all(b"/a/b/c", &HOW).unwrap().ino(), deep);
+        let deep = fs.create_dir_all(b"a//b/./c/", &HOW).unwrap().ino();
+        assert_eq!(fs.create_dir_all(b"/a/b/c", &HOW).unwrap().ino(), deep);
         let file = fs.create(b"/a/b/c/file", NewInode::File, &HOW).unwrap();
         fs.symlink(b"b/c", b"/a/link", &HOW).unwrap();
         fs.link(b"/a/link/file", b"/second").unwrap();
@@ -414,7 +434,7 @@ mod tests {
     fn slashes_and_dots_at_the_end() {
         let opened = open("-t ext4");
         let fs = &opened.1;
-        fs.mkdir(b"/dir/", &HOW).unwrap();
+        fs.create_dir(b"/dir/", &HOW).unwrap();
         fs.create(b"/file", NewInode::File, &HOW).unwrap();
         fs.symlink(b"dir", b"/link", &HOW).unwrap();
         fs.symlink(b"loop", b"/loop", &HOW).unwrap();
@@ -432,10 +452,13 @@ mod tests {
             Err(Error::NotDirectory)
         ));
         assert!(matches!(
-            fs.mkdir_all(b"/file/x", &HOW),
+            fs.create_dir_all(b"/file/x", &HOW),
             Err(Error::NotDirectory)
         ));
-        assert!(matches!(fs.mkdir_all(b"/file", &HOW), Err(Error::Exists)));
+        assert!(matches!(
+            fs.create_dir_all(b"/file", &HOW),
+            Err(Error::Exists)
+        ));
         assert!(matches!(fs.remove(b"/file/"), Err(Error::NotDirectory)));
         assert!(matches!(fs.remove(b"/link/"), Err(Error::NotDirectory)));
         assert!(matches!(fs.remove(b"/dir/."), Err(Error::Invalid { .. })));
@@ -464,13 +487,13 @@ mod tests {
     fn large_and_deep_trees_go_whole() {
         let opened = open("-t ext4 -b 1024 -N 8000");
         let fs = &opened.1;
-        let dir = fs.mkdir(b"/wide", &HOW).unwrap();
+        let dir = fs.create_dir(b"/wide", &HOW).unwrap();
         for number in 0..NAMES_MAX + 500 {
             let name = format!("name {number}");
             dir.create(name.as_bytes(), NewInode::File, &HOW).unwrap();
         }
         drop(dir);
-        fs.mkdir_all(&b"/wide/deep".repeat(100), &HOW).unwrap();
+        fs.create_dir_all(b"/wide/deep".repeat(100), &HOW).unwrap();
         fs.symlink(b"/lost+found", b"/wide/link", &HOW).unwrap();
         let before = fs.open_path(b"/lost+found", FollowLast::No).unwrap().ino();
         fs.remove_all(b"/wide").unwrap();

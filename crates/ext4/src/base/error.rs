@@ -145,21 +145,30 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A tunable of writeback that there is not, or that cannot be set so (EINVAL).
-    #[error(transparent)]
-    Tunable(#[from] uext4_writeback::throttle::TunableError),
+    /// There is no option of this name (EINVAL).
+    #[error("{message}")]
+    UnknownOption {
+        /// The name, and whose option was looked for.
+        message: String,
+    },
+    /// An option cannot have this value (EINVAL).
+    #[error("{message}")]
+    Option {
+        /// The option with its value, and what it may be.
+        message: String,
+    },
+    /// The system can start no thread (EAGAIN).
+    #[error("no thread can be started: {source}")]
+    NoThreads {
+        /// The error of the system.
+        source: std::io::Error,
+    },
     /// The call was cancelled while it waited (EINTR).
     #[error("cancelled")]
     Interrupted,
     /// The device has written nothing for too long, so what is dirty stays so (EIO).
     #[error("the device gets nowhere: nothing more is taken in to be written")]
     Stalled,
-    /// An option of the allocator that cannot be set so (EINVAL).
-    #[error(transparent)]
-    Option(#[from] uext4_mballoc::OptionError),
-    /// No mode in which the extent status counts (EINVAL).
-    #[error(transparent)]
-    ExtentStatus(#[from] uext4_extent_status::UnknownStatsMode),
     /// The image is damaged (EUCLEAN).
     #[error("damaged: {0}")]
     Corrupt(#[from] Damage),
@@ -194,6 +203,45 @@ impl Error {
         }
     }
 
+    /// The error of the file system that `std::io`'s traits passed on; any other as one of contents.
+    pub(crate) fn from_io(error: std::io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(error) => error,
+            Err(source) => Self::Content { offset: 0, source },
+        }
+    }
+
+    /// What `std::io` calls an error of this kind. Not `Interrupted`, after which `std` tries again.
+    fn io_kind(&self) -> std::io::ErrorKind {
+        use std::io::ErrorKind as Kind;
+        match self {
+            Self::NotFound => Kind::NotFound,
+            Self::Exists => Kind::AlreadyExists,
+            Self::NotDirectory => Kind::NotADirectory,
+            Self::IsDirectory => Kind::IsADirectory,
+            Self::NotEmpty => Kind::DirectoryNotEmpty,
+            Self::NameTooLong => Kind::InvalidFilename,
+            Self::NoSpace { .. } | Self::DirectoryFull { .. } | Self::NoInodes { .. } => {
+                Kind::StorageFull
+            }
+            Self::QuotaExceeded { .. } => Kind::QuotaExceeded,
+            Self::NotPermitted { .. } | Self::AccessDenied { .. } | Self::Encrypted => {
+                Kind::PermissionDenied
+            }
+            Self::ReadOnly | Self::Aborted { .. } => Kind::ReadOnlyFilesystem,
+            Self::InUse { .. } => Kind::ResourceBusy,
+            Self::TooManyLinks => Kind::TooManyLinks,
+            Self::FileTooBig => Kind::FileTooLarge,
+            Self::Unsupported { .. } => Kind::Unsupported,
+            Self::Invalid { .. } | Self::Option { .. } | Self::UnknownOption { .. } => {
+                Kind::InvalidInput
+            }
+            Self::Corrupt(_) => Kind::InvalidData,
+            Self::Shared(error) => error.io_kind(),
+            _ => Kind::Other,
+        }
+    }
+
     /// The damage that it reports.
     pub(crate) fn damage(&self) -> Option<&Damage> {
         match self {
@@ -201,6 +249,12 @@ impl Error {
             Self::Shared(error) => error.damage(),
             _ => None,
         }
+    }
+
+    /// Whether an inode was asked for by a number that none has, or none that is in use: if the number
+    /// is the caller's own, nothing on the device is wrong.
+    pub fn is_unused_inode(&self) -> bool {
+        self.is_no_inode(true)
     }
 
     /// Whether it is that there is no inode of a number, or none in use: what the number is from
@@ -236,6 +290,36 @@ impl From<PackError> for Error {
             },
             _ => Self::FileTooBig,
         }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.io_kind(), error)
+    }
+}
+
+impl From<uext4_mballoc::OptionError> for Error {
+    fn from(error: uext4_mballoc::OptionError) -> Self {
+        let message = error.to_string();
+        match error {
+            uext4_mballoc::OptionError::Unknown { .. } => Self::UnknownOption { message },
+            _ => Self::Option { message },
+        }
+    }
+}
+
+impl From<uext4_extent_status::UnknownStatsMode> for Error {
+    fn from(error: uext4_extent_status::UnknownStatsMode) -> Self {
+        let message = error.to_string();
+        Self::Option { message }
+    }
+}
+
+impl From<uext4_writeback::throttle::TunableError> for Error {
+    fn from(error: uext4_writeback::throttle::TunableError) -> Self {
+        let message = error.to_string();
+        Self::Option { message }
     }
 }
 

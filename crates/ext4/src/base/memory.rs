@@ -147,7 +147,7 @@ pub struct MemoryUse {
     pub names: u64,
     /// Times a caller freed memory himself.
     pub direct_reclaims: u64,
-    /// Times the reclaim thread did, or [`Filesystem::tick`](crate::Filesystem::tick).
+    /// Times the reclaim thread did, or [`Volume::tick`](crate::Volume::tick).
     pub background_reclaims: u64,
     /// Freed by both.
     pub reclaimed: u64,

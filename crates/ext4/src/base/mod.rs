@@ -18,4 +18,4 @@ pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod owner;
 pub(crate) mod policies;
-pub(crate) mod rescue;
+pub mod rescue;

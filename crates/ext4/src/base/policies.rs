@@ -27,6 +27,6 @@ pub struct Policies {
     /// The index that finds equal values in inodes of their own; another object than `xattr_blocks`.
     pub xattr_values: Option<Arc<dyn Index>>,
     /// The policy by which writers are throttled, made for each device; not for file systems with
-    /// [`limits`](crate::WritebackOptions::limits) in common, which have that of the limits.
+    /// [`limits`](crate::tuning::WritebackOptions::limits) in common, which have that of the limits.
     pub throttle: Option<NewPolicy>,
 }

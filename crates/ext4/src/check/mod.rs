@@ -5,7 +5,7 @@
 //! for each window of inodes:   inodes say their links, directories count them → compare
 //! at the end:                  every directory hangs from the root, the totals agree
 //! ```
-//! Memory is bounded by the windows ([`usage::WINDOW_CLUSTERS`], [`table::WINDOW_INODES`]), not by the
+//! Memory is bounded by the windows (`usage::WINDOW_CLUSTERS`, `table::WINDOW_INODES`), not by the
 //! file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more than
 //! once. Beside them there are twenty bytes a directory, sixteen a block of the directory in hand, and
 //! sixteen an attribute block of the window. Inodes are read in the order of their tables, and the

@@ -6,6 +6,7 @@
 //! for, it is told when the pages are written.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use uext4_extent_status::{Extent as Known, Status};
 use uext4_ondisk::indirect::Reach;
@@ -22,6 +23,7 @@ use crate::file::inode_ref::InodeRef;
 use crate::file::pages::{
     as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
 };
+use crate::file::write_context::{Pacing, WriteContext, WriteMode, Written};
 use crate::inode::Inode;
 use crate::inode::attr::{self, SetId};
 use crate::inode::dquot::Owners;
@@ -33,15 +35,6 @@ use crate::journal::space::{note_blocks, reserve};
 use crate::map::data_blocks;
 use crate::map::file_blocks::size_countable;
 use crate::orphan::change::Orphans;
-
-/// How a write is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteMode {
-    /// At the end, wherever that is: what append-only files take, and nothing else.
-    pub append: bool,
-    /// What becomes of set-user-id and set-group-id.
-    pub set_id: SetId,
-}
 
 /// What pages say.
 type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
@@ -147,47 +140,34 @@ pub(crate) fn notes_access(sbi: &Sbi, inode: &Inode) -> Option<AccessTimes> {
     is_noted.then_some(times)
 }
 
-/// Writes at `offset`, or at the end with `append`, and tells where and how many bytes were taken in.
-pub(crate) fn write(
+/// Writes at `offset`, or at the end, and returns where that was and how many bytes were taken in.
+pub(crate) fn write_with(
     file: &InodeRef,
+    context: WriteContext<'_>,
     offset: u64,
     data: &[u8],
-    append: bool,
-) -> Result<(u64, usize)> {
-    let mode = WriteMode {
-        append,
-        ..WriteMode::default()
-    };
-    write_in(file, offset, data, mode)
+) -> Result<Written> {
+    let WriteContext { mode, pacing } = context;
+    write_by(file, offset, data, mode, |pages, offset, data, size| {
+        let taken = match pacing {
+            Pacing::Thread => pages.write(offset, data, size)?,
+            Pacing::Sleep(writer) => pages.write_by(writer, offset, data, size)?,
+            Pacing::Return(writer) => return pages.write_paced(writer, offset, data, size),
+        };
+        let pause = Duration::ZERO;
+        Ok(Paced { taken, pause })
+    })
 }
 
-/// The same in any mode.
-pub(crate) fn write_in(
-    file: &InodeRef,
-    offset: u64,
-    data: &[u8],
-    mode: WriteMode,
-) -> Result<(u64, usize)> {
-    let take_in = |pages: &PagesOf, offset, data: &[u8], size| {
-        let taken = pages.write(offset, data, size)?;
-        Ok(Paced {
-            taken,
-            ..Paced::default()
-        })
-    };
-    let (offset, paced) = write_by(file, offset, data, mode, take_in)?;
-    Ok((offset, paced.taken))
-}
-
-/// The same in any mode, where the pages take the data in as `take_in` says, which is given the offset,
-/// the data and the size of the file; tells what it said.
-pub(crate) fn write_by(
+/// Writes as [`write_with`], where the pages take the data in as `take_in` says, which is given the
+/// offset, the data and the size of the file.
+fn write_by(
     file: &InodeRef,
     offset: u64,
     data: &[u8],
     mode: WriteMode,
     take_in: impl FnOnce(&PagesOf, u64, &[u8], u64) -> PagesResult<Paced>,
-) -> Result<(u64, Paced)> {
+) -> Result<Written> {
     let sbi = file.sbi();
     sbi.writable()?.journal.check()?;
     let _contents = file.rw.write();
@@ -201,7 +181,7 @@ pub(crate) fn write_by(
     };
     let offset = if mode.append { size } else { offset };
     if data.is_empty() {
-        return Ok((offset, Paced::default()));
+        return Ok(Written::new(offset, Paced::default()));
     }
     if offset >= max {
         return Err(Error::FileTooBig);
@@ -244,7 +224,7 @@ pub(crate) fn write_by(
         forget_untaken(sbi, file, reached..end);
     }
     sbi.bound_later();
-    Ok((offset, paced?))
+    Ok(Written::new(offset, paced?))
 }
 
 /// Drops set-id bits as a write does.

@@ -1,8 +1,9 @@
 //! Copying part of a file to a file.
 
 use crate::base::error::{Error, Result};
-use crate::file::change::{WriteMode, read, write_in};
+use crate::file::change::{read, write_with};
 use crate::file::inode_ref::InodeRef;
+use crate::file::write_context::WriteMode;
 
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
@@ -48,8 +49,12 @@ pub(crate) fn copy_range(
     let mut done = 0;
     while done < len {
         let want = (len - done).min(CHUNK) as usize;
-        let step = read(source, from + done, &mut buf[..want])
-            .and_then(|got| Ok((got, write_in(target, to + done, &buf[..got], mode)?.1)));
+        let step = read(source, from + done, &mut buf[..want]).and_then(|got| {
+            Ok((
+                got,
+                write_with(target, mode.into(), to + done, &buf[..got])?.len,
+            ))
+        });
         match step {
             Ok((got, put)) => {
                 done += put as u64;

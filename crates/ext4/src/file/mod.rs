@@ -16,6 +16,7 @@ pub(crate) mod inode_ref;
 pub(crate) mod pages;
 pub(crate) mod quota_change;
 pub(crate) mod setattr;
+pub(crate) mod write_context;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -15,8 +15,8 @@ use crate::inode::store::store;
 use crate::journal::handle::Handle;
 use crate::journal::space::ensure_blocks;
 use crate::xattr;
+use crate::xattr::SetMode;
 use crate::xattr::acl;
-use crate::xattr::change::SetMode;
 
 /// Blocks that an extended attribute may take: one for attributes, those of a value in an inode of its
 /// own, and its map.

@@ -16,7 +16,7 @@ pub(crate) fn label(sbi: &Sbi) -> [u8; LABEL_LEN] {
     }
 }
 
-/// As [`crate::Filesystem::set_label`] says.
+/// As [`crate::Volume::set_label`] says.
 pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     let mut label = [0; LABEL_LEN];
     // What lies behind a zero would never be shown.

@@ -159,7 +159,7 @@ pub(crate) struct Rw {
     pub(crate) claim: Mutex<Option<Claim>>,
     /// Not opened wholly yet, or closed: the last user has nothing to do when it goes.
     pub(crate) is_left: AtomicBool,
-    /// No [`crate::Filesystem`] is left, but inodes are in use: each writes its data when it goes.
+    /// No [`crate::Volume`] is left, but inodes are in use: each writes its data when it goes.
     pub(crate) writes_on_drop: AtomicBool,
 }
 

@@ -92,11 +92,6 @@ impl XattrSharing {
         result
     }
 
-    /// Switches statistics on or off; they are on at first.
-    pub(crate) fn set_stats(&self, on: bool) {
-        self.caches().for_each(|cache| cache.set_stats(on));
-    }
-
     fn caches(&self) -> impl Iterator<Item = &Cache> {
         [&self.blocks, &self.values]
             .into_iter()

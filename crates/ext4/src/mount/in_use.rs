@@ -120,8 +120,8 @@ mod tests {
 
     use super::*;
     use crate::Creation;
-    use crate::Filesystem;
     use crate::NewInode;
+    use crate::Volume;
     use crate::mount::open_options::OpenOptions;
     use crate::testing::{e2fsck, mke2fs};
 
@@ -162,9 +162,9 @@ mod tests {
         }
     }
 
-    fn open(device: &Arc<NoData>) -> Result<Filesystem> {
+    fn open(device: &Arc<NoData>) -> Result<Volume> {
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        Filesystem::open_rw(Arc::<NoData>::clone(device), clock, &OpenOptions::default())
+        Volume::open(Arc::<NoData>::clone(device), clock, &OpenOptions::default())
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let fs = open(&device).unwrap();
         let root = fs.root().unwrap();
         let file = root.create(b"file", NewInode::File, &Creation::default());
-        file.unwrap().write(0, &b"data".repeat(1024)).unwrap();
+        file.unwrap().write_at(0, &b"data".repeat(1024)).unwrap();
         assert!(fs.close().is_err());
         drop(fs);
         let mut superblock = [0; size_of::<SuperBlock>()];

@@ -9,7 +9,7 @@ use crate::journal::sbi::Sbi;
 use crate::mount::in_use::{close, stop_threads};
 use crate::mount::super_::sync;
 
-/// Shared by the clones of a [`crate::Filesystem`]. The last of them makes durable what was done, and
+/// Shared by the clones of a [`crate::Volume`]. The last of them makes durable what was done, and
 /// closes the file system if no inode is in use.
 #[derive(Debug)]
 pub(crate) struct Users(Arc<Sbi>);

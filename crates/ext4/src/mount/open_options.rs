@@ -16,6 +16,19 @@ use crate::journal::mount_limits::MountLimits;
 use crate::journal::xattr_shared::XattrSharing;
 use crate::mount::writeback_options::WritebackOptions;
 
+/// Which threads write old data back and commit, of a file system opened for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Background {
+    /// Threads of its own, unless the clock is virtual.
+    #[default]
+    Auto,
+    /// Threads of its own, whatever the clock.
+    Threads,
+    /// None: [`Volume::tick`](crate::Volume::tick) is called, or
+    /// [`Volume::start_background`](crate::Volume::start_background) later.
+    None,
+}
+
 /// How to open a file system. `OpenOptions::default()` is right unless there is a reason.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -61,6 +74,8 @@ pub struct OpenOptions {
     pub discard: bool,
     /// Commits, barriers, large directories, reserved blocks. Only for writing.
     pub limits: MountLimits,
+    /// Which threads commit and write old data back. Only for writing.
+    pub background: Background,
     /// Designs of subsystems in place of those that are shipped: for experiments.
     pub policies: Policies,
 }
@@ -89,6 +104,7 @@ impl Default for OpenOptions {
             stripe: None,
             discard: false,
             limits: MountLimits::default(),
+            background: Background::default(),
             policies: Policies::default(),
         }
     }
@@ -103,12 +119,8 @@ impl OpenOptions {
     /// `mb_max_entries=` has no effect.
     ///
     /// # Errors
-    /// [`Error::Option`], [`Error::Tunable`] and [`Error::ExtentStatus`] for a name that is none, and
-    /// for a value out of its range, which the error names.
-    ///
-    /// [`Error::Option`]: crate::Error::Option
-    /// [`Error::Tunable`]: crate::Error::Tunable
-    /// [`Error::ExtentStatus`]: crate::Error::ExtentStatus
+    /// [`crate::Error::UnknownOption`] if there is none of this name; [`crate::Error::Option`] for a
+    /// value out of its range, which the error names.
     pub fn option(&mut self, option: &str) -> Result<()> {
         if let Some((name, value)) = option.split_once('=') {
             if name == "mb_max_entries" {

@@ -411,12 +411,13 @@ fn finish(sbi: &Arc<Sbi>, rw: &Rw) {
     }
 }
 
-/// Starts the threads that flush, commit and shrink.
+/// Starts the threads that flush, commit and shrink; nothing if they run.
 pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
     let rw = sbi.writable()?;
-    let no_thread = |_| Error::Invalid {
-        what: "no more threads can be started",
-    };
+    if !rw.background.lock().is_empty() {
+        return Ok(());
+    }
+    let no_thread = |source| Error::NoThreads { source };
     let flushers = flushers(rw.wb_flushers, sbi.device().is_rotational());
     rw.pages.start_flushers(flushers).map_err(no_thread)?;
     let weak = Arc::downgrade(sbi);

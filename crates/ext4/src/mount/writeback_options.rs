@@ -35,7 +35,7 @@ impl WritebackOptions {
     /// `wb_stall_ms`).
     ///
     /// # Errors
-    /// [`Error::Tunable`] for an unknown name, and for a value out of range, which it names. Nothing has
+    /// [`Error::Option`] for an unknown name, and for a value out of range, which it names. Nothing has
     /// changed then.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         Ok(self.tunables.set(name, value)?)

@@ -34,8 +34,9 @@ pub enum RenameMode {
     NoReplace,
     /// Both names are there and change places.
     Exchange,
-    /// As [`RenameMode::Replace`], and a whiteout (a character device 0:0) takes the old name.
-    Whiteout,
+    /// As [`RenameMode::Replace`], and a whiteout (a character device 0:0), made so, takes the old
+    /// name.
+    Whiteout(Creation),
 }
 
 /// Blocks that a move may take: of a directory and its htree, a whiteout.
@@ -79,21 +80,15 @@ struct Directories<'a> {
 /// writes them with the directories locked, so that it ends however fast others write.
 const WRITES_UNLOCKED: u32 = 2;
 
-/// Moves a name, in one step that is seen whole or not at all. A whiteout belongs to whom `by`
-/// says. A file that replaces another one has its data written before (`auto_da_alloc`).
-pub(crate) fn rename(
-    from: Entry<'_>,
-    to: Entry<'_>,
-    mode: RenameMode,
-    by: &Creation,
-) -> Result<()> {
+/// Moves a name, in one step that is seen whole or not at all. A file that replaces another one has its data written before (`auto_da_alloc`).
+pub(crate) fn rename(from: Entry<'_>, to: Entry<'_>, mode: RenameMode) -> Result<()> {
     for _ in 0..WRITES_UNLOCKED {
-        match rename_if_written(from, to, mode, by)? {
+        match rename_if_written(from, to, mode)? {
             Some(source) => auto_da_alloc::write(&source),
             None => return Ok(()),
         }
     }
-    try_rename(from, to, mode, by, true).map(drop)
+    try_rename(from, to, mode, true).map(drop)
 }
 
 /// The same, but answers with the file that would replace another one, and changes nothing, where
@@ -104,16 +99,14 @@ pub(crate) fn rename_if_written(
     from: Entry<'_>,
     to: Entry<'_>,
     mode: RenameMode,
-    by: &Creation,
 ) -> Result<Option<InodeRef>> {
-    try_rename(from, to, mode, by, false)
+    try_rename(from, to, mode, false)
 }
 
 fn try_rename(
     old: Entry<'_>,
     new: Entry<'_>,
     mode: RenameMode,
-    by: &Creation,
     may_write: bool,
 ) -> Result<Option<InodeRef>> {
     let (from, to) = (old.dir, new.dir);
@@ -161,7 +154,7 @@ fn try_rename(
             name: new.name,
             inode: target.as_ref(),
         };
-        return rename_locked(&dirs, source, target, mode, by, may_write);
+        return rename_locked(&dirs, source, target, mode, may_write);
     }
 }
 
@@ -179,7 +172,6 @@ fn rename_locked(
     source: Moved<'_>,
     target: Target<'_>,
     mode: RenameMode,
-    by: &Creation,
     may_write: bool,
 ) -> Result<Option<InodeRef>> {
     let (from, to, sbi) = (dirs.from, dirs.to, dirs.from.sbi());
@@ -195,12 +187,12 @@ fn rename_locked(
     }
     // Before the handle of the move: a handle of its own. Nobody sees it without its name.
     let whiteout = match mode {
-        RenameMode::Whiteout => Some(make_whiteout(from, by)?),
+        RenameMode::Whiteout(by) => Some(make_whiteout(from, &by)?),
         _ => None,
     };
     let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
     let doomed = match (target.inode, mode) {
-        (Some(target), RenameMode::Replace | RenameMode::Whiteout) => Some(Doomed::new(target)),
+        (Some(target), RenameMode::Replace | RenameMode::Whiteout(_)) => Some(Doomed::new(target)),
         _ => None,
     };
     let credits = credits(sbi, from, to);

@@ -12,13 +12,15 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uext4_blockdev::Clock;
 use uext4_ondisk::features::RoCompat;
-use uext4_ondisk::quota::QuotaKind;
+
+pub use crate::inode::dquot::{Quota, QuotaLimits};
+pub use uext4_ondisk::quota::QuotaKind;
 
 use crate::base::disk::Disk;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::inode::MapBlocks;
-use crate::inode::dquot::{Dquot, GracePeriods, Owners, Quota, Shared, quota_of};
+use crate::inode::dquot::{Dquot, GracePeriods, Owners, Shared, quota_of};
 use crate::quota::file::{Found, KINDS, QuotaFile, quota_inum};
 
 /// Parts of the table, a power of two.

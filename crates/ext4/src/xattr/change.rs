@@ -30,21 +30,10 @@ use crate::xattr::acl::{self, AclKind, Inherited};
 use crate::xattr::block::Values;
 use crate::xattr::ea_inode;
 use crate::xattr::layout::{XattrShape, sort_key};
-use crate::xattr::{Reader, Sources, XattrName, parse_name, takes_user};
+use crate::xattr::{Reader, SetMode, Sources, XattrName, parse_name, takes_user};
 
 /// Permission bits of owner, group and others.
 const PERMISSIONS: u16 = 0o777;
-
-/// Whether the attribute must be there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetMode {
-    /// It may be or not; removing what is not there is no error.
-    Any,
-    /// It must not (XATTR_CREATE).
-    Create,
-    /// It must (XATTR_REPLACE, and what removexattr does).
-    Replace,
-}
 
 /// Blocks that [`set`], [`set_acl`] and [`store_inherited`] change at most.
 pub(crate) fn credits_set(sbi: &Sbi) -> u32 {

@@ -34,6 +34,17 @@ const NAME_MAX: usize = 255;
 /// does not bound them.
 const VALUES_MAX: usize = 32 << 20;
 
+/// Whether the attribute must be there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetMode {
+    /// It may be or not; removing what is not there is no error.
+    Any,
+    /// It must not (XATTR_CREATE).
+    Create,
+    /// It must (XATTR_REPLACE, and what removexattr does).
+    Replace,
+}
+
 /// An attribute as user space sees it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {

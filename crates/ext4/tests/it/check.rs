@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, Issue, NewInode, OpenOptions};
+use uext4::check::Issue;
+use uext4::{Creation, Image, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, SystemClock};
 
 use crate::mke2fs::{make_source, mke2fs};
@@ -107,7 +108,7 @@ fn inodes_that_wait_for_their_deletion_are_no_damage() {
         mke2fs(&image, flags, None, "64M");
         let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()));
         let options = OpenOptions::default();
-        let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+        let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
         let root = fs.root().unwrap();
         let creation = Creation {
             mode: 0o755,
@@ -116,8 +117,8 @@ fn inodes_that_wait_for_their_deletion_are_no_damage() {
         let parent = root.create(b"p", NewInode::Directory, &creation).unwrap();
         let removed = parent.create(b"d", NewInode::Directory, &creation).unwrap();
         let file = parent.create(b"f", NewInode::File, &creation).unwrap();
-        file.write(0, &[7; 50_000]).unwrap();
-        let unnamed = parent.create_unnamed(&creation).unwrap();
+        file.write_at(0, &[7; 50_000]).unwrap();
+        let unnamed = parent.create_unnamed(NewInode::File, &creation).unwrap();
         parent.rmdir(b"d").unwrap();
         parent.unlink(b"f").unwrap();
         fs.sync().unwrap();
@@ -125,7 +126,7 @@ fn inodes_that_wait_for_their_deletion_are_no_damage() {
         let crashed = Arc::new(MemoryDevice::from_bytes(device.to_bytes()));
         drop((removed, file, unnamed));
         let mut issues = Vec::new();
-        let crashed = Filesystem::open(crashed, &options).unwrap();
+        let crashed = Image::open(crashed, &options).unwrap();
         let summary = crashed.check(&mut |issue| issues.push(issue)).unwrap();
         assert_eq!((issues, summary.orphans), (vec![], 3), "{flags:?}");
     }
@@ -165,7 +166,7 @@ fn a_table_that_names_itself_does_not_make_a_small_image_endless() {
     std::fs::create_dir(&source).unwrap();
     std::fs::write(source.join("file"), [7; 1024]).unwrap();
     mke2fs(&image, &["-t", "ext2", "-b", "1024"], Some(&source), "4M");
-    let file = |fs: &Filesystem| fs.resolve(b"file", uext4::FollowLast::No).unwrap();
+    let file = |fs: &Image| fs.resolve(b"file", uext4::FollowLast::No).unwrap();
     let fs = open(&image);
     let block = fs.map(&file(&fs), uext4_ondisk::Lblk(0), 1).unwrap().pblk.0;
     let table = (block as u32).to_le_bytes().repeat(256);

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use uext4::{FileType, Filesystem, FollowLast, GroupNr, Ino, Lblk, OpenOptions};
+use uext4::format::{GroupNr, Lblk};
+use uext4::{FileType, FollowLast, Image, Ino, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 
 /// Inodes visited, and names taken of one directory, at most: so that a run ends soon.
@@ -19,7 +20,7 @@ pub fn exercise(device: Arc<dyn BlockDevice>) {
         memory_max: 1 << 20,
         ..OpenOptions::default()
     };
-    let Ok(fs) = Filesystem::open(device, &options) else {
+    let Ok(fs) = Image::open(device, &options) else {
         return;
     };
     for group in (0..fs.geometry().groups_count.get()).take(64) {
@@ -41,7 +42,7 @@ pub fn exercise(device: Arc<dyn BlockDevice>) {
 }
 
 /// Asks everything of one inode; the inodes its names lead to.
-fn visit(fs: &Filesystem, ino: Ino) -> Vec<Ino> {
+fn visit(fs: &Image, ino: Ino) -> Vec<Ino> {
     let Ok(inode) = fs.inode(ino) else {
         return Vec::new();
     };

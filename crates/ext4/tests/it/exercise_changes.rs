@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
+use uext4::data::Fallocate;
+use uext4::data::WriteMode;
+use uext4::tuning::Background;
+use uext4::xattr::SetMode;
 use uext4::{
-    Creation, Fallocate, Filesystem, FollowLast, Ino, NewInode, OpenInode, OpenOptions, RenameMode,
-    SetAttributes, SetMode,
+    Creation, FollowLast, Ino, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume,
 };
 use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
 
@@ -50,9 +53,10 @@ pub fn exercise_changes(device: Arc<dyn BlockDevice>, operations: &[u8]) {
     let options = OpenOptions {
         memory_max: 1 << 20,
         pages_max: 1 << 20,
+        background: Background::None,
         ..OpenOptions::default()
     };
-    let Ok(fs) = Filesystem::open_rw(device, Arc::new(SystemClock), &options) else {
+    let Ok(fs) = Volume::open(device, Arc::new(SystemClock), &options) else {
         return;
     };
     let mut open: Vec<OpenInode> = (1..=16)
@@ -101,7 +105,7 @@ struct Choice {
 
 type Made = uext4::Result<Option<OpenInode>>;
 
-fn names(fs: &Filesystem, dir: &OpenInode, open: &[OpenInode], choice: Choice) -> Made {
+fn names(fs: &Volume, dir: &OpenInode, open: &[OpenInode], choice: Choice) -> Made {
     let Choice { kind, one, two } = choice;
     let name = NAMES[usize::from(one) % NAMES.len()];
     let new = NAMES[usize::from(two) % NAMES.len()];
@@ -114,18 +118,18 @@ fn names(fs: &Filesystem, dir: &OpenInode, open: &[OpenInode], choice: Choice) -
         0 => RenameMode::Replace,
         1 => RenameMode::NoReplace,
         2 => RenameMode::Exchange,
-        _ => RenameMode::Whiteout,
+        _ => RenameMode::Whiteout(Creation::default()),
     };
     match kind % 10 {
         0 => return dir.create(name, NewInode::File, &creation).map(Some),
         1 => return dir.create(name, NewInode::Directory, &creation).map(Some),
-        2 => return dir.create_unnamed(&creation).map(Some),
+        2 => return dir.create_unnamed(NewInode::File, &creation).map(Some),
         3 => other.link(dir, name)?,
         4 => dir.unlink(name)?,
         5 => dir.rmdir(name)?,
         6 => dir.rename(name, other, new, mode)?,
         7 => return dir.lookup(name).map(Some),
-        8 => dir.read_dir(u64::from(one) << 8, &mut |_, _, _| true)?,
+        8 => dir.list(u64::from(one) << 8, &mut |_| true)?,
         _ => return fs.open_inode(Ino(one.into())).map(Some),
     }
     Ok(None)
@@ -141,8 +145,8 @@ fn data(file: &OpenInode, open: &[OpenInode], choice: Choice) -> Made {
         _ => (offset & !1023, len.next_multiple_of(1024)),
     };
     match kind % 10 {
-        0 => _ = file.write(offset, &buf)?,
-        1 => _ = file.read(offset, &mut buf)?,
+        0 => _ = file.write_at(offset, &buf)?,
+        1 => _ = file.read_at(offset, &mut buf)?,
         2 => _ = file.append(&buf)?,
         3 => file.fallocate(Fallocate::Allocate { keep_size: false }, offset, len)?,
         4 => file.fallocate(Fallocate::PunchHole, offset, len)?,
@@ -151,7 +155,7 @@ fn data(file: &OpenInode, open: &[OpenInode], choice: Choice) -> Made {
         7 => file.fallocate(Fallocate::InsertRange, offset, len)?,
         8 => {
             let to = &open[usize::from(two) % open.len()];
-            _ = file.copy_to(0, to, offset, len)?;
+            _ = file.copy_to(0, to, offset, len, WriteMode::default())?;
         }
         _ => {
             let attributes = SetAttributes {
@@ -184,7 +188,7 @@ fn attributes(inode: &OpenInode, choice: Choice) -> Made {
     Ok(None)
 }
 
-fn whole(fs: &Filesystem, kind: u8, open: &mut Vec<OpenInode>, at: usize) -> Made {
+fn whole(fs: &Volume, kind: u8, open: &mut Vec<OpenInode>, at: usize) -> Made {
     match kind % 5 {
         0 => fs.sync()?,
         1 => fs.tick()?,

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use uext4::{Filesystem, OpenOptions};
+use uext4::tuning::Background;
+use uext4::{OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, SystemClock};
 
 use crate::exercise::exercise;
@@ -44,7 +45,11 @@ pub fn exercise_fast_commit(left: &Left, bytes: &[u8]) {
     let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
     exercise(device);
     let device: Arc<dyn BlockDevice> = Arc::clone(&image) as _;
-    let opened = Filesystem::open_rw(device, Arc::new(SystemClock), &OpenOptions::default());
+    let options = OpenOptions {
+        background: Background::None,
+        ..OpenOptions::default()
+    };
+    let opened = Volume::open(device, Arc::new(SystemClock), &options);
     if let Ok(fs) = opened {
         _ = fs.close();
         exercise(image);

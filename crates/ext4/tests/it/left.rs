@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, FollowLast, GroupNr, Ino, NewInode, OpenOptions};
+use uext4::format::GroupNr;
+use uext4::{Creation, FollowLast, Image, Ino, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_jbd2::{LogRun, recover};
 use uext4_ondisk::checksum::crc32c;
@@ -48,7 +49,7 @@ pub const HOW: Creation = Creation {
 
 impl Left {
     /// With `work` done on what mke2fs makes, synced but not closed.
-    pub fn new(flags: &str, kib: u64, work: impl FnOnce(&Filesystem)) -> Self {
+    pub fn new(flags: &str, kib: u64, work: impl FnOnce(&Volume)) -> Self {
         let device = with_area(flags, kib);
         let fs = mount(Arc::clone(&device) as _);
         work(&fs);
@@ -69,7 +70,7 @@ impl Left {
             for i in 0..7u8 {
                 let name = format!("f{i}");
                 let file = dir.create(name.as_bytes(), NewInode::File, &HOW).unwrap();
-                file.write(0, &vec![b'0' + i; len]).unwrap();
+                file.write_at(0, &vec![b'0' + i; len]).unwrap();
             }
         })
     }
@@ -82,7 +83,7 @@ impl Left {
         let root = fs.root().unwrap();
         let file = root.create(b"file", NewInode::File, &HOW).unwrap();
         for i in 0u32.. {
-            file.write(0, &i.to_le_bytes()).unwrap();
+            file.write_at(0, &i.to_le_bytes()).unwrap();
             file.link(&root, format!("name {i}").as_bytes()).unwrap();
             fs.sync().unwrap();
             let found = recover(&*device, size, blocks, &runs).unwrap();
@@ -115,7 +116,7 @@ impl Left {
         self.block_len
     }
 
-    pub fn fs(&self) -> Filesystem {
+    pub fn fs(&self) -> Image {
         reader(&self.image)
     }
 
@@ -229,7 +230,7 @@ fn put(block: &mut Vec<u8>, tag: u16, value: &[u8]) {
     block.extend(value);
 }
 
-pub fn reader(image: &MemoryDevice) -> Filesystem {
+pub fn reader(image: &MemoryDevice) -> Image {
     let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
-    Filesystem::open(device, &OpenOptions::default()).unwrap()
+    Image::open(device, &OpenOptions::default()).unwrap()
 }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use uext4::{Filesystem, Ino, Lblk, OpenOptions};
+use uext4::format::Lblk;
+use uext4::{Image, Ino, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_ondisk::journal::{JournalIncompat, JournalSuperblock};
 use zerocopy::{FromBytes, IntoBytes};
@@ -14,7 +15,7 @@ const SUPERBLOCK_LEN: usize = 1024;
 /// The bytes of the journal, piece by piece; the first begins with its superblock.
 pub fn places(image: &MemoryDevice) -> Vec<Range<u64>> {
     let device = Arc::new(image.snapshot());
-    let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
+    let fs = Image::open(device, &OpenOptions::default()).unwrap();
     let inode = fs.inode(Ino(8)).unwrap();
     let log = fs.geometry().block_size.log2();
     let blocks = (inode.size >> log) as u32;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use uext4::{Filesystem, OpenOptions};
+use uext4::{OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 /// Makes an image of `size` with the real mke2fs.
@@ -28,7 +28,7 @@ pub fn made(flags: &str, kib: u64) -> Arc<MemoryDevice> {
 }
 
 /// Mounts a device for writing, on a clock that stands at 2023.
-pub fn mount(device: Arc<dyn BlockDevice>) -> Filesystem {
+pub fn mount(device: Arc<dyn BlockDevice>) -> Volume {
     let clock = VirtualClock::new(1_700_000_000);
-    Filesystem::open_rw(device, Arc::new(clock), &OpenOptions::default()).unwrap()
+    Volume::open(device, Arc::new(clock), &OpenOptions::default()).unwrap()
 }

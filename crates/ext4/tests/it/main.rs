@@ -2,6 +2,7 @@
 
 mod check;
 mod creator;
+mod examples;
 mod exercise;
 mod exercise_changes;
 mod exercise_fast_commit;

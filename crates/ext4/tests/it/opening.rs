@@ -3,16 +3,16 @@
 use std::fs;
 use std::sync::Arc;
 
-use uext4::{
-    Creation, Damage, Error, Filesystem, FollowLast, Issue, Lblk, NewInode, OpenOptions, Pblk,
-    SuperblockCopy,
-};
+use uext4::check::Issue;
+use uext4::format::{Lblk, Pblk};
+use uext4::rescue::SuperblockCopy;
+use uext4::{Creation, Damage, Error, FollowLast, Image, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{Access, Error as DeviceError, FileDevice, MemoryDevice, SystemClock};
 
 use crate::mke2fs::{make_source, mke2fs};
 
-fn open(bytes: &[u8], options: &OpenOptions) -> Result<Filesystem, Error> {
-    Filesystem::open(Arc::new(MemoryDevice::from_bytes(bytes.to_vec())), options)
+fn open(bytes: &[u8], options: &OpenOptions) -> Result<Image, Error> {
+    Image::open(Arc::new(MemoryDevice::from_bytes(bytes.to_vec())), options)
 }
 
 #[test]
@@ -30,8 +30,7 @@ fn backups_help_where_the_superblock_is_lost() {
     assert!(lost.why.contains("0x0000"), "{}", lost.why);
     assert!(fs.resolve(b"a/large", FollowLast::No).is_ok());
     let device = Arc::new(MemoryDevice::from_bytes(bytes.clone()));
-    let error =
-        Filesystem::open_rw(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap_err();
+    let error = Volume::open(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap_err();
     assert!(matches!(
         error,
         Error::Corrupt(Damage::SuperblockMagic { found: 0 })
@@ -49,7 +48,7 @@ fn backups_help_where_the_superblock_is_lost() {
     assert!(open(&bytes, &options).is_err());
 }
 
-fn kinds(fs: &Filesystem) -> Vec<&'static str> {
+fn kinds(fs: &Image) -> Vec<&'static str> {
     let mut kinds = Vec::new();
     fs.check(&mut |issue: Issue| kinds.push(issue.kind()))
         .unwrap();
@@ -111,7 +110,7 @@ fn a_superblock_torn_between_its_sectors_is_found_in_the_journal() {
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], None, "64M");
     let device = Arc::new(MemoryDevice::from_bytes(fs::read(&image).unwrap()));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+    let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     let creation = Creation {
         mode: 0o755,
         ..Creation::default()
@@ -120,7 +119,7 @@ fn a_superblock_torn_between_its_sectors_is_found_in_the_journal() {
     let dir = NewInode::Directory;
     root.create(b"new", dir, &creation).unwrap();
     // An orphan, so that the superblock itself is in the transaction.
-    let file = root.create_unnamed(&creation).unwrap();
+    let file = root.create_unnamed(NewInode::File, &creation).unwrap();
     fs.sync().unwrap();
     let mut bytes = device.to_bytes();
     drop((file, root, fs));
@@ -144,7 +143,7 @@ fn a_superblock_torn_between_its_sectors_is_found_in_the_journal() {
     let lost = torn.rescue().superblock.clone().unwrap();
     assert_eq!(lost.copy, SuperblockCopy::Backup(Pblk(8193)));
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
-    let refused = Filesystem::open_rw(device, Arc::new(SystemClock), &options).unwrap_err();
+    let refused = Volume::open(device, Arc::new(SystemClock), &options).unwrap_err();
     let checksum = matches!(refused, Error::Corrupt(Damage::SuperblockChecksum { .. }));
     assert!(checksum, "{refused}");
 }
@@ -158,7 +157,7 @@ fn a_superblock_torn_between_its_sectors_is_written_again() {
     let options = OpenOptions::default();
     let writing = |device: &Arc<MemoryDevice>| {
         let device = Arc::<MemoryDevice>::clone(device);
-        Filesystem::open_rw(device, Arc::new(SystemClock), &options)
+        Volume::open(device, Arc::new(SystemClock), &options)
     };
     let fs = writing(&device).unwrap();
     let root = fs.root().unwrap();
@@ -196,7 +195,7 @@ fn what_cannot_be_read_is_refused() {
     let good = fs::read(&image).unwrap();
     let options = OpenOptions::default();
     let short = MemoryDevice::from_bytes(good[..good.len() - 1024].to_vec());
-    let short = Filesystem::open_rw(Arc::new(short), Arc::new(SystemClock), &options);
+    let short = Volume::open(Arc::new(short), Arc::new(SystemClock), &options);
     assert!(matches!(
         short.unwrap_err(),
         Error::Corrupt(Damage::DeviceTooSmall { .. })
@@ -229,7 +228,7 @@ fn an_image_is_opened_for_writing_once() {
     let device = || Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
     let open = |device: &Arc<FileDevice>| {
         let clock = Arc::new(SystemClock);
-        Filesystem::open_rw(
+        Volume::open(
             Arc::<FileDevice>::clone(device),
             clock,
             &OpenOptions::default(),
@@ -254,7 +253,7 @@ fn what_is_made_by_default_can_be_used() {
     let image = dir.path().join("image");
     mke2fs(&image, &["-t", "ext4"], None, "8M");
     let device = Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
-    let fs = Filesystem::open_rw(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap();
+    let fs = Volume::open(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap();
     let root = fs.root().unwrap();
     let mode = |name: &[u8], kind, how| {
         let made = root.create(name, kind, &how).unwrap();

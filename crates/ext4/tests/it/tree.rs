@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::{FileType, Filesystem, FollowLast, Inode, InodeFlags, OpenOptions};
+use uext4::{FileType, FollowLast, Image, Inode, InodeFlags, OpenOptions};
 use uext4_blockdev::{Access, FileDevice};
 
 /// One file. Fields that an oracle cannot tell are zero or empty on both sides.
@@ -54,9 +54,9 @@ pub enum Oracle {
 }
 
 /// Opens an image for reading.
-pub fn open(image: &Path) -> Filesystem {
+pub fn open(image: &Path) -> Image {
     let device = Arc::new(FileDevice::open(image, Access::ReadOnly).unwrap());
-    Filesystem::open(device, &OpenOptions::default()).unwrap()
+    Image::open(device, &OpenOptions::default()).unwrap()
 }
 
 /// The tree below a directory of the host.
@@ -125,7 +125,7 @@ fn host_xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// The tree of an image, walked by the engine. Every name is also looked up.
-pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
+pub fn of_image(fs: &Image, oracle: Oracle) -> Tree {
     let mut tree = Tree::new();
     let mut contents = Contents::new();
     let mut todo = vec![(Vec::new(), fs.resolve(b"", FollowLast::No).unwrap())];
@@ -156,7 +156,7 @@ pub fn of_image(fs: &Filesystem, oracle: Oracle) -> Tree {
 /// Contents by the number of the inode: files with several names are read once.
 type Contents = BTreeMap<u32, Arc<[u8]>>;
 
-fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle, contents: &mut Contents) -> Node {
+fn node_of(fs: &Image, inode: &Inode, oracle: Oracle, contents: &mut Contents) -> Node {
     let mut node = Node {
         mode: inode.mode.into(),
         uid: inode.uid,
@@ -193,7 +193,7 @@ fn node_of(fs: &Filesystem, inode: &Inode, oracle: Oracle, contents: &mut Conten
 }
 
 /// Reads a file in pieces of an odd size, and makes sure that data lies only in the data ranges.
-fn read_file(fs: &Filesystem, inode: &Inode) -> Vec<u8> {
+fn read_file(fs: &Image, inode: &Inode) -> Vec<u8> {
     let mut data = vec![0xAA; inode.size as usize + 1];
     let mut at = 0;
     loop {

@@ -70,8 +70,8 @@ fn what_was_written_is_read_across_every_edge() {
 
 /// Bytes of file data that the engine keeps.
 fn kept(client: &Client) -> u64 {
-    let stats = client.server.file_system().page_stats();
-    stats.unwrap().nr_file_pages
+    let stats = client.server.file_system().stats();
+    stats.pages.unwrap().nr_file_pages
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use uext4::{Filesystem, OpenOptions};
-use uext4_blockdev::{Access, SystemClock};
+use uext4::tuning::Background;
+use uext4::{OpenOptions, Volume};
+use uext4_blockdev::SystemClock;
 use uext4_fuse::abi::{InHeader, InitIn, opcode};
 use uext4_fuse::errno::Result;
 use uext4_fuse::request::{Request, SetxattrForm};
@@ -55,10 +56,11 @@ pub fn exercise(mut bytes: &[u8]) {
     let options = OpenOptions {
         memory_max: 1 << 20,
         pages_max: 1 << 20,
+        background: Background::None,
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open_rw(image::image(), Arc::new(SystemClock), &options).unwrap();
-    let server = Arc::new(Server::new(fs, Access::ReadWrite, Validity::default()).unwrap());
+    let fs = Volume::open(image::image(), Arc::new(SystemClock), &options).unwrap();
+    let server = Arc::new(Server::new(fs, Validity::default()).unwrap());
     let mut reply = vec![0; REPLY_MAX];
     let init = InitIn {
         major: 7,

@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use uext4::{Filesystem, OpenOptions};
+use uext4::{Image, OpenOptions};
 use uext4_blockdev::{Access, FileDevice};
 use uext4_image::{BuildOptions, Source, build};
 
@@ -38,7 +38,7 @@ pub fn exercise(bytes: &[u8]) {
         && report.image_bytes <= IMAGE_MAX
     {
         let device = Arc::new(FileDevice::open(&image, Access::ReadOnly).unwrap());
-        let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
+        let fs = Image::open(device, &OpenOptions::default()).unwrap();
         let mut issues = Vec::new();
         fs.check(&mut |issue| issues.push(issue.to_string()))
             .unwrap();

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use uext4::{Inode, Xattr};
+use uext4::Inode;
+use uext4::xattr::Xattr;
 use uext4_ondisk::inode::{FileType, Timestamp};
 
 use super::preloaded::Made;

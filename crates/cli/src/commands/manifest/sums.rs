@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
-use uext4::{Damage, Error, Filesystem, Inode};
+use uext4::{Damage, Error, Image, Inode};
 use uext4_ondisk::Ino;
 
 use crate::budget::Budget;
@@ -30,7 +30,7 @@ pub struct Sums {
 
 impl Sums {
     /// None yet.
-    pub fn new(fs: &Filesystem) -> Self {
+    pub fn new(fs: &Image) -> Self {
         Self {
             piece: vec![0; PIECE],
             budget: Budget::new(fs),
@@ -43,7 +43,7 @@ impl Sums {
     ///
     /// # Errors
     /// Damage of the file, one with more names than links included; device errors.
-    pub fn of(&mut self, fs: &Filesystem, inode: &Inode) -> Result<Sum, Error> {
+    pub fn of(&mut self, fs: &Image, inode: &Inode) -> Result<Sum, Error> {
         if inode.links < 2 {
             if !self.single.insert(inode.ino) {
                 return Err(Error::Corrupt(Damage::InodeField {
@@ -71,7 +71,7 @@ impl Sums {
     }
 
     /// Holes are hashed without being read.
-    fn hash(&mut self, fs: &Filesystem, inode: &Inode) -> Result<Sum, Error> {
+    fn hash(&mut self, fs: &Image, inode: &Inode) -> Result<Sum, Error> {
         let mut hasher = Sha256::new();
         let mut at = 0;
         for range in fs.data_ranges(inode)? {

@@ -11,11 +11,12 @@ use uext4_extent_status::{Status, Tree};
 use uext4_ondisk::{Ino, Lblk, Pblk};
 use uext4_writeback::{Error as PagesError, FAILURES_MAX, Paced};
 
-use super::{WriteMode, fsync, known, read, truncate_locked, write, write_by};
+use super::{fsync, known, read, truncate_locked, write_by, write_with};
 use crate::bulk::NewInode;
 use crate::dir::namei::lookup;
 use crate::file::fallocate::{Fallocate, fallocate};
 use crate::file::inode_ref::InodeRef;
+use crate::file::write_context::{WriteContext, WriteMode};
 use crate::inode::attr::SetId;
 use crate::inode::store::store;
 use crate::journal::sbi::Sbi;
@@ -153,10 +154,10 @@ fn cut_amid(has_blocks: bool) {
     let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
     let file = new_file(&sbi, b"file");
     if has_blocks {
-        write(&file, 0, &bytes(16), false).unwrap();
+        write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
         fsync(&file, true).unwrap();
     }
-    write(&file, 0, &bytes(16), false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
     let flags = [false, true].map(|flag| Arc::new(AtomicBool::new(flag)));
     let [entered, stuck] = flags.clone();
     *device.may_write.lock() = Some(Arc::new(move || {
@@ -210,7 +211,7 @@ fn no_size_is_on_disk_before_the_data_below_it() {
         let device = mke2fs("-t ext4 -b 4096", 65_536);
         let sbi = mount(&device);
         let file = new_file(&sbi, b"file");
-        write(&file, 0, &bytes(16), false).unwrap();
+        write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
         let grow = Fallocate::Allocate { keep_size: false };
         match way {
             0 => fallocate(&file, grow, 100 * BLOCK, BLOCK).unwrap(),
@@ -231,8 +232,8 @@ fn what_is_cut_below_a_hole_gets_the_size_that_was_asked_for() {
     let device = mke2fs("-t ext4 -b 4096", 65_536);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
-    write(&file, 0, &bytes(1), false).unwrap();
-    write(&file, 50 * BLOCK, &bytes(1), false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
+    write_with(&file, WriteContext::default(), 50 * BLOCK, &bytes(1)).unwrap();
     truncate_locked(&file, 20 * BLOCK).unwrap();
     fsync(&file, true).unwrap();
     let found = recovered(device.snapshot());
@@ -247,7 +248,7 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
     let device = mke2fs("-t ext4 -b 4096", 65_536);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
-    write(&file, 0, &bytes(1), false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
     fsync(&file, true).unwrap();
     {
         // As a power cut leaves it, or anybody else who wrote to it before.
@@ -262,7 +263,7 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
         Err(PagesError::Cancelled)
     });
     assert!(called_off.is_err());
-    write(&file, 2 * BLOCK, b"new", false).unwrap();
+    write_with(&file, WriteContext::default(), 2 * BLOCK, b"new").unwrap();
     let mut expected = vec![MARK; 10];
     expected.resize(2 * BLOCK as usize, 0);
     expected.extend(b"new");
@@ -277,7 +278,7 @@ fn a_write_that_fails_half_promised_keeps_no_promise() {
     let sbi = mount(&base);
     let file = new_file(&sbi, b"file");
     for at in (0..600).step_by(2) {
-        write(&file, at << 10, &[MARK; 1024], false).unwrap();
+        write_with(&file, WriteContext::default(), at << 10, &[MARK; 1024]).unwrap();
     }
     let ino = file.ino();
     drop(file);
@@ -293,7 +294,12 @@ fn a_write_that_fails_half_promised_keeps_no_promise() {
                 .is_ok()
         }));
         // From within a block, and from its beginning.
-        let written = write(&file, 1124 * (good % 2), &vec![MARK; 600 << 10], false);
+        let written = write_with(
+            &file,
+            WriteContext::default(),
+            1124 * (good % 2),
+            &vec![MARK; 600 << 10],
+        );
         failed += u64::from(written.is_err());
         *device.may_read.lock() = None;
         if written.is_err() {
@@ -310,7 +316,7 @@ fn a_truncation_that_fails_has_changed_nothing() {
     let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 16_384));
     let file = new_file(&sbi, b"file");
     let mut data = vec![MARK; 50_000];
-    write(&file, 0, &data, false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &data).unwrap();
     *device.may_write.lock() = Some(Arc::new(|| false));
     assert!(truncate_locked(&file, 5000).is_err());
     *device.may_write.lock() = None;
@@ -362,10 +368,10 @@ fn what_is_written_while_the_rest_is_given_up_keeps_its_promise() {
     let file = new_file(&sbi, b"file");
     commit(&sbi);
     let before = available(&sbi);
-    write(&file, 0, &bytes(16), false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
     let other = file.clone();
     fails(&device, move || {
-        write(&other, 5 * BLOCK, &bytes(2), false).unwrap();
+        write_with(&other, WriteContext::default(), 5 * BLOCK, &bytes(2)).unwrap();
     });
     for _ in 0..FAILURES_MAX {
         assert!(fsync(&file, true).is_err());
@@ -386,7 +392,7 @@ fn what_is_given_up_under_a_writer_keeps_his_promise() {
         let file = new_file(&sbi, b"file");
         commit(&sbi);
         let before = available(&sbi);
-        write(&file, 0, &bytes(16), false).unwrap();
+        write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
         fails(&device, || ());
         // Blocks that were promised before, and are given up before he has them.
         let data = bytes(1);
@@ -412,7 +418,7 @@ fn what_is_given_up_under_a_writer_keeps_his_promise() {
         assert_eq!(here.status, Status::Delayed);
         match end {
             "write" => {
-                write(&file, 0, &bytes(1), false).unwrap();
+                write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
                 all_promised(&file, before);
             }
             "fsync" => {
@@ -440,7 +446,7 @@ fn fsync_has_what_was_freed_committed_where_that_makes_space() {
     let device = mke2fs("-t ext4", 8192);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
-    write(&file, 0, &bytes(16), false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
     sbi.writable().unwrap().journal.commit_now(&*sbi).unwrap();
     // Others take what was promised, and give it back; until the commit nobody has it.
     let handle = sbi.start(64).unwrap();
@@ -463,7 +469,7 @@ fn what_was_given_up_for_want_of_space_is_told_though_there_is_some_now() {
     let device = mke2fs("-t ext4", 8192);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
-    write(&file, 0, &bytes(16), false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
     commit(&sbi);
     let handle = sbi.start(64).unwrap();
     let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();

@@ -4,8 +4,9 @@ use uext4_ondisk::Ino;
 
 use super::*;
 use crate::bulk::NewInode;
-use crate::file::change::{fsync, write};
+use crate::file::change::{fsync, write_with};
 use crate::file::pages::contradiction;
+use crate::file::write_context::WriteContext;
 use crate::names::create::{Creation, create};
 use crate::testing::{mke2fs, mount, unmount_and_check};
 
@@ -15,7 +16,7 @@ fn a_hole_that_was_seen_where_blocks_move_to_is_forgotten() {
     let sbi = mount(&device);
     let root = InodeRef::get(&sbi, Ino::ROOT).unwrap();
     let file = create(&root, b"file", NewInode::File, &Creation::default()).unwrap();
-    write(&file, 0, &vec![7; 12 << 12], false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &vec![7; 12 << 12]).unwrap();
     fsync(&file, true).unwrap();
     let status = |lblk| known(&sbi, &file, Lblk(lblk), 1).unwrap().status;
     // As when a range is taken out, with a reader in between.

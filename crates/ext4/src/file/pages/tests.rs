@@ -19,10 +19,11 @@ use crate::base::mapping::{LblkRun, MapState, Mapping};
 use crate::base::memory::Shrinker;
 use crate::bulk::NewInode;
 use crate::dir::namei::lookup;
-use crate::file::change::{fsync, known, truncate_locked, write};
+use crate::file::change::{fsync, known, truncate_locked, write_with};
 use crate::file::fallocate::{Fallocate, fallocate};
 use crate::file::fiemap::precache;
 use crate::file::inode_ref::InodeRef;
+use crate::file::write_context::WriteContext;
 use crate::journal::sbi::Sbi;
 use crate::map::data_blocks::{discard, take};
 use crate::mount::open_options::OpenOptions;
@@ -121,7 +122,13 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
     // New blocks, blocks that were allocated before, new blocks: written one after the other.
     let how = Fallocate::Allocate { keep_size: true };
     fallocate(&file, how, PART, PART).unwrap();
-    write(&file, 0, &vec![MARK; 3 * PART as usize], false).unwrap();
+    write_with(
+        &file,
+        WriteContext::default(),
+        0,
+        &vec![MARK; 3 * PART as usize],
+    )
+    .unwrap();
     fsync(&file, true).unwrap();
     // The last may follow the ones allocated before on the device, and be written with them.
     let images = std::mem::take(&mut *device.images.lock());
@@ -139,7 +146,7 @@ fn what_is_punched_out_is_known_to_nobody() {
     let device = mke2fs("-t ext4 -b 4096", 65_536);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
-    write(&file, 0, &vec![MARK; 64 << 10], false).unwrap();
+    write_with(&file, WriteContext::default(), 0, &vec![MARK; 64 << 10]).unwrap();
     fsync(&file, true).unwrap();
     let status = || known(&sbi, &file, Lblk(5), 1).unwrap().status;
     assert_eq!(status(), Status::Written);
@@ -186,7 +193,8 @@ fn what_memory_lost_is_made_durable() {
 /// Every second block of a file, one write each.
 fn every_second(file: &InodeRef, blocks: u64, block: u64) {
     for at in (0..blocks).step_by(2) {
-        write(file, at * block, &vec![MARK; block as usize], false).unwrap();
+        let context = WriteContext::default();
+        write_with(file, context, at * block, &vec![MARK; block as usize]).unwrap();
     }
 }
 
@@ -298,7 +306,7 @@ fn readers_never_see_what_others_wrote_to_freed_blocks() {
             })
             .collect();
         for round in 0..30 {
-            write(&file, 0, &vec![MARK; LEN as usize], false).unwrap();
+            write_with(&file, WriteContext::default(), 0, &vec![MARK; LEN as usize]).unwrap();
             fsync(&file, true).unwrap();
             match round % 2 {
                 0 => fallocate(&file, Fallocate::PunchHole, 0, LEN).unwrap(),
@@ -307,7 +315,7 @@ fn readers_never_see_what_others_wrote_to_freed_blocks() {
             assert_eq!(contradiction(&sbi, &file).unwrap(), None);
             sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();
             // Most of the device: it gets what has been freed.
-            write(&other, 0, &vec![!MARK; 2 << 20], false).unwrap();
+            write_with(&other, WriteContext::default(), 0, &vec![!MARK; 2 << 20]).unwrap();
             fsync(&other, true).unwrap();
             truncate_locked(&other, 0).unwrap();
             sbi.rw().unwrap().journal.commit_now(&*sbi).unwrap();

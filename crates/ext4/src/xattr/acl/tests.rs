@@ -11,7 +11,8 @@ use crate::dir::namei;
 use crate::inode::iget;
 use crate::inode::store::store;
 use crate::testing::{kernel_mount, mke2fs, mount, unmount_and_check};
-use crate::xattr::change::{SetMode, chmod as change_mode, credits_set, set, store_inherited};
+use crate::xattr::SetMode;
+use crate::xattr::change::{chmod as change_mode, credits_set, set, store_inherited};
 
 fn acl(entries: &[(AclTag, u16)]) -> Acl {
     let entry = |&(tag, perm): &(AclTag, u16)| AclEntry { tag, perm };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{fs, io};
 
-use uext4::{Error, FileContent, Filesystem, NewInode, OpenOptions};
+use uext4::bulk::FileContent;
+use uext4::{Error, Image, NewInode, OpenOptions};
 use uext4_blockdev::{BlockDevice, Error as DeviceError};
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
@@ -29,7 +30,7 @@ fn a_directory_of_100000_files() {
         memory: Some(4 << 20),
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open(device.clone(), &options).unwrap();
+    let fs = Image::open(device.clone(), &options).unwrap();
     let summary = fs.check(&mut |issue| panic!("{issue}")).unwrap();
     assert!(summary.inodes > 100_000);
     let read = device.read.load(Relaxed);

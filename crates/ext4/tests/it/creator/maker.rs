@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use uext4::{Attributes, Creator, CreatorOptions, Ino, NewInode, Summary, Timestamp};
+use uext4::bulk::{Attributes, Creator, CreatorOptions, Summary};
+use uext4::{Ino, NewInode, Timestamp};
 use uext4_blockdev::{Access, FileDevice};
 
 use crate::kernel::{Mount, can_mount};

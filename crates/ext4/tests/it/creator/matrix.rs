@@ -1,6 +1,8 @@
 //! A tree with one of everything, over the features that change what lies where.
 
-use uext4::{Attributes, DeviceNumber, NewInode};
+use uext4::NewInode;
+use uext4::bulk::Attributes;
+use uext4::format::DeviceNumber;
 
 use super::maker::{Maker, attributes, bytes};
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use uext4::{Creator, CreatorOptions, Ino, NewInode, Result};
+use uext4::bulk::{Creator, CreatorOptions};
+use uext4::{Ino, NewInode, Result};
 use uext4_blockdev::MemoryDevice;
 
 use super::maker::{Maker, attributes, bytes};

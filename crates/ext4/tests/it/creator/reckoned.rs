@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::FileExt;
 
-use uext4::{FileType, Footprint, NewInode};
+use uext4::bulk::Footprint;
+use uext4::{FileType, NewInode};
 
 use super::maker::{Maker, attributes, bytes};
 

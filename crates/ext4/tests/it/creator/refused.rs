@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use uext4::{Attributes, Creator, CreatorOptions, Error, FileContent, Ino, NewInode};
+use uext4::bulk::{Attributes, Creator, CreatorOptions, FileContent};
+use uext4::{Error, Ino, NewInode};
 use uext4_blockdev::{Access, FileDevice};
 
 use super::maker::{Maker, attributes, bytes};

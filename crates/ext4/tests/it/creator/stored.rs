@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use uext4::{
-    Attributes, Creator, CreatorOptions, Filesystem, FollowLast, Ino, InodeFlags, NewInode,
-    OpenOptions, Timestamp,
-};
+use uext4::bulk::{Attributes, Creator, CreatorOptions};
+use uext4::{FollowLast, Image, Ino, InodeFlags, NewInode, OpenOptions, Timestamp, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
@@ -226,7 +224,7 @@ fn nothing_is_valid_before_the_end() {
     // By its backups it can be read, with a word that they were used.
     let is_whole = || {
         let device = device.clone() as Arc<dyn BlockDevice>;
-        let opened = Filesystem::open(device, &options).unwrap();
+        let opened = Image::open(device, &options).unwrap();
         opened.rescue().superblock.is_none()
     };
     assert!(is_whole());
@@ -238,7 +236,7 @@ fn nothing_is_valid_before_the_end() {
     assert!(!is_whole());
     drop(creator);
     assert!(!is_whole());
-    let writing = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options);
+    let writing = Volume::open(device.clone(), Arc::new(SystemClock), &options);
     assert!(writing.is_err());
     // Nor can it be taken over once more.
     assert!(Creator::open(device, &CreatorOptions::default()).is_err());

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use uext4::{Error, FileType, GroupNr, Ino, Lblk};
+use uext4::format::{GroupNr, Lblk};
+use uext4::{Error, FileType, Ino};
 use uext4_blockdev::{MemoryDevice, SplitMix64};
 
 use super::maker::{Left, Raw, Record, add, creat, del, link, one_of_everything, unlink};

@@ -1,6 +1,6 @@
 //! Images with fast commits of our own making, so that nobody's rules need be kept.
 
-use uext4::{FileType, Filesystem, Ino};
+use uext4::{FileType, Image, Ino};
 
 use crate::left::words;
 pub use crate::left::{Left, Record};
@@ -58,7 +58,7 @@ impl Raw {
     }
 
     /// As it is in an image.
-    pub fn of(fs: &Filesystem, ino: Ino) -> Self {
+    pub fn of(fs: &Image, ino: Ino) -> Self {
         Self(fs.inode_bytes(ino).unwrap()[..160].to_vec())
     }
 

@@ -10,7 +10,7 @@ mod workload;
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4::{Filesystem, OpenOptions};
+use uext4::{OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use crate::left::reader;
@@ -19,7 +19,7 @@ use crate::tree::{Oracle, Tree, of_image};
 /// Opens for writing and closes.
 fn open_and_close(device: Arc<dyn BlockDevice>) -> uext4::Result<()> {
     let clock = Arc::new(VirtualClock::new(1_800_000_000));
-    Filesystem::open_rw(device, clock, &OpenOptions::default())?.close()
+    Volume::open(device, clock, &OpenOptions::default())?.close()
 }
 
 fn load(path: &Path) -> MemoryDevice {

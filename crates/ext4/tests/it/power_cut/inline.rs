@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Filesystem, FollowLast, OpenOptions};
+use uext4::{FollowLast, Image, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use super::judge::recover;
@@ -26,7 +26,7 @@ fn made() -> MemoryDevice {
 }
 
 fn read(image: MemoryDevice, name: &[u8]) -> Vec<u8> {
-    let fs = Filesystem::open(Arc::new(image), &OpenOptions::default()).unwrap();
+    let fs = Image::open(Arc::new(image), &OpenOptions::default()).unwrap();
     let inode = fs.resolve(name, FollowLast::No).unwrap();
     let mut bytes = vec![0; inode.size as usize];
     assert_eq!(fs.read_at(&inode, 0, &mut bytes).unwrap(), bytes.len());
@@ -39,10 +39,10 @@ fn files_stored_in_inodes() {
     let device = Arc::new(Recorder::new(&empty));
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(device.clone(), clock, &options).unwrap();
+    let fs = Volume::open(device.clone(), clock, &options).unwrap();
     let open = |name: &[u8]| fs.root().unwrap().lookup(name).unwrap();
     let (grown, cut, filled) = (open(b"grown"), open(b"cut"), open(b"filled"));
-    grown.write(3000, b"new").unwrap();
+    grown.write_at(3000, b"new").unwrap();
     fs.sync().unwrap();
     cut.set_attributes(&uext4::SetAttributes {
         size: Some(100),

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use uext4::{FileType, Filesystem, Ino, Inode, OpenOptions, QuotaKind};
+use uext4::quota::QuotaKind;
+use uext4::{FileType, Image, Ino, Inode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use super::model::{Facts, Id, Kind, Node, Oracle, name_fact, node_fact};
@@ -19,14 +20,14 @@ pub struct Found {
 pub fn recover(device: Arc<dyn BlockDevice>) -> Result<(), String> {
     let clock = Arc::new(VirtualClock::new(1_800_000_000));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(device, clock, &options).map_err(|e| format!("mount: {e}"))?;
+    let fs = Volume::open(device, clock, &options).map_err(|e| format!("mount: {e}"))?;
     fs.close().map_err(|error| format!("unmount: {error}"))
 }
 
 /// Reads everything, and lets our own check look for what is not as it should be.
 pub fn read(image: &Arc<MemoryDevice>) -> Result<Found, String> {
     let device: Arc<dyn BlockDevice> = Arc::clone(image) as _;
-    let fs = Filesystem::open(device, &OpenOptions::default()).map_err(|e| e.to_string())?;
+    let fs = Image::open(device, &OpenOptions::default()).map_err(|e| e.to_string())?;
     let mut issues = Vec::new();
     fs.check(&mut |issue| issues.push(issue.to_string()))
         .map_err(|error| format!("check: {error}"))?;
@@ -41,7 +42,7 @@ pub fn read(image: &Arc<MemoryDevice>) -> Result<Found, String> {
 }
 
 /// Asserts that quotas count what there is, where anything is counted.
-fn count(fs: &Filesystem) -> Result<(), String> {
+fn count(fs: &Image) -> Result<(), String> {
     for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
         let Ok(told) = fs.quotas(kind) else { continue };
         let mut counted: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -72,7 +73,7 @@ fn count(fs: &Filesystem) -> Result<(), String> {
     Ok(())
 }
 
-fn read_directory(fs: &Filesystem, dir: &Inode, id: Id, found: &mut Found) -> uext4::Result<()> {
+fn read_directory(fs: &Image, dir: &Inode, id: Id, found: &mut Found) -> uext4::Result<()> {
     for entry in fs.read_dir(dir)? {
         let entry = entry?;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -100,7 +101,7 @@ fn read_directory(fs: &Filesystem, dir: &Inode, id: Id, found: &mut Found) -> ue
     Ok(())
 }
 
-fn node_of(fs: &Filesystem, inode: &Inode) -> uext4::Result<Node> {
+fn node_of(fs: &Image, inode: &Inode) -> uext4::Result<Node> {
     let kind = match inode.file_type {
         FileType::Directory => Kind::Dir,
         FileType::Symlink => Kind::Symlink(fs.read_link(inode)?),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use uext4::{Fallocate, Filesystem, OpenOptions, SetAttributes};
+use uext4::data::Fallocate;
+use uext4::{OpenOptions, SetAttributes, Volume};
 use uext4_blockdev::{BlockDevice, VirtualClock};
 
 use super::judge::{read, recover};
@@ -20,7 +21,7 @@ fn files_that_are_cut_beside_fsyncs() {
     let device = Arc::new(Recorder::new(&empty));
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(device.clone(), clock, &options).unwrap();
+    let fs = Volume::open(device.clone(), clock, &options).unwrap();
     let cut = file(&fs, "cut");
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -31,7 +32,7 @@ fn files_that_are_cut_beside_fsyncs() {
             }
         });
         for round in 0..ROUNDS {
-            cut.write(0, &vec![round as u8 + 1; 40_000]).unwrap();
+            cut.write_at(0, &vec![round as u8 + 1; 40_000]).unwrap();
             match round % 4 {
                 0 => cut.fsync().unwrap(),
                 1 => cut.fallocate(Fallocate::PunchHole, 9000, 9000).unwrap(),

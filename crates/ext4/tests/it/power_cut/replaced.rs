@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{Creation, Filesystem, NewInode, OpenOptions, RenameMode, SetAttributes};
+use uext4::{Creation, Image, NewInode, OpenOptions, RenameMode, SetAttributes, Volume};
 use uext4_blockdev::{BlockDevice, VirtualClock};
 
 use super::judge::{read, recover};
@@ -26,7 +26,7 @@ enum Way {
     CutAndSeen,
 }
 
-fn replace(fs: &Filesystem, way: Way) {
+fn replace(fs: &Volume, way: Way) {
     let root = fs.root().unwrap();
     if matches!(way, Way::Cut | Way::CutAndSeen) {
         let file = root.lookup(b"file").unwrap();
@@ -36,18 +36,18 @@ fn replace(fs: &Filesystem, way: Way) {
         };
         file.set_attributes(&cut).unwrap();
         let (first, second) = NEW.split_at(NEW.len() / 2);
-        file.write(0, first).unwrap();
+        file.write_at(0, first).unwrap();
         if way == Way::CutAndSeen {
             drop(root.lookup(b"file").unwrap());
             drop(file.clone());
         }
-        file.write(first.len() as u64, second).unwrap();
+        file.write_at(first.len() as u64, second).unwrap();
         return;
     }
     let file = root
         .create(b"new", NewInode::File, &Creation::default())
         .unwrap();
-    file.write(0, &NEW).unwrap();
+    file.write_at(0, &NEW).unwrap();
     drop(file);
     let mode = match way {
         Way::Rename => RenameMode::Replace,
@@ -69,12 +69,12 @@ fn shown(flags: &str, options: &str, way: Way) -> Vec<Vec<u8>> {
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let mut all = OpenOptions::default();
     all.options(options).unwrap();
-    let fs = Filesystem::open_rw(device.clone(), Arc::clone(&clock) as _, &all).unwrap();
+    let fs = Volume::open(device.clone(), Arc::clone(&clock) as _, &all).unwrap();
     let root = fs.root().unwrap();
     let file = root
         .create(b"file", NewInode::File, &Creation::default())
         .unwrap();
-    file.write(0, &OLD).unwrap();
+    file.write_at(0, &OLD).unwrap();
     drop((file, root));
     fs.sync().unwrap();
     device.take_events();
@@ -91,7 +91,7 @@ fn shown(flags: &str, options: &str, way: Way) -> Vec<Vec<u8>> {
             let image = Arc::new(image);
             recover(Arc::clone(&image) as Arc<dyn BlockDevice>).unwrap();
             let files = read(&image).unwrap().files;
-            let fs = Filesystem::open(image, &OpenOptions::default()).unwrap();
+            let fs = Image::open(image, &OpenOptions::default()).unwrap();
             let inode = fs.resolve(b"/file", uext4::FollowLast::No).unwrap();
             let mut bytes = vec![0; inode.size as usize];
             fs.read_at(&inode, 0, &mut bytes).unwrap();

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
+use uext4::xattr::SetMode;
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, SplitMix64, VirtualClock};
 
 use super::judge::{read, recover};
@@ -39,7 +40,7 @@ fn run(empty: &MemoryDevice, seed: u64) -> Vec<(usize, Event)> {
     let device = Arc::new(Recorder::new(empty));
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(Arc::clone(&device) as _, clock, &options).unwrap();
+    let fs = Volume::open(Arc::clone(&device) as _, clock, &options).unwrap();
     let root = fs.root().unwrap();
     let mut files: Vec<OpenInode> = (0..FILES).map(|number| create(&root, number)).collect();
     let mut random = SplitMix64::new(seed);

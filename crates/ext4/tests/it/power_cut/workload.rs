@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use uext4::{
-    Creation, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes,
-    SetMode,
-};
+use uext4::data::Fallocate;
+use uext4::xattr::SetMode;
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64, VirtualClock};
 
 use super::model::{CELL, Durable, Effect, Id, Kind, Node, Step, Tree, cell_bytes, hash_of};
@@ -28,7 +27,7 @@ pub struct Run {
 }
 
 struct Workload {
-    fs: Filesystem,
+    fs: Volume,
     clock: Arc<VirtualClock>,
     random: SplitMix64,
     tree: Tree,
@@ -65,7 +64,7 @@ pub fn run(image: &MemoryDevice, seed: u64, count: usize) -> Run {
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let as_device: Arc<dyn BlockDevice> = Arc::clone(&device) as _;
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(as_device, Arc::clone(&clock) as _, &options).unwrap();
+    let fs = Volume::open(as_device, Arc::clone(&clock) as _, &options).unwrap();
     let mut workload = Workload {
         fs,
         clock,
@@ -367,7 +366,7 @@ impl Workload {
             .flat_map(|cell| cell_bytes(id, version, cell))
             .collect();
         let file = self.open(id);
-        let done = file.write((from * CELL) as u64, &bytes).unwrap();
+        let done = file.write_at((from * CELL) as u64, &bytes).unwrap();
         assert_eq!(done, bytes.len());
         self.sizes.insert(id, size.max(from + len));
         Some(Done {

@@ -1,8 +1,8 @@
 //! One of everything, on every kind of file system.
 
-use uext4::{
-    Creation, Error, Fallocate, NewInode, RenameMode, Seek, SetAttributes, SetMode, SetTime,
-};
+use uext4::data::{Fallocate, Seek};
+use uext4::xattr::SetMode;
+use uext4::{Creation, Error, NewInode, RenameMode, SetAttributes, SetTime};
 use uext4_ondisk::Ino;
 
 use super::device::{judge, made, mount};
@@ -75,7 +75,7 @@ fn names_are_made_moved_and_taken() {
             b"a name of some length, number 2",
             &root,
             b"w",
-            RenameMode::Whiteout,
+            RenameMode::Whiteout(Creation::default()),
         )
         .unwrap();
         for i in 3..700 {
@@ -97,19 +97,19 @@ fn contents_are_written_cut_and_read_back() {
         let data = pattern(3_000_001, 1);
         let file = root.create(b"f", NewInode::File, &FILE).unwrap();
         for (i, part) in data.chunks(70_001).enumerate() {
-            assert_eq!(file.write(i as u64 * 70_001, part).unwrap(), part.len());
+            assert_eq!(file.write_at(i as u64 * 70_001, part).unwrap(), part.len());
         }
         let sparse = root.create(b"sparse", NewInode::File, &FILE).unwrap();
-        sparse.write(10_000_000, b"end").unwrap();
-        sparse.write(5_000_000, &data[..10_000]).unwrap();
+        sparse.write_at(10_000_000, b"end").unwrap();
+        sparse.write_at(5_000_000, &data[..10_000]).unwrap();
         file.fsync().unwrap();
         let mut read = vec![0; data.len() + 10];
-        assert_eq!(file.read(0, &mut read).unwrap(), data.len());
+        assert_eq!(file.read_at(0, &mut read).unwrap(), data.len());
         assert!(read[..data.len()] == data, "{flags}");
         let gone = root.create(b"gone", NewInode::File, &FILE).unwrap();
-        gone.write(0, &data).unwrap();
+        gone.write_at(0, &data).unwrap();
         root.unlink(b"gone").unwrap();
-        assert_eq!(gone.read(100, &mut read[..10]).unwrap(), 10);
+        assert_eq!(gone.read_at(100, &mut read[..10]).unwrap(), 10);
         drop(gone);
         let size = SetAttributes {
             size: Some(1_000_003),
@@ -123,10 +123,13 @@ fn contents_are_written_cut_and_read_back() {
         let fs = mount(device.clone());
         let root = fs.root().unwrap();
         let file = root.lookup(b"f").unwrap();
-        assert_eq!(file.read(0, &mut read).unwrap(), 1_000_007);
+        assert_eq!(file.read_at(0, &mut read).unwrap(), 1_000_007);
         assert!(read[..1_000_003] == data[..1_000_003] && &read[1_000_003..1_000_007] == b"tail");
         let sparse = root.lookup(b"sparse").unwrap();
-        assert_eq!(sparse.read(4_999_999, &mut read[..10_003]).unwrap(), 10_003);
+        assert_eq!(
+            sparse.read_at(4_999_999, &mut read[..10_003]).unwrap(),
+            10_003
+        );
         assert!(read[0] == 0 && read[1..10_001] == data[..10_000] && read[10_002] == 0);
         assert_eq!(
             sparse.seek(0, Seek::Data).unwrap(),
@@ -146,7 +149,7 @@ fn ranges_and_attributes() {
         let root = fs.root().unwrap();
         let mut data = pattern(1 << 20, 2);
         let file = root.create(b"f", NewInode::File, &FILE).unwrap();
-        file.write(0, &data).unwrap();
+        file.write_at(0, &data).unwrap();
         file.fallocate(Fallocate::PunchHole, 100_001, 300_000)
             .unwrap();
         data[100_001..400_001].fill(0);
@@ -162,10 +165,10 @@ fn ranges_and_attributes() {
         file.fallocate(Fallocate::Allocate { keep_size: false }, 2_000_000, 100_000)
             .unwrap();
         data.resize(2_100_000, 0);
-        file.write(2_050_000, b"in unwritten blocks").unwrap();
+        file.write_at(2_050_000, b"in unwritten blocks").unwrap();
         data[2_050_000..2_050_019].copy_from_slice(b"in unwritten blocks");
         let mut read = vec![1; data.len() + 1];
-        assert_eq!(file.read(0, &mut read).unwrap(), data.len());
+        assert_eq!(file.read_at(0, &mut read).unwrap(), data.len());
         assert!(read[..data.len()] == data, "{flags}");
         for (name, len) in [("user.a", 3), ("user.b", 500), ("trusted.c", 0)] {
             let value = pattern(len, 9);
@@ -188,7 +191,7 @@ fn ranges_and_attributes() {
         judge(&device, flags);
         let fs = mount(device.clone());
         let file = fs.root().unwrap().lookup(b"f").unwrap();
-        assert_eq!(file.read(0, &mut read).unwrap(), data.len());
+        assert_eq!(file.read_at(0, &mut read).unwrap(), data.len());
         assert!(read[..data.len()] == data, "{flags}");
         assert_eq!(file.xattrs().unwrap().len(), 2);
     }
@@ -205,7 +208,7 @@ fn deleted_inodes_are_not_opened_again() {
         root.unlink(b"file").unwrap();
         // It is there as long as somebody has it.
         fs.sync().unwrap();
-        fs.open_inode(ino).unwrap().write(0, b"more").unwrap();
+        fs.open_inode(ino).unwrap().write_at(0, b"more").unwrap();
         drop(file);
         for number in [ino, Ino(ino.0 + 1), Ino(0), Ino(u32::MAX)] {
             let opened = fs.open_inode(number);
@@ -229,10 +232,10 @@ fn what_has_no_name_takes_that_of_another() {
         let root = fs.root().unwrap();
         let dir = root.create(b"dir", NewInode::Directory, &FILE).unwrap();
         let old = dir.create(b"name", NewInode::File, &FILE).unwrap();
-        old.write(0, &pattern(300_000, 1)).unwrap();
+        old.write_at(0, &pattern(300_000, 1)).unwrap();
         old.link(&root, b"kept").unwrap();
-        let new = dir.create_unnamed(&FILE).unwrap();
-        new.write(0, &pattern(200_000, 2)).unwrap();
+        let new = dir.create_unnamed(NewInode::File, &FILE).unwrap();
+        new.write_at(0, &pattern(200_000, 2)).unwrap();
         new.link_over(&dir, b"name").unwrap();
         assert_eq!((new.inode().links, old.inode().links), (1, 1));
         assert_eq!(dir.lookup(b"name").unwrap().ino(), new.ino());
@@ -242,7 +245,7 @@ fn what_has_no_name_takes_that_of_another() {
         assert_eq!((new.inode().links, old.inode().links), (0, 2));
         assert!(matches!(new.link_over(&dir, b"name"), Err(Error::NotFound)));
         let link = NewInode::Symlink(&[b'x'; 300]);
-        let link = dir.create_unnamed_as(link, &FILE).unwrap();
+        let link = dir.create_unnamed(link, &FILE).unwrap();
         assert!(matches!(
             link.link_over(&dir, b"none"),
             Err(Error::NotFound)
@@ -261,7 +264,7 @@ fn what_has_no_name_takes_that_of_another() {
             [b'x'; 300]
         );
         assert_eq!(old.inode().links, 1);
-        let directory = dir.create_unnamed_as(NewInode::Directory, &FILE);
+        let directory = dir.create_unnamed(NewInode::Directory, &FILE);
         assert!(matches!(directory, Err(Error::Invalid { .. })));
         drop((old, new, link, dir, root));
         fs.close().unwrap();

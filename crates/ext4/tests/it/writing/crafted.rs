@@ -5,9 +5,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use uext4::data::Fallocate;
 use uext4::{
-    Creation, Error, Fallocate, Filesystem, FollowLast, NewInode, OpenInode, OpenOptions,
-    RenameMode, SetAttributes,
+    Creation, Error, FollowLast, Image, NewInode, OpenInode, OpenOptions, RenameMode,
+    SetAttributes, Volume,
 };
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 
@@ -32,7 +33,7 @@ fn looped() -> Arc<MemoryDevice> {
     ])
 }
 
-fn path(fs: &Filesystem, path: &str) -> OpenInode {
+fn path(fs: &Volume, path: &str) -> OpenInode {
     fs.open_path(path.as_bytes(), FollowLast::No).unwrap()
 }
 
@@ -100,7 +101,7 @@ fn a_directory_whose_index_finds_nothing_is_not_emptied_for_ever() {
         16_384,
     );
     let fs = mount(device.clone());
-    let dir = fs.mkdir(b"/d", &Creation::default()).unwrap();
+    let dir = fs.create_dir(b"/d", &Creation::default()).unwrap();
     for number in 0..200 {
         let name = format!("a rather long name of a file, number {number}");
         dir.create(name.as_bytes(), NewInode::File, &Creation::default())
@@ -123,7 +124,7 @@ fn a_map_that_leads_to_its_tables_again_is_not_freed_for_ever() {
     let fs = mount(device.clone());
     let new = file(&fs, "f");
     let tables = [12, 268].map(|block: u64| {
-        new.write(block * 1024, b"data").unwrap();
+        new.write_at(block * 1024, b"data").unwrap();
         new.fsync().unwrap();
     });
     assert_eq!(tables.len(), 2);
@@ -162,13 +163,13 @@ fn files_past_two_tebibytes_need_huge_file() {
         })
     };
     assert!(matches!(size(most + 1), Err(Error::FileTooBig)));
-    assert!(matches!(new.write(most, b"x"), Err(Error::FileTooBig)));
+    assert!(matches!(new.write_at(most, b"x"), Err(Error::FileTooBig)));
     let allocated = new.fallocate(Fallocate::Allocate { keep_size: false }, most - 4096, 8192);
     assert!(matches!(allocated, Err(Error::FileTooBig)), "{allocated:?}");
-    assert_eq!(new.write(most - 1, b"xy").unwrap(), 1);
+    assert_eq!(new.write_at(most - 1, b"xy").unwrap(), 1);
     size(most).unwrap();
     let fs = mount(made("-t ext4", 16_384));
-    assert_eq!(file(&fs, "f").write(1 << 41, b"x").unwrap(), 1);
+    assert_eq!(file(&fs, "f").write_at(1 << 41, b"x").unwrap(), 1);
 }
 
 /// A device as long as its superblock says, with zeroes where there is nothing.
@@ -221,7 +222,7 @@ fn groups_that_are_not_there_take_no_memory() {
         }
         let sparse = Sparse(device.clone(), (u64::from(blocks) + 1) * block_len);
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        let opened = Filesystem::open_rw(Arc::new(sparse), clock, &OpenOptions::default());
+        let opened = Volume::open(Arc::new(sparse), clock, &OpenOptions::default());
         assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
     }
 }
@@ -279,10 +280,10 @@ fn a_replayed_superblock_is_judged_before_anything_is_written() {
     ] {
         let device = replaying(&device, &block);
         let before = device.to_bytes();
-        let read = Filesystem::open(device.clone(), &OpenOptions::default());
+        let read = Image::open(device.clone(), &OpenOptions::default());
         assert_eq!(read.is_ok(), can_read, "{what}: {read:?}");
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        let opened = Filesystem::open_rw(device.clone(), clock, &OpenOptions::default());
+        let opened = Volume::open(device.clone(), clock, &OpenOptions::default());
         assert!(opened.is_err(), "{what}");
         assert!(before == device.to_bytes(), "{what}: something was written");
     }

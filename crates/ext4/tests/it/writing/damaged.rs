@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{
-    Creation, Error, Filesystem, FollowLast, Ino, Inode, NewInode, OpenOptions, SetAttributes,
-    SetTime,
+    Creation, Error, FollowLast, Image, Ino, Inode, NewInode, OpenOptions, SetAttributes, SetTime,
+    Volume,
 };
 use uext4_blockdev::{BlockDevice, Fault, MemoryDevice, Op, SimDevice, SimOptions, VirtualClock};
 use uext4_ondisk::superblock::{ERR_EIO, STATE_ERROR, SuperBlock};
@@ -65,7 +65,7 @@ fn damage_is_recorded_and_errors_continue_goes_on() {
             assert!(matches!(dir.lookup(b"name"), Err(Error::Corrupt(_))));
         }
         // The first one is committed at once, whatever comes.
-        let shown = Filesystem::open(Arc::new(device.snapshot()), &OpenOptions::default());
+        let shown = Image::open(Arc::new(device.snapshot()), &OpenOptions::default());
         let shown = *shown.unwrap().superblock();
         assert_eq!(shown.s_error_count.get(), 1);
         root.create(b"more", NewInode::File, &CREATION).unwrap();
@@ -105,7 +105,7 @@ fn damage_is_recorded_and_errors_remount_ro_ends_writing() {
         // Reading goes on, and what was complete is there for the next mount.
         root.lookup(b"before").unwrap();
         let left = Arc::new(device.snapshot());
-        let left = Filesystem::open(left, &OpenOptions::default()).unwrap();
+        let left = Image::open(left, &OpenOptions::default()).unwrap();
         assert_eq!(left.superblock().s_first_error_ino.get(), ino);
         left.resolve(b"/before", FollowLast::No).unwrap();
         assert!(is_checked(&device), "{options}");
@@ -116,7 +116,7 @@ fn damage_is_recorded_and_errors_remount_ro_ends_writing() {
 fn what_was_never_an_inode_is_no_damage() {
     let device = made("-t ext4", 16_384);
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    let fs = Filesystem::open_rw(device.clone(), clock, &OpenOptions::default()).unwrap();
+    let fs = Volume::open(device.clone(), clock, &OpenOptions::default()).unwrap();
     assert!(fs.open_inode(Ino(500)).is_err());
     assert!(fs.open_inode(Ino(0)).is_err());
     fs.close().unwrap();
@@ -129,7 +129,7 @@ fn damaged_attributes_are_recorded_while_others_wait_for_the_inode() {
     let fs = mount(device.clone());
     let root = fs.root().unwrap();
     let file = root.create(b"file", NewInode::File, &CREATION).unwrap();
-    file.set_xattr(b"user.a", Some(&[7; 1000]), uext4::SetMode::Any)
+    file.set_xattr(b"user.a", Some(&[7; 1000]), uext4::xattr::SetMode::Any)
         .unwrap();
     drop((root, file));
     fs.close().unwrap();
@@ -181,7 +181,7 @@ fn damaged_attributes_are_recorded_while_others_wait_for_the_inode() {
     assert_eq!(file.inode().mode, mode);
     let other = fs.root().unwrap();
     let other = other.create(b"other", NewInode::File, &CREATION).unwrap();
-    other.write(0, b"data").unwrap();
+    other.write_at(0, b"data").unwrap();
     other.fsync().unwrap();
 }
 
@@ -191,7 +191,7 @@ fn damaged_tree() -> (Arc<MemoryDevice>, u32, u64) {
     let fs = mount(device.clone());
     let file = file(&fs, "file");
     for part in 0..8 {
-        file.write(part * 8192, &[part as u8; 4096]).unwrap();
+        file.write_at(part * 8192, &[part as u8; 4096]).unwrap();
     }
     file.fsync().unwrap();
     let inode = fs.inode_bytes(file.ino()).unwrap();
@@ -284,7 +284,7 @@ fn metadata_that_cannot_be_read_is_recorded() {
         assert_eq!(made.is_ok(), goes_on, "{options}");
         drop((root, dir, made));
         _ = fs.close();
-        let left = Filesystem::open(Arc::new(device.contents()), &OpenOptions::default());
+        let left = Image::open(Arc::new(device.contents()), &OpenOptions::default());
         let left = *left.unwrap().superblock();
         assert_eq!(left.s_error_count.get(), 1, "{options}");
         assert_eq!(left.s_first_error_block.get(), at / 4096);
@@ -294,7 +294,7 @@ fn metadata_that_cannot_be_read_is_recorded() {
 
 #[test]
 fn calls_that_read_by_an_inode_record_damage() {
-    type Call = fn(&Filesystem, &Inode) -> bool;
+    type Call = fn(&Volume, &Inode) -> bool;
     let calls: [Call; 4] = [
         |fs, dir| fs.lookup(dir, b"name").is_err(),
         |fs, dir| {

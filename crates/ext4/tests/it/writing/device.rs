@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions};
+use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use crate::creator::maker::e2fsck;
@@ -13,13 +13,13 @@ pub fn open(
     device: Arc<dyn BlockDevice>,
     mut all: OpenOptions,
     options: &str,
-) -> Result<Filesystem, Error> {
+) -> Result<Volume, Error> {
     all.options(options)?;
-    Filesystem::open_rw(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
+    Volume::open(device, Arc::new(VirtualClock::new(1_700_000_000)), &all)
 }
 
 /// A new file in the root directory.
-pub fn file(fs: &Filesystem, name: &str) -> OpenInode {
+pub fn file(fs: &Volume, name: &str) -> OpenInode {
     let root = fs.root().unwrap();
     let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
     new.unwrap()
@@ -37,14 +37,14 @@ pub fn mount_small(
     device: Arc<dyn BlockDevice>,
     clock: &Arc<VirtualClock>,
     memory_max: usize,
-) -> Filesystem {
+) -> Volume {
     let options = OpenOptions {
         memory_max,
         pages_max: memory_max as u64,
         ..OpenOptions::default()
     };
     let clock: Arc<VirtualClock> = Arc::clone(clock);
-    Filesystem::open_rw(device, clock, &options).unwrap()
+    Volume::open(device, clock, &options).unwrap()
 }
 
 /// How many steps a random test makes: `few`, or in the long mode (`UEXT4_LONG=1`) `many`.

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use uext4::{Creation, Error, NewInode, RenameMode, SetAttributes, SetMode, SetTime};
+use uext4::xattr::SetMode;
+use uext4::{Creation, Error, NewInode, RenameMode, SetAttributes, SetTime};
 use uext4_blockdev::MemoryDevice;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::InodeFlags;
@@ -43,7 +44,7 @@ fn what_lies_behind_the_end_is_never_shown() {
         .unwrap()
         .create(b"f", NewInode::File, &CREATION)
         .unwrap();
-    file.write(0, &[b'A'; 4096]).unwrap();
+    file.write_at(0, &[b'A'; 4096]).unwrap();
     drop(file);
     fs.close().unwrap();
     // As a power cut leaves it after the new size is on the device, and before the zeroes are.
@@ -54,7 +55,7 @@ fn what_lies_behind_the_end_is_never_shown() {
         let file = fs.root().unwrap().lookup(b"f").unwrap();
         let size = Some(9000);
         match grow {
-            0 => _ = file.write(8192, b"new").unwrap(),
+            0 => _ = file.write_at(8192, b"new").unwrap(),
             1 => file
                 .set_attributes(&SetAttributes {
                     size,
@@ -68,7 +69,7 @@ fn what_lies_behind_the_end_is_never_shown() {
         let fs = mount(device.clone());
         let file = fs.root().unwrap().lookup(b"f").unwrap();
         let mut found = [0; 4096];
-        let len = file.read(0, &mut found).unwrap();
+        let len = file.read_at(0, &mut found).unwrap();
         assert_eq!(&found[..10], &[b'A'; 10]);
         let shown = found[10..len].iter().filter(|byte| **byte == b'A').count();
         assert_eq!(shown, 0, "grown in way {grow}");
@@ -93,7 +94,7 @@ fn a_move_that_is_refused_costs_nothing() {
 fn refused(device: &Arc<MemoryDevice>) -> Result<(), Error> {
     let clock = uext4_blockdev::VirtualClock::new(1_700_000_000);
     let options = uext4::OpenOptions::default();
-    let fs = uext4::Filesystem::open_rw(device.clone(), Arc::new(clock), &options)?;
+    let fs = uext4::Volume::open(device.clone(), Arc::new(clock), &options)?;
     let root = fs.root()?;
     let dir = root.create(b"dir", NewInode::Directory, &CREATION)?;
     dir.set_attributes(&SetAttributes {
@@ -102,7 +103,7 @@ fn refused(device: &Arc<MemoryDevice>) -> Result<(), Error> {
         ..SetAttributes::default()
     })?;
     let target = dir.create(b"target", NewInode::File, &CREATION)?;
-    target.write(0, b"of worth")?;
+    target.write_at(0, b"of worth")?;
     drop(target);
     root.create(b"source", NewInode::File, &CREATION)?;
     for mode in [RenameMode::Replace, RenameMode::Exchange] {
@@ -112,7 +113,7 @@ fn refused(device: &Arc<MemoryDevice>) -> Result<(), Error> {
         assert!(matches!(moved, Err(Error::OtherProject)), "{moved:?}");
     }
     let mut found = [0; 8];
-    dir.lookup(b"target")?.read(0, &mut found)?;
+    dir.lookup(b"target")?.read_at(0, &mut found)?;
     assert_eq!(&found, b"of worth");
     drop((root, dir));
     fs.close()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uext4::{Creation, Error, Filesystem, NewInode, OpenOptions};
+use uext4::{Creation, Error, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 
 use super::device::{file, judge, made};
@@ -51,7 +51,7 @@ impl BlockDevice for Failing {
 }
 
 /// A file system on such a device, its clock, and the image.
-fn mounted(flags: &str) -> (Filesystem, Arc<Failing>, Arc<VirtualClock>) {
+fn mounted(flags: &str) -> (Volume, Arc<Failing>, Arc<VirtualClock>) {
     let device = Arc::new(Failing {
         inner: made(flags, 16_384),
         is_full: AtomicBool::new(false),
@@ -59,7 +59,7 @@ fn mounted(flags: &str) -> (Filesystem, Arc<Failing>, Arc<VirtualClock>) {
     });
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(Arc::clone(&device) as _, Arc::clone(&clock) as _, &options);
+    let fs = Volume::open(Arc::clone(&device) as _, Arc::clone(&clock) as _, &options);
     (fs.unwrap(), device, clock)
 }
 
@@ -76,10 +76,9 @@ fn after_a_failed_flush_each_opening_hears_of_loss_once_and_then_nothing_is_take
         let (fs, device, _) = mounted(flags);
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hook = Arc::clone(&heard);
-        fs.on_abort(move |reason| hook.lock().unwrap().push(reason.to_owned()))
-            .unwrap();
+        fs.on_abort(move |reason| hook.lock().unwrap().push(reason.to_owned()));
         let one = file(&fs, "one");
-        one.write(0, &[1; 5000]).unwrap();
+        one.write_at(0, &[1; 5000]).unwrap();
         let other = one.reopened();
         device.flushes_fail.store(true, SeqCst);
         assert!(is_io(&one.fsync().unwrap_err()), "{flags}");
@@ -89,7 +88,7 @@ fn after_a_failed_flush_each_opening_hears_of_loss_once_and_then_nothing_is_take
         for _ in 0..2 {
             assert!(matches!(other.fsync(), Err(Error::Aborted { .. })));
         }
-        let taken = one.write(0, &[2; 5000]);
+        let taken = one.write_at(0, &[2; 5000]);
         assert!(matches!(taken, Err(Error::Aborted { .. })), "{flags}");
         let heard = heard.lock().unwrap();
         assert_eq!(heard.len(), 1, "{flags}: {heard:?}");
@@ -101,7 +100,7 @@ fn a_mount_goes_on_when_the_host_has_room_again() {
     for flags in ["-t ext4", "-t ext3 -b 1024", "-t ext4 -O ^has_journal"] {
         let (fs, device, clock) = mounted(flags);
         let one = file(&fs, "one");
-        one.write(0, &[1; 5000]).unwrap();
+        one.write_at(0, &[1; 5000]).unwrap();
         one.fsync().unwrap();
         // Nothing of its data waits: it is the commit that finds no room.
         one.set_attributes(&uext4::SetAttributes {
@@ -118,7 +117,7 @@ fn a_mount_goes_on_when_the_host_has_room_again() {
         }
         // What changes meanwhile is in a later transaction.
         let two = file(&fs, "two");
-        two.write(0, &[2; 9000]).unwrap();
+        two.write_at(0, &[2; 9000]).unwrap();
         clock.advance(Duration::from_secs(6));
         assert!(fs.tick().is_err(), "{flags}");
         device.is_full.store(false, SeqCst);
@@ -144,7 +143,7 @@ fn cuts_and_deletions_that_had_no_room_go_on_when_there_is_room() {
         let root = fs.root().unwrap();
         let (cut, gone) = (file(&fs, "cut"), file(&fs, "gone"));
         for one in [&cut, &gone] {
-            one.write(0, &vec![b'o'; 3 << 20]).unwrap();
+            one.write_at(0, &vec![b'o'; 3 << 20]).unwrap();
         }
         fs.sync().unwrap();
         let free = fs.statfs().free;
@@ -169,9 +168,9 @@ fn cuts_and_deletions_that_had_no_room_go_on_when_there_is_room() {
         drop(gone);
         device.is_full.store(false, SeqCst);
         // What grows shows nothing of what it held.
-        cut.write(2 << 20, b"n").unwrap();
+        cut.write_at(2 << 20, b"n").unwrap();
         let mut between = vec![1; 2 << 20];
-        cut.read(0, &mut between).unwrap();
+        cut.read_at(0, &mut between).unwrap();
         assert!(between.iter().all(|byte| *byte == 0), "{flags}");
         fs.tick().unwrap();
         fs.sync().unwrap();

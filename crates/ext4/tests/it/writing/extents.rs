@@ -2,16 +2,15 @@
 
 use std::process::Command;
 
-use uext4::{
-    Creation, Error, ExtentState, Fallocate, FileExtent, Filesystem, InodeFlags, NewInode,
-    OpenInode, SetAttributes,
-};
+use uext4::data::WriteMode;
+use uext4::data::{ExtentState, Fallocate, FileExtent};
+use uext4::{Creation, Error, InodeFlags, NewInode, OpenInode, SetAttributes, Volume};
 use uext4_blockdev::MemoryDevice;
 
 use super::device::{judge, made, mount};
 use crate::kernel::{Mount, can_mount};
 
-fn file(fs: &Filesystem, name: &[u8]) -> OpenInode {
+fn file(fs: &Volume, name: &[u8]) -> OpenInode {
     let root = fs.root().unwrap();
     root.create(name, NewInode::File, &Creation::default())
         .unwrap()
@@ -58,7 +57,7 @@ fn extents_are_those_of_the_kernel() {
         let file = file(&fs, b"f");
         let block = u64::from(fs.geometry().block_size.bytes());
         for at in [0, 7, 8, 9, 300, 301, 5000] {
-            file.write(at * block, &vec![at as u8; block as usize])
+            file.write_at(at * block, &vec![at as u8; block as usize])
                 .unwrap();
         }
         let extents = file.inode().has(InodeFlags::EXTENTS);
@@ -110,25 +109,40 @@ fn parts_are_copied() {
     let fs = mount(device.clone());
     let (from, to) = (file(&fs, b"from"), file(&fs, b"to"));
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
-    from.write(0, &bytes).unwrap();
-    assert_eq!(from.copy_to(1000, &to, 5, 2_500_000).unwrap(), 2_500_000);
-    assert_eq!(from.copy_to(2_999_000, &to, 0, 5000).unwrap(), 1000);
-    assert_eq!(from.copy_to(4_000_000, &to, 0, 5000).unwrap(), 0);
+    from.write_at(0, &bytes).unwrap();
+    assert_eq!(
+        from.copy_to(1000, &to, 5, 2_500_000, WriteMode::default())
+            .unwrap(),
+        2_500_000
+    );
+    assert_eq!(
+        from.copy_to(2_999_000, &to, 0, 5000, WriteMode::default())
+            .unwrap(),
+        1000
+    );
+    assert_eq!(
+        from.copy_to(4_000_000, &to, 0, 5000, WriteMode::default())
+            .unwrap(),
+        0
+    );
     let mut found = vec![0; 2_600_000];
-    assert_eq!(to.read(0, &mut found).unwrap(), 2_500_005);
+    assert_eq!(to.read_at(0, &mut found).unwrap(), 2_500_005);
     assert!(found[..1000] == bytes[2_999_000..]);
     assert!(found[1000..2_500_005] == bytes[1995..2_501_000]);
     for (at, len) in [(10, 100), (0, 11), (u64::MAX, 2)] {
-        let result = from.copy_to(10, &from, at, len);
+        let result = from.copy_to(10, &from, at, len, WriteMode::default());
         assert!(matches!(result, Err(Error::Invalid { .. })), "{result:?}");
     }
     assert_eq!(
-        from.copy_to(0, &from, 3_000_000, 3_000_000).unwrap(),
+        from.copy_to(0, &from, 3_000_000, 3_000_000, WriteMode::default())
+            .unwrap(),
         3_000_000
     );
     // What does not fit is not copied: a short copy, then an error.
     let free = 64 << 20;
-    let copied = from.copy_to(0, &to, free, 3_000_000).unwrap();
+    let copied = from
+        .copy_to(0, &to, free, 3_000_000, WriteMode::default())
+        .unwrap();
     assert_eq!(copied, 3_000_000);
     let big = file(&fs, b"big");
     big.set_attributes(&SetAttributes {
@@ -136,9 +150,11 @@ fn parts_are_copied() {
         ..SetAttributes::default()
     })
     .unwrap();
-    let short = big.copy_to(0, &to, 0, 1 << 30).unwrap();
+    let short = big
+        .copy_to(0, &to, 0, 1 << 30, WriteMode::default())
+        .unwrap();
     assert!((1 << 20..64 << 20).contains(&short), "{short}");
-    let full = big.copy_to(0, &to, short + (1 << 20), 1 << 20);
+    let full = big.copy_to(0, &to, short + (1 << 20), 1 << 20, WriteMode::default());
     assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
     fs.close().unwrap();
     judge(&device, "copies");
@@ -150,15 +166,15 @@ fn a_write_is_short_where_space_ends() {
     let fs = mount(device.clone());
     let file = file(&fs, b"f");
     let bytes = vec![7; 16 << 20];
-    let taken = file.write(0, &bytes).unwrap();
+    let taken = file.write_at(0, &bytes).unwrap();
     assert!(taken > 1 << 20 && taken < 8 << 20, "{taken}");
     assert_eq!(file.inode().size, taken as u64);
     assert!(matches!(
-        file.write(taken as u64, &bytes),
+        file.write_at(taken as u64, &bytes),
         Err(Error::NoSpace { .. })
     ));
     let mut found = vec![0; taken];
-    assert_eq!(file.read(0, &mut found).unwrap(), taken);
+    assert_eq!(file.read_at(0, &mut found).unwrap(), taken);
     assert!(found == bytes[..taken]);
     fs.close().unwrap();
     judge(&device, "full");

@@ -7,10 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{
-    Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, RenameMode,
-    SetAttributes, SetMode,
-};
+use uext4::data::Fallocate;
+use uext4::xattr::SetMode;
+use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume};
 use uext4_blockdev::{Fault, MemoryDevice, Op, SimDevice, SimOptions, SplitMix64, VirtualClock};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
@@ -29,7 +28,7 @@ type Durable = BTreeMap<String, Vec<u8>>;
 
 /// A workload that goes on whatever fails.
 struct Workload {
-    fs: Filesystem,
+    fs: Volume,
     root: OpenInode,
     random: SplitMix64,
     durable: Durable,
@@ -87,7 +86,7 @@ impl Workload {
         match what {
             0..=2 => {
                 let mut bytes = vec![0; file.inode().size as usize];
-                let whole = file.read(0, &mut bytes).is_ok();
+                let whole = file.read_at(0, &mut bytes).is_ok();
                 if file.fsync().is_ok() && whole {
                     self.durable.insert(name, bytes);
                 }
@@ -119,7 +118,7 @@ impl Workload {
             _ => {
                 let (at, len) = (self.below(20_000), 1 + self.below(20_000));
                 let data: Vec<u8> = (0..len).map(|i| (i * 3 + at) as u8).collect();
-                drop(file.write(at, &data));
+                drop(file.write_at(at, &data));
             }
         }
     }
@@ -133,7 +132,7 @@ fn run(device: &Arc<SimDevice>, seed: u64) -> Option<Durable> {
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    let fs = Filesystem::open_rw(device.clone(), clock, &options).ok()?;
+    let fs = Volume::open(device.clone(), clock, &options).ok()?;
     let root = fs.root().ok()?;
     let mut work = Workload {
         fs,
@@ -189,7 +188,7 @@ fn check(device: &MemoryDevice, durable: &Durable, what: &str) {
             .lookup(name.as_bytes())
             .unwrap_or_else(|error| panic!("{what}: {name}: {error:?}"));
         let mut found = vec![0; bytes.len() + 1];
-        let len = file.read(0, &mut found).unwrap();
+        let len = file.read_at(0, &mut found).unwrap();
         assert!(
             len == bytes.len() && found[..len] == *bytes,
             "{what}: {name} is not as it was made durable"
@@ -257,14 +256,14 @@ fn a_flush_that_failed_for_others_is_told_to_who_syncs() {
         let device = Arc::new(SimDevice::new(&image, SimOptions::default()));
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
         let options = OpenOptions::default();
-        let fs = Filesystem::open_rw(device.clone(), clock.clone(), &options).unwrap();
+        let fs = Volume::open(device.clone(), clock.clone(), &options).unwrap();
         let file = file(&fs, "file");
-        file.write(0, &[1; 4096]).unwrap();
+        file.write_at(0, &[1; 4096]).unwrap();
         fs.sync().unwrap();
         // Written over in place: no commit is needed for it.
-        file.write(0, &[2; 4096]).unwrap();
+        file.write_at(0, &[2; 4096]).unwrap();
         file.fsync().unwrap();
-        file.write(0, &[3; 4096]).unwrap();
+        file.write_at(0, &[3; 4096]).unwrap();
         device.inject(Fault::new(Op::Flush).times(1));
         let failed = match by_mmp {
             true => {

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{Creation, Error, Fallocate, Filesystem, NewInode, OpenInode, Seek, SetAttributes};
+use uext4::data::{Fallocate, Seek};
+use uext4::{Creation, Error, NewInode, OpenInode, SetAttributes, Volume};
 use uext4_blockdev::{MemoryDevice, SplitMix64, VirtualClock};
 
 use super::device::{judge, made, mount_small, steps};
@@ -34,7 +35,7 @@ struct Fsx {
     what: String,
     device: Arc<MemoryDevice>,
     clock: Arc<VirtualClock>,
-    fs: Option<Filesystem>,
+    fs: Option<Volume>,
     twins: Vec<Twin>,
     random: SplitMix64,
     block: u64,
@@ -74,7 +75,7 @@ impl Fsx {
         fsx
     }
 
-    fn fs(&self) -> &Filesystem {
+    fn fs(&self) -> &Volume {
         self.fs.as_ref().unwrap()
     }
 
@@ -175,7 +176,7 @@ impl Fsx {
         let (offset, len) = self.range(twin);
         let data = self.data(len);
         self.note(format!("{number}: write {twin} {offset} {len}"));
-        let taken = self.done(self.file(twin).write(offset, &data));
+        let taken = self.done(self.file(twin).write_at(offset, &data));
         if taken as u64 != len {
             self.wrong(&format!("{taken} bytes taken"));
         }
@@ -211,7 +212,7 @@ impl Fsx {
         let is_cached = self.below(2) == 0;
         let (file, at) = (self.file(twin), offset as u64);
         let read = match is_cached {
-            true => file.read(at, &mut found[..len]),
+            true => file.read_at(at, &mut found[..len]),
             false => file.read_uncached(at, len, &mut found),
         };
         let read = self.done(read);

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
-use uext4::{
-    Creation, Error, Fallocate, FileType, Filesystem, NewInode, OpenInode, SetAttributes, SetMode,
-};
+use uext4::data::Fallocate;
+use uext4::xattr::SetMode;
+use uext4::{Creation, Error, FileType, NewInode, OpenInode, SetAttributes, Volume};
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock, WriteRequest};
 
 use super::device::{judge, made, mount, mount_small};
@@ -26,14 +26,14 @@ const CREATION: Creation = Creation {
     gid: 0,
 };
 
-fn open(flags: &str) -> (Arc<MemoryDevice>, Filesystem) {
+fn open(flags: &str) -> (Arc<MemoryDevice>, Volume) {
     let device = made(flags, 8192);
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let fs = mount_small(device.clone(), &clock, 512 << 10);
     (device, fs)
 }
 
-fn close(fs: Filesystem, device: &MemoryDevice, flags: &str) {
+fn close(fs: Volume, device: &MemoryDevice, flags: &str) {
     fs.close().unwrap();
     drop(fs);
     judge(device, flags);
@@ -76,7 +76,7 @@ fn fill(dir: &OpenInode) -> Vec<usize> {
         let mut len = 50_000;
         while at < data.len() && len > 0 {
             let end = data.len().min(at + len);
-            match fits(file.write(at as u64, &data[at..end])) {
+            match fits(file.write_at(at as u64, &data[at..end])) {
                 Some(taken) => at += taken,
                 None => len /= 4,
             }
@@ -92,14 +92,14 @@ fn check(dir: &OpenInode, sizes: &[usize]) {
     for (number, size) in sizes.iter().enumerate() {
         let file = dir.lookup(format!("file {number}").as_bytes()).unwrap();
         let mut found = vec![0; size + 1];
-        assert_eq!(file.read(0, &mut found).unwrap(), *size);
+        assert_eq!(file.read_at(0, &mut found).unwrap(), *size);
         assert!(found[..*size] == bytes(number as u64, *size), "{number}");
     }
 }
 
 fn names(dir: &OpenInode) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
-    dir.read_dir(0, &mut |name, _, _| {
+    dir.list(0, &mut |&uext4::Listed { name, .. }| {
         names.push(name.to_vec());
         true
     })
@@ -137,7 +137,7 @@ fn data_fill_it_again_and_again() {
             );
             // What is there can be overwritten.
             let file = root.lookup(b"file 0").unwrap();
-            assert_eq!(file.write(0, &bytes(0, 100_000)).unwrap(), 100_000);
+            assert_eq!(file.write_at(0, &bytes(0, 100_000)).unwrap(), 100_000);
             if round == 1 {
                 fs.sync().unwrap();
             }
@@ -190,7 +190,7 @@ fn inodes_run_out() {
             let taken = root.create(b"1", NewInode::File, &CREATION);
             assert!(matches!(taken, Err(Error::Exists)), "{flags}: {taken:?}");
             assert!(matches!(
-                root.create_unnamed(&CREATION),
+                root.create_unnamed(NewInode::File, &CREATION),
                 Err(Error::NoInodes { .. })
             ));
             // Names need no inodes.
@@ -264,7 +264,7 @@ fn ranges_that_do_not_fit() {
         file.fallocate(allocate, 0, 4 << 20).unwrap();
         let sizes = fill(&root);
         // What was allocated can be written although nothing is free.
-        file.write(1 << 20, &bytes(9, 1 << 20)).unwrap();
+        file.write_at(1 << 20, &bytes(9, 1 << 20)).unwrap();
         file.fsync().unwrap();
         // Cutting an extent in two, and in many.
         for block in 0..200 {
@@ -285,7 +285,7 @@ fn scatter(root: &OpenInode, files: usize) -> Vec<OpenInode> {
         let file = root.create(name.as_bytes(), NewInode::File, &CREATION);
         let file = file.unwrap();
         for piece in 0..5 {
-            file.write(piece << 20, &[number as u8; 1000]).unwrap();
+            file.write_at(piece << 20, &[number as u8; 1000]).unwrap();
         }
         file
     };
@@ -302,7 +302,7 @@ fn ranges_of_a_full_file_system_are_given_back_and_moved() {
         let root = fs.root().unwrap();
         let file = root.create(b"f", NewInode::File, &CREATION).unwrap();
         let data = bytes(5, 1 << 20);
-        assert_eq!(file.write(0, &data).unwrap(), data.len());
+        assert_eq!(file.write_at(0, &data).unwrap(), data.len());
         file.fsync().unwrap();
         // Trees take of what names have left.
         let scattered = scatter(&root, 10);
@@ -318,7 +318,7 @@ fn ranges_of_a_full_file_system_are_given_back_and_moved() {
         file.fallocate(Fallocate::CollapseRange, 786_432, 4096)
             .unwrap();
         let mut found = vec![0; 65_536];
-        assert_eq!(file.read(0, &mut found).unwrap(), found.len());
+        assert_eq!(file.read_at(0, &mut found).unwrap(), found.len());
         assert!(found == data[..65_536], "{flags}");
         check(&root, &sizes);
         drop((root, file, scattered));
@@ -336,13 +336,13 @@ fn what_finds_no_place_is_tried_again_with_what_was_freed() {
         let fs = mount(device.clone());
         let root = fs.root().unwrap();
         let old = root.create(b"old", NewInode::File, &CREATION).unwrap();
-        assert_eq!(old.write(0, &vec![1; 1 << 20]).unwrap(), 1 << 20);
+        assert_eq!(old.write_at(0, &vec![1; 1 << 20]).unwrap(), 1 << 20);
         fs.sync().unwrap();
         drop(old);
         let scattered = scatter(&root, 130);
         let rest = root.create(b"rest", NewInode::File, &CREATION).unwrap();
         let mut end = 0;
-        while let Some(taken) = fits(rest.write(end, &vec![3; 1 << 20])) {
+        while let Some(taken) = fits(rest.write_at(end, &vec![3; 1 << 20])) {
             end += taken as u64;
         }
         root.unlink(b"old").unwrap();
@@ -356,7 +356,7 @@ fn what_finds_no_place_is_tried_again_with_what_was_freed() {
         for number in 0..130 {
             let file = root.lookup(format!("scattered {number}").as_bytes());
             let mut found = [0; 1000];
-            file.unwrap().read(4 << 20, &mut found).unwrap();
+            file.unwrap().read_at(4 << 20, &mut found).unwrap();
             assert_eq!(found, [number as u8; 1000]);
         }
         drop(root);
@@ -378,7 +378,7 @@ fn tables_of_a_sparse_file_without_extents_have_their_place() {
                 let file = root.create(name.as_bytes(), NewInode::File, &CREATION);
                 let Some(file) = fits(file) else { break };
                 for at in (0..16u64 << 30).step_by(step) {
-                    match file.write(at, &at.to_le_bytes()) {
+                    match file.write_at(at, &at.to_le_bytes()) {
                         Err(Error::FileTooBig) => break,
                         taken => match fits(taken) {
                             Some(taken) => assert_eq!(taken, 8),
@@ -398,7 +398,7 @@ fn tables_of_a_sparse_file_without_extents_have_their_place() {
             for (number, at) in &written {
                 let file = root.lookup(format!("{number}").as_bytes()).unwrap();
                 let mut found = [0; 8];
-                file.read(*at, &mut found).unwrap();
+                file.read_at(*at, &mut found).unwrap();
                 assert_eq!(u64::from_le_bytes(found), *at, "{flags}");
             }
             // All that was promised was taken or given back: as many fit a second time.
@@ -474,13 +474,13 @@ fn blocks_that_a_flusher_has_taken_do_not_count_twice() {
     let root = fs.root().unwrap();
     let files = [b"one", b"two"].map(|name| root.create(name, NewInode::File, &CREATION).unwrap());
     // Two thirds of what there is.
-    files[0].write(0, &bytes(1, 7 << 20)).unwrap();
+    files[0].write_at(0, &bytes(1, 7 << 20)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| files[0].fsync().unwrap());
         while !device.stopped.load(SeqCst) {
             std::thread::yield_now();
         }
-        let written = scope.spawn(|| files[1].write(0, &bytes(2, 4 << 20)));
+        let written = scope.spawn(|| files[1].write_at(0, &bytes(2, 4 << 20)));
         std::thread::sleep(std::time::Duration::from_millis(50));
         *device.is_closed.lock().unwrap() = false;
         device.opened.notify_all();

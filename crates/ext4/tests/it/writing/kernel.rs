@@ -11,7 +11,8 @@ use rustix::fs::{
     Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use uext4::{RenameMode, SetMode};
+use uext4::RenameMode;
+use uext4::xattr::SetMode;
 use uext4_blockdev::MemoryDevice;
 
 use super::device::{made, steps};
@@ -97,7 +98,7 @@ impl Kernel {
     }
 
     fn on_names(&mut self, op: &Op) -> Answer<()> {
-        if let Op::Make(..) | Op::Unnamed(..) | Op::Rename(_, _, RenameMode::Whiteout) = op {
+        if let Op::Make(..) | Op::Unnamed(..) | Op::Rename(_, _, RenameMode::Whiteout(_)) = op {
             // An inode number that is used again must not come with the times it had.
             next_moment();
         }
@@ -123,7 +124,7 @@ impl Kernel {
                     RenameMode::Replace => RenameFlags::empty(),
                     RenameMode::NoReplace => RenameFlags::NOREPLACE,
                     RenameMode::Exchange => RenameFlags::EXCHANGE,
-                    RenameMode::Whiteout => RenameFlags::WHITEOUT,
+                    RenameMode::Whiteout(_) => RenameFlags::WHITEOUT,
                 };
                 rustix::fs::renameat_with(old_dir, old, new_dir, new, flags)
             }

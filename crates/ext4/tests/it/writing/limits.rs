@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
+use uext4::xattr::SetMode;
 use uext4::{
-    Creation, Error, Filesystem, InodeFlags, NewInode, OpenInode, OpenOptions, RenameMode,
-    SetAttributes, SetMode, SetTime, Timestamp,
+    Creation, Error, InodeFlags, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes,
+    SetTime, Timestamp, Volume,
 };
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 
@@ -30,7 +31,7 @@ struct Pair {
     flags: String,
     device: Arc<MemoryDevice>,
     clock: Arc<VirtualClock>,
-    fs: Filesystem,
+    fs: Volume,
     root: OpenInode,
     mount: Mount,
     _image: tempfile::NamedTempFile,
@@ -44,7 +45,7 @@ impl Pair {
         let mount = Mount::new(image.path(), "rw");
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
         let options = OpenOptions::default();
-        let fs = Filesystem::open_rw(device.clone(), clock.clone(), &options).unwrap();
+        let fs = Volume::open(device.clone(), clock.clone(), &options).unwrap();
         Self {
             flags: flags.to_owned(),
             root: fs.root().unwrap(),
@@ -198,15 +199,15 @@ fn sizes() {
         assert_eq!(max, found, "{flags}");
         let theirs = |at| rustix::io::pwrite(&theirs, b"x", at);
         for at in [max, max + 1] {
-            pair.same("write past the end", ours.write(at, b"x"), theirs(at));
+            pair.same("write past the end", ours.write_at(at, b"x"), theirs(at));
         }
         pair.same(
             "write at the end",
-            ours.write(max - 1, b"x"),
+            ours.write_at(max - 1, b"x"),
             theirs(max - 1),
         );
         let mut byte = [0; 2];
-        assert_eq!(ours.read(max - 1, &mut byte).unwrap(), 1);
+        assert_eq!(ours.read_at(max - 1, &mut byte).unwrap(), 1);
         ours.fsync().unwrap();
         drop(ours);
         pair.close();
@@ -301,13 +302,13 @@ fn times() {
             let theirs = (meta.mtime(), meta.mtime_nsec());
             assert_eq!(theirs, (mtime.sec, mtime.nsec.into()), "{flags}: {sec}");
         }
-        ours.write(0, b"now").unwrap();
+        ours.write_at(0, b"now").unwrap();
         let before = ours.inode();
         let ino = ours.ino();
         drop(ours);
         let (device, clock) = (pair.device.clone(), pair.clock.clone());
         pair.close();
-        let fs = Filesystem::open_rw(device, clock, &OpenOptions::default()).unwrap();
+        let fs = Volume::open(device, clock, &OpenOptions::default()).unwrap();
         let after = fs.open_inode(ino).unwrap().inode();
         assert_eq!(
             (before.atime, before.mtime, before.ctime, before.crtime),
@@ -380,7 +381,7 @@ fn flagged(pair: &Pair, flag: InodeFlags, letter: &str) {
     let chmod = rustix::fs::chmod(&f, Mode::RUSR);
     same("chmod", ours.set_attributes(&mode), chmod);
     let flags = rustix::fs::FallocateFlags::empty();
-    let how = uext4::Fallocate::Allocate { keep_size: false };
+    let how = uext4::data::Fallocate::Allocate { keep_size: false };
     same(
         "allocate",
         ours.fallocate(how, 0, 4096),
@@ -441,7 +442,7 @@ fn nothing_is_made_in_removed_directories() {
         .rename(b"file", &removed, b"x", RenameMode::Replace);
     assert!(moved.is_err(), "{moved:?}");
     assert!(matches!(
-        removed.create_unnamed(&CREATION),
+        removed.create_unnamed(NewInode::File, &CREATION),
         Err(Error::NotFound)
     ));
     drop(removed);

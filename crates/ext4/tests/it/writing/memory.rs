@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use uext4::stats::MemoryUse;
 use uext4::{
-    Creation, Error, Filesystem, FollowLast, MemoryUse, NewInode, OpenInode, OpenOptions,
-    SetAttributes,
+    Creation, Error, FollowLast, Image, NewInode, OpenInode, OpenOptions, SetAttributes, Volume,
 };
 use uext4_blockdev::{MemoryDevice, SplitMix64, SystemClock, VirtualClock};
 
@@ -22,12 +22,12 @@ const FILE: Creation = Creation {
     gid: 0,
 };
 
-fn open(device: &Arc<MemoryDevice>, memory: u64, threads: bool) -> Filesystem {
+fn open(device: &Arc<MemoryDevice>, memory: u64, threads: bool) -> Volume {
     let options = OpenOptions {
         memory: Some(memory),
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+    let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     if threads {
         fs.start_background().unwrap();
     }
@@ -43,14 +43,14 @@ struct Peak {
 }
 
 impl Peak {
-    fn sample(&self, fs: &Filesystem) {
-        let now = fs.memory();
+    fn sample(&self, fs: &Volume) {
+        let now = fs.stats().memory;
         self.all.fetch_max(now.total(), Relaxed);
         self.inodes.fetch_max(now.inodes + now.extents, Relaxed);
     }
 
     /// Does the work while another thread watches, and says what was taken at most.
-    fn during(fs: &Filesystem, what: &str, work: impl FnOnce()) -> MemoryUse {
+    fn during(fs: &Volume, what: &str, work: impl FnOnce()) -> MemoryUse {
         let peak = Self::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -69,7 +69,7 @@ impl Peak {
             work();
         });
         let (all, inodes) = (peak.all.load(Relaxed), peak.inodes.load(Relaxed));
-        let now = fs.memory();
+        let now = fs.stats().memory;
         println!("{what}: at most {all}, inodes and extents {inodes}; {now:?}");
         assert!(all <= now.budget + now.budget / 10, "{what}: {all} {now:?}");
         assert!(inodes <= now.budget, "{what}: {inodes} {now:?}");
@@ -165,7 +165,7 @@ impl Worker {
         let made = self.dir.create(name.as_bytes(), NewInode::File, &FILE);
         let made = made.unwrap();
         let data = bytes(self.seed(file), 0..len);
-        assert_eq!(made.write(0, &data).unwrap(), data.len());
+        assert_eq!(made.write_at(0, &data).unwrap(), data.len());
         self.small[file] = len;
     }
 
@@ -176,7 +176,7 @@ impl Worker {
         let file = self.random.below(self.small.len() as u64) as usize;
         let found = self.dir.lookup(Self::name(file).as_bytes()).unwrap();
         let mut data = vec![0; 70_000];
-        let len = found.read(0, &mut data).unwrap();
+        let len = found.read_at(0, &mut data).unwrap();
         assert_eq!(len as u64, self.small[file]);
         check(self.seed(file), 0, &data[..len], &Self::name(file));
     }
@@ -208,7 +208,7 @@ impl Worker {
         }
         let len = 1 + self.random.below(2 * MIB);
         let data = bytes(self.number, self.large..self.large + len);
-        assert_eq!(file.write(self.large, &data).unwrap(), data.len());
+        assert_eq!(file.write_at(self.large, &data).unwrap(), data.len());
         self.large += len;
     }
 
@@ -219,7 +219,7 @@ impl Worker {
         let at = self.random.below(self.large);
         let mut data = vec![0; 1 + self.random.below(2 * MIB) as usize];
         let len = match self.random.below(2) {
-            0 => file.read(at, &mut data).unwrap(),
+            0 => file.read_at(at, &mut data).unwrap(),
             _ => file.read_uncached(at, data.len(), &mut data).unwrap(),
         };
         assert_eq!(len as u64, (data.len() as u64).min(self.large - at));
@@ -230,7 +230,7 @@ impl Worker {
 /// Everything is as the threads left it.
 fn judge_all(device: &Arc<MemoryDevice>, workers: &[Worker], flags: &str) {
     judge(device, flags);
-    let fs = Filesystem::open(device.clone(), &OpenOptions::default()).unwrap();
+    let fs = Image::open(device.clone(), &OpenOptions::default()).unwrap();
     for worker in workers {
         let read = |name: &str, seed: u64, len: u64| {
             let path = format!("d{}/{name}", worker.number);
@@ -340,11 +340,11 @@ fn a_large_tree_is_made_and_walked_within_it() {
 }
 
 /// Looks every name of a directory up, and reads each file, which notes the time.
-fn walk(fs: &Filesystem, d: usize) -> u64 {
+fn walk(fs: &Volume, d: usize) -> u64 {
     let root = fs.root().unwrap();
     let dir = root.lookup(format!("d{d}").as_bytes()).unwrap();
     let mut names = Vec::new();
-    dir.read_dir(0, &mut |name, _, _| {
+    dir.list(0, &mut |&uext4::Listed { name, .. }| {
         names.push(name.to_vec());
         true
     })
@@ -352,7 +352,7 @@ fn walk(fs: &Filesystem, d: usize) -> u64 {
     let mut found = 0;
     for name in names {
         let inode = dir.lookup(&name).unwrap();
-        match inode.read(0, &mut [0]) {
+        match inode.read_at(0, &mut [0]) {
             Ok(0) => found += 1,
             Err(Error::IsDirectory) => {}
             other => panic!("{other:?}"),
@@ -376,18 +376,18 @@ fn times_of_many_files_fit_into_the_log() {
     drop((root, fs));
     let clock = VirtualClock::new(1_800_000_000);
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(device.clone(), Arc::new(clock), &options).unwrap();
+    let fs = Volume::open(device.clone(), Arc::new(clock), &options).unwrap();
     let root = fs.root().unwrap();
     for name in &names {
         let file = root.lookup(name.as_bytes()).unwrap();
-        assert_eq!(file.read(0, &mut [0]).unwrap(), 0);
+        assert_eq!(file.read_at(0, &mut [0]).unwrap(), 0);
     }
     fs.sync().unwrap();
     drop(root);
     fs.close().unwrap();
     drop(fs);
     judge(&device, "times");
-    let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
+    let fs = Image::open(device, &OpenOptions::default()).unwrap();
     for name in &names {
         let inode = fs.resolve(name.as_bytes(), FollowLast::No).unwrap();
         assert_eq!(inode.atime.sec, 1_800_000_000, "{name}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{Creation, Error, Filesystem, NewInode, OpenOptions};
+use uext4::{Creation, Error, Image, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{Clock, MemoryDevice, VirtualClock};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::mmp::{MMP_LEN, MmpBlock, MmpState};
@@ -13,8 +13,8 @@ use crate::kernel::{Mount, can_mount};
 
 const FLAGS: &str = "-t ext4 -O mmp";
 
-fn open(device: &Arc<MemoryDevice>, clock: Arc<dyn Clock>) -> uext4::Result<Filesystem> {
-    Filesystem::open_rw(device.clone(), clock, &OpenOptions::default())
+fn open(device: &Arc<MemoryDevice>, clock: Arc<dyn Clock>) -> uext4::Result<Volume> {
+    Volume::open(device.clone(), clock, &OpenOptions::default())
 }
 
 fn clock() -> Arc<VirtualClock> {
@@ -22,7 +22,7 @@ fn clock() -> Arc<VirtualClock> {
 }
 
 fn block(device: &MemoryDevice) -> MmpBlock {
-    let fs = Filesystem::open(Arc::new(device.snapshot()), &OpenOptions::default()).unwrap();
+    let fs = Image::open(Arc::new(device.snapshot()), &OpenOptions::default()).unwrap();
     let place = Pblk(fs.superblock().s_mmp_block.get());
     let offset = fs.geometry().block_size.byte_offset(place).unwrap();
     let mut bytes = [0; MMP_LEN];
@@ -34,11 +34,15 @@ fn block(device: &MemoryDevice) -> MmpBlock {
 #[derive(Debug)]
 struct Beside {
     own: Arc<VirtualClock>,
-    other: Filesystem,
+    other: Volume,
     clock: Arc<VirtualClock>,
 }
 
 impl Clock for Beside {
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> (i64, u32) {
         self.own.now()
     }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use uext4::data::Fallocate;
+use uext4::format::DeviceNumber;
 use uext4::{
-    Creation, DeviceNumber, Error, Fallocate, FileType, Filesystem, NewInode, OpenInode,
-    OpenOptions, SetAttributes, SetTime, Timestamp,
+    Creation, Error, FileType, NewInode, OpenInode, OpenOptions, SetAttributes, SetTime, Timestamp,
+    Volume,
 };
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 
@@ -50,7 +52,7 @@ pub fn errno(error: &Error) -> Errno {
 pub struct Engine {
     device: Arc<MemoryDevice>,
     clock: Arc<VirtualClock>,
-    fs: Option<Filesystem>,
+    fs: Option<Volume>,
     open: [Option<OpenInode>; SLOTS],
 }
 
@@ -66,7 +68,7 @@ impl Engine {
         }
     }
 
-    fn fs(&self) -> &Filesystem {
+    fn fs(&self) -> &Volume {
         self.fs.as_ref().unwrap()
     }
 
@@ -146,7 +148,7 @@ impl Engine {
                     mode: 0o600,
                     ..Creation::default()
                 };
-                let file = self.find(dir)?.create_unnamed(&creation)?;
+                let file = self.find(dir)?.create_unnamed(NewInode::File, &creation)?;
                 self.open[slot % SLOTS] = Some(file);
                 Ok(())
             }
@@ -192,7 +194,7 @@ impl Engine {
             }
             Op::RemoveXattr(path, name) => {
                 let inode = self.find(path)?;
-                return inode.set_xattr(name.as_bytes(), None, uext4::SetMode::Replace);
+                return inode.set_xattr(name.as_bytes(), None, uext4::xattr::SetMode::Replace);
             }
             _ => unreachable!("no change of an inode"),
         };
@@ -203,13 +205,13 @@ impl Engine {
         let slot = |slot: usize| self.open[slot % SLOTS].as_ref().unwrap();
         match *op {
             Op::Write(at, offset, len) => {
-                assert_eq!(slot(at).write(offset, &content(now, len))?, len);
+                assert_eq!(slot(at).write_at(offset, &content(now, len))?, len);
             }
             Op::Read(at, offset, len) => {
                 let mut bytes = vec![0; len + 4096];
                 // Through the cache or past it.
                 let len = match (offset ^ len as u64) & 1 {
-                    0 => slot(at).read(offset, &mut bytes[..len])?,
+                    0 => slot(at).read_at(offset, &mut bytes[..len])?,
                     _ => slot(at).read_uncached(offset, len, &mut bytes)?,
                 };
                 bytes.truncate(len);
@@ -233,12 +235,13 @@ impl Engine {
 
     fn list(&self, path: &[String]) -> Result<Outcome, Error> {
         let mut names = Vec::new();
-        self.find(path)?.read_dir(0, &mut |name, _, _| {
-            if name != b"." && name != b".." {
-                names.push(String::from_utf8(name.to_vec()).unwrap());
-            }
-            true
-        })?;
+        self.find(path)?
+            .list(0, &mut |&uext4::Listed { name, .. }| {
+                if name != b"." && name != b".." {
+                    names.push(String::from_utf8(name.to_vec()).unwrap());
+                }
+                true
+            })?;
         names.sort();
         Ok(Outcome::Names(names))
     }
@@ -305,7 +308,7 @@ pub fn empty(flags: &str, kib: u64) -> Arc<MemoryDevice> {
     let device = made(flags, kib);
     let clock = Arc::new(VirtualClock::new(START));
     let options = OpenOptions::default();
-    let fs = Filesystem::open_rw(device.clone(), clock, &options).unwrap();
+    let fs = Volume::open(device.clone(), clock, &options).unwrap();
     let root = fs.root().unwrap();
     root.rmdir(b"lost+found").unwrap();
     let time = Some(SetTime::Now);

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use uext4::{
-    Caller, Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions, RenameMode,
-    SetAttributes,
+    Caller, Creation, Error, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume,
 };
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
 
@@ -17,7 +16,7 @@ fn fill(file: &OpenInode, caller: Caller) -> u64 {
     let mut at = file.inode().size;
     let before = at;
     caller.run(|| {
-        while let Ok(len @ 1..) = file.write(at, &[7; 65_536]) {
+        while let Ok(len @ 1..) = file.write_at(at, &[7; 65_536]) {
             at += len as u64;
         }
     });
@@ -36,13 +35,16 @@ fn the_superusers_blocks_are_kept_from_others() {
     let left = fs.statfs();
     assert!(left.free >= reserved && left.available < 64, "{left:?}");
     for one in [Caller { uid: 5, gid: 8 }, Caller { uid: 7, gid: 5 }] {
-        assert!(one.run(|| big.write(big.inode().size, &[1; 1024])).is_ok());
+        assert!(
+            one.run(|| big.write_at(big.inode().size, &[1; 1024]))
+                .is_ok()
+        );
     }
     assert_eq!(fill(&big, other), 0);
     // Part of the superuser's are used: others get no block, but need none for these.
     let bytes = vec![7; 1 << 20];
     let at = big.inode().size;
-    assert_eq!(big.write(at, &bytes).unwrap(), bytes.len());
+    assert_eq!(big.write_at(at, &bytes).unwrap(), bytes.len());
     let (root, how) = (fs.root().unwrap(), Creation::default());
     other.run(|| {
         let told = root.create(b"dir", NewInode::Directory, &how);
@@ -98,9 +100,9 @@ fn changes_wait_as_long_as_they_may() {
         let mut all = OpenOptions::default();
         all.options(options).unwrap();
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
-        let fs = Filesystem::open_rw(device, clock.clone(), &all).unwrap();
+        let fs = Volume::open(device, clock.clone(), &all).unwrap();
         file(&fs, "file");
-        let commits = || fs.journal_stats().unwrap().commits;
+        let commits = || fs.stats().journal.unwrap().commits;
         let before = commits();
         clock.advance(Duration::from_secs(seconds - 1));
         fs.tick().unwrap();
@@ -114,7 +116,7 @@ fn changes_wait_as_long_as_they_may() {
 
 #[test]
 fn times_of_access_are_noted_as_asked() {
-    use uext4::AccessTimes::{None, Relative, Strict};
+    use uext4::tuning::AccessTimes::{None, Relative, Strict};
     for (times, first, second) in [
         (None, false, false),
         (Relative, true, false),
@@ -123,14 +125,14 @@ fn times_of_access_are_noted_as_asked() {
         let device = made("-t ext4", 8192);
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
         let options = OpenOptions::default();
-        let fs = Filesystem::open_rw(device, clock.clone(), &options).unwrap();
-        fs.note_access(times).unwrap();
+        let fs = Volume::open(device, clock.clone(), &options).unwrap();
+        fs.note_access(times);
         let file = file(&fs, "file");
-        file.write(0, b"contents").unwrap();
+        file.write_at(0, b"contents").unwrap();
         for noted in [first, second] {
             let before = file.inode().atime;
             clock.advance(Duration::from_secs(10));
-            file.read(0, &mut [0; 8]).unwrap();
+            file.read_at(0, &mut [0; 8]).unwrap();
             assert_eq!(file.inode().atime != before, noted, "{times:?}");
         }
         drop(file);
@@ -177,7 +179,7 @@ fn without_barriers_only_the_end_is_flushed() {
         let fs = open(counting.clone(), OpenOptions::default(), options).unwrap();
         let before = counting.1.load(SeqCst);
         let file = file(&fs, "file");
-        file.write(0, &[1; 10_000]).unwrap();
+        file.write_at(0, &[1; 10_000]).unwrap();
         file.fsync().unwrap();
         fs.sync().unwrap();
         let between = counting.1.load(SeqCst);

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use uext4::{RenameMode, SetMode};
+use uext4::RenameMode;
+use uext4::xattr::SetMode;
 
 use super::sequence::{Kind, Op, Outcome, Path, Reply, SLOTS, Stat, content, target};
 
@@ -361,7 +362,7 @@ impl Posix {
                     (true, false) => return Err(Errno::NOTDIR),
                     (false, true) => return Err(Errno::ISDIR),
                     (true, true) if !other.names.is_empty() => {
-                        if self.is_kernel && mode == RenameMode::Whiteout {
+                        if self.is_kernel && matches!(mode, RenameMode::Whiteout(_)) {
                             self.modified(old_dir, now);
                         }
                         return Err(Errno::NOTEMPTY);
@@ -370,7 +371,7 @@ impl Posix {
                 }
             }
         }
-        let whiteout = (mode == RenameMode::Whiteout).then(|| {
+        let whiteout = (matches!(mode, RenameMode::Whiteout(_))).then(|| {
             // A mode of its own, as of a process.
             self.new_node(old_dir, 0o020_000, now)
         });

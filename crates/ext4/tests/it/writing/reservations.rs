@@ -9,10 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{
-    Creation, Error, Fallocate, Filesystem, MapState, NewInode, OpenInode, OpenOptions, QuotaKind,
-    SetAttributes,
-};
+use uext4::data::{Fallocate, MapState};
+use uext4::quota::QuotaKind;
+use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, SetAttributes, Volume};
 use uext4_blockdev::{MemoryDevice, SplitMix64, VirtualClock};
 use uext4_ondisk::Lblk;
 
@@ -36,7 +35,7 @@ const CREATION: Creation = Creation {
 type Lane = Vec<Option<u8>>;
 
 struct Bench {
-    fs: Filesystem,
+    fs: Volume,
     clock: Arc<VirtualClock>,
     /// One for each worker, and the shared one.
     files: Vec<OpenInode>,
@@ -49,14 +48,14 @@ struct Worker {
     lanes: [Lane; 2],
 }
 
-fn open(device: Arc<MemoryDevice>, clock: &Arc<VirtualClock>) -> Filesystem {
+fn open(device: Arc<MemoryDevice>, clock: &Arc<VirtualClock>) -> Volume {
     let options = OpenOptions {
         memory: Some(3 << 20),
         // Extents that do not merge are many, so that there is something to drop.
         policies: apart(),
         ..OpenOptions::default()
     };
-    Filesystem::open_rw(device, Arc::<VirtualClock>::clone(clock), &options).unwrap()
+    Volume::open(device, Arc::<VirtualClock>::clone(clock), &options).unwrap()
 }
 
 fn resize(file: &OpenInode, blocks: usize) {
@@ -83,7 +82,7 @@ impl Worker {
             0..9 => {
                 let fill = 1 + self.below(255) as u8;
                 let data = vec![fill; len * BLOCK];
-                assert_eq!(file.write(offset, &data).unwrap(), data.len());
+                assert_eq!(file.write_at(offset, &data).unwrap(), data.len());
                 self.fill(which, from..from + len, Some(fill));
             }
             9..12 => {
@@ -123,7 +122,7 @@ impl Worker {
             4 => {
                 let mut page = [0; 3 * BLOCK];
                 let at = self.below(LANE) * BLOCK;
-                file.read(at as u64, &mut page).unwrap();
+                file.read_at(at as u64, &mut page).unwrap();
             }
             5 => {
                 bench.clock.advance(Duration::from_secs(2));
@@ -177,7 +176,7 @@ impl Bench {
                 for (at, expected) in lane.iter().enumerate() {
                     let mut block = [0xAA; BLOCK];
                     let offset = ((first + at) * BLOCK) as u64;
-                    assert_eq!(file.read(offset, &mut block).unwrap(), BLOCK, "{what}");
+                    assert_eq!(file.read_at(offset, &mut block).unwrap(), BLOCK, "{what}");
                     let expected = [expected.unwrap_or(0); BLOCK];
                     assert!(block == expected, "{what}: block {at} of {}", worker.number);
                 }
@@ -188,7 +187,7 @@ impl Bench {
     /// Blocks that may still be promised, as a request tells that is far too large.
     fn promisable(&self) -> u64 {
         let root = self.fs.root().unwrap();
-        let file = root.create_unnamed(&CREATION).unwrap();
+        let file = root.create_unnamed(NewInode::File, &CREATION).unwrap();
         let all = self.fs.geometry().blocks_count;
         let keep = Fallocate::Allocate { keep_size: true };
         match file.fallocate(keep, 0, 2 * all * BLOCK as u64) {
@@ -234,7 +233,7 @@ fn run(seed: u64) {
     }
     // Of what was just written some waits.
     workers[0].fill(0, 0..LANE, Some(7));
-    bench.files[0].write(0, &[7; LANE * BLOCK]).unwrap();
+    bench.files[0].write_at(0, &[7; LANE * BLOCK]).unwrap();
     assert!(bench.count(&workers, &what) > 0, "{what}");
     bench.compare(&workers, &what);
     bench.fs.sync().unwrap();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use uext4::{Creation, Error, Filesystem, NewInode, OpenOptions};
+use uext4::{Creation, Error, NewInode, OpenOptions, Volume};
 use uext4_blockdev::MemoryDevice;
 use uext4_ondisk::Pblk;
 
@@ -29,7 +29,7 @@ fn lying(flags: &str, freed: &[&[u8]]) -> Arc<MemoryDevice> {
         .create(b"d", NewInode::Directory, &by)
         .unwrap();
     let file = dir.create(b"f", NewInode::File, &by).unwrap();
-    file.write(0, b"contents").unwrap();
+    file.write_at(0, b"contents").unwrap();
     let number = |name: &[u8]| match name {
         b"d" => dir.ino(),
         _ => file.ino(),
@@ -45,10 +45,10 @@ fn lying(flags: &str, freed: &[&[u8]]) -> Arc<MemoryDevice> {
 }
 
 /// The file below the directory still holds what was written.
-fn assert_whole(fs: &Filesystem) {
+fn assert_whole(fs: &Volume) {
     let dir = fs.root().unwrap().lookup(b"d").unwrap();
     let mut bytes = [0; 8];
-    dir.lookup(b"f").unwrap().read(0, &mut bytes).unwrap();
+    dir.lookup(b"f").unwrap().read_at(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"contents");
 }
 

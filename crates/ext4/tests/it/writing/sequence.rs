@@ -1,7 +1,8 @@
 //! Sequences of operations: what they are, how they are made up, run, compared and made smaller.
 
 use rustix::io::Errno;
-use uext4::{RenameMode, SetMode};
+use uext4::xattr::SetMode;
+use uext4::{Creation, RenameMode};
 use uext4_blockdev::SplitMix64;
 
 use super::posix::Posix;
@@ -303,7 +304,7 @@ impl Maker {
         let mode = match self.below(6) {
             0 => RenameMode::NoReplace,
             1 => RenameMode::Exchange,
-            2 => RenameMode::Whiteout,
+            2 => RenameMode::Whiteout(Creation::default()),
             _ => RenameMode::Replace,
         };
         let to = match self.below(2) {

@@ -7,7 +7,7 @@ use std::thread::yield_now;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions};
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock, WriteRequest};
 
 use super::device::{judge, made};
@@ -86,7 +86,7 @@ impl Drop for Release {
     }
 }
 
-fn open(kib: u64, options: &str) -> (Arc<Device>, Arc<VirtualClock>, Filesystem) {
+fn open(kib: u64, options: &str) -> (Arc<Device>, Arc<VirtualClock>, Volume) {
     let device = Arc::new(Device {
         base: made("-t ext4 -b 4096", kib),
         told: Mutex::default(),
@@ -98,15 +98,15 @@ fn open(kib: u64, options: &str) -> (Arc<Device>, Arc<VirtualClock>, Filesystem)
     let mut all = OpenOptions::default();
     all.options(options).unwrap();
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    let fs = Filesystem::open_rw(device.clone(), clock.clone(), &all).unwrap();
+    let fs = Volume::open(device.clone(), clock.clone(), &all).unwrap();
     (device, clock, fs)
 }
 
-fn file(fs: &Filesystem, name: &str, len: usize) -> OpenInode {
+fn file(fs: &Volume, name: &str, len: usize) -> OpenInode {
     let root = fs.root().unwrap();
     let new = root.create(name.as_bytes(), NewInode::File, &Creation::default());
     let file = new.unwrap();
-    assert_eq!(file.write(0, &vec![DATA; len]).unwrap(), len);
+    assert_eq!(file.write_at(0, &vec![DATA; len]).unwrap(), len);
     file
 }
 
@@ -128,7 +128,7 @@ fn what_was_given_up_is_told_to_who_syncs_and_who_closes() {
     let other = fs.clone();
     let lost = file(&fs, "lost", 64 << 10);
     device.is_bad.store(true, SeqCst);
-    while fs.page_stats().unwrap().nr_dirty > 0 {
+    while fs.stats().pages.unwrap().nr_dirty > 0 {
         clock.advance(Duration::from_secs(40));
         fs.tick().unwrap();
     }
@@ -248,7 +248,7 @@ fn an_error_of_data_is_told_once_through_each_that_was_open() {
     late.fsync().unwrap();
     other.fsync().unwrap();
     let mut found = vec![0; 100_000];
-    assert_eq!(late.read(0, &mut found).unwrap(), found.len());
+    assert_eq!(late.read_at(0, &mut found).unwrap(), found.len());
     assert!(found.iter().all(|byte| *byte == DATA));
     drop((first, second, late, other, root));
     fs.close().unwrap();

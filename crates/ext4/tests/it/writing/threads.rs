@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uext4::data::Fallocate;
+use uext4::xattr::SetMode;
 use uext4::{
-    Creation, Error, Fallocate, Filesystem, FollowLast, NewInode, OpenInode, OpenOptions,
-    RenameMode, SetAttributes, SetMode,
+    Creation, Error, FollowLast, Image, NewInode, OpenInode, OpenOptions, RenameMode,
+    SetAttributes, Volume,
 };
 use uext4_blockdev::{MemoryDevice, SplitMix64, SystemClock};
 
@@ -60,7 +62,7 @@ impl Watchdog {
 /// One thread and what it has made.
 struct Worker<'a> {
     number: u64,
-    fs: Filesystem,
+    fs: Volume,
     own: OpenInode,
     shared: OpenInode,
     log: OpenInode,
@@ -120,7 +122,7 @@ impl Worker<'_> {
             self.watchdog.step(self.number, "create");
             let file = self.own.create(raw, NewInode::File, &CREATION).unwrap();
             let bytes = self.bytes(30_000);
-            assert_eq!(file.write(0, &bytes).unwrap(), bytes.len());
+            assert_eq!(file.write_at(0, &bytes).unwrap(), bytes.len());
             self.files.insert(name, bytes);
             return;
         };
@@ -131,7 +133,7 @@ impl Worker<'_> {
                 self.own.unlink(raw).unwrap();
                 self.files.remove(&name);
                 let mut found = vec![0; bytes.len() + 1];
-                assert_eq!(file.read(0, &mut found).unwrap(), bytes.len());
+                assert_eq!(file.read_at(0, &mut found).unwrap(), bytes.len());
                 assert!(found[..bytes.len()] == bytes, "unlinked, still open");
             }
             2 => {
@@ -157,7 +159,7 @@ impl Worker<'_> {
                 self.watchdog.step(self.number, "read");
                 let mut found = vec![0; bytes.len() + 5000];
                 let read = match self.below(2) {
-                    0 => file.read(0, &mut found),
+                    0 => file.read_at(0, &mut found),
                     _ => file.read_uncached(0, bytes.len() + 1, &mut found),
                 };
                 assert_eq!(read.unwrap(), bytes.len());
@@ -187,7 +189,7 @@ impl Worker<'_> {
             _ => {
                 self.watchdog.step(self.number, "write");
                 let (at, data) = (self.below(30_000) as usize, self.bytes(20_000));
-                assert_eq!(file.write(at as u64, &data).unwrap(), data.len());
+                assert_eq!(file.write_at(at as u64, &data).unwrap(), data.len());
                 if !data.is_empty() {
                     bytes.resize(bytes.len().max(at + data.len()), 0);
                     bytes[at..at + data.len()].copy_from_slice(&data);
@@ -207,7 +209,7 @@ impl Worker<'_> {
                 self.watchdog.step(self.number, "create shared");
                 let made = raced(dir.create(raw, NewInode::File, &CREATION));
                 if let Some(file) = made {
-                    file.write(self.below(9000), b"shared").unwrap();
+                    file.write_at(self.below(9000), b"shared").unwrap();
                 }
             }
             2 => {
@@ -220,7 +222,7 @@ impl Worker<'_> {
                     RenameMode::Replace,
                     RenameMode::Exchange,
                     RenameMode::NoReplace,
-                    RenameMode::Whiteout,
+                    RenameMode::Whiteout(Creation::default()),
                 ];
                 let mode = modes[self.below(4) as usize];
                 raced(dir.rename(raw, &dir, other, mode));
@@ -233,7 +235,7 @@ impl Worker<'_> {
             }
             5 => {
                 self.watchdog.step(self.number, "list shared");
-                dir.read_dir(0, &mut |_, _, _| true).unwrap();
+                dir.list(0, &mut |_| true).unwrap();
             }
             6 => {
                 self.watchdog.step(self.number, "attributes shared");
@@ -246,8 +248,8 @@ impl Worker<'_> {
             _ => {
                 self.watchdog.step(self.number, "write shared");
                 if let Some(file) = raced(dir.lookup(raw)) {
-                    raced(file.write(self.below(20_000), b"shared"));
-                    raced(file.read(0, &mut [0; 5000]));
+                    raced(file.write_at(self.below(20_000), b"shared"));
+                    raced(file.read_at(0, &mut [0; 5000]));
                     raced(file.read_uncached(4096, 100, &mut [0; 5000]));
                 }
             }
@@ -307,8 +309,11 @@ impl Worker<'_> {
             }
             3 => {
                 self.watchdog.step(self.number, "unnamed");
-                let file = self.shared.create_unnamed(&CREATION).unwrap();
-                file.write(0, b"gone soon").unwrap();
+                let file = self
+                    .shared
+                    .create_unnamed(NewInode::File, &CREATION)
+                    .unwrap();
+                file.write_at(0, b"gone soon").unwrap();
             }
             _ => {
                 self.watchdog.step(self.number, "append");
@@ -344,7 +349,7 @@ fn run(flags: &str) {
         pages_max: 512 << 10,
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+    let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     fs.start_background().unwrap();
     let root = fs.root().unwrap();
     let make = |name: &str, kind| root.create(name.as_bytes(), kind, &CREATION).unwrap();
@@ -392,7 +397,7 @@ fn run(flags: &str) {
 
 /// The tree is what the threads say.
 fn check(device: &Arc<MemoryDevice>, made: &[(BTreeMap<String, Vec<u8>>, u64)]) {
-    let fs = Filesystem::open(device.clone(), &OpenOptions::default()).unwrap();
+    let fs = Image::open(device.clone(), &OpenOptions::default()).unwrap();
     let read = |path: &str| {
         let inode = fs.resolve(path.as_bytes(), FollowLast::No).unwrap();
         let mut bytes = vec![0; inode.size as usize];

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4::{
-    Cancel, Creation, DirtyLimits, Error, Filesystem, NewInode, OpenInode, OpenOptions, Tunables,
-    Writer,
-};
+use uext4::data::{Cancel, Pacing, WriteContext, Writer};
+use uext4::tuning::{DirtyLimits, Tunables};
+use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, SystemClock};
 
 use super::device::{judge, made};
@@ -29,13 +28,13 @@ fn options(list: &str) -> OpenOptions {
     options
 }
 
-fn open(device: &Arc<MemoryDevice>, options: &OpenOptions) -> Filesystem {
-    let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), options).unwrap();
+fn open(device: &Arc<MemoryDevice>, options: &OpenOptions) -> Volume {
+    let fs = Volume::open(device.clone(), Arc::new(SystemClock), options).unwrap();
     fs.start_background().unwrap();
     fs
 }
 
-fn create(fs: &Filesystem, name: &str) -> OpenInode {
+fn create(fs: &Volume, name: &str) -> OpenInode {
     let root = fs.root().unwrap();
     root.create(name.as_bytes(), NewInode::File, &FILE).unwrap()
 }
@@ -46,7 +45,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 
 fn assert_holds(file: &OpenInode, content: &[u8]) {
     let mut got = vec![0; content.len() + 1];
-    assert_eq!(file.read(0, &mut got).unwrap(), content.len());
+    assert_eq!(file.read_at(0, &mut got).unwrap(), content.len());
     assert!(&got[..content.len()] == content);
 }
 
@@ -67,14 +66,14 @@ fn options_have_the_kernels_names_and_ranges() {
         &device,
         &options("dirty_bytes=1048576,dirty_background_bytes=4194304"),
     );
-    let stats = fs.page_stats().unwrap();
+    let stats = fs.stats().pages.unwrap();
     assert_eq!(stats.nr_dirty_threshold, 1 << 20);
     assert_eq!(stats.nr_dirty_background_threshold, 1 << 19);
     fs.set_tunable("dirty_bytes", "2097152").unwrap();
-    assert_eq!(fs.page_stats().unwrap().nr_dirty_threshold, 2 << 20);
+    assert_eq!(fs.stats().pages.unwrap().nr_dirty_threshold, 2 << 20);
     let error = fs.set_tunable("dirty_background_ratio", "-1").unwrap_err();
-    assert!(matches!(error, Error::Tunable(_)));
-    let text = fs.bdi_stats().unwrap().to_string();
+    assert!(matches!(error, Error::Option { .. }));
+    let text = fs.stats().device.unwrap().to_string();
     assert!(
         text.contains("DirtyThresh:") && text.contains("2048 kB"),
         "{text}"
@@ -92,9 +91,13 @@ fn pauses_are_told_and_files_are_whole() {
     let mut at = 0;
     while at < content.len() {
         let end = content.len().min(at + 100_000);
-        let paced = file.write_paced(&mut writer, at as u64, &content[at..end]);
+        let context = WriteContext {
+            pacing: Pacing::Return(&mut writer),
+            ..WriteContext::default()
+        };
+        let paced = file.write_with(context, at as u64, &content[at..end]);
         let paced = paced.unwrap();
-        at += paced.taken;
+        at += paced.len;
         assert!(at == end || !paced.pause.is_zero());
         assert!(paced.pause <= Duration::from_millis(200));
         // The timer of a front end.
@@ -119,15 +122,19 @@ fn who_was_called_off_has_written_less() {
     let mut at = 0;
     let ended = loop {
         let end = content.len().min(at + (1 << 20));
-        match file.write_by(&mut writer, at as u64, &content[at..end]) {
-            Ok(taken) => at += taken,
+        let context = WriteContext {
+            pacing: Pacing::Sleep(&mut writer),
+            ..WriteContext::default()
+        };
+        match file.write_with(context, at as u64, &content[at..end]) {
+            Ok(written) => at += written.len,
             Err(error) => break error,
         }
         assert!(at < content.len(), "it never had to wait");
     };
     assert!(matches!(ended, Error::Interrupted), "{ended}");
     // What was taken in is there, and others write on.
-    file.write(at as u64, b"end").unwrap();
+    file.write_at(at as u64, b"end").unwrap();
     let whole = [&content[..at], b"end"].concat();
     assert_holds(&file, &whole);
     drop(file);
@@ -161,7 +168,7 @@ fn file_systems_keep_limits_together() {
                     let content = pattern(3 << 20, number);
                     for (index, part) in content.chunks(50_000).enumerate() {
                         let at = index as u64 * 50_000;
-                        assert_eq!(file.write(at, part).unwrap(), part.len());
+                        assert_eq!(file.write_at(at, part).unwrap(), part.len());
                     }
                     assert_holds(&file, &content);
                 });

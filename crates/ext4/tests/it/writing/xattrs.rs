@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use uext4::{Creation, Error, Filesystem, NewInode, OpenInode, OpenOptions, SetMode};
+use uext4::xattr::SetMode;
+use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 
 use super::device::{judge, made};
@@ -15,22 +16,22 @@ const USERS: u64 = 4;
 /// Where `e_value_offs` of the first entry is.
 const VALUE_PLACE: u64 = 32 + 2;
 
-fn mount(device: &Arc<MemoryDevice>, words: &str) -> Filesystem {
+fn mount(device: &Arc<MemoryDevice>, words: &str) -> Volume {
     let mut options = OpenOptions::default();
     options.options(words).unwrap();
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    Filesystem::open_rw(device, clock, &options).unwrap()
+    Volume::open(device, clock, &options).unwrap()
 }
 
-fn create(fs: &Filesystem, name: &str) -> OpenInode {
+fn create(fs: &Volume, name: &str) -> OpenInode {
     let root = fs.root().unwrap();
     let creation = Creation::default();
     root.create(name.as_bytes(), NewInode::File, &creation)
         .unwrap()
 }
 
-fn open(fs: &Filesystem, name: &str) -> OpenInode {
+fn open(fs: &Volume, name: &str) -> OpenInode {
     fs.root().unwrap().lookup(name.as_bytes()).unwrap()
 }
 
@@ -77,7 +78,8 @@ fn what_is_read_is_shared_by_who_sets_the_same() {
     set(&second, "user.large", &[6; 9000]);
     set(&second, "user.small", &[5; 2000]);
     assert_eq!(block(&first), block(&second));
-    let (blocks, values) = fs.mbcache_stats().unwrap().unwrap();
+    let stats = fs.stats();
+    let (blocks, values) = (stats.xattr_blocks.unwrap(), stats.xattr_values.unwrap());
     assert!(blocks.reuse_ok > 0 && values.reuse_ok == 1);
     drop((first, second));
     fs.close().unwrap();
@@ -94,24 +96,7 @@ fn what_an_onlooker_reads_is_not_shared() {
     for _ in 0..2 {
         assert_eq!(fs.xattrs(&copy).unwrap().len(), 1);
     }
-    let (blocks, _) = fs.mbcache_stats().unwrap().unwrap();
-    assert_eq!(blocks.entries, 0);
-    fs.close().unwrap();
-}
-
-#[test]
-fn statistics_are_switched_off_and_on() {
-    let device = made("-t ext4 -b 4096", 32_768);
-    let fs = mount(&device, "");
-    let file = create(&fs, "file");
-    let creates = || fs.mbcache_stats().unwrap().unwrap().0.creates;
-    fs.count_mbcache(false).unwrap();
-    set(&file, "user.a", &[1; 2000]);
-    assert_eq!(creates(), 0);
-    fs.count_mbcache(true).unwrap();
-    set(&file, "user.a", &[2; 2000]);
-    assert_eq!(creates(), 1);
-    drop(file);
+    assert_eq!(fs.stats().xattr_blocks.unwrap().entries, 0);
     fs.close().unwrap();
 }
 
@@ -184,7 +169,7 @@ fn in_groups(sizes: &[usize]) -> Arc<MemoryDevice> {
 }
 
 /// Asks all to share; answers how many have another block then, and how many blocks there are.
-fn merge(fs: &Filesystem, sizes: &[usize]) -> (usize, usize) {
+fn merge(fs: &Volume, sizes: &[usize]) -> (usize, usize) {
     let (mut moved, mut blocks) = (0, BTreeSet::new());
     let names = sizes.iter().enumerate();
     let names = names.flat_map(|(group, size)| (0..*size).map(move |i| format!("{group}-{i}")));

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use uext4::{
-    Creation, Fallocate, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetAttributes,
-    StatsMode,
-};
+use uext4::data::Fallocate;
+use uext4::tuning::{Policies, StatsMode};
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, SetAttributes, Volume};
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 use uext4_lab_policies::extent_status::Policy;
 use uext4_mkfs::BlockSizeWish;
@@ -27,7 +26,7 @@ fn formatted() -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-fn open(device: &Arc<MemoryDevice>, policy: Policy, merge: Merge) -> Filesystem {
+fn open(device: &Arc<MemoryDevice>, policy: Policy, merge: Merge) -> Volume {
     let options = OpenOptions {
         memory: Some(3 << 20),
         es_stats: StatsMode::On,
@@ -38,7 +37,7 @@ fn open(device: &Arc<MemoryDevice>, policy: Policy, merge: Merge) -> Filesystem 
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
-    Filesystem::open_rw(Arc::<MemoryDevice>::clone(device), clock, &options).unwrap()
+    Volume::open(Arc::<MemoryDevice>::clone(device), clock, &options).unwrap()
 }
 
 /// Every second block of the file in two passes, so that neighbours lie apart; then a hole in the
@@ -48,7 +47,7 @@ fn scatter(file: &OpenInode, seed: u8) -> Vec<u8> {
     for pass in 0..2 {
         for block in (pass * 2..BLOCKS).step_by(4) {
             let data = [seed ^ block as u8 | 1; BLOCK];
-            file.write((block * BLOCK) as u64, &data).unwrap();
+            file.write_at((block * BLOCK) as u64, &data).unwrap();
             contents[block * BLOCK..][..BLOCK].copy_from_slice(&data);
         }
         file.fsync().unwrap();
@@ -71,7 +70,7 @@ fn judge(file: &OpenInode, contents: &[u8], what: &str) {
     let mut all = vec![0; contents.len()];
     let mut done = 0;
     while done < all.len() {
-        match file.read(done as u64, &mut all[done..]).unwrap() {
+        match file.read_at(done as u64, &mut all[done..]).unwrap() {
             0 => break,
             more => done += more,
         }
@@ -104,7 +103,7 @@ fn run(policy: Policy, merge: Merge) {
         file.clear_extent_cache();
         judge(file, contents, &what);
     }
-    let stats = fs.extent_status_stats().unwrap();
+    let stats = fs.stats().extent_status.unwrap();
     assert!(stats.es_stats_cache_hits > 0, "{what}: {stats:?}");
     assert!(
         stats.lookup_hit_locks > 0 || policy.drops_leaves(),

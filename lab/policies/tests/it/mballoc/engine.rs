@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetAttributes};
+use uext4::tuning::Policies;
+use uext4::{Creation, NewInode, OpenInode, OpenOptions, SetAttributes, Volume};
 use uext4_blockdev::{MemoryDevice, VirtualClock};
 use uext4_lab_policies::mballoc::{Design, Tunables};
 use uext4_mkfs::BlockSizeWish;
@@ -23,7 +24,7 @@ fn made() -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-fn open(device: &Arc<MemoryDevice>, design: Design) -> Filesystem {
+fn open(device: &Arc<MemoryDevice>, design: Design) -> Volume {
     let options = OpenOptions {
         policies: Policies {
             mballoc: design.make(Tunables::default()).policies,
@@ -33,7 +34,7 @@ fn open(device: &Arc<MemoryDevice>, design: Design) -> Filesystem {
     };
     let clock = Arc::new(VirtualClock::new(TIME.into()));
     let device: Arc<MemoryDevice> = Arc::clone(device);
-    Filesystem::open_rw(device, clock, &options).unwrap()
+    Volume::open(device, clock, &options).unwrap()
 }
 
 /// Where the parts of a file lie, in bytes; neighbours on the device are one.
@@ -65,11 +66,12 @@ fn files_written_side_by_side_stay_whole_and_give_back_what_was_preallocated() {
         // Ends behind a power of two, where all designs preallocate something.
         for step in 0..67u64 {
             for file in &files {
-                file.write(step << 16, &vec![step as u8; 1 << 16]).unwrap();
+                file.write_at(step << 16, &vec![step as u8; 1 << 16])
+                    .unwrap();
                 file.fsync().unwrap();
             }
         }
-        let (_, preallocated) = fs.allocator_stats().unwrap();
+        let preallocated = fs.stats().preallocation.unwrap();
         assert!(preallocated.kept > 0, "{design}");
         for file in &files {
             let places = places(file);
@@ -82,15 +84,15 @@ fn files_written_side_by_side_stay_whole_and_give_back_what_was_preallocated() {
         };
         files[0].set_attributes(&cut).unwrap();
         drop(files);
-        let (done, preallocated) = fs.allocator_stats().unwrap();
-        assert_eq!(preallocated.files, 0, "{design}");
-        assert!(done.discarded > 0);
+        let done = fs.stats();
+        assert_eq!(done.preallocation.unwrap().files, 0, "{design}");
+        assert!(done.allocator.unwrap().discarded > 0);
         fs.close().unwrap();
         drop(fs);
         let fs = open(&device, Design::default());
         let file = fs.root().unwrap().lookup(b"f3").unwrap();
         let mut byte = [0];
-        file.read(66 << 16, &mut byte).unwrap();
+        file.read_at(66 << 16, &mut byte).unwrap();
         assert_eq!(byte, [66], "{design}");
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 
-use uext4::{Creation, Filesystem, NewInode, OpenInode, OpenOptions, Policies, SetMode};
+use uext4::tuning::Policies;
+use uext4::xattr::SetMode;
+use uext4::{Creation, Image, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64, VirtualClock};
 use uext4_lab_policies::mbcache::{Options, Policy};
 use uext4_mkfs::{BlockSizeWish, parse_features};
@@ -28,7 +30,7 @@ fn made(bytes: u64) -> MemoryDevice {
     device
 }
 
-fn mount(device: &Arc<MemoryDevice>, policy: Policy, max_entries: u32) -> Filesystem {
+fn mount(device: &Arc<MemoryDevice>, policy: Policy, max_entries: u32) -> Volume {
     let index = |users_max| {
         let options = Options {
             policy,
@@ -47,19 +49,19 @@ fn mount(device: &Arc<MemoryDevice>, policy: Policy, max_entries: u32) -> Filesy
         ..OpenOptions::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
-    Filesystem::open_rw(Arc::clone(device) as _, clock, &options).unwrap()
+    Volume::open(Arc::clone(device) as _, clock, &options).unwrap()
 }
 
 /// Every cross reference, among them the users of blocks and values.
 fn check(device: &Arc<MemoryDevice>, policy: Policy) {
     let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    let fs = Filesystem::open(device, &OpenOptions::default()).unwrap();
+    let fs = Image::open(device, &OpenOptions::default()).unwrap();
     let mut issues = Vec::new();
     fs.check(&mut |issue| issues.push(issue)).unwrap();
     assert!(issues.is_empty(), "{policy}: {issues:?}");
 }
 
-fn create(fs: &Filesystem, name: &str) -> OpenInode {
+fn create(fs: &Volume, name: &str) -> OpenInode {
     let root = fs.root().unwrap();
     root.create(name.as_bytes(), NewInode::File, &Creation::default())
         .unwrap()
@@ -125,7 +127,7 @@ fn threads_share_and_part_again() {
                 });
             }
         });
-        let (blocks, _) = fs.mbcache_stats().unwrap().unwrap();
+        let blocks = fs.stats().xattr_blocks.unwrap();
         assert!(blocks.reuse_ok > 0, "{policy}");
         fs.close().unwrap();
         check(&device, policy);

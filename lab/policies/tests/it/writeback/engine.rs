@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use uext4::{Creation, Filesystem, FollowLast, NewInode, OpenInode, OpenOptions, Policies, Writer};
+use uext4::data::{Pacing, WriteContext, Writer};
+use uext4::tuning::Policies;
+use uext4::{Creation, FollowLast, NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, SystemClock};
 use uext4_lab_policies::writeback::Mode;
 
@@ -25,7 +27,7 @@ fn made() -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-fn open(device: &Arc<MemoryDevice>, mode: Mode) -> Filesystem {
+fn open(device: &Arc<MemoryDevice>, mode: Mode) -> Volume {
     let options = OpenOptions {
         pages_max: 8 << 20,
         policies: Policies {
@@ -34,7 +36,7 @@ fn open(device: &Arc<MemoryDevice>, mode: Mode) -> Filesystem {
         },
         ..OpenOptions::default()
     };
-    let fs = Filesystem::open_rw(device.clone(), Arc::new(SystemClock), &options).unwrap();
+    let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     fs.start_background().unwrap();
     fs
 }
@@ -49,9 +51,13 @@ fn write_paced(file: &OpenInode, content: &[u8]) {
     let mut at = 0;
     while at < content.len() {
         let end = content.len().min(at + 100_000);
-        let paced = file.write_paced(&mut writer, at as u64, &content[at..end]);
+        let context = WriteContext {
+            pacing: Pacing::Return(&mut writer),
+            ..WriteContext::default()
+        };
+        let paced = file.write_with(context, at as u64, &content[at..end]);
         let paced = paced.unwrap();
-        at += paced.taken;
+        at += paced.len;
         assert!(at == end || !paced.pause.is_zero());
         thread::sleep(paced.pause);
     }
@@ -60,7 +66,7 @@ fn write_paced(file: &OpenInode, content: &[u8]) {
 fn write(file: &OpenInode, content: &[u8]) {
     for (index, part) in content.chunks(50_000).enumerate() {
         let at = index as u64 * 50_000;
-        assert_eq!(file.write(at, part).unwrap(), part.len());
+        assert_eq!(file.write_at(at, part).unwrap(), part.len());
     }
 }
 
@@ -91,7 +97,7 @@ fn files_are_whole_whether_writers_sleep_or_pause() {
             let file = fs.open_path(path, FollowLast::Yes).unwrap();
             let mut got = vec![0; LEN + 1];
             let mut len = 0;
-            while let read @ 1.. = file.read(len as u64, &mut got[len..]).unwrap() {
+            while let read @ 1.. = file.read_at(len as u64, &mut got[len..]).unwrap() {
                 len += read;
             }
             assert!(got[..len] == pattern(LEN, seed), "{mode}");

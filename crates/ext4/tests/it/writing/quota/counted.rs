@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use uext4::data::Fallocate;
+use uext4::quota::QuotaLimits;
+use uext4::xattr::SetMode;
 use uext4::{
-    Creation, Fallocate, FileType, Filesystem, InodeFlags, NewInode, OpenInode, QuotaLimits,
-    RenameMode, SetAttributes, SetMode,
+    Creation, FileType, InodeFlags, NewInode, OpenInode, RenameMode, SetAttributes, Volume,
 };
 use uext4_blockdev::{MemoryDevice, SplitMix64};
 
@@ -21,7 +23,7 @@ const FLAGS: [&str; 6] = [
 ];
 
 struct Run<'a> {
-    fs: &'a Filesystem,
+    fs: &'a Volume,
     random: SplitMix64,
     projects: bool,
     held: Vec<OpenInode>,
@@ -60,8 +62,8 @@ impl Run<'_> {
             _ => NewInode::File,
         };
         if self.below(10) == 0 {
-            if let Ok(file) = dir.create_unnamed(&how) {
-                _ = file.write(0, &[7; 5000]);
+            if let Ok(file) = dir.create_unnamed(NewInode::File, &how) {
+                _ = file.write_at(0, &[7; 5000]);
                 self.held.push(file);
             }
         } else {
@@ -97,7 +99,7 @@ impl Run<'_> {
             3 => Fallocate::CollapseRange,
             4 => Fallocate::InsertRange,
             _ => {
-                _ = file.write(at, &vec![1; len as usize]);
+                _ = file.write_at(at, &vec![1; len as usize]);
                 return;
             }
         };
@@ -124,7 +126,7 @@ impl Run<'_> {
         let modes = [
             RenameMode::Replace,
             RenameMode::Exchange,
-            RenameMode::Whiteout,
+            RenameMode::Whiteout(Creation::default()),
         ];
         let mode = modes[self.below(3) as usize];
         _ = from.rename(old.as_bytes(), &to, new.as_bytes(), mode);
@@ -154,7 +156,7 @@ impl Run<'_> {
 }
 
 /// Gives limits to most of those who take part, so that every kind of operation meets one.
-fn limit(fs: &Filesystem) {
+fn limit(fs: &Volume) {
     for (at, (kind, _)) in KINDS.into_iter().enumerate() {
         for i in 1..6 {
             let id = [1000, 70_000, 1][at] * i;
@@ -207,7 +209,7 @@ fn many_ids() {
         let file = dir
             .create(b"file", NewInode::File, &creation(0, 0))
             .unwrap();
-        file.write(0, b"x").unwrap();
+        file.write_at(0, b"x").unwrap();
         for i in 0..3000u32 {
             let id = match i % 3 {
                 0 => i,
@@ -244,7 +246,7 @@ fn what_was_left_half_deleted_is_no_longer_counted() {
             let name = format!("f{i}");
             let how = creation(1000 + i, 5);
             let file = dir.create(name.as_bytes(), NewInode::File, &how).unwrap();
-            file.write(0, &vec![3; 100_000]).unwrap();
+            file.write_at(0, &vec![3; 100_000]).unwrap();
             file.fsync().unwrap();
             dir.unlink(name.as_bytes()).unwrap();
             // Still in use when the power goes.
@@ -270,7 +272,7 @@ fn many_threads_are_counted() {
             let fs = fs.clone();
             scope.spawn(move || {
                 let name = format!("dir {thread}");
-                let dir = fs.mkdir(name.as_bytes(), &creation(1000, 7)).unwrap();
+                let dir = fs.create_dir(name.as_bytes(), &creation(1000, 7)).unwrap();
                 for i in 0..400u32 {
                     let name = format!("f{}", i % 50);
                     let how = creation(1000 + i % 3, 7 + thread % 2);
@@ -278,7 +280,7 @@ fn many_threads_are_counted() {
                         dir.unlink(name.as_bytes()).unwrap();
                         continue;
                     };
-                    file.write(0, &vec![1; 10_000]).unwrap();
+                    file.write_at(0, &vec![1; 10_000]).unwrap();
                     let set = SetAttributes {
                         uid: Some(1000 + i % 2),
                         ..SetAttributes::default()

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use uext4::{
-    Filesystem, FollowLast, Ino, Lblk, NewInode, OpenOptions, QuotaKind, RenameMode, SetAttributes,
-};
+use uext4::format::Lblk;
+use uext4::quota::QuotaKind;
+use uext4::{FollowLast, Image, Ino, NewInode, OpenOptions, RenameMode, SetAttributes, Volume};
 use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64, VirtualClock};
 
 use super::super::device::{made, mount, steps};
@@ -12,7 +12,7 @@ use super::{creation, run};
 
 /// Places of the blocks of the quota file of users.
 fn places(device: &Arc<MemoryDevice>) -> Vec<u64> {
-    let fs = Filesystem::open(Arc::clone(device) as _, &OpenOptions::default()).unwrap();
+    let fs = Image::open(Arc::clone(device) as _, &OpenOptions::default()).unwrap();
     let inode = fs.inode(Ino::USER_QUOTA).unwrap();
     let blocks = inode.size.div_ceil(1024) as u32;
     let place = |lblk| fs.map(&inode, Lblk(lblk), 1).unwrap().pblk.0 * 1024;
@@ -21,13 +21,13 @@ fn places(device: &Arc<MemoryDevice>) -> Vec<u64> {
 
 fn use_it(device: &Arc<MemoryDevice>) {
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    let opened = Filesystem::open_rw(Arc::clone(device) as _, clock, &OpenOptions::default());
+    let opened = Volume::open(Arc::clone(device) as _, clock, &OpenOptions::default());
     let Ok(fs) = opened else { return };
     for id in [0, 1000, 1001, 1 << 20, u32::MAX - 1] {
         let name = format!("{id}");
         let made = fs.create(name.as_bytes(), NewInode::File, &creation(id, 0));
         if let Ok(file) = made {
-            _ = file.write(0, &[1; 3000]);
+            _ = file.write_at(0, &[1; 3000]);
             let set = SetAttributes {
                 uid: Some(id / 2),
                 ..SetAttributes::default()
@@ -76,7 +76,7 @@ fn damaged_files_give_errors() {
 fn owners_without_an_entry_get_one() {
     let device = made("-t ext4 -b 4096 -O quota,project", 16_384);
     let fs = mount(device.clone());
-    let dir = fs.mkdir(b"dir", &creation(5, 5)).unwrap();
+    let dir = fs.create_dir(b"dir", &creation(5, 5)).unwrap();
     for name in [&b"a"[..], b"b", b"c", b"d"] {
         dir.create(name, NewInode::File, &creation(5, 5)).unwrap();
     }
@@ -95,7 +95,7 @@ fn owners_without_an_entry_get_one() {
     fs.rename(b"dir/b", b"dir/c", RenameMode::Exchange).unwrap();
     fs.remove(b"dir/c").unwrap();
     let d = fs.open_path(b"dir/d", FollowLast::Yes).unwrap();
-    d.write(0, &[1; 10_000]).unwrap();
+    d.write_at(0, &[1; 10_000]).unwrap();
     drop(d);
     fs.sync().unwrap();
     // What was there before was never counted.

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
-use uext4::{Creation, Filesystem, QuotaKind};
+use uext4::quota::QuotaKind;
+use uext4::{Creation, Volume};
 use uext4_blockdev::MemoryDevice;
 
 /// All kinds, by the names debugfs has for them.
@@ -53,7 +54,7 @@ fn listed(image: &std::path::Path, kind: &str) -> BTreeMap<u32, (u64, u64)> {
 }
 
 /// What we say of the same.
-fn told(fs: &Filesystem, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
+fn told(fs: &Volume, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
     let all = fs.quotas(kind).unwrap().into_iter();
     let used = all.map(|quota| (quota.id, (quota.space, quota.inodes)));
     used.filter(|(_, used)| *used != (0, 0)).collect()
@@ -61,7 +62,7 @@ fn told(fs: &Filesystem, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
 
 /// Unmounts; then e2fsck finds nothing wrong, debugfs reads what we told, and tune2fs counts anew
 /// just the same (but for values in inodes of their own, which tune2fs charges to themselves).
-fn close_and_judge(fs: Filesystem, device: &Arc<MemoryDevice>, what: &str) {
+fn close_and_judge(fs: Volume, device: &Arc<MemoryDevice>, what: &str) {
     fs.sync().unwrap();
     let ours: Vec<_> = KINDS
         .map(|(kind, _)| fs.quotas(kind).is_ok().then(|| told(&fs, kind)))

@@ -1,0 +1,272 @@
+//! A file system that is read: every method is one call into the module that does the work.
+
+use std::sync::Arc;
+
+use uext4_blockdev::BlockDevice;
+use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::quota::QuotaKind;
+use uext4_ondisk::{GroupNr, Ino, Lblk};
+
+use crate::alloc::bitmap;
+use crate::api::stats::{self, Stats};
+use crate::base::error::Result;
+use crate::base::mapping::Mapping;
+use crate::check::{self, Issue, Summary as CheckSummary};
+use crate::dir::crypto::NameForm;
+use crate::dir::namei::{self, FollowLast};
+use crate::dir::readdir::{self, Listed};
+use crate::dir::symlink;
+use crate::dir::{self, DirEntry, ReadDir};
+use crate::file::{self, DataRanges};
+use crate::inode::dquot::Quota;
+use crate::inode::{self, Inode};
+use crate::journal::error_record::{met, met_by_caller};
+use crate::journal::sbi::Sbi;
+use crate::map;
+use crate::mount::open_options::OpenOptions;
+use crate::mount::statfs::{self, Statfs};
+use crate::mount::super_;
+use crate::orphan;
+use crate::quota::{self, Quotas};
+use crate::xattr::{self, Reader, Xattr};
+
+/// A file system, read. Clones share all state and may be used by many threads.
+///
+/// A [`Volume`](crate::Volume) gives all of this too. An [`Inode`] is a copy, which does not
+/// follow later changes, and file data is read from the device.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub(crate) sbi: Arc<Sbi>,
+}
+
+impl Image {
+    /// Opens a file system. Nothing is ever written to the device.
+    ///
+    /// Where the primary superblock cannot be used and none is asked for, its copy in the journal or a
+    /// backup is taken; where the device is shorter than the file system, what is there can be read.
+    /// [`Image::rescue`] reports both.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if the superblock and its backups or the journal is damaged,
+    /// [`crate::Error::Unsupported`] naming the features that cannot be read, device errors.
+    pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
+        let sbi = Arc::new(super_::open(device, options)?);
+        Ok(Self { sbi })
+    }
+
+    /// Statistics of all subsystems: counters since it was opened, and memory in use now.
+    pub fn stats(&self) -> Stats {
+        stats::stats(&self.sbi)
+    }
+
+    /// What statfs returns.
+    pub fn statfs(&self) -> Statfs {
+        statfs::statfs(&self.sbi)
+    }
+
+    /// The quotas of a file system opened for writing, if it has any.
+    fn counted(&self) -> Option<&Quotas> {
+        self.sbi.rw()?.quotas.as_ref()
+    }
+
+    /// What a user, group or project has and may have; nothing, if it was never counted. Of a file
+    /// system opened for writing as it is now.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] if its kind is not counted, damage, device errors.
+    pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Quota> {
+        quota::quota(&self.sbi, self.counted(), map::map_blocks, kind, id)
+    }
+
+    /// What all users, groups or projects have and may have, by id.
+    ///
+    /// # Errors
+    /// As [`Image::quota`].
+    pub fn quotas(&self, kind: QuotaKind) -> Result<Vec<Quota>> {
+        quota::quotas(&self.sbi, self.counted(), map::map_blocks, kind)
+    }
+
+    /// The device as it looks with the journal replayed.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.sbi.device()
+    }
+
+    /// A group's descriptor, its checksum verified.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] past the last group, damage, device errors.
+    pub fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
+        self.sbi.group_desc(group)
+    }
+
+    /// Reads an inode that is in use.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged;
+    /// device errors.
+    pub fn inode(&self, ino: Ino) -> Result<Inode> {
+        met_by_caller(&self.sbi, Some(ino), inode::iget(&self.sbi, ino))
+    }
+
+    /// The bytes of an inode, in use or not; nothing is verified.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if there is no such inode, device errors.
+    pub fn inode_bytes(&self, ino: Ino) -> Result<Vec<u8>> {
+        Ok(inode::inode_bytes(&self.sbi, ino)?.to_vec())
+    }
+
+    /// Looks a name up in a directory, by hash where there is an htree. In an encrypted directory
+    /// the name is the one [`Image::display_name`] gives.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
+    /// damage, device errors.
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Ino> {
+        met(&self.sbi, dir.ino, namei::lookup(&self.sbi, dir, name))
+    }
+
+    /// Resolves a path from the root directory. Symbolic links are followed, absolute ones from the
+    /// root of this file system, at most 40; the empty path is the root.
+    ///
+    /// # Errors
+    /// Those of [`Image::lookup`], [`crate::Error::TooManySymlinks`].
+    pub fn resolve(&self, path: impl AsRef<[u8]>, last: FollowLast) -> Result<Inode> {
+        met_by_caller(
+            &self.sbi,
+            None,
+            namei::resolve(&self.sbi, path.as_ref(), last),
+        )
+    }
+
+    /// Starts reading a directory: its entries in the order they lie there, "." and ".." included.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
+    pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
+        met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))
+    }
+
+    /// Tells names of a directory after `cookie` (0: all) to `each`, with a cookie, until it says false.
+    ///
+    /// # Errors
+    /// As [`Image::read_dir`].
+    pub fn list(
+        &self,
+        dir: &Inode,
+        cookie: u64,
+        each: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        let result = readdir::list(&self.sbi, dir, cookie, each);
+        met(&self.sbi, dir.ino, result)
+    }
+
+    /// The name to show for one stored in a directory: in an encrypted directory its no-key form, as
+    /// the kernel shows it to who has no key, else the name itself.
+    ///
+    /// Directories that are also case-insensitive need [`Image::entry_name`]. If the directory
+    /// is too damaged to tell its hash function, the hash in the name is 0.
+    pub fn display_name(&self, dir: &Inode, stored: &[u8]) -> Vec<u8> {
+        NameForm::of(&self.sbi, dir).show(&self.sbi, stored, None)
+    }
+
+    /// The name to show for an entry, as [`Image::display_name`], for every directory.
+    pub fn entry_name(&self, dir: &Inode, entry: &DirEntry) -> Vec<u8> {
+        NameForm::of(&self.sbi, dir).show(&self.sbi, &entry.name, entry.hash)
+    }
+
+    /// Whether an inode holds something of the file system's own, which no name leads to.
+    pub fn is_hidden(&self, ino: Ino) -> bool {
+        namei::is_hidden(&self.sbi, ino)
+    }
+
+    /// Inodes that were to be deleted, or cut to their size, when the file system was left.
+    ///
+    /// # Errors
+    /// Damage of the list or the orphan file, device errors.
+    pub fn orphans(&self) -> Result<Vec<Ino>> {
+        orphan::orphans(&self.sbi, map::map_blocks)
+    }
+
+    /// The clusters of a group, one bit each, set where in use or past its end; a block long.
+    ///
+    /// # Errors
+    /// Damage of the bitmap or the descriptor, device errors.
+    pub fn block_bitmap(&self, group: GroupNr) -> Result<Arc<[u8]>> {
+        bitmap::block_bitmap(&self.sbi, group)
+    }
+
+    /// The inodes of a group, one bit each, set where in use or past its end; a block long.
+    ///
+    /// # Errors
+    /// Damage of the bitmap or the descriptor, device errors.
+    pub fn inode_bitmap(&self, group: GroupNr) -> Result<Arc<[u8]>> {
+        bitmap::inode_bitmap(&self.sbi, group)
+    }
+
+    /// The target of a symbolic link, 1 to 4,095 bytes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if it is none, [`crate::Error::Encrypted`], damage, device errors.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        met(&self.sbi, inode.ino, symlink::read_link(&self.sbi, inode))
+    }
+
+    /// Reads from a regular file and tells how many bytes there were: fewer than asked for only at
+    /// its end. Holes and unwritten blocks read as zeroes.
+    ///
+    /// # Errors
+    /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
+    /// [`crate::Error::Encrypted`], damage, device errors.
+    pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let result = file::read_at(&self.sbi, inode, offset, buf);
+        met(&self.sbi, inode.ino, result)
+    }
+
+    /// Where logical block `lblk` of a file lies, and how many of the `len - 1` blocks after it are
+    /// in the same run, at least as far as is known without further reading.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if the inode maps no blocks or `len` is 0, damage, device errors.
+    pub fn map(&self, inode: &Inode, lblk: Lblk, len: u32) -> Result<Mapping> {
+        let result = map::map_blocks(&self.sbi, inode, lblk, len);
+        met(&self.sbi, inode.ino, result)
+    }
+
+    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes.
+    ///
+    /// # Errors
+    /// As [`Image::read_at`], at once or while going through them.
+    pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
+        met(&self.sbi, inode.ino, file::data_ranges(&self.sbi, inode))
+    }
+
+    /// The extended attributes as listxattr and getxattr show them to root, sorted by name: ACLs in
+    /// the kernel's form, without those the file system keeps for itself.
+    ///
+    /// # Errors
+    /// Damage of the attributes, device errors.
+    pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
+        let result = xattr::list(&self.sbi, inode, Reader::Onlooker);
+        met(&self.sbi, inode.ino, result)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoAttribute`], damage, device errors.
+    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        let result = xattr::get(&self.sbi, inode, Reader::Onlooker, name);
+        met(&self.sbi, inode.ino, result)
+    }
+
+    /// Checks everything, checksums and cross references, and shows `report` each issue as it is
+    /// found. Nothing is written. Memory is bounded whatever the size.
+    ///
+    /// # Errors
+    /// Device errors, and [`crate::Error::Unsupported`] if fast commits wait in the journal; damage
+    /// is an issue, not an error.
+    pub fn check(&self, report: &mut dyn FnMut(Issue)) -> Result<CheckSummary> {
+        check::check(&self.sbi, report)
+    }
+}
