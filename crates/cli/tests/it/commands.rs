@@ -429,7 +429,7 @@ fn info_tells_what_dumpe2fs_tells() {
         line[name.len()..].trim().to_owned()
     };
     assert_eq!(info["label"], "label");
-    assert_eq!(info["uuid"], field("Volume UUID:"));
+    assert_eq!(info["uuid"], field("Filesystem UUID:"));
     assert_eq!(info["hash_seed"], field("Directory Hash Seed:"));
     for (ours, theirs) in [
         ("blocks", "Block count:"),
@@ -451,5 +451,5 @@ fn info_tells_what_dumpe2fs_tells() {
         .iter()
         .map(|f| f["name"].as_str().unwrap())
         .collect();
-    assert_eq!(ours.join(" "), field("Volume features:"));
+    assert_eq!(ours.join(" "), field("Filesystem features:"));
 }
