@@ -1,7 +1,8 @@
 //! The root directory, lost+found, and the inodes that are used without being files.
 
 use uext4_ondisk::Ino;
-use uext4_ondisk::dir_entry::{DIR_TAIL_LEN, put, rec_len_for, update_tail};
+use uext4_ondisk::dir_block::{DirFormat, NewEntry};
+use uext4_ondisk::dir_entry::update_tail;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, NDIR_BLOCKS, RawInode, S_IFDIR};
 
@@ -111,29 +112,15 @@ fn directory(plan: &mut Plan, spec: &DirectorySpec<'_>) -> Result<(), Error> {
 
 /// A block that holds the entries, the last reaching to the end.
 fn directory_block(plan: &Plan, ino: Ino, entries: &[(Ino, &[u8])]) -> Vec<u8> {
+    let format = DirFormat::new(&plan.geometry);
+    let directory = format.file_type(FileType::Directory);
+    let records = entries.iter().map(|&(ino, name)| NewEntry {
+        name,
+        ino,
+        file_type: directory.filter(|_| ino != Ino(0)),
+    });
     let mut bytes = vec![0; plan.block_len()];
-    let filetype = plan.features().incompat.contains(Incompat::FILETYPE);
-    let directory = filetype.then_some(FileType::Directory);
-    let tail = if plan.geometry.csum_seed.is_some() {
-        DIR_TAIL_LEN
-    } else {
-        0
-    };
-    let end = bytes.len() - tail;
-    let mut at = 0;
-    for (i, &(ino, name)) in entries.iter().enumerate() {
-        let rec_len = if i + 1 == entries.len() {
-            end - at
-        } else {
-            rec_len_for(name.len())
-        };
-        let file_type = directory.filter(|_| ino != Ino(0));
-        put(&mut bytes, at, rec_len, ino, name, file_type);
-        at += rec_len;
-    }
-    if entries.is_empty() {
-        put(&mut bytes, 0, end, Ino(0), b"", None);
-    }
+    format.fill(&mut bytes, records);
     if let Some(seed) = plan.geometry.csum_seed {
         update_tail(&mut bytes, seed.inode(ino, GENERATION));
     }

@@ -93,7 +93,7 @@ pub const fn decode_rec_len(raw: u16, block_len: usize) -> usize {
 }
 
 /// Encodes a record length for blocks of `block_len` bytes; `len` is a multiple of 4.
-pub const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
+pub(crate) const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
     if len < 65536 {
         len as u16
     } else if len == block_len {
@@ -104,7 +104,7 @@ pub const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
 }
 
 /// The type byte of a record.
-pub const fn file_type_code(file_type: FileType) -> u8 {
+pub(crate) const fn file_type_code(file_type: FileType) -> u8 {
     match file_type {
         FileType::Regular => 1,
         FileType::Directory => 2,
@@ -117,7 +117,7 @@ pub const fn file_type_code(file_type: FileType) -> u8 {
 }
 
 /// The type a record's type byte names; `None` for 0 and unknown values.
-pub const fn file_type_from_code(code: u8) -> Option<FileType> {
+pub(crate) const fn file_type_from_code(code: u8) -> Option<FileType> {
     Some(match code {
         1 => FileType::Regular,
         2 => FileType::Directory,
@@ -134,7 +134,7 @@ pub const fn file_type_from_code(code: u8) -> Option<FileType> {
 ///
 /// `file_type` is `None` on a file system without `filetype`. The name has at most 255 bytes and
 /// fits the record, and the record fits the block; bytes behind the name are left as they are.
-pub fn put(
+pub(crate) fn put(
     block: &mut [u8],
     offset: usize,
     rec_len: usize,
@@ -310,8 +310,8 @@ pub fn update_tail(bytes: &mut [u8], seed: CsumSeed) {
     put_tail(bytes, seed.over(&bytes[..end]));
 }
 
-/// The same with a sum that was computed elsewhere, or is going to be.
-pub fn put_tail(bytes: &mut [u8], sum: u32) {
+/// As [`update_tail`] with a sum that is computed elsewhere.
+pub(crate) fn put_tail(bytes: &mut [u8], sum: u32) {
     let end = bytes.len() - DIR_TAIL_LEN;
     let tail = DirEntryTail {
         det_reserved_zero1: U32::ZERO,

@@ -16,8 +16,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
-use crate::dir_entry::{DirEntryHeader, decode_rec_len};
-use crate::units::{Lblk, Pblk};
+use crate::dir_block::{DirFormat, NewEntry};
+use crate::dir_entry::{DirEntryHeader, decode_rec_len, put};
+use crate::units::{Ino, Lblk, Pblk};
 
 /// Length of `dx_root_info`.
 pub const DX_ROOT_INFO_LEN: usize = 8;
@@ -162,6 +163,14 @@ impl<'a> DxNode<'a> {
         Lblk(self.entries[i].block.get() & 0x0FFF_FFFF)
     }
 
+    /// Entry `i`.
+    pub fn entry(&self, i: usize) -> IndexEntry {
+        IndexEntry {
+            hash: self.hash(i),
+            block: self.block(i),
+        }
+    }
+
     /// Index of the last entry whose hash is at most `hash`.
     pub fn find(&self, hash: u32) -> usize {
         self.entries[1..].partition_point(|e| e.hash.get() <= hash)
@@ -180,32 +189,89 @@ pub fn is_root(block: &[u8]) -> bool {
     })
 }
 
-/// Writes `dx_root_info` into block 0, whose "." and ".." records are there already.
-pub fn put_root_info(block: &mut [u8], hash_version: u8, indirect_levels: u8) {
+/// An entry of a node, in host form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The smallest hash below it; bit 0 is set where that hash begins in the leaf before.
+    pub hash: u32,
+    /// The logical block of the node or leaf that it leads to, below 2²⁸.
+    pub block: Lblk,
+}
+
+impl From<IndexEntry> for DxEntry {
+    fn from(entry: IndexEntry) -> Self {
+        Self {
+            hash: entry.hash.into(),
+            block: entry.block.0.into(),
+        }
+    }
+}
+
+/// What a root says of its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootHead {
+    /// Code of the hash of names.
+    pub hash_version: u8,
+    /// Levels of nodes between the root and the leaves.
+    pub indirect_levels: u8,
+}
+
+/// Where the entries of the node in logical block `lblk` start.
+pub const fn entries_offset(lblk: Lblk) -> usize {
+    match lblk.0 {
+        0 => DX_ROOT_ENTRIES_OFFSET,
+        _ => DX_NODE_ENTRIES_OFFSET,
+    }
+}
+
+/// Writes a whole root. There are 1 to [`node_limit`] entries, in ascending order of their hashes;
+/// the first one's hash counts as 0. The checksum is to be computed.
+pub fn fill_root(
+    block: &mut [u8],
+    format: DirFormat,
+    dots: [NewEntry<'_>; 2],
+    head: RootHead,
+    entries: &[IndexEntry],
+) {
+    block.fill(0);
+    let mut at = 0;
+    for (entry, len) in dots
+        .iter()
+        .zip([DOTDOT_OFFSET, block.len() - DOTDOT_OFFSET])
+    {
+        put(block, at, len, entry.ino, entry.name, entry.file_type);
+        at += len;
+    }
+    put_root(block, format, head, entries);
+}
+
+/// Writes head and entries of a root anew; "." and ".." stay. Otherwise as [`fill_root`].
+pub fn put_root(block: &mut [u8], format: DirFormat, head: RootHead, entries: &[IndexEntry]) {
     let info = DxRootInfo {
         reserved_zero: U32::ZERO,
-        hash_version,
+        hash_version: head.hash_version,
         info_length: DX_ROOT_INFO_LEN as u8,
-        indirect_levels,
+        indirect_levels: head.indirect_levels,
         unused_flags: 0,
     };
     let end = DX_ROOT_INFO_OFFSET + DX_ROOT_INFO_LEN;
     block[DX_ROOT_INFO_OFFSET..end].copy_from_slice(info.as_bytes());
+    put_entries(block, DX_ROOT_ENTRIES_OFFSET, format, entries);
 }
 
-/// Writes the entries of a node, with its limit and count; `offset` is that of the entries, `tail`
-/// says whether a place is left for the checksum. The first entry's hash counts as 0.
-///
-/// There are 1 to [`node_limit`] entries, in ascending order of their hashes.
-pub fn put_entries(block: &mut [u8], offset: usize, tail: bool, entries: &[(u32, Lblk)]) {
-    let limit = node_limit(block.len(), offset, tail);
-    for (i, &(hash, lblk)) in entries.iter().enumerate() {
-        let entry = DxEntry {
-            hash: hash.into(),
-            block: lblk.0.into(),
-        };
-        let at = offset + i * DX_ENTRY_LEN;
-        block[at..at + DX_ENTRY_LEN].copy_from_slice(entry.as_bytes());
+/// Writes an inner node into a block of zeroes; entries as of [`fill_root`].
+pub fn fill_node(block: &mut [u8], format: DirFormat, entries: &[IndexEntry]) {
+    put(block, 0, block.len(), Ino(0), b"", None);
+    put_entries(block, DX_NODE_ENTRIES_OFFSET, format, entries);
+}
+
+/// Writes the entries of a node, with its limit and count; a place is left for the checksum, if
+/// there are checksums.
+fn put_entries(block: &mut [u8], offset: usize, format: DirFormat, entries: &[IndexEntry]) {
+    let limit = node_limit(block.len(), offset, format.summed);
+    let (places, _) = block[offset..].as_chunks_mut::<DX_ENTRY_LEN>();
+    for (place, &entry) in places.iter_mut().zip(entries) {
+        place.copy_from_slice(DxEntry::from(entry).as_bytes());
     }
     let count_limit = DxCountLimit {
         limit: (limit as u16).into(),
@@ -216,7 +282,7 @@ pub fn put_entries(block: &mut [u8], offset: usize, tail: bool, entries: &[(u32,
 }
 
 /// Puts an entry in front of entry `at`, which is 1 to the count; there is room for one more.
-pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, hash: u32, lblk: Lblk) {
+pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, entry: IndexEntry) {
     let rest = &mut block[offset..];
     let Ok((cl, _)) = DxCountLimit::mut_from_prefix(rest) else {
         return;
@@ -225,11 +291,7 @@ pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, hash: u32, lblk:
     cl.count = (count as u16 + 1).into();
     let place = at * DX_ENTRY_LEN;
     rest.copy_within(place..count * DX_ENTRY_LEN, place + DX_ENTRY_LEN);
-    let entry = DxEntry {
-        hash: hash.into(),
-        block: lblk.0.into(),
-    };
-    rest[place..place + DX_ENTRY_LEN].copy_from_slice(entry.as_bytes());
+    rest[place..place + DX_ENTRY_LEN].copy_from_slice(DxEntry::from(entry).as_bytes());
 }
 
 /// Drops all entries of a node but the first `count`, which is at least 1 and at most what it was.

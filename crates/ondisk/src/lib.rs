@@ -11,6 +11,7 @@
 
 pub mod acl;
 pub mod checksum;
+pub mod dir_block;
 pub mod dir_entry;
 pub mod encryption;
 pub mod extent;

@@ -7,11 +7,14 @@
 //! |---|---|
 //! | extents of a file | [`extent_tree`] |
 //! | block numbers of a file without extents | [`block_map`] |
+//! | all names of a directory | [`directory`]; single blocks of names: [`crate::dir_block`] |
+//! | extended attributes | [`crate::xattr::pack_block`], [`crate::xattr::pack_body`] |
 //!
 //! Numbers are bounded here as they are where they are read: what a reader would refuse is a
 //! [`PackError`], and nothing is written.
 
 pub mod block_map;
+pub mod directory;
 pub mod extent_tree;
 
 use crate::extent::Extent;
@@ -42,4 +45,16 @@ pub enum PackError {
         /// The physical block.
         block: Pblk,
     },
+    /// A name that no directory holds.
+    #[error("a name of {len} bytes")]
+    NameLength {
+        /// Its length.
+        len: u64,
+    },
+    /// Two equal names in one directory.
+    #[error("a name is in the directory twice")]
+    SameName,
+    /// More names than a directory holds.
+    #[error("more names than a directory holds")]
+    TooManyNames,
 }

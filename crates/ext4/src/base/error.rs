@@ -285,6 +285,8 @@ impl Error {
 impl From<PackError> for Error {
     fn from(error: PackError) -> Self {
         match error {
+            PackError::SameName => Self::Exists,
+            PackError::NameLength { .. } => Self::NameTooLong,
             PackError::Extent(_) => Self::Invalid {
                 what: "an extent that cannot be stored",
             },

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use uext4_mballoc::Run;
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::pack::directory::{DirShape, Name, Plan};
 use uext4_ondisk::{GroupNr, Ino};
 
-use super::dir_layout::{DirShape, Name, Plan};
 use crate::alloc::ialloc::Parent;
 use crate::base::error::{Error, Result};
 
@@ -90,7 +90,7 @@ impl Directory {
 
     /// How its names are packed.
     pub(super) fn plan(&self, shape: &DirShape) -> Result<Plan> {
-        shape.plan(self.entries.len() as u32, |i| self.name(i).name)
+        Ok(shape.plan(self.entries.len() as u32, |i| self.name(i).name)?)
     }
 }
 

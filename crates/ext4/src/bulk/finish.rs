@@ -3,12 +3,12 @@
 use uext4_mballoc::Run;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::inode::{InodeFlags, RawInode};
+use uext4_ondisk::pack::directory::{Layout, Plan};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{GroupNr, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
 
 use super::content::{add_sectors, sectors};
-use super::dir_layout::{Layout, Plan};
 use super::directory::Directory;
 use super::{Creator, itable};
 use crate::base::edit::Direct;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN};
+use uext4_ondisk::pack::directory::DirShape;
 use uext4_ondisk::pack::extent_tree::ExtentTree;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{
@@ -12,7 +13,6 @@ use uext4_ondisk::xattr::{
 use uext4_ondisk::{Geometry, Ino};
 
 use super::content::{block_ranges, tables_of};
-use super::dir_layout::DirShape;
 use super::xattr::digest;
 use crate::base::error::{Error, Result};
 use crate::xattr::layout::{Attribute, XattrShape};

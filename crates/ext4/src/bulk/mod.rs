@@ -19,7 +19,6 @@
 
 mod attributes;
 mod content;
-mod dir_layout;
 mod directory;
 mod finish;
 mod footprint;
@@ -37,6 +36,7 @@ use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::{Incompat, RoCompat};
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::pack::directory::DirShape;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{Damage, Geometry, Ino, Lblk, Pblk};
 use zerocopy::IntoBytes;
@@ -54,7 +54,6 @@ use crate::inode::LINKS_MAX;
 use crate::journal::sbi::Sbi;
 use crate::xattr::layout::XattrShape;
 use content::Scratch;
-use dir_layout::DirShape;
 use directory::{Directories, Directory};
 use space::Space;
 use stage::Stage;

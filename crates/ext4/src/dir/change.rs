@@ -6,6 +6,7 @@
 //! and whether the change makes sense (`namei_change`).
 
 use uext4_buffer_cache::Buffer;
+use uext4_ondisk::dir_block::{self, Found, NewEntry, Spot};
 use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
@@ -13,13 +14,11 @@ use uext4_ondisk::{Ino, Lblk};
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::dir;
-use crate::dir::block::{Found, NewEntry, Spot};
 use crate::dir::grow::{GROW_MAX, credits_grow, grow};
 use crate::dir::htree;
 use crate::dir::htree_change;
 use crate::dir::inline_dir;
-use crate::dir::{DirCursor, check_is_dir, find_linear, is_dx, owner};
+use crate::dir::{DirCursor, check_is_dir, find_linear, format, is_dx, owner};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
@@ -81,13 +80,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 ///
 /// Fails with [`Error::NoSpace`] with nothing changed, damage, device errors.
 pub(crate) fn init(handle: &Handle<'_>, dir: &mut Inode, parent: Ino) -> Result<()> {
-    let sbi = handle.sbi();
-    let file_type = dir::block::file_type(sbi, FileType::Directory);
-    let dots = [(&b"."[..], dir.ino), (b"..", parent)].map(|(name, ino)| NewEntry {
-        name,
-        ino,
-        file_type,
-    });
+    let dots = format(handle.sbi()).dots(dir.ino, parent);
     append(handle, dir, dots.into_iter())
 }
 
@@ -97,10 +90,10 @@ fn append<'a>(
     dir: &mut Inode,
     records: impl Iterator<Item = NewEntry<'a>>,
 ) -> Result<()> {
-    let room = dir::block::room(handle.sbi());
+    let format = format(handle.sbi());
     if let Some((lblk, block)) = grow(handle, dir, 1)?.next() {
         handle.change(&handle.fresh(block), owner(dir, lblk), |bytes| {
-            dir::block::fill(bytes, room, records);
+            format.fill(bytes, records);
         });
     }
     Ok(())
@@ -122,7 +115,7 @@ pub(crate) fn add(
     let new = NewEntry {
         name,
         ino,
-        file_type: dir::block::file_type(handle.sbi(), file_type),
+        file_type: format(handle.sbi()).file_type(file_type),
     };
     add_entry(handle, dir, &new)?;
     handle.rw().names.put(dir.ino, name, ino);
@@ -145,13 +138,13 @@ fn add_entry(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result
 
 fn add_linear(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Result<()> {
     let sbi = handle.sbi();
-    let room = dir::block::room(sbi);
+    let room = format(sbi).room();
     let mut cursor = DirCursor::new(sbi, dir)?;
     let mut place: Option<(Lblk, Buffer, usize)> = None;
     let mut first = None;
     while let Some(next) = cursor.next_buffer(sbi, dir) {
         let (lblk, buffer) = next?;
-        match dir::block::scan(&buffer.data(), buffer.block(), room, new.name)? {
+        match dir_block::scan(&buffer.data(), buffer.block(), room, new.name)? {
             Spot::Exists => return Err(Error::Exists),
             Spot::Room(offset) if place.is_none() => place = Some((lblk, buffer, offset)),
             _ if lblk.0 == 0 => first = Some(buffer),
@@ -160,7 +153,7 @@ fn add_linear(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> Resul
     }
     if let Some((lblk, buffer, offset)) = place {
         handle.change(&buffer, owner(dir, lblk), |bytes| {
-            dir::block::insert(bytes, offset, new);
+            dir_block::insert(bytes, offset, new);
         });
         return Ok(());
     }
@@ -186,12 +179,12 @@ fn locate(sbi: &Sbi, dir: &Inode, name: &[u8]) -> Result<(Lblk, Buffer, Found)> 
     // The ".." of an htree's root reaches to the end of its block, over the hashes.
     let room = match is_dx(sbi, dir) {
         true => sbi.block_len(),
-        false => dir::block::room(sbi),
+        false => format(sbi).room(),
     };
     let mut cursor = DirCursor::new(sbi, dir)?;
     while let Some(next) = cursor.next_buffer(sbi, dir) {
         let (lblk, buffer) = next?;
-        let found = dir::block::find(&buffer.data(), buffer.block(), room, name)?;
+        let found = dir_block::find(&buffer.data(), buffer.block(), room, name)?;
         if let Some(found) = found {
             return Ok((lblk, buffer, found));
         }
@@ -208,11 +201,11 @@ pub(crate) fn delete(handle: &Handle<'_>, dir: &mut Inode, name: &[u8]) -> Resul
     check_changeable(dir)?;
     handle.rw().names.remove(dir.ino, name);
     if dir.has(InodeFlags::INLINE_DATA) {
-        return inline_dir::change(handle, dir, name, dir::block::remove);
+        return inline_dir::change(handle, dir, name, dir_block::remove);
     }
     let (lblk, buffer, found) = locate(handle.sbi(), dir, name)?;
     handle.change(&buffer, owner(dir, lblk), |bytes| {
-        dir::block::remove(bytes, &found);
+        dir_block::remove(bytes, &found);
     });
     Ok(found.ino)
 }
@@ -230,18 +223,18 @@ pub(crate) fn replace(
     check_changeable(dir)?;
     handle.rw().names.remove(dir.ino, name);
     let sbi = handle.sbi();
-    let file_type = dir::block::file_type(sbi, file_type);
+    let file_type = format(sbi).file_type(file_type);
     if dir.has(InodeFlags::INLINE_DATA) {
         return match name {
             b".." => Ok(inline_dir::replace_parent(dir, ino)),
             _ => inline_dir::change(handle, dir, name, |bytes, found| {
-                dir::block::replace(bytes, found, ino, file_type);
+                dir_block::replace(bytes, found, ino, file_type);
             }),
         };
     }
     let (lblk, buffer, found) = locate(sbi, dir, name)?;
     handle.change(&buffer, owner(dir, lblk), |bytes| {
-        dir::block::replace(bytes, &found, ino, file_type);
+        dir_block::replace(bytes, &found, ino, file_type);
     });
     Ok(found.ino)
 }

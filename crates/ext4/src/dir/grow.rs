@@ -1,11 +1,11 @@
 //! New blocks at the end of a directory.
 
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::features::Incompat;
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
+use crate::dir::format;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
@@ -14,10 +14,6 @@ use crate::map::map_blocks;
 
 /// Most blocks that one new name adds: a leaf, two split nodes, one below the root.
 pub(crate) const GROW_MAX: usize = 4;
-/// Largest directory without `large_dir`, in bytes: its size has 31 bits.
-const SIZE_MAX: u64 = (1 << 31) - 1;
-/// Logical blocks an htree entry can name.
-const BLOCKS_MAX: u64 = 1 << 28;
 
 /// Blocks that were added to a directory, adjacent in it.
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +64,10 @@ pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result
     let count = count.min(GROW_MAX);
     let before = block_size.blocks_for(dir.size);
     let after = before + count as u64;
-    let large = sbi
-        .geometry()
-        .features
-        .incompat
-        .contains(Incompat::LARGEDIR);
-    let too_large = !large && after << block_size.log2() > SIZE_MAX;
-    let first = u32::try_from(before).ok().filter(|_| after <= BLOCKS_MAX);
+    let fits = after <= format(sbi).blocks_max();
     let is_full = handle.rw().limits.is_full(dir.size);
-    let Some(first) = first.filter(|_| !too_large && !is_full) else {
+    let first = u32::try_from(before).ok();
+    let Some(first) = first.filter(|_| fits && !is_full) else {
         let why = match is_full {
             true => "it is as large as max_dir_size_kb= allows",
             false => "it is as large as a directory may be",

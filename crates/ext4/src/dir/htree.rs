@@ -6,18 +6,16 @@
 //! its way and looks at each once.
 
 use uext4_buffer_cache::Buffer;
-use uext4_ondisk::features::Incompat;
+use uext4_ondisk::dir_block;
 use uext4_ondisk::hash::{DirHash, HashVersion, hash_name};
 use uext4_ondisk::htree::{
-    DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DX_ROOT_INFO_LEN, DX_ROOT_INFO_OFFSET, DxNode,
-    DxRootInfo,
+    DX_ROOT_INFO_LEN, DX_ROOT_INFO_OFFSET, DxNode, DxRootInfo, entries_offset,
 };
 use uext4_ondisk::{Damage, Ino, Lblk};
 use zerocopy::FromBytes;
 
 use crate::base::error::{Error, Result};
-use crate::dir;
-use crate::dir::DirCursor;
+use crate::dir::{DirCursor, format};
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 
@@ -39,14 +37,6 @@ pub(crate) struct Frame {
     next_hash: Option<u32>,
     pub(crate) count: usize,
     pub(crate) limit: usize,
-}
-
-/// Where the entries start in a node.
-pub(crate) fn entries_offset(lblk: Lblk) -> usize {
-    match lblk.0 {
-        0 => DX_ROOT_ENTRIES_OFFSET,
-        _ => DX_NODE_ENTRIES_OFFSET,
-    }
 }
 
 /// Which entry of a node to take.
@@ -101,16 +91,6 @@ pub(crate) fn root_info(sbi: &Sbi, dir: &Inode) -> Result<DxRootInfo> {
     parse_root_info(sbi, dir, &block.data)
 }
 
-/// Levels of nodes below the root that a tree may have.
-pub(crate) fn levels_max(sbi: &Sbi) -> u8 {
-    let large = sbi
-        .geometry()
-        .features
-        .incompat
-        .contains(Incompat::LARGEDIR);
-    if large { 2 } else { 1 }
-}
-
 fn parse_root_info(sbi: &Sbi, dir: &Inode, block: &[u8]) -> Result<DxRootInfo> {
     let bad = |why| Error::Corrupt(Damage::Directory { ino: dir.ino, why });
     let info = block
@@ -124,7 +104,7 @@ fn parse_root_info(sbi: &Sbi, dir: &Inode, block: &[u8]) -> Result<DxRootInfo> {
     if info.unused_flags & 1 != 0 {
         return Err(bad("unknown flags in the htree root"));
     }
-    if info.indirect_levels > levels_max(sbi) {
+    if info.indirect_levels > format(sbi).levels_max() {
         return Err(bad("the htree is too deep"));
     }
     Ok(info)
@@ -246,12 +226,12 @@ pub(crate) fn find(
     sbi: &Sbi,
     dir: &Inode,
     name: &[u8],
-) -> Result<Option<(Lblk, Buffer, dir::block::Found)>> {
+) -> Result<Option<(Lblk, Buffer, dir_block::Found)>> {
     let (mut walk, hash) = Walk::to_name(sbi, dir, name)?;
-    let room = dir::block::room(sbi);
+    let room = format(sbi).room();
     for _ in 0..SAME_HASH_LEAVES_MAX {
         let (lblk, buffer) = walk.leaf(sbi, dir)?;
-        let found = dir::block::find(&buffer.data(), buffer.block(), room, name)?;
+        let found = dir_block::find(&buffer.data(), buffer.block(), room, name)?;
         if let Some(found) = found {
             return Ok(Some((lblk, buffer, found)));
         }

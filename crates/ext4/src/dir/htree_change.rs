@@ -11,26 +11,23 @@
 //! no trace. Left out: taking names out (`dir::change`), as that changes nothing but a leaf.
 
 use uext4_buffer_cache::Buffer;
-use uext4_ondisk::dir_entry::{put, rec_len_for};
+use uext4_ondisk::dir_block::{self, DOTS_LEN, DirFormat, NewEntry, Record, Spot};
+use uext4_ondisk::dir_entry::rec_len_for;
 use uext4_ondisk::htree::{
-    DxNode, DxRootInfo, insert_entry, put_entries, put_root_info, truncate_entries,
+    DxNode, IndexEntry, RootHead, entries_offset, fill_node, fill_root, insert_entry, put_root,
+    truncate_entries,
 };
-use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::dir;
-use crate::dir::block::{NewEntry, Record, Spot};
 use crate::dir::grow::{Grown, grow};
-use crate::dir::htree::{self, Frame, Walk, entries_offset, hash_of};
-use crate::dir::owner;
+use crate::dir::htree::{self, Frame, Walk, hash_of};
+use crate::dir::{format, owner};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
-
-/// Bytes of "." and "..".
-const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);
 
 /// Adds a name to a directory that has an htree.
 ///
@@ -40,15 +37,15 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
     let sbi = handle.sbi();
     let (mut walk, hash) = Walk::to_name(sbi, dir, new.name)?;
     let (lblk, leaf) = walk.leaf(sbi, dir)?;
-    let room = dir::block::room(sbi);
-    let spot = dir::block::scan(&leaf.data(), leaf.block(), room, new.name)?;
+    let room = format(sbi).room();
+    let spot = dir_block::scan(&leaf.data(), leaf.block(), room, new.name)?;
     if spot == Spot::Exists || walk.goes_on(hash) && htree::lookup(sbi, dir, new.name)?.is_some() {
         return Err(Error::Exists);
     }
     match spot {
         Spot::Room(offset) => {
             handle.change(&leaf, owner(dir, lblk), |bytes| {
-                dir::block::insert(bytes, offset, new);
+                dir_block::insert(bytes, offset, new);
             });
             Ok(())
         }
@@ -82,8 +79,8 @@ fn sorted<'a>(
 ) -> Result<Vec<Item<'a>>> {
     let mut items = Vec::with_capacity(names.bytes.len() / 24);
     let mut failed = None;
-    let room = dir::block::room(sbi);
-    let records = dir::block::walk(names.bytes, names.block, room, |record: Record<'a>| {
+    let room = format(sbi).room();
+    let records = dir_block::walk(names.bytes, names.block, room, |record: Record<'a>| {
         if record.ino.0 != 0 && record.offset >= names.from {
             match hash_of(sbi, hash_code, record.name) {
                 Ok(hash) => items.push(Item {
@@ -152,7 +149,7 @@ fn split_leaf(
     new: &NewEntry<'_>,
 ) -> Result<()> {
     let sbi = handle.sbi();
-    let room = dir::block::room(sbi);
+    let format = format(sbi);
     let data = leaf.data();
     let names = Names {
         bytes: &data,
@@ -160,7 +157,7 @@ fn split_leaf(
         from: 0,
     };
     let items = sorted(sbi, walk.info.hash_version, names, new)?;
-    let at = cut(&items, room).ok_or_else(|| cannot_split(dir))?;
+    let at = cut(&items, format.room()).ok_or_else(|| cannot_split(dir))?;
     let frames: Vec<Frame> = walk.frames().cloned().collect();
     let full = frames
         .iter()
@@ -168,7 +165,7 @@ fn split_leaf(
         .take_while(|f| f.count >= f.limit)
         .count();
     let deeper = full == frames.len();
-    if deeper && walk.info.indirect_levels >= htree::levels_max(sbi) {
+    if deeper && walk.info.indirect_levels >= format.levels_max() {
         let why = "its tree is as deep as it may be";
         return Err(Error::DirectoryFull { ino: dir.ino, why });
     }
@@ -177,17 +174,21 @@ fn split_leaf(
     let mut tree = Tree {
         handle,
         dir,
-        info: walk.info,
+        format,
+        head: RootHead {
+            hash_version: walk.info.hash_version,
+            indirect_levels: walk.info.indirect_levels,
+        },
         frames,
     };
     let changed = (|| {
         let (second, block) = grown.next().ok_or_else(|| cannot_split(dir))?;
         let (low, high) = items.split_at(at);
         handle.change(&handle.fresh(block), owner(dir, second), |bytes| {
-            dir::block::fill(bytes, room, entries(high));
+            format.fill(bytes, entries(high));
         });
         handle.change(leaf, owner(dir, lblk), |bytes| {
-            dir::block::fill(bytes, room, entries(low));
+            format.fill(bytes, entries(low));
         });
         if deeper {
             tree.deepen(&mut grown)?;
@@ -201,64 +202,53 @@ fn split_leaf(
     handle.failed(changed)
 }
 
-/// An entry of a node.
-#[derive(Clone, Copy, Debug)]
-struct IndexEntry {
-    /// The smallest hash below it.
-    hash: u32,
-    /// The logical block of the node or leaf that it leads to.
-    block: Lblk,
-}
-
 /// A tree whose nodes change; the leaf below the last frame was split.
 struct Tree<'a> {
     handle: &'a Handle<'a>,
     dir: &'a Inode,
-    info: DxRootInfo,
+    format: DirFormat,
+    head: RootHead,
     frames: Vec<Frame>,
 }
 
 impl Tree<'_> {
-    fn summed(&self) -> bool {
-        self.handle.sbi().geometry().csum_seed.is_some()
-    }
-
     /// The entries of a node from the `from`th on.
-    fn entries(&self, frame: &Frame, from: usize) -> Result<Vec<(u32, Lblk)>> {
+    fn entries(&self, frame: &Frame, from: usize) -> Result<Vec<IndexEntry>> {
         let data = frame.buffer.data();
         let offset = entries_offset(frame.lblk);
-        let node = DxNode::head(&data, offset, self.summed(), frame.lblk)?;
-        let entry = |i| (node.hash(i), node.block(i));
-        Ok((from..node.entries.len()).map(entry).collect())
+        let summed = self.handle.sbi().geometry().csum_seed.is_some();
+        let node = DxNode::head(&data, offset, summed, frame.lblk)?;
+        let all = from..node.entries.len();
+        Ok(all.map(|i| node.entry(i)).collect())
     }
 
     /// Makes a node of `entries` in a new block.
-    fn new_node(&self, entries: &[(u32, Lblk)], grown: &mut Grown) -> Result<(Lblk, Buffer)> {
+    fn new_node(&self, entries: &[IndexEntry], grown: &mut Grown) -> Result<(Lblk, Buffer)> {
         let (lblk, block) = grown.next().ok_or_else(|| cannot_split(self.dir))?;
         let buffer = self.handle.fresh(block);
-        let summed = self.summed();
         self.handle.change(&buffer, owner(self.dir, lblk), |bytes| {
-            put(bytes, 0, bytes.len(), Ino(0), b"", None);
-            put_entries(bytes, entries_offset(lblk), summed, entries);
+            fill_node(bytes, self.format, entries);
         });
         Ok((lblk, buffer))
     }
 
     /// Moves the entries of the root into a node below it.
     fn deepen(&mut self, grown: &mut Grown) -> Result<()> {
-        let summed = self.summed();
         let Some(root) = self.frames.first() else {
             return Ok(());
         };
         let all = self.entries(root, 0)?;
         let (lblk, buffer) = self.new_node(&all, grown)?;
-        self.info.indirect_levels += 1;
-        let info = self.info;
+        self.head.indirect_levels += 1;
+        let (format, head) = (self.format, self.head);
+        let only = IndexEntry {
+            hash: 0,
+            block: lblk,
+        };
         let root = &mut self.frames[0];
         self.handle
             .change(&root.buffer, owner(self.dir, root.lblk), |bytes| {
-                put_root_info(bytes, info.hash_version, info.indirect_levels);
-                put_entries(bytes, entries_offset(root.lblk), summed, &[(0, lblk)]);
+                put_root(bytes, format, head, &[only]);
             });
         let mut node = root.clone();
         (node.lblk, node.buffer) = (lblk, buffer);
@@ -278,7 +268,7 @@ impl Tree<'_> {
             }
             let half = frame.count / 2;
             let upper = self.entries(&frame, half)?;
-            let hash = upper.first().map_or(0, |first| first.0);
+            let hash = upper.first().map_or(0, |first| first.hash);
             let (lblk, buffer) = self.new_node(&upper, grown)?;
             self.handle
                 .change(&frame.buffer, owner(self.dir, frame.lblk), |bytes| {
@@ -295,7 +285,7 @@ impl Tree<'_> {
 
     fn insert_at(&self, node: &Buffer, lblk: Lblk, at: usize, entry: IndexEntry) {
         self.handle.change(node, owner(self.dir, lblk), |bytes| {
-            insert_entry(bytes, entries_offset(lblk), at, entry.hash, entry.block);
+            insert_entry(bytes, entries_offset(lblk), at, entry);
         });
     }
 }
@@ -319,37 +309,37 @@ pub(crate) fn make(
         from: DOTS_LEN,
     };
     let items = sorted(sbi, code, names, new)?;
-    let room = dir::block::room(sbi);
-    let at = cut(&items, room).ok_or_else(|| cannot_split(dir))?;
+    let format = format(sbi);
+    let at = cut(&items, format.room()).ok_or_else(|| cannot_split(dir))?;
     let mut grown = grow(handle, dir, 2)?;
     dir.flags |= InodeFlags::INDEX;
     let (low, high) = items.split_at(at);
-    let mut children = [(0, Lblk(0)), (second_hash(&items, at), Lblk(0))];
+    let mut children = [0, second_hash(&items, at)].map(|hash| IndexEntry {
+        hash,
+        block: Lblk(0),
+    });
     for (child, items) in children.iter_mut().zip([low, high]) {
         let Some((lblk, block)) = grown.next() else {
             return handle.failed(Err(cannot_split(dir)));
         };
-        child.1 = lblk;
+        child.block = lblk;
         handle.change(&handle.fresh(block), owner(dir, lblk), |bytes| {
-            dir::block::fill(bytes, room, entries(items));
+            format.fill(bytes, entries(items));
         });
     }
-    let summed = sbi.geometry().csum_seed.is_some();
-    let file_type = dir::block::file_type(sbi, FileType::Directory);
+    let head = RootHead {
+        hash_version: code,
+        indirect_levels: 0,
+    };
     handle.change(first, owner(dir, Lblk(0)), |bytes| {
-        bytes.fill(0);
-        put(bytes, 0, rec_len_for(1), dot, b".", file_type);
-        let len = bytes.len() - rec_len_for(1);
-        put(bytes, rec_len_for(1), len, parent, b"..", file_type);
-        put_root_info(bytes, code, 0);
-        put_entries(bytes, entries_offset(Lblk(0)), summed, &children);
+        fill_root(bytes, format, format.dots(dot, parent), head, &children);
     });
     Ok(())
 }
 
 /// What "." and ".." are in block 0.
 fn dots(sbi: &Sbi, dir: &Inode, bytes: &[u8], at: Pblk) -> Result<(Ino, Ino)> {
-    let find = |name: &[u8]| dir::block::find(bytes, at, dir::block::room(sbi), name);
+    let find = |name: &[u8]| dir_block::find(bytes, at, format(sbi).room(), name);
     match (find(b".")?, find(b"..")?) {
         (Some(dot), Some(dotdot)) if dot.offset == 0 && dotdot.offset == rec_len_for(1) => {
             Ok((dot.ino, dotdot.ino))

@@ -8,22 +8,20 @@
 //! the place of a record is the same before and after. Left out: new directories of this kind, and
 //! making room by a longer attribute.
 
-use uext4_ondisk::dir_entry::{put, rec_len_for};
+use uext4_ondisk::dir_block::{self, Found, NewEntry, Spot};
 use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::Incompat;
-use uext4_ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
+use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, parse_entries,
     put_entries,
 };
-use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
+use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
-use crate::dir;
-use crate::dir::block::{Found, NewEntry, Spot};
 use crate::dir::grow::grow;
-use crate::dir::owner;
+use crate::dir::{format, owner};
 use crate::inode::Inode;
 use crate::inode::inline::inline_data;
 use crate::inode::store::change_bytes;
@@ -32,8 +30,7 @@ use crate::journal::sbi::Sbi;
 
 /// Bytes before the records of `i_block`.
 const PARENT_LEN: usize = 4;
-/// Bytes of "." and ".." in a block.
-const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);
+
 /// The two regions of records.
 fn regions(data: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     // OK to split: `i_block` always comes first.
@@ -49,7 +46,7 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
     let mut data = inline_data(handle.sbi(), dir)?;
     let mut place = None;
     for (i, region) in regions(&mut data).enumerate() {
-        match dir::block::scan(region, NO_BLOCK, region.len(), new.name)? {
+        match dir_block::scan(region, NO_BLOCK, region.len(), new.name)? {
             Spot::Exists => return Err(Error::Exists),
             Spot::Room(offset) if place.is_none() => place = Some((i, offset)),
             _ => {}
@@ -59,7 +56,7 @@ pub(crate) fn add(handle: &Handle<'_>, dir: &mut Inode, new: &NewEntry<'_>) -> R
         return Ok(false);
     };
     if let Some(region) = regions(&mut data).nth(region) {
-        dir::block::insert(region, offset, new);
+        dir_block::insert(region, offset, new);
     }
     put_data(handle, dir, &data)?;
     Ok(true)
@@ -75,7 +72,7 @@ pub(crate) fn change(
     let mut data = inline_data(handle.sbi(), dir)?;
     let mut place = None;
     for region in regions(&mut data) {
-        if let Some(found) = dir::block::find(region, NO_BLOCK, region.len(), name)? {
+        if let Some(found) = dir_block::find(region, NO_BLOCK, region.len(), name)? {
             f(region, &found);
             place = Some(found);
             break;
@@ -134,33 +131,11 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
 /// The directory as the block that it would have.
 pub(crate) fn as_block(sbi: &Sbi, dir: &Inode) -> Result<Vec<u8>> {
     let mut data = inline_data(sbi, dir)?;
-    let room = dir::block::room(sbi);
     let parent = replace_parent(&mut dir.clone(), Ino(0));
     let mut block = vec![0; sbi.block_len()];
-    let file_type = dir::block::file_type(sbi, FileType::Directory);
-    put(&mut block, 0, rec_len_for(1), dir.ino, b".", file_type);
-    put(
-        &mut block,
-        rec_len_for(1),
-        rec_len_for(2),
-        parent,
-        b"..",
-        file_type,
-    );
-    let (mut at, mut last) = (DOTS_LEN, rec_len_for(1));
-    for region in regions(&mut data) {
-        dir::block::walk(region, NO_BLOCK, region.len(), |record| {
-            last = at + record.offset;
-            std::ops::ControlFlow::<()>::Continue(())
-        })?;
-        let end = at + region.len();
-        let place = block.get_mut(at..end).filter(|_| end <= room);
-        let why = "inline data larger than a block";
-        let place = place.ok_or(Error::Corrupt(Damage::Directory { ino: dir.ino, why }))?;
-        place.copy_from_slice(region);
-        at = end;
-    }
-    dir::block::stretch(&mut block, last, room);
+    let format = format(sbi);
+    let regions = regions(&mut data).map(|region| &*region);
+    format.fill_from_inline(&mut block, format.dots(dir.ino, parent), regions)?;
     Ok(block)
 }
 

@@ -8,7 +8,6 @@
 //! a name up by its hash, `change` adds and removes names, with `grow`, `htree_change` and
 //! `inline_dir` below it, and `namei` follows paths.
 
-pub(crate) mod block;
 pub(crate) mod change;
 pub(crate) mod crypto;
 pub(crate) mod grow;
@@ -23,6 +22,7 @@ use std::sync::Arc;
 use std::vec;
 
 use uext4_buffer_cache::Buffer;
+use uext4_ondisk::dir_block::DirFormat;
 use uext4_ondisk::dir_entry::{self, DirBlock, DirEntryHeader, decode_rec_len};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::hash::DirHash;
@@ -108,6 +108,12 @@ fn block_count(sbi: &Sbi, dir: &Inode) -> Result<u32> {
             ino: dir.ino,
             why: "larger than the file system",
         }))
+}
+
+/// How directories are laid out.
+#[inline]
+pub(crate) fn format(sbi: &Sbi) -> DirFormat {
+    DirFormat::new(sbi.geometry())
 }
 
 /// What block `lblk` of a directory is, and whose.
