@@ -9,7 +9,7 @@ use uext4_ondisk::inode::{
     update_checksum,
 };
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_ondisk::xattr::{XATTR_IBODY_HEADER_LEN, put_ibody_header};
+use uext4_ondisk::xattr::pack_body;
 use uext4_ondisk::{Geometry, GroupNr, Ino, Pblk};
 use zerocopy::little_endian::U32;
 
@@ -259,18 +259,22 @@ impl Plan {
     }
 
     /// Gives an inode an empty set of attributes, where it has room for one.
-    pub fn put_attribute_magic(&mut self, ino: Ino) {
+    ///
+    /// # Errors
+    /// [`Error::Pack`] if inodes are of a size that no file system has.
+    pub fn put_attribute_magic(&mut self, ino: Ino) -> Result<(), Error> {
         let at = GOOD_OLD_INODE_SIZE + usize::from(FULL_EXTRA_ISIZE);
         let seed = self.geometry.csum_seed;
         let Some(bytes) = self.inodes.get_mut(&ino.0) else {
-            return;
+            return Ok(());
         };
-        if at + XATTR_IBODY_HEADER_LEN <= bytes.len() {
-            put_ibody_header(&mut bytes[at..]);
+        if let Some(region) = bytes.get_mut(at..) {
+            pack_body(region, &[])?;
         }
         if let Some(seed) = seed {
             update_checksum(bytes, seed, ino, GENERATION);
         }
+        Ok(())
     }
 
     /// Counts an inode that is a directory.

@@ -58,8 +58,7 @@ pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
         ..spec
     };
     directory(plan, &spec)?;
-    plan.put_attribute_magic(LOST_FOUND);
-    Ok(())
+    plan.put_attribute_magic(LOST_FOUND)
 }
 
 /// A directory to be made.

@@ -54,6 +54,20 @@ pub enum PackError {
     /// Two equal names in one directory.
     #[error("a name is in the directory twice")]
     SameName,
+    /// A name of an attribute that is too long, holds a zero byte, or looks like the end of a list.
+    #[error("the name of an attribute, of {len} bytes, cannot be stored")]
+    XattrName {
+        /// Its length after the prefix.
+        len: u64,
+    },
+    /// Attributes, or the value of one, that are larger than their place.
+    #[error("attributes of {need} bytes, where there is room for {room}")]
+    XattrsTooBig {
+        /// Bytes that they take.
+        need: u64,
+        /// Bytes that there are.
+        room: u64,
+    },
     /// More names than a directory holds.
     #[error("more names than a directory holds")]
     TooManyNames,

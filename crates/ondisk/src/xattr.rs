@@ -15,6 +15,7 @@ use crate::checksum::{CsumSeed, crc32c, le32, le64};
 use crate::damage::Damage;
 pub use crate::damage::XattrPlace;
 use crate::hash::CharSign;
+use crate::pack::PackError;
 use crate::units::{Ino, Pblk};
 
 /// `h_magic` of both headers.
@@ -27,6 +28,8 @@ pub const XATTR_IBODY_HEADER_LEN: usize = 4;
 pub const XATTR_ENTRY_LEN: usize = 16;
 /// Most inodes that may share one block.
 pub const XATTR_REFCOUNT_MAX: u32 = 1024;
+/// Longest name after its prefix.
+pub const XATTR_NAME_MAX: usize = 255;
 /// Largest value the system calls take.
 pub const XATTR_SIZE_MAX: usize = 65536;
 
@@ -135,6 +138,28 @@ pub struct XattrEntry<'a> {
     pub hash: u32,
 }
 
+impl<'a> XattrEntry<'a> {
+    /// An attribute whose value lies in the same block or inode, with its hash.
+    pub fn here(index: u8, name: &'a [u8], value: &'a [u8]) -> Self {
+        Self {
+            index,
+            name,
+            value: XattrValue::Here(value),
+            hash: entry_hash(name, value, CharSign::Unsigned),
+        }
+    }
+
+    /// An attribute whose value is the data of `ino`, `size` bytes with this [`ea_inode_hash`].
+    pub fn in_inode(index: u8, name: &'a [u8], ino: Ino, size: u32, value_hash: u32) -> Self {
+        Self {
+            index,
+            name,
+            value: XattrValue::Inode { ino, size },
+            hash: entry_hash(name, &le32(value_hash), CharSign::Unsigned),
+        }
+    }
+}
+
 /// Bytes an entry with a name of `name_len` takes.
 pub const fn entry_len(name_len: usize) -> usize {
     (XATTR_ENTRY_LEN + name_len + 3) & !3
@@ -235,9 +260,59 @@ pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
     4 + entries.iter().map(one).sum::<usize>()
 }
 
+/// Writes `entries` in this order into a block of zeroes, and returns the hash for its header, which
+/// [`put_block_header`] writes.
+///
+/// # Errors
+/// [`PackError::XattrName`] and [`PackError::XattrsTooBig`], and nothing is written.
+pub fn pack_block(block: &mut [u8], entries: &[XattrEntry<'_>]) -> Result<u32, PackError> {
+    check_fit(block.len().saturating_sub(XATTR_BLOCK_HEADER_LEN), entries)?;
+    put_entries(block, XATTR_BLOCK_HEADER_LEN, entries);
+    Ok(block_hash(entries.iter().map(|entry| entry.hash)))
+}
+
+/// Writes the attributes within an inode, `entries` in this order: `region` is what lies behind the
+/// inode's fields.
+///
+/// # Errors
+/// [`PackError::XattrName`] and [`PackError::XattrsTooBig`], and nothing is written.
+pub fn pack_body(region: &mut [u8], entries: &[XattrEntry<'_>]) -> Result<(), PackError> {
+    check_fit(region.len().saturating_sub(XATTR_IBODY_HEADER_LEN), entries)?;
+    region.fill(0);
+    let (magic, rest) = region.split_at_mut(XATTR_IBODY_HEADER_LEN);
+    magic.copy_from_slice(&le32(EXT4_XATTR_MAGIC));
+    put_entries(rest, 0, entries);
+    Ok(())
+}
+
+/// Whether a reader would take the entries, in `room` bytes from the first one on.
+fn check_fit(room: usize, entries: &[XattrEntry<'_>]) -> Result<(), PackError> {
+    let too_big = |need: usize, room: usize| PackError::XattrsTooBig {
+        need: need as u64,
+        room: room as u64,
+    };
+    for entry in entries {
+        // Index 0 without a name looks like the end of the list.
+        let is_end = entry.index == 0 && entry.name.is_empty();
+        if entry.name.len() > XATTR_NAME_MAX || entry.name.contains(&0) || is_end {
+            let len = entry.name.len() as u64;
+            return Err(PackError::XattrName { len });
+        }
+        if let XattrValue::Inode { size, .. } = entry.value
+            && size > EXT4_XATTR_SIZE_MAX
+        {
+            return Err(too_big(size as usize, EXT4_XATTR_SIZE_MAX as usize));
+        }
+    }
+    match entries_len(entries) {
+        need if need > room => Err(too_big(need, room)),
+        _ => Ok(()),
+    }
+}
+
 /// Writes `entries` in this order into a region of zeroes: the list from `first` on, the values from
 /// its end backward. [`entries_len`] of them must fit behind `first`.
-pub fn put_entries(region: &mut [u8], first: usize, entries: &[XattrEntry<'_>]) {
+fn put_entries(region: &mut [u8], first: usize, entries: &[XattrEntry<'_>]) {
     let mut at = first;
     let mut end = region.len();
     for entry in entries {
@@ -287,11 +362,6 @@ pub fn put_block_header(
         header.h_checksum = block_checksum(block, at, seed).into();
         block[..XATTR_BLOCK_HEADER_LEN].copy_from_slice(header.as_bytes());
     }
-}
-
-/// Writes the magic that stands before the entries in an inode.
-pub fn put_ibody_header(region: &mut [u8]) {
-    region[..XATTR_IBODY_HEADER_LEN].copy_from_slice(U32::new(EXT4_XATTR_MAGIC).as_bytes());
 }
 
 /// Checks the header of an attribute block.
@@ -406,31 +476,61 @@ mod tests {
 
     #[test]
     fn what_is_put_is_read() {
-        let here = |name, value| XattrEntry {
-            index: INDEX_USER,
-            name,
-            value: XattrValue::Here(value),
-            hash: entry_hash(name, value, CharSign::Unsigned),
-        };
+        let here = |name, value| XattrEntry::here(INDEX_USER, name, value);
         let (ino, size) = (Ino(20), 9000);
         let entries = [
             here(&b"a"[..], &b"12345"[..]),
             here(b"empty", b""),
-            XattrEntry {
-                value: XattrValue::Inode { ino, size },
-                ..here(b"large", b"")
-            },
+            XattrEntry::in_inode(INDEX_USER, b"large", ino, size, 7),
             here(b"bcd", b"x"),
         ];
         let mut block = vec![0; XATTR_BLOCK_HEADER_LEN + entries_len(&entries)];
-        put_entries(&mut block, XATTR_BLOCK_HEADER_LEN, &entries);
+        let hash = pack_block(&mut block, &entries).unwrap();
         let (at, seed) = (Pblk(77), Some(CsumSeed(5)));
-        put_block_header(&mut block, at, 3, 1234, seed);
+        put_block_header(&mut block, at, 3, hash, seed);
         let header = verify_block(&block, at, seed).unwrap();
-        assert_eq!((header.h_refcount.get(), header.h_hash.get()), (3, 1234));
+        assert_eq!((header.h_refcount.get(), header.h_hash.get()), (3, hash));
         let place = XattrPlace::Block(at);
         let read = parse_entries(&block, XATTR_BLOCK_HEADER_LEN, place).unwrap();
         assert_eq!(read, entries);
+        let mut body = vec![0xAA; XATTR_IBODY_HEADER_LEN + entries_len(&entries)];
+        assert_eq!(pack_body(&mut body, &entries), Ok(()));
+        let (magic, list) = body.split_at(XATTR_IBODY_HEADER_LEN);
+        assert_eq!(magic, le32(EXT4_XATTR_MAGIC));
+        let read = parse_entries(list, 0, XattrPlace::Inode(Ino(12))).unwrap();
+        assert_eq!(read, entries);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let long = [b'a'; 256];
+        let entry = |name| [XattrEntry::here(INDEX_USER, name, b"value")];
+        let mut block = vec![0; XATTR_BLOCK_HEADER_LEN + 28];
+        assert!(
+            pack_block(&mut block, &entry(b"name"))
+                .is_err_and(|error| { error == PackError::XattrsTooBig { need: 32, room: 28 } })
+        );
+        assert!(block.iter().all(|&byte| byte == 0));
+        for name in [&long[..], b"a\0"] {
+            let len = name.len() as u64;
+            let refused = Err(PackError::XattrName { len });
+            assert_eq!(pack_body(&mut [0; 1024], &entry(name)), refused);
+        }
+        let (need, room) = (
+            u64::from(EXT4_XATTR_SIZE_MAX) + 1,
+            EXT4_XATTR_SIZE_MAX.into(),
+        );
+        let large = [XattrEntry::in_inode(
+            INDEX_USER,
+            b"a",
+            Ino(20),
+            need as u32,
+            7,
+        )];
+        let refused = Err(PackError::XattrsTooBig { need, room });
+        assert_eq!(pack_body(&mut [0; 1024], &large), refused);
+        assert!(pack_body(&mut [0; 7], &[]).is_err());
+        assert_eq!(pack_body(&mut [0; 8], &[]), Ok(()));
     }
 
     #[test]

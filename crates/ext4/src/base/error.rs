@@ -286,7 +286,8 @@ impl From<PackError> for Error {
     fn from(error: PackError) -> Self {
         match error {
             PackError::SameName => Self::Exists,
-            PackError::NameLength { .. } => Self::NameTooLong,
+            PackError::NameLength { .. } | PackError::XattrName { .. } => Self::NameTooLong,
+            PackError::XattrsTooBig { need, room } => Self::XattrsTooBig { need, room },
             PackError::Extent(_) => Self::Invalid {
                 what: "an extent that cannot be stored",
             },

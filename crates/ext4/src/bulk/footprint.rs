@@ -8,7 +8,7 @@ use uext4_ondisk::pack::directory::DirShape;
 use uext4_ondisk::pack::extent_tree::ExtentTree;
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::xattr::{
-    XATTR_BLOCK_HEADER_LEN, XattrEntry, XattrValue, ea_inode_hash, entries_len, put_entries,
+    XATTR_BLOCK_HEADER_LEN, XattrEntry, XattrValue, ea_inode_hash, entries_len, pack_block,
 };
 use uext4_ondisk::{Geometry, Ino};
 
@@ -121,14 +121,14 @@ impl Footprint {
             footprint.value_blocks += value.data + value.tree;
         }
         if !placed.block.is_empty() {
-            footprint.block = Some(block_digest(&placed.block));
+            footprint.block = Some(block_digest(&placed.block)?);
         }
         Ok(footprint)
     }
 }
 
 /// A number that equal blocks of attributes have in common: values apart count by their hash.
-fn block_digest(list: &[Attribute<'_>]) -> u64 {
+fn block_digest(list: &[Attribute<'_>]) -> Result<u64> {
     let seed = uext4_ondisk::checksum::CsumSeed(!0);
     let entry = |attribute: &'_ Attribute<'_>| -> (u32, u32) {
         (
@@ -151,6 +151,6 @@ fn block_digest(list: &[Attribute<'_>]) -> u64 {
         })
         .collect();
     let mut bytes = vec![0; XATTR_BLOCK_HEADER_LEN + entries_len(&entries)];
-    put_entries(&mut bytes, XATTR_BLOCK_HEADER_LEN, &entries);
-    digest(&bytes)
+    pack_block(&mut bytes, &entries)?;
+    Ok(digest(&bytes))
 }

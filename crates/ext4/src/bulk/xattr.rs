@@ -4,14 +4,12 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
 use uext4_mballoc::Run;
-use uext4_ondisk::checksum::le32;
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::inode::{FileType, InodeFlags, RawInode, S_IFREG, Timestamp};
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrEntry, XattrPlace,
-    XattrValue, block_hash, ea_inode_hash, entry_hash, parse_entries, put_block_header,
-    put_entries, put_ibody_header, verify_block,
+    XattrValue, ea_inode_hash, pack_block, pack_body, parse_entries, put_block_header,
+    verify_block,
 };
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
@@ -62,10 +60,9 @@ impl Creator {
         let mut tail = Vec::new();
         if !placed.body.is_empty() {
             tail.resize(XATTR_IBODY_HEADER_LEN + shape.body_room, 0);
-            put_ibody_header(&mut tail);
             let inos = self.store_values(&placed.body, group, attributes)?;
             let entries = self.entries(&placed.body, &inos, false);
-            put_entries(&mut tail[XATTR_IBODY_HEADER_LEN..], 0, &entries);
+            pack_body(&mut tail, &entries)?;
         }
         if !placed.block.is_empty() {
             let at = match self.share_block(&placed.block)? {
@@ -119,39 +116,31 @@ impl Creator {
     ) -> Vec<XattrEntry<'a>> {
         let mut inos = inos.iter();
         let entry = |attribute: &'a Attribute<'_>| {
-            let (name, bytes) = (attribute.name, attribute.value.as_ref());
-            let (value, hash) = if attribute.apart {
-                let hash = le32(ea_inode_hash(self.superblock.seed(), bytes));
+            let (index, name, value) = (attribute.index, attribute.name, attribute.value.as_ref());
+            if attribute.apart {
+                let hash = ea_inode_hash(self.superblock.seed(), value);
                 let ino = inos.next().copied().unwrap_or_default();
-                let size = bytes.len() as u32;
-                (
-                    XattrValue::Inode { ino, size },
-                    entry_hash(name, &hash, CharSign::Unsigned),
-                )
-            } else {
-                let hash = if hashed {
-                    entry_hash(name, bytes, CharSign::Unsigned)
-                } else {
-                    0
-                };
-                (XattrValue::Here(bytes), hash)
-            };
-            XattrEntry {
-                index: attribute.index,
-                name,
-                value,
-                hash,
+                return XattrEntry::in_inode(index, name, ino, value.len() as u32, hash);
+            }
+            match hashed {
+                true => XattrEntry::here(index, name, value),
+                false => XattrEntry {
+                    index,
+                    name,
+                    value: XattrValue::Here(value),
+                    hash: 0,
+                },
             }
         };
         list.iter().map(entry).collect()
     }
 
     /// A block of these attributes but for its header, and the hash that goes there.
-    fn block_of(&self, list: &[Attribute<'_>], inos: &[Ino]) -> (Vec<u8>, u32) {
+    fn block_of(&self, list: &[Attribute<'_>], inos: &[Ino]) -> Result<(Vec<u8>, u32)> {
         let entries = self.entries(list, inos, true);
         let mut block = vec![0; self.sbi.block_len()];
-        put_entries(&mut block, XATTR_BLOCK_HEADER_LEN, &entries);
-        (block, block_hash(entries.iter().map(|entry| entry.hash)))
+        let hash = pack_block(&mut block, &entries)?;
+        Ok((block, hash))
     }
 
     /// Becomes one more user of a block of equal attributes, if there is one.
@@ -159,7 +148,7 @@ impl Creator {
         let Some(inos) = self.known_values(list) else {
             return Ok(None);
         };
-        let (mut block, hash) = self.block_of(list, &inos);
+        let (mut block, hash) = self.block_of(list, &inos)?;
         let body = XATTR_BLOCK_HEADER_LEN..;
         let Some((at, users)) = self.sharing.blocks.get_mut(&digest(&block[body.clone()])) else {
             return Ok(None);
@@ -183,7 +172,7 @@ impl Creator {
         owner: &Attributes,
     ) -> Result<Pblk> {
         let inos = self.store_values(list, group, owner)?;
-        let (mut block, hash) = self.block_of(list, &inos);
+        let (mut block, hash) = self.block_of(list, &inos)?;
         let key = digest(&block[XATTR_BLOCK_HEADER_LEN..]);
         let at = self.space.take_one(&self.sbi, &self.groups)?;
         put_block_header(&mut block, at, 1, hash, self.sbi.geometry().csum_seed);

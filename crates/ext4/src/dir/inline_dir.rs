@@ -13,8 +13,8 @@ use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use uext4_ondisk::xattr::{
-    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, parse_entries,
-    put_entries,
+    INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, pack_body,
+    parse_entries,
 };
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
@@ -109,10 +109,10 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
         return Ok(());
     };
     change_bytes(handle.sbi(), handle, dir.id(), |bytes| {
-        let start = usize::from(at) + XATTR_IBODY_HEADER_LEN;
-        let region = bytes.get_mut(start..).unwrap_or_default();
+        let region = bytes.get_mut(at.into()..).unwrap_or_default();
         let before = region.to_vec();
-        let mut entries = parse_entries(&before, 0, XattrPlace::Inode(dir.ino))?;
+        let list = before.get(XATTR_IBODY_HEADER_LEN..).unwrap_or_default();
+        let mut entries = parse_entries(list, 0, XattrPlace::Inode(dir.ino))?;
         entries.retain_mut(|entry| {
             if entry.index != INDEX_SYSTEM || entry.name != INLINE_DATA_NAME {
                 return true;
@@ -122,9 +122,7 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
             }
             value.is_some()
         });
-        region.fill(0);
-        put_entries(region, 0, &entries);
-        Ok(())
+        Ok(pack_body(region, &entries)?)
     })
 }
 

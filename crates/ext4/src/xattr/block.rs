@@ -13,7 +13,7 @@ use uext4_buffer_cache::Buffer;
 use uext4_mbcache::{Candidate, Key, Locked, Release};
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrBlockHeader, XattrEntry, XattrPlace,
-    XattrValue, block_hash, parse_entries, put_block_header, put_entries, verify_block,
+    XattrValue, pack_block, parse_entries, put_block_header, verify_block,
 };
 use uext4_ondisk::{Damage, Ino, Pblk};
 
@@ -91,8 +91,7 @@ pub(crate) fn replace(
         return Ok(None);
     }
     let mut bytes = vec![0; handle.sbi().block_len()];
-    put_entries(&mut bytes, XATTR_BLOCK_HEADER_LEN, entries);
-    let hash = block_hash(entries.iter().map(|entry| entry.hash));
+    let hash = pack_block(&mut bytes, entries)?;
     let image = Image::new(handle, hash, bytes);
     if let Some(at) = share(handle, old, &image, 1)? {
         // The block has its own claim on what its entries lead to.

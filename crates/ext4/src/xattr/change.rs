@@ -9,14 +9,11 @@
 //! memory, and the caller stores them afterwards. Who calls holds the inode's lock.
 
 use uext4_ondisk::acl::Acl;
-use uext4_ondisk::checksum::le32;
 use uext4_ondisk::features::Compat;
-use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, RawInode};
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INDEX_USER, XATTR_ENTRY_LEN, XATTR_IBODY_HEADER_LEN, XATTR_SIZE_MAX, XattrEntry,
-    XattrValue, ea_inode_hash, entries_len, entry_hash, entry_len, put_entries, put_ibody_header,
-    value_len,
+    XattrValue, ea_inode_hash, entries_len, entry_len, pack_body, value_len,
 };
 use uext4_ondisk::{Damage, Ino};
 
@@ -384,19 +381,19 @@ fn new_entry<'a>(
     value: &'a [u8],
     apart: bool,
 ) -> Result<XattrEntry<'a>> {
-    let entry = |value, hashed: &[u8]| XattrEntry {
-        index: name.index,
-        name: name.suffix,
-        value,
-        hash: entry_hash(name.suffix, hashed, CharSign::Unsigned),
-    };
     if !apart {
-        return Ok(entry(XattrValue::Here(value), value));
+        return Ok(XattrEntry::here(name.index, name.suffix, value));
     }
     let hash = ea_inode_hash(handle.sbi().superblock().seed(), value);
     let ino = ea_inode::obtain(handle, owner, value)?;
     let size = value.len() as u32;
-    Ok(entry(XattrValue::Inode { ino, size }, &le32(hash)))
+    Ok(XattrEntry::in_inode(
+        name.index,
+        name.suffix,
+        ino,
+        size,
+        hash,
+    ))
 }
 
 /// What attributes add to what their inode takes.
@@ -497,10 +494,9 @@ fn write_body(handle: &Handle<'_>, inode: &mut Inode, entries: &[XattrEntry<'_>]
             inode_size: bytes.len() as u32,
         })?;
         let region = bytes.get_mut(start..).unwrap_or_default();
-        region.fill(0);
-        if !entries.is_empty() {
-            put_ibody_header(region);
-            put_entries(&mut region[XATTR_IBODY_HEADER_LEN..], 0, entries);
+        match entries {
+            [] => region.fill(0),
+            _ => pack_body(region, entries)?,
         }
         Ok(start)
     })?;

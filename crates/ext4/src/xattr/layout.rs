@@ -9,16 +9,14 @@ use uext4_ondisk::Geometry;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE};
 use uext4_ondisk::xattr::{
-    INDEX_SYSTEM, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_SIZE_MAX, entry_len,
-    split_name, value_len,
+    INDEX_SYSTEM, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XATTR_NAME_MAX, XATTR_SIZE_MAX,
+    entry_len, split_name, value_len,
 };
 
 use crate::base::error::{Error, Result};
 use crate::xattr::acl::{self, AclKind};
 use crate::xattr::check_no_zero;
 
-/// Longest name after its prefix.
-const NAME_MAX: usize = 255;
 /// Bytes that end a list of entries.
 const END_LEN: usize = 4;
 /// Shortest name there is, for the kernel's rule on large values.
@@ -178,7 +176,7 @@ fn stored<'a>(
     if index == INDEX_SYSTEM {
         return Err(unsupported());
     }
-    if name.len() > NAME_MAX {
+    if name.len() > XATTR_NAME_MAX {
         return Err(Error::NameTooLong);
     }
     check_no_zero(name)?;

@@ -5,8 +5,8 @@ use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::encryption::EncryptionContext;
 use uext4_ondisk::hash::CharSign;
 use uext4_ondisk::xattr::{
-    XATTR_BLOCK_HEADER_LEN, XattrPlace, XattrValue, block_hash, entries_len, entry_hash, join_name,
-    parse_entries, put_entries, split_name, verify_block,
+    XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, block_hash,
+    entries_len, entry_hash, join_name, pack_body, parse_entries, split_name, verify_block,
 };
 use uext4_ondisk::{Ino, Pblk};
 
@@ -34,11 +34,10 @@ fn entries(region: &[u8], first: usize, at: XattrPlace) {
         }
     }
     let _ = block_hash(entries.iter().map(|e| e.hash));
-    let mut copy = vec![0; entries_len(&entries)];
-    // Index 0 without a name looks like the end of the list once its value's place is 0.
-    if copy.len() < 65_536 && entries.iter().all(|e| e.index != 0) {
-        put_entries(&mut copy, 0, &entries);
-        assert_eq!(parse_entries(&copy, 0, at), Ok(entries));
+    let mut copy = vec![0; XATTR_IBODY_HEADER_LEN + entries_len(&entries)];
+    if copy.len() < 65_536 && pack_body(&mut copy, &entries).is_ok() {
+        let list = &copy[XATTR_IBODY_HEADER_LEN..];
+        assert_eq!(parse_entries(list, 0, at), Ok(entries));
     }
 }
 
