@@ -255,10 +255,7 @@ fn make_unwritten(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
             Progress::Done => break,
-            Progress::Rest {
-                lblk: next,
-                len: left,
-            } => (lblk, len) = (next, left),
+            Progress::Rest(rest) => (lblk, len) = (rest.start, rest.len),
         }
     }
     Ok(())
@@ -298,7 +295,7 @@ fn unmap(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
             Progress::Done => return Ok(()),
-            Progress::Rest { lblk: start, len } => run = LblkRun { start, len },
+            Progress::Rest(rest) => run = rest,
         }
     }
 }
@@ -340,7 +337,7 @@ fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
         file.changed_in(handle.tid(), true);
         match handle.failed(result)? {
             Progress::Done => return Ok(()),
-            Progress::Rest { lblk: start, len } => run = LblkRun { start, len },
+            Progress::Rest(rest) => run = rest,
         }
     }
 }

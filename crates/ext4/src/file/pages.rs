@@ -461,10 +461,7 @@ fn make_written(sbi: &Sbi, cell: &Cell, part: &Mapping) -> Result<()> {
                 });
                 return Ok(());
             }
-            Progress::Rest {
-                lblk: from,
-                len: left,
-            } => (lblk, len) = (from, left),
+            Progress::Rest(rest) => (lblk, len) = (rest.start, rest.len),
         }
     }
 }

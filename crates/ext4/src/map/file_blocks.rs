@@ -6,6 +6,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Geometry, Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
+use crate::base::mapping::LblkRun;
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
@@ -17,23 +18,18 @@ pub(crate) enum Progress {
     /// All of it.
     Done,
     /// The credits ran low. The map is valid; store the inode, end the handle, and ask for the same
-    /// change of this range with a new one.
-    Rest {
-        /// First logical block not done.
-        lblk: Lblk,
-        /// How many are not.
-        len: u32,
-    },
+    /// change of this run, which is not done yet, with a new one.
+    Rest(LblkRun),
 }
 
 impl Progress {
     /// Not done: `from..until`.
     pub(crate) fn rest(from: u64, until: u64) -> Self {
         // OK to truncate: no file has a block past 2³² − 2.
-        Self::Rest {
-            lblk: Lblk(from as u32),
+        Self::Rest(LblkRun {
+            start: Lblk(from as u32),
             len: until.saturating_sub(from).min(u32::MAX.into()) as u32,
-        }
+        })
     }
 }
 

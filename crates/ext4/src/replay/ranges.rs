@@ -164,6 +164,6 @@ fn map_piece(handle: &Handle<'_>, inode: &mut Inode, new: Mapping, found: Mappin
 fn finished(progress: Progress) -> Result<()> {
     match progress {
         Progress::Done => Ok(()),
-        Progress::Rest { .. } => Err(too_large()),
+        Progress::Rest(_) => Err(too_large()),
     }
 }

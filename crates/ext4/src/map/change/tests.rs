@@ -90,9 +90,10 @@ impl Fixture {
             store(&handle, &sbi, &self.inode).unwrap();
             match progress {
                 Progress::Done => return,
-                Progress::Rest { lblk, len } => {
-                    assert_ne!((lblk, len), range, "no progress");
-                    range = (lblk, len);
+                Progress::Rest(rest) => {
+                    let rest = (rest.start, rest.len);
+                    assert_ne!(rest, range, "no progress");
+                    range = rest;
                     self.rests += 1;
                     // A stop leaves a tree that can be read, and nothing is lost by it.
                     let read = self.read();
