@@ -6,6 +6,7 @@
 //! | [`crates`] | which crate may import which, licences, lints, who may lay out bytes |
 //! | [`modules`] | the order of the folders inside the engine, and the map of them |
 //! | [`knots`] | no import cycle among the modules of any crate |
+//! | [`packing`] | who may make the bytes of directories, extents and attributes |
 //! | [`text`] | words that must not be there, names of files, paths of one machine, links |
 //!
 //! Every rule sees the files that git tracks or would track. Formatting is rustfmt's business and
@@ -14,6 +15,7 @@
 mod crates;
 pub mod knots;
 mod modules;
+mod packing;
 mod source;
 mod text;
 
@@ -78,6 +80,7 @@ pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
     for file in &files {
         if file.is_rust() {
             source::check(file, &mut complaints);
+            packing::check(file, &mut complaints);
         }
         text::check(root, file, &mut complaints);
     }

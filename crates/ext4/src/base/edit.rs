@@ -1,5 +1,6 @@
-//! Who changes blocks of metadata: an operation through its journal handle, or the builder of a new
-//! file system straight in the cache. Whatever changes a structure is written once, for both.
+//! How blocks of metadata are changed: by an operation through its journal handle, or by the bulk
+//! writer of a new file system directly in the cache. Functions that both need take either: those of
+//! groups and their bitmaps. Bytes of directories, extents and attributes are made by `ondisk`.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::{Ino, Pblk};
