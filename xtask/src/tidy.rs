@@ -6,7 +6,7 @@
 //! | [`crates`] | which crate may import which, licences, lints, who may lay out bytes |
 //! | [`modules`] | the order of the folders inside the engine, and the map of them |
 //! | [`knots`] | no import cycle among the modules of any crate |
-//! | [`packing`] | who may make the bytes of directories, extents and attributes |
+//! | [`packing`] | where the bytes of directories, extents and attributes are made |
 //! | [`text`] | words that must not be there, names of files, paths of one machine, links |
 //!
 //! Every rule sees the files that git tracks or would track. Formatting is rustfmt's business and

@@ -2,8 +2,8 @@
 //! made anew.
 //!
 //! Records fill the block up to its *room*: the whole of it, or what the checksum leaves. A search
-//! walks unused records too, as they are the room that is free. The region of records of a directory
-//! within its inode is a block without a checksum here.
+//! walks unused records too, as they are the room that is free. The region of records of a
+//! directory within its inode is a block without a checksum here.
 
 use std::ops::ControlFlow;
 
@@ -205,8 +205,8 @@ pub enum Spot {
     Full,
 }
 
-/// Goes over the records in the first `room` bytes of a block until `f` breaks. `at` names the block
-/// in errors.
+/// Goes over the records in the first `room` bytes of a block until `f` breaks. `at` names the
+/// block in errors.
 ///
 /// # Errors
 /// [`Damage::DirEntry`] where a record cannot be.

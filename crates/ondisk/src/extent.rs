@@ -293,7 +293,7 @@ pub fn leaf_entry(extent: Extent) -> NodeEntry {
     entry
 }
 
-/// The entry of an inner node for a child whose first logical block is `lblk` and that lies in `leaf`.
+/// The entry of an inner node for a child in block `leaf`, whose first logical block is `lblk`.
 pub fn index_entry(lblk: Lblk, leaf: Pblk) -> NodeEntry {
     let mut entry = NodeEntry::default();
     entry.copy_from_slice(ExtentIdx::new(lblk, leaf).as_bytes());

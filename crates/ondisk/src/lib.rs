@@ -7,8 +7,8 @@
 //! validated here or by [`Geometry`] before any other crate sees it; what is wrong comes back as a
 //! [`Damage`] with the numbers that show it.
 //!
-//! Only this crate knows an offset, and only it makes the bytes of nodes, directories and attributes:
-//! [`pack`] says where.
+//! Only this crate knows an offset, and only it makes the bytes of nodes, directories and
+//! attributes: [`pack`] says where.
 
 pub mod acl;
 pub mod checksum;

@@ -1,7 +1,7 @@
 //! The one packer: from extents, block numbers and names to the bytes of the blocks that hold them.
 //!
-//! Pure: no I/O and no allocation of blocks. A packer asks its caller for a block for each node, and
-//! hands over the bytes. Both writers of the engine and mkfs use it:
+//! Pure: no I/O and no allocation of blocks. A packer asks its caller for a block for each node,
+//! and hands over the bytes. Both writers of the engine and mkfs use it:
 //!
 //! | what | packer |
 //! |---|---|

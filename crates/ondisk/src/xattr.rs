@@ -260,8 +260,8 @@ pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
     4 + entries.iter().map(one).sum::<usize>()
 }
 
-/// Writes `entries` in this order into a block of zeroes, and returns the hash for its header, which
-/// [`put_block_header`] writes.
+/// Writes `entries` in this order into a block of zeroes, and returns the hash for its header,
+/// which [`put_block_header`] writes.
 ///
 /// # Errors
 /// [`PackError::XattrName`] and [`PackError::XattrsTooBig`], and nothing is written.

@@ -1,6 +1,6 @@
 //! How blocks of metadata are changed: by an operation through its journal handle, or by the bulk
-//! writer of a new file system directly in the cache. Functions that both need take either: those of
-//! groups and their bitmaps. Bytes of directories, extents and attributes are made by `ondisk`.
+//! writer of a new file system directly in the cache. Functions that both need take either: those
+//! of groups and their bitmaps. Bytes of directories, extents and attributes are made by `ondisk`.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::{Ino, Pblk};

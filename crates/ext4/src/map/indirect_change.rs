@@ -269,9 +269,9 @@ impl Clear<'_, '_> {
     fn tree(&mut self, inode: &mut Inode, tree: usize, range: &Range<u64>) -> Result<()> {
         if tree == 0 {
             let root = inode.i_block;
-            let kept = self.data(inode, &numbers(&root)[..NDIR_BLOCKS], 0, range)?;
-            let cleared = (kept..range.end).map(|_| 0);
-            put_numbers(&mut inode.i_block, kept as usize, cleared);
+            let freed = self.data(inode, &numbers(&root)[..NDIR_BLOCKS], 0, range)?;
+            let cleared = (freed..range.end).map(|_| 0);
+            put_numbers(&mut inode.i_block, freed as usize, cleared);
             return Ok(());
         }
         let index = NDIR_BLOCKS + tree - 1;

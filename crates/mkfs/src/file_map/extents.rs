@@ -47,8 +47,8 @@ pub(crate) fn extent_file(
     builder.finish(plan)
 }
 
-/// Maps blocks taken already, given in logical order. A new extent begins at logical block `apart` in
-/// any case.
+/// Maps blocks taken already, given in logical order. A new extent begins at logical block `apart`
+/// in any case.
 pub(crate) fn extents_of(
     plan: &mut Plan,
     ino: Ino,

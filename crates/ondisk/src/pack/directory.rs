@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! one block            ". .." and all names
-//! htree                root | inner nodes, upper levels first | leaves in the order of their hashes
+//! htree                root | inner nodes, upper levels first | leaves, in the order of hashes
 //! row of blocks        ". .." and names | names | names …
 //! ```
 //! The plan is pure: the number of blocks follows from the names alone, so that space can be
