@@ -29,31 +29,26 @@ pub trait Tables {
 /// Tables that a file with data in these logical blocks needs (ascending, disjoint); `None` if a
 /// block is out of reach.
 pub fn tables(block_size: BlockSize, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<u64> {
-    let reach = Reach::new(block_size);
-    let mut count = 0;
-    // The last table counted of each level of each tree.
-    let mut last = [[None; LEVELS]; LEVELS];
-    for range in ranges {
-        if range.end > reach.blocks_max() {
-            return None;
-        }
-        for tree in 1..=LEVELS {
-            let first = reach.first(tree);
-            let from = range.start.max(first);
-            let to = range.end.min(first + reach.size(tree));
-            if from >= to {
-                continue;
-            }
-            for level in 1..=tree {
-                let begin = (from - first) / reach.size(level);
-                let finish = (to - 1 - first) / reach.size(level);
-                let seen = &mut last[tree - 1][level - 1];
-                count += finish - begin + 1 - u64::from(*seen == Some(begin));
-                *seen = Some(finish);
-            }
+    let mut map = BlockMap::new(block_size);
+    for Range { mut start, end } in ranges {
+        while start < end {
+            start += map.open(start, end - start, &mut Counted).ok()?.len;
         }
     }
-    Some(count)
+    Some(map.tables())
+}
+
+/// Tables that are only counted.
+struct Counted;
+
+impl Tables for Counted {
+    type Error = PackError;
+
+    fn take(&mut self) -> Result<Pblk, PackError> {
+        Ok(Pblk(0))
+    }
+
+    fn put(&mut self, _: Pblk, _: &[u8]) {}
 }
 
 /// A map that is being built.
