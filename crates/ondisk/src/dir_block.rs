@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 
 use zerocopy::FromBytes;
 
+use crate::checksum::le32;
 use crate::damage::Damage;
 use crate::dir_entry::{
     DIR_ENTRY_HEADER_LEN, DIR_TAIL_LEN, DirEntryHeader, decode_rec_len, encode_rec_len,
@@ -16,11 +17,13 @@ use crate::dir_entry::{
 };
 use crate::features::Incompat;
 use crate::geometry::Geometry;
-use crate::inode::FileType;
+use crate::inode::{FileType, I_BLOCK_LEN};
 use crate::units::{Ino, Pblk};
 
 /// Bytes of the "." and ".." records.
 pub const DOTS_LEN: usize = rec_len_for(1) + rec_len_for(2);
+/// Bytes before the records in a directory that lies within its inode: the inode that ".." names.
+pub const INLINE_PARENT_LEN: usize = 4;
 /// Largest directory without `large_dir`, in bytes: its size has 31 bits.
 const SIZE_MAX: u64 = (1 << 31) - 1;
 /// Logical blocks that an htree entry can name.
@@ -155,6 +158,17 @@ impl DirFormat {
             put_tail(bytes, 0);
         }
     }
+}
+
+/// What ".." names in a directory within its inode; `data` begins as `i_block` does.
+pub fn inline_parent(data: &[u8]) -> Ino {
+    let bytes = data.first_chunk::<INLINE_PARENT_LEN>();
+    Ino(bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes)))
+}
+
+/// Makes ".." name another inode in a directory within its inode.
+pub fn put_inline_parent(i_block: &mut [u8; I_BLOCK_LEN], parent: Ino) {
+    i_block[..INLINE_PARENT_LEN].copy_from_slice(&le32(parent.0));
 }
 
 /// A name to be put into a directory.
@@ -481,6 +495,15 @@ mod tests {
                     .is_err()
             );
         }
+    }
+
+    #[test]
+    fn the_parent_stands_before_the_records() {
+        let mut i_block = [0xAA; I_BLOCK_LEN];
+        put_inline_parent(&mut i_block, Ino(0x1234_5678));
+        assert_eq!(inline_parent(&i_block), Ino(0x1234_5678));
+        assert_eq!(i_block[INLINE_PARENT_LEN..], [0xAA; 56]);
+        assert_eq!(inline_parent(&i_block[..3]), Ino(0));
     }
 
     #[test]

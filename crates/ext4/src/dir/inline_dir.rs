@@ -8,7 +8,9 @@
 //! the place of a record is the same before and after. Left out: new directories of this kind, and
 //! making room by a longer attribute.
 
-use uext4_ondisk::dir_block::{self, Found, NewEntry, Spot};
+use uext4_ondisk::dir_block::{
+    self, Found, INLINE_PARENT_LEN, NewEntry, Spot, inline_parent, put_inline_parent,
+};
 use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
@@ -28,14 +30,11 @@ use crate::inode::store::change_bytes;
 use crate::journal::handle::Handle;
 use crate::journal::sbi::Sbi;
 
-/// Bytes before the records of `i_block`.
-const PARENT_LEN: usize = 4;
-
 /// The two regions of records.
 fn regions(data: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     // OK to split: `i_block` always comes first.
     let (first, second) = data.split_at_mut(I_BLOCK_LEN);
-    [&mut first[PARENT_LEN..], second].into_iter()
+    [&mut first[INLINE_PARENT_LEN..], second].into_iter()
 }
 
 /// What stands in a region where its records are wrong.
@@ -85,11 +84,8 @@ pub(crate) fn change(
 
 /// Gives the directory another parent; answers the old one.
 pub(crate) fn replace_parent(dir: &mut Inode, parent: Ino) -> Ino {
-    let mut field = zerocopy::little_endian::U32::ZERO;
-    let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut field);
-    bytes.copy_from_slice(&dir.i_block[..PARENT_LEN]);
-    let old = Ino(field.get());
-    dir.i_block[..PARENT_LEN].copy_from_slice(&uext4_ondisk::checksum::le32(parent.0));
+    let old = inline_parent(&dir.i_block);
+    put_inline_parent(&mut dir.i_block, parent);
     old
 }
 
@@ -129,7 +125,7 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
 /// The directory as the block that it would have.
 pub(crate) fn as_block(sbi: &Sbi, dir: &Inode) -> Result<Vec<u8>> {
     let mut data = inline_data(sbi, dir)?;
-    let parent = replace_parent(&mut dir.clone(), Ino(0));
+    let parent = inline_parent(&dir.i_block);
     let mut block = vec![0; sbi.block_len()];
     let format = format(sbi);
     let regions = regions(&mut data).map(|region| &*region);

@@ -1,5 +1,6 @@
 //! Data within the inode: 60 bytes in `i_block`, the rest in the attribute `system.data` beside it.
 
+use uext4_ondisk::dir_block::{INLINE_PARENT_LEN, inline_parent};
 use uext4_ondisk::inode::I_BLOCK_LEN;
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, parse_entries,
@@ -9,9 +10,6 @@ use uext4_ondisk::{Damage, Ino};
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::inode::{Inode, inode_bytes};
-
-/// Bytes at the start of an inline directory: the number of its parent.
-const PARENT_LEN: usize = 4;
 
 /// Everything within the inode: `i_block` and then the attribute's value. At most as long as an
 /// inode; `i_size` says how much of it counts.
@@ -66,11 +64,8 @@ impl InlineDir {
     /// Takes them from the inode.
     pub(crate) fn read(disk: &Disk, inode: &Inode) -> Result<Self> {
         let data = inline_data(disk, inode)?;
-        let parent = data.first_chunk().map_or(0, |b: &[u8; PARENT_LEN]| {
-            zerocopy::little_endian::U32::from_bytes(*b).get()
-        });
         Ok(Self {
-            parent: Ino(parent),
+            parent: inline_parent(&data),
             data,
         })
     }
@@ -79,6 +74,6 @@ impl InlineDir {
     pub(crate) fn regions(&self) -> [&[u8]; 2] {
         // OK to index: `i_block` always comes first.
         let (first, second) = self.data.split_at(I_BLOCK_LEN);
-        [&first[PARENT_LEN..], second]
+        [&first[INLINE_PARENT_LEN..], second]
     }
 }
