@@ -127,16 +127,29 @@ impl Tunables {
         let number = match value {
             "true" => 1,
             "false" => 0,
-            _ => value.parse::<u64>().map_err(|_| TunableError::NotANumber {
-                name: name.to_owned(),
-                value: value.to_owned(),
-            })?,
+            _ => match value.parse::<u64>() {
+                Ok(number) => number,
+                // An unknown name is said to be that, whatever stands behind it.
+                Err(_) if !self.knows(name) => {
+                    let name = name.to_owned();
+                    return Err(TunableError::Unknown { name });
+                }
+                Err(_) => {
+                    let (name, value) = (name.to_owned(), value.to_owned());
+                    return Err(TunableError::NotANumber { name, value });
+                }
+            },
         };
         let mut changed = *self;
         changed.assign(name, number)?;
         changed.check()?;
         *self = changed;
         Ok(())
+    }
+
+    /// Whether there is a tunable of this name.
+    fn knows(mut self, name: &str) -> bool {
+        !matches!(self.assign(name, 0), Err(TunableError::Unknown { .. }))
     }
 
     fn assign(&mut self, name: &str, value: u64) -> Result<(), TunableError> {

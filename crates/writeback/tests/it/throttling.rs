@@ -306,8 +306,10 @@ fn tunables_change_while_it_runs() {
     assert_eq!(half, pages(1 << 20));
     let error = cache.set_tunable("dirty_ratio", "101").unwrap_err();
     assert!(error.to_string().contains("1 to 100"), "{error}");
-    let unknown = cache.set_tunable("dirty_rate", "1");
-    assert!(matches!(unknown, Err(TunableError::Unknown { .. })));
+    for value in ["1", "much"] {
+        let unknown = cache.set_tunable("dirty_rate", value);
+        assert!(matches!(unknown, Err(TunableError::Unknown { .. })));
+    }
     // Less memory, lower limits.
     cache.set_limit(5 << 20);
     assert_eq!(cache.stats().nr_dirty_threshold, pages(1 << 20));
