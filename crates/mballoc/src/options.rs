@@ -36,7 +36,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// There is none of this name.
-    #[error("no option of the allocator is called '{name}'")]
+    #[error("no option is called '{name}'")]
     Unknown {
         /// The name.
         name: String,

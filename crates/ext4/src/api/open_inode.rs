@@ -296,7 +296,7 @@ impl OpenInode {
     }
 
     /// Writes at `offset` and returns how many bytes were taken in: fewer than `data` has where space
-    /// ran out. Where too much is dirty it sleeps as long as `wb_mode=` says; the thread is the writer.
+    /// ran out. Where too much is dirty it sleeps as long as the throttle says; the thread is the writer.
     ///
     /// # Errors
     /// As [`OpenInode::write_with`].
