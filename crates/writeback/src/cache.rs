@@ -185,7 +185,7 @@ impl<E: MappingError> PageCache<E> {
 
     /// What sync tells beside [`PageCache::sync_all`]: whether data of any file were given up since
     /// `seen` was brought up to date last, whoever tried to write them. Now it is. Of two threads that
-    /// come with one `seen`, one is told of what was lost before.
+    /// come with one `seen`, one gets what was lost before.
     ///
     /// # Errors
     ///

@@ -103,7 +103,7 @@ impl<E: MappingError> FilePages<E> {
     /// answer by that much.
     ///
     /// If less than all was taken, the rest is to be written when the pause is over, by the same
-    /// writer. Who comes earlier is told what is left of the pause. It waits for what it reads and
+    /// writer. A writer that comes earlier gets what is left of the pause. It waits for what it reads and
     /// for memory as [`FilePages::write`] does; and where no flushers run, it writes pages itself.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl<E: MappingError> FilePages<E> {
     }
 
     /// What fsync does before the device is flushed: [`FilePages::flush`], then
-    /// [`FilePages::error_since`]. Of two threads that come with one `seen`, one is told of what
+    /// [`FilePages::error_since`]. Of two threads that come with one `seen`, one gets what
     /// failed before.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl<E: MappingError> FilePages<E> {
     /// True while anything waits to be written or is being written.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        // Not the counters: one may be read before what the other is told of.
+        // Not the counters: one may be read before what the other reports.
         let pages = &self.0.state.read().pages;
         pages.dirty > 0 || !pages.writing.is_empty()
     }

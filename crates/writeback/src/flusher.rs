@@ -176,7 +176,7 @@ impl<E: MappingError> Cache<E> {
     }
 
     /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors;
-    /// that counts if nobody else wrote anything either, nor may yet: several flushers share the
+    /// that counts if no other writer wrote anything either, nor may yet: several flushers share the
     /// files, and the one that got the bad one is no measure.
     fn flush_background<'a>(
         &'a self,
