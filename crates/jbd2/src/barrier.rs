@@ -87,6 +87,9 @@ impl Barrier {
                 state.begun += 1;
                 state.begun
             };
+            // The number was taken before the flush began: a thread that takes its ticket from
+            // now on may have written something that this flush misses, and waits for the next
+            // one.
             let result = self.device.flush();
             let mut state = self.state.lock();
             match &result {

@@ -50,6 +50,8 @@ impl Checkpoint {
         if revoked.is_empty() {
             return;
         }
+        // A batch on its way to the device may hold such a block: it must have arrived before
+        // the block is given to another file, or it would overwrite that file's data.
         let _writing = self.writing.lock();
         let mut waiting = self.waiting.lock();
         for block in revoked {
@@ -87,6 +89,8 @@ impl Checkpoint {
         written(blocks.len())?;
         let mut waiting = self.waiting.lock();
         for (block, _, tid) in &blocks {
+            // A later transaction may have committed the block meanwhile: its contents are not
+            // at home yet.
             if waiting.get(block).is_some_and(|now| now.tid == *tid) {
                 waiting.remove(block);
             }

@@ -68,6 +68,8 @@ impl Journal {
     }
 
     fn commit_running(&self, mut log: Option<&mut Ring>, sealer: &dyn Sealer) -> Result<(), Error> {
+        // A transaction that found no room on the host comes first: a later one may change the
+        // same blocks, and recovery applies transactions in the order of the log.
         let earlier = self.unwritten.lock().take();
         if let Some(closed) = earlier {
             self.write_closed(log.as_deref_mut(), closed, sealer)?;
@@ -92,6 +94,8 @@ impl Journal {
                 *self.unwritten.lock() = Some(closed);
                 return Err(error);
             }
+            // The blocks stay pinned for good: an evicted block would be read again from the
+            // device, where its contents are older than what callers have seen.
             let pins = closed.blocks.into_iter().map(|(buffer, _)| buffer);
             self.lost.lock().extend(pins);
             return Err(error);
@@ -100,6 +104,8 @@ impl Journal {
             .commits
             .fetch_add(u64::from(!closed.blocks.is_empty()), Relaxed);
         self.checkpoint.add(tid, closed.blocks);
+        // A block that an earlier transaction changed and this one freed must not be written to
+        // its home any more: the data of another file may lie there soon.
         self.checkpoint.forget(&closed.revoked);
         for &block in &closed.revoked {
             self.cache.forget(block);
@@ -110,6 +116,10 @@ impl Journal {
                 .store(written.as_ref().is_err_and(is_host_full), Relaxed);
             written?;
         }
+        // Freed blocks are handed over for reuse only now: had they been used before the commit
+        // was durable, a power cut would leave the old file with another file's bytes.
+        // `committed` is stored after that: a thread that waited for space looks for them as
+        // soon as it sees the number.
         sealer.after_commit(tid);
         self.committed.store(tid, Ordering::Release);
         Ok(())
@@ -118,9 +128,14 @@ impl Journal {
     /// Keeps handles out, lets the file system finish, takes the content of every block, and opens
     /// the next transaction.
     fn close(&self, sealer: &dyn Sealer) -> Result<Closed, Error> {
+        // Handles are kept out until the next transaction is in place: a change that started now
+        // would be in neither.
         let mut closing = self.running.close();
         // One of the handles that were waited for may have left its change half-done.
         self.check()?;
+        // Descriptors, the superblock and inodes that changed only in memory enter the
+        // transaction while no handle can change them, and before the contents of its blocks are
+        // taken.
         let finished = sealer.before_commit(&self.sealing(closing.transaction()));
         finished.map_err(|reason| Error::Aborted {
             reason: reason.to_string(),
@@ -138,6 +153,7 @@ impl Journal {
                 (buffer, data)
             })
             .collect();
+        // From here on the next transaction runs: the contents that the log gets are fixed.
         drop(closing);
         blocks.sort_unstable_by_key(|(buffer, _)| buffer.block());
         Ok(Closed {
@@ -164,6 +180,8 @@ impl Journal {
         let image = LogImage::new(&sb, sequence, block_len, data, &revoked);
         // OK to truncate: a transaction is at most a quarter of the log, and its tags less than that.
         let len = image.blocks.len() as u32;
+        // The log has no room: what is committed goes home, up to the transaction before this
+        // one, whose own blocks are not in the log yet.
         if ring.free() < len + 1 {
             self.write_home(Some(&mut *ring), closed.tid - 1)?;
         }
@@ -180,11 +198,17 @@ impl Journal {
         blocks.push(&zeroes);
         ring.write(&*self.device, 0, &blocks)?;
         blocks.pop();
+        // The superblock says where the log begins before its first commit block can be durable.
+        // Written later, a power cut could leave a durable commit block that recovery does not
+        // look for.
         if ring.is_idle() {
             let head = ring.head();
             ring.write_superblock(&*self.device, head, sequence)?;
         }
         self.barrier.flush()?;
+        // Everything but the commit block is durable now. Written together, the device could
+        // make the commit block durable first, and recovery could replay blocks that were never
+        // written.
         let sum = if sb.compat().contains(JournalCompat::CHECKSUM) {
             let summed = &blocks[..image.summed];
             summed.iter().fold(!0, |sum, block| crc32_be(sum, block))
@@ -195,6 +219,8 @@ impl Journal {
         let commit = commit_block(&sb, sequence, block_len, Timestamp { sec, nsec }, sum);
         ring.write(&*self.device, len, &[&commit])?;
         self.barrier.flush()?;
+        // Only now may others count on the transaction: the flush above has made its commit
+        // block durable.
         ring.committed(closed.tid, len + 1);
         self.counters
             .log_blocks
@@ -211,6 +237,7 @@ impl Journal {
             let Some(ring) = log else {
                 return Ok(());
             };
+            // The home blocks are durable before the tail moves past their copies in the log.
             self.barrier.flush()?;
             ring.write_tail(&*self.device, tid)?;
             // Not before the tail is durable may what lies before it be written over.
@@ -243,6 +270,8 @@ impl Journal {
         self.check()?;
         let tid = self.committed();
         let result = self.write_home(log.as_mut(), tid).and_then(|()| {
+            // Start 0 says that nothing is to be replayed: true only since `write_home` has
+            // flushed.
             if let Some(ring) = log.as_mut() {
                 let sequence = ring.sequence();
                 ring.write_superblock(&*self.device, 0, sequence)?;

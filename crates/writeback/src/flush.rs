@@ -118,6 +118,8 @@ impl<E: MappingError> File<E> {
             if left == 0 {
                 return Some(from);
             }
+            // Taken and written under one hold of the flush lock: truncation, which needs it,
+            // then finds each block either dirty or on the device, never on its way there.
             let _flush = self.flush.lock();
             let (pieces, pages) = self.take_dirty(from..end, left.min(BATCH));
             let Some(last) = pieces.last() else {
@@ -215,6 +217,8 @@ impl<E: MappingError> File<E> {
         drop(slices);
         let taken: u64 = pieces.iter().map(Piece::len).sum();
         let mut state = self.state.write();
+        // Folios leave writeback only after the mapping has returned: until then a read must
+        // find their bytes here, as the device may still hold older ones.
         state.pages.end_writeback(&pieces);
         sub(&self.writeback, taken);
         sub(&self.shared.counters.writeback, taken);

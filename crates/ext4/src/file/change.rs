@@ -170,6 +170,7 @@ fn write_by(
 ) -> Result<Written> {
     let sbi = file.sbi();
     sbi.writable()?.journal.check()?;
+    // Held until the size is set: each of two appends must find the size that the other left.
     let _contents = file.rw.write();
     let (size, max) = {
         let inode = file.inode.read();
@@ -192,6 +193,8 @@ fn write_by(
     if offset > size {
         zero_tail(file, size)?;
     }
+    // Before blocks are reserved: a block of lost data that still counts as delayed would pass
+    // for reserved below, and its reservation would be returned while this write counts on it.
     settle_lost_locked(sbi, file);
     let end = offset + data.len() as u64;
     let end = match promise(sbi, file, offset, end) {
@@ -204,11 +207,13 @@ fn write_by(
     };
     // OK to truncate: no more than `data`.
     let data = &data[..(end - offset) as usize];
+    // Before the pages are dirty: a flusher may write them before the size is set below.
     file.pending_end.store(end, Relaxed);
     let paced = take_in(file.pages()?, offset, data, size);
     let rw = sbi.writable()?;
     let now = rw.now();
     let reached = offset + paced.as_ref().map_or(0, |paced| paced.taken) as u64;
+    // After the bytes are in the pages: a reader that sees the new size must find them there.
     rw.inodes.change_later(file, |inode| {
         if reached > inode.size {
             inode.disk_size = Some(inode.disk_size.unwrap_or(inode.size));
@@ -500,6 +505,8 @@ fn sync(file: &InodeRef, all: bool) -> Result<()> {
     // What was written over in place needs no commit, but counts for nothing where another host has
     // taken over, or a flush has failed that nobody repeats.
     rw.journal.check()?;
+    // The ticket is taken after the data was written and before the commit: if the commit
+    // flushes, that flush covers the data, and `wait_durable` finds it done.
     let ticket = rw.journal.barrier().ticket();
     let tid = if all && file.is_changed_later() {
         rw.journal.running()

@@ -29,6 +29,8 @@ const DELETE_CREDITS: u32 = 4 + Orphans::CREDITS;
 ///
 /// Fails with damage, device errors; it stays an orphan then.
 pub(crate) fn evict(sbi: &Sbi, cell: &Cell) -> Result<()> {
+    // Pages and preallocated blocks go first: a flusher that still wrote would map new blocks to
+    // an inode whose blocks are being freed.
     cell.drop_pages();
     data_blocks::discard(sbi, cell);
     unmap_from(sbi, cell, Lblk(0))?;
@@ -90,6 +92,8 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     // A number that no inode has: it cannot be taken for the next of a list.
     let now = handle.now().sec as u32;
     let dtime = now.max(sbi.geometry().inodes_count.saturating_add(1));
+    // The inode is stored as deleted before its number is free: the thread that gets the number
+    // next writes to the same record.
     store_deleted(handle, sbi, inode, dtime)?;
     // Nobody may be given the number while an old one stands for it in memory.
     handle.rw().inodes.remove(inode.ino);

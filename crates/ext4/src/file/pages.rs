@@ -365,6 +365,8 @@ fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) ->
         rw.allocator.untake(taken);
         return Err(error);
     }
+    // Only after the data is on the device: a commit that maps blocks before they are written
+    // would show after a power cut what the blocks held for their last owner.
     map_taken(sbi, cell, hole.lblk, taken, false)?;
     Ok(taken.len)
 }
@@ -388,6 +390,8 @@ pub(crate) fn map_taken(
         }
     };
     let inode = &mut *cell.inode.write();
+    // The bitmap first: if the map cannot be changed, the blocks are freed again; mapped blocks
+    // that no bitmap holds could be given to another file.
     handle.failed(handle.mark(taken))?;
     let extent = Extent {
         lblk,
@@ -427,6 +431,8 @@ pub(crate) fn map_taken(
         pblk: taken.start,
         status,
     };
+    // Last, after the map: a lookup that finds the blocks written must find them mapped, too.
+    // The number of blocks that stop being delayed is what is returned of the reservation.
     let delayed = note_blocks(rw, cell, known);
     if let Some(owners) = &mut inode.owners {
         let others = if unwritten { taken.len } else { 0 };

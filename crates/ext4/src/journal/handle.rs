@@ -150,6 +150,8 @@ impl<'a> Handle<'a> {
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
         for run in runs(self.sbi.geometry(), start, len) {
             match self.rw.allocator.clear(&bitmaps, run) {
+                // Free on disk with this transaction, in memory only after its commit: until
+                // then a power cut brings the old owner back.
                 Ok(()) => self.rw.hold_freed(self.tid(), run),
                 Err(_) if self.rw.allocator.is_bad(run.start) => {}
                 Err(error) => return Err(error.into()),
@@ -186,6 +188,8 @@ impl<'a> Handle<'a> {
     /// Frees blocks of metadata: what the journal knows of them is revoked, which takes
     /// [`Handle::credits_revoke`].
     pub(crate) fn free_metadata(&self, start: Pblk, len: u64) -> Result<()> {
+        // Both in one transaction: without the revoke record, recovery could write an old copy
+        // of the block over the data of the file that gets it next.
         self.free_blocks(start, len)?;
         self.journal.revoke(start.0..start.0.saturating_add(len));
         Ok(())

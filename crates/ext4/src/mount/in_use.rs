@@ -71,6 +71,8 @@ fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
 pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     rw.is_left.store(true, Relaxed);
+    // The flushers end first: one that wrote after the last commit would change the metadata of
+    // a file system that is marked as clean.
     stop_threads(rw);
     // The end is durable, whatever was not before.
     rw.journal.barrier().set_on(true);
@@ -85,6 +87,8 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     if let Err(error) = &written {
         note_loss(sbi, error)?;
     }
+    // The superblock says "clean" only after everything is at home and flushed; the MMP block
+    // frees the file system for other hosts only after that.
     set_in_use(sbi, false)?;
     if let Some(mmp) = rw.mmp() {
         mmp.release(&*rw.clock)?;

@@ -130,9 +130,13 @@ pub(crate) fn open_rw(
         }
         sbi.set_rw(rw);
         if let Some(fast_commits) = waiting {
+            // The log is begun anew only after this transaction is at its home: until then a
+            // power cut finds the fast commits still in it.
             redo(&sbi, &fast_commits)?;
             sbi.writable()?.journal.flush(&sbi)?;
         }
+        // While the log is empty: records that are in it were written by the features it has.
+        // The superblock says "needs recovery" before the first change can be logged.
         set_log_features(&sbi)?;
         set_in_use(&sbi, true)?;
         // The superblock says it now.
@@ -341,6 +345,8 @@ pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
 /// Makes everything durable.
 pub(crate) fn sync(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
+    // Data, then the commit of what maps it, then a flush that covers both. An error of the data
+    // is returned last: what could be written is durable all the same.
     let written = write_all(sbi, rw, seen);
     let ticket = rw.journal.barrier().ticket();
     rw.journal.commit_now(sbi)?;
