@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`source`] | length of files and functions, names of parameters, module docs, proofs beside `unwrap` |
 //! | [`crates`] | which crate may import which, licences, lints, who may lay out bytes |
+//! | [`host`] | which crates open files, ask for the time of day, read the environment, print |
 //! | [`modules`] | the order of the folders inside the engine, and the map of them |
 //! | [`knots`] | no import cycle among the modules of any crate |
 //! | [`packing`] | where the bytes of directories, extents and attributes are made |
@@ -13,6 +14,7 @@
 //! habits are clippy's; neither is repeated here.
 
 mod crates;
+mod host;
 pub mod knots;
 mod modules;
 mod packing;
@@ -81,6 +83,7 @@ pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
         if file.is_rust() {
             source::check(file, &mut complaints);
             packing::check(file, &mut complaints);
+            host::check(file, &mut complaints);
         }
         text::check(root, file, &mut complaints);
     }
