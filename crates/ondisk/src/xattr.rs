@@ -248,6 +248,27 @@ pub fn parse_entries(
     Ok(entries)
 }
 
+/// The entries of a list that is to be written again, as [`parse_entries`]. Values that share bytes are
+/// read, but there is no room to write each of them.
+///
+/// # Errors
+/// [`Damage::Xattr`], also if the values share bytes.
+pub fn parse_disjoint_entries(
+    region: &[u8],
+    first: usize,
+    at: XattrPlace,
+) -> Result<Vec<XattrEntry<'_>>, Damage> {
+    let entries = parse_entries(region, first, at)?;
+    if entries_len(&entries) > region.len().saturating_sub(first) {
+        return Err(Damage::Xattr {
+            at,
+            offset: u32::try_from(first).unwrap_or(u32::MAX),
+            why: "values share bytes",
+        });
+    }
+    Ok(entries)
+}
+
 /// Bytes that `entries` take in a region from its first entry on, with the end of the list.
 pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
     let one = |entry: &XattrEntry<'_>| {

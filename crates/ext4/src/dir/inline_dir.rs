@@ -16,7 +16,7 @@ use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, pack_body,
-    parse_entries,
+    parse_disjoint_entries,
 };
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
@@ -108,7 +108,7 @@ fn put_value(handle: &Handle<'_>, dir: &Inode, value: Option<&[u8]>) -> Result<(
         let region = bytes.get_mut(at.into()..).unwrap_or_default();
         let before = region.to_vec();
         let list = before.get(XATTR_IBODY_HEADER_LEN..).unwrap_or_default();
-        let mut entries = parse_entries(list, 0, XattrPlace::Inode(dir.ino))?;
+        let mut entries = parse_disjoint_entries(list, 0, XattrPlace::Inode(dir.ino))?;
         entries.retain_mut(|entry| {
             if entry.index != INDEX_SYSTEM || entry.name != INLINE_DATA_NAME {
                 return true;

@@ -15,7 +15,7 @@ use crate::journal::sbi::Sbi;
 use crate::xattr::{self, Reader, XattrName};
 
 /// Permission bits of owner, group and others.
-const PERMISSIONS: u16 = 0o777;
+pub(super) const PERMISSIONS: u16 = 0o777;
 
 /// The ACL a request asks for, from the form of the system calls; `None`: there is to be none.
 pub(crate) fn from_wire(kind: AclKind, file_type: FileType, wire: &[u8]) -> Result<Option<Acl>> {

@@ -29,9 +29,6 @@ use crate::xattr::ea_inode;
 use crate::xattr::layout::{XattrShape, sort_key};
 use crate::xattr::{Reader, SetMode, Sources, XattrName, parse_name, takes_user};
 
-/// Permission bits of owner, group and others.
-const PERMISSIONS: u16 = 0o777;
-
 /// Blocks that [`set`], [`set_acl`] and [`store_inherited`] change at most.
 pub(crate) fn credits_set(sbi: &Sbi) -> u32 {
     // The inode; a block before and after, and their bitmaps. Two ACLs are no more than that twice.
@@ -110,7 +107,7 @@ pub(crate) fn set_acl(
     let name = XattrName::of_acl(kind);
     put(handle, inode, name, stored.as_deref(), SetMode::Any)?;
     if let (AclKind::Access, Some(acl)) = (kind, acl) {
-        inode.mode = inode.mode & !PERMISSIONS | acl.mode_bits();
+        inode.mode = inode.mode & !acl::PERMISSIONS | acl.mode_bits();
     }
     Ok(())
 }
@@ -152,7 +149,7 @@ pub(crate) fn chmod(
 pub(crate) fn delete_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     let sbi = handle.sbi();
     let sources = Sources::read(sbi, inode)?;
-    let (mut body, block) = (sources.body_entries()?, sources.block_entries()?);
+    let (mut body, block) = (sources.body_to_change()?, sources.block_entries()?);
     let before = charge(sbi, &body, &block);
     let is_data = |entry: &XattrEntry<'_>| entry.index == INDEX_SYSTEM;
     let removed: Vec<Ino> = xattr::block::inos(&body).collect();
@@ -174,7 +171,7 @@ pub(crate) fn delete_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
 /// Removes the data within the inode beyond what stands in `i_block`.
 pub(crate) fn drop_inline_data(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     let sources = Sources::read(handle.sbi(), inode)?;
-    let mut body = sources.body_entries()?;
+    let mut body = sources.body_to_change()?;
     body.retain(|entry| entry.index != INDEX_SYSTEM);
     write_body(handle, inode, &body)
 }
@@ -263,8 +260,8 @@ fn put(
     let sbi = handle.sbi();
     let sources = Sources::read(sbi, inode)?;
     let mut lists = Lists {
-        body: sources.body_entries()?,
-        block: sources.block_entries()?,
+        body: sources.body_to_change()?,
+        block: sources.block_to_change()?,
     };
     sources.seen(sbi, Reader::Holder)?;
     let before = charge(sbi, &lists.body, &lists.block);

@@ -17,8 +17,8 @@ use uext4_ondisk::acl::Acl;
 use uext4_ondisk::inode::FileType;
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INDEX_USER, NAME_PREFIXES, XATTR_BLOCK_HEADER_LEN, XATTR_IBODY_HEADER_LEN,
-    XattrEntry, XattrPlace, XattrValue, ea_inode_hash, join_name, parse_entries, split_name,
-    verify_block,
+    XattrEntry, XattrPlace, XattrValue, ea_inode_hash, join_name, parse_disjoint_entries,
+    parse_entries, split_name, verify_block,
 };
 use uext4_ondisk::{Damage, Ino, Pblk};
 
@@ -143,13 +143,31 @@ impl Sources {
         })
     }
 
+    /// What lies behind the header of the entries in the inode.
+    fn body_region(&self) -> Option<&[u8]> {
+        let (bytes, at) = self.body.as_ref()?;
+        Some(bytes.get(at + XATTR_IBODY_HEADER_LEN..).unwrap_or_default())
+    }
+
     /// The entries in the inode.
     pub(crate) fn body_entries(&self) -> Result<Vec<XattrEntry<'_>>> {
-        let Some((bytes, at)) = &self.body else {
-            return Ok(Vec::new());
+        let parsed = |region| parse_entries(region, 0, self.body_place());
+        Ok(self.body_region().map_or(Ok(Vec::new()), parsed)?)
+    }
+
+    /// The entries in the inode, to be changed: damage that keeps them from being written again is
+    /// found before anything is changed.
+    pub(crate) fn body_to_change(&self) -> Result<Vec<XattrEntry<'_>>> {
+        let parsed = |region| parse_disjoint_entries(region, 0, self.body_place());
+        Ok(self.body_region().map_or(Ok(Vec::new()), parsed)?)
+    }
+
+    /// The entries in the block, to be changed, as [`Sources::body_to_change`].
+    pub(crate) fn block_to_change(&self) -> Result<Vec<XattrEntry<'_>>> {
+        let parsed = |(at, data)| {
+            parse_disjoint_entries(data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(at))
         };
-        let region = bytes.get(at + XATTR_IBODY_HEADER_LEN..).unwrap_or_default();
-        Ok(parse_entries(region, 0, self.body_place())?)
+        Ok(self.block().map_or(Ok(Vec::new()), parsed)?)
     }
 
     /// The block, and its bytes.

@@ -530,3 +530,37 @@ fn damage_is_told() {
         }
     }
 }
+
+#[test]
+fn values_that_share_bytes_are_damage_before_anything_is_changed() {
+    let device = device("-t ext4 -O ^metadata_csum", 16_384);
+    let sbi = mount(&device);
+    let mut inode = find(&sbi, "f0");
+    change(&sbi, &mut inode, "user.a", Some(&[1; 28]), SetMode::Any).unwrap();
+    let handle = sbi.start(8).unwrap();
+    change_bytes(&sbi, &handle, inode.id(), |bytes| {
+        let start = usize::from(inode.xattr_offset.unwrap()) + XATTR_IBODY_HEADER_LEN;
+        let first: Vec<u8> = bytes[start..start + entry_len(1)].to_vec();
+        for (i, name) in (1..).zip([b'b', b'c']) {
+            let at = start + i * entry_len(1);
+            bytes[at..at + entry_len(1)].copy_from_slice(&first);
+            bytes[at + XATTR_ENTRY_LEN] = name;
+        }
+        Ok(())
+    })
+    .unwrap();
+    drop(handle);
+    assert_eq!(listed(&sbi, &inode).len(), 3);
+    for value in [Some(&[2; 200][..]), Some(&[2; 4]), None] {
+        let result = change(&sbi, &mut inode, "user.a", value, SetMode::Any);
+        assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
+    }
+    let handle = sbi.start(8).unwrap();
+    for result in [
+        drop_inline_data(&handle, &mut inode),
+        delete_all(&handle, &mut inode),
+    ] {
+        assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
+    }
+    assert_eq!(listed(&sbi, &inode).len(), 3);
+}
