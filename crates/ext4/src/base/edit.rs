@@ -1,9 +1,11 @@
-//! How blocks of metadata are changed: by an operation through its journal handle, or by the bulk
-//! writer of a new file system directly in the cache. Functions that both need take either: those
-//! of groups and their bitmaps. Bytes of directories, extents and attributes are made by `ondisk`.
+//! How blocks of metadata are changed: by an operation through its journal handle, by the commit
+//! in the transaction that it closes, or by the bulk writer of a new file system directly in the
+//! cache. Functions that more than one of them needs take any: those of groups and their bitmaps, of
+//! the inode table, of quotas and of orphans. Bytes of directories, extents and attributes are made
+//! by `ondisk`.
 
 use uext4_buffer_cache::Buffer;
-use uext4_ondisk::{Ino, Pblk};
+use uext4_ondisk::Pblk;
 
 use crate::base::disk::Disk;
 use crate::base::owner::Owner;
@@ -20,12 +22,6 @@ pub(crate) trait Edit {
     /// system that was just made.
     fn distrusts_bitmaps(&self) -> bool {
         true
-    }
-
-    /// Lets the list of orphans in the superblock begin with this inode; 0 for none. Who keeps no
-    /// orphans does nothing.
-    fn set_last_orphan(&self, ino: Ino) {
-        let _ = ino;
     }
 }
 

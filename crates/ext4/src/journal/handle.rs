@@ -24,6 +24,7 @@ use crate::inode::icache::Cell;
 use crate::journal::error_record;
 use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
+use crate::orphan::change::EditList;
 
 /// Blocks of quota files that one operation may be the first to change: of user, group and project of
 /// three inodes.
@@ -267,7 +268,9 @@ impl Edit for Handle<'_> {
     fn fresh(&self, block: Pblk) -> Buffer {
         self.sbi.cache().getblk_new(block)
     }
+}
 
+impl EditList for Handle<'_> {
     fn set_last_orphan(&self, ino: Ino) {
         self.rw
             .change_superblock(|superblock| superblock.s_last_orphan = ino.0.into());

@@ -25,6 +25,12 @@ use crate::inode::{InodeId, MapBlocks, iget};
 /// Bytes of a slot.
 const SLOT_LEN: usize = 4;
 
+/// A way to change blocks that can change the superblock, too, where the list begins.
+pub(crate) trait EditList: Edit {
+    /// Lets the list begin with this inode; 0 for none.
+    fn set_last_orphan(&self, ino: Ino);
+}
+
 /// Where an orphan stands.
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -107,7 +113,7 @@ impl Orphans {
     pub(crate) fn add(
         &self,
         disk: &Disk,
-        edit: &impl Edit,
+        edit: &impl EditList,
         ino: Ino,
         generation: u32,
     ) -> Result<()> {
@@ -138,7 +144,7 @@ impl Orphans {
     pub(crate) fn remove(
         &self,
         disk: &Disk,
-        edit: &impl Edit,
+        edit: &impl EditList,
         ino: Ino,
         generation: u32,
     ) -> Result<()> {

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::orphan::OrphanBlock;
-use uext4_ondisk::{Damage, Ino, Lblk};
+use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
@@ -72,22 +72,26 @@ fn in_orphan_file(disk: &Disk, map: MapBlocks, mut f: impl FnMut(Ino)) -> Result
         .csum_seed
         .map(|s| s.inode(ino, file.generation));
     let tag = owned_tag(Kind::Orphan, 0, ino, file.generation);
-    for lblk in 0..blocks {
-        let run = map(disk, &file, Lblk(lblk), 1)?;
+    let mut next = 0;
+    while next < blocks {
+        let run = map(disk, &file, Lblk(next), blocks - next)?;
         if run.state != MapState::Written {
             return Err(Error::Corrupt(Damage::Field {
                 structure: "orphan file",
                 field: "logical block",
-                value: lblk.into(),
+                value: next.into(),
                 why: "is a hole",
             }));
         }
-        let buffer = disk.bread("orphan file", run.pblk, tag, |bytes| {
-            OrphanBlock::parse(bytes, run.pblk, seed).map(|_| ())
-        })?;
-        OrphanBlock::parse(&buffer.data(), run.pblk, None)?
-            .inodes()
-            .for_each(&mut f);
+        for block in (run.pblk.0..run.pblk.0 + u64::from(run.len)).map(Pblk) {
+            let buffer = disk.bread("orphan file", block, tag, |bytes| {
+                OrphanBlock::parse(bytes, block, seed).map(|_| ())
+            })?;
+            OrphanBlock::parse(&buffer.data(), block, None)?
+                .inodes()
+                .for_each(&mut f);
+        }
+        next = run.end();
     }
     Ok(())
 }
