@@ -19,6 +19,7 @@ use crate::journal::error_record::met_by_caller;
 use crate::journal::fitrim;
 use crate::journal::label;
 use crate::journal::rw::{AccessTimes, Rw};
+use crate::mount::background;
 use crate::mount::in_use;
 use crate::mount::leave::Users;
 use crate::mount::open_options::{Background, OpenOptions};
@@ -186,7 +187,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NoThreads`] if the system can start no thread.
     pub fn start_background(&self) -> Result<()> {
-        super_::start_background(&self.sbi)
+        background::start_background(&self.sbi)
     }
 
     /// Does what is due now: commits changes that are old enough, checkpoints a journal that fills,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use uext4_blockdev::{BlockDevice, Claim, Clock, host};
 use uext4_buffer_cache::{BufferCache, Options};
@@ -13,7 +12,6 @@ use uext4_ondisk::journal::JournalIncompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SuperBlock};
 use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 
-use crate::base::background::Background;
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::FastCommit;
@@ -30,7 +28,6 @@ use crate::map::map_blocks;
 use crate::mount::in_use::set_in_use;
 use crate::mount::journal;
 use crate::mount::open_options::OpenOptions;
-use crate::mount::writeback_options::flushers;
 use crate::orphan::change::Orphans;
 use crate::quota::Quotas;
 use crate::replay::redo;
@@ -38,10 +35,6 @@ use crate::replay::redo;
 /// One part in so many of the memory for metadata is for names.
 const NAMES_SHARE: usize = 8;
 
-/// How often the thread looks that commits.
-const TICK: Duration = Duration::from_secs(1);
-/// How often the thread looks that reclaims memory, unless it is woken.
-const RECLAIM_INTERVAL: Duration = Duration::from_secs(2);
 /// Budget of a file system opened for reading, in bytes.
 const READING_MEMORY: u64 = 64 << 20;
 
@@ -415,47 +408,6 @@ fn finish(sbi: &Arc<Sbi>, rw: &Rw) {
             rw.unfinished.cut(ino);
         }
     }
-}
-
-/// Starts the threads that flush, commit and shrink; nothing if they run.
-pub(crate) fn start_background(sbi: &Arc<Sbi>) -> Result<()> {
-    let rw = sbi.writable()?;
-    if !rw.background.lock().is_empty() {
-        return Ok(());
-    }
-    let no_thread = |source| Error::NoThreads { source };
-    let flushers = flushers(rw.wb_flushers, sbi.device().is_rotational());
-    rw.pages.start_flushers(flushers).map_err(no_thread)?;
-    let weak = Arc::downgrade(sbi);
-    let commit = move || {
-        let sbi = weak.upgrade();
-        // What fails has aborted the journal: whoever asks next is told.
-        sbi.map(|sbi| _ = tick(&sbi)).is_some()
-    };
-    let weak = Arc::downgrade(sbi);
-    let reclaim = move || {
-        let sbi = weak.upgrade();
-        let reclaim = |sbi: Arc<Sbi>| (sbi.watch_pressure(), sbi.reclaim());
-        sbi.map(reclaim).is_some()
-    };
-    let mut threads = rw.background.lock();
-    threads.push(Background::start("uext4-journal", TICK, commit).map_err(no_thread)?);
-    let reclaimer = Background::start("uext4-reclaim", RECLAIM_INTERVAL, reclaim);
-    let reclaimer = reclaimer.map_err(no_thread)?;
-    rw.memory.set_waker(reclaimer.waker());
-    threads.push(reclaimer);
-    if rw.discards.is_on() {
-        let weak = Arc::downgrade(sbi);
-        let discard = move || {
-            let sbi = weak.upgrade();
-            let parts = sbi.as_deref().and_then(|sbi| Some((sbi.rw()?, sbi)));
-            parts.map(|(rw, sbi)| rw.settle_freed(sbi)).is_some()
-        };
-        let discarder = Background::start("uext4-discard", TICK, discard).map_err(no_thread)?;
-        rw.discards.set_waker(Some(discarder.waker()));
-        threads.push(discarder);
-    }
-    Ok(())
 }
 
 fn new_cache(
