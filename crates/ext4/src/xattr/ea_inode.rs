@@ -8,7 +8,6 @@
 use uext4_mballoc::{Request, Run};
 use uext4_mbcache::{Key, Release};
 use uext4_ondisk::extent::{Extent, empty_extent_root};
-use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{
     FULL_EXTRA_ISIZE, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, NDIR_BLOCKS,
     RawInode, S_IFREG, Timestamp,
@@ -262,7 +261,7 @@ impl Taken {
         let sbi = handle.sbi();
         let mut taken = Self::default();
         let result = taken.fill(handle, goal, len);
-        let has_node = if has_extents(sbi) {
+        let has_node = if sbi.has_extents() {
             taken.runs.len() > ROOT_ENTRIES
         } else {
             len as usize > NDIR_BLOCKS
@@ -271,7 +270,13 @@ impl Taken {
             if has_node {
                 taken.node = Some(handle.take_block(goal)?);
             }
-            Ok(())
+            match sbi.has_extents() || taken.has_numbers_of_32_bits() {
+                true => Ok(()),
+                false => Err(Error::NoSpace {
+                    needed: len.into(),
+                    free: 0,
+                }),
+            }
         });
         match result {
             Ok(()) => Ok(taken),
@@ -308,6 +313,13 @@ impl Taken {
         self.node.map_or(Ok(()), |node| handle.free_blocks(node, 1))
     }
 
+    /// Whether a map without extents can lead to all of it.
+    fn has_numbers_of_32_bits(&self) -> bool {
+        let ends = self.runs.iter().map(|run| run.start.0 + u64::from(run.len));
+        ends.chain(self.node.map(|node| node.0 + 1))
+            .all(|end| end <= 1 << 32)
+    }
+
     /// All blocks of data in order.
     fn blocks(&self) -> impl Iterator<Item = Pblk> {
         let blocks = |run: &Run| (run.start.0..run.start.0 + u64::from(run.len)).map(Pblk);
@@ -319,7 +331,7 @@ impl Taken {
         let block_size = handle.sbi().geometry().block_size;
         let mut lblk = 0;
         let mut node = self.node;
-        if !has_extents(handle.sbi()) {
+        if !handle.sbi().has_extents() {
             let mut map = BlockMap::new(block_size);
             let mut tables = OneTable { handle, node };
             for run in &self.runs {
@@ -371,11 +383,6 @@ impl Tables for OneTable<'_> {
             bytes.copy_from_slice(table);
         });
     }
-}
-
-fn has_extents(sbi: &Sbi) -> bool {
-    let features = sbi.geometry().features;
-    features.incompat.contains(Incompat::EXTENTS)
 }
 
 /// Makes an inode with this value, for one entry.
@@ -436,7 +443,7 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
 /// The fields of a value's inode, but for where its blocks are.
 fn new_inode(handle: &Handle<'_>, owner: &Inode, id: InodeId, size: u64, hash: u32) -> Inode {
     let now = handle.now();
-    let extents = match has_extents(handle.sbi()) {
+    let extents = match handle.sbi().has_extents() {
         true => InodeFlags::EXTENTS,
         false => InodeFlags::default(),
     };
@@ -500,4 +507,24 @@ fn destroy(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     let deleted_at = handle.now().sec as u32;
     set_next(handle.sbi(), handle, inode.id(), deleted_at)?;
     handle.free_inode(ino, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_without_extents_leads_to_blocks_of_32_bits_alone() {
+        let taken = |start: u64, node: Option<u64>| Taken {
+            runs: vec![Run {
+                start: Pblk(start),
+                len: 2,
+            }],
+            node: node.map(Pblk),
+        };
+        let end = 1 << 32;
+        assert!(taken(end - 2, Some(end - 1)).has_numbers_of_32_bits());
+        assert!(!taken(end - 1, None).has_numbers_of_32_bits());
+        assert!(!taken(7, Some(end)).has_numbers_of_32_bits());
+    }
 }
