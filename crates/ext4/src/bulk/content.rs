@@ -74,7 +74,7 @@ impl Creator {
         let blocks_max = Reach::new(block_size).blocks_max();
         let max = blocks_max.saturating_mul(block_size.bytes().into());
         let countable = size_countable(self.sbi.geometry());
-        if !self.has_extents() && size > max || size > countable {
+        if !self.sbi.has_extents() && size > max || size > countable {
             return Err(Error::FileTooBig);
         }
         block_ranges(block_size, size, data, ranges)
@@ -130,7 +130,7 @@ impl Creator {
     ) -> Result<()> {
         let data: u64 = ranges.iter().map(|&(_, len)| u64::from(len)).sum();
         self.scratch.runs.clear();
-        let tree = if self.has_extents() {
+        let tree = if self.sbi.has_extents() {
             raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
             self.space
                 .take(&self.sbi, &self.groups, data, &mut self.scratch.runs)?;

@@ -301,7 +301,7 @@ impl Creator {
     fn give_contents(&mut self, raw: &mut RawInode, ino: Ino, kind: NewInode<'_>) -> Result<()> {
         match kind {
             NewInode::File | NewInode::Directory => {
-                if self.has_extents() {
+                if self.sbi.has_extents() {
                     raw.i_flags = (raw.i_flags.get() | InodeFlags::EXTENTS.bits()).into();
                     raw.i_block = empty_extent_root();
                 }
@@ -320,14 +320,6 @@ impl Creator {
             NewInode::Fifo | NewInode::Socket => {}
         }
         Ok(())
-    }
-
-    fn has_extents(&self) -> bool {
-        self.sbi
-            .geometry()
-            .features
-            .incompat
-            .contains(Incompat::EXTENTS)
     }
 
     /// Maps `bytes` to new blocks and writes them there, through the cache.

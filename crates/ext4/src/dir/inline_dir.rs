@@ -12,7 +12,6 @@ use uext4_ondisk::dir_block::{
     self, Found, INLINE_PARENT_LEN, NewEntry, Spot, inline_parent, put_inline_parent,
 };
 use uext4_ondisk::extent::empty_extent_root;
-use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use uext4_ondisk::xattr::{
     INDEX_SYSTEM, INLINE_DATA_NAME, XATTR_IBODY_HEADER_LEN, XattrPlace, XattrValue, pack_body,
@@ -143,8 +142,7 @@ pub(crate) fn convert(handle: &Handle<'_>, dir: &mut Inode) -> Result<()> {
     with_block.flags.remove(InodeFlags::INLINE_DATA);
     with_block.size = 0;
     with_block.i_block = [0; I_BLOCK_LEN];
-    let incompat = sbi.geometry().features.incompat;
-    if incompat.contains(Incompat::EXTENTS) {
+    if sbi.has_extents() {
         with_block.flags |= InodeFlags::EXTENTS;
         with_block.i_block = empty_extent_root();
     }

@@ -73,15 +73,11 @@ const EIO: u32 = 5;
 const EUCLEAN: u32 = 117;
 
 /// Passes a result on; where it says that the image is damaged, that is noted.
-///
-/// Those of `result`.
 pub(crate) fn noted<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     result.inspect_err(|error| sbi.note(Some(ino), error))
 }
 
 /// The same at the end of an operation, where no lock and no handle is held: acts upon it, too.
-///
-/// Those of `result`.
 pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     match result {
         Ok(value) => Ok(value),
@@ -95,8 +91,6 @@ pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
 
 /// The same for what a caller names by the number of an inode, or by a path: that there is none, or none
 /// any more where the path leads, is no damage.
-///
-/// Those of `result`.
 pub(crate) fn met_by_caller<T>(sbi: &Sbi, ino: Option<Ino>, result: Result<T>) -> Result<T> {
     if let Err(error) = &result {
         if !error.is_no_inode(ino.is_some()) {
