@@ -79,6 +79,10 @@
 //! Caches and readahead (the page cache of the machine is below, `buffer-cache` above), direct I/O,
 //! `io_uring`, network devices, container formats such as qcow2, and encryption.
 
+/// The locks of the model checker, under the name of the product's.
+#[cfg(feature = "shuttle")]
+extern crate shuttle_parking_lot as parking_lot;
+
 pub mod attached;
 pub mod host;
 pub mod partition;

@@ -75,6 +75,10 @@
 //! data of files, no read-ahead heuristics (the caller knows what it is going to read), one block
 //! size per cache, one replacement policy for the table.
 
+/// The locks of the model checker, under the name of the product's.
+#[cfg(feature = "shuttle")]
+extern crate shuttle_parking_lot as parking_lot;
+
 mod bh_lru;
 mod buffer;
 mod cache;

@@ -66,6 +66,10 @@
 //! Inodes, reservations, the map itself, and clusters (`bigalloc`): a cluster that is half delayed
 //! and half allocated needs a count of its own.
 
+/// The locks of the model checker, under the name of the product's.
+#[cfg(feature = "shuttle")]
+extern crate shuttle_parking_lot as parking_lot;
+
 mod extent;
 pub mod leaf_queue;
 pub mod ring;

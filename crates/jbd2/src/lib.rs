@@ -98,6 +98,10 @@
 //! External journals. Journalling of file data. Writing fast commits. What fast commits mean: their area
 //! is handed out as blocks, with the sequence they must carry.
 
+/// The locks of the model checker, under the name of the product's.
+#[cfg(feature = "shuttle")]
+extern crate shuttle_parking_lot as parking_lot;
+
 mod barrier;
 mod checkpoint;
 mod commit;

@@ -2,6 +2,9 @@
 //! `shuttle` chooses them: nothing hangs, nothing durable is missing, nothing half-done is there.
 //! `UEXT4_LONG=1` tries many more.
 
+// The locks of the model checker, under the name of the product's.
+extern crate shuttle_parking_lot as parking_lot;
+
 #[path = "it/maker.rs"]
 #[allow(dead_code, reason = "made for other tests too")]
 mod maker;

@@ -70,6 +70,10 @@
 //! (*offline* deduplication). Out of memory: tables and lists reserve it and go without, and the
 //! cache forgets rather than grows when its owner sets a limit; single entries rely on that limit.
 
+/// The locks of the model checker, under the name of the product's.
+#[cfg(feature = "shuttle")]
+extern crate shuttle_parking_lot as parking_lot;
+
 mod cache;
 mod content;
 mod counts;

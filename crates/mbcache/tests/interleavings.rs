@@ -1,5 +1,8 @@
 //! The shipped index in many schedules of several threads.
 
+// The locks of the model checker, under the name of the product's.
+extern crate shuttle_parking_lot as parking_lot;
+
 #[path = "it/disk.rs"]
 mod disk;
 #[path = "it/schedules.rs"]

@@ -4,6 +4,9 @@
 
 #![cfg(feature = "shuttle")]
 
+/// The locks of the model checker, under the name of the product's.
+extern crate shuttle_parking_lot as parking_lot;
+
 /// The threads of the designs, which name them `crate::thread`.
 use shuttle::thread;
 
