@@ -10,6 +10,7 @@ use uext4_mkfs::{
     parse_journal, parse_size, parse_uuid,
 };
 use uext4_ondisk::BlockSize;
+use uuid::Builder;
 
 use crate::failure::{Exit, Failure};
 
@@ -171,7 +172,7 @@ impl Format {
             hash.update(format!("uext4 mkfs {purpose} {:?} {from:?}", self.epoch));
             let mut id = [0; 16];
             id.copy_from_slice(&hash.finalize()[..16]);
-            as_uuid(id, 8)
+            Builder::from_custom_bytes(id).into_uuid().into_bytes()
         };
         let reproducible = self.epoch.is_some() && !self.random_uuid;
         let now = SystemClock.now().0;
@@ -179,12 +180,12 @@ impl Format {
         self.options.uuid = match self.uuid {
             Some(uuid) => uuid,
             None if reproducible => derived("uuid", &self.options),
-            None => as_uuid(random()?, 4),
+            None => random_uuid()?,
         };
         self.options.hash_seed = match self.options.extended.hash_seed {
             Some(seed) => seed,
             None if reproducible || self.uuid.is_some() => derived("hash seed", &self.options),
-            None => as_uuid(random()?, 4),
+            None => random_uuid()?,
         };
         // OK to unwrap: clamped above.
         self.options.time = u32::try_from(time).unwrap();
@@ -192,28 +193,21 @@ impl Format {
     }
 }
 
-/// Sixteen random bytes.
+/// A random UUID.
 ///
 /// # Errors
 /// Exit 8 if the system has none.
-pub fn random() -> Result<[u8; 16], Failure> {
+pub fn random_uuid() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match got {
-        Ok(16) => Ok(bytes),
+        Ok(16) => Ok(Builder::from_random_bytes(bytes).into_uuid().into_bytes()),
         Ok(_) => Err(Failure::new(
             Exit::CouldNot,
             "the system has no random numbers",
         )),
         Err(error) => Err(Failure::io("random numbers", &error.into())),
     }
-}
-
-/// Marks bytes as a UUID of this version.
-pub fn as_uuid(mut bytes: [u8; 16], version: u8) -> [u8; 16] {
-    bytes[6] = bytes[6] & 0x0F | version << 4;
-    bytes[8] = bytes[8] & 0x3F | 0x80;
-    bytes
 }
 
 /// A size argument in bytes; a plain number counts blocks if `-b` was said, else KiB.

@@ -41,7 +41,6 @@ mod snapshot;
 mod unmounter;
 mod walk;
 mod when;
-mod words;
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};

@@ -82,42 +82,17 @@ pub fn type_word(file_type: FileType) -> &'static str {
     }
 }
 
-/// `2024-02-29 23:59:59`, in UTC.
+/// `2024-02-29 23:59:59`, in UTC; what no calendar of four digits has is `@SECONDS`.
 pub fn time_short(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
+    jiff::Timestamp::from_second(seconds).map_or_else(
+        |_| format!("@{seconds}"),
+        |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
     )
 }
 
 /// `2024-02-29 23:59:59.000000001 UTC`
 pub fn time_long(time: Timestamp) -> String {
     format!("{}.{:09} UTC", time_short(time.sec), time.nsec)
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
-///
-/// Years are counted from March, so that the leap day is the last of its year; 400 years are
-/// 146,097 days.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let from_march_0000 = days + 719_468;
-    let era = from_march_0000.div_euclid(146_097);
-    let day_of_era = from_march_0000.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    (year_of_era + era * 400 + carry, month, day)
 }
 
 /// `1.5 GiB`; exact bytes below 1 KiB.
@@ -139,15 +114,7 @@ const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// `01234567-89ab-cdef-0123-456789abcdef`
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&index) {
-            text.push('-');
-        }
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    uuid::Uuid::from_bytes_ref(uuid).to_string()
 }
 
 /// A size as `ls -h` shows it: in units of 1024, rounded up, with a decimal below 10.

@@ -1,8 +1,9 @@
 //! Times as people write them, in UTC.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp as Instant};
 use uext4_ondisk::inode::Timestamp;
-
-const NANOS_PER_SEC: u32 = 1_000_000_000;
 
 /// Reads `@SECONDS[.FRACTION]` since 1970, `YYYY-MM-DD`, or `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, with a
 /// `T` in place of the space if you like, and a `Z` or nothing at the end.
@@ -10,69 +11,33 @@ const NANOS_PER_SEC: u32 = 1_000_000_000;
 /// # Errors
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
-    let bad = || format!("{text:?} is no time: use @SECONDS or YYYY-MM-DD HH:MM:SS (UTC)");
-    let (whole, nsec) = match text.split_once('.') {
-        Some((whole, fraction)) => (whole, nanoseconds(fraction).ok_or_else(bad)?),
-        None => (text.trim_end_matches('Z'), 0),
+    let time = match text.strip_prefix('@') {
+        Some(seconds) => since_1970(seconds),
+        None => calendar(text),
     };
-    let sec = match whole.strip_prefix('@') {
-        Some(seconds) => seconds.parse().ok(),
-        None => calendar(whole),
-    };
-    let sec: i64 = sec.ok_or_else(bad)?;
+    let time = time
+        .ok_or_else(|| format!("{text:?} is no time: use @SECONDS or YYYY-MM-DD HH:MM:SS (UTC)"))?;
     // Nanoseconds count forwards, also before 1970: -1.5 is half a second after -2.
-    let (sec, nsec) = match whole.starts_with("@-") && nsec > 0 {
-        true => (sec.saturating_sub(1), NANOS_PER_SEC - nsec),
-        false => (sec, nsec),
-    };
+    let nsec = time.subsec_nanos().rem_euclid(1_000_000_000);
+    let sec = time.as_secs() - i64::from(time.subsec_nanos() < 0);
     if !(Timestamp::MIN_SEC..=Timestamp::MAX_SEC).contains(&sec) {
         return Err(format!("{text:?} is outside of what an inode can hold"));
     }
+    let nsec = nsec.cast_unsigned();
     Ok(Timestamp { sec, nsec })
 }
 
-fn nanoseconds(fraction: &str) -> Option<u32> {
-    let digits = fraction.trim_end_matches('Z');
-    let all = digits.bytes().all(|b| b.is_ascii_digit());
-    if !all || digits.is_empty() || digits.len() > 9 {
-        return None;
-    }
-    let value: u32 = digits.parse().ok()?;
-    Some(value * 10u32.pow(9 - digits.len() as u32))
+fn since_1970(seconds: &str) -> Option<SignedDuration> {
+    let is_number = |byte| matches!(byte, b'0'..=b'9' | b'.' | b'-');
+    let text = format!("{seconds}s");
+    let duration = seconds.bytes().all(is_number).then(|| text.parse().ok())?;
+    duration
 }
 
-fn calendar(text: &str) -> Option<i64> {
-    let (date, time) = match text.split_once([' ', 'T']) {
-        Some((date, time)) => (date, time),
-        None => (text, "00:00"),
-    };
-    let mut parts = date.splitn(3, '-').map(number);
-    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    let mut parts = time.splitn(3, ':').map(number);
-    let (hour, minute) = (parts.next()??, parts.next()??);
-    let second = parts.next().unwrap_or(Some(0))?;
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days = match month {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    let valid = (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60;
-    valid.then(|| days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
-}
-
-fn number(text: &str) -> Option<i64> {
-    let digits = (1..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok())?
-}
-
-/// Years are counted from March, so that the leap day is the last of its year.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month > 2 { year } else { year - 1 };
-    let from_march = (month + 9) % 12;
-    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    year * 365 + leaps + (153 * from_march + 2) / 5 + day - 1 - 719_468
+fn calendar(text: &str) -> Option<SignedDuration> {
+    let time: DateTime = text.strip_suffix('Z').unwrap_or(text).parse().ok()?;
+    let time: Instant = TimeZone::UTC.to_timestamp(time).ok()?;
+    Some(time.as_duration())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use sha2::{Digest, Sha256};
 use uext4_ondisk::inode::FileType;
+use uuid::Builder;
 
 use crate::tree::{EntryId, FileData, Tree};
 
@@ -35,10 +36,8 @@ pub fn derive(tree: &Tree) -> Identity {
     let id = |from: usize| {
         let mut id = [0; 16];
         id.copy_from_slice(&digest[from..from + 16]);
-        // Version 8, variant 1: "made by an algorithm of one's own".
-        id[6] = id[6] & 0x0F | 0x80;
-        id[8] = id[8] & 0x3F | 0x80;
-        id
+        // Version 8: "made by an algorithm of one's own".
+        Builder::from_custom_bytes(id).into_uuid().into_bytes()
     };
     Identity {
         uuid: id(0),

@@ -1,6 +1,7 @@
 //! The value of `-E`.
 
 use uext4_ondisk::BlockSize;
+use uuid::fmt::Hyphenated;
 
 use crate::Error;
 use crate::size::{Size, parse_size};
@@ -231,24 +232,9 @@ fn quota_types(list: &str) -> Result<QuotaTypes, Error> {
 /// # Errors
 /// [`Error::Option`] naming `flag`.
 pub fn parse_uuid(flag: &'static str, text: &str) -> Result<[u8; 16], Error> {
-    let wrong = || bad(flag, text, "not a UUID");
-    let dashes_right = text.len() == 36
-        && text
-            .bytes()
-            .enumerate()
-            .all(|(i, b)| (b == b'-') == matches!(i, 8 | 13 | 18 | 23));
-    if !dashes_right {
-        return Err(wrong());
-    }
-    let mut uuid = [0; 16];
-    let mut digits = text.bytes().filter(|&b| b != b'-');
-    for byte in &mut uuid {
-        for _ in 0..2 {
-            let digit = digits.next().and_then(|b| char::from(b).to_digit(16));
-            *byte = *byte << 4 | digit.ok_or_else(wrong)? as u8;
-        }
-    }
-    Ok(uuid)
+    let uuid: Result<Hyphenated, _> = text.parse();
+    let uuid = uuid.map_err(|_| bad(flag, text, "not a UUID"))?;
+    Ok(uuid.into_uuid().into_bytes())
 }
 
 /// Blocks a [`Size`] of a flag means: a plain number counts blocks.

@@ -16,7 +16,7 @@ use crate::args::parse_size;
 use crate::device_failure::device_failure;
 use crate::ending::wait_for_ending;
 use crate::failure::{Exit, Failure};
-use crate::format::{Format, FormatArgs, as_uuid, mkfs_failure, random};
+use crate::format::{Format, FormatArgs, mkfs_failure, random_uuid};
 use crate::json::Json;
 use crate::messages;
 use crate::overwrite::may_replace;
@@ -150,7 +150,7 @@ pub fn fill(
 ) -> Result<Report, Failure> {
     let excludes = Excludes::new(args.exclude.iter().map(String::as_str));
     let uuid = if format.random_uuid {
-        Some(as_uuid(random()?, 4))
+        Some(random_uuid()?)
     } else {
         format.uuid
     };

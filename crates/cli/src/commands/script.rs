@@ -17,7 +17,6 @@ use super::{
 };
 use crate::args::{PlaceArgs, WriteArgs};
 use crate::failure::{Complaints, Exit, Failure};
-use crate::words::words;
 use shapes::Shapes;
 
 /// Bytes of a line: more than any command needs.
@@ -236,13 +235,22 @@ fn run_lines(
 
 /// What a line says; `None` if that is nothing.
 fn parsed(parsers: &mut Parsers, line: &[u8]) -> Result<Option<Line>, clap::Error> {
-    let syntax = |what| clap::Error::raw(clap::error::ErrorKind::InvalidValue, what);
-    let words = words(line).map_err(syntax)?;
+    let words = words(line)?;
     if words.is_empty() {
         return Ok(None);
     }
-    let words = words.into_iter().map(OsString::from_vec).collect();
     parsers.parse(words).map(Some)
+}
+
+/// The words of a line, cut as a shell does, without its expansions.
+fn words(line: &[u8]) -> Result<Vec<OsString>, clap::Error> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let words = shlex::bytes::split(line).ok_or_else(|| {
+        let what = "a closing quote is missing, or nothing follows a backslash";
+        clap::Error::raw(clap::error::ErrorKind::InvalidValue, what)
+    })?;
+    Ok(words.into_iter().map(OsString::from_vec).collect())
 }
 
 /// A line that is no command: it asks for help, or makes no sense.
@@ -358,9 +366,7 @@ mod tests {
         }
         // The second time by its shape: no difference.
         for line in LINES.iter().chain(&LINES) {
-            let words = words(line.as_bytes()).unwrap();
-            let words = words.into_iter().map(OsString::from_vec).collect();
-            let all = parsers.parse_all(words).unwrap();
+            let all = parsers.parse_all(words(line.as_bytes()).unwrap()).unwrap();
             let parsed = parsed(&mut parsers, line.as_bytes()).unwrap();
             assert_eq!(format!("{:?}", Some(all)), format!("{parsed:?}"), "{line}");
         }
@@ -382,6 +388,22 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn lines_are_cut_as_a_shell_cuts_them() {
+        for (line, expected) in [
+            ("mkdir  -p\t/a b\r\n", &["mkdir", "-p", "/a", "b"][..]),
+            (r#"'a b' "c \" d" e\ f"#, &["a b", "c \" d", "e f"]),
+            (r#"a'b'"c"d '' "\n" $x"#, &["abcd", "", r"\n", "$x"]),
+            ("# all", &[]),
+            ("a#b # c\n", &["a#b"]),
+        ] {
+            assert_eq!(words(line.as_bytes()).unwrap(), expected, "{line}");
+        }
+        for bad in ["'a\n", "\"a", "a\\\n"] {
+            assert!(words(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
