@@ -70,20 +70,11 @@ pub fn long_help() -> clap::Arg {
 
 /// Bytes: a number with an optional unit (s for 512-byte sectors, K, M, G, T for powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit: u64 = match text[digits.len()..].trim_end_matches(['i', 'B']) {
-        "" => 1,
-        "s" => 512,
-        "k" | "K" => 1 << 10,
-        "m" | "M" => 1 << 20,
-        "g" | "G" => 1 << 30,
-        "t" | "T" => 1 << 40,
-        unit => return Err(format!("unknown unit {unit:?}; use K, M, G, T or s")),
-    };
-    let number: u64 = digits.parse().map_err(|e| format!("{e}"))?;
-    number
-        .checked_mul(unit)
-        .ok_or_else(|| "too large".to_owned())
+    match uext4_mkfs::parse_size("size", text.trim_end_matches(['i', 'B'])) {
+        Ok(size) => Ok(size.bytes_plain()),
+        Err(uext4_mkfs::Error::Option { why, .. }) => Err(why.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[cfg(test)]
