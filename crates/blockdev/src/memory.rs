@@ -23,7 +23,6 @@ type Chunk = Arc<[u8]>;
 #[derive(Debug)]
 pub struct MemoryDevice {
     len: u64,
-    read_only: bool,
     chunks: RwLock<BTreeMap<u64, Chunk>>,
 }
 
@@ -60,7 +59,6 @@ impl MemoryDevice {
     pub fn new(len: u64) -> Self {
         Self {
             len,
-            read_only: false,
             chunks: RwLock::default(),
         }
     }
@@ -71,13 +69,6 @@ impl MemoryDevice {
         let device = Self::new(bytes.len() as u64);
         device.store(0, &bytes);
         device
-    }
-
-    /// The same device, refusing writes.
-    #[must_use]
-    pub fn into_read_only(mut self) -> Self {
-        self.read_only = true;
-        self
     }
 
     /// All bytes of the device, zeroes included: takes as much memory as the device is long.
@@ -95,7 +86,6 @@ impl MemoryDevice {
     pub fn snapshot(&self) -> Self {
         Self {
             len: self.len,
-            read_only: self.read_only,
             chunks: RwLock::new(self.chunks.read().clone()),
         }
     }
@@ -124,13 +114,6 @@ impl MemoryDevice {
             }
         }
     }
-
-    fn check_write(&self, offset: u64, len: u64) -> Result<(), Error> {
-        if self.read_only {
-            return Err(Error::ReadOnly);
-        }
-        Error::check_range(offset, len, self.len)
-    }
 }
 
 impl BlockDevice for MemoryDevice {
@@ -139,7 +122,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only
+        false
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
@@ -149,7 +132,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        self.check_write(offset, buf.len() as u64)?;
+        Error::check_range(offset, buf.len() as u64, self.len)?;
         self.store(offset, buf);
         Ok(())
     }
@@ -159,7 +142,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.check_write(offset, len)?;
+        Error::check_range(offset, len, self.len)?;
         let end = offset + len;
         let mut chunks = self.chunks.write();
         let touched: Vec<u64> = chunks
@@ -242,10 +225,9 @@ mod tests {
     #[test]
     fn a_snapshot_is_apart() {
         let device = MemoryDevice::from_bytes(vec![1; 10]);
-        let copy = device.snapshot().into_read_only();
+        let copy = device.snapshot();
         device.write_at(0, &[2]).unwrap();
         assert_eq!(copy.to_bytes(), vec![1; 10]);
-        assert!(matches!(copy.write_at(0, &[2]), Err(Error::ReadOnly)));
         assert!(matches!(
             device.write_at(10, &[2]),
             Err(Error::OutOfRange { .. })

@@ -127,12 +127,6 @@ impl LeafQueue {
         }
     }
 
-    /// What of [`Shrinker::memory`] is remembered of leaves that were dropped, in bytes: no scan gives
-    /// it back, and it stays when all trees have gone. At most 128 KiB a shard.
-    pub fn ghost_memory(&self) -> u64 {
-        self.queues.ghost_bytes()
-    }
-
     /// Until `nr` extents are gone, or as many leaves were taken, or all shards are empty. Only the
     /// protected leaves if `protected`, else only the others.
     fn round(&self, counters: &Counters, nr: usize, protected: bool, scan: &mut Scan) {

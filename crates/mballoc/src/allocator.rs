@@ -110,11 +110,6 @@ impl Allocator {
         self.space.counters.snapshot()
     }
 
-    /// `mb_stats`: whether anything is counted from now on; it is at first.
-    pub fn set_stats(&self, on: bool) {
-        self.space.counters.switch(on);
-    }
-
     /// Groups whose bitmap contradicts their descriptor or cannot be read, in the order they were found: their free
     /// blocks are not in the total, and nothing is taken of them or given back to them.
     pub fn bad_groups(&self) -> Vec<BadGroup> {

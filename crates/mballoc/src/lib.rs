@@ -130,7 +130,6 @@ mod maxima;
 mod normalize;
 mod options;
 mod preallocation;
-mod proc;
 mod request;
 mod runs;
 mod search;

@@ -122,9 +122,6 @@ pub struct Found {
 /// One object searches for one allocator, for all its threads at once. It is called with no lock of
 /// the allocator held.
 pub trait Search: fmt::Debug + Send + Sync {
-    /// The names of its steps, at most [`STEPS_MAX`], as `mb_stats` shows them.
-    fn steps(&self) -> &'static [&'static str];
-
     /// An index to be brought up to date with each change of a group; asked for once, before anything
     /// else is.
     fn index(&self) -> Option<Arc<dyn Index>> {
@@ -177,13 +174,6 @@ pub(crate) enum Searching {
 }
 
 impl Searching {
-    pub(crate) fn steps(&self) -> &'static [&'static str] {
-        match self {
-            Self::Shipped(search) => search.steps(),
-            Self::Given(search) => search.steps(),
-        }
-    }
-
     pub(crate) fn index(&self) -> Option<Arc<dyn Index>> {
         match self {
             Self::Shipped(_) => None,

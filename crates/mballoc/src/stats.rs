@@ -1,6 +1,6 @@
 //! What the allocator has done, under the kernel's names where it has them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Steps of a search at most; the kernel has five, its criteria.
 pub(crate) const CRITERIA: usize = 5;
@@ -51,7 +51,6 @@ macro_rules! counters {
 
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
-            off: AtomicBool,
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) criteria: [CriterionCounters; CRITERIA],
         }
@@ -117,26 +116,15 @@ counters! {
 }
 
 impl Counters {
-    /// Whether anything is counted.
-    pub(crate) fn is_on(&self) -> bool {
-        !self.off.load(Relaxed)
-    }
-
-    pub(crate) fn switch(&self, on: bool) {
-        self.off.store(!on, Relaxed);
-    }
-
     pub(crate) fn add(&self, counter: &AtomicU64, by: u64) {
-        if by > 0 && self.is_on() {
+        if by > 0 {
             counter.fetch_add(by, Relaxed);
         }
     }
 
     /// A request was answered after so much work.
     pub(crate) fn most_work(&self, groups: u64, extents: u64) {
-        if self.is_on() {
-            self.max_groups.fetch_max(groups, Relaxed);
-            self.max_extents.fetch_max(extents, Relaxed);
-        }
+        self.max_groups.fetch_max(groups, Relaxed);
+        self.max_extents.fetch_max(extents, Relaxed);
     }
 }

@@ -180,11 +180,6 @@ impl Cache {
             ..self.counters.snapshot()
         }
     }
-
-    /// Switches statistics on or off; they are on at first.
-    pub fn set_stats(&self, on: bool) {
-        self.counters.switch(on);
-    }
 }
 
 /// A thing that was found, to be read and compared. It is not freed, and its content does not

@@ -43,9 +43,6 @@ pub(crate) struct Lock<T> {
 impl<T> Lock<T> {
     /// Takes the lock.
     pub(crate) fn lock(&self, counters: &Counters) -> MutexGuard<'_, T> {
-        if !counters.is_on() {
-            return self.inner.lock();
-        }
         counters.one(Counter::ListLocks);
         let guard = self.inner.try_lock().unwrap_or_else(|| {
             counters.one(Counter::LockContended);

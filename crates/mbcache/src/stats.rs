@@ -6,7 +6,7 @@
 //! that is given, which counts for itself.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Shards; a power of two.
 const SHARDS: usize = 16;
@@ -31,8 +31,7 @@ fn shard_of_thread() -> usize {
 /// Declares the counters once: as numbers of a table, and as the snapshot with what each means.
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident $name:ident,)*) => {
-        /// A snapshot of the counters since the cache was made. All but the first three stand still
-        /// while statistics are off.
+        /// A snapshot of the counters since the cache was made.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             /// Entries now.
@@ -134,7 +133,6 @@ struct Shard([AtomicU64; COUNTERS]);
 /// All counters of a cache.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    on: AtomicBool,
     chain_max: AtomicU64,
     shards: [Shard; SHARDS],
 }
@@ -142,18 +140,9 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn new() -> Self {
         Self {
-            on: AtomicBool::new(true),
             chain_max: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Shard(std::array::from_fn(|_| AtomicU64::new(0)))),
         }
-    }
-
-    pub(crate) fn switch(&self, on: bool) {
-        self.on.store(on, Relaxed);
-    }
-
-    pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Relaxed)
     }
 
     pub(crate) fn one(&self, counter: Counter) {
@@ -161,7 +150,7 @@ impl Counters {
     }
 
     pub(crate) fn add(&self, counter: Counter, by: u64) {
-        if by > 0 && self.is_on() {
+        if by > 0 {
             self.shards[shard_of_thread()].0[counter as usize].fetch_add(by, Relaxed);
         }
     }
@@ -169,7 +158,7 @@ impl Counters {
     /// An answer took so many entries.
     pub(crate) fn chain(&self, steps: u64) {
         self.add(Counter::ChainSteps, steps);
-        if self.is_on() && steps > self.chain_max.load(Relaxed) {
+        if steps > self.chain_max.load(Relaxed) {
             self.chain_max.fetch_max(steps, Relaxed);
         }
     }

@@ -56,11 +56,6 @@ impl Layout {
         self.geometry.len_bytes()
     }
 
-    /// Blocks in use after formatting, the unusable ones before the first group included.
-    pub fn overhead_blocks(&self) -> u64 {
-        self.geometry.blocks_count - self.free_blocks()
-    }
-
     /// Free blocks after formatting, those reserved for root included.
     pub fn free_blocks(&self) -> u64 {
         self.superblock.free_blocks_count()
@@ -261,7 +256,6 @@ mod tests {
         assert_eq!(layout.superblock.blocks_count(), 262_144);
         assert_eq!(layout.superblock.reserved_blocks_count(), 13_107);
         assert_eq!(layout.free_blocks(), 249_189);
-        assert_eq!(layout.overhead_blocks(), 262_144 - 249_189);
         assert_eq!(layout.free_inodes(), 65_525);
         let run = Run {
             start: 131_072,

@@ -321,16 +321,6 @@ impl Geometry {
         self.features.incompat.contains(Incompat::META_BG) && index >= self.first_meta_bg
     }
 
-    /// Bytes of a block bitmap that its checksum covers.
-    pub fn block_bitmap_len(&self) -> usize {
-        self.clusters_per_group.get() as usize / 8
-    }
-
-    /// Bytes of an inode bitmap that its checksum covers.
-    pub fn inode_bitmap_len(&self) -> usize {
-        self.inodes_per_group.get() as usize / 8
-    }
-
     /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors, and
     /// in group 0 by the boot block where it has one of its own there (`bigalloc`, 1 KiB blocks).
     pub fn group_base_blocks(&self, group: GroupNr) -> u32 {

@@ -32,8 +32,6 @@ pub const DX_ROOT_INFO_OFFSET: usize = 24;
 pub const DX_ROOT_ENTRIES_OFFSET: usize = DX_ROOT_INFO_OFFSET + DX_ROOT_INFO_LEN;
 /// Offset of the entries in an inner node.
 pub const DX_NODE_ENTRIES_OFFSET: usize = 8;
-/// Levels below the root, at most: 2, and 3 with `large_dir`.
-pub const DX_MAX_INDIRECT_LEVELS: u8 = 2;
 
 /// Follows ".." in block 0.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -568,18 +568,6 @@ pub fn tag_checksum(sb: &JournalSuperblock, sequence: u32, data: &[u8]) -> u32 {
     }
 }
 
-/// True if the sum of a commit block is right under v1, where `sum` is [`crc32_be`] from `!0` over
-/// the descriptors of the transaction and the data blocks that follow each, as they lie in the log.
-/// A commit block that claims no sum at all is right too.
-pub fn commit_v1_matches(block: &[u8], sum: u32) -> bool {
-    let Ok((commit, _)) = CommitBlock::ref_from_prefix(block) else {
-        return false;
-    };
-    let kind = (commit.h_chksum_type, commit.h_chksum_size);
-    let stored = commit.h_chksum[0].get();
-    kind == (JBD2_CRC32_CHKSUM, 4) && stored == sum || kind == (0, 0) && stored == 0
-}
-
 /// Undoes the escape of a data block: puts the magic back.
 ///
 /// `data` begins `skip` bytes into the block and may end anywhere.

@@ -22,8 +22,6 @@ pub const QUOTA_BLOCK_LEN: usize = 1024;
 pub const QUOTA_TREE_ROOT: u32 = 1;
 /// Levels of the tree above the leaves.
 pub const QUOTA_TREE_DEPTH: u32 = 4;
-/// Block numbers in a block of the tree.
-pub const QUOTA_REFS_PER_BLOCK: usize = QUOTA_BLOCK_LEN / 4;
 /// Entries in a leaf.
 pub const QUOTA_ENTRIES_PER_LEAF: usize =
     (QUOTA_BLOCK_LEN - size_of::<QuotaLeafHeader>()) / size_of::<RawQuotaEntry>();
@@ -31,8 +29,6 @@ pub const QUOTA_ENTRIES_PER_LEAF: usize =
 pub const QUOTA_LIMIT_UNIT: u64 = 1024;
 /// `dqh_version` of revision 1, the only one in hidden quota files.
 pub const QUOTA_VERSION_R1: u32 = 1;
-/// `dqi_flags`: the limits count for root too (format v1 only).
-pub const QUOTA_FLAG_ROOT_SQUASH: u32 = 1;
 
 /// Whose use a file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

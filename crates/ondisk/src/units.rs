@@ -33,10 +33,6 @@ impl Ino {
     pub const USER_QUOTA: Ino = Ino(3);
     /// Group quota file, by convention.
     pub const GROUP_QUOTA: Ino = Ino(4);
-    /// Boot loader inode.
-    pub const BOOT_LOADER: Ino = Ino(5);
-    /// Undelete directory (never used).
-    pub const UNDELETE_DIR: Ino = Ino(6);
     /// Holder of the blocks reserved for growing the descriptor table.
     pub const RESIZE: Ino = Ino(7);
     /// The journal, by convention.

@@ -151,7 +151,7 @@ fn leaves_come_back_where_they_were() {
 #[test]
 fn queues_and_what_they_remember_are_counted() {
     for shards in [1, 2, 256] {
-        let (room, queue) = self::shards(shards);
+        let (room, _) = self::shards(shards);
         let trees: Vec<Tree> = (0..20_000).map(|_| Tree::new(&room)).collect();
         trees.iter().for_each(|tree| tree.cache(hole(0, 1)));
         let (count, kept) = (room.count(), trees.len() - 10);
@@ -170,7 +170,6 @@ fn queues_and_what_they_remember_are_counted() {
         }
         scan_all(&room);
         let left = room.memory() - trees.len() * Tree::MEMORY as usize;
-        assert_eq!(left as u64, queue.ghost_memory());
         assert!(left <= shards * (128 << 10));
     }
 }

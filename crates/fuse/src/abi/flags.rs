@@ -12,7 +12,6 @@ pub mod init {
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
-    pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const POSIX_ACL: u64 = 1 << 20;
     pub const ABORT_ERROR: u64 = 1 << 21;
@@ -45,9 +44,7 @@ pub mod fattr {
 /// `OpenOut::open_flags`.
 pub mod fopen {
     pub const KEEP_CACHE: u32 = 1 << 1;
-    pub const CACHE_DIR: u32 = 1 << 3;
     pub const NOFLUSH: u32 = 1 << 5;
-    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
 /// `OpenIn::open_flags`: set-id bits are to be dropped with the contents.

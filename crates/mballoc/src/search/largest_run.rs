@@ -67,8 +67,6 @@ const LONGEST: usize = 2;
 const CERTAIN: usize = 3;
 const PLACE: usize = 4;
 
-const NAMES: [&str; 5] = ["stripes", "long_enough", "longest", "certain", "new_place"];
-
 /// From how many groups of a flex group on data keep out of its first (`FLEX_SIZE_DIR_ALLOC`).
 const FLEX_SIZE_DIR_ALLOC: u32 = 4;
 /// Blocks of the longest extent (`EXT_INIT_MAX_LEN`).
@@ -114,10 +112,6 @@ impl LargestRun {
 }
 
 impl Search for LargestRun {
-    fn steps(&self) -> &'static [&'static str] {
-        &NAMES
-    }
-
     fn find(&self, seek: &mut Seek<'_>) -> Option<Found> {
         let found = Walk::new(self, seek).find();
         if let (Some(file), Some(found)) = (seek.hints.stream, found) {

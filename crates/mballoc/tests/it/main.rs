@@ -3,7 +3,6 @@
 mod bad;
 mod bound;
 mod model;
-mod proc;
 mod requests;
 mod search;
 mod steps;

@@ -161,17 +161,3 @@ fn a_user_that_is_not_the_last_any_more_does_not_wait() {
     });
     drop(second);
 }
-
-#[test]
-fn statistics_can_be_switched_off() {
-    let cache = cache(0);
-    cache.set_stats(false);
-    create(&cache, 0..10);
-    assert!(shares(&cache, 5));
-    let stats = cache.stats();
-    assert_eq!((stats.entries, stats.creates, stats.finds), (10, 0, 0));
-    assert_eq!((stats.list_locks, stats.chain_steps), (0, 0));
-    cache.set_stats(true);
-    assert!(finds(&cache, 5));
-    assert_eq!((cache.stats().finds, cache.stats().hits), (1, 1));
-}

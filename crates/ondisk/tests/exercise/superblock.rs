@@ -29,8 +29,8 @@ fn shape(sb: &SuperBlock) {
         g.len_bytes() >= 1024 && g.len_bytes() / u64::from(g.block_size.bytes()) == g.blocks_count
     );
     assert!(g.descs_per_block() > 0 && g.gdt_blocks() > 0 && g.itable_blocks() > 0);
-    assert!(g.block_bitmap_len() <= g.block_size.len());
-    assert!(g.inode_bitmap_len() <= g.block_size.len());
+    let bits = g.clusters_per_group.get().max(g.inodes_per_group.get());
+    assert!(bits as usize / 8 <= g.block_size.len());
     let last = g.groups_count.get() - 1;
     for group in [0, 1, 2, last / 2, last] {
         let group = GroupNr(group.min(last));

@@ -69,11 +69,6 @@ impl Task {
         self.class
     }
 
-    /// Changes how much it counts from now on.
-    pub fn set_class(&mut self, class: Class) {
-        self.class = class;
-    }
-
     /// The processor it runs on, or a number that stands for one.
     #[must_use]
     pub fn cpu(&self) -> usize {

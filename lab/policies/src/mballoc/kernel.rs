@@ -138,19 +138,6 @@ impl Kernel {
 }
 
 impl Search for Kernel {
-    fn steps(&self) -> &'static [&'static str] {
-        match self.which {
-            KernelSearch::Linear => &["cr0", "cr1", "cr2", "cr3"],
-            KernelSearch::Criteria => &[
-                "cr_p2_aligned",
-                "cr_goal_fast",
-                "cr_best_avail",
-                "cr_goal_slow",
-                "cr_any_free",
-            ],
-        }
-    }
-
     fn index(&self) -> Option<Arc<dyn Index>> {
         let orders = Arc::clone(&self.orders);
         (self.which == KernelSearch::Criteria).then_some(orders)

@@ -221,7 +221,6 @@ enum Call {
     Exited(usize),
     Tick,
     Memory(u64),
-    Class(usize, Class),
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -243,11 +242,6 @@ fn call() -> impl Strategy<Value = Call> {
         (0usize..4).prop_map(Call::Exited),
         Just(Call::Tick),
         number().prop_map(Call::Memory),
-        (
-            0usize..4,
-            prop_oneof![Just(Class::RealTime), Just(Class::Idle)]
-        )
-            .prop_map(|(t, c)| Call::Class(t, c)),
     ]
 }
 
@@ -279,7 +273,11 @@ proptest! {
         let tunables = Tunables { strict_limit: strict, ..Tunables::default() };
         let domain = mode.domain(&tunables, 16 << 20, 2).expect("in range");
         let bdi = Bdi::new(&domain, &tunables).expect("in range");
-        let mut tasks: Vec<_> = (0..4).map(|i| Task::new(Class::Normal, i)).collect();
+        let mut tasks: Vec<_> = [Class::Normal, Class::RealTime, Class::Idle, Class::Normal]
+            .into_iter()
+            .enumerate()
+            .map(|(cpu, class)| Task::new(class, cpu))
+            .collect();
         let mut now = Duration::ZERO;
         for (call, step) in calls {
             now = now.saturating_add(step);
@@ -293,7 +291,6 @@ proptest! {
                 Call::Exited(task) => bdi.exited(&mut tasks[task], now),
                 Call::Tick => bdi.tick(now),
                 Call::Memory(bytes) => domain.set_dirtyable(bytes),
-                Call::Class(task, class) => tasks[task].set_class(class),
             }
             let chunk = bdi.chunk(now);
             prop_assert!(chunk.file > 0 && chunk.round > 0);
