@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use uext4_mkfs::Size;
 
 // No doc comments on the two: they would be taken for the subcommands' own.
 
@@ -70,11 +71,16 @@ pub fn long_help() -> clap::Arg {
 
 /// Bytes: a number with an optional unit (s for 512-byte sectors, K, M, G, T for powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    match uext4_mkfs::parse_size("size", text.trim_end_matches(['i', 'B'])) {
-        Ok(size) => Ok(size.bytes_plain()),
-        Err(uext4_mkfs::Error::Option { why, .. }) => Err(why.to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    parse_suffixed(text).map(Size::bytes_plain)
+}
+
+/// A number with such a unit or none, which then means what the option says.
+pub fn parse_suffixed(text: &str) -> Result<Size, String> {
+    let size = uext4_mkfs::parse_size("size", text.trim_end_matches(['i', 'B']));
+    size.map_err(|error| match error {
+        uext4_mkfs::Error::Option { why, .. } => why.to_owned(),
+        error => error.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::{Change, View};
 use crate::commands::{
     build, cat, change, check, chmod, chown, dedup_xattrs, fallocate, frag, get, getfattr, info,
-    ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put, rm, script, setfattr, stat, stats,
-    sync, tar, touch, tree, trim, truncate, umount,
+    ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, rm, script, setfattr, stat,
+    stats, sync, tar, touch, tree, trim, truncate, umount,
 };
 use crate::failure::{self, Exit, Failure};
 use crate::open;
@@ -82,6 +82,7 @@ pub enum Command {
     Sync(sync::SyncArgs),
     DedupXattrs(dedup_xattrs::DedupXattrsArgs),
     Trim(trim::TrimArgs),
+    Quota(quota::QuotaArgs),
     Script(script::ScriptArgs),
     Mount(mount::MountArgs),
     Umount(umount::UmountArgs),
@@ -124,6 +125,7 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Sync(args) => sync::run(args, &mut out),
         Command::DedupXattrs(args) => dedup_xattrs::run(args, &mut out),
         Command::Trim(args) => trim::run(args, &mut out),
+        Command::Quota(args) => quota::run(args, &mut out),
         Command::Mount(args) => mount::run(args, &mut out),
         Command::Man(args) => man::run(args, Cli::command()),
         Command::Umount(args) => umount::run(args, &mut out),

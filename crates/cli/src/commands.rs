@@ -23,6 +23,7 @@ pub mod mount;
 pub mod mount_stats;
 pub mod mv;
 pub mod put;
+pub mod quota;
 mod remount;
 pub mod rm;
 pub mod script;

@@ -16,7 +16,7 @@ const COMMANDS: [&str; 11] = [
 ];
 
 /// Those that write.
-const CHANGING: [&str; 18] = [
+const CHANGING: [&str; 19] = [
     "build",
     "mkfs",
     "put",
@@ -34,6 +34,7 @@ const CHANGING: [&str; 18] = [
     "sync",
     "dedup-xattrs",
     "trim",
+    "quota",
     "script",
 ];
 

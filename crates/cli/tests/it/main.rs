@@ -65,6 +65,7 @@ mod owners;
 mod posix;
 mod privileges;
 mod programs;
+mod quotas;
 mod refused;
 mod replacing;
 mod rescued;
