@@ -86,5 +86,5 @@ pub use leaf_queue::{LEAF_EXTENTS, LeafQueue, LeafQueueOptions};
 pub use room::{BATCH, Options, Room};
 pub use scan::Scan;
 pub use shrinker::{EsTree, Lookup, Shrinker};
-pub use stats::{Counters, Stats, StatsMode, UnknownStatsMode};
+pub use stats::{Counters, Stats, StatsMode, TUNABLES};
 pub use tree::Tree;

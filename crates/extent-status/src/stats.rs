@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uext4_tunables::Tunable;
 
 use crate::scan::Scan;
 
@@ -23,43 +23,22 @@ pub enum StatsMode {
 }
 
 impl StatsMode {
-    /// Every mode there is.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Sampled, Self::On];
-
-    /// The name, as options spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Sampled => "sampled",
-            Self::On => "on",
-        }
-    }
+    /// Every mode there is, as [`TUNABLES`] names them.
+    const ALL: [Self; 3] = [Self::Off, Self::Sampled, Self::On];
 }
 
-impl fmt::Display for StatsMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+/// The names of [`StatsMode::ALL`].
+const MODES: &[&str] = &["off", "sampled", "on"];
 
-/// Statistics have no such mode.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("es_stats={value}: must be off, sampled or on")]
-pub struct UnknownStatsMode {
-    /// What was asked for.
-    pub value: String,
-}
-
-impl FromStr for StatsMode {
-    type Err = UnknownStatsMode;
-
-    fn from_str(value: &str) -> Result<Self, UnknownStatsMode> {
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == value);
-        found.ok_or_else(|| UnknownStatsMode {
-            value: value.to_owned(),
-        })
-    }
-}
+/// What users set by name.
+pub const TUNABLES: &[Tunable<StatsMode>] = &[Tunable::word(
+    "es_stats",
+    MODES,
+    "Statistics of the extent status cache: lookups, hits, reclaim",
+    |mode| MODES.get(*mode as usize).copied(),
+    // The index is one of the words'.
+    |mode, index| *mode = StatsMode::ALL.get(index).copied().unwrap_or_default(),
+)];
 
 /// A snapshot of the counters since the room was made.
 ///
@@ -301,14 +280,22 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
+    use uext4_tunables::{describe, set};
+
     use super::*;
 
     #[test]
-    fn modes_are_read_as_they_are_written() {
-        for mode in StatsMode::ALL {
-            assert_eq!(mode.to_string().parse(), Ok(mode));
+    fn modes_are_shown_as_they_are_set() {
+        for (mode, word) in StatsMode::ALL.into_iter().zip(MODES) {
+            let mut set_mode = StatsMode::default();
+            assert_eq!(
+                set(TUNABLES, &mut set_mode, &format!("es_stats={word}")),
+                Ok(true)
+            );
+            assert_eq!(set_mode, mode);
+            assert_eq!(describe(TUNABLES, &mode)[0].default.as_deref(), Some(*word));
         }
-        let error = "1".parse::<StatsMode>().unwrap_err();
+        let error = set(TUNABLES, &mut StatsMode::Off, "es_stats=1").unwrap_err();
         assert_eq!(error.to_string(), "es_stats=1: must be off, sampled or on");
     }
 }

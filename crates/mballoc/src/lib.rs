@@ -150,13 +150,12 @@ pub use groups::{Lock, Place, Visit};
 pub use history::History;
 pub use index::{GroupState, Index};
 pub use normalize::{Normalize, Plan, SmallFiles, Stream, Surroundings, Wanted, Window};
-pub use options::{OptionError, Options};
+pub use options::{Options, TUNABLES};
 pub use preallocation::PreallocationStats;
 pub use request::DataRequest;
 pub use runs::Piece;
 pub use search::{Found, Hints, Layout, NewSearch, Query, STEPS_MAX, Search, Seek};
 pub use stats::{CriterionStats, Stats};
-pub use uext4_tunables::TunableError;
 
 /// Block bitmaps and the free counts in the descriptors, as the file system keeps them.
 ///

@@ -37,7 +37,7 @@ impl Cache {
     /// An empty cache.
     ///
     /// # Errors
-    /// [`TunableError::Range`].
+    /// [`TunableError`] for an option out of its range.
     pub fn new(options: &Options) -> Result<Self, TunableError> {
         options.check()?;
         let counters = Arc::new(Counters::new());

@@ -94,6 +94,6 @@ pub use cache::{BATCH, Cache, Candidate, InUse, Release};
 pub use counts::{Counts, Locked, Shared};
 pub use entry::{Entry, Key};
 pub use index::{Created, End, Index, Stale, Usage};
-pub use options::Options;
+pub use options::{Options, TUNABLES};
 pub use stats::Stats;
 pub use uext4_tunables::TunableError;

@@ -1,6 +1,6 @@
 //! What a cache is made with.
 
-use uext4_tunables::{Tunable, TunableError};
+use uext4_tunables::{Tunable, TunableError, check, number};
 
 /// Limits of one [`crate::Cache`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,14 @@ const ENTRIES_DEFAULT: u32 = 1 << 14;
 /// Blocks for which there is an entry.
 const BLOCKS_PER_ENTRY: u64 = 64;
 
-const MAX_ENTRIES: Tunable<Options> = Tunable {
-    name: "mb_max_entries",
-    range: 16..=ENTRIES_MAX,
-    field: |options| &mut options.max_entries,
-};
-const USERS_MAX: Tunable<Options> = Tunable {
-    name: "users_max",
-    range: 2..=u32::MAX,
-    field: |options| &mut options.users_max,
-};
+/// What users set by name.
+pub const TUNABLES: &[Tunable<Options>] = &[Tunable::or_zero(number!(
+    "mb_max_entries",
+    max_entries,
+    16..=ENTRIES_MAX as u64,
+    "entries",
+    "Attribute blocks and values known for sharing; 0: one for 64 blocks of the file system",
+))];
 
 impl Options {
     /// With entries in proportion to a file system of so many blocks, if no number was given: one
@@ -56,20 +54,13 @@ impl Options {
         self
     }
 
-    /// Sets `mb_max_entries` as a user writes it.
-    ///
-    /// # Errors
-    /// [`TunableError`], which names the range; then nothing has changed.
-    pub fn set_max_entries(&mut self, value: &str) -> Result<(), TunableError> {
-        MAX_ENTRIES.set(self, value)
-    }
-
     /// Refuses numbers out of their ranges.
     pub(crate) fn check(&self) -> Result<(), TunableError> {
-        if self.max_entries != 0 {
-            MAX_ENTRIES.check(self.max_entries)?;
+        if self.users_max < 2 {
+            let option = format!("users_max={}", self.users_max);
+            return Err(TunableError::new(&option, "must be at least 2"));
         }
-        USERS_MAX.check(self.users_max)
+        check(TUNABLES, self)
     }
 
     /// The greatest number of entries.

@@ -128,9 +128,8 @@ impl<E: MappingError> PageCache<E> {
     ///
     /// # Errors
     ///
-    /// An unknown name, no number, or one out of range; [`TunableError::OfDevice`] for what belongs to a
-    /// device (`min_ratio`, `max_ratio`, `strict_limit`, `wb_*`), which is set when the cache is made.
-    /// Nothing has changed then.
+    /// As [`Domain::set_tunable`](crate::throttle::Domain::set_tunable): a device's are set when the
+    /// cache is made. Nothing has changed then.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<(), TunableError> {
         let domain = self.shared.gate.limits.domain();
         domain.set_tunable(name, value)?;

@@ -62,8 +62,7 @@
 //! Pages of 4096 bytes, whatever the file system's blocks are; the cache counts bytes and converts.
 //! Rates are pages a second. Time is that of one monotonic clock, given with every call; no policy
 //! sleeps, reads a clock or draws lots, so a simulation in virtual time runs the very code that
-//! threads run. [`Tunables`] have the kernel's names and units. Pauses are at most
-//! `wb_max_pause_ms`.
+//! threads run. [`Tunables`] have the kernel's names and units. Pauses are at most [`MAX_PAUSE`].
 //!
 //! # Failure
 //!
@@ -111,7 +110,8 @@ pub use domain::Domain;
 pub use proportion::Share;
 pub use stats::BdiStats;
 pub use task::{Class, Task};
-pub use tunables::{TunableError, Tunables};
+pub use tunables::{BDI_TUNABLES, DOMAIN_TUNABLES, Tunables};
+pub use uext4_tunables::TunableError;
 
 /// Bytes of a page, in which all counts are here.
 pub const PAGE_SIZE: u64 = 4096;
@@ -178,7 +178,7 @@ pub struct View<'a> {
 /// It is called from any thread, with any lock of the cache held, and with the counters of `view`
 /// brought up to date before. So it takes only leaf locks for some instructions, and never sleeps,
 /// reads a clock or draws random numbers: the time is given, so that threads and a simulation run
-/// the same code. A pause lasts at most `wb_max_pause_ms`, and a wait that depends on completions
+/// the same code. A pause lasts at most [`MAX_PAUSE`], and a wait that depends on completions
 /// is a [`Verdict::Await`]. Stalled and dead devices are the business of [`Bdi`], not of the
 /// policy.
 pub trait Policy: fmt::Debug + Send + Sync {
@@ -236,8 +236,11 @@ pub trait Policy: fmt::Debug + Send + Sync {
     }
 }
 
-/// Makes the policy of a new device of this domain, by the device's tunables.
-pub type NewPolicy = fn(&Domain, &Tunables) -> Box<dyn Policy>;
+/// Makes the policy of a new device of this domain.
+pub type NewPolicy = fn(&Domain) -> Box<dyn Policy>;
+
+/// The longest pause of a writer, as in the kernel.
+pub const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// Where no other is given.
 const SHIPPED: NewPolicy = cell_rate::CellRate::of;

@@ -8,11 +8,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("blockdev", &[]),
     ("tunables", &[]),
     ("percpu", &[]),
-    ("extent-status", &["ondisk"]),
+    ("extent-status", &["ondisk", "tunables"]),
     ("buffer-cache", &["ondisk", "blockdev", "percpu"]),
     ("mballoc", &["ondisk", "tunables"]),
     ("mbcache", &["tunables"]),
-    ("writeback", &["ondisk", "blockdev"]),
+    ("writeback", &["ondisk", "blockdev", "tunables"]),
     ("jbd2", &["ondisk", "blockdev", "buffer-cache", "percpu"]),
     (
         "ext4",
@@ -34,7 +34,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fuse", &["ondisk", "blockdev", "ext4"]),
     (
         "cli",
-        &["ondisk", "blockdev", "ext4", "mkfs", "image", "fuse"],
+        &[
+            "ondisk", "blockdev", "tunables", "ext4", "mkfs", "image", "fuse",
+        ],
     ),
 ];
 /// May import everything; nothing may import it.

@@ -11,5 +11,6 @@ pub use crate::mount::writeback_options::WritebackOptions;
 pub use uext4_extent_status::StatsMode;
 pub use uext4_mballoc::Options as AllocatorOptions;
 pub use uext4_mbcache::Options as MbcacheOptions;
+pub use uext4_tunables::{Row, Subject};
 pub use uext4_writeback::DirtyLimits;
 pub use uext4_writeback::throttle::{Class as WriterClass, Tunables};

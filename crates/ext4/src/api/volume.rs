@@ -213,8 +213,7 @@ impl Volume {
 
     /// Changes a tunable of writeback by the kernel's name (`dirty_ratio`, `dirty_bytes`, …) from now
     /// on, for all file systems that share limits ([`crate::tuning::WritebackOptions::limits`]).
-    /// `min_ratio`, `max_ratio`, `strict_limit` and `wb_*` belong to the device, and are set when it is
-    /// opened.
+    /// What belongs to the device ([`OpenOptions`](crate::OpenOptions) sets it) does not change.
     ///
     /// # Errors
     /// [`Error::Option`] for an unknown name, and for a value out of range, which it names.

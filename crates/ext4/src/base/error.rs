@@ -302,25 +302,8 @@ impl From<Error> for std::io::Error {
     }
 }
 
-impl From<uext4_mballoc::OptionError> for Error {
-    fn from(error: uext4_mballoc::OptionError) -> Self {
-        let message = error.to_string();
-        match error {
-            uext4_mballoc::OptionError::Unknown { .. } => Self::UnknownOption { message },
-            _ => Self::Option { message },
-        }
-    }
-}
-
-impl From<uext4_extent_status::UnknownStatsMode> for Error {
-    fn from(error: uext4_extent_status::UnknownStatsMode) -> Self {
-        let message = error.to_string();
-        Self::Option { message }
-    }
-}
-
-impl From<uext4_writeback::throttle::TunableError> for Error {
-    fn from(error: uext4_writeback::throttle::TunableError) -> Self {
+impl From<uext4_tunables::TunableError> for Error {
+    fn from(error: uext4_tunables::TunableError) -> Self {
         let message = error.to_string();
         Self::Option { message }
     }

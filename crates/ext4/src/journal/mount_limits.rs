@@ -3,16 +3,15 @@
 
 use std::time::Duration;
 
-use uext4_mballoc::{OptionError, TunableError};
 use uext4_ondisk::superblock::SuperBlock;
-use uext4_tunables::Tunable;
+use uext4_tunables::{Tunable, number, switch};
 
 use crate::base::caller::Caller;
 
 /// Seconds that changes wait at most, where nothing else is asked for.
 const COMMIT_SECS: u32 = 5;
 /// Most seconds that changes may wait.
-const COMMIT_SECS_MAX: u32 = 86_400;
+const COMMIT_SECS_MAX: u64 = 86_400;
 
 /// What follows when a mount finds damage: `errors=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,48 +63,69 @@ impl Default for MountLimits {
     }
 }
 
-const NUMBERS: [Tunable<MountLimits>; 4] = [
-    Tunable {
-        name: "commit",
-        range: 0..=COMMIT_SECS_MAX,
-        field: |limits| &mut limits.commit_secs,
-    },
-    Tunable {
-        name: "max_dir_size_kb",
-        range: 0..=u32::MAX,
-        field: |limits| &mut limits.max_dir_size_kb,
-    },
-    Tunable {
-        name: "resuid",
-        range: 0..=u32::MAX,
-        field: |limits| limits.resuid.get_or_insert(0),
-    },
-    Tunable {
-        name: "resgid",
-        range: 0..=u32::MAX,
-        field: |limits| limits.resgid.get_or_insert(0),
-    },
+/// What users set by name.
+pub(crate) const TUNABLES: &[Tunable<MountLimits>] = &[
+    number!(
+        "commit",
+        commit_secs,
+        0..=COMMIT_SECS_MAX,
+        "seconds",
+        "Time after which changes are committed, at the latest; 0: 5",
+    ),
+    switch!(
+        "barrier",
+        barrier,
+        "Flush the device where the order of writes, or an fsync, needs it",
+    ),
+    switch!(
+        "auto_da_alloc",
+        auto_da_alloc,
+        "Write the data of a file before it replaces another one, or is closed after truncation",
+    ),
+    Tunable::word(
+        "errors",
+        ERRORS,
+        "After damage is found; panic is as remount-ro. Default: as the superblock says",
+        |limits| match limits.errors? {
+            OnDamage::Continue => Some("continue"),
+            OnDamage::RemountReadOnly => Some("remount-ro"),
+        },
+        |limits, index| {
+            limits.errors = Some(match index {
+                0 => OnDamage::Continue,
+                _ => OnDamage::RemountReadOnly,
+            });
+        },
+    ),
+    number!(
+        "max_dir_size_kb",
+        max_dir_size_kb,
+        0..=u32::MAX as u64,
+        "KiB",
+        "Size from which on directories do not grow; 0: as large as the format allows",
+    ),
+    Tunable::number(
+        "resuid",
+        0..=u32::MAX as u64,
+        "",
+        "User who may use reserved blocks, besides root. Default: as the superblock says",
+        |limits| limits.resuid.map(u64::from),
+        |limits, id| limits.resuid = id.try_into().ok(),
+    ),
+    Tunable::number(
+        "resgid",
+        0..=u32::MAX as u64,
+        "",
+        "Group that may use reserved blocks; 0: none. Default: as the superblock says",
+        |limits| limits.resgid.map(u64::from),
+        |limits, id| limits.resgid = id.try_into().ok(),
+    ),
 ];
 
-impl MountLimits {
-    /// Sets one option as it is written; false if none of them is called so.
-    pub(crate) fn option(&mut self, option: &str) -> Result<bool, OptionError> {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        match option {
-            "barrier" | "barrier=1" => self.barrier = true,
-            "nobarrier" | "barrier=0" => self.barrier = false,
-            "errors=continue" => self.errors = Some(OnDamage::Continue),
-            "errors=remount-ro" | "errors=panic" => self.errors = Some(OnDamage::RemountReadOnly),
-            "auto_da_alloc" | "auto_da_alloc=1" => self.auto_da_alloc = true,
-            "noauto_da_alloc" | "auto_da_alloc=0" => self.auto_da_alloc = false,
-            _ => match Tunable::named(&NUMBERS, name) {
-                Some(number) => number.set(self, value).map_err(of_tunable)?,
-                None => return Ok(false),
-            },
-        }
-        Ok(true)
-    }
+/// The words of `errors=`.
+const ERRORS: &[&str] = &["continue", "remount-ro", "panic"];
 
+impl MountLimits {
     /// How long changes wait before they are committed.
     pub(crate) fn commit_interval(&self) -> Duration {
         let secs = match self.commit_secs {
@@ -143,42 +163,38 @@ impl MountLimits {
     }
 }
 
-fn of_tunable(error: TunableError) -> OptionError {
-    error.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn options_are_taken_by_name() {
+    fn options_are_set_by_name() {
         let mut limits = MountLimits::default();
-        for option in [
-            "commit=30",
-            "nobarrier",
-            "max_dir_size_kb=64",
-            "resuid=7",
-            "resgid=8",
-        ] {
-            assert!(limits.option(option).unwrap(), "{option}");
+        let mut set = |option: &str| {
+            let is_set = uext4_tunables::set(TUNABLES, &mut limits, option)?;
+            assert!(is_set, "{option}");
+            Ok::<_, uext4_tunables::TunableError>(limits)
+        };
+        for option in ["nobarrier", "max_dir_size_kb=64", "resuid=7", "resgid=8"] {
+            set(option).unwrap();
         }
+        let limits = set("commit=30").unwrap();
         assert_eq!(limits.commit_interval(), Duration::from_secs(30));
         assert!(!limits.barrier && limits.is_full(65_536) && !limits.is_full(65_535));
         assert_eq!((limits.resuid, limits.resgid), (Some(7), Some(8)));
-        assert!(limits.option("barrier").unwrap() && limits.barrier);
-        assert!(limits.option("errors=panic").unwrap());
-        assert_eq!(limits.errors, Some(OnDamage::RemountReadOnly));
-        assert!(limits.option("errors=continue").unwrap());
-        assert_eq!(limits.errors, Some(OnDamage::Continue));
-        assert!(!limits.option("errors=retry").unwrap());
-        assert!(limits.option("noauto_da_alloc").unwrap() && !limits.auto_da_alloc);
-        assert!(limits.option("auto_da_alloc").unwrap() && limits.auto_da_alloc);
-        limits.option("commit=0").unwrap();
-        assert_eq!(limits.commit_interval(), Duration::from_secs(5));
-        assert!(!limits.option("commits=1").unwrap());
-        let error = limits.option("commit=86401").unwrap_err().to_string();
-        assert_eq!(error, "commit=86401: out of range, 0 to 86400");
-        assert!(limits.option("resuid=x").is_err() && limits.option("commit").is_err());
+        assert!(set("barrier").unwrap().barrier && !set("barrier=0").unwrap().barrier);
+        let errors = set("errors=panic").unwrap().errors;
+        assert_eq!(errors, Some(OnDamage::RemountReadOnly));
+        let errors = set("errors=continue").unwrap().errors;
+        assert_eq!(errors, Some(OnDamage::Continue));
+        assert!(!set("noauto_da_alloc").unwrap().auto_da_alloc);
+        assert!(set("auto_da_alloc=1").unwrap().auto_da_alloc);
+        let interval = set("commit=0").unwrap().commit_interval();
+        assert_eq!(interval, Duration::from_secs(5));
+        let error = set("commit=86401").unwrap_err().to_string();
+        assert_eq!(error, "commit=86401: must be 0 to 86400 seconds");
+        let error = set("errors=retry").unwrap_err().to_string();
+        assert_eq!(error, "errors=retry: must be continue, remount-ro or panic");
+        assert!(set("resuid=x").is_err() && set("commit").is_err());
     }
 }

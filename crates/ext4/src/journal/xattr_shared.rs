@@ -19,7 +19,6 @@
 use std::sync::Arc;
 
 use uext4_buffer_cache::Buffer;
-use uext4_mballoc::OptionError;
 use uext4_mbcache::{
     Cache, Candidate, Counts, Created, Index, Key, Locked, Options, Release, Stats,
 };
@@ -157,7 +156,7 @@ impl Sharing {
             None => Cache::new(&options),
         });
         Ok(Self {
-            cache: cache.transpose().map_err(OptionError::from)?,
+            cache: cache.transpose()?,
             counts: Counts::default(),
         })
     }

@@ -3,16 +3,17 @@
 use uext4_blockdev::Clock;
 use uext4_buffer_cache::BH_LRU_SIZE_MAX;
 use uext4_extent_status::StatsMode;
-use uext4_mballoc::{OptionError, Options as AllocatorOptions};
+use uext4_mballoc::Options as AllocatorOptions;
 use uext4_mbcache::Options as MbcacheOptions;
 use uext4_ondisk::BlockSize;
 use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
-use uext4_tunables::Tunable;
+use uext4_tunables::{Subject, Tunable, TunableError, describe, number, set, shown, switch};
+use uext4_writeback::throttle::{BDI_TUNABLES, DOMAIN_TUNABLES};
 
 use crate::base::disk::Disk;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::policies::Policies;
-use crate::journal::mount_limits::MountLimits;
+use crate::journal::mount_limits::{self, MountLimits};
 use crate::journal::xattr_shared::XattrSharing;
 use crate::mount::writeback_options::WritebackOptions;
 
@@ -80,11 +81,36 @@ pub struct OpenOptions {
     pub policies: Policies,
 }
 
-const BH_LRU_SIZE: Tunable<OpenOptions> = Tunable {
-    name: "bh_lru_size",
-    range: 1..=BH_LRU_SIZE_MAX as u32,
-    field: |options| &mut options.bh_lru_size,
-};
+const ALLOCATION: &[Tunable<OpenOptions>] = &[
+    Tunable::number(
+        "stripe",
+        0..=1 << 19,
+        "blocks",
+        "Full stripe of the RAID below, at most a group; 0: none. Default: as the superblock says",
+        |options| options.stripe.map(u64::from),
+        |options, blocks| options.stripe = blocks.try_into().ok(),
+    ),
+    switch!(
+        "discard",
+        discard,
+        "Discard freed blocks on the device when their transaction is durable",
+    ),
+];
+
+const SHARING: &[Tunable<OpenOptions>] = &[Tunable::switch(
+    "mbcache",
+    "Inodes share equal attribute blocks and values. Also no_mbcache",
+    |options| options.mbcache.is_some(),
+    |options, on| options.mbcache = on.then(|| options.mbcache.unwrap_or_default()),
+)];
+
+const LOOKUPS: &[Tunable<OpenOptions>] = &[number!(
+    "bh_lru_size",
+    bh_lru_size,
+    1..=BH_LRU_SIZE_MAX as u64,
+    "blocks",
+    "Metadata blocks that each thread finds without the lock of the buffer cache",
+)];
 
 impl Default for OpenOptions {
     fn default() -> Self {
@@ -111,49 +137,61 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Sets one option as mount options are written: `stripe=BLOCKS`, `discard`, `nodiscard`, `commit=SECONDS`,
-    /// `barrier`, `nobarrier`, `auto_da_alloc`, `noauto_da_alloc`, `errors=`, `max_dir_size_kb=`,
-    /// `resuid=`, `resgid=`, `mb_max_entries=`, `nombcache` (or `no_mbcache`), what
-    /// [`AllocatorOptions::set`] knows (`mb_stream_req=`, `mb_group_prealloc=`), what
-    /// [`WritebackOptions::set`] knows, `bh_lru_size=`, and `es_stats=`. After `nombcache`,
-    /// `mb_max_entries=` has no effect.
+    /// Sets one option as `mount -o` takes it; [`OpenOptions::describe`] lists them. After
+    /// `nombcache`, `mb_max_entries=` has no effect.
     ///
     /// # Errors
     /// [`crate::Error::UnknownOption`] if there is none of this name; [`crate::Error::Option`] for a
     /// value out of its range, which the error names.
     pub fn option(&mut self, option: &str) -> Result<()> {
-        if let Some((name, value)) = option.split_once('=') {
-            if name == "mb_max_entries" {
-                let mut mbcache = self.mbcache.unwrap_or_default();
-                mbcache.set_max_entries(value).map_err(OptionError::from)?;
-                // A number for a cache that is switched off does not switch it on.
-                self.mbcache = self.mbcache.map(|_| mbcache);
-                return Ok(());
-            }
-            if WritebackOptions::knows(name) {
-                return self.writeback.set(name, value);
-            }
-            if name == BH_LRU_SIZE.name {
-                return Ok(BH_LRU_SIZE.set(self, value).map_err(OptionError::from)?);
-            }
-            if name == "es_stats" {
-                self.es_stats = value.parse()?;
-                return Ok(());
-            }
+        // The kernel knows both spellings.
+        let option = if option == "no_mbcache" {
+            "nombcache"
+        } else {
+            option
+        };
+        let mut is_known = self.writeback.tunables.set(option)?
+            || set(mount_limits::TUNABLES, &mut self.limits, option)?
+            || set(uext4_mballoc::TUNABLES, &mut self.allocator, option)?
+            || set(uext4_extent_status::TUNABLES, &mut self.es_stats, option)?;
+        for table in [ALLOCATION, SHARING, LOOKUPS] {
+            is_known = is_known || set(table, self, option)?;
         }
-        match option {
-            "nombcache" | "no_mbcache" => self.mbcache = None,
-            "discard" => self.discard = true,
-            "nodiscard" => self.discard = false,
-            _ if self.limits.option(option)? => {}
-            _ => {
-                self.allocator.set(option)?;
-                if option.starts_with("stripe=") {
-                    self.stripe = Some(self.allocator.stripe);
-                }
-            }
+        let mut off = MbcacheOptions::default();
+        let mbcache = self.mbcache.as_mut().unwrap_or(&mut off);
+        match is_known || set(uext4_mbcache::TUNABLES, mbcache, option)? {
+            true => Ok(()),
+            false => Err(Error::UnknownOption {
+                message: format!("{}: no such option", shown(option)),
+            }),
         }
-        Ok(())
+    }
+
+    /// All that [`OpenOptions::option`] takes, with the defaults, by subject.
+    pub fn describe() -> Vec<Subject> {
+        let defaults = Self::default();
+        let tunables = &defaults.writeback.tunables;
+        let mut allocation = describe(ALLOCATION, &defaults);
+        allocation.extend(describe(uext4_mballoc::TUNABLES, &defaults.allocator));
+        let mut sharing = describe(SHARING, &defaults);
+        sharing.extend(describe(
+            uext4_mbcache::TUNABLES,
+            &MbcacheOptions::default(),
+        ));
+        let mut writeback = describe(DOMAIN_TUNABLES, tunables);
+        writeback.extend(describe(BDI_TUNABLES, tunables));
+        let mut lookups = describe(LOOKUPS, &defaults);
+        lookups.extend(describe(uext4_extent_status::TUNABLES, &defaults.es_stats));
+        let limits = describe(mount_limits::TUNABLES, &defaults.limits);
+        [
+            ("Commits, damage and limits", limits),
+            ("Allocation", allocation),
+            ("Dirty data and writeback", writeback),
+            ("Shared attributes", sharing),
+            ("Lookups of metadata", lookups),
+        ]
+        .map(|(title, rows)| Subject { title, rows })
+        .into()
     }
 
     /// The same for several, separated by commas, as behind `mount -o`.
@@ -179,8 +217,13 @@ impl OpenOptions {
                 .unwrap_or(u32::MAX),
             ..self.allocator
         };
-        options.check(group)?;
-        Ok(options)
+        match options.stripe > group {
+            true => Err(TunableError::new(
+                &format!("stripe={}", options.stripe),
+                format_args!("must be 0 to {group} blocks, at most a group"),
+            ))?,
+            false => Ok(options),
+        }
     }
 
     /// What inodes may share, of this file system.

@@ -15,7 +15,7 @@ const FLUSHERS_MAX: usize = 4;
 /// When writers wait, how much may be dirty and for how long.
 #[derive(Clone, Debug, Default)]
 pub struct WritebackOptions {
-    /// The tunables, with the kernel's names, units and defaults.
+    /// The tunables, with the kernel's names, units and defaults: `tunables.set("dirty_ratio=30")`.
     pub tunables: Tunables,
     /// Limits that are shared with other file systems, so that a slow device beside a fast one leaves
     /// it its part; policy, ratios, bytes and times are theirs. `None`: its own.
@@ -23,24 +23,6 @@ pub struct WritebackOptions {
 }
 
 impl WritebackOptions {
-    /// Whether an option of this name is one of writeback.
-    pub(crate) fn knows(name: &str) -> bool {
-        const OTHERS: [&str; 3] = ["min_ratio", "max_ratio", "strict_limit"];
-        name.starts_with("dirty_") || name.starts_with("wb_") || OTHERS.contains(&name)
-    }
-
-    /// Sets a tunable by the kernel's name (`dirty_ratio`, `dirty_background_ratio`,
-    /// `dirty_bytes`, `dirty_background_bytes`, `dirty_expire_centisecs`, `dirty_writeback_centisecs`,
-    /// `min_ratio`, `max_ratio`, `strict_limit`, `wb_flushers`, `wb_max_pause_ms`, `wb_wake_budget`,
-    /// `wb_stall_ms`).
-    ///
-    /// # Errors
-    /// [`Error::Option`] for an unknown name, and for a value out of range, which it names. Nothing has
-    /// changed then.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        Ok(self.tunables.set(name, value)?)
-    }
-
     /// Pages for a file system opened so, of `memory` bytes at most. The policy is that of the shared
     /// limits, if there are any.
     pub(crate) fn page_cache(

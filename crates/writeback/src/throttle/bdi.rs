@@ -44,28 +44,32 @@ fn take(counter: &AtomicU64, count: u64) -> u64 {
 
 impl Bdi {
     /// A device of this domain, with nothing dirty. Of the tunables those of a device count:
-    /// `min_ratio`, `max_ratio`, `strict_limit`, `wb_*`.
+    /// [`BDI_TUNABLES`](super::BDI_TUNABLES).
     ///
     /// # Errors
     ///
-    /// A tunable is out of range, or the devices' `min_ratio` are above 100 together.
+    /// A tunable is out of range, `min_ratio` is above `max_ratio`, or those of all devices are above
+    /// 100 together.
     pub fn new(domain: &Arc<Domain>, tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
         tunables.check()?;
-        let min = u64::from(tunables.min_ratio);
+        let (min, max) = (u64::from(tunables.min_ratio), u64::from(tunables.max_ratio));
+        let refused = |most: u64, why: &str| {
+            let option = format!("min_ratio={min}");
+            TunableError::new(&option, format_args!("must be 0 to {most} percent{why}"))
+        };
+        if min > max {
+            return Err(refused(max, ", as max_ratio"));
+        }
         let sum = |others: u64| Some(others + min).filter(|sum| *sum <= 100);
         let added = domain.min_ratios.fetch_update(Relaxed, Relaxed, sum);
         if let Err(others) = added {
-            return Err(TunableError::OutOfRange {
-                name: "min_ratio",
-                value: min,
-                min: 0,
-                max: 100 - others.min(100),
-            });
+            let left = 100 - others.min(100);
+            return Err(refused(left, ": other devices have the rest"));
         }
         domain.devices.fetch_add(1, Relaxed);
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
-            policy: domain.new_policy(tunables),
+            policy: domain.new_policy(),
             tunables: *tunables,
             dirty: AtomicU64::new(0),
             writeback: AtomicU64::new(0),

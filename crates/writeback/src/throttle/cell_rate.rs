@@ -16,7 +16,7 @@
 //!    Thinking lets it lag, so it is paid for once, and by nobody else. The bucket holds pages, not
 //!    time: what was dirtied while the device was slow is not waited for at that rate when it is
 //!    fast again.
-//! 4. *Wake-up budget*: the target pause is writers / `wb_wake_budget`, 10 ms to `wb_max_pause_ms`:
+//! 4. *Wake-up budget*: the target pause is a 200th second a writer, 10 to 200 ms:
 //!    200 wake-ups a second up to 40 writers, and one each 200 ms for each of more. New writers
 //!    start at different points of it, so that those that start together do not stay together.
 //! 5. *Credits* ([`super::credits`]): a page becomes dirty only with one, so dirty pages never
@@ -35,11 +35,7 @@
 //! Left out: the timer wheel that wakes those due within 4 ms with one timer is the caller's, who
 //! owns the timers.
 //!
-//! | tunable | unit | default |
-//! |---|---|---|
-//! | `wb_max_pause_ms` | ms | 200 |
-//! | `wb_wake_budget` | wake-ups a second | 200 |
-//! | `strict_limit` | | off: nobody is throttled below freerun |
+//! Without `strict_limit` no writer is throttled below freerun.
 
 mod active;
 mod controller;
@@ -50,11 +46,14 @@ use std::time::Duration;
 
 use super::credits::Credits;
 use super::{
-    Chunk, Class, Domain, JIFFY, Outcome, PAGES_MAX, Policy, Task, Tunables, Verdict, View, nanos,
+    Chunk, Class, Domain, JIFFY, MAX_PAUSE, Outcome, PAGES_MAX, Policy, Task, Verdict, View, nanos,
 };
 use active::Active;
 use controller::Controller;
 
+/// Wake-ups of writers a second that are aimed at while few write.
+const WAKE_BUDGET: f64 = 200.0;
+/// The shortest pause that is aimed at where memory does not ask for less.
 const MIN_TARGET: Duration = Duration::from_millis(10);
 /// How far a real-time writer's clock may lag.
 const REALTIME_BURST: Duration = Duration::from_secs(1);
@@ -67,8 +66,6 @@ const CHUNK: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct CellRate {
-    max_pause: Duration,
-    wake_budget: f64,
     controller: Controller,
     active: Active,
     /// Nanoseconds: when credits will be there for all who wait for some, about.
@@ -104,10 +101,8 @@ fn seconds(seconds: f64) -> Duration {
 
 impl CellRate {
     /// The policy of a new device.
-    pub(super) fn of(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
+    pub(super) fn of(domain: &Domain) -> Box<dyn Policy> {
         Box::new(Self {
-            max_pause: Duration::from_millis(u64::from(tunables.wb_max_pause_ms)),
-            wake_budget: f64::from(tunables.wb_wake_budget),
             controller: Controller::new(),
             active: Active::default(),
             queue: AtomicU64::new(0),
@@ -118,8 +113,7 @@ impl CellRate {
     /// The pause to aim at for so many writers. Where memory is small beside the device, shorter:
     /// what is written between two pauses must fit between setpoint and limit.
     fn target(&self, writers: f64, memory: Duration) -> Duration {
-        let budget = seconds(writers / self.wake_budget);
-        let budget = budget.clamp(MIN_TARGET.min(self.max_pause), self.max_pause);
+        let budget = seconds(writers / WAKE_BUDGET).clamp(MIN_TARGET, MAX_PAUSE);
         let memory = memory.as_secs_f64() * writers.max(1.0).sqrt() / 4.0;
         budget.min(seconds(memory)).max(JIFFY)
     }
@@ -139,7 +133,7 @@ impl CellRate {
     fn burst(&self, class: Class) -> Duration {
         match class {
             Class::RealTime => REALTIME_BURST,
-            Class::Normal | Class::Idle => self.max_pause,
+            Class::Normal | Class::Idle => MAX_PAUSE,
         }
     }
 
@@ -187,7 +181,7 @@ impl CellRate {
         }
         let weight = weight(task.class());
         self.active.paused(&mut task.pacing, weight, view.now);
-        Verdict::Pause(ahead.min(self.max_pause))
+        Verdict::Pause(ahead.min(MAX_PAUSE))
     }
 
     /// What normal writers may have out of the limit: a 64th is left to real-time ones.
@@ -248,12 +242,12 @@ impl CellRate {
     fn queue_for_credits(&self, view: &View<'_>, pages: u64) -> Duration {
         let now = nanos(view.now);
         let takes = nanos(seconds(pages as f64 / self.controller.bandwidth()));
-        let horizon = now.saturating_add(nanos(self.max_pause));
+        let horizon = now.saturating_add(nanos(MAX_PAUSE));
         let place = self.queue.load(Relaxed).max(now).saturating_add(takes);
         // Past the longest pause there is no order to keep.
         self.queue.store(place.min(horizon), Relaxed);
         let wait = Duration::from_nanos(place.min(horizon) - now);
-        wait.clamp(JIFFY, self.max_pause)
+        wait.clamp(JIFFY, MAX_PAUSE)
     }
 }
 

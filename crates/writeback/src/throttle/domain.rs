@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use uext4_tunables::{TunableError, set};
 
 use super::proportion::Global;
-use super::{NewPolicy, Policy, SHIPPED, TunableError, Tunables};
+use super::tunables::NO_SUCH;
+use super::{BDI_TUNABLES, DOMAIN_TUNABLES, NewPolicy, Policy, SHIPPED, Tunables};
 
 /// Most processors that are told apart.
 const CPUS_MAX: usize = 64;
@@ -84,8 +86,8 @@ impl Domain {
     }
 
     /// The policy of one more device.
-    pub(super) fn new_policy(&self, tunables: &Tunables) -> Box<dyn Policy> {
-        (self.new_policy)(self, tunables)
+    pub(super) fn new_policy(&self) -> Box<dyn Policy> {
+        (self.new_policy)(self)
     }
 
     /// What the policies of its devices have in common: `make` is called for the first of them that
@@ -114,25 +116,26 @@ impl Domain {
         *self.tunables.read()
     }
 
-    /// Changes a limit or a time by its name, and no other that another thread sets at the same
-    /// time. What belongs to a device (ratios, flushers, strictness) only counts for devices made
-    /// afterwards.
+    /// Changes one of [`DOMAIN_TUNABLES`] by its name, and no other that another thread sets at the
+    /// same time.
     ///
     /// # Errors
     ///
-    /// An unknown name, no number, or one out of range; [`TunableError::OfDevice`] where a device's
-    /// is meant, which would have no effect. Nothing has changed then.
+    /// An unknown name, a value out of range, or a tunable of devices, which would have no effect.
+    /// Nothing has changed then.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<(), TunableError> {
+        let option = format!("{name}={value}");
         let mut held = self.tunables.write();
-        let mut tunables = *held;
-        tunables.set(name, value)?;
-        if Tunables::is_of_device(name) {
-            let name = name.to_owned();
-            return Err(TunableError::OfDevice { name });
+        if set(DOMAIN_TUNABLES, &mut *held, &option)? {
+            self.derive(&held);
+            return Ok(());
         }
-        *held = tunables;
-        self.derive(&held);
-        Ok(())
+        let is_of_device = BDI_TUNABLES.iter().any(|tunable| tunable.name == name);
+        let why = match is_of_device {
+            true => "must be set when the device is opened",
+            false => NO_SUCH,
+        };
+        Err(TunableError::new(&option, why))
     }
 
     /// Sets how many bytes of memory could be dirty from now on.

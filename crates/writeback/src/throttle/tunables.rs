@@ -1,17 +1,18 @@
 //! The tunables of throttling, with the kernel's names, units and defaults.
 
-use std::fmt;
 use std::str::FromStr;
+
+use uext4_tunables::{Tunable, TunableError, check, number, set, switch};
 
 /// Pages of a size of memory in bytes, rounded up, as the kernel rounds `dirty_bytes`.
 fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(super::PAGE_SIZE)
 }
 
-/// What may be set: `vm.*`, what a device has under `bdi/`, and what is ours (`wb_*`).
+/// What may be set: `vm.*` ([`DOMAIN_TUNABLES`]), and what a device has under `bdi/` and of our own
+/// ([`BDI_TUNABLES`]).
 ///
-/// The text form is `name=value` pairs with commas between them; [`fmt::Display`] writes all of
-/// them and [`FromStr`] reads any of them over the defaults.
+/// [`FromStr`] reads `name=value` pairs with commas between them over the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
     /// Percent of dirtyable memory above which writers wait, 1…100. Default: 20. Only used while
@@ -38,10 +39,6 @@ pub struct Tunables {
     pub strict_limit: bool,
     /// Flushers of the device, 0…64; 0, the default: one on a spindle, up to four elsewhere.
     pub wb_flushers: u32,
-    /// Milliseconds a pause may last at most, 10…1000. Default: 200.
-    pub wb_max_pause_ms: u32,
-    /// Wake-ups of writers a second that are aimed at while few write, 10…10000. Default: 200.
-    pub wb_wake_budget: u32,
     /// Milliseconds without progress after which writers get an error, at least 1000; 0: never,
     /// as in the kernel. Default: 30000.
     pub wb_stall_ms: u32,
@@ -60,136 +57,113 @@ impl Default for Tunables {
             max_ratio: 100,
             strict_limit: false,
             wb_flushers: 0,
-            wb_max_pause_ms: 200,
-            wb_wake_budget: 200,
             wb_stall_ms: 30_000,
         }
     }
 }
 
-/// A tunable that cannot be taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TunableError {
-    /// No tunable has this name.
-    #[error("there is no tunable {name:?}")]
-    Unknown {
-        /// As it was given.
-        name: String,
-    },
-    /// What stands there is not a number, or not `name=value`.
-    #[error("{name}: {value:?} is not a number")]
-    NotANumber {
-        /// The tunable, or the whole piece of text.
-        name: String,
-        /// As it was given.
-        value: String,
-    },
-    /// It belongs to a device, and is set when that is made.
-    #[error("{name} belongs to a device: it is set when the device is opened")]
-    OfDevice {
-        /// The tunable.
-        name: String,
-    },
-    /// The number lies outside the range.
-    #[error("{name} = {value} lies outside {min} to {max}")]
-    OutOfRange {
-        /// The tunable.
-        name: &'static str,
-        /// As it was given.
-        value: u64,
-        /// The least that can be.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-}
+/// The tunables that all devices of a domain share; they may change while it is in use. Setting a
+/// ratio ends the use of its bytes.
+pub const DOMAIN_TUNABLES: &[Tunable<Tunables>] = &[
+    Tunable::number(
+        "dirty_ratio",
+        1..=100,
+        "percent",
+        "Dirty data above which writers wait, as a part of the memory for data",
+        |tunables| Some(tunables.dirty_ratio.into()),
+        |tunables, ratio| {
+            // Fits: the range is within the field's type.
+            tunables.dirty_ratio = ratio.try_into().unwrap_or_default();
+            tunables.dirty_bytes = 0;
+        },
+    ),
+    Tunable::number(
+        "dirty_background_ratio",
+        0..=100,
+        "percent",
+        "Dirty data above which it is written at once, as a part of the memory for data",
+        |tunables| Some(tunables.dirty_background_ratio.into()),
+        |tunables, ratio| {
+            // Fits: the range is within the field's type.
+            tunables.dirty_background_ratio = ratio.try_into().unwrap_or_default();
+            tunables.dirty_background_bytes = 0;
+        },
+    ),
+    Tunable::or_zero(number!(
+        "dirty_bytes",
+        dirty_bytes,
+        2 * super::PAGE_SIZE..=1 << 62,
+        "bytes",
+        "The same as dirty_ratio, in bytes; 0: dirty_ratio counts",
+    )),
+    number!(
+        "dirty_background_bytes",
+        dirty_background_bytes,
+        0..=1 << 62,
+        "bytes",
+        "The same as dirty_background_ratio, in bytes; 0: dirty_background_ratio counts",
+    ),
+    number!(
+        "dirty_expire_centisecs",
+        dirty_expire_centisecs,
+        0..=u32::MAX as u64,
+        "centiseconds",
+        "Age from which on dirty data is written",
+    ),
+    number!(
+        "dirty_writeback_centisecs",
+        dirty_writeback_centisecs,
+        0..=u32::MAX as u64,
+        "centiseconds",
+        "Time between two searches for old dirty data; 0: none",
+    ),
+];
 
-fn ranged(name: &'static str, value: u64, min: u64, max: u64) -> Result<u64, TunableError> {
-    if (min..=max).contains(&value) {
-        return Ok(value);
-    }
-    Err(TunableError::OutOfRange {
-        name,
-        value,
-        min,
-        max,
-    })
-}
+/// The tunables of one device, which are set when it is opened.
+pub const BDI_TUNABLES: &[Tunable<Tunables>] = &[
+    number!(
+        "min_ratio",
+        min_ratio,
+        0..=100,
+        "percent",
+        "Part of the dirty limit that the device always has, at most max_ratio",
+    ),
+    number!(
+        "max_ratio",
+        max_ratio,
+        1..=100,
+        "percent",
+        "Part of the dirty limit that the device never exceeds",
+    ),
+    switch!(
+        "strict_limit",
+        strict_limit,
+        "Hold the device to its part even far below the limit",
+    ),
+    number!(
+        "wb_flushers",
+        wb_flushers,
+        0..=64,
+        "threads",
+        "Threads that write data back; 0: one on a spindle, else one a processor, up to four",
+    ),
+    Tunable::or_zero(number!(
+        "wb_stall_ms",
+        wb_stall_ms,
+        1000..=u32::MAX as u64,
+        "milliseconds",
+        "Time without progress of the device after which writers get an error; 0: never",
+    )),
+];
 
 impl Tunables {
-    /// Sets one by name; `true` and `false` are 1 and 0. A ratio set ends the use of its bytes.
+    /// Sets one as users write it: `name=value`. Returns false if there is none of this name.
     ///
     /// # Errors
     ///
-    /// An unknown name, no number, or one out of range; nothing has changed then.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), TunableError> {
-        let number = match value {
-            "true" => 1,
-            "false" => 0,
-            _ => match value.parse::<u64>() {
-                Ok(number) => number,
-                // An unknown name is said to be that, whatever stands behind it.
-                Err(_) if !self.knows(name) => {
-                    let name = name.to_owned();
-                    return Err(TunableError::Unknown { name });
-                }
-                Err(_) => {
-                    let (name, value) = (name.to_owned(), value.to_owned());
-                    return Err(TunableError::NotANumber { name, value });
-                }
-            },
-        };
-        let mut changed = *self;
-        changed.assign(name, number)?;
-        changed.check()?;
-        *self = changed;
-        Ok(())
-    }
-
-    /// Whether there is a tunable of this name.
-    fn knows(mut self, name: &str) -> bool {
-        !matches!(self.assign(name, 0), Err(TunableError::Unknown { .. }))
-    }
-
-    fn assign(&mut self, name: &str, value: u64) -> Result<(), TunableError> {
-        let word = |name, value| ranged(name, value, 0, u64::from(u32::MAX)).map(|v| v as u32);
-        match name {
-            "dirty_ratio" => {
-                self.dirty_ratio = word("dirty_ratio", value)?;
-                self.dirty_bytes = 0;
-            }
-            "dirty_background_ratio" => {
-                self.dirty_background_ratio = word("dirty_background_ratio", value)?;
-                self.dirty_background_bytes = 0;
-            }
-            "dirty_bytes" => self.dirty_bytes = value,
-            "dirty_background_bytes" => self.dirty_background_bytes = value,
-            "dirty_expire_centisecs" => {
-                self.dirty_expire_centisecs = word("dirty_expire_centisecs", value)?;
-            }
-            "dirty_writeback_centisecs" => {
-                self.dirty_writeback_centisecs = word("dirty_writeback_centisecs", value)?;
-            }
-            "min_ratio" => self.min_ratio = word("min_ratio", value)?,
-            "max_ratio" => self.max_ratio = word("max_ratio", value)?,
-            "strict_limit" => self.strict_limit = ranged("strict_limit", value, 0, 1)? == 1,
-            "wb_flushers" => self.wb_flushers = word("wb_flushers", value)?,
-            "wb_max_pause_ms" => self.wb_max_pause_ms = word("wb_max_pause_ms", value)?,
-            "wb_wake_budget" => self.wb_wake_budget = word("wb_wake_budget", value)?,
-            "wb_stall_ms" => self.wb_stall_ms = word("wb_stall_ms", value)?,
-            _ => {
-                let name = name.to_owned();
-                return Err(TunableError::Unknown { name });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a tunable belongs to a device, rather than to all that share the limits.
-    #[must_use]
-    pub fn is_of_device(name: &str) -> bool {
-        matches!(name, "min_ratio" | "max_ratio" | "strict_limit") || name.starts_with("wb_")
+    /// A value out of range; nothing has changed then.
+    pub fn set(&mut self, option: &str) -> Result<bool, TunableError> {
+        Ok(set(DOMAIN_TUNABLES, self, option)? || set(BDI_TUNABLES, self, option)?)
     }
 
     /// Whether every number lies in its range. That the background limit lies above the other is no
@@ -199,37 +173,8 @@ impl Tunables {
     ///
     /// The first number that does not.
     pub fn check(&self) -> Result<(), TunableError> {
-        ranged("dirty_ratio", self.dirty_ratio.into(), 1, 100)?;
-        let background = self.dirty_background_ratio.into();
-        ranged("dirty_background_ratio", background, 0, 100)?;
-        if self.dirty_bytes != 0 {
-            ranged(
-                "dirty_bytes",
-                self.dirty_bytes,
-                2 * super::PAGE_SIZE,
-                1 << 62,
-            )?;
-        }
-        ranged(
-            "dirty_background_bytes",
-            self.dirty_background_bytes,
-            0,
-            1 << 62,
-        )?;
-        ranged("max_ratio", self.max_ratio.into(), 1, 100)?;
-        ranged("min_ratio", self.min_ratio.into(), 0, self.max_ratio.into())?;
-        ranged("wb_flushers", self.wb_flushers.into(), 0, 64)?;
-        ranged("wb_max_pause_ms", self.wb_max_pause_ms.into(), 10, 1000)?;
-        ranged("wb_wake_budget", self.wb_wake_budget.into(), 10, 10_000)?;
-        if self.wb_stall_ms != 0 {
-            ranged(
-                "wb_stall_ms",
-                self.wb_stall_ms.into(),
-                1000,
-                u32::MAX.into(),
-            )?;
-        }
-        Ok(())
+        check(DOMAIN_TUNABLES, self)?;
+        check(BDI_TUNABLES, self)
     }
 
     /// Pages of the limit and of the background limit for so many pages of dirtyable memory: at
@@ -262,71 +207,60 @@ impl FromStr for Tunables {
 
     fn from_str(text: &str) -> Result<Self, TunableError> {
         let mut tunables = Self::default();
-        for piece in text.split(',').filter(|piece| !piece.is_empty()) {
-            let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
-            tunables.set(name.trim(), value.trim())?;
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            if !tunables.set(option)? {
+                return Err(TunableError::new(option, NO_SUCH));
+            }
         }
         Ok(tunables)
     }
 }
 
-impl fmt::Display for Tunables {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "dirty_ratio={},", self.dirty_ratio)?;
-        write!(f, "dirty_background_ratio={},", self.dirty_background_ratio)?;
-        write!(f, "dirty_bytes={},", self.dirty_bytes)?;
-        write!(f, "dirty_background_bytes={},", self.dirty_background_bytes)?;
-        write!(f, "dirty_expire_centisecs={},", self.dirty_expire_centisecs)?;
-        let periodic = self.dirty_writeback_centisecs;
-        write!(f, "dirty_writeback_centisecs={periodic},")?;
-        write!(
-            f,
-            "min_ratio={},max_ratio={},",
-            self.min_ratio, self.max_ratio
-        )?;
-        write!(f, "strict_limit={},", u8::from(self.strict_limit))?;
-        write!(f, "wb_flushers={},", self.wb_flushers)?;
-        write!(f, "wb_max_pause_ms={},", self.wb_max_pause_ms)?;
-        write!(f, "wb_wake_budget={},", self.wb_wake_budget)?;
-        write!(f, "wb_stall_ms={}", self.wb_stall_ms)
-    }
-}
+/// What is wrong with a name that no tunable has.
+pub(super) const NO_SUCH: &str = "no such tunable";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
-        let mut tunables = Tunables::default();
-        assert_eq!(tunables.to_string().parse(), Ok(tunables));
-        tunables.set("dirty_bytes", "1048576").expect("in range");
-        tunables.set("strict_limit", "1").expect("in range");
-        assert_eq!(tunables.to_string().parse(), Ok(tunables));
+    fn a_ratio_ends_the_use_of_its_bytes() {
+        let tunables: Tunables = "dirty_bytes=1048576,strict_limit=1"
+            .parse()
+            .expect("in range");
+        assert!(tunables.dirty_bytes == 1 << 20 && tunables.strict_limit);
+        let tunables: Tunables = "dirty_bytes=8192,dirty_ratio=5".parse().expect("in range");
+        assert_eq!((tunables.dirty_bytes, tunables.dirty_ratio), (0, 5));
         assert_eq!("".parse(), Ok(Tunables::default()));
     }
 
     #[test]
     fn numbers_out_of_range_are_named() {
-        let error = "dirty_ratio=101".parse::<Tunables>();
-        assert_eq!(
-            error.expect_err("too much").to_string(),
-            "dirty_ratio = 101 lies outside 1 to 100"
-        );
-        for bad in [
-            "dirty_ratio=0",
-            "dirty_bytes=4096",
-            "min_ratio=60,max_ratio=50",
-            "max_ratio=20,min_ratio=21",
-            "wb_max_pause_ms=9",
-            "wb_flushers=65",
-            "dirty_ratio",
-            "dirty_ratio=x",
-            "dirty_ratio=99999999999999999999",
-            "dirty_rate=5",
+        for (bad, says) in [
+            (
+                "dirty_ratio=101",
+                "dirty_ratio=101: must be 1 to 100 percent",
+            ),
+            ("dirty_ratio", "dirty_ratio: must be 1 to 100 percent"),
+            (
+                "dirty_bytes=4096",
+                "dirty_bytes=4096: must be 0, or 8192 to 4611686018427387904 bytes",
+            ),
+            ("wb_flushers=65", "wb_flushers=65: must be 0 to 64 threads"),
+            (
+                "wb_stall_ms=999",
+                "wb_stall_ms=999: must be 0, or 1000 to 4294967295 milliseconds",
+            ),
+            ("dirty_rate=5", "dirty_rate=5: no such tunable"),
         ] {
-            assert!(bad.parse::<Tunables>().is_err(), "{bad}");
+            let error = bad.parse::<Tunables>().expect_err("out of range");
+            assert_eq!(error.to_string(), says);
         }
+        let stored = Tunables {
+            max_ratio: 0,
+            ..Tunables::default()
+        };
+        assert!(stored.check().is_err());
     }
 
     #[test]

@@ -270,7 +270,10 @@ fn tunables_of_a_device_are_not_set_for_all() {
     ] {
         let error = domain.set_tunable(name, value);
         let error = error.expect_err("a device's").to_string();
-        assert!(error.contains("belongs to a device"), "{error}");
+        assert!(
+            error.contains("must be set when the device is opened"),
+            "{error}"
+        );
     }
     std::thread::scope(|scope| {
         for name in ["dirty_expire_centisecs", "dirty_writeback_centisecs"] {
@@ -294,7 +297,10 @@ fn min_ratios_of_devices_are_no_more_than_all() {
     let domain = Domain::new(&tunables, MEMORY, 1).expect("in range");
     let first = Bdi::new(&domain, &tunables).expect("in range");
     let error = Bdi::new(&domain, &tunables).expect_err("120 percent");
-    assert_eq!(error.to_string(), "min_ratio = 60 lies outside 0 to 40");
+    assert_eq!(
+        error.to_string(),
+        "min_ratio=60: must be 0 to 40 percent: other devices have the rest"
+    );
     drop(first);
     let _again = Bdi::new(&domain, &tunables).expect("the first gave its part back");
 }

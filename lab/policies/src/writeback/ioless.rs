@@ -20,7 +20,7 @@
 //!
 //! | constant | unit | value |
 //! |---|---|---|
-//! | pauses | ms | 1 to 100, or `wb_max_pause_ms` if less |
+//! | pauses | ms | 1 to 100 |
 //! | ramp of the device, of the task | part of its limit | 1/8, 1/16 |
 //! | way out | pages completed since the last look | 250 ms of bandwidth |
 //! | flusher's chunk | pages a file | 1024 |
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_writeback::throttle::{
-    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Tunables, Verdict, View,
+    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Verdict, View,
 };
 
 use super::proportion::{Global, Local};
@@ -64,7 +64,6 @@ struct Shared {
 
 #[derive(Debug)]
 struct Ioless {
-    max_pause: Duration,
     growth: Growth,
     shared: Arc<Shared>,
     /// The device's completions.
@@ -111,14 +110,17 @@ struct Look {
     task_thresh: u64,
 }
 
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+
 /// The policy of a new device, as it was posted.
-pub(super) fn as_posted(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
-    Box::new(Ioless::new(domain, tunables, Growth::AsPosted))
+pub(super) fn as_posted(domain: &Domain) -> Box<dyn Policy> {
+    Box::new(Ioless::new(domain, Growth::AsPosted))
 }
 
 /// The policy of a new device, with the author's correction.
-pub(super) fn corrected(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
-    Box::new(Ioless::new(domain, tunables, Growth::Corrected))
+pub(super) fn corrected(domain: &Domain) -> Box<dyn Policy> {
+    Box::new(Ioless::new(domain, Growth::Corrected))
 }
 
 /// Completions after which the devices' shares age: eight times as often as in 2.6.36.
@@ -132,10 +134,8 @@ fn dirties(view: &View<'_>) -> u64 {
 }
 
 impl Ioless {
-    fn new(domain: &Domain, tunables: &Tunables, growth: Growth) -> Self {
-        let max = Duration::from_millis(u64::from(tunables.wb_max_pause_ms));
+    fn new(domain: &Domain, growth: Growth) -> Self {
         Self {
-            max_pause: max.min(Duration::from_millis(100)),
             growth,
             shared: domain.shared(Shared::default),
             completed: Mutex::default(),
@@ -203,7 +203,7 @@ impl Ioless {
     /// The pause for what the task dirtied, where the limits leave it any rate.
     fn pause(&self, task: &State, look: &Look) -> Duration {
         if look.bdi_dirty >= look.task_thresh {
-            return self.max_pause;
+            return MAX_PAUSE;
         }
         let bandwidth = self.bandwidth.load(Relaxed) as f64;
         let ramp = |top: u64, soft: u64| {
@@ -212,7 +212,7 @@ impl Ioless {
         let rate = bandwidth * ramp(look.bdi_thresh, BDI_SOFT) * ramp(look.task_thresh, TASK_SOFT);
         let pause = task.charged as f64 / (rate + 1.0);
         let pause = Duration::from_secs_f64(pause.min(1.0));
-        whole_jiffies(pause).clamp(JIFFY, self.max_pause)
+        whole_jiffies(pause).clamp(JIFFY, MAX_PAUSE)
     }
 
     /// One turn of the loop.
@@ -248,7 +248,7 @@ impl Ioless {
         } else if task.pause <= JIFFY && !task.pause.is_zero() {
             let more = pages / 32 + u64::from(self.growth == Growth::Corrected);
             task.nr_dirtied_pause = pages.saturating_add(more);
-        } else if task.pause >= self.max_pause {
+        } else if task.pause >= MAX_PAUSE {
             task.nr_dirtied_pause = pages.saturating_sub(pages.saturating_add(2) / 4).max(1);
         }
         task.nr_dirtied = 0;

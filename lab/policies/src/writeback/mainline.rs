@@ -19,7 +19,7 @@
 //! |---|---|---|
 //! | estimation | ms | 200 |
 //! | bandwidth's memory | s | 4.096 |
-//! | longest pause | ms | `wb_max_pause_ms`: 200 |
+//! | longest pause | ms | 200 |
 //! | look every | pages of a task | as of the last look; 8 once over |
 //! | force a look every | pages of a processor | limit / (32 · processors), at least 16 |
 //! | flusher's chunk | pages a file | half a second of bandwidth, at most limit / 8, up to 1024s |
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_writeback::throttle::{
-    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Tunables, Verdict, View,
+    BANDWIDTH_START, Chunk, Class, Domain, MAX_PAUSE, Outcome, Policy, Task, Verdict, View,
 };
 
 use super::{JIFFY, Next, nanos, whole_jiffies};
@@ -81,7 +81,6 @@ impl Shared {
 
 #[derive(Debug)]
 struct Mainline {
-    max_pause: Duration,
     shared: Arc<Shared>,
     /// Some writer found the device over its limit.
     exceeded: AtomicBool,
@@ -148,14 +147,13 @@ fn time_of(pages: u64, rate: u64) -> Duration {
 }
 
 /// The policy of a new device.
-pub(super) fn mainline(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
-    Box::new(Mainline::new(domain, tunables))
+pub(super) fn mainline(domain: &Domain) -> Box<dyn Policy> {
+    Box::new(Mainline::new(domain))
 }
 
 impl Mainline {
-    fn new(domain: &Domain, tunables: &Tunables) -> Self {
+    fn new(domain: &Domain) -> Self {
         Self {
-            max_pause: Duration::from_millis(u64::from(tunables.wb_max_pause_ms)),
             shared: domain.shared(|| Shared::new(domain)),
             exceeded: AtomicBool::new(false),
             base: AtomicU64::new(BANDWIDTH_START),
@@ -321,7 +319,7 @@ impl Mainline {
         let bandwidth = self.average_bandwidth.load(Relaxed);
         let jiffies = look.bdi_dirty / (1 + bandwidth / 128);
         let longest = Duration::from_millis(jiffies.saturating_add(1).min(1 << 20));
-        longest.min(self.max_pause)
+        longest.min(MAX_PAUSE)
     }
 
     fn pace(&self, rate: u64, longest: Duration) -> Pace {

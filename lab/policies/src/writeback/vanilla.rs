@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | look every | pages dirtied on a processor | dirtyable / (32 · processors), 16…1024; 8 once over |
 //! | write | pages | 1.5 × the above: 1536 |
-//! | longest pause | ms | 100, or `wb_max_pause_ms` if less |
+//! | longest pause | ms | 100 |
 //! | flusher's round | pages, over all files | 1024 |
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_writeback::throttle::{
-    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Tunables, Verdict, View,
+    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Verdict, View,
 };
 
 use super::JIFFY;
@@ -68,7 +68,6 @@ impl Shared {
 
 #[derive(Debug)]
 struct Vanilla {
-    max_pause: Duration,
     shared: Arc<Shared>,
     /// The device's completions.
     completed: Mutex<Local>,
@@ -89,11 +88,12 @@ struct State {
     share: Local,
 }
 
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+
 /// The policy of a new device.
-pub(super) fn vanilla(domain: &Domain, tunables: &Tunables) -> Box<dyn Policy> {
-    let max = Duration::from_millis(u64::from(tunables.wb_max_pause_ms));
+pub(super) fn vanilla(domain: &Domain) -> Box<dyn Policy> {
     Box::new(Vanilla {
-        max_pause: max.min(Duration::from_millis(100)),
         shared: domain.shared(|| Shared::new(domain.cpus())),
         completed: Mutex::default(),
         exceeded: AtomicBool::new(false),
@@ -166,7 +166,7 @@ impl Vanilla {
 
     fn sleep(&self, task: &mut State) -> Verdict {
         let pause = task.pause;
-        task.pause = (pause * 2).min(self.max_pause);
+        task.pause = (pause * 2).min(MAX_PAUSE);
         task.writes = false;
         Verdict::Pause(pause)
     }

@@ -124,7 +124,7 @@ fn halves_that_are_written_join() {
 fn options_have_names_and_ranges() {
     let device = made("-t ext4 -b 4096 -E stride=16,stripe_width=64", 262_144);
     for (options, says) in [
-        ("stripe=40000", "a group has only 32768 blocks"),
+        ("stripe=40000", "must be 0 to 32768 blocks, at most a group"),
         ("stripe=9999999", "0 to 524288"),
         ("mb_group_prealloc=40000", "0 to 32768"),
         ("mb_search=linear", "mb_search"),

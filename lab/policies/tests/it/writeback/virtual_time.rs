@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uext4_lab_policies::writeback::Mode;
-use uext4_writeback::throttle::{Bdi, Class, Outcome, PAGES_MAX, Task, Tunables, Verdict};
+use uext4_writeback::throttle::{
+    Bdi, Class, MAX_PAUSE, Outcome, PAGES_MAX, Task, Tunables, Verdict,
+};
 
 /// Pages a device of this test writes in a millisecond.
 const SPEED: u64 = 20;
@@ -87,8 +89,7 @@ impl Writer {
 }
 
 fn bounded(pause: Duration) -> Duration {
-    let longest = Duration::from_millis(Tunables::default().wb_max_pause_ms.into());
-    assert!(pause > Duration::ZERO && pause <= longest, "{pause:?}");
+    assert!(pause > Duration::ZERO && pause <= MAX_PAUSE, "{pause:?}");
     pause
 }
 

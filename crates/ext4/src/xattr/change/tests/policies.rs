@@ -62,8 +62,8 @@ fn threads_share_and_part_again_under_each() {
 fn a_number_of_entries_is_checked_and_switches_nothing_on() {
     let mut options = OpenOptions::default();
     for (word, said) in [
-        ("mb_max_entries=x", "is no number from 16 to 4194304"),
-        ("mb_max_entries=15", "out of range, 16 to 4194304"),
+        ("mb_max_entries=x", "must be 0, or 16 to 4194304 entries"),
+        ("mb_max_entries=15", "must be 0, or 16 to 4194304 entries"),
         // No option of this program.
         ("mbcache=mainline", "mbcache"),
         ("mb_bucket_bits=12", "mb_bucket_bits"),
