@@ -58,7 +58,7 @@ pub struct ImageArgs {
 pub struct WriteArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// How it is written, as behind mount -o: stripe=N, discard, mb_group_prealloc=, dirty_ratio=, …
+    /// How it is written: stripe=N, discard, dirty_ratio=N, …; see `uext4 mount --help-options`
     #[arg(long, value_name = "NAME[=VALUE],…", help_heading = "Image options")]
     pub options: Vec<String>,
 }

@@ -20,6 +20,7 @@ pub mod manifest;
 pub mod mkdir;
 pub mod mkfs;
 pub mod mount;
+mod mount_help;
 pub mod mount_stats;
 pub mod mv;
 pub mod put;

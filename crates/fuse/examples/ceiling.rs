@@ -403,8 +403,13 @@ impl Serve for Ceiling {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let dir = PathBuf::from(arguments.next().ok_or("ceiling DIR [TRANSPORT]")?);
-    let transport = arguments.next().unwrap_or_else(|| "auto".into());
-    let transport = transport.to_string_lossy().parse::<Transport>()?;
+    let transport = match arguments.next() {
+        None => Transport::Auto,
+        Some(name) if name == "auto" => Transport::Auto,
+        Some(name) if name == "dev" => Transport::Dev,
+        Some(name) if name == "io_uring" => Transport::Uring,
+        Some(_) => return Err("TRANSPORT must be auto, dev or io_uring".into()),
+    };
     let options = mount::Options {
         source: "ceiling".into(),
         flags: MountFlags::NOSUID | MountFlags::NODEV,

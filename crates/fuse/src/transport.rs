@@ -1,7 +1,5 @@
 //! How bytes come from the kernel and go back: `/dev/fuse`, or a ring for each CPU.
 
-use std::str::FromStr;
-
 pub mod dev;
 pub mod uring;
 
@@ -15,19 +13,6 @@ pub enum Transport {
     Dev,
     /// io_uring, or not at all.
     Uring,
-}
-
-impl FromStr for Transport {
-    type Err = &'static str;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "dev" => Ok(Self::Dev),
-            "io_uring" => Ok(Self::Uring),
-            _ => Err("not auto, dev or io_uring"),
-        }
-    }
 }
 
 impl Transport {

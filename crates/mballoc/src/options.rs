@@ -38,7 +38,7 @@ pub const TUNABLES: &[Tunable<Options>] = &[
         stream_req,
         0..=1 << 20,
         "blocks",
-        "Files from this size on are allocated as streams; smaller ones share preallocated blocks"
+        "Size from which on files are allocated as streams of their own"
     ),
     number!(
         "mb_group_prealloc",

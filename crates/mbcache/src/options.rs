@@ -38,7 +38,7 @@ pub const TUNABLES: &[Tunable<Options>] = &[Tunable::or_zero(number!(
     max_entries,
     16..=ENTRIES_MAX as u64,
     "entries",
-    "Attribute blocks and values known for sharing; 0: one for 64 blocks of the file system",
+    "Attributes known for sharing; 0: one for 64 blocks of the file system",
 ))];
 
 impl Options {

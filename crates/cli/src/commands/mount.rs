@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use clap::Args;
+use clap::builder::ArgPredicate;
+use clap::{Arg, Args};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::tuning::Background;
@@ -19,7 +20,7 @@ use uext4_fuse::session::{self, Ender, How, PAYLOADS_MAX, Session};
 use uext4_fuse::{Served, Server, Validity};
 use uext4_ondisk::features::RoCompat;
 
-use super::{Output, bytes};
+use super::{Output, bytes, mount_help};
 use crate::args::PlaceArgs;
 use crate::background;
 use crate::failure::{Exit, Failure};
@@ -28,7 +29,7 @@ use crate::listener::{Listener, Socket};
 use crate::messages;
 use crate::metrics::Metrics;
 use crate::mount_failure::mount_failure;
-use crate::mount_options::MountOptions;
+use crate::mount_options::{self, MountOptions};
 use crate::open;
 use crate::sandbox::{self, Sandbox};
 use crate::unmounter::Unmounter;
@@ -50,22 +51,20 @@ const WAITING_SHARE: u64 = 8;
   uext4 mount -o fakeroot rootfs.img ~/mnt
   uext4 umount ~/mnt
 
-Options of every mount: ro, rw, [no]dev, [no]suid, [no]exec, noatime, relatime, strictatime, sync,
-dirsync, allow_other, and those of fstab (noauto, nofail, x-systemd.…). Set-id bits and devices count
-only with suid and dev, which only root can give.
-remount,ro and remount,rw, by root, change what is mounted already: of the options, those of every
-mount; the others stay as they are. After remount,ro everything is durable.
-Of ext4: sb=KIB, noload, commit=SECONDS, barrier, nobarrier, discard, stripe=N, max_dir_size_kb=N,
-resuid=N, resgid=N, quota, noquota, journal_checksum, [no]auto_da_alloc,
-errors=continue|remount-ro|panic (panic is as remount-ro); data=ordered, delalloc,
-user_xattr and acl are how it is anyway.
-Of owners: fakeroot (you may do all, what you make is root's), uid=N, gid=N (everything is shown as
-theirs), idmap=[u:|g:]INSIDE:OUTSIDE:COUNT (ids of the image and of this machine).
-Ours: memory=SIZE, threads=N, transport=auto|dev|io_uring, nonempty, metrics=FILE,
-nosandbox, dirty_ratio=N and all others that `--options` of the changing commands takes. Unknown ones are refused by name.
+Options: `uext4 mount --help-options` lists all with their ranges and defaults: those of every mount
+(ro, noatime, sync, allow_other, …), of ext4 (commit=SECONDS, errors=, stripe=N, discard, …), of owners
+(fakeroot, uid=N, idmap=…), of this program (memory=SIZE, transport=, …) and the kernel's tunables of
+writeback (dirty_ratio=N, …). An option whose effect is impossible here is refused with the reason.
+Set-id bits and devices count only with suid and dev, which only root can give. After remount,ro, by
+root, everything is durable.
 
 Exit codes are those of mount(8): 0 done; 1 the command line makes no sense, or no permission;
 2 the system cannot; 4 a fault of this program; 8 interrupted; 32 not mounted.")]
+#[command(
+    override_usage = "uext4 mount [OPTIONS] <IMAGE> <DIR>\n       uext4 mount --help-options [--json]",
+    mut_arg("image", |arg| unless_help(arg)),
+    mut_arg("dir", |arg| unless_help(arg))
+)]
 pub struct MountArgs {
     /// Options, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -76,6 +75,9 @@ pub struct MountArgs {
     /// When it is mounted, print which image is and where, as JSON; refusals as JSON, too
     #[arg(long)]
     json: bool,
+    /// List all options of -o, with their ranges and defaults; with --json as JSON
+    #[arg(long)]
+    help_options: bool,
     /// Set by the command itself.
     #[arg(long = "in-background", hide = true)]
     in_background: bool,
@@ -87,6 +89,13 @@ pub struct MountArgs {
     /// Where: an empty directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+}
+
+/// An argument that `--help-options` does without.
+fn unless_help(arg: Arg) -> Arg {
+    const HELP: &str = "help_options";
+    let arg = arg.required(false).required_unless_present(HELP);
+    arg.default_value_if(HELP, ArgPredicate::Equals("true".into()), "-")
 }
 
 /// A file system that is mounted and served.
@@ -119,8 +128,11 @@ struct Begun {
 }
 
 /// Mounts, and serves until it is unmounted.
-pub fn run(args: &MountArgs, _: &mut Output) -> Result<Exit, Failure> {
-    let mut options = MountOptions::parse(&args.options)?;
+pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
+    if args.help_options {
+        return mount_help::run(args.json, out);
+    }
+    let mut options = mount_options::parse(&args.options)?;
     options.transport.check().map_err(no_rings)?;
     if args.fake {
         return Ok(Exit::Success);

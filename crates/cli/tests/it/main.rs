@@ -36,6 +36,7 @@
 //! | [`failing`] | what does it do above devices that fail or are slow? |
 //! | [`crowd`] | what do many writers and little memory leave for others? |
 //! | [`memory`] | does what an image has much of take memory? |
+//! | [`tuning`] | does the document list every option of `mount -o`, with a default it takes? |
 //!
 //! [`tree`] fills, [`oracle`] walks, [`host`] and [`served`] mount, [`transport`] says over what. What needs root or a tool says so and skips.
 
@@ -79,3 +80,4 @@ mod sources;
 mod statuses;
 mod transport;
 mod tree;
+mod tuning;

@@ -216,7 +216,7 @@ fn places_and_words_that_are_none() {
     let words: [(&str, &str); 6] = [
         ("nonsense", "no such option"),
         ("data=journal", "data=ordered"),
-        ("errors=retry", "no such option"),
+        ("errors=retry", "must be continue, remount-ro or panic"),
         ("commit=86401", "0 to 86400"),
         ("sb=131072", "only with ro"),
         ("fakeroot,allow_other", "everybody"),

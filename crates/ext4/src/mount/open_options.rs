@@ -86,7 +86,7 @@ const ALLOCATION: &[Tunable<OpenOptions>] = &[
         "stripe",
         0..=1 << 19,
         "blocks",
-        "Full stripe of the RAID below, at most a group; 0: none. Default: as the superblock says",
+        "Full stripe of the RAID below; 0: none. Default: the superblock's",
         |options| options.stripe.map(u64::from),
         |options, blocks| options.stripe = blocks.try_into().ok(),
     ),
@@ -109,7 +109,7 @@ const LOOKUPS: &[Tunable<OpenOptions>] = &[number!(
     bh_lru_size,
     1..=BH_LRU_SIZE_MAX as u64,
     "blocks",
-    "Metadata blocks that each thread finds without the lock of the buffer cache",
+    "Metadata blocks that each thread finds without a shared lock",
 )];
 
 impl Default for OpenOptions {

@@ -69,7 +69,7 @@ pub const DOMAIN_TUNABLES: &[Tunable<Tunables>] = &[
         "dirty_ratio",
         1..=100,
         "percent",
-        "Dirty data above which writers wait, as a part of the memory for data",
+        "Dirty part of the memory for data above which writers wait",
         |tunables| Some(tunables.dirty_ratio.into()),
         |tunables, ratio| {
             // Fits: the range is within the field's type.
@@ -81,7 +81,7 @@ pub const DOMAIN_TUNABLES: &[Tunable<Tunables>] = &[
         "dirty_background_ratio",
         0..=100,
         "percent",
-        "Dirty data above which it is written at once, as a part of the memory for data",
+        "Dirty part of the memory for data above which it is written at once",
         |tunables| Some(tunables.dirty_background_ratio.into()),
         |tunables, ratio| {
             // Fits: the range is within the field's type.
@@ -94,14 +94,14 @@ pub const DOMAIN_TUNABLES: &[Tunable<Tunables>] = &[
         dirty_bytes,
         2 * super::PAGE_SIZE..=1 << 62,
         "bytes",
-        "The same as dirty_ratio, in bytes; 0: dirty_ratio counts",
+        "Replaces dirty_ratio; 0: that counts",
     )),
     number!(
         "dirty_background_bytes",
         dirty_background_bytes,
         0..=1 << 62,
         "bytes",
-        "The same as dirty_background_ratio, in bytes; 0: dirty_background_ratio counts",
+        "Replaces dirty_background_ratio; 0: that counts",
     ),
     number!(
         "dirty_expire_centisecs",
@@ -145,14 +145,14 @@ pub const BDI_TUNABLES: &[Tunable<Tunables>] = &[
         wb_flushers,
         0..=64,
         "threads",
-        "Threads that write data back; 0: one on a spindle, else one a processor, up to four",
+        "Threads that write data back; 0: one on a spindle, else up to four",
     ),
     Tunable::or_zero(number!(
         "wb_stall_ms",
         wb_stall_ms,
         1000..=u32::MAX as u64,
         "milliseconds",
-        "Time without progress of the device after which writers get an error; 0: never",
+        "Time without progress after which writers get an error; 0: never",
     )),
 ];
 

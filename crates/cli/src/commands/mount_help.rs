@@ -1,0 +1,124 @@
+//! `mount --help-options`: every option of `mount -o`, from the tables.
+
+use std::io::{self, Write};
+
+use uext4_tunables::Row;
+
+use super::Output;
+use crate::failure::{Exit, Failure};
+use crate::json::Json;
+use crate::mount_options::{REFUSED, WITHOUT_EFFECT, subjects};
+
+/// Column in which the help of an option begins.
+const HELP_AT: usize = 30;
+/// Columns of a line.
+const WIDTH: usize = 100;
+
+/// Prints all options with their ranges and defaults, and those of ext4 that are refused.
+pub fn run(is_json: bool, out: &mut Output) -> Result<Exit, Failure> {
+    if is_json {
+        out.write_all(json().as_bytes())?;
+        return Ok(Exit::Success);
+    }
+    for subject in subjects() {
+        writeln!(out, "{}:", subject.title)?;
+        for row in &subject.rows {
+            entry(out, &row.usage, &format!("{}{}", row.help, details(row)))?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(
+        out,
+        "Accepted without effect, as they describe what is always so:"
+    )?;
+    write!(out, " ")?;
+    paragraph(out, 1, 2, &WITHOUT_EFFECT.join(" "))?;
+    writeln!(out, "\nRefused:")?;
+    for refused in REFUSED {
+        entry(out, refused.name, refused.why)?;
+    }
+    Ok(Exit::Success)
+}
+
+/// An option and its help, in two columns.
+fn entry(out: &mut Output, usage: &str, help: &str) -> io::Result<()> {
+    write!(out, "  {usage}")?;
+    let mut at = usage.len() + 2;
+    if at >= HELP_AT {
+        writeln!(out)?;
+        at = 0;
+    }
+    write!(out, "{:1$}", "", HELP_AT - 1 - at)?;
+    paragraph(out, HELP_AT - 1, HELP_AT, help)
+}
+
+/// Words on lines of [`WIDTH`] columns, the first of which is filled up to `at`.
+fn paragraph(out: &mut Output, mut at: usize, indent: usize, text: &str) -> io::Result<()> {
+    for word in text.split(' ') {
+        if at + 1 + word.len() > WIDTH {
+            write!(out, "\n{:1$}", "", indent - 1)?;
+            at = indent - 1;
+        }
+        write!(out, " {word}")?;
+        at += 1 + word.len();
+    }
+    writeln!(out)
+}
+
+/// What an option may be and is by default, in parentheses.
+fn details(row: &Row) -> String {
+    let default = row
+        .default
+        .as_ref()
+        .map(|default| format!("default {default}"));
+    // A switch's two values stand in its usage, as does the form of a text.
+    let is_said = row.usage.starts_with('[') || row.usage.ends_with(&row.values);
+    let values = (!is_said).then(|| row.values.clone());
+    let details: Vec<String> = values.into_iter().chain(default).collect();
+    match details.join("; ") {
+        details if details.is_empty() => details,
+        details => format!(" ({details})"),
+    }
+}
+
+fn json() -> Json {
+    let mut json = Json::new();
+    json.open_object();
+    json.key("subjects").open_array();
+    for subject in subjects() {
+        json.open_object();
+        json.key("title").text(subject.title.as_bytes());
+        json.key("options").open_array();
+        for row in &subject.rows {
+            json.open_object();
+            json.key("name").text(row.name.as_bytes());
+            json.key("usage").text(row.usage.as_bytes());
+            json.key("values").text(row.values.as_bytes());
+            json.key("unit").text(row.unit.as_bytes());
+            if let Some(default) = &row.default {
+                json.key("default").text(default.as_bytes());
+            }
+            json.key("help").text(row.help.as_bytes());
+            json.close_object();
+        }
+        json.close_array();
+        json.close_object();
+    }
+    json.close_array();
+    json.key("without_effect").open_array();
+    for name in WITHOUT_EFFECT {
+        json.text(name.as_bytes());
+    }
+    json.close_array();
+    json.key("refused").open_array();
+    for refused in REFUSED {
+        json.open_object();
+        json.key("name").text(refused.name.as_bytes());
+        json.key("why").text(refused.why.as_bytes());
+        json.close_object();
+    }
+    json.close_array();
+    json.close_object();
+    json.end_line();
+    json
+}

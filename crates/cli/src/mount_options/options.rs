@@ -1,0 +1,98 @@
+//! What `mount -o` sets.
+
+use std::path::PathBuf;
+
+use rustix::mount::MountFlags;
+use uext4::OpenOptions;
+use uext4::tuning::AccessTimes;
+use uext4_fuse::owners::Owners;
+use uext4_fuse::session::PAYLOADS_MAX;
+use uext4_fuse::{SyncPolicy, Transport};
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Not one byte of the image is written.
+    pub read_only: bool,
+    /// What every mount has.
+    pub flags: MountFlags,
+    /// Others than who mounts may use it.
+    pub allow_other: bool,
+    /// What is mounted already is to be changed.
+    pub remount: bool,
+    /// What is in the directory may be hidden.
+    pub nonempty: bool,
+    /// Threads that read requests; `None`: as many as are right.
+    pub threads: Option<usize>,
+    /// How requests come from the kernel.
+    pub transport: Transport,
+    /// Most bytes of what requests carry, and of data of writers that wait.
+    pub payloads: usize,
+    /// Where a superblock is read in place of the first, in units of 1 KiB.
+    pub superblock_kib: Option<u64>,
+    /// The log must have checksums.
+    pub needs_log_checksums: bool,
+    /// The option that asks for quotas, where one does.
+    pub quota: Option<String>,
+    /// Whose files are shown.
+    pub owners: Owners,
+    /// A file that is told what happens, every some seconds.
+    pub metrics: Option<PathBuf>,
+    /// The daemon gives up what it does not need.
+    pub sandbox: bool,
+    /// What the engine is told.
+    pub engine: OpenOptions,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            // As every FUSE mount has them: an image is untrusted input.
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
+            allow_other: false,
+            remount: false,
+            nonempty: false,
+            threads: None,
+            transport: Transport::Auto,
+            payloads: PAYLOADS_MAX,
+            superblock_kib: None,
+            needs_log_checksums: false,
+            quota: None,
+            owners: Owners::default(),
+            metrics: None,
+            sandbox: true,
+            engine: OpenOptions::default(),
+        }
+    }
+}
+
+impl MountOptions {
+    pub(super) fn set_quota(&mut self, option: Option<&str>) {
+        self.engine.quota_limits = option.is_some();
+        self.quota = option.map(str::to_owned);
+    }
+
+    pub(super) fn set_read_only(&mut self, on: bool) {
+        self.read_only = on;
+        self.flags.set(MountFlags::RDONLY, on);
+    }
+
+    /// Which times of access are noted.
+    pub fn access_times(&self) -> AccessTimes {
+        match self.flags {
+            flags if flags.contains(MountFlags::NOATIME) => AccessTimes::None,
+            flags if flags.contains(MountFlags::STRICTATIME) => AccessTimes::Strict,
+            _ => AccessTimes::Relative,
+        }
+    }
+
+    /// What is durable before a program goes on.
+    pub fn sync_policy(&self) -> SyncPolicy {
+        match self.flags {
+            flags if flags.contains(MountFlags::SYNCHRONOUS) => SyncPolicy::All,
+            flags if flags.contains(MountFlags::DIRSYNC) => SyncPolicy::Names,
+            _ => SyncPolicy::OnDemand,
+        }
+    }
+}
