@@ -86,7 +86,7 @@ fn stored(server: &Server, it: SetattrIn) -> Result<SetattrIn> {
 }
 
 fn set(owners: &Owners, node: &Node, header: &InHeader, it: &SetattrIn) -> Result<()> {
-    let inode = node.writable()?;
+    let inode = node.for_caller(header)?;
     // What sets nothing the engine does not look at.
     if it.valid == 0 && inode.inode().has(InodeFlags::IMMUTABLE) {
         return Err(Errno::EPERM);

@@ -37,7 +37,7 @@ pub fn open(
     let node = server.nodes.get(header.nodeid)?;
     if let Node::Writable(inode) = &*node {
         let before = Before::of(inode);
-        prepare(&server.owners, header, inode, it)?;
+        prepare(&server.owners, header, &node, it)?;
         before.settle(inode, caller.channel());
     }
     out.put(&opened(server, &node, it.flags))
@@ -47,11 +47,12 @@ pub fn open(
 /// immutable and append-only files here.
 ///
 /// Fails with `EPERM`; those of cutting the file to nothing.
-fn prepare(owners: &Owners, header: &InHeader, inode: &OpenInode, it: &OpenIn) -> Result<()> {
+fn prepare(owners: &Owners, header: &InHeader, node: &Node, it: &OpenIn) -> Result<()> {
     let cuts = it.flags & flag::TRUNC != 0;
     if it.flags & flag::ACCMODE == 0 && !cuts {
         return Ok(());
     }
+    let inode = node.for_caller(header)?;
     let now = inode.inode();
     let may_only_grow = now.has(InodeFlags::APPEND);
     if now.has(InodeFlags::IMMUTABLE) || may_only_grow && (cuts || it.flags & flag::APPEND == 0) {
@@ -105,7 +106,7 @@ const COPY_MAX: u64 = 64 << 20;
 
 /// A write that is not over.
 struct Writing {
-    node: Arc<Node>,
+    inode: OpenInode,
     writer: Arc<Mutex<Writer>>,
     mode: WriteMode,
     before: Before,
@@ -121,7 +122,6 @@ impl Writing {
     /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a pause. After an
     /// error nothing of `rest` counts as taken in, so that it can be tried again.
     fn step(&mut self, rest: &[u8]) -> Result<Written> {
-        let inode = self.node.writable()?;
         let mut taken = 0;
         loop {
             let at = self.offset + (self.done + taken) as u64;
@@ -131,7 +131,7 @@ impl Writing {
                 mode: self.mode,
                 pacing: Pacing::Return(writer),
             };
-            let mut written = inode.write_with(context, at, left)?;
+            let mut written = self.inode.write_with(context, at, left)?;
             taken += written.len;
             let is_over = !self.is_whole || taken == rest.len() || !written.pause.is_zero();
             if !is_over && written.len == 0 {
@@ -155,9 +155,7 @@ impl Writing {
 
     /// Before the writer is told anything.
     fn settle(&self, channel: &dyn Channel) {
-        if let Node::Writable(inode) = &*self.node {
-            self.before.settle(inode, channel);
-        }
+        self.before.settle(&self.inode, channel);
     }
 
     /// What the writer is told where it ends with an error: of what was taken in, if anything was.
@@ -197,7 +195,7 @@ pub fn write(
 
 fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> {
     let node = server.nodes.get(header.nodeid)?;
-    let inode = node.writable()?;
+    let inode = node.for_caller(header)?;
     let append = it.flags & flag::APPEND != 0 && inode.inode().has(InodeFlags::APPEND);
     let is_whole = it.write_flags & WRITE_CACHE != 0;
     if !is_whole {
@@ -207,17 +205,17 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
         true => Who::Mapped(header.nodeid),
         false => Who::asks(header.pid, header.nodeid),
     };
-    let before = Before::of(inode);
+    let before = Before::of(&inode);
     let set_id = match it.write_flags & WRITE_KILL_SUIDGID {
         0 => SetId::Keep,
-        _ if before.has_any() => fate_of(&server.owners, header, inode),
+        _ if before.has_any() => fate_of(&server.owners, header, &inode),
         _ => SetId::Drop,
     };
     Ok(Writing {
         writer: server.writers.of(who),
         mode: WriteMode { append, set_id },
         before,
-        node,
+        inode,
         offset: it.offset,
         done: 0,
         is_whole,
@@ -336,16 +334,16 @@ pub fn fallocate(
     }
     let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
     server.late.run(move || {
-        let done = node.writable().and_then(|inode| {
-            let before = Before::of(inode);
+        let done = node.for_caller(&header).and_then(|inode| {
+            let before = Before::of(&inode);
             let allocate = || inode.fallocate(how, offset, len).map_err(Errno::from);
             let done = all.deletions.retried(&all.fs, allocate, |done| done.err());
             // The kernel drops them before, but only of files of who asks.
             let dropped = match before.has_any() && !is_root(&header) && may_have_begun(done) {
-                true => inode.drop_set_id(fate_of(&all.owners, &header, inode)),
+                true => inode.drop_set_id(fate_of(&all.owners, &header, &inode)),
                 false => Ok(()),
             };
-            before.settle(inode, ticket.channel());
+            before.settle(&inode, ticket.channel());
             done?;
             Ok(dropped?)
         });
@@ -448,7 +446,7 @@ pub fn copy(
     let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
     server.late.run(move || {
         let copied = from.writable().and_then(|from| {
-            let to = to.writable()?;
+            let to = &to.for_caller(&header)?;
             let before = Before::of(to);
             let set_id = match is_root(&header) {
                 true => SetId::Keep,

@@ -19,9 +19,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use uext4::Caller;
-
-use crate::abi::InHeader;
 use crate::answer::Answer;
 use crate::durable::Awaiting;
 use crate::errno::{Errno, Result};
@@ -72,14 +69,13 @@ impl Server {
         answer
     }
 
-    /// Runs a request with its caller's identity; a panic becomes an error.
+    /// Runs a request; a panic becomes an error.
     fn guarded(
         self: &Arc<Self>,
         request: &Request<'_>,
         out: &mut Out<'_>,
         asker: &Asker<'_>,
     ) -> Answer {
-        let InHeader { uid, gid, .. } = request.header;
         let mut dispatched = || {
             out.clear();
             self.dispatch(request, out, asker)
@@ -89,8 +85,7 @@ impl Server {
             self.deletions
                 .retried(&self.fs, &mut dispatched, Answer::error)
         };
-        let done = || Caller { uid, gid }.run(retried);
-        let answer = self.breaker.catch(done);
+        let answer = self.breaker.catch(retried);
         answer.unwrap_or_else(|| match asker.has_ticket() {
             // A ticket that is lost answers by itself.
             true => Answer::Later,
@@ -175,7 +170,7 @@ impl Server {
             Operation::Readdir(it, listing) => directories::readdir(self, id, &it, listing, out),
             Operation::Getxattr(size, name) => xattrs::get(self, id, size, name, out),
             Operation::Listxattr(size) => xattrs::list(self, header, size, out),
-            Operation::Setxattr(it, name, value) => xattrs::set(self, id, &it, name, value),
+            Operation::Setxattr(it, name, value) => xattrs::set(self, header, &it, name, value),
             Operation::Removexattr(name) => xattrs::remove(self, id, name),
             Operation::Release(handle) => {
                 match self.handles.release(handle) {

@@ -201,7 +201,7 @@ fn set(
         projid,
         ..SetAttributes::default()
     };
-    Ok(node.writable()?.set_attributes(&wanted)?)
+    Ok(node.for_caller(header)?.set_attributes(&wanted)?)
 }
 
 /// FITRIM: by another thread, for it takes as long as the device.

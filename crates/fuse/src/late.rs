@@ -7,7 +7,6 @@
 //! A writer over the dirty limits is not answered until its pause is over, and no thread waits for
 //! that but the one timer for all. For who gets a signal meanwhile ([`Late::interrupt`]) it is over at
 //! once: a write to a file is not cut short for that. What he does next waits for the rest of it.
-//! Jobs and endings are done on behalf of who asked.
 //!
 //! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
 
@@ -15,8 +14,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-use uext4::Caller;
 
 use crate::breaker::Breaker;
 use crate::cpus;
@@ -109,9 +106,9 @@ impl Late {
 
     /// Has a job done by another thread, or by this one where there is no other.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let (breaker, caller) = (self.breaker.clone(), Caller::current());
+        let breaker = self.breaker.clone();
         let job = move || {
-            breaker.catch(|| caller.run(job));
+            breaker.catch(job);
         };
         let mut pool = lock(&self.shared.pool);
         if pool.ends {
@@ -143,9 +140,9 @@ impl Late {
 
     /// Calls `ending` when the pause of a request is over, or earlier if it is interrupted or all ends.
     pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
-        let (breaker, caller) = (self.breaker.clone(), Caller::current());
+        let breaker = self.breaker.clone();
         let ending = move |called_off| {
-            breaker.catch(|| caller.run(|| ending(called_off)));
+            breaker.catch(|| ending(called_off));
         };
         let mut pauses = lock(&self.shared.pauses);
         if pauses.ends {

@@ -65,13 +65,13 @@ fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
 
 fn make(
     server: &Server,
-    dir: u64,
+    header: &InHeader,
     name: &[u8],
     kind: NewInode<'_>,
     how: &Creation,
 ) -> Result<OpenInode> {
-    let dir = server.nodes.get(dir)?;
-    Ok(dir.writable()?.create(name, kind, how)?)
+    let dir = server.nodes.get(header.nodeid)?;
+    Ok(dir.for_caller(header)?.create(name, kind, how)?)
 }
 
 /// SYMLINK.
@@ -83,7 +83,7 @@ pub fn symlink(
     out: &mut Out<'_>,
 ) -> Result<()> {
     let (kind, how) = (NewInode::Symlink(target), creation(header, 0o777, 0));
-    let made = make(server, header.nodeid, name, kind, &how)?;
+    let made = make(server, header, name, kind, &how)?;
     server.tell(Node::Writable(made), out)
 }
 
@@ -96,7 +96,7 @@ pub fn mkdir(
     out: &mut Out<'_>,
 ) -> Result<()> {
     let how = creation(header, it.mode, it.umask);
-    let made = make(server, header.nodeid, name, NewInode::Directory, &how)?;
+    let made = make(server, header, name, NewInode::Directory, &how)?;
     server.tell(Node::Writable(made), out)
 }
 
@@ -118,7 +118,7 @@ pub fn mknod(
         _ => return Err(Errno::EINVAL),
     };
     let how = creation(header, it.mode, it.umask);
-    let made = make(server, header.nodeid, name, kind, &how)?;
+    let made = make(server, header, name, kind, &how)?;
     server.tell(Node::Writable(made), out)
 }
 
@@ -170,7 +170,7 @@ pub fn create(
     out: &mut Out<'_>,
 ) -> Result<()> {
     let dir = server.nodes.get(header.nodeid)?;
-    let dir = dir.writable()?;
+    let dir = dir.for_caller(header)?;
     let file = match dir.create(name, NewInode::File, &creation(header, it.mode, it.umask)) {
         Err(Error::Exists) if it.flags & flag::EXCL == 0 => return Err(Errno::ESTALE),
         made => made?,
@@ -185,7 +185,9 @@ pub fn create(
 pub fn tmpfile(server: &Server, header: &InHeader, it: &CreateIn, out: &mut Out<'_>) -> Result<()> {
     let dir = server.nodes.get(header.nodeid)?;
     let how = creation(header, it.mode, it.umask);
-    let file = dir.writable()?.create_unnamed(NewInode::File, &how)?;
+    let file = dir
+        .for_caller(header)?
+        .create_unnamed(NewInode::File, &how)?;
     let node = Node::Writable(file);
     let opened = opened(server, &node, it.flags);
     server.tell(node, out)?;

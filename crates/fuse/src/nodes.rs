@@ -15,9 +15,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uext4::xattr::Xattr;
-use uext4::{Ino, Inode, Listed, OpenInode};
+use uext4::{Caller, Ino, Inode, Listed, OpenInode};
 
-use crate::abi::FUSE_ROOT_ID;
+use crate::abi::{FUSE_ROOT_ID, InHeader};
 use crate::errno::{Errno, Result};
 use crate::reply::node_of;
 use crate::served::Served;
@@ -57,6 +57,15 @@ impl Node {
             Self::Writable(inode) => inode.delayed_blocks(),
             Self::ReadOnly(_) => 0,
         }
+    }
+
+    /// As something that can be changed on behalf of the request's caller.
+    ///
+    /// # Errors
+    /// `EROFS`.
+    pub fn for_caller(&self, header: &InHeader) -> Result<OpenInode> {
+        let InHeader { uid, gid, .. } = *header;
+        Ok(self.writable()?.as_caller(Caller { uid, gid }))
     }
 
     /// As something that can be changed.

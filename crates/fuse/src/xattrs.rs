@@ -68,9 +68,15 @@ pub fn list(server: &Server, header: &InHeader, size: u32, out: &mut Out<'_>) ->
 }
 
 /// SETXATTR.
-pub fn set(server: &Server, id: u64, it: &SetxattrIn, name: &[u8], value: &[u8]) -> Result<()> {
+pub fn set(
+    server: &Server,
+    header: &InHeader,
+    it: &SetxattrIn,
+    name: &[u8],
+    value: &[u8],
+) -> Result<()> {
     check(name)?;
-    let node = server.nodes.get(id)?;
+    let node = server.nodes.get(header.nodeid)?;
     let mode = match it.flags {
         0 => SetMode::Any,
         CREATE => SetMode::Create,
@@ -78,7 +84,7 @@ pub fn set(server: &Server, id: u64, it: &SetxattrIn, name: &[u8], value: &[u8])
         // It must be there, and must not.
         _ => return node.xattr(&server.fs, name).and(Err(Errno::EEXIST)),
     };
-    let inode = node.writable()?;
+    let inode = node.for_caller(header)?;
     if server.owners.changes(name) {
         let stored = server.owners.stored_value(name, value)?;
         inode.set_xattr(name, Some(&stored), mode)?;

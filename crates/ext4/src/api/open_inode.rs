@@ -1,10 +1,9 @@
 //! What users of a file system mounted for writing hold: an inode in use, and what can be done with
 //! it. Every method is one call into the module that does the work.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use uext4_ondisk::{Ino, Lblk};
 
+use crate::base::caller::Caller;
 use crate::base::error::Result;
 use crate::bulk::NewInode;
 use crate::dir::namei;
@@ -38,30 +37,11 @@ use crate::xattr::{self, Reader, SetMode, Xattr};
 /// Dropping one that has written closes the file: where its contents were cut to nothing since it was
 /// closed last, the new ones are written then (`auto_da_alloc`, [`crate::tuning::MountLimits`]).
 #[derive(Clone, Debug)]
-pub struct OpenInode(pub(crate) InodeRef, Writes);
-
-/// Whether this user of an inode writes its data. A clone has written nothing yet.
-#[derive(Debug, Default)]
-struct Writes(AtomicBool);
-
-impl Clone for Writes {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
+pub struct OpenInode(pub(crate) InodeRef);
 
 impl From<InodeRef> for OpenInode {
     fn from(inode: InodeRef) -> Self {
-        Self(inode, Writes::default())
-    }
-}
-
-impl Drop for OpenInode {
-    fn drop(&mut self) {
-        // Others who look at the file while it is being written do not close it.
-        if self.1.0.load(Relaxed) {
-            auto_da_alloc::close(&self.0);
-        }
+        Self(inode)
     }
 }
 
@@ -87,15 +67,15 @@ impl OpenInode {
     /// this one had written.
     #[must_use]
     pub fn for_writing(self) -> Self {
-        self.writes();
+        self.0.note_writing();
         self
     }
 
-    /// Notes that this user writes data. Many threads may share it, and write its line once.
-    fn writes(&self) {
-        if !self.1.0.load(Relaxed) {
-            self.1.0.store(true, Relaxed);
-        }
+    /// The same user of the inode, acting for `caller`: what it does, and what it looks up or creates
+    /// then, is on behalf of this caller, who may be refused the blocks reserved for the superuser.
+    #[must_use]
+    pub fn as_caller(&self, caller: Caller) -> Self {
+        self.0.as_caller(caller).into()
     }
 
     /// Its fields as they are now.
@@ -136,7 +116,7 @@ impl OpenInode {
 
     /// Whether dropping this user writes data (`auto_da_alloc`), and so may take long.
     pub fn writes_on_close(&self) -> bool {
-        self.1.0.load(Relaxed) && auto_da_alloc::writes_on_close(&self.0)
+        self.0.is_writing() && auto_da_alloc::writes_on_close(&self.0)
     }
 
     /// The inode of a name in this directory.
@@ -148,7 +128,8 @@ impl OpenInode {
         let run = || -> Result<Self> {
             let _names = self.0.rw.read();
             let ino = namei::lookup_held(self.0.sbi(), &self.0.inode.read(), name)?;
-            Ok(InodeRef::get(self.0.sbi(), ino)?.into())
+            let found = InodeRef::get(self.0.sbi(), ino)?;
+            Ok(found.with_caller(self.0.caller()).into())
         };
         self.met(run())
     }
@@ -336,7 +317,7 @@ impl OpenInode {
         offset: u64,
         data: &[u8],
     ) -> Result<Written> {
-        self.writes();
+        self.0.note_writing();
         self.met(file::change::write_with(&self.0, context, offset, data))
     }
 
@@ -372,7 +353,7 @@ impl OpenInode {
         len: u64,
         mode: WriteMode,
     ) -> Result<u64> {
-        to.writes();
+        to.0.note_writing();
         let from = Position::new(&self.0, offset);
         let to = Position::new(&to.0, to_offset);
         self.met(copy_range::copy_range(from, to, len, mode))

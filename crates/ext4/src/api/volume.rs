@@ -11,6 +11,7 @@ use uext4_ondisk::quota::QuotaKind;
 
 use crate::api::image::Image;
 use crate::api::open_inode::OpenInode;
+use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::file::inode_ref::InodeRef;
 use crate::file::quota_change;
@@ -37,6 +38,8 @@ use crate::mount::super_;
 #[derive(Debug)]
 pub struct Volume {
     image: Image,
+    /// The caller that its operations are for.
+    caller: Caller,
     /// Losses of data that this clone has reported.
     seen: AtomicU64,
     /// Closes the file system when the last clone is dropped.
@@ -47,6 +50,7 @@ impl Clone for Volume {
     fn clone(&self) -> Self {
         Self {
             image: self.image.clone(),
+            caller: self.caller,
             seen: AtomicU64::new(self.seen.load(Relaxed)),
             users: Arc::clone(&self.users),
         }
@@ -88,6 +92,7 @@ impl Volume {
         let sbi = Arc::new(super_::open_rw(device, clock, options)?);
         let volume = Self {
             users: Users::new(&sbi),
+            caller: Caller::default(),
             seen: AtomicU64::new(0),
             image: Image { sbi },
         };
@@ -110,6 +115,17 @@ impl Volume {
         self.sbi.rw().unwrap()
     }
 
+    /// This file system for `caller`: what is done by it, and by inodes opened by it, is on behalf of
+    /// this caller, who may be refused the blocks reserved for the superuser. [`Volume::open`] returns
+    /// that of the superuser.
+    #[must_use]
+    pub fn as_caller(&self, caller: Caller) -> Self {
+        Self {
+            caller,
+            ..self.clone()
+        }
+    }
+
     /// One more user of an inode.
     ///
     /// # Errors
@@ -117,7 +133,7 @@ impl Volume {
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
         match met_by_caller(&self.sbi, Some(ino), InodeRef::get(&self.sbi, ino)) {
             Err(error) if error.is_no_inode(true) => Err(Error::NotFound),
-            inode => Ok(inode?.into()),
+            inode => Ok(inode?.with_caller(self.caller).into()),
         }
     }
 

@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use uext4_ondisk::inode::FileType;
 use uext4_writeback::OFFSET_MAX;
 
-use crate::file::inode_ref::InodeRef;
 use crate::inode::icache::Cell;
+use crate::journal::sbi::Sbi;
 
 /// Whether a file has data to be written before it takes the name of another one.
-pub(crate) fn is_unwritten(file: &InodeRef) -> bool {
-    let is_on = file.sbi().rw().is_some_and(|rw| rw.limits.auto_da_alloc);
+pub(crate) fn is_unwritten(sbi: &Sbi, file: &Cell) -> bool {
+    let is_on = sbi.rw().is_some_and(|rw| rw.limits.auto_da_alloc);
     is_on && is_dirty(file)
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn write(file: &Cell) {
 }
 
 /// Notes that a file that had contents was cut to nothing.
-pub(crate) fn note_cut(file: &InodeRef) {
-    if file.sbi().rw().is_some_and(|rw| rw.limits.auto_da_alloc) {
+pub(crate) fn note_cut(sbi: &Sbi, file: &Cell) {
+    if sbi.rw().is_some_and(|rw| rw.limits.auto_da_alloc) {
         file.cut_to_zero.store(true, Relaxed);
     }
 }

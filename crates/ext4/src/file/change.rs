@@ -29,7 +29,7 @@ use crate::inode::attr::{self, SetId};
 use crate::inode::dquot::Owners;
 use crate::inode::icache::{Cell, PagesOf};
 use crate::inode::store::store;
-use crate::journal::rw::{AccessTimes, Rw};
+use crate::journal::rw::{AccessTimes, Purpose, Rw};
 use crate::journal::sbi::Sbi;
 use crate::journal::space::{note_blocks, reserve};
 use crate::map::data_blocks;
@@ -283,14 +283,14 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
 }
 
 /// Promises blocks from the start of a hole on, all of it at most, and makes these delayed.
-fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, hole: LblkRun) -> Result<u32> {
-    let (len, tables) = match cell.delayed_tables_if_any() {
+fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u32> {
+    let (len, tables) = match file.delayed_tables_if_any() {
         Some(tables) => tables.part(hole.start, hole.len),
         None => (hole.len, 0),
     };
-    let some = reserve_some(sbi, rw, len, tables)?;
+    let some = reserve_some(sbi, file, len, tables)?;
     // Who pays must not change meanwhile.
-    let inode = rw.quotas.is_some().then(|| cell.inode.read());
+    let inode = rw.quotas.is_some().then(|| file.inode.read());
     let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
     let block = sbi.geometry().block_size.bytes();
     let len = match owners {
@@ -305,7 +305,7 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, hole: LblkRun) -> Result<u32> {
         pblk: Pblk(0),
         status: Status::Delayed,
     };
-    let replaced = note_blocks(rw, cell, delayed);
+    let replaced = note_blocks(rw, file, delayed);
     if let Some(owners) = owners {
         owners.unpromise(u64::from(replaced) * u64::from(block));
     }
@@ -313,14 +313,15 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, cell: &Cell, hole: LblkRun) -> Result<u32> {
 }
 
 /// Promises up to `len` blocks, fewer where there are no more, and beside them the blocks of tables.
-fn reserve_some(sbi: &Sbi, rw: &Rw, len: u32, tables: u32) -> Result<u32> {
+fn reserve_some(sbi: &Sbi, file: &InodeRef, len: u32, tables: u32) -> Result<u32> {
+    let (rw, data) = (sbi.writable()?, Purpose::Data(file.caller()));
     let beside = u64::from(tables);
-    match reserve(sbi, rw, u64::from(len) + beside) {
+    match reserve(sbi, rw, data, u64::from(len) + beside) {
         Ok(()) => Ok(len),
         Err(error) => {
             let left = rw.available_blocks().saturating_sub(beside);
             let some = u32::try_from(left).unwrap_or(u32::MAX).min(len);
-            if some > 0 && rw.reserve(sbi, u64::from(some) + beside) {
+            if some > 0 && rw.reserve(sbi, data, u64::from(some) + beside) {
                 return Ok(some);
             }
             Err(error)
@@ -437,7 +438,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     // The new size is in no transaction without the orphan: a commit may come at any moment.
     let is_orphan = set_size(file, size, true)?;
     if size == 0 && old > 0 {
-        auto_da_alloc::note_cut(file);
+        auto_da_alloc::note_cut(sbi, file);
     }
     // From here on nobody reads past the new end, and nothing behind it is written.
     file.pages()?.truncate(size);

@@ -16,8 +16,9 @@ use crate::file::pages::{forget_delayed, forget_mapped, map_taken, settle_lost_l
 use crate::inode::Inode;
 use crate::inode::attr;
 use crate::inode::store::store;
+use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
-use crate::journal::space::{ensure_data_blocks, ensure_map_blocks};
+use crate::journal::space::ensure_blocks;
 use crate::map;
 use crate::map::change::{Freed, Progress};
 use crate::map::data_blocks;
@@ -95,7 +96,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         Fallocate::PunchHole => {
             reach_disk(file)?;
             // Before anything goes, as in all that follow: there may be none.
-            let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
+            let _blocks = ensure_blocks(sbi, Purpose::Maps, MAP_BLOCKS)?;
             pages.discard(span.from..span.to.min(size).max(span.from))?;
             unmap(file, &span.inner)?;
             // Readers may have brought in what was there before it went.
@@ -108,7 +109,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
             }
             reach_disk(file)?;
             allocate(file, &span)?;
-            let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
+            let _blocks = ensure_blocks(sbi, Purpose::Maps, MAP_BLOCKS)?;
             pages.discard(span.from..span.to.min(size).max(span.from))?;
             make_unwritten(file, &span.inner)?;
             pages.discard(span.bytes(sbi))?;
@@ -116,7 +117,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         }
         Fallocate::CollapseRange => {
             settle_from(file, span.from)?;
-            let _blocks = ensure_map_blocks(sbi, 2 * MAP_BLOCKS)?;
+            let _blocks = ensure_blocks(sbi, Purpose::Maps, 2 * MAP_BLOCKS)?;
             unmap(file, &span.inner)?;
             shift(file, span.inner.end, -span.inner_len())?;
             pages.discard(span.from..uext4_writeback::OFFSET_MAX)?;
@@ -124,7 +125,7 @@ pub(crate) fn fallocate(file: &InodeRef, how: Fallocate, offset: u64, len: u64) 
         }
         Fallocate::InsertRange => {
             settle_from(file, span.from)?;
-            let _blocks = ensure_map_blocks(sbi, MAP_BLOCKS)?;
+            let _blocks = ensure_blocks(sbi, Purpose::Maps, MAP_BLOCKS)?;
             resize(file, size + len)?;
             shift(file, span.inner.start, span.inner_len())?;
             Ok(pages.discard(span.from..uext4_writeback::OFFSET_MAX)?)
@@ -211,7 +212,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
             continue;
         }
         let len = len.min(PROMISE_MAX - 1);
-        let _blocks = ensure_data_blocks(sbi, len.into())?;
+        let _blocks = ensure_blocks(sbi, Purpose::Data(file.caller()), len.into())?;
         promise_quota(file, len, false)?;
         let start = Lblk(next);
         let taken = data_blocks::take(sbi, file, LblkRun { start, len }, true);

@@ -14,7 +14,8 @@ use crate::inode::Inode;
 use crate::inode::inline::read_inline;
 use crate::inode::store::store;
 use crate::journal::handle::Handle;
-use crate::journal::space::ensure_data_blocks;
+use crate::journal::rw::Purpose;
+use crate::journal::space::ensure_blocks;
 use crate::map;
 use crate::map::data_blocks;
 use crate::xattr;
@@ -43,7 +44,7 @@ pub(crate) fn leave_inode(file: &InodeRef) -> Result<()> {
         read_inline(sbi, &inode, 0, part.ok_or_else(|| too_long(&inode))?)?;
         data
     };
-    let promise = ensure_data_blocks(sbi, 1)?;
+    let promise = ensure_blocks(sbi, Purpose::Data(file.caller()), 1)?;
     let first = LblkRun {
         start: Lblk(0),
         len: 1,

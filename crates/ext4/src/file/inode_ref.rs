@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uext4_ondisk::{Damage, Geometry, Ino};
 use uext4_writeback::Place;
 
+use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::dir::namei::is_hidden;
 use crate::file;
+use crate::file::auto_da_alloc;
 use crate::file::evict;
 use crate::file::pages::FilePages;
 use crate::file::quota_change;
@@ -18,16 +20,25 @@ use crate::journal::error_record;
 use crate::journal::sbi::Sbi;
 use crate::map::data_blocks;
 
-/// An inode of a file system mounted for writing, in use. Clones are users of their own. An inode
-/// without a name is deleted when its last user lets go.
+/// An inode of a file system mounted for writing, in use on behalf of a caller. Clones are users of
+/// their own. An inode without a name is deleted when its last user is dropped.
 #[derive(Debug)]
 pub(crate) struct InodeRef {
+    user: Arc<User>,
+    caller: Caller,
+}
+
+/// A user of an inode, on behalf of any number of callers.
+#[derive(Debug)]
+struct User {
     sbi: Arc<Sbi>,
     cell: Arc<Cell>,
-    /// Errors of writing its data that this user has been told.
+    /// Errors of writing its data that were reported to this user.
     seen: AtomicU64,
-    /// This user has been told that what it wrote may be lost because writing has ended.
+    /// It was reported to this user that what it wrote may be lost because writing has ended.
     knows_abort: AtomicBool,
+    /// Whether this user writes its data.
+    writes: AtomicBool,
 }
 
 /// Where the data of an inode lie, about: allocation begins in its group, and the groups of a flex
@@ -45,12 +56,35 @@ impl InodeRef {
     /// Of a cell that has been got from the cache, with its count of users.
     pub(crate) fn new(sbi: &Arc<Sbi>, cell: Arc<Cell>) -> Self {
         let seen = cell.pages_if_any().map_or(0, PagesOf::error_token);
-        Self {
+        let user = User {
             sbi: Arc::clone(sbi),
             cell,
             seen: AtomicU64::new(seen),
             knows_abort: AtomicBool::new(false),
+            writes: AtomicBool::new(false),
+        };
+        Self {
+            user: Arc::new(user),
+            caller: Caller::default(),
         }
+    }
+
+    /// This user, acting for `caller`.
+    pub(crate) fn with_caller(self, caller: Caller) -> Self {
+        Self { caller, ..self }
+    }
+
+    /// The same user, acting for `caller` by this handle too.
+    pub(crate) fn as_caller(&self, caller: Caller) -> Self {
+        Self {
+            user: Arc::clone(&self.user),
+            caller,
+        }
+    }
+
+    /// The caller it acts for.
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller
     }
 
     /// One more user of an inode.
@@ -86,32 +120,43 @@ impl InodeRef {
         if let Some(owners) = unknown {
             // Who had no entry although an inode is his: what is counted will be wrong until e2fsck
             // counts anew, with an entry or without.
-            _ = quota_change::place(sbi, &owners);
+            _ = quota_change::place(sbi, Caller::default(), &owners);
         }
         Ok(inode)
     }
 
     /// Another user, who is told only of errors from now on.
     pub(crate) fn reopened(&self) -> Self {
-        self.cell.add_user();
-        Self::new(&self.sbi, Arc::clone(&self.cell))
+        self.add_user();
+        Self::new(self.sbi(), Arc::clone(&self.user.cell)).with_caller(self.caller)
+    }
+
+    /// Notes that this user writes data. Many threads may share it, and write its line once.
+    pub(crate) fn note_writing(&self) {
+        if !self.is_writing() {
+            self.user.writes.store(true, Relaxed);
+        }
+    }
+
+    /// Whether this user writes data.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.user.writes.load(Relaxed)
     }
 
     /// Its number.
     pub(crate) fn ino(&self) -> Ino {
-        self.cell.ino
+        self.user.cell.ino
     }
 
     /// Its pages.
     pub(crate) fn pages(&self) -> Result<&PagesOf> {
-        let rw = self.sbi.writable()?;
-        Ok(self.cell.pages_or(|cell| {
+        let sbi = self.sbi();
+        let rw = sbi.writable()?;
+        Ok(self.user.cell.pages_or(|cell| {
             rw.inodes.made_pages();
-            let mapping = Arc::new(FilePages::new(&self.sbi, &cell));
+            let mapping = Arc::new(FilePages::new(sbi, &cell));
             let weak = Arc::downgrade(&mapping);
-            let pages = rw
-                .pages
-                .file_at(weak, place(self.sbi.geometry(), self.cell.ino));
+            let pages = rw.pages.file_at(weak, place(sbi.geometry(), self.ino()));
             WithPages {
                 pages,
                 _mapping: mapping,
@@ -121,28 +166,25 @@ impl InodeRef {
 
     /// Writes all its dirty pages.
     pub(crate) fn write_pages(&self) -> Result<()> {
-        let Some(pages) = self.cell.pages_if_any() else {
-            return Ok(());
-        };
-        Ok(pages.sync(0..uext4_writeback::OFFSET_MAX, &self.seen)?)
+        self.user.write_pages()
     }
 
     /// Errors of writing its data that this user has been told, as a number that grows.
     pub(crate) fn told_errors(&self) -> u64 {
-        self.seen.load(Relaxed)
+        self.user.seen.load(Relaxed)
     }
 
     /// Whether data of it were given up since this user had been told so many errors.
     pub(crate) fn gave_up_since(&self, told: u64) -> bool {
-        let pages = self.cell.pages_if_any();
+        let pages = self.pages_if_any();
         pages.is_some_and(|pages| pages.gave_up_since(told))
     }
 
     /// What an fsync of this user says where an error has ended all writing: the first time that
     /// data may be lost (EIO), and from then on that nothing may be written (EROFS).
     pub(crate) fn failed_sync(&self, error: Error) -> Error {
-        let is_aborted = self.sbi.rw().is_some_and(|rw| rw.journal.is_aborted());
-        let is_first = is_aborted && !self.knows_abort.swap(true, Relaxed);
+        let is_aborted = self.sbi().rw().is_some_and(|rw| rw.journal.is_aborted());
+        let is_first = is_aborted && !self.user.knows_abort.swap(true, Relaxed);
         match error {
             Error::Aborted { reason } if is_first => Error::NotDurable { reason },
             error => error,
@@ -151,18 +193,24 @@ impl InodeRef {
 
     /// The file system.
     pub(crate) fn sbi(&self) -> &Arc<Sbi> {
-        &self.sbi
+        &self.user.sbi
     }
 }
 
 impl Clone for InodeRef {
     fn clone(&self) -> Self {
-        self.cell.add_user();
+        let user = &self.user;
+        user.cell.add_user();
+        let user = User {
+            sbi: Arc::clone(&user.sbi),
+            cell: Arc::clone(&user.cell),
+            seen: AtomicU64::new(user.seen.load(Relaxed)),
+            knows_abort: AtomicBool::new(user.knows_abort.load(Relaxed)),
+            writes: AtomicBool::new(false),
+        };
         Self {
-            sbi: Arc::clone(&self.sbi),
-            cell: Arc::clone(&self.cell),
-            seen: AtomicU64::new(self.seen.load(Relaxed)),
-            knows_abort: AtomicBool::new(self.knows_abort.load(Relaxed)),
+            user: Arc::new(user),
+            caller: self.caller,
         }
     }
 }
@@ -171,12 +219,25 @@ impl Deref for InodeRef {
     type Target = Cell;
 
     fn deref(&self) -> &Cell {
-        &self.cell
+        &self.user.cell
     }
 }
 
-impl Drop for InodeRef {
+impl User {
+    fn write_pages(&self) -> Result<()> {
+        let Some(pages) = self.cell.pages_if_any() else {
+            return Ok(());
+        };
+        Ok(pages.sync(0..uext4_writeback::OFFSET_MAX, &self.seen)?)
+    }
+}
+
+impl Drop for User {
     fn drop(&mut self) {
+        // Others who look at the file while it is being written do not close it.
+        if self.writes.load(Relaxed) {
+            auto_da_alloc::close(&self.cell);
+        }
         let Some(rw) = self.sbi.rw() else {
             return;
         };

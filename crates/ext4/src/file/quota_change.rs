@@ -17,6 +17,7 @@ use uext4_ondisk::quota::{
 use uext4_ondisk::{Pblk, checksum};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::base::caller::Caller;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::MapState;
@@ -25,6 +26,7 @@ use crate::inode::Inode;
 use crate::inode::dquot::{Dquot, Owners, QuotaLimits};
 use crate::inode::store::store;
 use crate::journal::handle::Handle;
+use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
 use crate::journal::space::ensure_blocks;
 use crate::map;
@@ -61,9 +63,9 @@ pub(crate) fn attach(sbi: &Sbi, inode: &mut Inode) -> Result<()> {
 }
 
 /// Gives entries to those who pay and have none. Must be called without a handle.
-pub(crate) fn place(sbi: &Sbi, owners: &Owners) -> Result<()> {
+pub(crate) fn place(sbi: &Sbi, caller: Caller, owners: &Owners) -> Result<()> {
     for dquot in owners.dquots().filter(|dquot| !dquot.is_placed()) {
-        place_one(sbi, dquot)?;
+        place_one(sbi, caller, dquot)?;
     }
     Ok(())
 }
@@ -89,7 +91,7 @@ impl Payers {
 }
 
 /// Finds them, with entries for all; `None` if nothing is counted. Must be called without a handle.
-pub(crate) fn owners(sbi: &Sbi, payers: Payers) -> Result<Option<Box<Owners>>> {
+pub(crate) fn owners(sbi: &Sbi, caller: Caller, payers: Payers) -> Result<Option<Box<Owners>>> {
     let Some(quotas) = quotas(sbi) else {
         return Ok(None);
     };
@@ -98,7 +100,7 @@ pub(crate) fn owners(sbi: &Sbi, payers: Payers) -> Result<Option<Box<Owners>>> {
         Payers::Ids(ids) => ids,
     };
     let owners = quotas.owners(sbi, ids)?;
-    place(sbi, &owners)?;
+    place(sbi, caller, &owners)?;
     Ok(Some(Box::new(owners)))
 }
 
@@ -110,18 +112,18 @@ pub(crate) fn set_limits(sbi: &Sbi, kind: QuotaKind, id: u32, limits: QuotaLimit
         None => None,
     };
     let dquot = dquot.ok_or_else(|| not_counted(kind))?;
-    place_one(sbi, &dquot)?;
+    place_one(sbi, Caller::default(), &dquot)?;
     let handle = sbi.start(1)?;
     dquot.set_limits(&handle, limits);
     Ok(())
 }
 
-fn place_one(sbi: &Sbi, dquot: &Arc<Dquot>) -> Result<()> {
+fn place_one(sbi: &Sbi, caller: Caller, dquot: &Arc<Dquot>) -> Result<()> {
     let file = quotas(sbi).and_then(|quotas| quotas.file(dquot.kind()));
     let Some(file) = file.filter(|_| !dquot.is_placed()) else {
         return Ok(());
     };
-    let _blocks = ensure_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_blocks(sbi, Purpose::Metadata(caller), BLOCKS_MAX)?;
     // The way down and a leaf, old or new, the next leaf with room, header and inode; for new blocks
     // bitmaps and the map.
     let map = map::change::credits_insert(sbi, &file.read().inode, 1);

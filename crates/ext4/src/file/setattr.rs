@@ -13,6 +13,7 @@ use crate::inode::attr::{self, SetId};
 use crate::inode::dquot::{Owners, Usage};
 use crate::inode::store::store;
 use crate::journal::handle::Handle;
+use crate::journal::rw::Purpose;
 use crate::journal::space::ensure_blocks;
 use crate::xattr;
 use crate::xattr::SetMode;
@@ -91,7 +92,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     // Only an ACL takes blocks, where there is one that follows the mode.
     let may_take = attributes.mode.is_some() && file.inode.read().has_attributes();
     let _blocks = may_take
-        .then(|| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
+        .then(|| ensure_blocks(sbi, Purpose::Metadata(file.caller()), XATTR_BLOCKS_MAX))
         .transpose()?;
     let payers = new_payers(file, attributes)?;
     let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
@@ -154,7 +155,7 @@ fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<
         return Ok(None);
     }
     attr::check_project(file.sbi().geometry(), new[2])?;
-    quota_change::owners(file.sbi(), Payers::Ids(new))
+    quota_change::owners(file.sbi(), file.caller(), Payers::Ids(new))
 }
 
 /// Lets others pay for an inode.
@@ -224,7 +225,7 @@ pub(crate) fn set_xattr(
         return Err(attr::fixed());
     }
     let _blocks = value
-        .map(|_| ensure_blocks(sbi, XATTR_BLOCKS_MAX))
+        .map(|_| ensure_blocks(sbi, Purpose::Metadata(file.caller()), XATTR_BLOCKS_MAX))
         .transpose()?;
     let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
     let inode = &mut *file.inode.write();

@@ -150,9 +150,8 @@ impl MountLimits {
         self.max_dir_size_kb > 0 && dir_size >> 10 >= u64::from(self.max_dir_size_kb)
     }
 
-    /// Blocks that must be left by who this thread works for.
-    pub(crate) fn kept_from_caller(&self, superblock: &SuperBlock) -> u64 {
-        let caller = Caller::current();
+    /// Reserved blocks that the caller must leave free.
+    pub(crate) fn reserved_from(&self, caller: Caller, superblock: &SuperBlock) -> u64 {
         let user = self.resuid.unwrap_or(superblock.s_def_resuid.get().into());
         let group = self.resgid.unwrap_or(superblock.s_def_resgid.get().into());
         let is_of_group = group != 0 && caller.gid == group;

@@ -22,6 +22,7 @@ use uext4_writeback::PageCache;
 use crate::alloc::discards::Discards;
 use crate::alloc::groups::Groups;
 use crate::base::background::Background;
+use crate::base::caller::Caller;
 use crate::base::disk::{Disk, Writing};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
@@ -40,6 +41,23 @@ use crate::quota::Quotas;
 /// Blocks that only metadata may take once data has used up the rest, so that what was promised to a
 /// writer can be mapped: at most this many, and at most 2 % of the file system.
 const METADATA_RESERVE_MAX: u64 = 4096;
+
+/// What blocks are reserved for: it decides how many others must stay free.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    /// Data of files. Left are the blocks that mapping all of it takes, and those of the superuser
+    /// unless the caller may use them.
+    Data(Caller),
+    /// Attributes and new directories, which may use half of what data must leave.
+    Metadata(Caller),
+    /// Names, which mostly take no block. The superuser's blocks may be used, so that where there are
+    /// no others a file can still be moved, or an empty one made, as with the kernel's ext4. What may
+    /// grow by that, which the kernel refuses, is a directory.
+    Names,
+    /// Changes of the map of blocks that a file has, which free some or take hardly any: all that is
+    /// left may be used.
+    Maps,
+}
 
 /// Which times of access are noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,40 +380,20 @@ impl Rw {
         self.metadata_reserve
     }
 
-    /// Promises `blocks` blocks to data; false if there are not so many. Reads bitmaps if what is known
-    /// of them is not enough.
-    pub(crate) fn reserve(&self, disk: &Disk, blocks: u64) -> bool {
-        let kept = self
-            .metadata_reserve
-            .saturating_add(self.kept_from_caller(disk));
-        self.reserve_beside(disk, blocks, kept)
-    }
-
-    /// Promises `blocks` blocks to names and attributes, which may use half of what data must leave:
-    /// the other half is for mapping what was promised to data.
-    pub(crate) fn reserve_metadata(&self, disk: &Disk, blocks: u64) -> bool {
-        let kept = (self.metadata_reserve / 2).saturating_add(self.kept_from_caller(disk));
-        self.reserve_beside(disk, blocks, kept)
-    }
-
-    /// The same for what mostly needs none, whoever asks.
-    pub(crate) fn reserve_names(&self, disk: &Disk, blocks: u64) -> bool {
-        self.reserve_beside(disk, blocks, self.metadata_reserve / 2)
-    }
-
-    /// Blocks kept for the superuser, unless it is the caller or one of his.
-    fn kept_from_caller(&self, disk: &Disk) -> u64 {
-        self.limits.kept_from_caller(disk.superblock())
-    }
-
-    /// Promises `blocks` blocks to what gives blocks back or changes what has some, which may use all.
-    pub(crate) fn reserve_last(&self, disk: &Disk, blocks: u64) -> bool {
-        self.reserve_beside(disk, blocks, 0)
-    }
-
-    /// Only groups whose bitmaps were read and agree with their descriptors count: who takes what was
-    /// promised must not be the one to find out that it is not there.
-    fn reserve_beside(&self, disk: &Disk, blocks: u64, kept: u64) -> bool {
+    /// Reserves `blocks` blocks; false if there are not so many. Reads bitmaps if what is known of
+    /// them is not enough. Only groups whose bitmaps were read and agree with their descriptors count:
+    /// taking reserved blocks must never be what finds out that they are not there.
+    pub(crate) fn reserve(&self, disk: &Disk, purpose: Purpose, blocks: u64) -> bool {
+        let reserved_from = |caller| self.limits.reserved_from(caller, disk.superblock());
+        let kept = match purpose {
+            Purpose::Data(caller) => self.metadata_reserve.saturating_add(reserved_from(caller)),
+            // The other half is for mapping what was reserved for data.
+            Purpose::Metadata(caller) => {
+                (self.metadata_reserve / 2).saturating_add(reserved_from(caller))
+            }
+            Purpose::Names => self.metadata_reserve / 2,
+            Purpose::Maps => 0,
+        };
         while !self.add_reserved(blocks, kept) {
             let wanted = self.reserved.reserved().saturating_add(blocks);
             let edit = Direct(disk);

@@ -8,11 +8,10 @@ use std::sync::atomic::AtomicU64;
 use uext4_extent_status::Extent as Known;
 use uext4_ondisk::Lblk;
 
-use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::inode::delayed_tables::{DelayedTables, Unneeded};
 use crate::inode::icache::Cell;
-use crate::journal::rw::Rw;
+use crate::journal::rw::{Purpose, Rw};
 use crate::journal::sbi::Sbi;
 
 /// Blocks promised to an operation, for as long as it runs.
@@ -31,52 +30,25 @@ impl Drop for Promise<'_> {
 /// How long a writer that is refused waits for flushers, at most.
 const FLUSHERS_AWAITED: Duration = Duration::from_secs(5);
 
-/// Promises blocks of data to an operation that holds no handle yet. Commits if that is what makes
-/// blocks free.
-pub(crate) fn ensure_data_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
+/// Reserves blocks for an operation that holds no handle yet. Commits if that is what makes blocks
+/// free.
+pub(crate) fn ensure_blocks(sbi: &Sbi, purpose: Purpose, blocks: u64) -> Result<Promise<'_>> {
     let rw = sbi.writable()?;
-    reserve(sbi, rw, blocks)?;
+    reserve(sbi, rw, purpose, blocks)?;
     Ok(Promise { rw, blocks })
 }
 
-/// The same for blocks of names, attributes and maps, which are given more of what is left.
-pub(crate) fn ensure_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
-    let rw = sbi.writable()?;
-    reserve_with(sbi, rw, blocks, Rw::reserve_metadata)?;
-    Ok(Promise { rw, blocks })
-}
-
-/// The same for names, which mostly take no block: blocks kept for the superuser may be used, for where there
-/// are no others a file can still be moved, or an empty one made, as with the kernel's ext4. What may grow by that,
-/// which the kernel refuses, is a directory.
-pub(crate) fn ensure_name_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
-    let rw = sbi.writable()?;
-    reserve_with(sbi, rw, blocks, Rw::reserve_names)?;
-    Ok(Promise { rw, blocks })
-}
-
-/// The same for changing the map of blocks that a file has, which gives some back or takes hardly any:
-/// all that is left may be used, what names have to leave too.
-pub(crate) fn ensure_map_blocks(sbi: &Sbi, blocks: u64) -> Result<Promise<'_>> {
-    let rw = sbi.writable()?;
-    reserve_with(sbi, rw, blocks, Rw::reserve_last)?;
-    Ok(Promise { rw, blocks })
-}
-
-/// Promises blocks until [`Rw::release`]; as [`ensure_data_blocks`] otherwise.
-pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, blocks: u64) -> Result<()> {
-    reserve_with(sbi, rw, blocks, Rw::reserve)
-}
-
-fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Disk, u64) -> bool) -> Result<()> {
-    if take(rw, sbi, blocks) {
+/// Reserves blocks until [`Rw::release`]; as [`ensure_blocks`] otherwise.
+pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, purpose: Purpose, blocks: u64) -> Result<()> {
+    let take = || rw.reserve(sbi, purpose, blocks);
+    if take() {
         return Ok(());
     }
     // Blocks that a flusher took count twice until they are mapped.
     let until = Instant::now() + FLUSHERS_AWAITED;
     loop {
         let waited = rw.taking.wait(until);
-        if take(rw, sbi, blocks) {
+        if take() {
             return Ok(());
         }
         if !waited {
@@ -86,7 +58,7 @@ fn reserve_with(sbi: &Sbi, rw: &Rw, blocks: u64, take: fn(&Rw, &Disk, u64) -> bo
     if rw.has_freed() {
         rw.journal.commit_now(sbi)?;
         rw.settle_freed(sbi);
-        if take(rw, sbi, blocks) {
+        if take() {
             return Ok(());
         }
     }
@@ -146,27 +118,31 @@ pub(crate) fn write_all(sbi: &Sbi, rw: &Rw, seen: &AtomicU64) -> Result<()> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+    use super::*;
+    use crate::base::caller::Caller;
     use crate::testing::{mke2fs, mount};
+
+    const DATA: Purpose = Purpose::Data(Caller { uid: 0, gid: 0 });
 
     #[test]
     fn who_asks_for_too_much_keeps_nobody_from_a_block() {
         let device = mke2fs("-t ext4 -b 1024", 8192);
         let sbi = mount(&device);
         let rw = sbi.writable().unwrap();
-        assert!(rw.reserve(&sbi, 1));
+        assert!(rw.reserve(&sbi, DATA, 1));
         let left = rw.available_blocks();
         let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Relaxed) {
-                    assert!(!rw.reserve(&sbi, left + 1));
+                    assert!(!rw.reserve(&sbi, DATA, left + 1));
                     begun.store(true, Relaxed);
                 }
             });
             while !begun.load(Relaxed) {
                 std::hint::spin_loop();
             }
-            let refused = (0..1_000_000).filter(|_| match rw.reserve(&sbi, 1) {
+            let refused = (0..1_000_000).filter(|_| match rw.reserve(&sbi, DATA, 1) {
                 true => {
                     rw.release(1);
                     false
@@ -178,7 +154,7 @@ mod tests {
             assert_eq!(refused, 0);
         });
         assert_eq!(rw.available_blocks(), left);
-        assert!(rw.reserve(&sbi, left) && !rw.reserve(&sbi, 1));
+        assert!(rw.reserve(&sbi, DATA, left) && !rw.reserve(&sbi, DATA, 1));
         rw.release(left + 1);
     }
 }

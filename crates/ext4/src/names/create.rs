@@ -27,8 +27,9 @@ use crate::inode::icache::Cell;
 use crate::inode::store::{store, store_new};
 use crate::inode::{Inode, LINKS_MAX};
 use crate::journal::handle::Handle;
+use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
-use crate::journal::space::{Promise, ensure_blocks, ensure_name_blocks};
+use crate::journal::space::{Promise, ensure_blocks};
 use crate::map;
 use crate::orphan::change::Orphans;
 use crate::xattr;
@@ -154,10 +155,11 @@ fn ensure_for<'a>(parent: &'a InodeRef, kind: NewInode<'_>) -> Result<Promise<'a
         NewInode::Symlink(target) => target.len() >= I_BLOCK_LEN,
         _ => false,
     };
-    match has_block {
-        true => ensure_blocks(sbi, BLOCKS_MAX),
-        false => ensure_name_blocks(sbi, BLOCKS_MAX),
-    }
+    let purpose = match has_block {
+        true => Purpose::Metadata(parent.caller()),
+        false => Purpose::Names,
+    };
+    ensure_blocks(sbi, purpose, BLOCKS_MAX)
 }
 
 fn make(
@@ -173,7 +175,7 @@ fn make(
     let _names = parent.rw.write();
     let _blocks = ensure_for(parent, kind)?;
     let payers = payers(sbi, &parent.inode.read(), creation);
-    let owners = quota_change::owners(sbi, payers)?;
+    let owners = quota_change::owners(sbi, parent.caller(), payers)?;
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();
@@ -198,7 +200,7 @@ fn make(
     parent.changed_in(handle.tid(), true);
     let cell = handle.rw().inodes.insert(inode);
     cell.changed_in(handle.tid(), true);
-    Ok(InodeRef::new(sbi, cell))
+    Ok(InodeRef::new(sbi, cell).with_caller(parent.caller()))
 }
 
 /// Makes an inode without a name: an orphan until it gets one. Not for directories.
@@ -218,7 +220,7 @@ pub(crate) fn create_unnamed(
     }
     let _blocks = ensure_for(parent, kind)?;
     let dir = parent.inode.read().clone();
-    let owners = quota_change::owners(sbi, payers(sbi, &dir, creation))?;
+    let owners = quota_change::owners(sbi, parent.caller(), payers(sbi, &dir, creation))?;
     let handle = sbi.start(credits(sbi, &dir))?;
     check_parent(sbi, &dir, kind.file_type())?;
     let paid = Paid::new(&handle, owners, kind)?;
@@ -233,7 +235,7 @@ pub(crate) fn create_unnamed(
     let cell = handle.rw().inodes.insert(inode);
     cell.may_get_name.store(true, Relaxed);
     cell.changed_in(handle.tid(), true);
-    Ok(InodeRef::new(sbi, cell))
+    Ok(InodeRef::new(sbi, cell).with_caller(parent.caller()))
 }
 
 /// Gives an inode one more name, or one that was made without any its first.
@@ -252,7 +254,7 @@ fn add_link(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Result<()> {
         return Err(directory_link());
     }
     let _names = parent.rw.write();
-    let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_blocks(sbi, Purpose::Names, BLOCKS_MAX)?;
     let credits = credits(sbi, &parent.inode.read());
     let handle = sbi.start(credits)?;
     let dir = &mut *parent.inode.write();

@@ -19,8 +19,9 @@ use crate::inode::icache::Cell;
 use crate::inode::store::store;
 use crate::inode::{Inode, LINKS_MAX};
 use crate::journal::handle::Handle;
+use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
-use crate::journal::space::ensure_name_blocks;
+use crate::journal::space::ensure_blocks;
 use crate::names::create::{self, Creation};
 use crate::names::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};
 
@@ -179,7 +180,7 @@ fn rename_locked(
     // Both files of an exchange take a name that another one had.
     let other = target.inode.filter(|_| mode == RenameMode::Exchange);
     let replacing = target.inode.map(|_| source.inode).into_iter().chain(other);
-    for file in replacing.filter(|file| auto_da_alloc::is_unwritten(file)) {
+    for file in replacing.filter(|file| auto_da_alloc::is_unwritten(sbi, file)) {
         match may_write {
             true => auto_da_alloc::write(file),
             false => return Ok(Some(file.clone())),
@@ -190,7 +191,7 @@ fn rename_locked(
         RenameMode::Whiteout(by) => Some(make_whiteout(from, &by)?),
         _ => None,
     };
-    let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_blocks(sbi, Purpose::Names, BLOCKS_MAX)?;
     let doomed = match (target.inode, mode) {
         (Some(target), RenameMode::Replace | RenameMode::Whiteout(_)) => Some(Doomed::new(target)),
         _ => None,
@@ -219,7 +220,7 @@ pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Res
     check_name(name)?;
     let sbi = parent.sbi();
     // As for a move over it: what is read after a crash is all old or all new.
-    if auto_da_alloc::is_unwritten(inode) {
+    if auto_da_alloc::is_unwritten(sbi, inode) {
         auto_da_alloc::write(inode);
     }
     let _names = parent.rw.write();
@@ -233,7 +234,7 @@ pub(crate) fn link_over(inode: &InodeRef, parent: &InodeRef, name: &[u8]) -> Res
     check_deletable(parent, &old)?;
     let dir = parent.inode.read().clone();
     create::check_linkable(inode, &inode.inode.read(), &dir)?;
-    let _blocks = ensure_name_blocks(sbi, BLOCKS_MAX)?;
+    let _blocks = ensure_blocks(sbi, Purpose::Names, BLOCKS_MAX)?;
     let doomed = Doomed::new(&old);
     let credits = credits(sbi, parent, parent);
     let handle = sbi.start(credits.min(sbi.writable()?.journal.credits_max()))?;

@@ -22,6 +22,7 @@ use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, Owner};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
+use crate::journal::rw::Purpose;
 use crate::xattr::bread;
 use crate::xattr::ea_inode;
 
@@ -356,7 +357,7 @@ fn take(handle: &Handle<'_>, inode: &Inode) -> Result<Pblk> {
     let (group, _) = geometry.inode_group(inode.ino).ok_or(Error::NotFound)?;
     // Who changes attributes has made sure of the blocks before, by what he may use: here nothing may be
     // refused but what is not there.
-    if !rw.reserve_last(handle.sbi(), 1) {
+    if !rw.reserve(handle.sbi(), Purpose::Maps, 1) {
         return Err(Error::NoSpace {
             needed: 1,
             free: rw.available_blocks(),

@@ -27,6 +27,7 @@ use crate::base::owner::{Kind, Owner, tag};
 use crate::inode::store::{change_bytes, store, store_new};
 use crate::inode::{Inode, InodeId, iget, inode_bytes};
 use crate::journal::handle::Handle;
+use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 use crate::map::owned::{Owned, for_each_owned};
@@ -394,7 +395,7 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
     let needed = len + 1;
     // Who changes attributes has made sure of the blocks before, by what he may use: here nothing may be
     // refused but what is not there.
-    if !rw.reserve_last(sbi, needed) {
+    if !rw.reserve(sbi, Purpose::Maps, needed) {
         let free = rw.available_blocks();
         return Err(Error::NoSpace { needed, free });
     }

@@ -19,6 +19,7 @@ use crate::file::inode_ref::InodeRef;
 use crate::file::write_context::{WriteContext, WriteMode};
 use crate::inode::attr::SetId;
 use crate::inode::store::store;
+use crate::journal::rw::Purpose;
 use crate::journal::sbi::Sbi;
 use crate::mount::in_use::close;
 use crate::mount::open_options::OpenOptions;
@@ -118,7 +119,7 @@ fn commit(sbi: &Sbi) {
 /// Blocks that may be promised, once all bitmaps were read.
 fn available(sbi: &Sbi) -> u64 {
     let rw = sbi.rw().unwrap();
-    assert!(!rw.reserve(sbi, 1 << 40));
+    assert!(!rw.reserve(sbi, Purpose::Maps, 1 << 40));
     rw.available_blocks()
 }
 

@@ -11,15 +11,14 @@ use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClo
 
 use super::device::{file, judge, made, open};
 
-/// Writes until there is no space; tells how many blocks fitted.
+/// Writes until there is no space; returns how many blocks fitted.
 fn fill(file: &OpenInode, caller: Caller) -> u64 {
+    let file = file.as_caller(caller);
     let mut at = file.inode().size;
     let before = at;
-    caller.run(|| {
-        while let Ok(len @ 1..) = file.write_at(at, &[7; 65_536]) {
-            at += len as u64;
-        }
-    });
+    while let Ok(len @ 1..) = file.write_at(at, &[7; 65_536]) {
+        at += len as u64;
+    }
     (at - before) / 1024
 }
 
@@ -35,35 +34,35 @@ fn the_superusers_blocks_are_kept_from_others() {
     let left = fs.statfs();
     assert!(left.free >= reserved && left.available < 64, "{left:?}");
     for one in [Caller { uid: 5, gid: 8 }, Caller { uid: 7, gid: 5 }] {
-        assert!(
-            one.run(|| big.write_at(big.inode().size, &[1; 1024]))
-                .is_ok()
-        );
+        let big = big.as_caller(one);
+        assert!(big.write_at(big.inode().size, &[1; 1024]).is_ok());
     }
     assert_eq!(fill(&big, other), 0);
     // Part of the superuser's are used: others get no block, but need none for these.
     let bytes = vec![7; 1 << 20];
     let at = big.inode().size;
     assert_eq!(big.write_at(at, &bytes).unwrap(), bytes.len());
-    let (root, how) = (fs.root().unwrap(), Creation::default());
-    other.run(|| {
-        let told = root.create(b"dir", NewInode::Directory, &how);
-        assert!(matches!(told, Err(Error::NoSpace { .. })), "{told:?}");
-        let told = root.create(b"long", NewInode::Symlink(&[b'x'; 60]), &how);
-        assert!(matches!(told, Err(Error::NoSpace { .. })), "{told:?}");
-        root.create(b"short", NewInode::Symlink(&[b'x'; 59]), &how)
-            .unwrap();
-        let empty = root.create(b"empty", NewInode::File, &how).unwrap();
-        assert_eq!(fill(&empty, other), 0);
-        empty.link(&root, b"link").unwrap();
-        root.rename(b"link", &root, b"moved", RenameMode::Replace)
-            .unwrap();
-        let mode = SetAttributes {
-            mode: Some(0o600),
-            ..SetAttributes::default()
-        };
-        empty.set_attributes(&mode).unwrap();
-    });
+    let how = Creation::default();
+    let root = fs.as_caller(other).root().unwrap();
+    let made = root.create(b"dir", NewInode::Directory, &how);
+    assert!(matches!(made, Err(Error::NoSpace { .. })), "{made:?}");
+    let made = root.create(b"long", NewInode::Symlink(&[b'x'; 60]), &how);
+    assert!(matches!(made, Err(Error::NoSpace { .. })), "{made:?}");
+    root.create(b"short", NewInode::Symlink(&[b'x'; 59]), &how)
+        .unwrap();
+    let empty = root.create(b"empty", NewInode::File, &how).unwrap();
+    // What is created or looked up on behalf of a caller is written on behalf of this caller.
+    assert!(empty.write_at(0, b"x").is_err());
+    assert!(root.lookup(b"empty").unwrap().write_at(0, b"x").is_err());
+    empty.link(&root, b"link").unwrap();
+    root.rename(b"link", &root, b"moved", RenameMode::Replace)
+        .unwrap();
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    empty.set_attributes(&mode).unwrap();
+    drop(empty);
     drop(root);
     assert!(fill(&big, Caller::default()) > reserved / 4);
     drop(big);
