@@ -86,6 +86,7 @@ pub use api::{data, device, format, stats, tuning};
 pub use base::caller::Caller;
 pub use base::error::{Error, Result};
 pub use base::fast_commit::ReplaySummary;
+pub use base::invalid::Invalid;
 pub use base::rescue;
 pub use bulk::NewInode;
 pub use dir::namei::FollowLast;

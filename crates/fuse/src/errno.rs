@@ -127,7 +127,7 @@ mod tests {
 
     use rustix::io::Errno as Host;
     use uext4::quota::QuotaKind;
-    use uext4::{Damage, Ino};
+    use uext4::{Damage, Ino, Invalid};
 
     use super::*;
 
@@ -175,7 +175,7 @@ mod tests {
             (Error::FileTooBig, Host::FBIG),
             (Error::Encrypted, Host::NOKEY),
             (Error::Unsupported { what: what.into() }, Host::OPNOTSUPP),
-            (Error::Invalid { what }, Host::INVAL),
+            (Error::Invalid(Invalid::Dots), Host::INVAL),
             (Error::Interrupted, Host::INTR),
             (Error::Stalled, Host::IO),
             (

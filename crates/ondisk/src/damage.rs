@@ -138,6 +138,14 @@ pub enum Damage {
         /// Bytes of an inode.
         inode_size: u32,
     },
+    /// An inode that is not in use, though something refers to it.
+    #[error("inode {ino} is not in use: {why}")]
+    UnusedInode {
+        /// The inode.
+        ino: Ino,
+        /// What says so.
+        why: &'static str,
+    },
     /// A field of an inode has a value it cannot have.
     #[error("inode {ino}: {field} is {value}: {why}")]
     InodeField {

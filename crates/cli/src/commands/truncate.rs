@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use uext4::{Error, FileType, FollowLast, SetAttributes};
+use uext4::{Error, FileType, FollowLast, Invalid, SetAttributes};
 
 use super::change::{Missing, Operation, Target};
 use crate::args::parse_size;
@@ -79,9 +79,7 @@ impl Operation for TruncateArgs {
                         ..SetAttributes::default()
                     }),
                     FileType::Directory => Err(Error::IsDirectory),
-                    _ => Err(Error::Invalid {
-                        what: "not a regular file",
-                    }),
+                    _ => Err(Error::Invalid(Invalid::NotRegularFile)),
                 }
             })
         })

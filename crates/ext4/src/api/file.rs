@@ -9,6 +9,7 @@ use uext4_ondisk::inode::FileType;
 use crate::api::image::Image;
 use crate::api::open_inode::OpenInode;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::inode::Inode;
 
 /// The position after a seek, in a file of `size` bytes.
@@ -28,9 +29,7 @@ fn check_regular(file_type: FileType) -> Result<()> {
     match file_type {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid {
-            what: "not a regular file",
-        }),
+        _ => Err(Error::Invalid(Invalid::NotRegularFile)),
     }
 }
 

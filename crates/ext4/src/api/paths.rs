@@ -17,6 +17,7 @@ use uext4_ondisk::{Damage, Ino};
 use crate::api::open_inode::OpenInode;
 use crate::api::volume::Volume;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::bulk::NewInode;
 use crate::dir::namei::{FollowLast, Split, Steps, split, walk};
 use crate::names::create::Creation;
@@ -72,9 +73,7 @@ impl Volume {
     fn parent<'a>(&self, path: &'a [u8]) -> Result<(OpenInode, Split<'a>)> {
         let split = split(path);
         if split.name.is_empty() {
-            return Err(Error::Invalid {
-                what: "the root directory has no name",
-            });
+            return Err(Error::Invalid(Invalid::Root));
         }
         let dir = self.open_path(split.dir, FollowLast::Yes)?;
         if dir.0.inode.read().file_type != FileType::Directory {
@@ -266,9 +265,7 @@ impl Volume {
     fn removable<'a>(&self, path: &'a [u8]) -> Result<(OpenInode, Split<'a>)> {
         let (dir, last) = self.parent(path)?;
         if is_dots(last.name) {
-            return Err(Error::Invalid {
-                what: "the name is . or ..",
-            });
+            return Err(Error::Invalid(Invalid::Dots));
         }
         Ok((dir, last))
     }

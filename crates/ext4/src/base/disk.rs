@@ -17,6 +17,7 @@ use uext4_ondisk::{Damage, Geometry, GroupNr, Ino, Pblk};
 
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::{FastCommit, ReplaySummary};
+use crate::base::invalid::Invalid;
 use crate::base::owner::{self, Kind, tag};
 use crate::base::rescue::Rescue;
 
@@ -240,9 +241,8 @@ impl Disk {
         }
         let geometry = &self.geometry;
         if group.0 >= geometry.groups_count.get() {
-            return Err(Error::Invalid {
-                what: "no such block group",
-            });
+            let (group, groups) = (group.0, geometry.groups_count.get());
+            return Err(Invalid::Group { group, groups }.into());
         }
         let per_block = geometry.descs_per_block();
         let block = self.gdt_block(group.0 / per_block);

@@ -6,6 +6,8 @@ use uext4_ondisk::pack::PackError;
 use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::{Damage, Ino};
 
+use crate::base::invalid::Invalid;
+
 /// Why the engine did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -140,11 +142,8 @@ pub enum Error {
         what: String,
     },
     /// The request makes no sense (EINVAL).
-    #[error("invalid request: {what}")]
-    Invalid {
-        /// What is wrong with it.
-        what: &'static str,
-    },
+    #[error("invalid request: {0}")]
+    Invalid(#[from] Invalid),
     /// There is no option of this name (EINVAL).
     #[error("{message}")]
     UnknownOption {
@@ -263,11 +262,7 @@ impl Error {
         match self {
             // The number of a path is from a directory.
             Self::Corrupt(Damage::InodeNumber { .. }) => by_number,
-            Self::Corrupt(Damage::InodeField {
-                field, value: 0, ..
-            }) => {
-                matches!(*field, "i_mode" | "i_links_count")
-            }
+            Self::Corrupt(Damage::UnusedInode { .. }) => true,
             _ => false,
         }
     }
@@ -288,9 +283,10 @@ impl From<PackError> for Error {
             PackError::SameName => Self::Exists,
             PackError::NameLength { .. } | PackError::XattrName { .. } => Self::NameTooLong,
             PackError::XattrsTooBig { need, room } => Self::XattrsTooBig { need, room },
-            PackError::Extent(_) => Self::Invalid {
-                what: "an extent that cannot be stored",
-            },
+            PackError::Extent(extent) => Self::Invalid(Invalid::Extent {
+                lblk: extent.lblk,
+                len: extent.len.into(),
+            }),
             _ => Self::FileTooBig,
         }
     }
@@ -385,9 +381,7 @@ impl From<uext4_writeback::Error<Error>> for Error {
             Pages::OutOfRange { .. } => Self::FileTooBig,
             Pages::Cancelled => Self::Interrupted,
             Pages::Stalled => Self::Stalled,
-            _ => Self::Invalid {
-                what: "the file is no longer in use",
-            },
+            _ => Self::Invalid(Invalid::Gone),
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod disk;
 pub(crate) mod edit;
 pub(crate) mod error;
 pub(crate) mod fast_commit;
+pub(crate) mod invalid;
 pub(crate) mod lock_order;
 pub(crate) mod mapping;
 pub(crate) mod memory;

@@ -15,6 +15,7 @@ use uext4_ondisk::{BlockSize, Geometry, Ino, Lblk, Pblk};
 use super::stage::Stage;
 use super::{Creator, FileContent, itable};
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::journal::sbi::Sbi;
 use crate::map::file_blocks::size_countable;
 
@@ -105,9 +106,7 @@ impl Creator {
         itable::update(&self.sbi, ino, None, |raw| {
             let is_file = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
             if !is_file || raw.i_size_lo.get() != 0 || raw.i_size_high.get() != 0 {
-                return Err(Error::Invalid {
-                    what: "contents for what is no empty file",
-                });
+                return Err(Error::Invalid(Invalid::NotEmptyFile(ino)));
             }
             raw.i_size_lo = (size as u32).into();
             raw.i_size_high = ((size >> 32) as u32).into();
@@ -241,9 +240,8 @@ pub(super) fn block_ranges(
     let mut end = 0;
     for range in data {
         if range.start < end || range.start > range.end || range.end > size {
-            return Err(Error::Invalid {
-                what: "ranges of data that overlap, descend or are past the end",
-            });
+            let (start, end) = (range.start, range.end);
+            return Err(Invalid::Data { start, end, size }.into());
         }
         end = range.end;
         if range.is_empty() {

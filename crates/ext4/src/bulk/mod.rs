@@ -49,6 +49,7 @@ use crate::alloc::groups::Groups;
 use crate::base::disk::Disk;
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::dir::namei::{check_name, check_target};
 use crate::inode::LINKS_MAX;
 use crate::journal::sbi::Sbi;
@@ -220,9 +221,7 @@ impl Creator {
 
     fn begin(&self) -> Result<()> {
         if self.failed {
-            return Err(Error::Invalid {
-                what: "an earlier call failed half-way",
-            });
+            return Err(Error::Invalid(Invalid::Failed));
         }
         Ok(())
     }
@@ -377,9 +376,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     }
     let state = superblock.s_state.get();
     if state & STATE_VALID == 0 || state & STATE_ERROR != 0 {
-        return Err(Error::Invalid {
-            what: "the file system was not cleanly unmounted",
-        });
+        return Err(Error::Invalid(Invalid::NotClean(state)));
     }
     Ok(superblock)
 }

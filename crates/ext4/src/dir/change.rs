@@ -7,7 +7,6 @@
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block::{self, Found, NewEntry, Spot};
-use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Ino, Lblk};
@@ -18,6 +17,7 @@ use crate::dir::grow::{GROW_MAX, credits_grow, grow};
 use crate::dir::htree;
 use crate::dir::htree_change;
 use crate::dir::inline_dir;
+use crate::dir::namei::check_name;
 use crate::dir::{DirCursor, check_is_dir, find_linear, format, is_dx, owner};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
@@ -62,18 +62,6 @@ fn check_changeable(dir: &Inode) -> Result<()> {
 
 fn is_dot(name: &[u8]) -> bool {
     name == b"." || name == b".."
-}
-
-/// Fails with [`Error::Invalid`], [`Error::NameTooLong`].
-fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > EXT4_NAME_LEN {
-        return Err(Error::NameTooLong);
-    }
-    if name.is_empty() || is_dot(name) || name.iter().any(|&byte| byte == b'/' || byte == 0) {
-        let what = "not the name of a directory entry";
-        return Err(Error::Invalid { what });
-    }
-    Ok(())
 }
 
 /// Gives a new directory, which has no blocks yet, its "." and "..".

@@ -5,6 +5,7 @@ use uext4_ondisk::dir_entry::EXT4_NAME_LEN;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::dir::crypto::NameForm;
 use crate::dir::htree;
 use crate::dir::symlink::read_link;
@@ -202,26 +203,38 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > EXT4_NAME_LEN {
         return Err(Error::NameTooLong);
     }
-    let what = match name {
-        b"" => "an empty name",
-        b"." | b".." => "the name is . or ..",
-        _ if name.contains(&b'/') => "a slash in a name",
-        _ if name.contains(&0) => "a zero byte in a name",
-        _ => return Ok(()),
-    };
-    Err(Error::Invalid { what })
+    match name {
+        b"" => Err(Invalid::Empty("the name").into()),
+        b"." | b".." => Err(Invalid::Dots.into()),
+        _ => check_bytes("the name", name, b"/\0"),
+    }
+}
+
+/// Whether a text has none of the bytes `forbidden`.
+pub(crate) fn check_bytes(what: &'static str, text: &[u8], forbidden: &[u8]) -> Result<()> {
+    match text.iter().position(|byte| forbidden.contains(byte)) {
+        // OK to index: it was found there.
+        Some(at) => Err(Error::Invalid(Invalid::Byte {
+            what,
+            byte: text[at],
+            at,
+        })),
+        None => Ok(()),
+    }
 }
 
 /// Whether a symbolic link may have this target.
 pub(crate) fn check_target(target: &[u8], block_len: usize) -> Result<()> {
-    let what = match target {
-        b"" => "an empty symbolic link",
-        _ if target.contains(&0) => "a zero byte in a symbolic link",
-        // The kernel wants room for a zero behind the target.
-        _ if target.len() >= block_len => return Err(Error::NameTooLong),
-        _ => return Ok(()),
-    };
-    Err(Error::Invalid { what })
+    let what = "the target of the symbolic link";
+    if target.is_empty() {
+        return Err(Invalid::Empty(what).into());
+    }
+    check_bytes(what, target, b"\0")?;
+    // The kernel wants room for a zero behind the target.
+    match target.len() < block_len {
+        true => Ok(()),
+        false => Err(Error::NameTooLong),
+    }
 }
 
 /// Whether an inode holds something of the file system's own. No name leads to any of them.

@@ -4,6 +4,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Lblk};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::MapState;
 use crate::base::owner::{Kind, Owner};
 use crate::inode::Inode;
@@ -34,9 +35,7 @@ fn read_block(sbi: &Sbi, inode: &Inode, target: &mut [u8]) -> Result<()> {
 /// The target of a symbolic link: 1 to 4,095 bytes.
 pub(crate) fn read_link(sbi: &Sbi, inode: &Inode) -> Result<Vec<u8>> {
     if inode.file_type != FileType::Symlink {
-        return Err(Error::Invalid {
-            what: "not a symbolic link",
-        });
+        return Err(Error::Invalid(Invalid::NotSymlink));
     }
     if inode.has(InodeFlags::ENCRYPT) {
         return Err(Error::Encrypted);

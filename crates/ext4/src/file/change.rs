@@ -15,6 +15,7 @@ use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::{OFFSET_MAX, Paced};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::LblkRun;
 use crate::file::auto_da_alloc;
 use crate::file::evict::{cut_to_end, maps_any};
@@ -60,9 +61,7 @@ fn check_file(inode: &Inode) -> Result<()> {
         FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid {
-            what: "not a regular file",
-        }),
+        _ => Err(Error::Invalid(Invalid::NotRegularFile)),
     }
 }
 

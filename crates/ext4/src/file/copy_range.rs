@@ -1,6 +1,7 @@
 //! Copying part of a file to a file.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use crate::file::change::{read, write_with};
 use crate::file::inode_ref::InodeRef;
 use crate::file::write_context::WriteMode;
@@ -36,13 +37,14 @@ pub(crate) fn copy_range(
 ) -> Result<u64> {
     let (source, target) = (from.file, to.file);
     let (from, to) = (from.offset, to.offset);
-    let past_all = |what| Error::Invalid { what };
-    let (from_end, to_end) = from
-        .checked_add(len)
-        .zip(to.checked_add(len))
-        .ok_or(past_all("the range ends beyond all files"))?;
+    let end = |offset: u64| {
+        let end = u64::MAX;
+        let past_end = Invalid::PastEnd { offset, len, end };
+        offset.checked_add(len).ok_or(past_end)
+    };
+    let (from_end, to_end) = (end(from)?, end(to)?);
     if source.ino() == target.ino() && from < to_end && to < from_end {
-        return Err(past_all("the ranges overlap"));
+        return Err(Invalid::Overlap { from, to, len }.into());
     }
     // OK to truncate: at most a chunk.
     let mut buf = vec![0; len.min(CHUNK) as usize];

@@ -7,6 +7,7 @@ use uext4_ondisk::Lblk;
 use uext4_ondisk::inode::{FileType, InodeFlags};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::LblkRun;
 use crate::file::change::{known, size_max, zero_tail};
 use crate::file::evict::unmap_step;
@@ -139,9 +140,7 @@ fn check_allowed(inode: &Inode, how: Fallocate) -> Result<()> {
         FileType::Regular => {}
         FileType::Directory => return Err(Error::IsDirectory),
         _ => {
-            return Err(Error::Invalid {
-                what: "not a regular file",
-            });
+            return Err(Error::Invalid(Invalid::NotRegularFile));
         }
     }
     let grows = matches!(how, Fallocate::Allocate { .. });
@@ -164,9 +163,11 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
     let mask = u64::from(size.bytes()) - 1;
     let to = offset.checked_add(len).ok_or(Error::FileTooBig)?;
     if len == 0 || moves && (offset | len) & mask != 0 {
-        return Err(Error::Invalid {
-            what: "an empty range, or one that is not of whole blocks",
-        });
+        return Err(Error::Invalid(Invalid::Unaligned {
+            offset,
+            len,
+            block: size.bytes(),
+        }));
     }
     let max = size_max(sbi, &inode);
     if inode.size > max {
@@ -185,9 +186,11 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
         _ => false,
     };
     if past_end {
-        return Err(Error::Invalid {
-            what: "a range at or past the end",
-        });
+        return Err(Error::Invalid(Invalid::PastEnd {
+            offset,
+            len,
+            end: inode.size,
+        }));
     }
     let clamp = |blocks: u64| blocks.min(u64::from(Lblk::LAST.0) + 1) as u32;
     let first = clamp(size.blocks_for(offset));
@@ -374,9 +377,7 @@ pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u6
     let (size, inline) = {
         let inode = file.inode.read();
         if inode.file_type != FileType::Regular {
-            return Err(Error::Invalid {
-                what: "not a regular file",
-            });
+            return Err(Error::Invalid(Invalid::NotRegularFile));
         }
         (inode.size, inode.has(InodeFlags::INLINE_DATA))
     };

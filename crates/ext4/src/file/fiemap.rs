@@ -6,7 +6,8 @@ use uext4_extent_status::{Extent as Known, Status};
 use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Lblk, Pblk};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use crate::file::change::known;
 use crate::file::evict::has_map;
 use crate::file::inode_ref::InodeRef;
@@ -66,8 +67,7 @@ pub(crate) fn fiemap(
             return Ok(());
         }
         if !has_map(sbi, &inode) {
-            let what = "nothing of it lies in blocks";
-            return Err(Error::Invalid { what });
+            return Err(Invalid::NoBlocks(inode.ino).into());
         }
         // Only extents lead past the end, and only they tell of long holes at once.
         let range = match inode.has(InodeFlags::EXTENTS) {

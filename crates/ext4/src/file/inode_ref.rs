@@ -102,12 +102,8 @@ impl InodeRef {
         let (cell, is_new) = rw.inodes.get(sbi, ino, |inode| {
             // Its last user would free a second time what may belong to another file by then.
             if inode.links == 0 && !rw.orphans.contains(ino) {
-                return Err(Error::Corrupt(Damage::InodeField {
-                    ino,
-                    field: "i_links_count",
-                    value: 0,
-                    why: "the inode was deleted",
-                }));
+                let why = "it was deleted";
+                return Err(Error::Corrupt(Damage::UnusedInode { ino, why }));
             }
             quota_change::attach(sbi, inode)?;
             unknown = inode.owners.clone().filter(|owners| !owners.is_placed());

@@ -26,6 +26,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 use uext4_ondisk::{Damage, Lblk};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::MapState;
 use crate::inode::Inode;
 use crate::inode::inline::read_inline;
@@ -54,9 +55,7 @@ fn check_readable(inode: &Inode) -> Result<()> {
         FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid {
-            what: "not a regular file",
-        }),
+        _ => Err(Error::Invalid(Invalid::NotRegularFile)),
     }
 }
 

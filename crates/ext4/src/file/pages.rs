@@ -18,6 +18,7 @@ use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::Mapping as Pages;
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::{LblkRun, MapState, Mapping};
 use crate::inode::Inode;
 use crate::inode::icache::{Cell, MapsPages};
@@ -52,10 +53,8 @@ impl FilePages {
     }
 
     fn parts(&self) -> Result<(Arc<Sbi>, Arc<Cell>)> {
-        let gone = Error::Invalid {
-            what: "the file is no longer in use",
-        };
-        self.sbi.upgrade().zip(self.cell.upgrade()).ok_or(gone)
+        let parts = self.sbi.upgrade().zip(self.cell.upgrade());
+        Ok(parts.ok_or(Invalid::Gone)?)
     }
 }
 

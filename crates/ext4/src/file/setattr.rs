@@ -5,6 +5,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
 
 use crate::base::acl_kind::AclKind;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::file::change::truncate_locked;
 use crate::file::inode_ref::InodeRef;
 use crate::file::quota_change::{self, Payers};
@@ -188,9 +189,7 @@ fn hand_over(
 pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
     let sbi = file.sbi();
     if !sbi.writable()?.xattrs.blocks.is_on() {
-        return Err(Error::Invalid {
-            what: "attributes are not shared with nombcache",
-        });
+        return Err(Error::Invalid(Invalid::NotShared));
     }
     let _contents = file.rw.write();
     if file.inode.read().xattr_block.is_none() {

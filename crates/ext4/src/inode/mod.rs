@@ -264,12 +264,8 @@ pub(crate) fn iget(disk: &Disk, ino: Ino) -> Result<Inode> {
     let bytes = inode_bytes(disk, ino)?;
     let raw = RawInode::parse(&bytes, ino)?;
     if raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 && ino != Ino::BAD_BLOCKS {
-        return Err(Error::Corrupt(Damage::InodeField {
-            ino,
-            field: "i_mode",
-            value: 0,
-            why: "the inode is not in use",
-        }));
+        let why = "i_mode and i_links_count are 0";
+        return Err(Error::Corrupt(Damage::UnusedInode { ino, why }));
     }
     verify_checksum(disk, ino, &bytes, raw.i_generation.get())?;
     let mut inode = from_raw(disk, ino, &raw)?;
@@ -307,6 +303,10 @@ fn from_raw(disk: &Disk, ino: Ino, raw: &RawInode) -> Result<Inode> {
     let file_type = match FileType::from_mode(mode) {
         Some(file_type) => file_type,
         None if ino == Ino::BAD_BLOCKS => FileType::Regular,
+        None if mode == 0 => {
+            let why = "i_mode is 0";
+            return Err(Error::Corrupt(Damage::UnusedInode { ino, why }));
+        }
         None => {
             return Err(Error::Corrupt(Damage::InodeField {
                 ino,

@@ -6,6 +6,7 @@ use uext4_ondisk::Pblk;
 
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::journal::sbi::Sbi;
 
 /// Tells the device of free runs of at least `min_len` bytes in `range`, in bytes. What a transaction
@@ -18,10 +19,14 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
     let first = Pblk(size.blocks_for(range.start));
     let end = Pblk(range.end.min(geometry.len_bytes()) >> size.log2());
     let min_len = u32::try_from(size.blocks_for(min_len)).unwrap_or(u32::MAX);
-    if first.0 >= geometry.blocks_count || min_len > group {
-        return Err(Error::Invalid {
-            what: "a range past the end, or a length of more than a group",
-        });
+    if first.0 >= geometry.blocks_count {
+        let (offset, end) = (range.start, geometry.len_bytes());
+        let len = range.end.saturating_sub(offset);
+        return Err(Invalid::PastEnd { offset, len, end }.into());
+    }
+    if min_len > group {
+        let len = min_len;
+        return Err(Invalid::RunLen { len, group }.into());
     }
     // Without a journal, what freed blocks may not be on the medium yet. One that fails is not the
     // device's last word to whoever syncs.

@@ -3,7 +3,8 @@
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
 use zerocopy::IntoBytes;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use crate::journal::sbi::Sbi;
 
 /// Bytes of a label at most.
@@ -22,9 +23,7 @@ pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     // What lies behind a zero would never be shown.
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let fits = label.get_mut(..text.len());
-    let fits = fits.ok_or(Error::Invalid {
-        what: "a label of more than 16 bytes",
-    })?;
+    let fits = fits.ok_or(Invalid::Label(text.len()))?;
     fits.copy_from_slice(text);
     let handle = sbi.start(1)?;
     handle

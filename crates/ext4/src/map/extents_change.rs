@@ -10,6 +10,7 @@ use uext4_ondisk::extent::{EXT_INIT_MAX_LEN, EXT_UNWRITTEN_MAX_LEN, Extent, RawE
 use uext4_ondisk::{Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::{LblkRun, MapState};
 use crate::inode::Inode;
 use crate::journal::handle::Handle;
@@ -132,9 +133,10 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
     let sbi = handle.sbi();
     sbi.check_range("extent", extent.pblk, extent.len.into())?;
     if extent.len == 0 || extent.len > longest(extent.unwritten) {
-        return Err(Error::Invalid {
-            what: "length of an extent",
-        });
+        return Err(Error::Invalid(Invalid::Extent {
+            lblk: extent.lblk,
+            len: extent.len.into(),
+        }));
     }
     if end(extent) > range_end(Lblk(0), u32::MAX) {
         return Err(Error::FileTooBig);
@@ -151,9 +153,10 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
         (at, begins && end(extent) <= next)
     })?;
     if !free {
-        return Err(Error::Invalid {
-            what: "blocks to be mapped are mapped already",
-        });
+        return Err(Error::Invalid(Invalid::Mapped {
+            lblk: extent.lblk,
+            len: extent.len.into(),
+        }));
     }
     rewrite(handle, inode, path, at..at, [extent])?;
     add_blocks(handle, inode, extent.len.into());
@@ -312,9 +315,8 @@ pub(crate) fn mark(
         // OK to truncate: below `range_end`.
         let path = Path::find(sbi, inode, Lblk(at as u32))?;
         let Some((index, extent)) = covering(&path, inode, at)? else {
-            return Err(Error::Invalid {
-                what: "blocks to be marked are not mapped",
-            });
+            // OK to truncate: below `range_end`.
+            return Err(Invalid::NotMapped(Lblk(at as u32)).into());
         };
         // A written extent may be longer than an unwritten one.
         let stop = until
@@ -362,8 +364,9 @@ pub(crate) fn shift(
         return Ok(Progress::Done);
     }
     if by < 0 {
-        let room = from.checked_sub(distance).ok_or(Error::Invalid {
-            what: "moving blocks to before the file",
+        let room = from.checked_sub(distance).ok_or(Invalid::Shift {
+            lblk: run.start,
+            by: distance,
         })?;
         check_room(sbi, inode, room, from)?;
     } else {
@@ -401,9 +404,9 @@ fn check_room(sbi: &Sbi, inode: &Inode, from: u64, until: u64) -> Result<()> {
     if is_hole(sbi, inode, from, until)? {
         return Ok(());
     }
-    Err(Error::Invalid {
-        what: "blocks would be moved onto others",
-    })
+    // OK to truncate: both are at most 2^32 - 1.
+    let (lblk, len) = (Lblk(from as u32), (until - from) as u32);
+    Err(Invalid::Mapped { lblk, len }.into())
 }
 
 fn is_hole(sbi: &Sbi, inode: &Inode, from: u64, until: u64) -> Result<bool> {

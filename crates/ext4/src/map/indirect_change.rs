@@ -14,6 +14,7 @@ use zerocopy::little_endian::U32;
 
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::LblkRun;
 use crate::base::owner::{Kind, Owner, tag};
 use crate::inode::Inode;
@@ -82,9 +83,10 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) -> 
     let len = u64::from(extent.len);
     sbi.check_range("extent", extent.pblk, len)?;
     if len == 0 {
-        return Err(Error::Invalid {
-            what: "length of an extent",
-        });
+        return Err(Error::Invalid(Invalid::Extent {
+            lblk: extent.lblk,
+            len: 0,
+        }));
     }
     if extent.pblk.0 + len > 1 << 32 {
         return Err(Error::FileTooBig);
@@ -124,9 +126,10 @@ fn plan(sbi: &Sbi, inode: &Inode, reach: Reach, extent: Extent) -> Result<usize>
         let mut places = numbers.iter().skip(first).take(count);
         places.any(|n| n.get() != 0)
     };
-    let taken = Error::Invalid {
-        what: "blocks to be mapped are mapped already",
-    };
+    let taken = Error::Invalid(Invalid::Mapped {
+        lblk: extent.lblk,
+        len: extent.len.into(),
+    });
     let len = u64::from(extent.len);
     let mut missing = 0;
     // The last one counted on each level.

@@ -21,6 +21,7 @@ use uext4_ondisk::inode::{FileType, InodeFlags};
 
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::mapping::{MapState, Mapping};
 use crate::inode::Inode;
 use crate::map::extents::Leaf;
@@ -49,9 +50,7 @@ impl MapCursor {
     ) -> Result<Mapping> {
         check_mappable(disk, inode)?;
         if len == 0 || lblk > Lblk::LAST {
-            return Err(Error::Invalid {
-                what: "no blocks to map",
-            });
+            return Err(Error::Invalid(Invalid::Extent { lblk, len }));
         }
         let mut len = len.min(Lblk::LAST.0 - lblk.0 + 1);
         if let Some(changed) = disk.fast_commit().and_then(|all| all.changed(inode.ino)) {
@@ -91,15 +90,11 @@ impl MapCursor {
 
 /// Fails with [`Error::Invalid`] if the inode maps no blocks.
 pub(crate) fn check_mappable(disk: &Disk, inode: &Inode) -> Result<()> {
-    let what = if inode.has(InodeFlags::INLINE_DATA) {
-        "inline data has no blocks"
-    } else {
-        match inode.file_type {
-            FileType::Regular | FileType::Directory => return Ok(()),
-            FileType::Symlink if !inode.is_fast_symlink(disk) => return Ok(()),
-            FileType::Symlink => "a short symbolic link has no blocks",
-            _ => "a special file has no blocks",
-        }
-    };
-    Err(Error::Invalid { what })
+    match inode.file_type {
+        _ if inode.has(InodeFlags::INLINE_DATA) => {}
+        FileType::Regular | FileType::Directory => return Ok(()),
+        FileType::Symlink if !inode.is_fast_symlink(disk) => return Ok(()),
+        _ => {}
+    }
+    Err(Invalid::NoBlocks(inode.ino).into())
 }

@@ -15,6 +15,7 @@ use uext4_ondisk::{BlockSize, Damage, Geometry, Pblk};
 use crate::base::disk::Disk;
 use crate::base::error::{Error, Result};
 use crate::base::fast_commit::FastCommit;
+use crate::base::invalid::Invalid;
 use crate::base::memory::{Memory, default_budget};
 use crate::base::rescue::{Rescue, Usable, superblock_at};
 use crate::file::evict;
@@ -461,9 +462,7 @@ fn read_superblock(device: &dyn BlockDevice, options: &OpenOptions) -> Result<(S
         Some(size) => size..=size,
         None => BlockSize::MIN..=BlockSize::MAX,
     };
-    let mut reason = Error::Invalid {
-        what: "no such superblock",
-    };
+    let mut reason = Error::Invalid(Invalid::Superblock(block));
     for log2 in sizes.start().log2()..=sizes.end().log2() {
         let Some(size) = BlockSize::from_log2(log2) else {
             continue;
@@ -474,9 +473,7 @@ fn read_superblock(device: &dyn BlockDevice, options: &OpenOptions) -> Result<(S
             _ => size.byte_offset(Pblk(block)),
         };
         let found = offset
-            .ok_or(Error::Invalid {
-                what: "no such superblock",
-            })
+            .ok_or(Error::Invalid(Invalid::Superblock(block)))
             .and_then(|offset| superblock_at(device, offset));
         match found {
             // A superblock that lies elsewhere by its own word was found by chance.

@@ -14,6 +14,7 @@ use crate::alloc::groups::NewIno;
 use crate::alloc::ialloc::Parent;
 use crate::base::edit::Edit;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::owner::{Kind, Owner};
 use crate::bulk::NewInode;
 use crate::dir;
@@ -212,8 +213,7 @@ pub(crate) fn create_unnamed(
     let sbi = parent.sbi();
     match kind {
         NewInode::Directory => {
-            let what = "a directory has a name from the beginning";
-            return Err(Error::Invalid { what });
+            return Err(Invalid::UnnamedDirectory.into());
         }
         NewInode::Symlink(target) => check_target(target, sbi.block_len())?,
         _ => {}

@@ -7,6 +7,7 @@ use uext4_ondisk::inode::{DeviceNumber, FileType};
 use uext4_ondisk::{Damage, Ino};
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::lock_order::{Alone, Held, Rank};
 use crate::bulk::NewInode;
 use crate::dir;
@@ -288,7 +289,6 @@ fn check_shape(
     target: Option<&InodeRef>,
     mode: RenameMode,
 ) -> Result<()> {
-    let what = "a directory cannot be moved into itself";
     let is_dir = |inode: &InodeRef| inode.inode.read().file_type == FileType::Directory;
     let inside = |outer: &InodeRef, dir: &InodeRef| -> Result<bool> {
         Ok(is_dir(outer)
@@ -296,11 +296,11 @@ fn check_shape(
             && (outer.ino() == dir.ino() || is_ancestor(sbi, outer.ino(), dir)?))
     };
     if inside(source, dirs.to)? {
-        return Err(Error::Invalid { what });
+        return Err(Error::Invalid(Invalid::IntoItself));
     }
     match target {
         Some(target) if inside(target, dirs.from)? => match mode {
-            RenameMode::Exchange => Err(Error::Invalid { what }),
+            RenameMode::Exchange => Err(Error::Invalid(Invalid::IntoItself)),
             // It holds the directory that the source is in.
             _ => Err(Error::NotEmpty),
         },

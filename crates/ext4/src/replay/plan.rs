@@ -395,8 +395,8 @@ fn kind_of(raw: &RawInode, ino: Ino) -> Result<FileType> {
 }
 
 fn not_in_use(ino: Ino) -> Error {
-    let why = "a fast commit names an inode that is not in use";
-    misfit(ino, "i_mode", 0, why)
+    let why = "a fast commit names it";
+    Error::Corrupt(Damage::UnusedInode { ino, why })
 }
 
 fn counted(ino: Ino, old: &Inode) -> Error {

@@ -10,6 +10,7 @@ use uext4_ondisk::inode::FileType;
 
 pub(crate) use crate::base::acl_kind::AclKind;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 use crate::xattr::{self, Reader, XattrName};
@@ -47,11 +48,10 @@ pub(crate) fn from_wire(kind: AclKind, file_type: FileType, wire: &[u8]) -> Resu
 
 /// A damaged ACL in the request is no damage of the image.
 fn not_an_acl(damage: Damage) -> Error {
-    let what = match damage {
-        Damage::Acl { why } => why,
-        _ => "an ACL that is none",
-    };
-    Error::Invalid { what }
+    match damage {
+        Damage::Acl { why } => Invalid::Acl(why).into(),
+        _ => Invalid::Acl("not in the form of one").into(),
+    }
 }
 
 /// An ACL of an inode, if it has one.

@@ -14,6 +14,7 @@ use uext4_ondisk::xattr::{
 };
 
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::xattr::acl::{self, AclKind};
 use crate::xattr::check_no_zero;
 
@@ -151,9 +152,7 @@ fn sorted<'a>(file_type: FileType, xattrs: &'a [(Vec<u8>, Vec<u8>)]) -> Result<V
     let key = |a: &Attribute<'a>| sort_key(a.index, a.name);
     list.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     if list.windows(2).any(|pair| key(&pair[0]) == key(&pair[1])) {
-        return Err(Error::Invalid {
-            what: "an extended attribute is there twice",
-        });
+        return Err(Error::Invalid(Invalid::SameXattr));
     }
     Ok(list)
 }

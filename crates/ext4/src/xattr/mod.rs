@@ -24,6 +24,7 @@ use uext4_ondisk::{Damage, Ino, Pblk};
 
 use crate::base::acl_kind::AclKind;
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::base::owner::{Kind, tag};
 use crate::inode::{Inode, InodeBytes, inode_bytes};
 use crate::journal::sbi::Sbi;
@@ -304,10 +305,10 @@ pub(crate) fn takes_user(file_type: FileType) -> bool {
 
 /// Refuses what readers call damage: a name with a zero byte in it.
 pub(crate) fn check_no_zero(name: &[u8]) -> Result<()> {
-    let what = "a zero byte in the name of an extended attribute";
-    match name.contains(&0) {
-        true => Err(Error::Invalid { what }),
-        false => Ok(()),
+    let what = "the name of the extended attribute";
+    match name.iter().position(|byte| *byte == 0) {
+        Some(at) => Err(Invalid::Byte { what, byte: 0, at }.into()),
+        None => Ok(()),
     }
 }
 
@@ -321,9 +322,7 @@ pub(crate) fn parse_name(name: &[u8]) -> Result<XattrName<'_>> {
     split.ok_or_else(|| {
         let is_prefix = |(_, prefix): &(u8, &str)| prefix.as_bytes() == name;
         match NAME_PREFIXES.iter().any(is_prefix) {
-            true => Error::Invalid {
-                what: "the name of an extended attribute is a prefix alone",
-            },
+            true => Invalid::XattrPrefix.into(),
             false => Error::Unsupported {
                 what: format!("extended attribute {}", String::from_utf8_lossy(name)),
             },
