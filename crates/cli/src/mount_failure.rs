@@ -45,9 +45,7 @@ pub fn mount_failure(error: &MountError) -> Failure {
         MountError::Fusermount { said } if said.contains("write access") => {
             failure.hint("mount at a directory that is yours")
         }
-        MountError::NotMounted { .. }
-        | MountError::Place { .. }
-        | MountError::Fusermount { .. } => failure,
+        _ => failure,
     }
 }
 

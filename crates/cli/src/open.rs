@@ -33,12 +33,10 @@ const WRITING_MEMORY: u64 = 192 << 20;
 /// # Errors
 /// Exit 8 if the image cannot be opened, 4 if the file system in it is damaged.
 pub fn open(args: &ImageArgs) -> Result<Image, Failure> {
-    let options = OpenOptions {
-        memory: Some(READING_MEMORY),
-        replay_journal: !args.no_replay,
-        superblock: args.superblock,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory = Some(READING_MEMORY);
+    options.replay_journal = !args.no_replay;
+    options.superblock = args.superblock;
     open_to_read(&args.place, &options)
 }
 
@@ -188,10 +186,8 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
 /// Exit 2 if there is no such option, 8 if the image cannot be opened or is in use, 4 if the file
 /// system in it is damaged.
 pub fn open_rw(args: &WriteArgs) -> Result<Volume, Failure> {
-    let mut options = OpenOptions {
-        memory: Some(WRITING_MEMORY),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory = Some(WRITING_MEMORY);
     for list in &args.options {
         let set = options.options(list);
         set.map_err(|error| Failure::new(Exit::Usage, format_args!("--options: {error}")))?;

@@ -11,11 +11,9 @@ use uext4::{Creation, File, NewInode, OpenOptions, Volume};
 /// Copies `stream` to a new file of `path`, which appears only when it is complete, and returns its
 /// length.
 pub fn build(device: Arc<dyn BlockDevice>, path: &str, stream: &mut dyn Read) -> io::Result<u64> {
-    let options = OpenOptions {
-        // All caches together.
-        memory: Some(64 << 20),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    // All caches together.
+    options.memory = Some(64 << 20);
     let volume = Volume::open(device, Arc::new(SystemClock), &options)?;
     let (above, _) = path.rsplit_once('/').unwrap_or(("", path));
     volume.create_dir_all(above, &Creation::directory())?;

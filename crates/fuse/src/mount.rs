@@ -22,6 +22,7 @@ const FUSERMOUNT: &str = "fusermount3";
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The kernel does not offer FUSE, or not to us.
     #[error("/dev/fuse: {0}")]

@@ -179,10 +179,8 @@ fn open(device: &Arc<MemoryDevice>, options: &str) -> Volume {
 }
 
 fn open_on(device: Arc<dyn BlockDevice>, options: &str) -> Volume {
-    let mut all = OpenOptions {
-        background: Background::None,
-        ..OpenOptions::default()
-    };
+    let mut all = OpenOptions::default();
+    all.background = Background::None;
     all.options(options).unwrap();
     Volume::open(device, Arc::new(SystemClock), &all).unwrap()
 }

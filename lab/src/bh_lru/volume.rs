@@ -91,13 +91,11 @@ pub fn make(shape: &Shape) -> Result<MemoryDevice, Failure> {
 /// # Errors
 /// [`Failure::Run`] as the engine says.
 pub fn open(device: Arc<MemoryDevice>, lrus: Option<Arc<Lrus>>) -> Result<Volume, Failure> {
-    let options = OpenOptions {
-        memory: Some(2 << 30),
-        policies: Policies {
-            bh_lru: lrus.map(|lrus| lrus as _),
-            ..Policies::default()
-        },
-        ..OpenOptions::default()
+    let mut options = OpenOptions::default();
+    options.memory = Some(2 << 30);
+    options.policies = Policies {
+        bh_lru: lrus.map(|lrus| lrus as _),
+        ..Policies::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
     Volume::open(device, clock, &options).map_err(failed)

@@ -225,14 +225,12 @@ pub fn make(files: u64) -> Result<MemoryDevice, Failure> {
 /// Of opening.
 pub fn open(device: Arc<MemoryDevice>, indexes: &Indexes) -> Result<Volume, Failure> {
     let given = |index: &Option<Arc<dyn Measured>>| Some(Arc::clone(index.as_ref()?) as _);
-    let options = OpenOptions {
-        memory: Some(1 << 30),
-        policies: Policies {
-            xattr_blocks: given(&indexes.blocks),
-            xattr_values: given(&indexes.values),
-            ..Policies::default()
-        },
-        ..OpenOptions::default()
+    let mut options = OpenOptions::default();
+    options.memory = Some(1 << 30);
+    options.policies = Policies {
+        xattr_blocks: given(&indexes.blocks),
+        xattr_values: given(&indexes.values),
+        ..Policies::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
     Volume::open(device, clock, &options).map_err(failed)

@@ -94,12 +94,10 @@ pub fn exercise(script: &[u8]) -> bool {
 }
 
 fn run(script: &[u8]) -> bool {
-    let options = OpenOptions {
-        memory_max: 1 << 20,
-        pages_max: 1 << 20,
-        background: Background::None,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 1 << 20;
+    options.pages_max = 1 << 20;
+    options.background = Background::None;
     let device = image::image();
     let clock = Arc::new(SystemClock);
     let fs = Volume::open(Arc::clone(&device), clock, &options).unwrap();

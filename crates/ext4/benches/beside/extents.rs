@@ -163,11 +163,9 @@ impl Image {
 
 fn open(path: &Path, pages: u64) -> Volume {
     let device = FileDevice::open(path, Access::ReadWrite).unwrap();
-    let options = OpenOptions {
-        memory_max: 512 << 20,
-        pages_max: pages,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 512 << 20;
+    options.pages_max = pages;
     open_as(Arc::new(device), &options)
 }
 

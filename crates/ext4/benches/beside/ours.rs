@@ -47,11 +47,9 @@ fn image() -> MemoryDevice {
 }
 
 pub fn open(device: Arc<dyn BlockDevice>) -> Volume {
-    let options = OpenOptions {
-        memory_max: 512 << 20,
-        pages_max: 1 << 30,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 512 << 20;
+    options.pages_max = 1 << 30;
     open_as(device, &options)
 }
 

@@ -25,6 +25,7 @@ pub enum OnDamage {
 
 /// What a mount sets itself. Names, units and defaults are those of `mount -o` for ext4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MountLimits {
     /// `commit=`: seconds that changes wait before they are committed, 0 to 86400; 0 stands for 5.
     pub commit_secs: u32,

@@ -30,8 +30,14 @@ pub enum Background {
     None,
 }
 
-/// How to open a file system. `OpenOptions::default()` is right unless there is a reason.
+/// How to open a file system. The default is right unless there is a reason.
+///
+/// ```
+/// let mut options = uext4::OpenOptions::default();
+/// options.memory = Some(64 << 20);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Bytes of memory for all that is kept: data of files, metadata, extents, inodes, names. `None`:
     /// an eighth of the machine's memory, at most 1 GiB; for reading, 64 MiB. At least 1 MiB.

@@ -14,6 +14,7 @@ const FLUSHERS_MAX: usize = 4;
 
 /// When writers wait, how much may be dirty and for how long.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct WritebackOptions {
     /// The tunables, with the kernel's names, units and defaults: `tunables.set("dirty_ratio=30")`.
     pub tunables: Tunables,

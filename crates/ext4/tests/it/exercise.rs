@@ -16,10 +16,8 @@ const NAMES_MAX: usize = 5_000;
 
 /// Opens the image and goes through all of it. What it finds does not matter, that it ends does.
 pub fn exercise(device: Arc<dyn BlockDevice>) {
-    let options = OpenOptions {
-        memory_max: 1 << 20,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 1 << 20;
     let Ok(fs) = Image::open(device, &options) else {
         return;
     };

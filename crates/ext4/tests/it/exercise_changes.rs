@@ -50,12 +50,10 @@ pub fn exercise_bytes(bytes: &[u8]) {
 
 /// Opens the image for writing, and does what the bytes say: four are an operation.
 pub fn exercise_changes(device: Arc<dyn BlockDevice>, operations: &[u8]) {
-    let options = OpenOptions {
-        memory_max: 1 << 20,
-        pages_max: 1 << 20,
-        background: Background::None,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 1 << 20;
+    options.pages_max = 1 << 20;
+    options.background = Background::None;
     let Ok(fs) = Volume::open(device, Arc::new(SystemClock), &options) else {
         return;
     };

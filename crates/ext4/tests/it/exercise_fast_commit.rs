@@ -45,10 +45,8 @@ pub fn exercise_fast_commit(left: &Left, bytes: &[u8]) {
     let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
     exercise(device);
     let device: Arc<dyn BlockDevice> = Arc::clone(&image) as _;
-    let options = OpenOptions {
-        background: Background::None,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.background = Background::None;
     let opened = Volume::open(device, Arc::new(SystemClock), &options);
     if let Ok(fs) = opened {
         _ = fs.close();

@@ -35,16 +35,12 @@ fn backups_help_where_the_superblock_is_lost() {
         error,
         Error::Corrupt(Damage::SuperblockMagic { found: 0 })
     ));
-    let options = OpenOptions {
-        superblock: Some(8193),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.superblock = Some(8193);
     let fs = open(&bytes, &options).unwrap();
     assert!(fs.resolve(b"a/large", FollowLast::No).is_ok());
-    let options = OpenOptions {
-        superblock: Some(8194),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.superblock = Some(8194);
     assert!(open(&bytes, &options).is_err());
 }
 
@@ -70,10 +66,8 @@ fn what_is_there_of_a_cut_off_image_is_read() {
     // Within the last block of a file.
     bytes.truncate(end as usize * 1024 + 100);
     for superblock in [None, Some(0)] {
-        let options = OpenOptions {
-            superblock,
-            ..OpenOptions::default()
-        };
+        let mut options = OpenOptions::default();
+        options.superblock = superblock;
         let cut = open(&bytes, &options).unwrap();
         let missing = cut.rescue().cut_off.unwrap();
         assert_eq!((missing.need, missing.have), (64 << 20, bytes.len() as u64));
@@ -130,10 +124,8 @@ fn a_superblock_torn_between_its_sectors_is_found_in_the_journal() {
     assert!(torn.resolve(b"new", FollowLast::No).is_ok());
     assert_eq!(kinds(&torn), ["lost-superblock"]);
     // Without a journal to look into, the backup gives the second sector.
-    let options = OpenOptions {
-        replay_journal: false,
-        ..options
-    };
+    let mut options = options;
+    options.replay_journal = false;
     let torn = open(&bytes, &options).unwrap();
     let lost = torn.rescue().superblock.clone().unwrap();
     assert_eq!(lost.copy, SuperblockCopy::FirstSector(Pblk(8193)));

@@ -53,12 +53,10 @@ fn ask(server: &Arc<Server>, header: InHeader, body: &[u8], reply: &mut [u8]) {
 /// Each request is its kind, a node, the length of its body, and the body. What is left at the end is
 /// ignored.
 pub fn exercise(mut bytes: &[u8]) {
-    let options = OpenOptions {
-        memory_max: 1 << 20,
-        pages_max: 1 << 20,
-        background: Background::None,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 1 << 20;
+    options.pages_max = 1 << 20;
+    options.background = Background::None;
     let fs = Volume::open(image::image(), Arc::new(SystemClock), &options).unwrap();
     let server = Arc::new(Server::new(fs, Validity::default()).unwrap());
     let mut reply = vec![0; REPLY_MAX];

@@ -26,10 +26,8 @@ fn a_directory_of_100000_files() {
         bytes: fs::read(maker.image()).unwrap(),
         read: AtomicU64::new(0),
     });
-    let options = OpenOptions {
-        memory: Some(4 << 20),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory = Some(4 << 20);
     let fs = Image::open(device.clone(), &options).unwrap();
     let summary = fs.check(&mut |issue| panic!("{issue}")).unwrap();
     assert!(summary.inodes > 100_000);

@@ -38,11 +38,9 @@ pub fn mount_small(
     clock: &Arc<VirtualClock>,
     memory_max: usize,
 ) -> Volume {
-    let options = OpenOptions {
-        memory_max,
-        pages_max: memory_max as u64,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = memory_max;
+    options.pages_max = memory_max as u64;
     let clock: Arc<VirtualClock> = Arc::clone(clock);
     Volume::open(device, clock, &options).unwrap()
 }

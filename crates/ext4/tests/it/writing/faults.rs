@@ -126,11 +126,9 @@ impl Workload {
 
 /// Runs the workload with a fault; what must be there, unless it could not even be mounted.
 fn run(device: &Arc<SimDevice>, seed: u64) -> Option<Durable> {
-    let options = OpenOptions {
-        memory_max: 64 << 12,
-        pages_max: 64 << 12,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 64 << 12;
+    options.pages_max = 64 << 12;
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let fs = Volume::open(device.clone(), clock, &options).ok()?;
     let root = fs.root().ok()?;

@@ -14,10 +14,9 @@ const BLOCK: usize = 4096;
 
 /// Less memory than what is known of these files takes.
 fn little() -> OpenOptions {
-    OpenOptions {
-        memory: Some(3 << 20),
-        ..OpenOptions::default()
-    }
+    let mut options = OpenOptions::default();
+    options.memory = Some(3 << 20);
+    options
 }
 
 fn open(device: Arc<dyn BlockDevice>, options: &str) -> Result<Volume, Error> {
@@ -76,10 +75,8 @@ fn read(file: &OpenInode, len: usize) -> Vec<u8> {
 fn what_is_known_is_what_is_there() {
     for (what, policies) in [("merged", Policies::default()), ("apart", apart())] {
         let device = made("-t ext4 -b 4096", 16_384);
-        let options = OpenOptions {
-            policies,
-            ..little()
-        };
+        let mut options = little();
+        options.policies = policies;
         let fs = super::device::open(device.clone(), options, "es_stats=on").unwrap();
         let mut contents = vec![Vec::new(); 3];
         let files = [0, 1, 2].map(|i| file(&fs, &format!("f{i}")));

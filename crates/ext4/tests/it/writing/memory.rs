@@ -23,10 +23,8 @@ const FILE: Creation = Creation {
 };
 
 fn open(device: &Arc<MemoryDevice>, memory: u64, threads: bool) -> Volume {
-    let options = OpenOptions {
-        memory: Some(memory),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory = Some(memory);
     let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     if threads {
         fs.start_background().unwrap();

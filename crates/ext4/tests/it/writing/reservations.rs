@@ -49,12 +49,10 @@ struct Worker {
 }
 
 fn open(device: Arc<MemoryDevice>, clock: &Arc<VirtualClock>) -> Volume {
-    let options = OpenOptions {
-        memory: Some(3 << 20),
-        // Extents that do not merge are many, so that there is something to drop.
-        policies: apart(),
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory = Some(3 << 20);
+    // Extents that do not merge are many, so that there is something to drop.
+    options.policies = apart();
     Volume::open(device, Arc::<VirtualClock>::clone(clock), &options).unwrap()
 }
 

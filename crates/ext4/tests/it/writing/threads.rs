@@ -344,11 +344,9 @@ fn check_log(log: &[u8], counts: &[u64]) {
 
 fn run(flags: &str) {
     let device = made(flags, 65_536);
-    let options = OpenOptions {
-        memory_max: 512 << 10,
-        pages_max: 512 << 10,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.memory_max = 512 << 10;
+    options.pages_max = 512 << 10;
     let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     fs.start_background().unwrap();
     let root = fs.root().unwrap();

@@ -18,10 +18,8 @@ const FILE: Creation = Creation {
 };
 
 fn options(list: &str) -> OpenOptions {
-    let mut options = OpenOptions {
-        pages_max: 8 << 20,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.pages_max = 8 << 20;
     for option in list.split(',').filter(|option| !option.is_empty()) {
         options.option(option).unwrap();
     }

@@ -27,14 +27,12 @@ fn formatted() -> Arc<MemoryDevice> {
 }
 
 fn open(device: &Arc<MemoryDevice>, policy: Policy, merge: Merge) -> Volume {
-    let options = OpenOptions {
-        memory: Some(3 << 20),
-        es_stats: StatsMode::On,
-        policies: Policies {
-            extent_status: Some(shrinker(policy, merge)),
-            ..Policies::default()
-        },
-        ..OpenOptions::default()
+    let mut options = OpenOptions::default();
+    options.memory = Some(3 << 20);
+    options.es_stats = StatsMode::On;
+    options.policies = Policies {
+        extent_status: Some(shrinker(policy, merge)),
+        ..Policies::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
     Volume::open(Arc::<MemoryDevice>::clone(device), clock, &options).unwrap()

@@ -25,12 +25,10 @@ fn made() -> Arc<MemoryDevice> {
 }
 
 fn open(device: &Arc<MemoryDevice>, design: Design) -> Volume {
-    let options = OpenOptions {
-        policies: Policies {
-            mballoc: design.make(Tunables::default()).policies,
-            ..Policies::default()
-        },
-        ..OpenOptions::default()
+    let mut options = OpenOptions::default();
+    options.policies = Policies {
+        mballoc: design.make(Tunables::default()).policies,
+        ..Policies::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME.into()));
     let device: Arc<MemoryDevice> = Arc::clone(device);

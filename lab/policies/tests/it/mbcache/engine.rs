@@ -40,13 +40,11 @@ fn mount(device: &Arc<MemoryDevice>, policy: Policy, max_entries: u32) -> Volume
         };
         options.index().map(|index| index as _)
     };
-    let options = OpenOptions {
-        policies: Policies {
-            xattr_blocks: index(1024),
-            xattr_values: index(u32::MAX),
-            ..Policies::default()
-        },
-        ..OpenOptions::default()
+    let mut options = OpenOptions::default();
+    options.policies = Policies {
+        xattr_blocks: index(1024),
+        xattr_values: index(u32::MAX),
+        ..Policies::default()
     };
     let clock = Arc::new(VirtualClock::new(TIME));
     Volume::open(Arc::clone(device) as _, clock, &options).unwrap()

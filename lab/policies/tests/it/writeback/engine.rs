@@ -28,13 +28,11 @@ fn made() -> Arc<MemoryDevice> {
 }
 
 fn open(device: &Arc<MemoryDevice>, mode: Mode) -> Volume {
-    let options = OpenOptions {
-        pages_max: 8 << 20,
-        policies: Policies {
-            throttle: mode.policy(),
-            ..Policies::default()
-        },
-        ..OpenOptions::default()
+    let mut options = OpenOptions::default();
+    options.pages_max = 8 << 20;
+    options.policies = Policies {
+        throttle: mode.policy(),
+        ..Policies::default()
     };
     let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
     fs.start_background().unwrap();

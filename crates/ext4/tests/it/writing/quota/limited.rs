@@ -336,10 +336,8 @@ fn limits_are_stored_and_read() {
     let words: Vec<&str> = row.unwrap().split_whitespace().collect();
     assert_eq!(words, ["1000", "0", "1024", "1954", "0", "50", "100"]);
     // Mounted so, they are counted only.
-    let options = OpenOptions {
-        quota_limits: false,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.quota_limits = false;
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let fs = Volume::open(device.clone(), clock, &options).unwrap();
     let path = b"over";
