@@ -8,7 +8,10 @@ use uext4_ondisk::quota::QuotaKind;
 use uext4_ondisk::{GroupNr, Ino, Lblk};
 
 use crate::alloc::bitmap;
+use crate::api::in_use::InUse;
+use crate::api::open_inode::OpenInode;
 use crate::api::stats::{self, Stats};
+use crate::base::caller::Caller;
 use crate::base::error::Result;
 use crate::base::mapping::Mapping;
 use crate::check::{self, Issue, Summary as CheckSummary};
@@ -33,7 +36,7 @@ use crate::xattr::{self, Reader, Xattr};
 /// A file system, read. Clones share all state and may be used by many threads.
 ///
 /// A [`Volume`](crate::Volume) gives all of this too. An [`Inode`] is a copy, which does not
-/// follow later changes, and file data is read from the device.
+/// follow later changes; reading contents by it returns those of the file as it is now.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(crate) sbi: Arc<Sbi>,
@@ -105,7 +108,29 @@ impl Image {
     /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged;
     /// device errors.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
-        met_by_caller(&self.sbi, Some(ino), inode::iget(&self.sbi, ino))
+        met_by_caller(&self.sbi, Some(ino), self.read_inode(ino))
+    }
+
+    fn read_inode(&self, ino: Ino) -> Result<Inode> {
+        match self.open_newer(ino)? {
+            Some(inode) => Ok(inode.inode()),
+            None => inode::iget(&self.sbi, ino),
+        }
+    }
+
+    /// What is written may be newer in memory than on the device.
+    fn in_use(&self) -> Option<InUse<'_>> {
+        let in_use = || InUse {
+            sbi: &self.sbi,
+            caller: Caller::default(),
+        };
+        self.sbi.rw().map(|_| in_use())
+    }
+
+    /// The inode as its users have it, if a name may lead to it and the file system is written.
+    fn open_newer(&self, ino: Ino) -> Result<Option<OpenInode>> {
+        let in_use = self.in_use().filter(|_| !self.is_hidden(ino));
+        in_use.map(|in_use| in_use.open(ino)).transpose()
     }
 
     /// The bytes of an inode, in use or not; nothing is verified.
@@ -123,7 +148,11 @@ impl Image {
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
     /// damage, device errors.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Ino> {
-        met(&self.sbi, dir.ino, namei::lookup(&self.sbi, dir, name))
+        let found = self.open_newer(dir.ino).and_then(|newer| match newer {
+            Some(dir) => Ok(dir.lookup(name)?.ino()),
+            None => namei::lookup(&self.sbi, dir, name),
+        });
+        met(&self.sbi, dir.ino, found)
     }
 
     /// Resolves a path from the root directory. Symbolic links are followed, absolute ones from the
@@ -132,11 +161,13 @@ impl Image {
     /// # Errors
     /// Those of [`Image::lookup`], [`crate::Error::TooManySymlinks`].
     pub fn resolve(&self, path: impl AsRef<[u8]>, last: FollowLast) -> Result<Inode> {
-        met_by_caller(
-            &self.sbi,
-            None,
-            namei::resolve(&self.sbi, path.as_ref(), last),
-        )
+        let found = match self.in_use() {
+            Some(in_use) => in_use
+                .resolve(path.as_ref(), last)
+                .map(|found| found.inode()),
+            None => namei::resolve(&self.sbi, path.as_ref(), last),
+        };
+        met_by_caller(&self.sbi, None, found)
     }
 
     /// Starts reading a directory: its entries in the order they lie there, "." and ".." included.
@@ -157,7 +188,10 @@ impl Image {
         cookie: u64,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
-        let result = readdir::list(&self.sbi, dir, cookie, each);
+        let result = self.open_newer(dir.ino).and_then(|newer| match newer {
+            Some(dir) => dir.list(cookie, each),
+            None => readdir::list(&self.sbi, dir, cookie, each),
+        });
         met(&self.sbi, dir.ino, result)
     }
 
@@ -219,12 +253,16 @@ impl Image {
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
     /// [`crate::Error::Encrypted`], damage, device errors.
     pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let result = file::read_at(&self.sbi, inode, offset, buf);
+        let result = self.open_newer(inode.ino).and_then(|newer| match newer {
+            Some(file) => file.read_at(offset, buf),
+            None => file::read_at(&self.sbi, inode, offset, buf),
+        });
         met(&self.sbi, inode.ino, result)
     }
 
     /// Where logical block `lblk` of a file lies, and how many of the `len - 1` blocks after it are
-    /// in the same run, at least as far as is known without further reading.
+    /// in the same run, at least as far as is known without further reading. Data that wait to be
+    /// written lie nowhere yet.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if the inode maps no blocks or `len` is 0, damage, device errors.
@@ -233,12 +271,20 @@ impl Image {
         met(&self.sbi, inode.ino, result)
     }
 
-    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes.
+    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes. Data
+    /// that wait to be written are written first.
     ///
     /// # Errors
     /// As [`Image::read_at`], at once or while going through them.
     pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
-        met(&self.sbi, inode.ino, file::data_ranges(&self.sbi, inode))
+        let ranges = self.open_newer(inode.ino).and_then(|newer| match newer {
+            Some(file) => {
+                file.0.write_pages()?;
+                file::data_ranges(&self.sbi, &file.inode())
+            }
+            None => file::data_ranges(&self.sbi, inode),
+        });
+        met(&self.sbi, inode.ino, ranges)
     }
 
     /// The extended attributes as listxattr and getxattr show them to root, sorted by name: ACLs in

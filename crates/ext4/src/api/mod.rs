@@ -1,6 +1,7 @@
 //! What callers see: the file system, inodes in use, and the same operations by path.
 //!
-//! `image`, `volume` and `open_inode` are the layer of inodes, `paths` the one of paths on top of it.
+//! `image`, `volume` and `open_inode` are the layer of inodes, `in_use` and `paths` the one of paths on
+//! top of it.
 //! `file`, `dir`, `walk` and `std_fs` are what `std::fs` has: positions, iterators, calls by path.
 //! `data`, `device`, `format`, `stats` and `tuning` group types by subject.
 
@@ -11,6 +12,7 @@ pub(crate) mod dir;
 pub(crate) mod file;
 pub mod format;
 pub(crate) mod image;
+pub(crate) mod in_use;
 pub(crate) mod open_inode;
 pub(crate) mod paths;
 pub mod stats;

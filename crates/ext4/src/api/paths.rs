@@ -19,35 +19,12 @@ use crate::api::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::bulk::NewInode;
-use crate::dir::namei::{FollowLast, Split, Steps, split, walk};
+use crate::dir::namei::{FollowLast, Split, split};
 use crate::names::create::Creation;
 use crate::names::rename::RenameMode;
 
 /// Names of a directory that are listed before they are taken.
 const NAMES_MAX: usize = 4096;
-
-/// Inodes in use on the way, so that none of them goes away under the walk.
-struct InUse<'a>(&'a Volume);
-
-impl Steps for InUse<'_> {
-    type Node = OpenInode;
-
-    fn root(&self) -> Result<OpenInode> {
-        self.0.root()
-    }
-
-    fn child(&self, dir: &OpenInode, name: &[u8]) -> Result<OpenInode> {
-        dir.lookup(name)
-    }
-
-    fn file_type(&self, node: &OpenInode) -> FileType {
-        node.0.inode.read().file_type
-    }
-
-    fn target(&self, link: &OpenInode) -> Result<Vec<u8>> {
-        link.read_link()
-    }
-}
 
 /// A path of a file system opened for writing.
 impl Volume {
@@ -57,7 +34,7 @@ impl Volume {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`],
     /// [`Error::TooManySymlinks`], damage, device errors.
     pub fn open_path(&self, path: impl AsRef<[u8]>, last: FollowLast) -> Result<OpenInode> {
-        walk(&InUse(self), path.as_ref(), last)
+        self.in_use().resolve(path.as_ref(), last)
     }
 
     /// The directory that the last name of a path is in, or would be, and that name. Slashes after it

@@ -10,10 +10,10 @@ use uext4_ondisk::Ino;
 use uext4_ondisk::quota::QuotaKind;
 
 use crate::api::image::Image;
+use crate::api::in_use::InUse;
 use crate::api::open_inode::OpenInode;
 use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
-use crate::file::inode_ref::InodeRef;
 use crate::file::quota_change;
 use crate::inode::dquot::QuotaLimits;
 use crate::journal::error_record::met_by_caller;
@@ -29,10 +29,6 @@ use crate::mount::super_;
 /// A file system opened for reading and writing; it gives all that an [`Image`] does too. Clones share
 /// all state and may be used by many threads; each clone reports data lost in writing back once
 /// ([`Volume::sync`]).
-///
-/// A reader's view of data ([`Image::read_at`], [`Image::map`]) shows what is on the device: data that
-/// wait to be written are missing there. [`Volume::read`], [`Volume::open_file`] and [`OpenInode`] have
-/// them.
 ///
 /// The last clone closes the file system if [`Volume::close`] was not called.
 #[derive(Debug)]
@@ -131,9 +127,16 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`] if there is none, or it is being deleted or was; damage, device errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
-        match met_by_caller(&self.sbi, Some(ino), InodeRef::get(&self.sbi, ino)) {
+        match met_by_caller(&self.sbi, Some(ino), self.in_use().open(ino)) {
             Err(error) if error.is_no_inode(true) => Err(Error::NotFound),
-            inode => Ok(inode?.with_caller(self.caller).into()),
+            inode => inode,
+        }
+    }
+
+    pub(crate) fn in_use(&self) -> InUse<'_> {
+        InUse {
+            sbi: &self.image.sbi,
+            caller: self.caller,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use uext4::data::{Fallocate, Seek};
 use uext4::xattr::SetMode;
-use uext4::{Creation, Error, NewInode, RenameMode, SetAttributes, SetTime};
+use uext4::{Creation, Error, FollowLast, Image, NewInode, RenameMode, SetAttributes, SetTime};
 use uext4_ondisk::Ino;
 
 use super::device::{judge, made, mount};
@@ -25,6 +25,39 @@ const FILE: Creation = Creation {
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 509 + seed) as u8).collect()
+}
+
+#[test]
+fn a_reader_of_a_volume_sees_data_that_wait_to_be_written() {
+    for flags in FLAGS {
+        let device = made(flags, 65_536);
+        let fs = mount(device.clone());
+        let data = pattern(10_000, 1);
+        fs.write("/file", &data).unwrap();
+        let image: &Image = &fs;
+        let inode = image.resolve("/file", FollowLast::Yes).unwrap();
+        assert_eq!(
+            (inode.size, image.inode(inode.ino).unwrap().size),
+            (10_000, 10_000)
+        );
+        let mut read = vec![0; 20_000];
+        assert_eq!(image.read_at(&inode, 0, &mut read).unwrap(), data.len());
+        assert!(read.starts_with(&data));
+        assert_eq!(image.read("/file").unwrap(), data);
+        let ranges: Result<Vec<_>, _> = image.data_ranges(&inode).unwrap().collect();
+        let bytes: u64 = ranges
+            .unwrap()
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        assert_eq!(bytes, 10_000);
+        // By the same copy of the inode, what was written after it.
+        fs.write("/file", b"short").unwrap();
+        assert_eq!(image.read_at(&inode, 0, &mut read).unwrap(), 5);
+        fs.close().unwrap();
+        drop(fs);
+        judge(&device, flags);
+    }
 }
 
 #[test]

@@ -1,0 +1,53 @@
+//! Paths of a file system that is written: each inode on the way is in use, so that none of them goes
+//! away under the walk.
+
+use std::sync::Arc;
+
+use uext4_ondisk::Ino;
+use uext4_ondisk::inode::FileType;
+
+use crate::api::open_inode::OpenInode;
+use crate::base::caller::Caller;
+use crate::base::error::Result;
+use crate::dir::namei::{FollowLast, Steps, walk};
+use crate::file::inode_ref::InodeRef;
+use crate::journal::sbi::Sbi;
+
+/// Inodes in use, opened for a caller.
+pub(crate) struct InUse<'a> {
+    pub(crate) sbi: &'a Arc<Sbi>,
+    pub(crate) caller: Caller,
+}
+
+impl InUse<'_> {
+    /// The inode of a number.
+    pub(crate) fn open(&self, ino: Ino) -> Result<OpenInode> {
+        let inode = InodeRef::get(self.sbi, ino)?;
+        Ok(inode.with_caller(self.caller).into())
+    }
+
+    /// The inode of a path.
+    pub(crate) fn resolve(&self, path: &[u8], last: FollowLast) -> Result<OpenInode> {
+        walk(self, path, last)
+    }
+}
+
+impl Steps for InUse<'_> {
+    type Node = OpenInode;
+
+    fn root(&self) -> Result<OpenInode> {
+        self.open(Ino::ROOT)
+    }
+
+    fn child(&self, dir: &OpenInode, name: &[u8]) -> Result<OpenInode> {
+        dir.lookup(name)
+    }
+
+    fn file_type(&self, node: &OpenInode) -> FileType {
+        node.0.inode.read().file_type
+    }
+
+    fn target(&self, link: &OpenInode) -> Result<Vec<u8>> {
+        link.read_link()
+    }
+}
