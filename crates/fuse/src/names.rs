@@ -237,7 +237,7 @@ pub fn rename(
     let (old, new) = (old.name, new.name);
     let at_once = || -> Result<bool> {
         let (from, to) = (from.writable()?, to.writable()?);
-        Ok(from.rename_if_written(old, to, new, mode)?)
+        Ok(from.try_rename(old, to, new, mode)?)
     };
     match at_once() {
         Ok(true) => {

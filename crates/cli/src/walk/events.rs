@@ -47,9 +47,6 @@ pub fn collect(fs: &Image, dir: &Inode, order: Order, smallest: &mut Smallest) {
             }
             continue;
         };
-        if entry.name == b"." || entry.name == b".." {
-            continue;
-        }
         let name = fs.entry_name(dir, &entry);
         let directory = entry.file_type.map(|t| t == FileType::Directory);
         let has_subtree = directory.unwrap_or_else(|| {

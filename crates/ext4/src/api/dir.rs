@@ -1,19 +1,15 @@
 //! Open directories, as `std::fs` lists them.
 
 use std::ops::Deref;
-use std::vec;
 
 use uext4_ondisk::inode::FileType;
 
 use crate::api::file::File;
 use crate::api::open_inode::OpenInode;
+use crate::api::read_dir::ReadDir;
 use crate::base::error::{Error, Result};
 use crate::bulk::NewInode;
-use crate::dir::DirEntry;
 use crate::names::create::Creation;
-
-/// Names that are listed at once.
-const BATCH: usize = 256;
 
 /// A directory of a [`Volume`](crate::Volume), in use.
 ///
@@ -40,14 +36,9 @@ impl Dir {
         self.0
     }
 
-    /// Its names, without "." and "..". Names that exist all the time are listed once, whatever happens
-    /// to others meanwhile.
-    pub fn entries(&self) -> Entries {
-        Entries {
-            dir: self.0.clone(),
-            batch: Vec::new().into_iter(),
-            cookie: Some(0),
-        }
+    /// Its names.
+    pub fn entries(&self) -> ReadDir {
+        self.0.clone().into()
     }
 
     /// A directory in it. A symbolic link is not followed.
@@ -88,52 +79,5 @@ impl Deref for Dir {
 
     fn deref(&self) -> &OpenInode {
         &self.0
-    }
-}
-
-/// The names of a [`Dir`], listed bit by bit. After an error it ends.
-#[derive(Debug)]
-pub struct Entries {
-    dir: OpenInode,
-    batch: vec::IntoIter<DirEntry>,
-    /// Where to go on; `None` at the end.
-    cookie: Option<u64>,
-}
-
-impl Entries {
-    fn fill(&mut self, from: u64) -> Result<()> {
-        let mut batch = Vec::new();
-        let mut last = None;
-        self.dir.list(from, &mut |listed| {
-            last = Some(listed.next);
-            if !matches!(listed.name, b"." | b"..") {
-                batch.push(DirEntry {
-                    ino: listed.ino,
-                    name: listed.name.to_vec(),
-                    file_type: listed.file_type,
-                    hash: None,
-                });
-            }
-            batch.len() < BATCH
-        })?;
-        self.cookie = last.filter(|_| batch.len() == BATCH);
-        self.batch = batch.into_iter();
-        Ok(())
-    }
-}
-
-impl Iterator for Entries {
-    type Item = Result<DirEntry>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(entry) = self.batch.next() {
-                return Some(Ok(entry));
-            }
-            let from = self.cookie.take()?;
-            if let Err(error) = self.fill(from) {
-                return Some(Err(error));
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@ use uext4_ondisk::{GroupNr, Ino, Lblk};
 use crate::alloc::bitmap;
 use crate::api::in_use::InUse;
 use crate::api::open_inode::OpenInode;
+use crate::api::read_dir::ReadDir;
 use crate::api::stats::{self, Stats};
 use crate::base::caller::Caller;
 use crate::base::error::Result;
@@ -19,7 +20,7 @@ use crate::dir::crypto::NameForm;
 use crate::dir::namei::{self, FollowLast};
 use crate::dir::readdir::{self, Listed};
 use crate::dir::symlink;
-use crate::dir::{self, DirEntry, ReadDir};
+use crate::dir::{self, DirEntry};
 use crate::file::{self, DataRanges};
 use crate::inode::dquot::Quota;
 use crate::inode::{self, Inode};
@@ -170,15 +171,20 @@ impl Image {
         met_by_caller(&self.sbi, None, found)
     }
 
-    /// Starts reading a directory: its entries in the order they lie there, "." and ".." included.
+    /// Starts reading a directory.
     ///
     /// # Errors
     /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
     pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
-        met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))
+        let names = self.open_newer(dir.ino).and_then(|newer| match newer {
+            Some(dir) => Ok(ReadDir::from(dir)),
+            None => Ok(dir::read_dir(&self.sbi, dir)?.into()),
+        });
+        met(&self.sbi, dir.ino, names)
     }
 
-    /// Tells names of a directory after `cookie` (0: all) to `each`, with a cookie, until it says false.
+    /// Passes the names of a directory after `cookie` (0: all) to `each`, "." and ".." included, each
+    /// with the cookie to continue after it, until it returns false.
     ///
     /// # Errors
     /// As [`Image::read_dir`].

@@ -15,6 +15,7 @@ pub(crate) mod image;
 pub(crate) mod in_use;
 pub(crate) mod open_inode;
 pub(crate) mod paths;
+pub(crate) mod read_dir;
 pub mod stats;
 pub(crate) mod std_fs;
 pub mod tuning;

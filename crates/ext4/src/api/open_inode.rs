@@ -228,16 +228,9 @@ impl OpenInode {
     ///
     /// # Errors
     /// As [`OpenInode::rename`].
-    pub fn rename_if_written(
-        &self,
-        old: &[u8],
-        to: &Self,
-        new: &[u8],
-        mode: RenameMode,
-    ) -> Result<bool> {
+    pub fn try_rename(&self, old: &[u8], to: &Self, new: &[u8], mode: RenameMode) -> Result<bool> {
         let (from, to) = (Entry::new(&self.0, old), Entry::new(&to.0, new));
-        let unwritten = self.met(rename::rename_if_written(from, to, mode))?;
-        Ok(unwritten.is_none())
+        self.met(rename::try_rename(from, to, mode))
     }
 
     /// The target of a symbolic link.

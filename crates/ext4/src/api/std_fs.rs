@@ -7,7 +7,7 @@ use crate::api::file::{File, ImageFile};
 use crate::api::image::Image;
 use crate::api::open_inode::OpenInode;
 use crate::api::volume::Volume;
-use crate::api::walk::{Walk, Walked};
+use crate::api::walk::Walk;
 use crate::base::error::{Error, Result};
 use crate::bulk::NewInode;
 use crate::dir::namei::FollowLast;
@@ -17,27 +17,6 @@ use crate::names::create::Creation;
 
 /// Bytes of the largest file that `read` takes into memory: the size of a sparse file costs nothing.
 const READ_MAX: u64 = 1 << 30;
-
-/// Whether there is something, of what looking for it returned.
-fn exists<T>(found: Result<T>) -> Result<bool> {
-    match found {
-        Ok(_) => Ok(true),
-        Err(Error::NotFound | Error::NotDirectory) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Reads to the end of a file that has `size` bytes.
-fn read_to_end(file: &mut impl Read, size: u64) -> Result<Vec<u8>> {
-    if size > READ_MAX {
-        return Err(Error::FileTooBig);
-    }
-    let mut data = Vec::new();
-    match file.read_to_end(&mut data) {
-        Ok(_) => Ok(data),
-        Err(error) => Err(Error::from_io(error)),
-    }
-}
 
 /// As in `std::fs`. Paths begin at the root, with a slash or without; symbolic links are followed.
 impl Image {
@@ -55,8 +34,14 @@ impl Image {
     /// As [`Image::open_file`] and [`Image::read_at`]; [`Error::FileTooBig`].
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let mut file = self.open_file(path)?;
-        let size = file.inode().size;
-        read_to_end(&mut file, size)
+        if file.inode().size > READ_MAX {
+            return Err(Error::FileTooBig);
+        }
+        let mut data = Vec::new();
+        match file.read_to_end(&mut data) {
+            Ok(_) => Ok(data),
+            Err(error) => Err(Error::from_io(error)),
+        }
     }
 
     /// The inode of a path.
@@ -72,7 +57,11 @@ impl Image {
     /// # Errors
     /// As [`Image::resolve`], but for what says that there is nothing.
     pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool> {
-        exists(self.metadata(path))
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound | Error::NotDirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// What has this path and all below it. Links below it are not followed.
@@ -82,7 +71,7 @@ impl Image {
     pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
         let path = path.as_ref();
         let top = self.metadata(path)?;
-        Ok(Walk::new(Walked::Image(self.clone()), path, top))
+        Ok(Walk::new(self, path, top))
     }
 }
 
@@ -128,16 +117,6 @@ impl Volume {
         Dir::new(self.find(path)?)
     }
 
-    /// Reads a file of up to 1 GiB; larger ones are read through [`Volume::open_file`].
-    ///
-    /// # Errors
-    /// As [`Volume::open_file`] and [`OpenInode::read_at`]; [`Error::FileTooBig`].
-    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let mut file = self.open_file(path)?;
-        let size = file.size();
-        read_to_end(&mut file, size)
-    }
-
     /// Writes a file that has these contents alone, as [`Volume::create_file`] opens it. Durable after
     /// [`Volume::sync`], or with the next commit.
     ///
@@ -146,31 +125,5 @@ impl Volume {
     pub fn write(&self, path: impl AsRef<[u8]>, data: impl AsRef<[u8]>) -> Result<()> {
         let mut file = self.create_file(path)?;
         file.write_all(data.as_ref()).map_err(Error::from_io)
-    }
-
-    /// The inode of a path, as it is now.
-    ///
-    /// # Errors
-    /// As [`Volume::open_path`].
-    pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
-        Ok(self.find(path)?.inode())
-    }
-
-    /// Whether there is something of this path; false for a symbolic link that leads nowhere.
-    ///
-    /// # Errors
-    /// As [`Volume::open_path`], but for what says that there is nothing.
-    pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool> {
-        exists(self.find(path))
-    }
-
-    /// What has this path and all below it. Links below it are not followed.
-    ///
-    /// # Errors
-    /// As [`Volume::open_path`].
-    pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
-        let path = path.as_ref();
-        let top = self.metadata(path)?;
-        Ok(Walk::new(Walked::Volume(self.clone()), path, top))
     }
 }

@@ -1,13 +1,10 @@
 //! All files below a directory, one after the other.
 
-use std::fmt;
-
+use uext4_ondisk::Damage;
 use uext4_ondisk::inode::FileType;
-use uext4_ondisk::{Damage, Ino};
 
-use crate::api::dir::Dir;
 use crate::api::image::Image;
-use crate::api::volume::Volume;
+use crate::api::read_dir::ReadDir;
 use crate::base::error::{Error, Result};
 use crate::dir::DirEntry;
 use crate::inode::Inode;
@@ -22,51 +19,12 @@ pub struct WalkEntry {
     pub inode: Inode,
 }
 
-/// What is walked.
 #[derive(Debug)]
-pub(crate) enum Walked {
-    Image(Image),
-    Volume(Volume),
-}
-
-impl Walked {
-    fn inode(&self, ino: Ino) -> Result<Inode> {
-        match self {
-            Self::Image(image) => image.inode(ino),
-            Self::Volume(volume) => Ok(volume.open_inode(ino)?.inode()),
-        }
-    }
-
-    fn names(&self, dir: &Inode) -> Result<Box<Names>> {
-        Ok(match self {
-            Self::Image(image) => Box::new(image.read_dir(dir)?),
-            Self::Volume(volume) => Box::new(Dir::new(volume.open_inode(dir.ino)?)?.entries()),
-        })
-    }
-
-    fn shown(&self, dir: &Inode, entry: &DirEntry) -> Vec<u8> {
-        match self {
-            Self::Image(image) => image.entry_name(dir, entry),
-            Self::Volume(volume) => volume.entry_name(dir, entry),
-        }
-    }
-}
-
-type Names = dyn Iterator<Item = Result<DirEntry>> + Send;
-
 struct Level {
     dir: Inode,
-    names: Box<Names>,
+    names: ReadDir,
     /// Bytes of its path.
     path_len: usize,
-}
-
-impl fmt::Debug for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Level")
-            .field("ino", &self.dir.ino)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A directory and all below it: each directory before what is in it, otherwise in the order that the
@@ -74,7 +32,7 @@ impl fmt::Debug for Level {
 /// there is.
 #[derive(Debug)]
 pub struct Walk {
-    walked: Walked,
+    image: Image,
     levels: Vec<Level>,
     path: Vec<u8>,
     /// What comes before anything else.
@@ -82,9 +40,9 @@ pub struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn new(walked: Walked, path: &[u8], top: Inode) -> Self {
+    pub(crate) fn new(image: &Image, path: &[u8], top: Inode) -> Self {
         Self {
-            walked,
+            image: image.clone(),
             levels: Vec::new(),
             path: path.to_vec(),
             top: Some(top),
@@ -104,7 +62,7 @@ impl Walk {
         }
         let level = Level {
             dir: inode.clone(),
-            names: self.walked.names(inode)?,
+            names: self.image.read_dir(inode)?,
             path_len: self.path.len(),
         };
         self.levels.push(level);
@@ -112,12 +70,12 @@ impl Walk {
     }
 
     fn step(&mut self, entry: &DirEntry, dir: &Inode) -> Result<WalkEntry> {
-        let name = self.walked.shown(dir, entry);
+        let name = self.image.entry_name(dir, entry);
         if !self.path.is_empty() && !self.path.ends_with(b"/") {
             self.path.push(b'/');
         }
         self.path.extend(name);
-        let inode = self.walked.inode(entry.ino)?;
+        let inode = self.image.inode(entry.ino)?;
         self.enter(&inode)?;
         let path = self.path.clone();
         Ok(WalkEntry { path, inode })
@@ -140,7 +98,6 @@ impl Iterator for Walk {
                     self.levels.pop();
                 }
                 Some(Err(error)) => return Some(Err(error)),
-                Some(Ok(entry)) if matches!(&entry.name[..], b"." | b"..") => {}
                 Some(Ok(entry)) => {
                     let dir = level.dir.clone();
                     return Some(self.step(&entry, &dir));

@@ -82,30 +82,26 @@ struct Directories<'a> {
 /// writes them with the directories locked, so that it ends however fast others write.
 const WRITES_UNLOCKED: u32 = 2;
 
-/// Moves a name, in one step that is seen whole or not at all. A file that replaces another one has its data written before (`auto_da_alloc`).
+/// Moves a name, in one step that is seen whole or not at all. A file that replaces another one has its
+/// data written before (`auto_da_alloc`).
 pub(crate) fn rename(from: Entry<'_>, to: Entry<'_>, mode: RenameMode) -> Result<()> {
     for _ in 0..WRITES_UNLOCKED {
-        match rename_if_written(from, to, mode)? {
+        match attempt(from, to, mode, false)? {
             Some(source) => auto_da_alloc::write(&source),
             None => return Ok(()),
         }
     }
-    try_rename(from, to, mode, true).map(drop)
+    attempt(from, to, mode, true).map(drop)
 }
 
-/// The same, but answers with the file that would replace another one, and changes nothing, where
-/// data of it wait to be written.
-///
-/// As [`rename`].
-pub(crate) fn rename_if_written(
-    from: Entry<'_>,
-    to: Entry<'_>,
-    mode: RenameMode,
-) -> Result<Option<InodeRef>> {
-    try_rename(from, to, mode, false)
+/// Moves a name as [`rename`], for callers that must not wait for data to be written: false, and nothing
+/// has changed, if a file whose data wait to be written would replace another one.
+pub(crate) fn try_rename(from: Entry<'_>, to: Entry<'_>, mode: RenameMode) -> Result<bool> {
+    Ok(attempt(from, to, mode, false)?.is_none())
 }
 
-fn try_rename(
+/// One attempt; returns the file whose data have to be written before, unless it may write them.
+fn attempt(
     old: Entry<'_>,
     new: Entry<'_>,
     mode: RenameMode,

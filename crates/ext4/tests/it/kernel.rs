@@ -280,7 +280,7 @@ fn a_large_directory_has_three_levels() {
     }
     let absent = fs.lookup(&inode, names(70_000).as_bytes());
     assert!(matches!(absent, Err(uext4::Error::NotFound)));
-    assert_eq!(fs.read_dir(&inode).unwrap().count(), 70_002);
+    assert_eq!(fs.read_dir(&inode).unwrap().count(), 70_000);
 }
 
 #[test]
@@ -467,9 +467,6 @@ fn encrypted_names_look_as_without_the_key() {
             let inode = fs.resolve(dir.as_bytes(), FollowLast::Yes).unwrap();
             let mut found = Vec::new();
             for entry in fs.read_dir(&inode).unwrap().map(|e| e.unwrap()) {
-                if entry.name == b"." || entry.name == b".." {
-                    continue;
-                }
                 let name = fs.entry_name(&inode, &entry);
                 assert_eq!(fs.lookup(&inode, &name).unwrap(), entry.ino);
                 let child = fs.inode(entry.ino).unwrap();

@@ -134,9 +134,6 @@ pub fn of_image(fs: &Image, oracle: Oracle) -> Tree {
             for entry in fs.read_dir(&inode).unwrap() {
                 let entry = entry.unwrap();
                 assert_eq!(fs.lookup(&inode, &entry.name).unwrap(), entry.ino);
-                if entry.name == b"." || entry.name == b".." {
-                    continue;
-                }
                 let child = fs.inode(entry.ino).unwrap();
                 assert_eq!(entry.file_type.unwrap_or(child.file_type), child.file_type);
                 let mut name = path.clone();

@@ -77,7 +77,7 @@ fn read_directory(fs: &Image, dir: &Inode, id: Id, found: &mut Found) -> uext4::
     for entry in fs.read_dir(dir)? {
         let entry = entry?;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
-        if [".", "..", "lost+found"].contains(&&name[..]) {
+        if name == "lost+found" {
             continue;
         }
         let inode = fs.inode(entry.ino)?;

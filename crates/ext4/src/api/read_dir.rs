@@ -1,0 +1,97 @@
+//! The names of a directory, one by one.
+
+use std::vec;
+
+use crate::api::open_inode::OpenInode;
+use crate::base::error::Result;
+use crate::dir::{self, DirEntry};
+
+/// Names that are listed at once.
+const BATCH: usize = 256;
+
+/// The names of a directory, without "." and "..".
+///
+/// Of a file system that is read they come in the order they are stored; a damaged block is one error,
+/// and the iterator goes on after it. Of one that is written they are listed bit by bit: names that
+/// exist all the time come once, whatever happens to others meanwhile, and it ends after an error.
+#[derive(Debug)]
+pub struct ReadDir(Source);
+
+#[derive(Debug)]
+enum Source {
+    Stored(dir::ReadDir),
+    InUse(Listing),
+}
+
+impl From<dir::ReadDir> for ReadDir {
+    fn from(stored: dir::ReadDir) -> Self {
+        Self(Source::Stored(stored))
+    }
+}
+
+impl From<OpenInode> for ReadDir {
+    fn from(dir: OpenInode) -> Self {
+        Self(Source::InUse(Listing {
+            dir,
+            batch: Vec::new().into_iter(),
+            cookie: Some(0),
+        }))
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let next = match &mut self.0 {
+                Source::Stored(stored) => stored.next()?,
+                Source::InUse(listing) => listing.next()?,
+            };
+            match next {
+                Ok(entry) if matches!(&entry.name[..], b"." | b"..") => {}
+                next => return Some(next),
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Listing {
+    dir: OpenInode,
+    batch: vec::IntoIter<DirEntry>,
+    /// Where to go on; `None` at the end.
+    cookie: Option<u64>,
+}
+
+impl Listing {
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        loop {
+            if let Some(entry) = self.batch.next() {
+                return Some(Ok(entry));
+            }
+            let from = self.cookie.take()?;
+            if let Err(error) = self.fill(from) {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    fn fill(&mut self, from: u64) -> Result<()> {
+        let mut batch = Vec::new();
+        let mut last = None;
+        self.dir.list(from, &mut |listed| {
+            last = Some(listed.next);
+            batch.push(DirEntry {
+                ino: listed.ino,
+                name: listed.name.to_vec(),
+                file_type: listed.file_type,
+                hash: None,
+            });
+            batch.len() < BATCH
+        })?;
+        self.cookie = last.filter(|_| batch.len() == BATCH);
+        self.batch = batch.into_iter();
+        Ok(())
+    }
+}
