@@ -13,7 +13,6 @@
 //! | [`MemoryDevice`] | a sparse map in memory | chunks never written |
 //! | [`SubDevice`] | a window of another device: a partition, an offset | those of that device |
 //! | [`CutDevice`] | another device that ends too early: the rest is an error | those of that device |
-//! | [`SimDevice`] | two memory images, with latency, faults and power cuts | as memory |
 //!
 //! [`partition`] finds the windows where a disk has a partition table.
 //!
@@ -51,8 +50,8 @@
 //! # Threads
 //!
 //! Devices are shared as `Arc<dyn BlockDevice>` and take `&self`. Overlapping calls have no order
-//! among themselves. [`FileDevice`] has a lock for claims alone; [`MemoryDevice`] and [`SimDevice`] hold one
-//! leaf lock each while bytes are copied and call nobody under it but a test's own fault hook.
+//! among themselves. [`FileDevice`] has a lock for claims alone; [`MemoryDevice`] holds one leaf lock
+//! while bytes are copied.
 //!
 //! # One writer
 //!
@@ -62,7 +61,7 @@
 //! well as another [`FileDevice`] of the same process, and refuses an image that the kernel has
 //! attached as a loop device. One device can have many claims at once if their ranges do not overlap:
 //! the partitions of a disk. Where the file system of the machine knows no locks, claims bind only
-//! the users of the same [`FileDevice`]. [`MemoryDevice`] and [`SimDevice`] grant every claim.
+//! the users of the same [`FileDevice`]. [`MemoryDevice`] grants every claim.
 //!
 //! # Cost
 //!
@@ -96,7 +95,6 @@ mod error;
 mod file;
 mod memory;
 mod partition_damage;
-mod sim;
 mod sub;
 mod sys;
 
@@ -107,8 +105,5 @@ pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::Error;
 pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;
-pub use sim::{
-    Fault, FaultKind, Op, Request, SimDevice, SimOptions, SplitMix64, Stats as SimStats, Timing,
-};
 pub use sub::SubDevice;
 pub use sys::checkpoint;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use uext4_blockdev::SplitMix64;
+use uext4_testkit::SplitMix64;
 
 #[path = "../tests/exercise/requests.rs"]
 mod requests;

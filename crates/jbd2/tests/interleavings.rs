@@ -126,9 +126,9 @@ fn checkpoints_run_beside_handles_and_commits() {
 fn flushes_are_shared_by_those_who_wait_and_by_nobody_else() {
     check(|| {
         let place = place(V1);
-        let device = Arc::new(uext4_blockdev::SimDevice::new(
+        let device = Arc::new(uext4_testkit::SimDevice::new(
             &place.device,
-            uext4_blockdev::SimOptions::default(),
+            uext4_testkit::SimOptions::default(),
         ));
         let toy = Arc::new(Toy::open(&place, Arc::clone(&device) as _).unwrap());
         let block = place.homes[20];

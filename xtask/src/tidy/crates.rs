@@ -8,6 +8,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("blockdev", &[]),
     ("tunables", &[]),
     ("percpu", &[]),
+    // For tests and the lab: no crate lists it, so none but the lab depends on it outside of tests.
+    ("testkit", &["blockdev"]),
     ("extent-status", &["ondisk", "tunables"]),
     ("buffer-cache", &["ondisk", "blockdev", "percpu"]),
     ("mballoc", &["ondisk", "tunables"]),
@@ -231,6 +233,9 @@ mod tests {
         assert!(arrow("mkfs", "ext4", false).is_none());
         assert!(arrow("mkfs", LAB, false).is_some());
         assert!(arrow("cli", "lab-policies", true).is_some());
+        assert!(arrow("jbd2", "testkit", true).is_some());
+        assert!(arrow("jbd2", "testkit", false).is_none());
+        assert!(arrow(LAB, "testkit", true).is_none());
         assert!(arrow("cli", "image", true).is_none());
         assert!(arrow("stranger", "ondisk", true).is_some());
     }

@@ -45,6 +45,7 @@ pub fn check(file: &File, complaints: &mut Vec<Complaint>) {
 /// True where an `unwrap` could meet a user: not in tests, benches, scripts or fuzz targets.
 pub fn is_product_code(path: &str) -> bool {
     path.starts_with("crates/")
+        && !path.starts_with("crates/testkit/")
         && path.contains("/src/")
         && !path.contains("/tests.rs")
         && !path.contains("/testing.rs")

@@ -2,4 +2,3 @@
 
 mod file;
 mod partition;
-mod sim;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use uext4_blockdev::SplitMix64;
+use uext4_testkit::SplitMix64;
 
 use crate::changing::{done, image, judge};
 use crate::host::{text, uext4_ok};

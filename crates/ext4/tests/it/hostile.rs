@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uext4_blockdev::{MemoryDevice, SplitMix64};
+use uext4_blockdev::MemoryDevice;
+use uext4_testkit::SplitMix64;
 
 use crate::exercise::{self, SEEDS, seed_images};
 use crate::exercise_changes;

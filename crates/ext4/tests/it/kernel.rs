@@ -10,7 +10,8 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use uext4::FollowLast;
-use uext4_blockdev::{MemoryDevice, SplitMix64};
+use uext4_blockdev::MemoryDevice;
+use uext4_testkit::SplitMix64;
 
 use crate::exercise::exercise;
 use crate::mke2fs::{make_source, mke2fs};

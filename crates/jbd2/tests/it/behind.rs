@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use uext4_blockdev::{MemoryDevice, SimDevice, SimOptions};
+use uext4_blockdev::MemoryDevice;
 use uext4_jbd2::{Recovery, recover};
+use uext4_testkit::{SimDevice, SimOptions};
 
 use crate::maker::{Kind, PLAIN, Place, V1, V3};
 use crate::toy::{Model, Toy, judge, place, recovered};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use uext4_blockdev::{Fault, Op, SimDevice, SimOptions, SystemClock, Timing};
+use uext4_blockdev::SystemClock;
 use uext4_jbd2::Error;
+use uext4_testkit::{Fault, Op, SimDevice, SimOptions, Timing};
 
 use crate::maker::{Kind, PLAIN, V1, V3};
 use crate::toy::{Toy, judge, place, recovered, recovered_twice};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uext4_blockdev::{BlockDevice, MemoryDevice, SimDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_buffer_cache::{BufferCache, Options, Seal, VerifyTag};
 use uext4_jbd2::{Error, Handle, Journal, Sealer, Sealing, Tid};
 use uext4_ondisk::Pblk;
 use uext4_ondisk::journal::JBD2_MAGIC;
+use uext4_testkit::{SimDevice, SplitMix64};
 
 use crate::maker::{Kind, Maker, Place};
 
@@ -266,7 +267,7 @@ pub fn recovered(place: &Place, image: &MemoryDevice) -> MemoryDevice {
 
 /// A device whose power goes while it is recovered after `count` changes.
 pub fn recovered_twice(place: &Place, image: &MemoryDevice, count: u64, seed: u64) -> MemoryDevice {
-    let device = Arc::new(SimDevice::new(image, uext4_blockdev::SimOptions::default()));
+    let device = Arc::new(SimDevice::new(image, uext4_testkit::SimOptions::default()));
     device.cut_at_write(count);
     _ = Toy::open(place, Arc::clone(&device) as _);
     recovered(place, &device.power_cut(seed))

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
-use uext4_blockdev::{MemoryDevice, SplitMix64};
+use uext4_blockdev::MemoryDevice;
 use uext4_ondisk::Ino;
+use uext4_testkit::SplitMix64;
 
 mod policies;
 

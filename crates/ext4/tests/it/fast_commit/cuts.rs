@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use uext4::{FileType, Ino};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64};
+use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_ondisk::journal::JournalSuperblock;
+use uext4_testkit::SplitMix64;
 use zerocopy::FromBytes;
 
 use super::maker::{Left, Raw, Record, add, creat, one_of_everything};

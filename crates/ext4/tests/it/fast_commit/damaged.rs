@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use uext4::format::{GroupNr, Lblk};
 use uext4::{Error, FileType, Ino};
-use uext4_blockdev::{MemoryDevice, SplitMix64};
+use uext4_blockdev::MemoryDevice;
+use uext4_testkit::SplitMix64;
 
 use super::maker::{Left, Raw, Record, add, creat, del, link, one_of_everything, unlink};
 use super::{complaints, open_and_close};

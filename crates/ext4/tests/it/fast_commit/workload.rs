@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
-use uext4_blockdev::SplitMix64;
+use uext4_testkit::SplitMix64;
 
 /// Files and directories there are at once, at most.
 const FILES_MAX: usize = 60;

@@ -18,7 +18,8 @@ mod workload;
 
 use std::sync::Arc;
 
-use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64};
+use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_testkit::SplitMix64;
 
 use crate::writing::device::made;
 use judge::{judge, read, recover};

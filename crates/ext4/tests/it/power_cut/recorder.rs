@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use uext4_blockdev::{BlockDevice, Error, MemoryDevice, SplitMix64};
+use uext4_blockdev::{BlockDevice, Error, MemoryDevice};
+use uext4_testkit::SplitMix64;
 
 /// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;

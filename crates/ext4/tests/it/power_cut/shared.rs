@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use uext4::xattr::SetMode;
 use uext4::{Creation, NewInode, OpenInode, OpenOptions, Volume};
-use uext4_blockdev::{MemoryDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{MemoryDevice, VirtualClock};
+use uext4_testkit::SplitMix64;
 
 use super::judge::{read, recover};
 use super::many;

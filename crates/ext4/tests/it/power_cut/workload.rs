@@ -8,7 +8,8 @@ use std::time::Duration;
 use uext4::data::Fallocate;
 use uext4::xattr::SetMode;
 use uext4::{Creation, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+use uext4_testkit::SplitMix64;
 
 use super::model::{CELL, Durable, Effect, Id, Kind, Node, Step, Tree, cell_bytes, hash_of};
 use super::recorder::{Event, Recorder};

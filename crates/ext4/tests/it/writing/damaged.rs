@@ -8,8 +8,9 @@ use uext4::{
     Creation, Error, FollowLast, Image, Ino, Inode, NewInode, OpenOptions, SetAttributes, SetTime,
     Volume,
 };
-use uext4_blockdev::{BlockDevice, Fault, MemoryDevice, Op, SimDevice, SimOptions, VirtualClock};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_ondisk::superblock::{ERR_EIO, STATE_ERROR, SuperBlock};
+use uext4_testkit::{Fault, Op, SimDevice, SimOptions};
 
 use super::device::{file, made, mount, open};
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 use uext4::data::Fallocate;
 use uext4::xattr::SetMode;
 use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, RenameMode, SetAttributes, Volume};
-use uext4_blockdev::{Fault, MemoryDevice, Op, SimDevice, SimOptions, SplitMix64, VirtualClock};
+use uext4_blockdev::{MemoryDevice, VirtualClock};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::superblock::{STATE_ERROR, SuperBlock};
+use uext4_testkit::{Fault, Op, SimDevice, SimOptions, SplitMix64};
 
 use super::device::{file, judge, made, mount, steps};
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use uext4::data::{Fallocate, Seek};
 use uext4::{Creation, Error, NewInode, OpenInode, SetAttributes, Volume};
-use uext4_blockdev::{MemoryDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{MemoryDevice, VirtualClock};
+use uext4_testkit::SplitMix64;
 
 use super::device::{judge, made, mount_small, steps};
 use crate::mke2fs::mke2fs;

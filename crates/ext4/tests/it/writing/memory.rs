@@ -10,7 +10,8 @@ use uext4::stats::MemoryUse;
 use uext4::{
     Creation, Error, FollowLast, Image, NewInode, OpenInode, OpenOptions, SetAttributes, Volume,
 };
-use uext4_blockdev::{MemoryDevice, SplitMix64, SystemClock, VirtualClock};
+use uext4_blockdev::{MemoryDevice, SystemClock, VirtualClock};
+use uext4_testkit::SplitMix64;
 
 use super::device::{judge, made, mount, steps};
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use uext4::data::Fallocate;
 use uext4::{Error, OpenInode, OpenOptions, Volume};
-use uext4_blockdev::{
-    BlockDevice, Error as DeviceError, MemoryDevice, SimDevice, SimOptions, Timing, VirtualClock,
-};
+use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+use uext4_testkit::{SimDevice, SimOptions, Timing};
 
 use super::device::{file, judge, made};
 

@@ -12,8 +12,9 @@ use std::time::Duration;
 use uext4::data::{Fallocate, MapState};
 use uext4::quota::QuotaKind;
 use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, SetAttributes, Volume};
-use uext4_blockdev::{MemoryDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{MemoryDevice, VirtualClock};
 use uext4_ondisk::Lblk;
+use uext4_testkit::SplitMix64;
 
 use super::device::{judge, made, steps};
 use super::known_blocks::apart;

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use uext4::xattr::SetMode;
 use uext4::{Creation, RenameMode};
-use uext4_blockdev::SplitMix64;
+use uext4_testkit::SplitMix64;
 
 use super::posix::Posix;
 

@@ -13,7 +13,8 @@ use uext4::{
     Creation, Error, FollowLast, Image, NewInode, OpenInode, OpenOptions, RenameMode,
     SetAttributes, Volume,
 };
-use uext4_blockdev::{MemoryDevice, SplitMix64, SystemClock};
+use uext4_blockdev::{MemoryDevice, SystemClock};
+use uext4_testkit::SplitMix64;
 
 use super::device::{judge, made, steps};
 

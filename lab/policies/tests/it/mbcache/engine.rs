@@ -8,10 +8,11 @@ use std::thread;
 use uext4::tuning::Policies;
 use uext4::xattr::SetMode;
 use uext4::{Creation, Image, NewInode, OpenInode, OpenOptions, Volume};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_lab_policies::mbcache::{Options, Policy};
 use uext4_mkfs::{BlockSizeWish, parse_features};
 use uext4_ondisk::BlockSize;
+use uext4_testkit::SplitMix64;
 
 const TIME: i64 = 1_700_000_000;
 const FILES: u64 = 24;

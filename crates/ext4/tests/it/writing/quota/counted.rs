@@ -8,7 +8,8 @@ use uext4::xattr::SetMode;
 use uext4::{
     Creation, FileType, InodeFlags, NewInode, OpenInode, RenameMode, SetAttributes, Volume,
 };
-use uext4_blockdev::{MemoryDevice, SplitMix64};
+use uext4_blockdev::MemoryDevice;
+use uext4_testkit::SplitMix64;
 
 use super::super::device::{made, mount, steps};
 use super::{KINDS, close_and_judge, creation, run, told};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use uext4::format::Lblk;
 use uext4::quota::QuotaKind;
 use uext4::{FollowLast, Image, Ino, NewInode, OpenOptions, RenameMode, SetAttributes, Volume};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SplitMix64, VirtualClock};
+use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+use uext4_testkit::SplitMix64;
 
 use super::super::device::{made, mount, steps};
 use super::{creation, run};

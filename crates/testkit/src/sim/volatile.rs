@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::survival::Survival;
-use crate::{BlockDevice, Error, MemoryDevice};
+use uext4_blockdev::{BlockDevice, Error, MemoryDevice};
 
 /// Overwritten versions of a sector that are remembered; older ones count as surely lost.
 const VERSIONS_MAX: usize = 8;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uext4_blockdev::{
-    BlockDevice, Clock, Error, Fault, FaultKind, MemoryDevice, Op, ReadRequest, Request, SimDevice,
-    SimOptions, Timing, VirtualClock, WriteRequest,
+    BlockDevice, Clock, Error, MemoryDevice, ReadRequest, VirtualClock, WriteRequest,
 };
+use uext4_testkit::{Fault, FaultKind, Op, Request, SimDevice, SimOptions, Timing};
 
 const SECTOR: usize = 512;
 /// Not whole sectors, so that the last one is short.

@@ -8,7 +8,7 @@
 //! Every decision is a hash of seed, write and sector, so it does not depend on the order in which
 //! questions are asked.
 
-use super::random::{SplitMix64, mix};
+use crate::random::{SplitMix64, mix};
 
 /// Shares of 256 that a device may keep.
 const SHARES: [u64; 5] = [0, 32, 128, 224, 256];

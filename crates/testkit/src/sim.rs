@@ -8,7 +8,8 @@
 //! A test of crash safety counts the writes of a run, then cuts after each:
 //!
 //! ```
-//! use uext4_blockdev::{BlockDevice, MemoryDevice, SimDevice, SimOptions};
+//! use uext4_blockdev::{BlockDevice, MemoryDevice};
+//! use uext4_testkit::{SimDevice, SimOptions};
 //!
 //! # fn main() -> Result<(), uext4_blockdev::Error> {
 //! let work = |device: &SimDevice| {
@@ -37,13 +38,11 @@
 //! but the hook. Left out: silent corruption, and writes that land in the wrong place.
 
 mod fault;
-mod random;
 mod survival;
 mod timing;
 mod volatile;
 
 pub use fault::{Fault, FaultKind, Op, Request};
-pub use random::SplitMix64;
 pub use timing::Timing;
 
 use std::fmt;
@@ -54,9 +53,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::{BlockDevice, Clock, Error, MemoryDevice, ReadRequest, VirtualClock, WriteRequest};
 use survival::Survival;
 use timing::Cost;
+use uext4_blockdev::{
+    BlockDevice, Clock, Error, MemoryDevice, ReadRequest, VirtualClock, WriteRequest,
+};
 use volatile::Volatile;
 
 /// How a simulated device behaves.

@@ -10,7 +10,7 @@ pub struct SplitMix64 {
 }
 
 /// Spreads every bit of `number` over all bits of the answer; one to one.
-pub(super) fn mix(number: u64) -> u64 {
+pub(crate) fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
