@@ -1,13 +1,20 @@
 //! All files below a directory, one after the other.
 
-use uext4_ondisk::Damage;
+use rustc_hash::FxHashSet;
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::{Damage, Ino};
 
 use crate::api::image::Image;
 use crate::api::read_dir::ReadDir;
 use crate::base::error::{Error, Result};
 use crate::dir::DirEntry;
+use crate::dir::namei::check_name;
 use crate::inode::Inode;
+
+/// Directories inside each other, at most.
+const DEPTH_MAX: usize = 16_384;
+/// Bytes of a path, at most.
+const PATH_MAX: usize = 1 << 16;
 
 /// A file, directory or anything else that a walk comes to.
 #[derive(Clone, Debug)]
@@ -30,11 +37,19 @@ struct Level {
 /// A directory and all below it: each directory before what is in it, otherwise in the order that the
 /// file system lists names. Symbolic links are not followed. After an error it goes on with what else
 /// there is.
+///
+/// It ends on any image: a directory is entered once, and one that is met again (a circle, or a
+/// second name) is damage, as is a name that no path can hold, more than 16,384 directories inside
+/// each other, a path of more than 64 KiB, and directories that are together larger than the file
+/// system.
 #[derive(Debug)]
 pub struct Walk {
     image: Image,
     levels: Vec<Level>,
     path: Vec<u8>,
+    entered: FxHashSet<Ino>,
+    /// Bytes of the directories that were entered.
+    bytes: u64,
     /// What comes before anything else.
     top: Option<Inode>,
 }
@@ -45,6 +60,8 @@ impl Walk {
             image: image.clone(),
             levels: Vec::new(),
             path: path.to_vec(),
+            entered: FxHashSet::default(),
+            bytes: 0,
             top: Some(top),
         }
     }
@@ -54,11 +71,22 @@ impl Walk {
         if inode.file_type != FileType::Directory {
             return Ok(());
         }
-        if self.levels.iter().any(|level| level.dir.ino == inode.ino) {
-            return Err(Error::Corrupt(Damage::Directory {
+        let bad = |why| {
+            Error::Corrupt(Damage::Directory {
                 ino: inode.ino,
-                why: "it lies in itself",
-            }));
+                why,
+            })
+        };
+        if self.levels.len() >= DEPTH_MAX || self.path.len() > PATH_MAX {
+            return Err(bad("it lies too deep"));
+        }
+        if !self.entered.insert(inode.ino) {
+            return Err(bad("it has a second name, or lies in itself"));
+        }
+        self.bytes = self.bytes.saturating_add(inode.size);
+        let geometry = self.image.geometry();
+        if self.bytes >> geometry.block_size.log2() > geometry.blocks_count {
+            return Err(bad("directories are larger than the file system"));
         }
         let level = Level {
             dir: inode.clone(),
@@ -71,6 +99,12 @@ impl Walk {
 
     fn step(&mut self, entry: &DirEntry, dir: &Inode) -> Result<WalkEntry> {
         let name = self.image.entry_name(dir, entry);
+        check_name(&name).map_err(|_| {
+            Error::Corrupt(Damage::Directory {
+                ino: dir.ino,
+                why: "it has a name that no path can hold",
+            })
+        })?;
         if !self.path.is_empty() && !self.path.ends_with(b"/") {
             self.path.push(b'/');
         }

@@ -16,4 +16,5 @@ mod mke2fs;
 mod opening;
 mod power_cut;
 mod tree;
+mod walk;
 mod writing;

@@ -1,0 +1,79 @@
+//! A walk ends on any image, and gives no path that leads elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use uext4::Error;
+
+use crate::tree::open;
+
+/// An image of `source`, changed by debugfs commands.
+fn image(dir: &Path, source: &Path, commands: &str) -> PathBuf {
+    let image = dir.join("image");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-O", "^metadata_csum,^dir_index", "-d"])
+        .args([source.as_os_str(), image.as_os_str(), "8M".as_ref()])
+        .status();
+    assert!(made.unwrap().success());
+    let script = dir.join("script");
+    std::fs::write(&script, commands).unwrap();
+    let changed = Command::new("debugfs")
+        .arg("-w")
+        .arg("-f")
+        .args([&script, &image])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(changed.unwrap().success());
+    image
+}
+
+#[test]
+fn a_directory_with_a_second_name_is_entered_once() {
+    const DEPTH: usize = 24;
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join("d/".repeat(DEPTH))).unwrap();
+    // Each directory has two names in the one above: 2^24 ways to the last.
+    let links: Vec<String> = (1..=DEPTH)
+        .map(|depth| {
+            let above = "/d".repeat(depth - 1);
+            format!("link {above}/d {above}/e\n")
+        })
+        .collect();
+    let image = open(&image(dir.path(), &source, &links.concat()));
+    let walk = image.walk("/").unwrap().take(10_000);
+    let (found, damaged): (Vec<_>, Vec<_>) = walk.partition(Result::is_ok);
+    // The root, lost+found and each directory by one name.
+    assert_eq!((found.len(), damaged.len()), (2 + DEPTH, DEPTH));
+    let is_damage = |error: Error| matches!(error, Error::Corrupt(_));
+    assert!(
+        damaged
+            .into_iter()
+            .all(|damaged| damaged.is_err_and(is_damage))
+    );
+}
+
+#[test]
+fn a_name_with_a_slash_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for name in ["..Xevil", "good"] {
+        std::fs::write(source.join(name), name).unwrap();
+    }
+    let path = image(dir.path(), &source, "");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let mut names = bytes.windows(7).enumerate();
+    let at = names.find(|(_, bytes)| *bytes == b"..Xevil").unwrap().0;
+    bytes[at + 2] = b'/';
+    std::fs::write(&path, bytes).unwrap();
+    let image = open(&path);
+    let (found, damaged): (Vec<_>, Vec<_>) = image.walk("/").unwrap().partition(Result::is_ok);
+    let paths: Vec<Vec<u8>> = found.into_iter().map(|found| found.unwrap().path).collect();
+    assert_eq!(damaged.len(), 1);
+    assert!(
+        paths.contains(&b"/good".to_vec()) && paths.len() == 3,
+        "{paths:?}"
+    );
+}
