@@ -17,6 +17,8 @@ use crate::names::create::Creation;
 
 /// Bytes of the largest file that `read` takes into memory: the size of a sparse file costs nothing.
 const READ_MAX: u64 = 1 << 30;
+/// Bytes of memory that `read` takes at once, by the size alone.
+const PREALLOCATED_MAX: u64 = 1 << 20;
 
 /// As in `std::fs`. Paths begin at the root, with a slash or without; symbolic links are followed.
 impl Image {
@@ -33,14 +35,19 @@ impl Image {
     /// # Errors
     /// As [`Image::open_file`] and [`Image::read_at`]; [`Error::FileTooBig`].
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let mut file = self.open_file(path)?;
-        if file.inode().size > READ_MAX {
+        let file = self.open_file(path)?;
+        let size = file.inode().size;
+        if size > READ_MAX {
             return Err(Error::FileTooBig);
         }
-        let mut data = Vec::new();
-        match file.read_to_end(&mut data) {
-            Ok(_) => Ok(data),
-            Err(error) => Err(Error::from_io(error)),
+        // One byte more: the read that finds the end needs no more memory.
+        let mut data = Vec::with_capacity(size.min(PREALLOCATED_MAX) as usize + 1);
+        // A writer may let it grow meanwhile.
+        let read = file.take(READ_MAX + 1).read_to_end(&mut data);
+        read.map_err(Error::from_io)?;
+        match data.len() as u64 > READ_MAX {
+            true => Err(Error::FileTooBig),
+            false => Ok(data),
         }
     }
 
