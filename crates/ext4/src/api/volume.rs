@@ -30,7 +30,8 @@ use crate::mount::super_;
 /// all state and may be used by many threads; each clone reports data lost in writing back once
 /// ([`Volume::sync`]).
 ///
-/// The last clone closes the file system if [`Volume::close`] was not called.
+/// The last clone closes the file system if [`Volume::close`] was not called; while an [`Image`] of it
+/// is still in use, it stays marked as in use until that is dropped, too.
 #[derive(Debug)]
 pub struct Volume {
     image: Image,
