@@ -15,6 +15,58 @@ use uext4_fuse::latency::SHARES;
 
 use crate::sandbox::Sandbox;
 
+/// What each metric is: its name, its type and what it counts.
+const METRICS: &str = "\
+uext4_info gauge What is mounted where.
+uext4_uptime_seconds gauge Since it was mounted.
+uext4_sandbox gauge What the daemon has given up.
+uext4_request_errors_total counter Requests answered with an error.
+uext4_request_seconds summary What requests took, until they were answered.
+uext4_throttle_pauses_total counter Times a writer over the dirty limits was told to wait.
+uext4_throttle_pause_seconds_total counter How long these were told to wait.
+uext4_write_bandwidth_bytes gauge What the device writes a second.
+uext4_dirty_ratelimit_bytes gauge What each writer may dirty a second.
+uext4_block_size_bytes gauge Bytes of a block.
+uext4_blocks gauge Blocks for files and directories.
+uext4_inodes gauge Inodes.
+uext4_memory_limit_bytes gauge What may be kept in memory.
+uext4_memory_bytes gauge What is kept in memory.
+uext4_memory_reclaims_total counter Times memory was freed.
+uext4_memory_reclaimed_bytes_total counter Bytes freed so.
+uext4_buffer_lookups_total counter Look-ups of blocks of metadata, by where they were found.
+uext4_buffer_reads_total counter Blocks of metadata read.
+uext4_buffer_writes_total counter Blocks of metadata written.
+uext4_buffer_evictions_total counter Blocks of metadata dropped.
+uext4_extent_status_hits_total counter Look-ups of where files lie that were known.
+uext4_extent_status_misses_total counter Those that were not.
+uext4_extent_status_scans_total counter Scans of the shrinker.
+uext4_extent_status_freed_total counter Extents that these freed.
+uext4_extent_status_extents gauge Extents known.
+uext4_mbcache_finds_total counter Searches for equal attributes.
+uext4_mbcache_hits_total counter Those that found some.
+uext4_mbcache_entries gauge What may be found.
+uext4_journal_commits_total counter Transactions committed.
+uext4_journal_log_blocks_total counter Blocks written to the log.
+uext4_journal_checkpoints_total counter Checkpoints.
+uext4_journal_home_blocks_total counter Blocks that these wrote home.
+uext4_page_bytes gauge Data of files in memory.
+uext4_dirty_limit_bytes gauge Data that may be dirty.
+uext4_dirtied_bytes_total counter Data made dirty.
+uext4_written_bytes_total counter Data written.
+uext4_read_bytes_total counter Data read.
+uext4_writers_throttled_total counter Times a writer waited for flushers.
+uext4_write_errors_total counter Runs of pages that could not be written, each attempt.
+uext4_lost_bytes_total counter Data given up.
+uext4_allocator_requests_total counter Requests for blocks.
+uext4_allocator_blocks_total counter Blocks given.
+uext4_allocator_freed_total counter Blocks given back.
+uext4_allocator_goal_hits_total counter Requests whose goal was free.
+uext4_allocator_preallocated gauge Blocks kept for files.
+uext4_allocator_criterion_hits_total counter Requests a search of this criterion served.
+uext4_allocator_criterion_groups_total counter Groups it considered.
+uext4_allocator_criterion_extents_total counter Free runs it looked at.
+";
+
 /// Bytes of the pages that rates are counted in.
 const PAGE: u64 = 4096;
 
@@ -31,38 +83,22 @@ struct Inner {
     sandbox: Mutex<Sandbox>,
 }
 
+/// A label and its value.
+type Label<'a> = (&'a str, &'a str);
+
 /// A page being written.
 #[derive(Default)]
 struct Page(String);
 
-/// A metric, without its values.
-struct Metric<'a> {
-    name: &'a str,
-    /// The type, in the words of the text format.
-    kind: &'a str,
-    help: &'a str,
-}
-
-impl<'a> Metric<'a> {
-    fn counter(name: &'a str, help: &'a str) -> Self {
-        let kind = "counter";
-        Self { name, kind, help }
-    }
-
-    fn gauge(name: &'a str, help: &'a str) -> Self {
-        let kind = "gauge";
-        Self { name, kind, help }
-    }
-}
-
-/// A label and its value.
-type Label<'a> = (&'a str, &'a str);
-
 impl Page {
     /// What a metric is, before its values.
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    fn head(&mut self, name: &str) {
+        let rest = |line: &'static str| line.strip_prefix(name)?.strip_prefix(' ');
+        let metric = METRICS.lines().find_map(rest);
+        if let Some((kind, help)) = metric.and_then(|rest| rest.split_once(' ')) {
+            // Writing to a string cannot fail.
+            _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        }
     }
 
     fn value(&mut self, name: &str, labels: &[Label<'_>], value: impl Display) {
@@ -79,21 +115,17 @@ impl Page {
         _ = writeln!(self.0, " {value}");
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "counter", help);
+    /// A metric with one value.
+    fn one(&mut self, name: &str, value: impl Display) {
+        self.head(name);
         self.value(name, &[], value);
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, "gauge", help);
-        self.value(name, &[], value);
-    }
-
-    /// One metric with a label that takes several values.
-    fn family(&mut self, metric: &Metric<'_>, label: &str, all: &[(&str, u64)]) {
-        self.head(metric.name, metric.kind, metric.help);
+    /// A metric with a label that takes several values.
+    fn family(&mut self, name: &str, label: &str, all: &[(&str, u64)]) {
+        self.head(name);
         for (text, value) in all {
-            self.value(metric.name, &[(label, text)], value);
+            self.value(name, &[(label, text)], value);
         }
     }
 }
@@ -141,7 +173,6 @@ impl Metrics {
 
     fn mount(&self, page: &mut Page) {
         let mine = &self.0;
-        page.head("uext4_info", "gauge", "What is mounted where.");
         let mode = match mine.server.is_writable() {
             true => "rw",
             false => "ro",
@@ -152,376 +183,168 @@ impl Metrics {
             ("mode", mode),
             ("version", env!("CARGO_PKG_VERSION")),
         ];
+        page.head("uext4_info");
         page.value("uext4_info", &labels, 1);
-        let uptime = mine.began.elapsed().as_secs_f64();
-        page.gauge("uext4_uptime_seconds", "Since it was mounted.", uptime);
+        page.one("uext4_uptime_seconds", mine.began.elapsed().as_secs_f64());
         let sandbox = *mine.sandbox.lock().unwrap_or_else(PoisonError::into_inner);
-        page.family(
-            &Metric::gauge("uext4_sandbox", "What the daemon has given up."),
-            "part",
-            &[
-                ("capabilities", sandbox.capabilities.into()),
-                ("landlock", sandbox.landlock.into()),
-                ("seccomp", sandbox.seccomp.into()),
-            ],
-        );
+        let parts = [
+            ("capabilities", sandbox.capabilities.into()),
+            ("landlock", sandbox.landlock.into()),
+            ("seccomp", sandbox.seccomp.into()),
+        ];
+        page.family("uext4_sandbox", "part", &parts);
     }
 
     fn requests(&self, page: &mut Page) {
         let all = self.0.server.latencies().all();
         let errors: Vec<_> = all.iter().map(|one| (one.name, one.errors)).collect();
-        page.family(
-            &Metric::counter(
-                "uext4_request_errors_total",
-                "Requests answered with an error.",
-            ),
-            "op",
-            &errors,
-        );
-        let name = "uext4_request_seconds";
-        page.head(
-            name,
-            "summary",
-            "What requests took, until they were answered.",
-        );
+        page.family("uext4_request_errors_total", "op", &errors);
+        page.head("uext4_request_seconds");
         for one in &all {
             for (share, took) in SHARES.iter().zip(one.percentiles) {
                 let labels = [("op", one.name), ("quantile", &share.to_string())];
-                page.value(name, &labels, took.as_secs_f64());
+                page.value("uext4_request_seconds", &labels, took.as_secs_f64());
             }
             let labels = [("op", one.name)];
-            page.value(
-                "uext4_request_seconds_sum",
-                &labels,
-                one.total.as_secs_f64(),
-            );
+            let sum = one.total.as_secs_f64();
+            page.value("uext4_request_seconds_sum", &labels, sum);
             page.value("uext4_request_seconds_count", &labels, one.count);
         }
     }
 
     fn throttling(&self, stats: &Stats, page: &mut Page) {
         let Some(device) = &stats.device else { return };
-        let pauses = self.0.server.latencies().pauses();
-        page.counter(
-            "uext4_throttle_pauses_total",
-            "Times a writer over the dirty limits was told to wait.",
-            pauses.count,
-        );
-        page.head(
-            "uext4_throttle_pause_seconds_total",
-            "counter",
-            "How long these were told to wait.",
-        );
-        let seconds = pauses.total.as_secs_f64();
-        page.value("uext4_throttle_pause_seconds_total", &[], seconds);
-        for (name, help, pages) in [
-            (
-                "uext4_write_bandwidth_bytes",
-                "What the device writes a second.",
-                device.bdi.write_bandwidth * PAGE,
-            ),
-            (
-                "uext4_dirty_ratelimit_bytes",
-                "What each writer may dirty a second.",
-                device.bdi.dirty_ratelimit * PAGE,
-            ),
-        ] {
-            page.gauge(name, help, pages);
-        }
+        let (pauses, bdi) = (self.0.server.latencies().pauses(), &device.bdi);
+        page.one("uext4_throttle_pauses_total", pauses.count);
+        let paused = pauses.total.as_secs_f64();
+        page.one("uext4_throttle_pause_seconds_total", paused);
+        let (bandwidth, limit) = (bdi.write_bandwidth * PAGE, bdi.dirty_ratelimit * PAGE);
+        page.one("uext4_write_bandwidth_bytes", bandwidth);
+        page.one("uext4_dirty_ratelimit_bytes", limit);
     }
 }
 
 fn space(fs: &Image, page: &mut Page) {
-    let told = fs.statfs();
-    page.gauge(
-        "uext4_block_size_bytes",
-        "Bytes of a block.",
-        told.block_size,
-    );
-    page.family(
-        &Metric::gauge("uext4_blocks", "Blocks for files and directories."),
-        "state",
-        &[
-            ("all", told.blocks),
-            ("free", told.free),
-            ("available", told.available),
-        ],
-    );
-    page.family(
-        &Metric::gauge("uext4_inodes", "Inodes."),
-        "state",
-        &[("all", told.inodes), ("free", told.free_inodes)],
-    );
+    let space = fs.statfs();
+    page.one("uext4_block_size_bytes", space.block_size);
+    let blocks = [
+        ("all", space.blocks),
+        ("free", space.free),
+        ("available", space.available),
+    ];
+    page.family("uext4_blocks", "state", &blocks);
+    let inodes = [("all", space.inodes), ("free", space.free_inodes)];
+    page.family("uext4_inodes", "state", &inodes);
 }
 
-fn memory(told: &MemoryUse, page: &mut Page) {
-    page.gauge(
-        "uext4_memory_limit_bytes",
-        "What may be kept in memory.",
-        told.limit,
-    );
-    page.family(
-        &Metric::gauge("uext4_memory_bytes", "What is kept in memory."),
-        "part",
-        &[
-            ("pages", told.pages),
-            ("buffers", told.buffers),
-            ("extents", told.extents),
-            ("buddies", told.buddies),
-            ("xattrs", told.xattrs),
-            ("inodes", told.inodes),
-            ("names", told.names),
-        ],
-    );
-    page.family(
-        &Metric::counter("uext4_memory_reclaims_total", "Times memory was freed."),
-        "by",
-        &[
-            ("caller", told.direct_reclaims),
-            ("thread", told.background_reclaims),
-        ],
-    );
-    page.counter(
-        "uext4_memory_reclaimed_bytes_total",
-        "Bytes freed so.",
-        told.reclaimed,
-    );
+fn memory(memory: &MemoryUse, page: &mut Page) {
+    page.one("uext4_memory_limit_bytes", memory.limit);
+    let parts = [
+        ("pages", memory.pages),
+        ("buffers", memory.buffers),
+        ("extents", memory.extents),
+        ("buddies", memory.buddies),
+        ("xattrs", memory.xattrs),
+        ("inodes", memory.inodes),
+        ("names", memory.names),
+    ];
+    page.family("uext4_memory_bytes", "part", &parts);
+    let reclaims = [
+        ("caller", memory.direct_reclaims),
+        ("thread", memory.background_reclaims),
+    ];
+    page.family("uext4_memory_reclaims_total", "by", &reclaims);
+    page.one("uext4_memory_reclaimed_bytes_total", memory.reclaimed);
 }
 
-fn buffers(told: &BufferStats, page: &mut Page) {
-    page.family(
-        &Metric::counter(
-            "uext4_buffer_lookups_total",
-            "Look-ups of blocks of metadata, by where they were found.",
-        ),
-        "found",
-        &[
-            ("lru", told.lru_hits),
-            ("table", told.hits),
-            ("device", told.misses),
-        ],
-    );
-    for (name, help, value) in [
-        (
-            "uext4_buffer_reads_total",
-            "Blocks of metadata read.",
-            told.reads,
-        ),
-        (
-            "uext4_buffer_writes_total",
-            "Blocks of metadata written.",
-            told.writes,
-        ),
-        (
-            "uext4_buffer_evictions_total",
-            "Blocks of metadata dropped.",
-            told.evictions,
-        ),
-    ] {
-        page.counter(name, help, value);
-    }
+fn buffers(buffers: &BufferStats, page: &mut Page) {
+    let found = [
+        ("lru", buffers.lru_hits),
+        ("table", buffers.hits),
+        ("device", buffers.misses),
+    ];
+    page.family("uext4_buffer_lookups_total", "found", &found);
+    page.one("uext4_buffer_reads_total", buffers.reads);
+    page.one("uext4_buffer_writes_total", buffers.writes);
+    page.one("uext4_buffer_evictions_total", buffers.evictions);
 }
 
 fn extents(stats: &Stats, page: &mut Page) {
-    let Some(told) = &stats.extent_status else {
+    let Some(es) = &stats.extent_status else {
         return;
     };
-    for (name, help, value) in [
-        (
-            "uext4_extent_status_hits_total",
-            "Look-ups of where files lie that were known.",
-            told.es_stats_cache_hits,
-        ),
-        (
-            "uext4_extent_status_misses_total",
-            "Those that were not.",
-            told.es_stats_cache_misses,
-        ),
-        (
-            "uext4_extent_status_scans_total",
-            "Scans of the shrinker.",
-            told.scans,
-        ),
-        (
-            "uext4_extent_status_freed_total",
-            "Extents that these freed.",
-            told.freed,
-        ),
-    ] {
-        page.counter(name, help, value);
-    }
-    page.gauge(
-        "uext4_extent_status_extents",
-        "Extents known.",
-        told.es_stats_all_cnt,
-    );
+    let (hits, misses) = (es.es_stats_cache_hits, es.es_stats_cache_misses);
+    page.one("uext4_extent_status_hits_total", hits);
+    page.one("uext4_extent_status_misses_total", misses);
+    page.one("uext4_extent_status_scans_total", es.scans);
+    page.one("uext4_extent_status_freed_total", es.freed);
+    page.one("uext4_extent_status_extents", es.es_stats_all_cnt);
 }
 
 fn shared_attributes(stats: &Stats, page: &mut Page) {
     let (Some(blocks), Some(values)) = (&stats.xattr_blocks, &stats.xattr_values) else {
         return;
     };
-    let both = |name: &str, help: &str, kind: &str, of_blocks, of_values, page: &mut Page| {
-        let all = [("blocks", of_blocks), ("values", of_values)];
-        page.family(&Metric { name, kind, help }, "of", &all);
+    let mut both = |name: &str, of_blocks, of_values| {
+        page.family(name, "of", &[("blocks", of_blocks), ("values", of_values)]);
     };
-    both(
-        "uext4_mbcache_finds_total",
-        "Searches for equal attributes.",
-        "counter",
-        blocks.finds,
-        values.finds,
-        page,
-    );
-    both(
-        "uext4_mbcache_hits_total",
-        "Those that found some.",
-        "counter",
-        blocks.hits,
-        values.hits,
-        page,
-    );
-    both(
-        "uext4_mbcache_entries",
-        "What may be found.",
-        "gauge",
-        blocks.entries,
-        values.entries,
-        page,
-    );
+    both("uext4_mbcache_finds_total", blocks.finds, values.finds);
+    both("uext4_mbcache_hits_total", blocks.hits, values.hits);
+    both("uext4_mbcache_entries", blocks.entries, values.entries);
 }
 
 fn journal(stats: &Stats, page: &mut Page) {
-    let Some(told) = &stats.journal else { return };
-    for (name, help, value) in [
-        (
-            "uext4_journal_commits_total",
-            "Transactions committed.",
-            told.commits,
-        ),
-        (
-            "uext4_journal_log_blocks_total",
-            "Blocks written to the log.",
-            told.log_blocks,
-        ),
-        (
-            "uext4_journal_checkpoints_total",
-            "Checkpoints.",
-            told.checkpoints,
-        ),
-        (
-            "uext4_journal_home_blocks_total",
-            "Blocks that these wrote home.",
-            told.home_blocks,
-        ),
-    ] {
-        page.counter(name, help, value);
-    }
+    let Some(journal) = &stats.journal else {
+        return;
+    };
+    page.one("uext4_journal_commits_total", journal.commits);
+    page.one("uext4_journal_log_blocks_total", journal.log_blocks);
+    page.one("uext4_journal_checkpoints_total", journal.checkpoints);
+    page.one("uext4_journal_home_blocks_total", journal.home_blocks);
 }
 
 fn pages(stats: &Stats, page: &mut Page) {
-    let Some(told) = &stats.pages else { return };
-    page.family(
-        &Metric::gauge("uext4_page_bytes", "Data of files in memory."),
-        "state",
-        &[
-            ("cached", told.nr_file_pages),
-            ("dirty", told.nr_dirty),
-            ("writeback", told.nr_writeback),
-        ],
-    );
-    page.family(
-        &Metric::gauge("uext4_dirty_limit_bytes", "Data that may be dirty."),
-        "limit",
-        &[
-            ("writers wait", told.nr_dirty_threshold),
-            ("flushers write", told.nr_dirty_background_threshold),
-        ],
-    );
-    for (name, help, value) in [
-        (
-            "uext4_dirtied_bytes_total",
-            "Data made dirty.",
-            told.nr_dirtied,
-        ),
-        (
-            "uext4_written_bytes_total",
-            "Data written.",
-            told.nr_written,
-        ),
-        ("uext4_read_bytes_total", "Data read.", told.nr_read),
-        (
-            "uext4_writers_throttled_total",
-            "Times a writer waited for flushers.",
-            told.throttled,
-        ),
-        (
-            "uext4_write_errors_total",
-            "Runs of pages that could not be written, each attempt.",
-            told.write_errors,
-        ),
-        ("uext4_lost_bytes_total", "Data given up.", told.nr_lost),
-    ] {
-        page.counter(name, help, value);
-    }
+    let Some(pages) = &stats.pages else { return };
+    let states = [
+        ("cached", pages.nr_file_pages),
+        ("dirty", pages.nr_dirty),
+        ("writeback", pages.nr_writeback),
+    ];
+    page.family("uext4_page_bytes", "state", &states);
+    let limits = [
+        ("writers wait", pages.nr_dirty_threshold),
+        ("flushers write", pages.nr_dirty_background_threshold),
+    ];
+    page.family("uext4_dirty_limit_bytes", "limit", &limits);
+    page.one("uext4_dirtied_bytes_total", pages.nr_dirtied);
+    page.one("uext4_written_bytes_total", pages.nr_written);
+    page.one("uext4_read_bytes_total", pages.nr_read);
+    page.one("uext4_writers_throttled_total", pages.throttled);
+    page.one("uext4_write_errors_total", pages.write_errors);
+    page.one("uext4_lost_bytes_total", pages.nr_lost);
 }
 
 fn allocator(stats: &Stats, page: &mut Page) {
-    let (Some(told), Some(kept)) = (&stats.allocator, &stats.preallocation) else {
+    let (Some(stats), Some(preallocated)) = (&stats.allocator, &stats.preallocation) else {
         return;
     };
-    for (name, help, value) in [
-        (
-            "uext4_allocator_requests_total",
-            "Requests for blocks.",
-            told.reqs,
-        ),
-        (
-            "uext4_allocator_blocks_total",
-            "Blocks given.",
-            told.allocated,
-        ),
-        (
-            "uext4_allocator_freed_total",
-            "Blocks given back.",
-            told.freed,
-        ),
-        (
-            "uext4_allocator_goal_hits_total",
-            "Requests whose goal was free.",
-            told.goal_hits,
-        ),
-    ] {
-        page.counter(name, help, value);
-    }
-    page.gauge(
-        "uext4_allocator_preallocated",
-        "Blocks kept for files.",
-        kept.kept,
-    );
-    const NAMES: [&str; 5] = ["0", "1", "2", "3", "4"];
-    let of = |f: fn(&uext4::stats::CriterionStats) -> u64| -> Vec<(&str, u64)> {
-        NAMES.into_iter().zip(told.criteria.iter().map(f)).collect()
+    page.one("uext4_allocator_requests_total", stats.reqs);
+    page.one("uext4_allocator_blocks_total", stats.allocated);
+    page.one("uext4_allocator_freed_total", stats.freed);
+    page.one("uext4_allocator_goal_hits_total", stats.goal_hits);
+    page.one("uext4_allocator_preallocated", preallocated.kept);
+    let mut each = |name, count: fn(&uext4::stats::CriterionStats) -> u64| {
+        let counts = stats.criteria.iter().map(count);
+        let all: Vec<_> = ["0", "1", "2", "3", "4"].into_iter().zip(counts).collect();
+        page.family(name, "criterion", &all);
     };
-    for (name, help, all) in [
-        (
-            "uext4_allocator_criterion_hits_total",
-            "Requests a search of this criterion served.",
-            of(|c| c.hits),
-        ),
-        (
-            "uext4_allocator_criterion_groups_total",
-            "Groups it considered.",
-            of(|c| c.groups_considered),
-        ),
-        (
-            "uext4_allocator_criterion_extents_total",
-            "Free runs it looked at.",
-            of(|c| c.extents_scanned),
-        ),
-    ] {
-        page.family(&Metric::counter(name, help), "criterion", &all);
-    }
+    each("uext4_allocator_criterion_hits_total", |c| c.hits);
+    each("uext4_allocator_criterion_groups_total", |c| {
+        c.groups_considered
+    });
+    each("uext4_allocator_criterion_extents_total", |c| {
+        c.extents_scanned
+    });
 }
 
 #[cfg(test)]
@@ -531,16 +354,14 @@ mod tests {
     #[test]
     fn a_page_is_in_the_format_of_prometheus() {
         let mut page = Page::default();
-        page.counter("a_total", "How many.", 7);
-        page.family(
-            &Metric::gauge("b", "More."),
-            "of",
-            &[("x\"y\\", 1), ("z", 2)],
-        );
+        page.one("uext4_journal_commits_total", 7);
+        page.family("uext4_inodes", "of", &[("x\"y\\", 1), ("z", 2)]);
         assert_eq!(
             page.0,
-            "# HELP a_total How many.\n# TYPE a_total counter\na_total 7\n\
-             # HELP b More.\n# TYPE b gauge\nb{of=\"x\\\"y\\\\\"} 1\nb{of=\"z\"} 2\n"
+            "# HELP uext4_journal_commits_total Transactions committed.\n\
+             # TYPE uext4_journal_commits_total counter\nuext4_journal_commits_total 7\n\
+             # HELP uext4_inodes Inodes.\n# TYPE uext4_inodes gauge\n\
+             uext4_inodes{of=\"x\\\"y\\\\\"} 1\nuext4_inodes{of=\"z\"} 2\n"
         );
     }
 }

@@ -103,6 +103,13 @@ fn prometheus_reads_it_from_socket_and_file() {
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }
+    let mut headed = "no head";
+    for line in page.lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(rest) => headed = rest.split(' ').next().unwrap(),
+            None => assert!(line.starts_with('#') || line.starts_with(headed), "{line}"),
+        }
+    }
     let device = fs::metadata(place.dir()).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let socket = format!("/run/uext4/{major}:{minor}");
