@@ -61,6 +61,15 @@ pub struct WriteArgs {
     /// How it is written: stripe=N, discard, dirty_ratio=N, …; see `uext4 mount --help-options`
     #[arg(long, value_name = "NAME[=VALUE],…", help_heading = "Image options")]
     pub options: Vec<String>,
+    /// Print events of the engine to standard error: by name (ext4_mballoc_alloc), or all of ext4 (the
+    /// allocator), extent_status, mbcache, writeback or uext4 (errors)
+    #[arg(
+        long,
+        value_name = "EVENT,…",
+        value_delimiter = ',',
+        help_heading = "Image options"
+    )]
+    pub trace: Vec<String>,
 }
 
 /// `--help` alone, for commands where `-h` means something else, as in coreutils.

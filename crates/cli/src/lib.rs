@@ -38,6 +38,7 @@ mod record;
 mod sandbox;
 mod show;
 mod snapshot;
+mod trace;
 mod unmounter;
 mod walk;
 mod when;

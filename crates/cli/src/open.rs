@@ -22,6 +22,7 @@ use crate::failure::{Exit, Failure, MAKE_WRITABLE};
 use crate::identify;
 use crate::messages;
 use crate::show::{escaped, size_text};
+use crate::trace;
 
 /// Bytes the engine may keep when it only reads: with everything else the command stays below 256 MiB.
 const READING_MEMORY: u64 = 96 << 20;
@@ -186,6 +187,7 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
 /// Exit 2 if there is no such option, 8 if the image cannot be opened or is in use, 4 if the file
 /// system in it is damaged.
 pub fn open_rw(args: &WriteArgs) -> Result<Volume, Failure> {
+    trace::start(&args.trace);
     let mut options = OpenOptions::default();
     options.memory = Some(WRITING_MEMORY);
     for list in &args.options {

@@ -32,6 +32,7 @@ use crate::mount_failure::mount_failure;
 use crate::mount_options::{self, MountOptions};
 use crate::open;
 use crate::sandbox::{self, Sandbox};
+use crate::trace;
 use crate::unmounter::Unmounter;
 
 /// One part in so many of the memory is for requests: half of it for what they carry, half for data of
@@ -72,6 +73,14 @@ pub struct MountArgs {
     /// Stay in the foreground until it is unmounted
     #[arg(short, long)]
     foreground: bool,
+    /// With -f: print events of the engine to standard error, as the changing commands do
+    #[arg(
+        long,
+        value_name = "EVENT,…",
+        value_delimiter = ',',
+        requires = "foreground"
+    )]
+    trace: Vec<String>,
     /// When it is mounted, print which image is and where, as JSON; refusals as JSON, too
     #[arg(long)]
     json: bool,
@@ -149,6 +158,7 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
         }
         return Ok(exit);
     }
+    trace::start(&args.trace);
     let image = &args.place.image;
     let failed = |error| Failure::engine(image.display(), &error);
     let fs = opened(args, &mut options)?;

@@ -184,9 +184,13 @@ pub fn run_all(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> Res
         offset: None,
         partition: None,
     };
-    let options = Vec::new();
+    let image = WriteArgs {
+        place,
+        options: Vec::new(),
+        trace: Vec::new(),
+    };
     let args = ScriptArgs {
-        image: WriteArgs { place, options },
+        image,
         file: None,
         keep_going: true,
     };

@@ -78,6 +78,7 @@ mod served;
 mod sharing;
 mod sources;
 mod statuses;
+mod traced;
 mod transport;
 mod tree;
 mod tuning;
