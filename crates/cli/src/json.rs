@@ -121,11 +121,11 @@ impl Json {
         self.bytes.extend_from_slice(value.to_string().as_bytes());
     }
 
-    /// `true` or `false`.
-    pub fn boolean(&mut self, value: bool) {
+    /// A value that is in memory, such as `true`.
+    pub fn value(&mut self, value: impl Into<serde_json::Value>) {
         self.comma();
-        self.bytes
-            .extend_from_slice(if value { b"true" } else { b"false" });
+        // OK to ignore: as in `number`.
+        _ = serde_json::to_writer(&mut self.bytes, &value.into());
     }
 
     /// A string.
@@ -189,7 +189,7 @@ mod tests {
         json.close_array();
         json.key("empty").open_object();
         json.close_object();
-        json.key("yes").boolean(true);
+        json.key("yes").value(true);
         json.close_object();
         let text = std::str::from_utf8(json.as_bytes()).unwrap();
         assert!(

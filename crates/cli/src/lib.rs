@@ -59,11 +59,15 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let words = helper::arguments(words);
     let mut options = words.iter().take_while(|word| *word != "--");
     let is_json = options.any(|word| word == "--json");
-    messages::set_json(is_json);
-    let is_mount = words
+    if is_json {
+        messages::choose_json();
+    }
+    if words
         .get(1)
-        .is_some_and(|word| word == "mount" || word == "umount");
-    messages::set_mount(is_mount);
+        .is_some_and(|word| word == "mount" || word == "umount")
+    {
+        messages::choose_mount_codes();
+    }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,

@@ -12,14 +12,14 @@ static JSON: AtomicBool = AtomicBool::new(false);
 /// The command is one whose exit codes are those of mount(8).
 static MOUNT: AtomicBool = AtomicBool::new(false);
 
-/// Chooses JSON for all messages to come, or text.
-pub fn set_json(on: bool) {
-    JSON.store(on, Relaxed);
+/// Chooses JSON for all messages to come.
+pub fn choose_json() {
+    JSON.store(true, Relaxed);
 }
 
-/// Chooses the exit codes of mount(8), or ours.
-pub fn set_mount(on: bool) {
-    MOUNT.store(on, Relaxed);
+/// Chooses the exit codes of mount(8).
+pub fn choose_mount_codes() {
+    MOUNT.store(true, Relaxed);
 }
 
 /// What the process ends with.

@@ -45,10 +45,15 @@ impl Barrier {
         }
     }
 
-    /// Whether anything is flushed at all, from now on. Off, all waits succeed at once, and nothing is
-    /// durable because of them (`nobarrier`).
-    pub fn set_on(&self, on: bool) {
-        self.is_off.store(!on, Relaxed);
+    /// From now on nothing is flushed: all waits succeed at once, and nothing is durable because of
+    /// them (`nobarrier`).
+    pub fn disable(&self) {
+        self.is_off.store(true, Relaxed);
+    }
+
+    /// Ends what [`Barrier::disable`] began.
+    pub fn enable(&self) {
+        self.is_off.store(false, Relaxed);
     }
 
     /// This moment.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use uext4_blockdev::{BlockDevice, WriteRequest};
 use uext4_ondisk::journal::{Descriptor, revoke_block, revoke_capacity};
-use uext4_ondisk::journal::{JournalSuperblock, needs_escape};
+use uext4_ondisk::journal::{JournalSuperblock, TagFlags, needs_escape};
 use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
 
@@ -78,15 +78,14 @@ impl<'a> LogImage<'a> {
             while descriptor.has_room()
                 && let Some((home, bytes)) = data.next()
             {
-                let escaped = needs_escape(bytes);
-                let block = if escaped {
+                let (block, flags) = if needs_escape(bytes) {
                     let mut copy = bytes.to_vec();
                     copy[..4].fill(0);
-                    LogBlock::Made(copy)
+                    (LogBlock::Made(copy), TagFlags::ESCAPE)
                 } else {
-                    LogBlock::Plain(bytes)
+                    (LogBlock::Plain(bytes), TagFlags::empty())
                 };
-                descriptor.push(home, block.bytes(), escaped);
+                descriptor.push(home, block.bytes(), flags);
                 blocks.push(block);
             }
             blocks[place] = LogBlock::Made(descriptor.finish());

@@ -8,7 +8,7 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use crate::allocator::Allocator;
 use crate::groups::Answer;
-use crate::history::History;
+use crate::history::{Before, History};
 use crate::normalize::{Plan, SmallFiles, Surroundings, Window};
 use crate::preallocation::{FileParts, Part, PreallocationStats, Small};
 use crate::request::DataRequest;
@@ -304,9 +304,12 @@ impl FileSpace {
     /// Notes a request, and returns what the file did so far.
     fn note(&self, request: &DataRequest) -> History {
         let left = request.left.map(|(lblk, _)| u64::from(lblk.0) + 1);
-        let follows = left == Some(request.lblk.0.into());
+        let before = match left == Some(request.lblk.0.into()) {
+            true => Before::Mapped,
+            false => Before::Hole,
+        };
         let history = &mut *self.history.lock();
-        history.note(request.lblk, request.len, follows);
+        history.note(request.lblk, request.len, before);
         *history
     }
 }

@@ -5,6 +5,15 @@ use uext4_ondisk::Lblk;
 /// The mean of past runs moves by this part of what a run differs from it.
 const WEIGHT: u64 = 4;
 
+/// What lies in the file right before a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Mapped blocks.
+    Mapped,
+    /// A hole.
+    Hole,
+}
+
 /// What the requests for one file's data were like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct History {
@@ -24,8 +33,8 @@ pub struct History {
 }
 
 impl History {
-    /// Notes a request for `len` blocks at `lblk`; `follows` if what is before it is mapped.
-    pub fn note(&mut self, lblk: Lblk, len: u32, follows: bool) {
+    /// Notes a request for `len` blocks at `lblk`, behind what is `before` it.
+    pub fn note(&mut self, lblk: Lblk, len: u32, before: Before) {
         let lblk = u64::from(lblk.0);
         let end = lblk + u64::from(len);
         if self.requests > 0 && (self.last + 1..self.next).contains(&lblk) {
@@ -47,7 +56,7 @@ impl History {
                 };
             }
             // After a seek, only going on from there makes a run; the first request is believed.
-            self.appends = self.requests == 0 && (lblk == 0 || follows);
+            self.appends = self.requests == 0 && (lblk == 0 || before == Before::Mapped);
             (self.run, self.requests) = (len.into(), 1);
         }
         (self.last, self.next) = (lblk, end);
@@ -81,16 +90,16 @@ mod tests {
     #[test]
     fn the_rest_of_a_request_is_not_a_seek() {
         let mut history = History::default();
-        history.note(Lblk(0), 1000, false);
+        history.note(Lblk(0), 1000, Before::Hole);
         for rest in [(190, 810), (300, 700), (310, 890)] {
-            history.note(Lblk(rest.0), rest.1, true);
+            history.note(Lblk(rest.0), rest.1, Before::Mapped);
         }
         assert!(history.is_sequential());
         assert_eq!((history.run(), history.requests), (1200, 1));
-        history.note(Lblk(1200), 1000, true);
+        history.note(Lblk(1200), 1000, Before::Mapped);
         assert_eq!((history.run(), history.requests), (2200, 2));
         // The same blocks once more: written again from the start.
-        history.note(Lblk(1200), 8, false);
+        history.note(Lblk(1200), 8, Before::Hole);
         assert_eq!((history.run, history.requests), (8, 1));
     }
 }

@@ -147,7 +147,7 @@ pub use allocator::{Allocator, Policies};
 pub use buddy::Buddy;
 pub use file_space::FileSpace;
 pub use groups::{Lock, Place, Visit};
-pub use history::History;
+pub use history::{Before, History};
 pub use index::{GroupState, Index};
 pub use normalize::{Normalize, Plan, SmallFiles, Stream, Surroundings, Wanted, Window};
 pub use options::{Options, TUNABLES};

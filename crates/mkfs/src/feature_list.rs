@@ -53,7 +53,8 @@ impl FeatureEdit {
     pub fn apply(self, features: &mut Features) {
         match self {
             Self::Clear => *features = Features::default(),
-            Self::Set(bit, on) => bit.set_in(features, on),
+            Self::Set(bit, true) => bit.insert_into(features),
+            Self::Set(bit, false) => bit.remove_from(features),
         }
     }
 }

@@ -243,12 +243,21 @@ impl FeatureBit {
         }
     }
 
-    /// Sets or clears this bit in `features`.
-    pub fn set_in(self, features: &mut Features, on: bool) {
+    /// Sets this bit in `features`.
+    pub fn insert_into(self, features: &mut Features) {
         match self {
-            FeatureBit::Compat(b) => features.compat.set(b, on),
-            FeatureBit::Incompat(b) => features.incompat.set(b, on),
-            FeatureBit::RoCompat(b) => features.ro_compat.set(b, on),
+            FeatureBit::Compat(b) => features.compat.insert(b),
+            FeatureBit::Incompat(b) => features.incompat.insert(b),
+            FeatureBit::RoCompat(b) => features.ro_compat.insert(b),
+        }
+    }
+
+    /// Clears this bit in `features`.
+    pub fn remove_from(self, features: &mut Features) {
+        match self {
+            FeatureBit::Compat(b) => features.compat.remove(b),
+            FeatureBit::Incompat(b) => features.incompat.remove(b),
+            FeatureBit::RoCompat(b) => features.ro_compat.remove(b),
         }
     }
 }

@@ -88,13 +88,30 @@ pub struct DxNode<'a> {
     pub entries: &'a [DxEntry],
 }
 
+/// How the entries of a node lie in its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DxShape {
+    /// Where they start: [`DX_ROOT_ENTRIES_OFFSET`] or [`DX_NODE_ENTRIES_OFFSET`].
+    pub offset: usize,
+    /// A checksum takes the place of the last entry.
+    pub summed: bool,
+}
+
+impl DxShape {
+    /// Entries that fit a node of `block_len` bytes.
+    pub const fn limit(self, block_len: usize) -> usize {
+        let room = block_len.saturating_sub(self.offset) / DX_ENTRY_LEN;
+        room.saturating_sub(self.summed as usize)
+    }
+}
+
 impl<'a> DxNode<'a> {
-    /// Validates the entries that start `offset` bytes into `block`.
+    /// Validates the entries of `block`.
     ///
     /// # Errors
     /// Those of [`DxNode::head`], and [`Damage::HtreeNode`] if hashes descend.
-    pub fn parse(block: &'a [u8], offset: usize, tail: bool, at: Lblk) -> Result<Self, Damage> {
-        let node = Self::head(block, offset, tail, at)?;
+    pub fn parse(block: &'a [u8], shape: DxShape, at: Lblk) -> Result<Self, Damage> {
+        let node = Self::head(block, shape, at)?;
         let count = node.entries.len() as u16;
         if count > 2
             && node.entries[1..]
@@ -111,20 +128,20 @@ impl<'a> DxNode<'a> {
         Ok(node)
     }
 
-    /// The entries that start `offset` bytes into `block`, their order not looked at: what a look-up
-    /// needs. Where hashes descend it ends in some leaf all the same.
+    /// The entries of `block`, their order not looked at: what a look-up needs. Where hashes descend
+    /// it ends in some leaf all the same.
     ///
     /// # Errors
-    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for (`tail` says
-    /// whether checksums take one entry's place), or the count exceeds it.
-    pub fn head(block: &'a [u8], offset: usize, tail: bool, at: Lblk) -> Result<Self, Damage> {
+    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for, or the count
+    /// exceeds it.
+    pub fn head(block: &'a [u8], shape: DxShape, at: Lblk) -> Result<Self, Damage> {
         let bad = |why, limit: u16, count: u16| Damage::HtreeNode {
             lblk: at,
             why,
             limit,
             count,
         };
-        let Some(rest) = block.get(offset..) else {
+        let Some(rest) = block.get(shape.offset..) else {
             return Err(bad("no room for entries", 0, 0));
         };
         let Ok((cl, _)) = DxCountLimit::ref_from_prefix(rest) else {
@@ -132,8 +149,8 @@ impl<'a> DxNode<'a> {
         };
         let (limit, count) = (cl.limit.get(), cl.count.get());
         // Directories that are encrypted and case-insensitive count one entry less in inner nodes.
-        let expected = node_limit(block.len(), offset, tail);
-        let in_node = offset == DX_NODE_ENTRIES_OFFSET;
+        let expected = shape.limit(block.len());
+        let in_node = shape.offset == DX_NODE_ENTRIES_OFFSET;
         if usize::from(limit) != expected && !(in_node && usize::from(limit) + 1 == expected) {
             return Err(bad("limit does not match the block size", limit, count));
         }
@@ -266,7 +283,8 @@ pub fn fill_node(block: &mut [u8], format: DirFormat, entries: &[IndexEntry]) {
 /// Writes the entries of a node, with its limit and count; a place is left for the checksum, if
 /// there are checksums.
 fn put_entries(block: &mut [u8], offset: usize, format: DirFormat, entries: &[IndexEntry]) {
-    let limit = node_limit(block.len(), offset, format.summed);
+    let summed = format.summed;
+    let limit = DxShape { offset, summed }.limit(block.len());
     let (places, _) = block[offset..].as_chunks_mut::<DX_ENTRY_LEN>();
     for (place, &entry) in places.iter_mut().zip(entries) {
         place.copy_from_slice(DxEntry::from(entry).as_bytes());
@@ -299,12 +317,6 @@ pub fn truncate_entries(block: &mut [u8], offset: usize, count: usize) {
     }
 }
 
-/// Entries that fit a node of `block_len` bytes whose entries start at `offset`.
-pub const fn node_limit(block_len: usize, offset: usize, tail: bool) -> usize {
-    let room = block_len.saturating_sub(offset) / DX_ENTRY_LEN;
-    room.saturating_sub(if tail { 1 } else { 0 })
-}
-
 /// Where the checksum of a node is and what it should be: over the entries in use and everything
 /// before them, then the tail with a zero sum. `None` if entries or tail do not fit.
 fn node_checksum(
@@ -333,7 +345,8 @@ pub fn verify_tail(
     block: Pblk,
     seed: CsumSeed,
 ) -> Result<(), Damage> {
-    let node = DxNode::parse(bytes, offset, true, lblk)?;
+    let summed = true;
+    let node = DxNode::parse(bytes, DxShape { offset, summed }, lblk)?;
     let count = node.entries.len() as u16;
     let Some((at, computed)) = node_checksum(bytes, offset, node.limit, count, seed) else {
         return Err(Damage::NoChecksum {

@@ -206,6 +206,15 @@ pub struct Timestamp {
     pub nsec: u32,
 }
 
+/// The fields that an inode has for its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeFields {
+    /// The base fields alone: whole seconds, until 2038.
+    Base,
+    /// Extra fields, too.
+    Extra,
+}
+
 impl Timestamp {
     /// The earliest time any inode can hold: 1901-12-13.
     pub const MIN_SEC: i64 = i32::MIN as i64;
@@ -213,16 +222,15 @@ impl Timestamp {
     pub const MAX_SEC: i64 = i32::MAX as i64 + 3 * (1 << 32);
 
     /// The time that a file system keeps of this one: the nearest in its range, and no nanoseconds at
-    /// the ends of the range. Without `extra` fields the range ends in 2038, and seconds are all.
+    /// the ends of the range.
     #[must_use]
-    pub fn kept(self, extra: bool) -> Self {
-        let last = if extra {
-            Self::MAX_SEC
-        } else {
-            i64::from(i32::MAX)
+    pub fn kept(self, fields: TimeFields) -> Self {
+        let last = match fields {
+            TimeFields::Base => i64::from(i32::MAX),
+            TimeFields::Extra => Self::MAX_SEC,
         };
         let sec = self.sec.clamp(Self::MIN_SEC, last);
-        let whole = !extra || sec == Self::MIN_SEC || sec == last;
+        let whole = fields == TimeFields::Base || sec == Self::MIN_SEC || sec == last;
         let nsec = if whole { 0 } else { self.nsec };
         Self { sec, nsec }
     }

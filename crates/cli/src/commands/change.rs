@@ -36,6 +36,16 @@ pub enum Missing {
     Tell,
 }
 
+/// Which inodes a command changes.
+pub struct Which<'a> {
+    /// Their paths.
+    pub paths: &'a [PathBuf],
+    /// Whether symbolic links at the end of these are followed.
+    pub last: FollowLast,
+    /// Everything below them, too.
+    pub recursive: bool,
+}
+
 /// A command whose last words are paths.
 pub trait Operands {
     /// Those paths, in the order of the words.
@@ -97,21 +107,18 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Changes the inodes of several paths, and with `recursive` everything below them; what fails is
-    /// told.
+    /// Changes the inodes that `which` names; what fails is reported.
     ///
     /// # Errors
     /// A broken pipe.
-    pub fn each_inode<P: AsRef<OsStr>>(
+    pub fn each_inode(
         &mut self,
-        paths: &[P],
-        last: FollowLast,
-        recursive: bool,
+        which: &Which<'_>,
         change: impl Fn(&OpenInode) -> uext4::Result<()>,
     ) -> Result<(), Failure> {
-        self.each(paths, |target, path| {
-            let top = target.inode(path, last)?;
-            if !recursive {
+        self.each(which.paths, |target, path| {
+            let top = target.inode(path, which.last)?;
+            if !which.recursive {
                 return change(&top).map_err(about(path));
             }
             let mut unread = Vec::new();

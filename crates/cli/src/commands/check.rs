@@ -120,7 +120,7 @@ impl Report<'_> {
         }
         if self.args.json {
             self.json.close_array();
-            self.json.key("clean").boolean(self.told == 0);
+            self.json.key("clean").value(self.told == 0);
             self.json.key("issue_count").number(self.told);
             if let Some(summary) = summary {
                 self.json.key("inodes").number(summary.inodes);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FileType, FollowLast, OpenInode, SetAttributes};
 
-use super::change::{Operands, Operation, Target};
+use super::change::{Operands, Operation, Target, Which};
 use crate::failure::Failure;
 use crate::mode::{self, ModeChange};
 
@@ -37,9 +37,12 @@ impl Operands for ChmodArgs {
 
 impl Operation for ChmodArgs {
     fn apply(&self, target: &mut Target<'_>) -> Result<(), Failure> {
-        target.each_inode(&self.paths, FollowLast::Yes, self.recursive, |inode| {
-            self.change(inode)
-        })
+        let which = Which {
+            paths: &self.paths,
+            last: FollowLast::Yes,
+            recursive: self.recursive,
+        };
+        target.each_inode(&which, |inode| self.change(inode))
     }
 }
 

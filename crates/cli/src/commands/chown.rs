@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use uext4::{FollowLast, OpenInode, SetAttributes};
 
-use super::change::{Operands, Operation, Target};
+use super::change::{Operands, Operation, Target, Which};
 use crate::args::long_help;
 use crate::failure::Failure;
 use crate::owner::{self, Owner};
@@ -47,9 +47,12 @@ impl Operation for ChownArgs {
             true => FollowLast::No,
             false => FollowLast::Yes,
         };
-        target.each_inode(&self.paths, last, self.recursive, |inode| {
-            self.change(inode)
-        })
+        let which = Which {
+            paths: &self.paths,
+            last,
+            recursive: self.recursive,
+        };
+        target.each_inode(&which, |inode| self.change(inode))
     }
 }
 

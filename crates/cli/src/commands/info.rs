@@ -297,9 +297,9 @@ fn word(support: Support) -> &'static str {
 fn feature_object(json: &mut Json, feature: &Feature) {
     json.open_object();
     json.key("name").string(feature.name);
-    json.key("read").boolean(feature.read == Support::Yes);
-    json.key("write").boolean(feature.write == Support::Yes);
-    json.key("check").boolean(feature.check == Support::Yes);
+    json.key("read").value(feature.read == Support::Yes);
+    json.key("write").value(feature.write == Support::Yes);
+    json.key("check").value(feature.check == Support::Yes);
     json.close_object();
 }
 

@@ -257,6 +257,6 @@ fn extent_object(json: &mut Json, run: Run) {
     json.key("logical").number(run.lblk);
     json.key("physical").number(run.pblk);
     json.key("length").number(run.len);
-    json.key("unwritten").boolean(run.unwritten);
+    json.key("unwritten").value(run.unwritten);
     json.close_object();
 }

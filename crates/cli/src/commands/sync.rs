@@ -40,7 +40,7 @@ pub fn run(args: &SyncArgs, out: &mut Output) -> Result<Exit, Failure> {
         let mut json = Json::new();
         json.open_object();
         json.key("image").text(bytes(image.as_os_str()));
-        json.key("was_clean").boolean(was_clean);
+        json.key("was_clean").value(was_clean);
         json.close_object();
         json.end_line();
         out.write_all(json.as_bytes())?;

@@ -9,7 +9,7 @@ use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block;
 use uext4_ondisk::hash::{DirHash, HashVersion, hash_name};
 use uext4_ondisk::htree::{
-    DX_ROOT_INFO_LEN, DX_ROOT_INFO_OFFSET, DxNode, DxRootInfo, entries_offset,
+    DX_ROOT_INFO_LEN, DX_ROOT_INFO_OFFSET, DxNode, DxRootInfo, DxShape, entries_offset,
 };
 use uext4_ondisk::{Damage, Ino, Lblk};
 use zerocopy::FromBytes;
@@ -50,7 +50,8 @@ impl Frame {
     fn new(sbi: &Sbi, dir: &Inode, lblk: Lblk, buffer: Buffer, take: Take) -> Result<Self> {
         let data = buffer.data();
         let summed = sbi.geometry().csum_seed.is_some();
-        let node = DxNode::head(&data, entries_offset(lblk), summed, lblk)?;
+        let offset = entries_offset(lblk);
+        let node = DxNode::head(&data, DxShape { offset, summed }, lblk)?;
         let count = node.entries.len();
         let taken = match take {
             Take::Hash(hash) => node.find(hash),

@@ -14,8 +14,8 @@ use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block::{self, DOTS_LEN, DirFormat, NewEntry, Record, Spot};
 use uext4_ondisk::dir_entry::rec_len_for;
 use uext4_ondisk::htree::{
-    DxNode, IndexEntry, RootHead, entries_offset, fill_node, fill_root, insert_entry, put_root,
-    truncate_entries,
+    DxNode, DxShape, IndexEntry, RootHead, entries_offset, fill_node, fill_root, insert_entry,
+    put_root, truncate_entries,
 };
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
@@ -217,7 +217,7 @@ impl Tree<'_> {
         let data = frame.buffer.data();
         let offset = entries_offset(frame.lblk);
         let summed = self.handle.sbi().geometry().csum_seed.is_some();
-        let node = DxNode::head(&data, offset, summed, frame.lblk)?;
+        let node = DxNode::head(&data, DxShape { offset, summed }, frame.lblk)?;
         let all = from..node.entries.len();
         Ok(all.map(|i| node.entry(i)).collect())
     }

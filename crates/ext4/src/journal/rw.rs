@@ -14,7 +14,7 @@ use uext4_extent_status::{Options as ExtentStatusOptions, Room};
 use uext4_jbd2::{Journal, Tid};
 use uext4_mballoc::{Allocator, Options as AllocatorOptions, Policies as AllocatorPolicies, Run};
 use uext4_ondisk::group_desc::GroupDesc;
-use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, Timestamp};
+use uext4_ondisk::inode::{GOOD_OLD_INODE_SIZE, TimeFields, Timestamp};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{Damage, GroupNr, Ino, Pblk};
 use uext4_writeback::PageCache;
@@ -138,7 +138,7 @@ pub(crate) struct Rw {
     /// What the mount has set itself.
     pub(crate) limits: MountLimits,
     /// Inodes have room for nanoseconds and times after 2038.
-    extra_times: bool,
+    time_fields: TimeFields,
     /// The superblock but for its counts, which [`Rw::superblock`] puts in.
     superblock: Mutex<SuperBlock>,
     superblock_changed: AtomicBool,
@@ -243,7 +243,11 @@ impl Rw {
             rename: Mutex::default(),
             access_times: AtomicU8::new(AccessTimes::Relative as u8),
             limits: MountLimits::default(),
-            extra_times: usize::from(disk.geometry().inode_size) > GOOD_OLD_INODE_SIZE,
+            time_fields: if usize::from(disk.geometry().inode_size) > GOOD_OLD_INODE_SIZE {
+                TimeFields::Extra
+            } else {
+                TimeFields::Base
+            },
             clock: parts.clock,
             mmp: OnceLock::new(),
             taking: Taking::default(),
@@ -324,7 +328,7 @@ impl Rw {
 
     /// What inodes of this file system keep of a time.
     pub(crate) fn kept(&self, time: Timestamp) -> Timestamp {
-        time.kept(self.extra_times)
+        time.kept(self.time_fields)
     }
 
     /// A generation for a new inode.

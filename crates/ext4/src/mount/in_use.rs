@@ -75,7 +75,7 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     // a file system that is marked as clean.
     stop_threads(rw);
     // The end is durable, whatever was not before.
-    rw.journal.barrier().set_on(true);
+    rw.journal.barrier().enable();
     let written = write_all(sbi, rw, seen);
     // Also what this last writing met.
     _ = error_record::settle(sbi);

@@ -136,8 +136,9 @@ pub(crate) fn open_rw(
         // The superblock says it now.
         sbi.writable()?.journal.note_errno(0)?;
         // What opening wrote is durable, whatever comes.
-        let barrier = sbi.writable()?.journal.barrier();
-        barrier.set_on(options.limits.barrier);
+        if !options.limits.barrier {
+            sbi.writable()?.journal.barrier().disable();
+        }
         Ok(sbi)
     });
     match (mounted, mmp) {

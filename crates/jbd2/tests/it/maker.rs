@@ -9,7 +9,8 @@ use uext4_ondisk::checksum::{crc32_be, crc32c};
 use uext4_ondisk::inode::Timestamp;
 use uext4_ondisk::journal::{
     BlockType, Descriptor, JBD2_CRC32C_CHKSUM, JBD2_MAGIC, JournalCompat, JournalHeader,
-    JournalIncompat, JournalSuperblock, commit_block, needs_escape, revoke_block, revoke_capacity,
+    JournalIncompat, JournalSuperblock, TagFlags, commit_block, needs_escape, revoke_block,
+    revoke_capacity,
 };
 use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
@@ -188,12 +189,13 @@ impl Maker {
         let mut logged = Vec::new();
         for (home, data) in blocks {
             let mut data = data.clone();
-            let escaped = needs_escape(&data);
-            if escaped {
+            let mut flags = TagFlags::empty();
+            if needs_escape(&data) {
                 data[..4].fill(0);
+                flags = TagFlags::ESCAPE;
             }
             assert!(descriptor.has_room(), "no room for another tag");
-            descriptor.push(*home, &data, escaped);
+            descriptor.push(*home, &data, flags);
             logged.push(data);
         }
         let mut descriptor = descriptor.finish();

@@ -56,10 +56,8 @@ impl<'a> Descriptor<'a> {
     }
 
     /// Adds the tag of a block, of which there must be room. `data` is the block as it will lie in
-    /// the log: with its first four bytes zeroed if `escaped`.
-    pub fn push(&mut self, home: Pblk, data: &[u8], escaped: bool) {
-        let mut flags = TagFlags::empty();
-        flags.set(TagFlags::ESCAPE, escaped);
+    /// the log: with its first four bytes zeroed if `flags` have [`TagFlags::ESCAPE`].
+    pub fn push(&mut self, home: Pblk, data: &[u8], mut flags: TagFlags) {
         flags.set(TagFlags::SAME_UUID, self.last.is_some());
         let sum = match self.sb.checksum_version() {
             0 | 1 => 0,
@@ -265,7 +263,11 @@ mod tests {
                 let mut homes = Vec::new();
                 while descriptor.has_room() {
                     let home = Pblk(high + homes.len() as u64);
-                    descriptor.push(home, &[homes.len() as u8; 64], homes.len() == 1);
+                    let flags = match homes.len() {
+                        1 => TagFlags::ESCAPE,
+                        _ => TagFlags::empty(),
+                    };
+                    descriptor.push(home, &[homes.len() as u8; 64], flags);
                     homes.push(home);
                 }
                 assert_eq!(homes.len(), Descriptor::capacity(&sb, len));

@@ -18,8 +18,8 @@ use crate::features::Compat;
 use crate::geometry::Geometry;
 use crate::hash::{HashVersion, hash_name};
 use crate::htree::{
-    self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, IndexEntry, RootHead, fill_node,
-    fill_root, node_limit,
+    self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DxShape, IndexEntry, RootHead, fill_node,
+    fill_root,
 };
 use crate::inode::FileType;
 use crate::pack::PackError;
@@ -156,7 +156,8 @@ impl DirShape {
 
     /// Nodes of each level between root and leaves, the uppermost first.
     fn levels(&self, leaves: u64) -> Result<Vec<u32>, PackError> {
-        let limit = |offset| node_limit(self.format.block_len, offset, self.format.summed) as u64;
+        let summed = self.format.summed;
+        let limit = |offset| DxShape { offset, summed }.limit(self.format.block_len) as u64;
         let (root, node) = (limit(DX_ROOT_ENTRIES_OFFSET), limit(DX_NODE_ENTRIES_OFFSET));
         let mut levels = Vec::new();
         let mut entries = leaves;
@@ -339,7 +340,11 @@ impl<'a, F: Fn(u32) -> Name<'a>> Layout<'_, F> {
 
     fn per_node(&self) -> usize {
         let format = self.shape.format;
-        node_limit(format.block_len, DX_NODE_ENTRIES_OFFSET, format.summed)
+        let shape = DxShape {
+            offset: DX_NODE_ENTRIES_OFFSET,
+            summed: format.summed,
+        };
+        shape.limit(format.block_len)
     }
 
     fn entries(&self, nodes: &[u32], level: usize, children: Range<usize>) -> Vec<IndexEntry> {
@@ -415,7 +420,9 @@ mod tests {
             let verified = match is_node {
                 true => {
                     let offset = htree::entries_offset(Lblk(lblk));
-                    let node = DxNode::parse(&block, offset, true, Lblk(lblk)).unwrap();
+                    let summed = true;
+                    let shape = DxShape { offset, summed };
+                    let node = DxNode::parse(&block, shape, Lblk(lblk)).unwrap();
                     let last = node.entry(node.entries.len() - 1);
                     assert!(last.block.0 < plan.blocks());
                     htree::verify_tail(&block, offset, Lblk(lblk), at, SEED)

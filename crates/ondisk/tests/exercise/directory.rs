@@ -4,7 +4,7 @@ use uext4_ondisk::checksum::CsumSeed;
 use uext4_ondisk::dir_entry::{self, DirBlock};
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::hash::{CharSign, HashVersion, hash_name};
-use uext4_ondisk::htree::{self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DxNode};
+use uext4_ondisk::htree::{self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DxNode, DxShape};
 use uext4_ondisk::{Lblk, Pblk};
 
 const SEED: CsumSeed = CsumSeed(1);
@@ -36,15 +36,17 @@ pub fn exercise(data: &[u8]) {
         assert_eq!(dir_entry::verify_tail(&copy, Pblk(7), SEED), Ok(()));
     }
     for offset in [DX_ROOT_ENTRIES_OFFSET, DX_NODE_ENTRIES_OFFSET] {
-        node(block, offset, options & 0x80 != 0);
+        let summed = options & 0x80 != 0;
+        node(block, DxShape { offset, summed });
     }
 }
 
-fn node(block: &[u8], offset: usize, tail: bool) {
+fn node(block: &[u8], shape: DxShape) {
+    let offset = shape.offset;
     let _ = htree::verify_tail(block, offset, Lblk(1), Pblk(7), SEED);
     let mut copy = block.to_vec();
     htree::update_tail(&mut copy, offset, SEED);
-    let Ok(node) = DxNode::parse(block, offset, tail, Lblk(1)) else {
+    let Ok(node) = DxNode::parse(block, shape, Lblk(1)) else {
         return;
     };
     for (i, entry) in node.entries.iter().enumerate() {
@@ -53,7 +55,7 @@ fn node(block: &[u8], offset: usize, tail: bool) {
         assert!(found < node.entries.len());
         assert!(i == 0 || found >= i);
     }
-    if tail {
+    if shape.summed {
         assert_eq!(
             htree::verify_tail(&copy, offset, Lblk(1), Pblk(7), SEED),
             Ok(())

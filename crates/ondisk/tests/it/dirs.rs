@@ -5,6 +5,7 @@ use uext4_ondisk::features::Incompat;
 use uext4_ondisk::hash::{HashVersion, hash_name};
 use uext4_ondisk::htree::{
     self, DX_NODE_ENTRIES_OFFSET, DX_ROOT_ENTRIES_OFFSET, DX_ROOT_INFO_OFFSET, DxNode, DxRootInfo,
+    DxShape,
 };
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Ino, Lblk, Pblk};
@@ -77,7 +78,8 @@ impl<'a> Dir<'a> {
             _ => DX_NODE_ENTRIES_OFFSET,
         };
         let seed = self.image.geometry.csum_seed;
-        let node = DxNode::parse(bytes, offset, seed.is_some(), lblk).unwrap();
+        let summed = seed.is_some();
+        let node = DxNode::parse(bytes, DxShape { offset, summed }, lblk).unwrap();
         if let Some(seed) = seed {
             let generation = self.image.inode(self.ino).i_generation.get();
             let seed = seed.inode(self.ino, generation);

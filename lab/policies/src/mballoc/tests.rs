@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use uext4_ondisk::{Lblk, Pblk};
 
-use uext4_mballoc::{DataRequest, History, Surroundings};
+use uext4_mballoc::{Before, DataRequest, History, Surroundings};
 
 use super::*;
 
@@ -207,10 +207,10 @@ proptest! {
             ..around(log)
         };
         for (lblk, len) in notes {
-            around.history.note(Lblk(lblk), len, false);
+            around.history.note(Lblk(lblk), len, Before::Hole);
             around.history.note_window(len, lblk);
         }
-        around.history.note(request.lblk, request.len, false);
+        around.history.note(request.lblk, request.len, Before::Hole);
         let window = policy.window(&request, &around);
         let (start, end) = (u64::from(window.lblk().0), u64::from(window.lblk().0) + u64::from(window.blocks()));
         prop_assert!(start <= at && at < end && end <= BLOCKS_MAX, "{start}..{end}");

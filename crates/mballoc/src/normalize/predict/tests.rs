@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use uext4_ondisk::{Lblk, Pblk};
 
 use super::*;
-use crate::history::History;
+use crate::history::{Before, History};
 
 /// End of the longest file.
 const BLOCKS_MAX: u64 = Lblk::LAST.0 as u64 + 1;
@@ -65,7 +65,7 @@ fn predicted(places: &[u32], around: &Surroundings<'_>) -> Vec<(u32, u32)> {
     let mut around = *around;
     let step = |&lblk: &u32| {
         let request = request(lblk, 16);
-        around.history.note(request.lblk, request.len, false);
+        around.history.note(request.lblk, request.len, Before::Hole);
         window(&request, &around)
     };
     places.iter().map(step).collect()
@@ -101,7 +101,7 @@ fn appenders_double_and_others_get_what_they_ask_for() {
 #[test]
 fn closed_files_get_what_they_need() {
     let mut around = around(12);
-    around.history.note(Lblk(0), 100, false);
+    around.history.note(Lblk(0), 100, Before::Hole);
     let request = DataRequest {
         size: 777,
         closed: true,
@@ -118,7 +118,7 @@ fn windows_of_a_stripe_are_whole_stripes() {
     };
     assert_eq!(predicted(&[0], &all), [(0, 32)]);
     let mut long = all;
-    long.history.note(Lblk(0), 600, false);
+    long.history.note(Lblk(0), 600, Before::Hole);
     assert_eq!(window(&request(0, 600), &long), (0, 5 * 496));
 }
 
@@ -207,10 +207,10 @@ proptest! {
             ..around(log)
         };
         for (lblk, len) in notes {
-            around.history.note(Lblk(lblk), len, false);
+            around.history.note(Lblk(lblk), len, Before::Hole);
             around.history.note_window(len, lblk);
         }
-        around.history.note(request.lblk, request.len, false);
+        around.history.note(request.lblk, request.len, Before::Hole);
         let window = Predict.plan(&request, &around).window;
         let (start, len) = (u64::from(window.lblk().0), window.blocks());
         let end = start + u64::from(len);
