@@ -2,7 +2,7 @@
 
 use uext4::{Damage, Error, FileType, Ino, Listed, OpenInode};
 
-use crate::walk::{InodeSet, joined};
+use uext4_image::walk::{InodeSet, joined};
 
 /// Shows `f` an inode, and if it is a directory everything below it, parents first, each with its
 /// path. Names that go away meanwhile are left out. `failed` gets what cannot be read, and directories

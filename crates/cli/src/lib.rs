@@ -8,7 +8,6 @@
 mod args;
 mod background;
 mod below;
-mod budget;
 mod command_line;
 mod commands;
 mod contents;
@@ -23,7 +22,6 @@ mod group_space;
 mod helper;
 mod identify;
 mod json;
-mod links;
 mod listener;
 mod messages;
 mod metrics;
@@ -40,7 +38,6 @@ mod show;
 mod snapshot;
 mod trace;
 mod unmounter;
-mod walk;
 mod when;
 
 use std::ffi::OsString;

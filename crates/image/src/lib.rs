@@ -10,15 +10,22 @@
 //! 4. The empty file system is laid out for just that.
 //! 5. The plan is carried out in order, contents copied from where they lie.
 //!
+//! [`put`] makes the plan in a file system that is there, through its journal. [`get`] copies files
+//! and directories out of one, in the order of a [`walk`].
+//!
 //! Left out: the disk format (`uext4-mkfs`, `uext4`), and choosing what to do (the command).
 
+pub mod budget;
 pub mod error;
+pub mod links;
 pub mod preload;
 pub mod tree;
 pub mod ustar;
+pub mod walk;
 
 mod acl;
 mod build;
+mod get;
 mod identity;
 mod ids;
 mod need;
@@ -35,6 +42,7 @@ mod xattrs;
 
 pub use build::{BuildOptions, Report, build};
 pub use error::{Error, TarDamage};
+pub use get::{Get, GetError, GetReport, Refused, Watcher, get};
 pub use output::{Draft, Output};
 pub use progress::{Amount, Phase, Progress};
 pub use put::{Existing, PutOptions, PutReport, put, put_stream};

@@ -11,7 +11,7 @@ use crate::below::each_below;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::open;
 use crate::show::escaped;
-use crate::walk::joined;
+use uext4_image::walk::joined;
 
 /// The file system that is changed, and where to tell what cannot be.
 pub struct Target<'a> {

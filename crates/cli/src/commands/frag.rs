@@ -18,7 +18,7 @@ use crate::free::FreeSpace;
 use crate::json::Json;
 use crate::open;
 use crate::show::{escaped, size_text};
-use crate::walk::{InodeSet, Order, Step, Walk};
+use uext4_image::walk::{InodeSet, Order, Step, Walk};
 
 /// Files named as the most broken up.
 const WORST: usize = 10;

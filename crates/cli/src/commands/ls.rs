@@ -14,7 +14,7 @@ use crate::json::Json;
 use crate::open;
 use crate::record;
 use crate::show::{escaped, mode_text, size_short, time_short};
-use crate::walk::{Entry, Order, Step, Walk, joined};
+use uext4_image::walk::{Entry, Order, Step, Walk, joined};
 
 /// List a directory
 ///

@@ -17,7 +17,7 @@ use crate::json::Json;
 use crate::messages;
 use crate::open;
 use crate::record;
-use crate::walk::{Entry, Order, Problem, Step, Walk};
+use uext4_image::walk::{Entry, Order, Problem, Step, Walk};
 
 /// Files up to this many bytes are hashed.
 const HASHED_MAX: u64 = 64 << 20;

@@ -18,7 +18,7 @@ use crate::mode::{self, ModeChange};
 use crate::open;
 use crate::owner::{self, Owner};
 use crate::show::escaped;
-use crate::walk::joined;
+use uext4_image::walk::joined;
 
 /// Copy files and directories into the image
 ///

@@ -16,14 +16,14 @@ use uext4_ondisk::inode::FileType;
 use self::header::{Header, Pax, padding};
 use super::{Output, bytes};
 use crate::args::ImageArgs;
-use crate::budget::Budget;
 use crate::failure::{Complaints, Exit, Failure};
-use crate::links::Links;
 use crate::messages;
 use crate::open;
 use crate::progress::Progress;
 use crate::show::escaped;
-use crate::walk::{Entry, Order, Step, Walk};
+use uext4_image::budget::Budget;
+use uext4_image::links::Links;
+use uext4_image::walk::{Entry, Order, Step, Walk};
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;

@@ -14,7 +14,7 @@ use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
 use crate::show::escaped;
-use crate::walk::{Entry, Order, Step, Walk, joined};
+use uext4_image::walk::{Entry, Order, Step, Walk, joined};
 
 /// Draw a directory and everything below it
 #[derive(Args, Debug)]

@@ -8,4 +8,5 @@ mod mount;
 mod random;
 mod shapes;
 mod sizes;
+mod trees;
 mod walk;

@@ -6,8 +6,8 @@ use sha2::{Digest, Sha256};
 use uext4::{Damage, Error, Image, Inode};
 use uext4_ondisk::Ino;
 
-use crate::budget::Budget;
-use crate::walk::InodeSet;
+use uext4_image::budget::Budget;
+use uext4_image::walk::InodeSet;
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;

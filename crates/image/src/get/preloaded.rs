@@ -11,9 +11,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::preload::is_preloaded;
 use rustix::fs::{FileType, major, minor};
 use uext4::Inode;
-use uext4_image::preload::is_preloaded;
 
 use super::{device, host_type};
 

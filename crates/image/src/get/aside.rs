@@ -9,10 +9,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use crate::put::Existing;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use uext4_image::Existing;
 
 /// Tries of a random name before it is an error that all are in use.
 const TRIES: u32 = 16;

@@ -1,4 +1,4 @@
-//! What `get` restores beside names and contents.
+//! What a copy restores besides names and contents.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,16 +10,25 @@ use uext4::xattr::Xattr;
 use uext4_ondisk::inode::{FileType, Timestamp};
 
 use super::preloaded::Made;
-use crate::json::Json;
-use crate::messages;
 
-/// Restores attributes, and counts what the destination would not take.
+/// Restores attributes, and counts what the destination refuses.
 #[derive(Debug)]
 pub struct Restorer {
     is_root: bool,
-    owners_missing: u64,
-    xattrs_missing: u64,
-    set_ids_dropped: u64,
+    /// What was refused so far.
+    pub refused: Refused,
+}
+
+/// What the destination refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// Owners that root could not set.
+    pub owners: u64,
+    /// Extended attributes.
+    pub xattrs: u64,
+    /// Files that lost set-user-id or set-group-id, as they have another owner here.
+    pub set_ids: u64,
 }
 
 impl Restorer {
@@ -27,9 +36,7 @@ impl Restorer {
     pub fn new() -> Self {
         Self {
             is_root: rustix::process::geteuid().is_root(),
-            owners_missing: 0,
-            xattrs_missing: 0,
-            set_ids_dropped: 0,
+            refused: Refused::default(),
         }
     }
 
@@ -130,7 +137,7 @@ impl Restorer {
         if look()? == (inode.uid, inode.gid) {
             return Ok(mode);
         }
-        self.set_ids_dropped += 1;
+        self.refused.set_ids += 1;
         Ok(mode.difference(set_id))
     }
 
@@ -139,7 +146,7 @@ impl Restorer {
         match result.as_ref().map_err(io::Error::kind) {
             // Inside a user namespace some ids do not exist.
             Err(io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
-                self.owners_missing += u64::from(self.is_root);
+                self.refused.owners += u64::from(self.is_root);
             }
             _ => result?,
         }
@@ -158,39 +165,10 @@ impl Restorer {
                 | Errno::NOSPC
                 | Errno::TOOBIG
                 | Errno::RANGE,
-            ) => self.xattrs_missing += 1,
+            ) => self.refused.xattrs += 1,
             result => result?,
         }
         Ok(())
-    }
-
-    /// One line on standard error if something was not restored.
-    pub fn tell_what_is_missing(&self) {
-        if self.xattrs_missing > 0 {
-            messages::warning(format_args!(
-                "{} xattrs were refused by the destination",
-                self.xattrs_missing
-            ));
-        }
-        if self.owners_missing > 0 {
-            messages::warning(format_args!(
-                "{} owners could not be set",
-                self.owners_missing
-            ));
-        }
-        if self.set_ids_dropped > 0 {
-            messages::warning(format_args!(
-                "{} files lost set-user-id or set-group-id, as they have another owner here",
-                self.set_ids_dropped
-            ));
-        }
-    }
-
-    /// The same as keys of an open object.
-    pub fn write(&self, json: &mut Json) {
-        json.key("xattrs_refused").number(self.xattrs_missing);
-        json.key("owners_refused").number(self.owners_missing);
-        json.key("set_ids_dropped").number(self.set_ids_dropped);
     }
 }
 

@@ -11,9 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use crate::preload;
+use crate::put::Existing;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use uext4_image::{Existing, preload};
 
 use super::aside::Aside;
 
