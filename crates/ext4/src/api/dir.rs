@@ -30,12 +30,6 @@ impl Dir {
         }
     }
 
-    /// The inode in use.
-    #[must_use]
-    pub fn into_inode(self) -> OpenInode {
-        self.0
-    }
-
     /// Its names.
     pub fn entries(&self) -> ReadDir {
         self.0.clone().into()

@@ -54,12 +54,6 @@ impl File {
         let position = 0;
         Ok(Self { inode, position })
     }
-
-    /// The inode in use.
-    #[must_use]
-    pub fn into_inode(self) -> OpenInode {
-        self.inode
-    }
 }
 
 impl Deref for File {

@@ -13,4 +13,4 @@ pub use uext4_mballoc::Options as AllocatorOptions;
 pub use uext4_mbcache::Options as MbcacheOptions;
 pub use uext4_tunables::{Row, Subject};
 pub use uext4_writeback::DirtyLimits;
-pub use uext4_writeback::throttle::{Class as WriterClass, Tunables};
+pub use uext4_writeback::throttle::Tunables;

@@ -70,7 +70,7 @@ pub enum SuperblockCopy {
 
 impl Rescue {
     /// Whether a backup of the superblock is in use: its counts and its state are old.
-    pub fn uses_backup(&self) -> bool {
+    pub(crate) fn uses_backup(&self) -> bool {
         let copy = self.superblock.as_ref().map(|lost| lost.copy);
         matches!(copy, Some(SuperblockCopy::Backup(_)))
     }
