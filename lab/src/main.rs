@@ -24,7 +24,6 @@ mod judge;
 mod mballoc;
 mod mbcache;
 mod ministat;
-mod random;
 mod record;
 mod registry;
 mod report;

@@ -1,8 +1,6 @@
 //! A kernel's side for tests: asks a server as a mount would, without one.
 
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -12,6 +10,7 @@ use uext4::{Image, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{BlockDevice, Error, MemoryDevice, SystemClock};
 use uext4_mkfs::{BlockSizeWish, FsType, Options, format, layout, parse_features};
 use uext4_ondisk::BlockSize;
+pub use uext4_testkit::{RingsAllowed, assert_device_clean as e2fsck};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
@@ -30,37 +29,6 @@ use crate::ticket::Channel;
 
 /// Bytes of the images.
 const LEN: u64 = 64 << 20;
-
-/// The machine's permission to use rings; as it was before when dropped.
-pub struct RingsAllowed {
-    parameter: std::fs::File,
-    before: String,
-}
-
-impl RingsAllowed {
-    /// Where this machine has none, or this is not root, it says that the test is skipped. Whoever else
-    /// wants it waits.
-    pub fn new() -> Option<Self> {
-        let path = "/sys/module/fuse/parameters/enable_uring";
-        let mut open = std::fs::File::options();
-        let Ok(parameter) = open.read(true).write(true).open(path) else {
-            println!("skipped: needs root and FUSE over io_uring");
-            return None;
-        };
-        rustix::fs::flock(&parameter, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let before = std::fs::read_to_string(path).unwrap();
-        parameter.write_all_at(b"Y", 0).unwrap();
-        Some(Self { parameter, before })
-    }
-}
-
-impl Drop for RingsAllowed {
-    fn drop(&mut self) {
-        self.parameter
-            .write_all_at(self.before.as_bytes(), 0)
-            .unwrap();
-    }
-}
 
 /// Where late answers go.
 #[derive(Debug, Default)]
@@ -189,19 +157,6 @@ fn open_on(device: Arc<dyn BlockDevice>, options: &str) -> Volume {
 pub fn file_system() -> (Volume, Arc<MemoryDevice>) {
     let device = image("");
     (open(&device, ""), device)
-}
-
-/// Asserts that e2fsck finds nothing wrong.
-pub fn e2fsck(device: &MemoryDevice) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    let judged = Command::new("e2fsck")
-        .args(["-f", "-n"])
-        .arg(file.path())
-        .output();
-    let judged = judged.unwrap();
-    let stdout = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success(), "{stdout}");
 }
 
 impl Client {

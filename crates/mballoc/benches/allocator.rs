@@ -11,6 +11,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use uext4_mballoc::{Allocator, Error, GroupBitmaps, Hints, Request, Run, Stats};
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
 use uext4_ondisk::{Geometry, GroupNr, Pblk};
+use uext4_testkit::SplitMix64;
 
 const PER_GROUP: u32 = 32768;
 const GROUPS: u32 = 128;
@@ -73,23 +74,11 @@ fn fresh() -> (Bitmaps, Allocator) {
     (bitmaps, allocator)
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
 /// A device with files on it, each a few runs.
 struct Aged {
     bitmaps: Bitmaps,
     allocator: Allocator,
-    random: Random,
+    random: SplitMix64,
     files: Vec<Vec<Run>>,
 }
 
@@ -100,7 +89,7 @@ impl Aged {
         let mut aged = Self {
             bitmaps,
             allocator,
-            random: Random(1),
+            random: SplitMix64::new(1),
             files: Vec::new(),
         };
         for round in 0..6 {

@@ -37,6 +37,23 @@ impl SplitMix64 {
         // OK to unwrap: a product of two 64-bit numbers has at most 64 bits above the lower 64.
         u64::try_from(product >> 64).unwrap()
     }
+
+    /// An index of a list of `len`; 0 if that is empty.
+    pub fn index(&mut self, len: usize) -> usize {
+        // OK to unwrap: below a number that is a usize.
+        usize::try_from(self.below(len as u64)).unwrap()
+    }
+
+    /// A number from 0 up to, not including, 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A number of the standard normal distribution (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
 }
 
 #[cfg(test)]
@@ -55,6 +72,8 @@ mod tests {
         ];
         assert_eq!(expected.map(|_| random.next_u64()), expected);
         assert!((0..1000).all(|_| random.below(7) < 7));
-        assert_eq!(random.below(0), 0);
+        assert_eq!((random.below(0), random.index(0)), (0, 0));
+        let mean = (0..10_000).map(|_| random.normal()).sum::<f64>() / 10_000.0;
+        assert!(mean.abs() < 0.05, "{mean}");
     }
 }

@@ -12,7 +12,7 @@ use super::cost::{Counted, gain, round};
 use super::policy::{self, DEFAULT, MAINLINE, VANILLA_8, VANILLA_16};
 use super::volume::failed;
 use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -195,7 +195,7 @@ fn creates(policy: &str, stream: Stream, operations: u64, seed: u64) -> Result<C
         ..Options::default()
     };
     let cache = BufferCache::new(device, BlockSize::MIN, options);
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut touched = Vec::new();
     for number in 0..operations {
         let task = number % stream.tasks;
@@ -222,7 +222,7 @@ fn create(
     stream: Stream,
     number: u64,
     task: u64,
-    random: &mut Random,
+    random: &mut SplitMix64,
     touched: &mut Vec<(u64, Reuse)>,
 ) {
     use Reuse::{Once, Soon, Unknown};

@@ -8,7 +8,7 @@ use super::{jobs, policy};
 use crate::claim::{
     Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
 };
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -172,7 +172,7 @@ fn once(setting: &Setting, policy: &str, cell: Cell) -> Result<Value, Failure> {
         ..shape
     };
     let volume = Volume::new(both, shrinker, shape.all_extents() * cell.memory / 100);
-    let mut random = Random::new(setting.seed);
+    let mut random = SplitMix64::new(setting.seed);
     let zipf = Zipf::new(leaves, &mut random);
     let requests = leaves * 45;
     let warm = requests / 3;

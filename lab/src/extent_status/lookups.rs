@@ -12,7 +12,7 @@ use crate::claim::{
     Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
 };
 use crate::ministat::Summary;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -58,7 +58,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
         delayed: 0,
     };
     let memory: usize = setting.value("memory").parse().unwrap_or(50);
-    let mut random = Random::new(setting.seed);
+    let mut random = SplitMix64::new(setting.seed);
     let zipf = Zipf::new(shape.all_leaves(), &mut random);
     let mut rates = vec![Vec::new(); setting.policies.len()];
     let mut volumes = Vec::new();
@@ -118,7 +118,7 @@ fn look_up(
         let over = &over;
         let readers: Vec<_> = (0..READERS)
             .map(|reader| {
-                let mut random = Random::new(seed * READERS + reader);
+                let mut random = SplitMix64::new(seed * READERS + reader);
                 scope.spawn(move || {
                     let mut count = 0;
                     while !over.load(Relaxed) {

@@ -16,7 +16,7 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use super::policy;
 use super::tally::Run;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// Nanoseconds of a write into memory.
 const WRITE: u64 = 2_000;
@@ -68,7 +68,7 @@ pub struct Machine {
     next_tick: u64,
     next_sample: u64,
     next_place: u64,
-    random: Random,
+    random: SplitMix64,
     /// Whether the shrinker is called, and its calls noted.
     is_short: bool,
     calls: Vec<Scan>,
@@ -96,7 +96,7 @@ impl Machine {
             next_tick: 0,
             next_sample: 0,
             next_place: 0,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             is_short: false,
             calls: Vec::new(),
             average: None,
@@ -111,7 +111,7 @@ impl Machine {
         (self.next_tick, self.next_sample) = (now + self.plan.tick, now + self.plan.sample);
     }
 
-    pub fn random(&mut self) -> &mut Random {
+    pub fn random(&mut self) -> &mut SplitMix64 {
         &mut self.random
     }
 

@@ -238,7 +238,7 @@ struct Shape {
 
 impl Source {
     fn new(files: usize, seed: u64) -> Self {
-        let mut random = crate::random::Random::new(seed);
+        let mut random = uext4_testkit::SplitMix64::new(seed);
         let shape = |_| Shape {
             blocks: 1 + random.below(8) as u32,
             first: random.below(BLOCKS) as u32,

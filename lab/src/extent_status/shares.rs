@@ -13,7 +13,7 @@ use uext4_ondisk::{Lblk, Pblk};
 use super::tally::round;
 use super::{jobs, policy};
 use crate::claim::{Failure, Scale, Setting};
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 const SHARES: [u64; 4] = [0, 50, 90, 99];
 const TREES: usize = 500;
@@ -64,7 +64,7 @@ impl File {
     }
 
     /// One more extent that may be dropped; the number of delayed ones stays.
-    fn renew(&mut self, random: &mut Random) {
+    fn renew(&mut self, random: &mut SplitMix64) {
         if self.delayed.is_empty() {
             self.append(Status::Written);
             return;
@@ -84,7 +84,7 @@ fn once(setting: &Setting, policy: &str, share: u64) -> Result<f64, Failure> {
     let shrinker = policy::parse(policy).map_err(Failure::Usage)?;
     let clock = Arc::new(AtomicU64::new(1));
     let room = policy::room(shrinker, false, &clock);
-    let mut random = Random::new(setting.seed);
+    let mut random = SplitMix64::new(setting.seed);
     let mut files: Vec<File> = (0..TREES)
         .map(|_| File {
             tree: Tree::new(&room),

@@ -8,7 +8,7 @@ use uext4_lab_policies::extent_status::Policy;
 use uext4_ondisk::{Lblk, Pblk};
 
 use super::policy;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// Scans of one shortage: where nothing can be dropped any more, one must give up.
 const CALLS: usize = 100_000;
@@ -128,7 +128,7 @@ impl Zipf {
     const EXPONENT: f64 = 0.9;
 
     /// Of the numbers below `count`, in an order of the seed's.
-    pub fn new(count: usize, random: &mut Random) -> Self {
+    pub fn new(count: usize, random: &mut SplitMix64) -> Self {
         let mut sum = 0.0;
         let mut order: Vec<usize> = (0..count).collect();
         for at in (1..count).rev() {
@@ -144,7 +144,7 @@ impl Zipf {
         }
     }
 
-    pub fn next(&self, random: &mut Random) -> usize {
+    pub fn next(&self, random: &mut SplitMix64) -> usize {
         let wanted = random.unit() * self.sums.last().copied().unwrap_or(0.0);
         let rank = self.sums.partition_point(|sum| *sum <= wanted);
         self.order.get(rank).copied().unwrap_or(0)
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn some_are_wanted_more_than_others() {
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         let zipf = Zipf::new(1000, &mut random);
         let mut count = vec![0; 1000];
         (0..100_000).for_each(|_| count[zipf.next(&mut random)] += 1);

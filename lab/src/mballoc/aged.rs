@@ -10,7 +10,7 @@ use crate::mballoc::free_space::share;
 use crate::mballoc::tree::Tree;
 use crate::mballoc::volume::{Setup, Volume};
 use crate::mballoc::{policy, steps, workload};
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -132,7 +132,7 @@ const DIRECTORY: u64 = 64;
 /// A volume that ages.
 struct Aging {
     volume: Volume,
-    random: Random,
+    random: SplitMix64,
     sizes: Vec<u64>,
     files: Vec<FileNr>,
     /// Blocks of their contents: what is made and removed follows from these alone, so that it is the
@@ -157,7 +157,7 @@ fn run_policy(setting: &Setting, name: &str) -> Result<Value, Failure> {
     let tree = Tree::named(setting.value("tree"), setting.seed)?;
     let mut aging = Aging {
         volume: Volume::new(setup, design)?,
-        random: Random::new(setting.seed ^ 0x6167_6564),
+        random: SplitMix64::new(setting.seed ^ 0x6167_6564),
         sizes: tree.directories.into_iter().flat_map(|d| d.files).collect(),
         files: Vec::new(),
         blocks: 0,

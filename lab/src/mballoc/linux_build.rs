@@ -18,7 +18,7 @@ use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Setting};
 use crate::mballoc::free_space::{self, share};
 use crate::mballoc::steps;
 use crate::mballoc::tree::Tree;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -95,7 +95,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 
 /// Files of these sizes without holes; names in the tree's order.
 fn write_tree(tree: &Tree, root: &Path, seed: u64) -> Result<(), Failure> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut paths: Vec<PathBuf> = Vec::new();
     for (index, directory) in tree.directories.iter().enumerate() {
         let path = match index {

@@ -4,14 +4,14 @@
 //! one with the fewest directories. Other directories stay with their parent as long as that part has
 //! no less than three quarters of the average; files stay as long as it has an inode.
 
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// What is known of every part.
 #[derive(Clone, Debug)]
 pub struct Placement {
     inodes: Vec<u64>,
     directories: Vec<u64>,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Placement {
@@ -20,7 +20,7 @@ impl Placement {
         Self {
             inodes: vec![inodes; parts.max(1)],
             directories: vec![0; parts.max(1)],
-            random: Random::new(seed ^ 0x6f72_6c6f),
+            random: SplitMix64::new(seed ^ 0x6f72_6c6f),
         }
     }
 

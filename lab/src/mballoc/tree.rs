@@ -1,7 +1,7 @@
 //! Source trees to copy: directories and the sizes of their files, without names or contents.
 
 use crate::claim::{Failure, Scale};
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// Sizes of the files of Linux 6.1 as Debian ships it; `scripts/linux-tree` made it.
 const LINUX: &[u8] = include_bytes!("../../data/linux-6.1.tree.zst");
@@ -61,7 +61,7 @@ impl Tree {
     }
 
     fn lognormal(seed: u64) -> Self {
-        let mut random = Random::new(seed ^ 0x7265_6573);
+        let mut random = SplitMix64::new(seed ^ 0x7265_6573);
         let (median, sigma, most) = LOGNORMAL;
         let sizes: Vec<u64> = (0..LOGNORMAL_FILES)
             .map(|_| (median * (sigma * random.normal()).exp()).min(most) as u64)

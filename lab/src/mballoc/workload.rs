@@ -4,7 +4,7 @@ use crate::claim::{Failure, Scale, Setting};
 use crate::mballoc::file::FileNr;
 use crate::mballoc::tree::Tree;
 use crate::mballoc::volume::Volume;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// A step and its name.
 pub type Step = fn(&mut Session<'_>) -> Result<Done, Failure>;
@@ -168,7 +168,7 @@ fn multiple_dd(session: &mut Session<'_>) -> Result<Done, Failure> {
 /// # Errors
 /// As for [`Volume::write`].
 pub fn dd(volume: &mut Volume, files: usize, each: u64, seed: u64) -> Result<Done, Failure> {
-    let mut random = Random::new(seed ^ 0x6464);
+    let mut random = SplitMix64::new(seed ^ 0x6464);
     let mut done = Done::default();
     let part = volume.make_directory(None, files as u64)?;
     done.made.extend((0..files).map(|_| volume.create(part)));
@@ -194,7 +194,7 @@ fn fsstress(session: &mut Session<'_>) -> Result<Done, Failure> {
     const FILES_MAX: usize = 64;
     const SIZE_MAX: u64 = 4 * MIB;
     let volume = &mut session.volume;
-    let mut random = Random::new(session.setting.seed ^ 0x6673_7374);
+    let mut random = SplitMix64::new(session.setting.seed ^ 0x6673_7374);
     let mut done = Done::default();
     let mut tasks: Vec<(usize, Vec<FileNr>)> = Vec::new();
     for _ in 0..TASKS {

@@ -16,7 +16,7 @@ use uext4_ondisk::{BlockSize, Pblk};
 use super::cost::round;
 use super::policy::{self, Indexes};
 use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Scale, Setting};
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -121,7 +121,7 @@ impl Sets {
             .map(|number| root.lookup(&name(number)).map_err(failed))
             .collect();
         let files = files?;
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         for _ in 0..self.sets {
             let file = &files[random.below(self.files) as usize];
             let value = value(random.below(self.values));

@@ -17,7 +17,7 @@ use super::counting::{Counting, Look};
 use super::plan::{Draw, Plan};
 use super::policy;
 use crate::claim::Failure;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// Users of a block at most.
 const USERS_MAX: u32 = 1024;
@@ -72,7 +72,7 @@ struct Task<'a> {
     step: Step<'a>,
     left: u64,
     /// What it draws from, so that it does the same whatever the order.
-    own: Random,
+    own: SplitMix64,
     file: usize,
     content: u64,
     key: Option<Key>,
@@ -131,7 +131,7 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
     if let Some(cap) = plan.cap {
         cache.set_limit(cap as usize * cache.entry_memory());
     }
-    let mut random = Random::new(seed ^ plan.tasks << 40 ^ plan.files << 20 ^ plan.values);
+    let mut random = SplitMix64::new(seed ^ plan.tasks << 40 ^ plan.files << 20 ^ plan.values);
     let draw = Draw::new(plan);
     let bodies = Bodies((0..plan.values).map(u64::to_le_bytes).collect());
     let mut world = World {
@@ -159,7 +159,7 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
     world.costs = Costs::default();
     world.lists = [(0, 0); 4];
     let before = policy::counts(&subject);
-    let streams = (0..plan.tasks).map(|_| Random::new(random.next()));
+    let streams = (0..plan.tasks).map(|_| SplitMix64::new(random.next_u64()));
     let mut tasks: Vec<Task<'_>> = streams.map(|own| Task::new(plan.sets, own)).collect();
     while !world.runnable.is_empty() {
         let at = random.below(world.runnable.len() as u64) as usize;
@@ -185,7 +185,7 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
 }
 
 impl Task<'_> {
-    fn new(left: u64, own: Random) -> Self {
+    fn new(left: u64, own: SplitMix64) -> Self {
         Self {
             step: Step::Start,
             left,
@@ -209,7 +209,7 @@ impl Task<'_> {
 
 impl<'a> World<'a> {
     /// Gives every file a value, in one go.
-    fn fill(&mut self, plan: &Plan, draw: &Draw, random: &mut Random) {
+    fn fill(&mut self, plan: &Plan, draw: &Draw, random: &mut SplitMix64) {
         self.inodes = vec![None; (plan.files * plan.tasks) as usize];
         let mut open: HashMap<u64, u64> = HashMap::new();
         for file in 0..self.inodes.len() {

@@ -1,6 +1,6 @@
 //! What the processes of a model do: how many they are, and what they draw.
 
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// What is done.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Draw {
     }
 
     /// The next value.
-    pub fn one(&self, random: &mut Random) -> u64 {
+    pub fn one(&self, random: &mut SplitMix64) -> u64 {
         match self.sums.last() {
             None => random.below(self.values),
             Some(all) => {
@@ -70,7 +70,7 @@ mod tests {
             zipf,
             cap: None,
         };
-        let mut random = Random::new(3);
+        let mut random = SplitMix64::new(3);
         let mut firsts = |zipf| {
             let draw = Draw::new(&plan(zipf));
             let drawn = (0..10_000).map(|_| draw.one(&mut random));

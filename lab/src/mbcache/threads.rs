@@ -13,7 +13,7 @@ use super::engine::{failed, make, name, open, users, value, wrong};
 use super::policy::{self, MAINLINE, MB1};
 use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Scale, Setting};
 use crate::ministat::Summary;
-use crate::random::Random;
+use uext4_testkit::SplitMix64;
 
 /// The claim.
 pub const CLAIM: Claim = Claim {
@@ -129,7 +129,7 @@ impl Mount {
         let open = |number| root.lookup(&name(number)).map_err(failed);
         let files: Result<Vec<OpenInode>, Failure> = (0..files * threads).map(open).collect();
         let files = files?;
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         for file in &files {
             let value = value(random.below(values));
             let set = file.set_xattr(b"user.test", Some(&value), SetMode::Any);
@@ -147,7 +147,8 @@ impl Mount {
             let (pool, all) = (&pool, &self.files);
             let work = |thread: u64| {
                 scope.spawn(move || {
-                    let mut random = Random::new(seed.wrapping_mul(threads).wrapping_add(thread));
+                    let mut random =
+                        SplitMix64::new(seed.wrapping_mul(threads).wrapping_add(thread));
                     for _ in 0..each {
                         let file = &all[(thread * files + random.below(files)) as usize];
                         let value = &pool[random.below(values) as usize];

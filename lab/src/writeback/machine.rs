@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uext4_lab_policies::writeback::Mode;
+use uext4_testkit::SplitMix64;
 use uext4_writeback::throttle::{Bdi, Domain, PAGE_SIZE, Tunables};
 
 use cpu::Cpus;
@@ -93,36 +94,13 @@ enum Action {
     Exit,
 }
 
-/// Numbers that look random and are the same each time (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `end`, or 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-}
-
 /// The machine.
 #[derive(Debug)]
 pub struct Machine {
     now: Nanos,
     sequence: u64,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
-    random: Random,
+    random: SplitMix64,
     cpus: Cpus,
     domain: Arc<Domain>,
     bdis: Vec<Arc<Bdi>>,
@@ -150,7 +128,7 @@ impl Machine {
             now: 0,
             sequence: 0,
             events: BinaryHeap::new(),
-            random: Random::new(config.seed),
+            random: SplitMix64::new(config.seed),
             cpus: Cpus::new(config.cpus),
             bdis: Vec::new(),
             devices: config.devices.iter().cloned().map(Device::new).collect(),
@@ -277,7 +255,7 @@ impl Machine {
             }
             Action::Sleep(until) => {
                 // Timers are looked at once a jiffy.
-                let late = self.random.below(JIFFY);
+                let late = self.random.next_u64() % JIFFY;
                 self.sleep(actor, until + late);
                 self.leave_cpu(actor);
             }

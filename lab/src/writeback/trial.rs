@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 use uext4_lab_policies::writeback::Mode;
+use uext4_testkit::SplitMix64;
 use uext4_writeback::throttle::Tunables;
 
-use super::machine::{Config, MILLI, Machine, Model, Nanos, Plan, Random, round};
+use super::machine::{Config, MILLI, Machine, Model, Nanos, Plan, round};
 use crate::claim::{Failure, Scale, Setting};
 
 /// Dirtyable memory beside the array, and beside the disk.
@@ -62,9 +63,9 @@ pub fn machine(config: &Config, plans: &[Plan]) -> Result<Machine, Failure> {
 
 /// So many writers alike, that begin at about the same time.
 pub fn writers(setting: &Setting, count: usize, plan: &Plan) -> Vec<Plan> {
-    let mut random = Random::new(setting.seed);
+    let mut random = SplitMix64::new(setting.seed);
     let mut one = || Plan {
-        start: plan.start + random.below(STARTS),
+        start: plan.start + random.next_u64() % STARTS,
         ..plan.clone()
     };
     (0..count).map(|_| one()).collect()

@@ -1,57 +1,20 @@
 //! Files and block devices of this machine.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uext4_blockdev::{Access, BlockDevice, Claim, Error, FileDevice};
+use uext4_testkit::{Loop, can_mount};
 
 const MIB: u64 = 1 << 20;
 
-/// An image attached as a block device; detached when dropped.
-pub struct LoopDevice(PathBuf);
-
-impl LoopDevice {
-    /// `None`, with a word why, where this machine does not allow it.
-    pub fn attach(image: &Path, sector_size: u32) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            println!("skipped: needs root");
-            return None;
-        }
-        let output = Command::new("losetup")
-            .args([
-                "--find",
-                "--show",
-                "--sector-size",
-                &sector_size.to_string(),
-            ])
-            .arg(image)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Some(Self(PathBuf::from(
-            String::from_utf8(output.stdout).unwrap().trim_end(),
-        )))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.0)
-            .status();
-    }
+/// An image attached as a block device; `None` where this machine does not allow it.
+pub fn attach(image: &Path, sector_size: u32) -> Option<Loop> {
+    let option = format!("--sector-size={sector_size}");
+    can_mount().then(|| Loop::with_options(image, &[&option]).unwrap())
 }
 
 #[test]
@@ -59,7 +22,7 @@ fn a_block_device_is_opened_read_written_and_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     drop(FileDevice::create(&image, 8 * MIB).unwrap());
-    let Some(disk) = LoopDevice::attach(&image, 512) else {
+    let Some(disk) = attach(&image, 512) else {
         return;
     };
     let device = FileDevice::open(disk.path(), Access::ReadWrite).unwrap();
@@ -97,7 +60,7 @@ fn a_block_device_is_opened_read_written_and_discarded() {
 }
 
 /// A figure of `/sys/block/DEVICE/stat`, in sectors of 512 bytes.
-fn sectors(disk: &LoopDevice, field: usize) -> u64 {
+fn sectors(disk: &Loop, field: usize) -> u64 {
     let name = disk.path().file_name().unwrap().to_str().unwrap();
     let text = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
     text.split_whitespace().nth(field).unwrap().parse().unwrap()
@@ -115,7 +78,7 @@ fn data_that_are_written_behind_reach_the_disk_without_a_flush() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     drop(FileDevice::create(&image, LEN).unwrap());
-    let Some(disk) = LoopDevice::attach(&image, 512) else {
+    let Some(disk) = attach(&image, 512) else {
         return;
     };
     let device = FileDevice::open(disk.path(), Access::ReadWrite).unwrap();
@@ -138,7 +101,7 @@ fn trimming_a_disk_discards_and_writes_no_zeroes() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     drop(FileDevice::create(&image, 8 * MIB).unwrap());
-    let Some(disk) = LoopDevice::attach(&image, 512) else {
+    let Some(disk) = attach(&image, 512) else {
         return;
     };
     let device = FileDevice::open(disk.path(), Access::ReadWrite).unwrap();
@@ -165,7 +128,7 @@ fn an_image_that_the_kernel_has_is_not_claimed() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let device = Arc::new(FileDevice::create(&image, MIB).unwrap());
-    let Some(disk) = LoopDevice::attach(&image, 512) else {
+    let Some(disk) = attach(&image, 512) else {
         return;
     };
     let refused = [Claim::new(device.clone()).err(), device.claim().err()];

@@ -126,7 +126,7 @@ fn a_disk_of_4096_byte_sectors_is_read_through_a_loop_device() {
     let image = dir.path().join("disk");
     for label in ["gpt", "dos"] {
         drop(FileDevice::create(&image, 40 * MIB).unwrap());
-        let Some(disk) = crate::file::LoopDevice::attach(&image, 4096) else {
+        let Some(disk) = crate::file::attach(&image, 4096) else {
             return;
         };
         let script = format!("label: {label}\n,8M\n,8M\n");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use uext4_ondisk::Pblk;
+use uext4_testkit::SplitMix64;
 
 use crate::device::TestDevice;
 use crate::{SIZE, cache, get};
@@ -44,11 +45,9 @@ fn no_update_is_lost() {
         for seed in 1..=4u64 {
             let cache = &cache;
             scope.spawn(move || {
-                let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut numbers = SplitMix64::new(seed);
                 for round in 0..ROUNDS {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
+                    let random = numbers.next_u64();
                     get(cache, random % BLOCKS).modify(|data| {
                         let sum = u32::from_le_bytes(data[..4].try_into().unwrap()) + 1;
                         data[..4].copy_from_slice(&sum.to_le_bytes());

@@ -15,11 +15,13 @@
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::host::{Shown, UEXT4, has_tool, is_long, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{
+    Shown, UEXT4, assert_clean, has_tool, is_long, mke2fs, run, scratch, text, uext4_ok, unmount,
+    unmount_lazily,
+};
 use crate::served::daemon_of;
 use crate::transport::{Transport, over_each};
 
@@ -122,7 +124,7 @@ impl Drop for Both {
     fn drop(&mut self) {
         // If it is mounted still.
         let ours = self.path("ours");
-        _ = Command::new("umount").arg("-l").arg(ours).output();
+        unmount_lazily(ours);
     }
 }
 
@@ -145,7 +147,7 @@ fn compare(transport: Transport, parts: &[&str]) {
         both.compare(part);
     }
     both.unmount();
-    run("e2fsck", &["-f", "-n", text(&both.path("ours.img"))]);
+    assert_clean(&both.path("ours.img"));
 }
 
 /// Rings carry the same requests to the same server, so what takes long is compared over one transport

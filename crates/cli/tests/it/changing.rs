@@ -9,7 +9,9 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::host::{Mount, can_mount, has_tool, mke2fs, run, scratch, text, uext4_ok};
+use crate::host::{
+    assert_clean, can_mount, has_tool, mke2fs, mounted, run, scratch, text, uext4_ok,
+};
 
 /// An empty image in a scratch directory; `None` without mke2fs.
 pub fn image(options: &[&str], mib: u32) -> Option<(TempDir, PathBuf)> {
@@ -36,7 +38,7 @@ pub fn done(image: &Path, words: &[&str]) -> String {
 
 /// Nobody finds anything wrong.
 pub fn judge(image: &Path) {
-    run("e2fsck", &["-fn", text(image)]);
+    assert_clean(image);
     uext4_ok(&["check", text(image)]);
 }
 
@@ -56,7 +58,7 @@ fn a_tree_comes_in_as_it_is() {
     if !can_mount() {
         return;
     }
-    let Some(mount) = Mount::new(&image, true) else {
+    let Some(mount) = mounted(&image, true) else {
         return;
     };
     for copy in ["copy", "into/source", "."] {
@@ -117,7 +119,7 @@ fn xattrs_acls_and_devices_come_in() {
     };
     let other = scratch.path().join("other");
     mke2fs(&other, &["-t", "ext4"], 16);
-    let Some(from) = Mount::new(&other, false) else {
+    let Some(from) = mounted(&other, false) else {
         return;
     };
     let source = from.path().join("source");
@@ -135,7 +137,7 @@ fn xattrs_acls_and_devices_come_in() {
     );
     done(&image, &["setfattr", "-nuser.a", "-vvalue", "/source/file"]);
     judge(&image);
-    let to = Mount::new(&image, true).unwrap();
+    let to = mounted(&image, true).unwrap();
     let copy = to.path().join("source");
     let acls = |path: &Path| String::from_utf8(run("getfacl", &["-cnp", text(path)])).unwrap();
     assert_eq!(acls(&source), acls(&copy));
@@ -172,7 +174,7 @@ fn each_command_does_what_its_namesake_does() {
         if !can_mount() {
             continue;
         }
-        let Some(mount) = Mount::new(&image, true) else {
+        let Some(mount) = mounted(&image, true) else {
             continue;
         };
         look(mount.path());
@@ -281,7 +283,7 @@ fn fallocate_moves_what_the_kernel_moves() {
     if !can_mount() {
         return;
     }
-    let Some(mount) = Mount::new(&image, true) else {
+    let Some(mount) = mounted(&image, true) else {
         return;
     };
     assert_eq!(fs::read(mount.path().join("file")).unwrap(), expected);

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::host::{has_tool, mke2fs, run, scratch, text, uext4, uext4_ok};
+use crate::host::{dumpe2fs, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
 const COMMANDS: [&str; 11] = [
     "info", "ls", "tree", "cat", "stat", "get", "tar", "manifest", "frag", "stats", "check",
@@ -424,7 +424,7 @@ fn info_tells_what_dumpe2fs_tells() {
         return;
     };
     let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", text(&image)])).unwrap();
-    let told = String::from_utf8(run("dumpe2fs", &["-h", text(&image)])).unwrap();
+    let told = dumpe2fs(&image);
     let field = |name: &str| {
         let line = told.lines().find(|line| line.starts_with(name)).unwrap();
         line[name.len()..].trim().to_owned()

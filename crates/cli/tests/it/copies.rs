@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::host::{Mount, UEXT4, can_mount, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok};
+use crate::host::{
+    UEXT4, can_mount, has_tool, mke2fs, mounted, run, scratch, text, uext4, uext4_ok,
+};
 use crate::oracle::{self, Tree};
 use crate::tree;
 
@@ -22,10 +24,10 @@ fn filled() -> Option<(TempDir, PathBuf, Tree)> {
     let scratch = scratch();
     let image = scratch.path().join("image");
     mke2fs(&image, &["-t", "ext4", "-b", "4096"], 96);
-    let mount = Mount::new(&image, false)?;
+    let mount = mounted(&image, false)?;
     tree::fill(mount.path());
     drop(mount);
-    let mount = Mount::new(&image, true)?;
+    let mount = mounted(&image, true)?;
     let shown = oracle::walk(mount.path());
     Some((scratch, image, shown))
 }

@@ -11,7 +11,7 @@ use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 
 use crate::failing::SlowDisk;
-use crate::host::{mke2fs, run, scratch, text};
+use crate::host::{assert_clean, mke2fs, scratch, text};
 use crate::served::Served;
 use crate::transport::{Transport, over_each};
 
@@ -86,7 +86,7 @@ fn over_slow_disk(
     let disk = SlowDisk::new(&image, rate)?;
     let background = limit / 2;
     let options = format!("rw,dirty_bytes={limit},dirty_background_bytes={background}");
-    let served = Served::over(transport, Path::new(&disk.path), &dir, &options);
+    let served = Served::over(transport, disk.path(), &dir, &options);
     Some((disk, served, dir))
 }
 
@@ -125,7 +125,7 @@ fn look_ups_beside_a_hundred_writers(transport: Transport) {
     }
     drop(writers);
     assert!(served.end().success());
-    run("e2fsck", &["-f", "-n", &disk.path]);
+    assert_clean(disk.path());
 }
 
 /// What four writers were rid of is on the disk or below the limit, so the end is not far off either.
@@ -201,5 +201,5 @@ fn a_mount_with_little_memory_takes_little(transport: Transport) {
     });
     assert!(most <= ASKED_KIB + BASE_KIB, "{most} KiB");
     assert!(served.end().success());
-    run("e2fsck", &["-f", "-n", text(&image)]);
+    assert_clean(&image);
 }

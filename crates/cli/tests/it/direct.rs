@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::host::{has_tool, mke2fs, run, scratch, text};
+use crate::host::{assert_clean, has_tool, mke2fs, run, scratch, text};
 use crate::served::Served;
 use crate::transport::{Transport, over_each};
 
@@ -43,7 +43,7 @@ impl Place {
     fn judged(self) {
         assert!(self.served.end().success());
         let image = self.scratch.path().join("image");
-        run("e2fsck", &["-f", "-n", text(&image)]);
+        assert_clean(&image);
     }
 }
 

@@ -1,6 +1,6 @@
 //! How mounts end: what `umount` tells, and that nobody ends what is not his.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::host::{
-    Shown, UEXT4, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount, while_busy,
+    Shown, UEXT4, assert_clean, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok, unmount,
+    unmount_lazily, while_busy,
 };
 use crate::mounted::{Mount, can_mount};
 use crate::mounting::USER;
@@ -119,7 +120,7 @@ fn others_who_listen_first_do_not_keep_umount_from_its_daemon() {
     pretender.wait().unwrap();
     ready.unwrap();
     fs::rename(&moved, mount.image()).unwrap();
-    run("e2fsck", &["-f", "-n", text(&mount.image())]);
+    assert_clean(&mount.image());
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn umount_waits_for_the_daemon_of_this_mount_alone() {
     let moved = mount.image().with_extension("moved");
     fs::rename(mount.image(), &moved).unwrap();
     let mount = mount.unmounted();
-    run("e2fsck", &["-f", "-n", text(&moved)]);
+    assert_clean(&moved);
     fs::rename(&moved, mount.image()).unwrap();
 }
 
@@ -188,9 +189,7 @@ fn paths_that_are_no_text() {
     let ended = while_busy(Command::new(UEXT4).arg("umount").arg(&dir));
     assert!(ended.status.success(), "{}", said(&ended));
     written.unwrap();
-    let arguments: [OsString; 3] = ["-f".into(), "-n".into(), image.into()];
-    let judged = Command::new("e2fsck").args(arguments).output().unwrap();
-    assert!(judged.status.success());
+    assert_clean(image.as_ref());
 }
 
 #[test]
@@ -210,11 +209,11 @@ fn a_signal_ends_nothing_but_ones_own_mount() {
     let read = fs::read(below.dir().join("above"));
     unmount(UEXT4, &["umount", text(&below.dir())]);
     // What is left of the lower one.
-    _ = Command::new("umount").arg("-l").arg(below.dir()).output();
+    unmount_lazily(below.dir());
     below.is_mounted = false;
     assert_eq!(read.unwrap(), b"contents");
     for image in [&image, &below.image()] {
-        run("e2fsck", &["-f", "-n", text(image)]);
+        assert_clean(image);
     }
 }
 
@@ -237,6 +236,6 @@ fn what_nobody_was_told_of_is_mounted_no_more() {
     mount.is_mounted = is_mounted(&dir);
     assert_eq!(status.code(), Some(2));
     assert!(!mount.is_mounted);
-    run("e2fsck", &["-f", "-n", text(&image)]);
+    assert_clean(&image);
     assert!(File::open(&image).unwrap().try_lock().is_ok());
 }

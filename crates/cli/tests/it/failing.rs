@@ -7,13 +7,12 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::host::{mke2fs, run, scratch, text};
+use crate::host::{Loop, assert_clean, mke2fs, run, scratch, text, unmount_lazily};
 use crate::served::{Served, can_serve};
 
 fn file_of(number: usize) -> Vec<u8> {
@@ -59,7 +58,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        _ = Command::new("umount").arg("-l").arg(&self.0).output();
+        unmount_lazily(&self.0);
     }
 }
 
@@ -128,12 +127,7 @@ fn a_device_that_takes_no_more() {
     put(&dir, 5000).unwrap();
     assert!(served.end().success());
     // What could not be written may have left blocks that nobody has.
-    let judged = Command::new("e2fsck")
-        .args(["-f", "-n", text(&image)])
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success(), "{told}");
+    assert_clean(&image);
 }
 
 #[test]
@@ -182,7 +176,7 @@ fn a_device_that_cannot_be_read_everywhere() {
 /// layer cannot throttle.
 pub struct SlowDisk {
     /// The device.
-    pub path: String,
+    device: Loop,
     number: String,
 }
 
@@ -196,12 +190,11 @@ impl SlowDisk {
             println!("skipped: needs {LIMIT}");
             return None;
         }
-        let device = run("losetup", &["-f", "--show", text(image)]);
-        let path = String::from_utf8(device).unwrap().trim().to_owned();
-        let number = run("lsblk", &["-dno", "MAJ:MIN", &path]);
+        let device = Loop::new(image);
+        let number = run("lsblk", &["-dno", "MAJ:MIN", text(device.path())]);
         let number = String::from_utf8(number).unwrap().trim().to_owned();
         let line = format!("{number} {bytes_a_second}");
-        let disk = Self { path, number };
+        let disk = Self { device, number };
         match fs::write(LIMIT, line) {
             Ok(()) => Some(disk),
             Err(error) => {
@@ -209,6 +202,11 @@ impl SlowDisk {
                 None
             }
         }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.device.path()
     }
 
     /// From now on it is as fast as it can be.
@@ -221,7 +219,6 @@ impl Drop for SlowDisk {
     fn drop(&mut self) {
         // The limit stays with the number, which the next loop device has.
         self.hurry();
-        _ = Command::new("losetup").args(["-d", &self.path]).output();
     }
 }
 
@@ -237,7 +234,7 @@ fn a_slow_device_makes_writers_wait_and_nobody_else() {
     let Some(disk) = SlowDisk::new(&image, RATE) else {
         return;
     };
-    let served = Served::new(Path::new(&disk.path), &dir, "rw,memory=64M");
+    let served = Served::new(disk.path(), &dir, "rw,memory=64M");
     fs::write(dir.join("known"), "contents").unwrap();
     let begun = Instant::now();
     let longest = std::thread::scope(|scope| {
@@ -264,5 +261,5 @@ fn a_slow_device_makes_writers_wait_and_nobody_else() {
         "who only read waited {longest:?}"
     );
     assert!(served.end().success());
-    run("e2fsck", &["-f", "-n", &disk.path]);
+    assert_clean(disk.path());
 }

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use uext4_testkit::SplitMix64;
 
-use crate::host::{copy_image, debugfs, has_tool, is_long, mke2fs, scratch, text, uext4};
+use crate::host::{copy_image, debugfs_write, has_tool, is_long, mke2fs, scratch, text, uext4};
 use crate::oracle;
 
 /// No command takes longer than this on a small image.
@@ -82,9 +83,9 @@ fn cycles_and_second_names_of_directories_are_told() {
     let Some((_scratch, image)) = image(&[]) else {
         return;
     };
-    debugfs(
+    debugfs_write(
         &image,
-        &[
+        [
             "ln <2> dir/sub/up",
             "ln /dir/sub dir/again",
             "ln /dir link-to-dir",
@@ -142,7 +143,7 @@ fn shared_blocks_are_not_read_over_and_over() {
         commands.push(format!("ln {} dir/again-{index}", file(200)));
     }
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    debugfs(&image, &commands);
+    debugfs_write(&image, &commands);
     let begun = Instant::now();
     let output = uext4(&["manifest", text(&image)]);
     assert_eq!(output.status.code(), Some(4));
@@ -174,7 +175,7 @@ fn a_target_that_begins_with_zero_is_damage() {
     let Some((_scratch, image)) = image(&["-O", "^metadata_csum"]) else {
         return;
     };
-    debugfs(&image, &["sif link block[0] 0"]);
+    debugfs_write(&image, ["sif link block[0] 0"]);
     assert_eq!(must_end(&["manifest", text(&image)]), 4);
     assert_eq!(must_end(&["cat", text(&image), "/link/sub"]), 4);
 }
@@ -191,9 +192,9 @@ fn planted_links_lead_nowhere() {
     fs::write(&secret, "mine").unwrap();
     // Two names that differ until the second is made like the first.
     let file = "dir/name-0000000000000000000000000000000000000005";
-    debugfs(
+    debugfs_write(
         &image,
-        &[
+        [
             &format!("symlink a-planted {}", text(&outside)),
             &format!("symlink b-planted {}", text(&secret)),
             "mkdir A-PLANTED",
@@ -282,13 +283,8 @@ fn a_cut_image_is_damaged() {
 #[test]
 fn random_damage_is_survived() {
     let rounds = if is_long() { 5_000 } else { 60 };
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut numbers = SplitMix64::new(15);
+    let mut random = |below: u64| numbers.below(below);
     for options in [
         &["-O", "^metadata_csum"][..],
         &["-O", "^metadata_csum,inline_data", "-b", "1024"],
@@ -334,7 +330,7 @@ fn trees_that_lead_into_themselves_are_changed_once() {
     let Some((scratch, image)) = image(&["-O", "^metadata_csum"]) else {
         return;
     };
-    debugfs(&image, &["ln <2> dir/sub/up", "ln /dir/sub dir/again"]);
+    debugfs_write(&image, ["ln <2> dir/sub/up", "ln /dir/sub dir/again"]);
     for (command, values) in [
         (&["chmod", "-R"][..], &["700", "/dir"][..]),
         (&["chown", "-R"], &["1:1", "/dir"]),

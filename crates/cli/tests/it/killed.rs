@@ -10,20 +10,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use uext4_testkit::SplitMix64;
 
-use crate::host::{Shown, is_long, mke2fs, run, scratch, text};
+use crate::host::{Shown, assert_clean, is_long, mke2fs, run, scratch, text};
 use crate::served::Served;
 use crate::transport::{Transport, over_each};
 
 /// Bytes of a record; not a part of a block, so that most blocks have parts of two.
 const RECORD: usize = 700;
 
-/// Looks random, and is the same each time for the same seed.
+/// A number that looks random and depends on the seed alone.
 fn random(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
+    SplitMix64::new(seed).next_u64()
 }
 
 /// The contents of the record or file of a number.
@@ -274,7 +272,7 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) 
                 shown.end();
             }
         }
-        run("e2fsck", &["-f", "-n", text(&image)]);
+        assert_clean(&image);
     }
     println!("{transport:?}: {rounds} rounds, {all} things durable");
     assert!(
@@ -313,5 +311,5 @@ fn killed_after_a_commit_it_loses_neither_contents_of_replaced_files(transport: 
         assert!(found == new, "file {number} has {} bytes", found.len());
     }
     shown.end();
-    run("e2fsck", &["-f", "-n", text(&image)]);
+    assert_clean(&image);
 }

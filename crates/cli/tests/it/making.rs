@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::host::{Mount, can_mount, has_tool, run, scratch, text, uext4, uext4_ok};
+use crate::host::{can_mount, has_tool, mounted, run, scratch, text, uext4, uext4_ok};
 use crate::oracle::{self, Tree};
 use crate::served::{Served, can_serve};
 use crate::tree::Source;
@@ -25,7 +25,7 @@ fn dated(arguments: &[&str]) -> Output {
 
 fn assert_clean(image: &Path) {
     if has_tool("e2fsck") {
-        run("e2fsck", &["-f", "-n", text(image)]);
+        uext4_testkit::assert_clean(image);
     }
     uext4_ok(&["check", text(image)]);
 }
@@ -153,7 +153,7 @@ fn assert_holds(image: &Path, mut source: Tree, but: &[&str]) {
     source.get_mut(".").unwrap().remove("nlink");
     let mut views = vec![oracle::parse(&uext4_ok(&["manifest", text(image)]))];
     if can_mount()
-        && let Some(mount) = Mount::new(image, true)
+        && let Some(mount) = mounted(image, true)
     {
         views.push(oracle::walk(mount.path()));
     }
@@ -366,7 +366,7 @@ fn an_image_in_use_is_not_replaced() {
         drop(served);
     }
     if can_mount() {
-        let mount = Mount::new(&image, false);
+        let mount = mounted(&image, false);
         refused("is in use as /dev/loop");
         drop(mount);
     }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::host::{
-    Mount, can_mount, copy_image, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok,
+    can_mount, copy_image, has_tool, mke2fs, mounted, run, scratch, text, uext4, uext4_ok,
 };
 use crate::oracle;
 use crate::tree::{self, Source};
@@ -94,7 +94,7 @@ fn filled_by_the_kernel(options: &str, tune: &str) {
         arguments.push(text(&image));
         run("tune2fs", &arguments);
     }
-    let Some(mount) = Mount::new(&image, false) else {
+    let Some(mount) = mounted(&image, false) else {
         return;
     };
     tree::fill(mount.path());
@@ -105,7 +105,7 @@ fn filled_by_the_kernel(options: &str, tune: &str) {
 fn assert_manifest_is_what_the_kernel_shows(image: &Path) {
     let ours = oracle::parse(&uext4_ok(&["manifest", text(image)]));
     // The kernel took it a moment ago, so it does now.
-    let mount = Mount::new(image, true).unwrap();
+    let mount = mounted(image, true).unwrap();
     let theirs = oracle::walk(mount.path());
     assert!(theirs.len() > 5_000, "only {} files", theirs.len());
     oracle::assert_equal(&ours, &theirs, &[]);
@@ -178,7 +178,7 @@ fn cut(
     let scratch = scratch();
     let image = scratch.path().join("image");
     mke2fs(&image, options, SIZE_MIB);
-    let mount = Mount::new(&image, false)?;
+    let mount = mounted(&image, false)?;
     last(mount.path());
     let cut = copy_image(&image, "cut");
     drop(mount);
@@ -191,8 +191,8 @@ fn cut(
         "the image was changed"
     );
     // The kernel replays when it mounts to write.
-    drop(Mount::new(&replayed, false).unwrap());
-    let mount = Mount::new(&replayed, true).unwrap();
+    drop(mounted(&replayed, false).unwrap());
+    let mount = mounted(&replayed, true).unwrap();
     oracle::assert_equal(&ours, &oracle::walk(mount.path()), but);
     Some((ours, oracle::parse(&unreplayed.stdout)))
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::host::{debugfs, has_tool, mke2fs, scratch, text};
+use crate::host::{debugfs_write, has_tool, mke2fs, scratch, text};
 
 const BLOCK: u64 = 4096;
 /// Extents of the file; as JSON they are 75 MB.
@@ -92,7 +92,7 @@ fn image_of_many_extents() -> Option<(TempDir, PathBuf)> {
     }
     commands.push(format!("sif many size {}", u64::from(EXTENTS) * BLOCK));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    debugfs(&image, &commands);
+    debugfs_write(&image, &commands);
     Some((scratch, image))
 }
 

@@ -11,7 +11,10 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrF
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4, uext4_ok, unmount};
+use crate::host::{
+    Shown, UEXT4, assert_clean, mke2fs, run, scratch, text, uext4, uext4_ok, unmount,
+    unmount_lazily,
+};
 pub use crate::served::can_serve as can_mount;
 use crate::served::daemon_of;
 
@@ -70,7 +73,7 @@ impl Mount {
     /// Unmounts; nothing may be wrong then.
     pub fn judged(self) -> Self {
         let mount = self.unmounted();
-        run("e2fsck", &["-f", "-n", text(&mount.image())]);
+        assert_clean(&mount.image());
         mount
     }
 
@@ -107,7 +110,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         if self.is_mounted {
             _ = uext4(&["umount", text(&self.dir())]);
-            _ = Command::new("umount").arg("-l").arg(self.dir()).output();
+            unmount_lazily(self.dir());
         }
     }
 }
@@ -446,7 +449,7 @@ fn a_signal_makes_everything_durable() {
     wait_for_end(&daemon);
     mount.is_mounted = false;
     assert!(open.write_all(b"x").is_err());
-    run("e2fsck", &["-f", "-n", text(&mount.image())]);
+    assert_clean(&mount.image());
     mount.shown_by_kernel(|place| {
         assert_eq!(fs::read(place.join("open")).unwrap(), [9; 100_000]);
         assert_eq!(fs::read(place.join("file")).unwrap(), vec![5; 1 << 20]);
@@ -486,7 +489,7 @@ fn what_was_fsynced_survives_the_daemons_death() {
         }
         busy.kill().unwrap();
         busy.wait().unwrap();
-        run("umount", &["-l", text(&mount.dir())]);
+        unmount_lazily(mount.dir());
         mount.is_mounted = false;
         mount = mount.mounted("rw");
         for (name, data) in &durable {
@@ -578,5 +581,5 @@ fn what_cannot_be_mounted_is_told_in_a_sentence() {
         let output = uext4(&["mount", text(&image), place]);
         assert_eq!(output.status.code(), Some(32));
     }
-    run("e2fsck", &["-f", "-n", text(&mount.image())]);
+    assert_clean(&mount.image());
 }

@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::host::{
-    UEXT4, copy_image, debugfs, has_tool, is_fuse_open_to_users, mke2fs, run, scratch, text, uext4,
-    uext4_ok, unmount, while_busy,
+    Loop, UEXT4, assert_clean, copy_image, debugfs_write, dumpe2fs, has_tool,
+    is_fuse_open_to_users, mke2fs, run, scratch, text, uext4, uext4_ok, unmount, unmount_lazily,
+    while_busy,
 };
 pub use crate::served::can_serve as can_mount;
 
@@ -76,7 +77,7 @@ impl Place {
     }
 
     pub fn judge(&self) {
-        run("e2fsck", &["-f", "-n", text(&self.image())]);
+        assert_clean(&self.image());
     }
 
     /// Mounting must fail with this code and words.
@@ -89,7 +90,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        _ = Command::new("umount").arg("-l").arg(self.dir()).output();
+        unmount_lazily(self.dir());
     }
 }
 
@@ -171,7 +172,7 @@ fn images_that_cannot_be_mounted() {
     uext4_ok(&["mount", "-o", "ro", text(&casefold), dir]);
     place.unmount();
     let wrong = copy_image(&place.image(), "wrong");
-    debugfs(&wrong, &["set_super_value state 2"]);
+    debugfs_write(&wrong, ["set_super_value state 2"]);
     // As the kernel's ext4 does: with a warning.
     let output = uext4(&["mount", text(&wrong), dir]);
     failed(&output, 0, &["errors are recorded", "e2fsck -f"]);
@@ -324,7 +325,7 @@ fn an_image_whose_root_is_no_directory_is_refused() {
         return;
     }
     let place = Place::new(&["-t", "ext4"], 16);
-    debugfs(&place.image(), &["set_inode_field <2> mode 0100644"]);
+    debugfs_write(&place.image(), ["set_inode_field <2> mode 0100644"]);
     let (image, dir) = (place.image(), place.dir());
     for options in ["ro", "rw"] {
         let arguments = ["mount", "-o", options, text(&image), text(&dir)];
@@ -338,15 +339,14 @@ fn a_read_only_block_device_is_refused_before_anything_is_written() {
         return;
     }
     let place = Place::new(&["-t", "ext4"], 16);
-    let device = run("losetup", &["-r", "-f", "--show", text(&place.image())]);
-    let device = String::from_utf8(device).unwrap();
-    let (device, dir) = (device.trim(), place.dir());
+    let attached = Loop::with_options(&place.image(), &["-r"]).unwrap();
+    let (device, dir) = (text(attached.path()), place.dir());
     let rw = uext4(&["mount", device, text(&dir)]);
     let ro = uext4(&["mount", "-o", "ro", device, text(&dir)]);
     let shown = dir.join("lost+found").exists();
     _ = while_busy(Command::new(UEXT4).args(["umount", text(&dir)]));
     let made = uext4(&["mkdir", device, "/dir"]);
-    run("losetup", &["-d", device]);
+    drop(attached);
     let told = ["read-only filesystem", "mount -o ro"];
     failed(&rw, 32, &told);
     failed(&made, 8, &told);
@@ -505,9 +505,8 @@ fn a_journal_is_replayed_in_memory_where_nothing_is_written() {
     while Path::new("/proc").join(&pid).exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    run("umount", &["-l", text(&place.dir())]);
-    let told = run("dumpe2fs", &["-h", text(&place.image())]);
-    assert!(String::from_utf8_lossy(&told).contains("needs_recovery"));
+    unmount_lazily(place.dir());
+    assert!(dumpe2fs(&place.image()).contains("needs_recovery"));
     let before = fs::read(place.image()).unwrap();
     place.mount("ro");
     let read = fs::read_to_string(place.dir().join("file")).unwrap();
@@ -532,7 +531,7 @@ fn who_is_interrupted_while_it_waits_has_mounted_nothing() {
     }
     let place = Place::new(&["-t", "ext4", "-O", "mmp"], 16);
     // As another host leaves it that still has it: this is looked at for some seconds.
-    debugfs(&place.image(), &["set_mmp_value seq 0x1234"]);
+    debugfs_write(&place.image(), ["set_mmp_value seq 0x1234"]);
     let (image, dir) = (place.image(), place.dir());
     let child = Command::new(UEXT4)
         .args(["mount", text(&image), text(&dir)])

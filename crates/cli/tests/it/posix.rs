@@ -13,23 +13,20 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Uid, XattrFlags,
 };
 use rustix::fs::{FileType, Timespec, Timestamps};
+use uext4_testkit::SplitMix64;
 
-use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, assert_clean, mke2fs, scratch, text, uext4_ok, unmount};
 use crate::transport::{Transport, over_each};
 
 /// Calls of one run.
 const CALLS: u32 = 6000;
 
 /// A sequence that looks random and is the same each time.
-struct Chance(u64);
+struct Chance(SplitMix64);
 
 impl Chance {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
+        self.0.below(end)
     }
 
     fn of<T: Clone>(&mut self, all: &[T]) -> T {
@@ -309,12 +306,12 @@ fn the_same_answers_as_the_kernels_ext4(transport: Transport) {
     let all = std::panic::catch_unwind(|| compare(&theirs, &ours));
     shown.end();
     unmount(UEXT4, &["umount", text(&ours)]);
-    run("e2fsck", &["-f", "-n", text(&at("2"))]);
+    assert_clean(&at("2"));
     all.unwrap();
 }
 
 fn compare(theirs: &Path, ours: &Path) {
-    let chance = &mut Chance(1);
+    let chance = &mut Chance(SplitMix64::new(1));
     for number in 0..CALLS {
         let call = match chance.below(4) {
             0 => of_names(chance),

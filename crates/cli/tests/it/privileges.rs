@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::host::{Shown, UEXT4, mke2fs, run, scratch, text, uext4_ok, unmount};
+use crate::host::{Shown, UEXT4, assert_clean, mke2fs, run, scratch, text, uext4_ok, unmount};
 use crate::mounted::can_mount;
 
 /// Not that of some user's own.
@@ -144,6 +144,6 @@ fn set_id_bits_and_times_are_as_in_the_kernels_ext4() {
     });
     shown.end();
     unmount(UEXT4, &["umount", text(&ours)]);
-    run("e2fsck", &["-f", "-n", text(&at("2"))]);
+    assert_clean(&at("2"));
     all.unwrap();
 }

@@ -12,7 +12,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::host::{
-    Shown, UEXT4, is_fuse_open_to_users, is_long, mke2fs, run, scratch, text, unmount,
+    Shown, UEXT4, assert_clean, is_fuse_open_to_users, is_long, mke2fs, run, scratch, text,
+    unmount, unmount_lazily,
 };
 use crate::served::daemon_of;
 use crate::transport::{Transport, over_each};
@@ -171,7 +172,7 @@ impl Place {
         let umount: Vec<&str> = umount.iter().map(|part| &**part).collect();
         unmount("setpriv", &umount);
         self.mounted = false;
-        run("e2fsck", &["-f", "-n", text(&self.at("image"))]);
+        assert_clean(&self.at("image"));
         let shown = Shown::new(&self.at("image"), &self.dir(), "ro");
         let theirs = self.seen(&self.dir(), true);
         shown.end();
@@ -188,7 +189,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mounted {
-            _ = Command::new("umount").arg("-l").arg(self.dir()).output();
+            unmount_lazily(self.dir());
         }
     }
 }

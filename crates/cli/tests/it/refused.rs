@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::changing::{done, image, judge};
-use crate::host::{can_mount, has_tool, mke2fs, run, scratch, text, uext4, uext4_ok};
+use crate::host::{Loop, can_mount, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
 /// Runs a command that must fail so.
 fn failed(image: &Path, words: &[&str], code: i32, told: &str) {
@@ -141,15 +141,15 @@ fn what_the_kernel_holds_is_left_to_it() {
         return;
     };
     let before = fs::read(&image).unwrap();
-    let device = run("losetup", &["-r", "-f", "--show", text(&image)]);
-    let device = String::from_utf8(device).unwrap().trim().to_owned();
+    let device = Loop::with_options(&image, &["-r"]).unwrap();
     let attached = uext4(&["mkdir", text(&image), "/dir"]);
-    let read_only = uext4(&["mkdir", &device, "/dir"]);
-    run("losetup", &["-d", &device]);
+    let read_only = uext4(&["mkdir", text(device.path()), "/dir"]);
+    let path = text(device.path()).to_owned();
+    drop(device);
     let told = String::from_utf8_lossy(&attached.stderr);
     assert_eq!(attached.status.code(), Some(8), "{told}");
-    assert!(told.contains(&format!("is in use as {device}")), "{told}");
-    assert!(told.contains(&format!("losetup -d {device}")), "{told}");
+    assert!(told.contains(&format!("is in use as {path}")), "{told}");
+    assert!(told.contains(&format!("losetup -d {path}")), "{told}");
     let told = String::from_utf8_lossy(&read_only.stderr);
     assert_eq!(read_only.status.code(), Some(8), "{told}");
     assert!(told.contains("make it writable first"), "{told}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::host::{UEXT4, copy_image, run, text, uext4_ok, unmount};
+use crate::host::{UEXT4, assert_clean, copy_image, run, text, uext4_ok, unmount};
 use crate::mounted::Mount;
 use crate::mounting::{Place, USER, by_user, can_mount, failed, user_can_mount};
 
@@ -100,7 +100,7 @@ fn umount_calls_its_helper() {
     fs::write(dir.join("file"), "contents").unwrap();
     unmount(text(&helper), &[text(&dir), "-n", "-t", "fuse.uext4"]);
     // It waited: a program that asks no daemon finds all of it.
-    run("e2fsck", &["-f", "-n", text(&image)]);
+    assert_clean(&image);
     mount = mount.mounted("rw");
     let file = File::open(dir.join("file")).unwrap();
     run(text(&helper), &[text(&dir), "-l"]);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use crate::host::{RingsAllowed, run, text, uext4};
+use crate::host::{RingsAllowed, assert_clean, run, text, uext4, unmount_lazily};
 use crate::mounted::{Mount, wait_for_end};
 use crate::transport::{Transport, threads};
 
@@ -200,7 +200,7 @@ fn killed_under_load_it_leaves_nobody_waiting() {
         assert!(began.elapsed() < LONG);
         end_all(load);
         drop(file);
-        run("umount", &["-l", text(&mount.dir())]);
+        unmount_lazily(mount.dir());
         mount.is_gone();
         mount = mount.mounted("transport=io_uring");
         let name = mount.dir().join(format!("durable-{round}"));
@@ -227,7 +227,7 @@ fn asked_to_end_under_load_it_ends() {
         end_all(load);
         assert!(open.write_at(b"x", 0).is_err());
         drop(open);
-        run("e2fsck", &["-f", "-n", text(&mount.image())]);
+        assert_clean(&mount.image());
         mount = mount.mounted("transport=io_uring");
         let name = mount.dir().join(format!("open-{round}"));
         assert_eq!(fs::read(name).unwrap(), [7; 50_000]);

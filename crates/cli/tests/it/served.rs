@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::host::{UEXT4, text, unmount};
+use crate::host::{UEXT4, text, unmount, unmount_lazily};
 use crate::transport::Transport;
 
 /// True if images can be mounted with FUSE and by the kernel; else says that the test is skipped.
@@ -92,6 +92,6 @@ impl Drop for Served {
             _ = child.kill();
             _ = child.wait();
         }
-        _ = Command::new("umount").arg("-l").arg(&self.dir).output();
+        unmount_lazily(&self.dir);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::changing::{done, image, judge};
-use crate::host::{Mount, can_mount, has_tool, run, text};
+use crate::host::{can_mount, has_tool, mounted, run, text};
 
 /// Files with equal attributes, in each of the two kinds.
 const FILES: u32 = 12;
@@ -78,7 +78,7 @@ fn equal_blocks_of_the_kernel_are_merged() {
     };
     // A mount each, so that the kernel has forgotten the block before.
     for file in files().take(3) {
-        let Some(mount) = Mount::new(&image, false) else {
+        let Some(mount) = mounted(&image, false) else {
             return;
         };
         let path = mount.path().join(file.trim_start_matches('/'));
@@ -94,7 +94,7 @@ fn equal_blocks_of_the_kernel_are_merged() {
     assert!(said.contains(" 2 inodes"), "{said}");
     judge(&image);
     assert_eq!(users(&image, files().take(3)).len(), 1);
-    let Some(mount) = Mount::new(&image, true) else {
+    let Some(mount) = mounted(&image, true) else {
         return;
     };
     for file in files().take(3) {

@@ -18,9 +18,10 @@ use tempfile::TempDir;
 use uext4::data::Seek;
 use uext4::{NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{Access, FileDevice};
+use uext4_testkit::SplitMix64;
 
 use crate::loop_mount::LoopMount;
-use crate::measure::{Clock, Random, rate};
+use crate::measure::{Clock, rate};
 use crate::ours::{FILE, mke2fs, open_as};
 use crate::table::Table;
 
@@ -115,10 +116,10 @@ fn measure(
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 scope.spawn(move || {
-                    let mut random = Random::new((round * threads + thread) as u64);
+                    let mut random = SplitMix64::new((round * threads + thread) as u64);
                     let mut buf = Aligned([0; BLOCK]);
                     for _ in 0..each {
-                        let block = random.below(BLOCKS) * apart;
+                        let block = random.index(BLOCKS) * apart;
                         files.ask(shape, ask, (block * BLOCK) as u64, &mut buf);
                         black_box(&mut buf);
                     }

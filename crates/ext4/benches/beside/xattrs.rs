@@ -21,9 +21,9 @@ use tempfile::TempDir;
 use uext4::xattr::SetMode;
 use uext4::{NewInode, OpenInode, OpenOptions, Volume};
 use uext4_blockdev::{Access, FileDevice};
+use uext4_testkit::SplitMix64;
 
 use crate::loop_mount::LoopMount;
-use crate::measure::Random;
 use crate::ours::{FILE, mke2fs, open};
 use crate::table::Table;
 
@@ -138,13 +138,14 @@ impl Cell {
                 for thread in 0..self.threads {
                     let values = &values;
                     scope.spawn(move || {
-                        let mut random = Random::new((round << 32 | turn << 16 | thread) as u64);
+                        let mut random =
+                            SplitMix64::new((round << 32 | turn << 16 | thread) as u64);
                         for set in 0..sets {
                             let file = match turn {
                                 0 => set,
-                                _ => random.below(self.files),
+                                _ => random.index(self.files),
                             };
-                            let value = &values[random.below(self.values)];
+                            let value = &values[random.index(self.values)];
                             subject.set(thread * self.files + file, value);
                         }
                     });

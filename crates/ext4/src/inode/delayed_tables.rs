@@ -153,11 +153,8 @@ mod tests {
         let tables = DelayedTables::new(Reach { log: 2 });
         let mut delayed = BTreeSet::new();
         let mut promised = (0, 0);
-        let mut seed = 1u64;
-        let mut random = |below: u32| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as u32 % below
-        };
+        let mut numbers = uext4_testkit::SplitMix64::new(1);
+        let mut random = |below: u32| numbers.below(below.into()) as u32;
         for _ in 0..20_000 {
             let lblk = random(96);
             let mut len = 1 + random(96 - lblk).min(random(40));

@@ -1,12 +1,12 @@
 //! The check calls images of the real mke2fs clean, and names what debugfs broke in them.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::check::Issue;
 use uext4::{Creation, Image, NewInode, OpenOptions, Volume};
 use uext4_blockdev::{MemoryDevice, SystemClock};
+use uext4_testkit::debugfs_write;
 
 use crate::mke2fs::{make_source, mke2fs};
 use crate::tree::open;
@@ -54,13 +54,7 @@ fn kinds_after(commands: &[&str]) -> Vec<&'static str> {
     std::fs::create_dir_all(source.join("d/e")).unwrap();
     std::fs::write(source.join("d/file"), vec![7; 50_000]).unwrap();
     mke2fs(&image, &["-t", "ext4"], Some(&source), "64M");
-    for command in commands {
-        let output = Command::new("debugfs")
-            .args(["-w", "-R", command])
-            .arg(&image)
-            .output();
-        assert!(output.unwrap().status.success(), "{command}");
-    }
+    debugfs_write(&image, commands);
     let mut kinds: Vec<_> = issues(&image).iter().map(Issue::kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -106,7 +100,7 @@ fn inodes_that_wait_for_their_deletion_are_no_damage() {
     for flags in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "orphan_file"]] {
         let _ = std::fs::remove_file(&image);
         mke2fs(&image, flags, None, "64M");
-        let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()));
+        let device = uext4_testkit::loaded(&image);
         let options = OpenOptions::default();
         let fs = Volume::open(device.clone(), Arc::new(SystemClock), &options).unwrap();
         let root = fs.root().unwrap();
@@ -172,14 +166,8 @@ fn a_table_that_names_itself_does_not_make_a_small_image_endless() {
     let table = (block as u32).to_le_bytes().repeat(256);
     let raw = std::fs::File::options().write(true).open(&image).unwrap();
     raw.write_all_at(&table, block * 1024).unwrap();
-    for command in [
-        format!("sif file block[TIND] {block}"),
-        "sif file size 17000000000".to_owned(),
-    ] {
-        let mut debugfs = Command::new("debugfs");
-        let output = debugfs.args(["-w", "-R", &command]).arg(&image).output();
-        assert!(output.unwrap().status.success(), "{command}");
-    }
+    let point = format!("sif file block[TIND] {block}");
+    debugfs_write(&image, [point.as_str(), "sif file size 17000000000"]);
     let fs = open(&image);
     let ranges: Vec<_> = fs.data_ranges(&file(&fs)).unwrap().collect();
     assert!(ranges.last().unwrap().is_err());

@@ -2,13 +2,14 @@
 //! the test of hostile images and by the fuzzer.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use uext4::format::{GroupNr, Lblk};
 use uext4::{FileType, FollowLast, Image, Ino, OpenOptions};
 use uext4_blockdev::{BlockDevice, MemoryDevice};
+use uext4_testkit::{assert_e2fsck, debugfs_script, mke2fs};
 
 /// Inodes visited, and names taken of one directory, at most: so that a run ends soon.
 const INODES_MAX: usize = 2_000;
@@ -153,32 +154,19 @@ fn seed_image(index: usize) -> Vec<u8> {
         .unwrap()
         .set_len(bytes)
         .unwrap();
-    let run = |command: &mut Command| {
-        let output = command.output().expect("e2fsprogs");
-        assert!(output.status.code().is_some_and(|c| c <= 1), "{output:?}");
-    };
-    run(Command::new("mke2fs")
-        .args(["-q", "-F", "-b", "1024", "-N", "128"])
-        .args(flags)
-        .arg("-d")
-        .args([&source, &image])
-        .arg(size));
+    let options = ["-b", "1024", "-N", "128", "-d"].map(OsStr::new);
+    let options = options.into_iter().chain([source.as_os_str()]);
+    mke2fs(&image, options.chain(flags.iter().map(OsStr::new)), size);
     // The kernel would have hashed the directory: so does e2fsck -D.
-    run(Command::new("e2fsck")
-        .args(["-fyD"])
-        .arg(&image)
-        .stdout(std::process::Stdio::null()));
+    assert_e2fsck(&image, "-fyD", 1);
     if flags.contains(&"ext3") {
-        let script = dir.path().join("script");
-        std::fs::write(
-            &script,
-            "jo\njw -b 100-120 /dev/zero\njw -r 110\njw -b 200,201 /dev/zero\njc\n",
-        )
-        .unwrap();
-        run(Command::new("debugfs")
-            .arg("-w")
-            .arg("-f")
-            .args([&script, &image]));
+        let script = "jo
+jw -b 100-120 /dev/zero
+jw -r 110
+jw -b 200,201 /dev/zero
+jc
+";
+        debugfs_script(script, Some(&image));
     }
     std::fs::read(&image).unwrap()
 }

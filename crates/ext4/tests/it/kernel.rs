@@ -6,98 +6,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use uext4::FollowLast;
 use uext4_blockdev::MemoryDevice;
-use uext4_testkit::SplitMix64;
+use uext4_testkit::{Mount, SplitMix64, can_mount, copy_image, run};
 
 use crate::exercise::exercise;
 use crate::mke2fs::{make_source, mke2fs};
 use crate::tree::{Oracle, Tree, assert_equal, of_host, of_image, open};
-
-/// Lets a loop device go, at once or when it is unmounted.
-struct Detach(String);
-
-impl Drop for Detach {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
-}
-
-/// A mounted image; unmounted when dropped.
-pub struct Mount {
-    dir: tempfile::TempDir,
-}
-
-impl Mount {
-    pub fn new(image: &Path, options: &str) -> Self {
-        Self::attempt(image, options).unwrap_or_else(|output| panic!("mount: {output:?}"))
-    }
-
-    /// `None` if the kernel calls the image damaged (EUCLEAN).
-    pub fn of_sound(image: &Path, options: &str) -> Option<Self> {
-        match Self::attempt(image, options) {
-            Ok(mount) => Some(mount),
-            Err(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                assert!(said.contains("Structure needs cleaning"), "{output:?}");
-                None
-            }
-        }
-    }
-
-    fn attempt(image: &Path, options: &str) -> Result<Self, Output> {
-        let dir = tempfile::tempdir().unwrap();
-        // A writable loop device even for a read-only mount: the journal must be replayed.
-        let device = run(
-            "losetup",
-            [OsStr::new("-f"), "--show".as_ref(), image.as_ref()],
-        );
-        let device = device.trim();
-        let _detached = Detach(device.to_owned());
-        let mut mount = Command::new("mount");
-        let output = mount.args(["-o", options, device]).arg(dir.path()).output();
-        let output = output.unwrap();
-        output
-            .status
-            .success()
-            .then_some(Self { dir })
-            .ok_or(output)
-    }
-
-    pub fn path(&self) -> &Path {
-        self.dir.path()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let status = Command::new("umount").arg(self.dir.path()).status();
-        if !status.is_ok_and(|s| s.success()) {
-            let _ = Command::new("umount")
-                .arg("-l")
-                .arg(self.dir.path())
-                .status();
-        }
-    }
-}
-
-fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{program}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Whether this test can run here.
-pub fn can_mount() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
-    if !can {
-        println!("skipped: needs root");
-    }
-    can
-}
 
 /// A directory with an image in it, made by mke2fs with these arguments.
 fn new_image(arguments: &[&str], size: &str) -> (tempfile::TempDir, PathBuf) {
@@ -107,19 +24,9 @@ fn new_image(arguments: &[&str], size: &str) -> (tempfile::TempDir, PathBuf) {
     (dir, image)
 }
 
-/// The image as it is while mounted.
-fn crash(image: &Path, name: &str) -> PathBuf {
-    let copy = image.with_file_name(name);
-    run(
-        "cp",
-        [OsStr::new("--sparse=always"), image.as_ref(), copy.as_ref()],
-    );
-    copy
-}
-
 /// Compares the engine's view of a crashed image with what the kernel makes of a copy.
 fn compare_crashed(image: &Path, oracle: Oracle) -> Tree {
-    let copy = crash(image, "for-the-kernel");
+    let copy = copy_image(image, "for-the-kernel");
     let before = fs::read(image).unwrap();
     let found = of_image(&open(image), oracle);
     assert!(before == fs::read(image).unwrap(), "the image was written");
@@ -318,7 +225,7 @@ fn a_dirty_journal_is_replayed() {
             .unwrap();
         }
         run("sync", [OsStr::new("-f"), mount.path().as_ref()]);
-        let crashed = crash(&image, "crashed");
+        let crashed = copy_image(&image, "crashed");
         drop(mount);
         let summary = open(&crashed).replayed().expect("a dirty journal");
         assert!(
@@ -374,7 +281,7 @@ fn fast_commits_are_laid_over() {
     (&inside).write_all(b"inside").unwrap();
     inside.sync_all().unwrap();
     drop((append, cut, over, inside));
-    let crashed = crash(&image, "crashed");
+    let crashed = copy_image(&image, "crashed");
     drop(mount);
     let summary = open(&crashed).replayed().expect("a dirty journal");
     assert!(summary.fast_commit_records > 0, "{summary:?}");

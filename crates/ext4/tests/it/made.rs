@@ -1,30 +1,19 @@
 //! File systems that the real mke2fs makes, and how tests mount them.
 
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{OpenOptions, Volume};
-use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
+use uext4_blockdev::{BlockDevice, VirtualClock};
+pub use uext4_testkit::formatted as made;
 
-/// Makes an image of `size` with the real mke2fs.
+/// Makes an image of `size` with the real mke2fs, filled from a directory if there is one.
 pub fn mke2fs(image: &Path, arguments: &[&str], source: Option<&Path>, size: &str) {
-    let mut command = Command::new("mke2fs");
-    command.args(["-q", "-F"]).args(arguments);
-    if let Some(source) = source {
-        command.arg("-d").arg(source);
-    }
-    let output = command.arg(image).arg(size).output().expect("mke2fs");
-    assert!(output.status.success(), "mke2fs {arguments:?}: {output:?}");
-}
-
-/// What `mke2fs FLAGS` makes of so many KiB.
-pub fn made(flags: &str, kib: u64) -> Arc<MemoryDevice> {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("x.img");
-    let flags: Vec<&str> = flags.split_whitespace().collect();
-    mke2fs(&image, &flags, None, &format!("{kib}k"));
-    Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()))
+    let source = source.map(|source| ["-d".as_ref(), source.as_os_str()]);
+    let arguments = arguments.iter().map(OsStr::new);
+    let arguments = arguments.chain(source.into_iter().flatten());
+    uext4_testkit::mke2fs(image, arguments, size);
 }
 
 /// Mounts a device for writing, on a clock that stands at 2023.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{FollowLast, OpenOptions};
@@ -12,6 +11,9 @@ use super::*;
 
 /// A file system with directories of some hundred names; `None` without mke2fs.
 fn file_system() -> Option<Image> {
+    if !uext4_testkit::has_tool("mke2fs") {
+        return None;
+    }
     let scratch = tempfile::tempdir().unwrap();
     let source = scratch.path().join("source");
     for dir in ["", "a", "a!", "a.b", "a/x", "b/c/d/e/f", "z"] {
@@ -21,15 +23,8 @@ fn file_system() -> Option<Image> {
         }
     }
     let image = scratch.path().join("image");
-    let made = Command::new("mke2fs")
-        .args(["-q", "-t", "ext4", "-N", "4000", "-d"])
-        .args([&source, &image])
-        .arg("16M")
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        println!("skipped: needs mke2fs");
-        return None;
-    }
+    let options = ["-t", "ext4", "-N", "4000", "-d", source.to_str().unwrap()];
+    uext4_testkit::mke2fs(&image, options, "16M");
     let device = FileDevice::open(&image, Access::ReadOnly).unwrap();
     Some(Image::open(Arc::new(device), &OpenOptions::default()).unwrap())
 }

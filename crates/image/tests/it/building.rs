@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use uext4_image::{Amount, BuildOptions, Phase, Progress, Report, Size, Source, build};
 
-use crate::fixture::{has, populate, run};
-use crate::mount::{Loop, Mount, assert_clean, can_mount};
+use crate::fixture::{has_tool, populate, run};
 use crate::walk::{assert_same, walk, walk_image, walk_source};
+use uext4_testkit::{Loop, Mount, assert_clean, can_mount};
 
 /// A place for a tree and what is made of it.
 pub struct Place(TempDir);
@@ -72,7 +72,7 @@ fn a_directory_becomes_what_the_kernel_shows() {
             let mount = Mount::new(&place.image(), "ro");
             let what = format!("{size:?}");
             assert_same(
-                &walk_image(&mount.path()),
+                &walk_image(mount.path()),
                 &walk_source(&place.tree()),
                 &what,
             );
@@ -108,7 +108,7 @@ fn archives_become_what_the_kernel_shows() {
         ("bsdtar with xz", [&bsd[..], &["--xz"], &to].concat()),
         ("bsdtar with zstd", [&bsd[..], &["--zstd"], &to].concat()),
     ] {
-        if !has(command[0]) {
+        if !has_tool(command[0]) {
             continue;
         }
         run(place.path(), &command);
@@ -125,7 +125,7 @@ fn archives_become_what_the_kernel_shows() {
         let mut want = walk(&place.tree());
         want.remove("socket");
         let mount = Mount::new(&place.image(), "ro");
-        let mut got = walk_image(&mount.path());
+        let mut got = walk_image(mount.path());
         for (path, one) in want.iter_mut().chain(&mut got) {
             // Archives are written and links are read at different times.
             one.times[0] = 0;
@@ -180,7 +180,7 @@ fn a_block_device_is_filled_in_place() {
     let file = place.path().join("disk");
     // What was there before must not shine through.
     fs::write(&file, vec![0xA5; 64 << 20]).unwrap();
-    let device = Loop::new(&file, &[]);
+    let device = Loop::new(&file);
     let source = Source::Directory(place.tree());
     let report = build(&source, device.path(), &BuildOptions::default(), &()).unwrap();
     assert_eq!(report.image_bytes, 64 << 20);
@@ -188,7 +188,7 @@ fn a_block_device_is_filled_in_place() {
     assert_clean(&file);
     let mount = Mount::new(&file, "ro");
     assert_same(
-        &walk_image(&mount.path()),
+        &walk_image(mount.path()),
         &walk_source(&place.tree()),
         "block device",
     );
@@ -205,7 +205,7 @@ fn a_source_with_lost_and_found() {
     if can_mount() {
         let mount = Mount::new(&place.image(), "ro");
         let want = walk(&place.tree());
-        assert_same(&walk(&mount.path()), &want, "lost+found");
+        assert_same(&walk(mount.path()), &want, "lost+found");
     }
 }
 

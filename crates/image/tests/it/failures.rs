@@ -126,7 +126,7 @@ fn the_output_itself_is_left_out() {
         report.warnings.shown,
         ["inside.img: left out: it is the output"]
     );
-    crate::mount::assert_clean(&inside);
+    uext4_testkit::assert_clean(&inside);
 }
 
 #[test]

@@ -9,11 +9,7 @@ use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
 use uext4_ondisk::acl::{Acl, AclEntry, AclTag};
-
-/// True if the test may do what only root may.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
+pub use uext4_testkit::{has_tool, is_root};
 
 /// Sets the time of modification, and of access to one second later.
 pub fn set_time(path: &Path, tv_sec: i64, tv_nsec: i64) {
@@ -114,17 +110,6 @@ pub fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i % 251) as u8 ^ (i / 251) as u8)
         .collect()
-}
-
-/// True if there is such a command; says that something is skipped if not.
-pub fn has(command: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs = std::env::split_paths(&paths);
-    let found = dirs.any(|dir| dir.join(command).exists());
-    if !found {
-        println!("skipped: no {command}");
-    }
-    found
 }
 
 /// Runs a command in `dir`; what it prints is shown only if it fails.

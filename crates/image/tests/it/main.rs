@@ -4,7 +4,6 @@ mod archives;
 mod building;
 mod failures;
 mod fixture;
-mod mount;
 mod random;
 mod shapes;
 mod sizes;

@@ -8,7 +8,7 @@ use uext4_image::{BuildOptions, Size, Source, build};
 use uext4_mkfs::{BlockSizeWish, parse_features};
 use uext4_ondisk::BlockSize;
 
-use crate::mount::assert_clean;
+use uext4_testkit::assert_clean;
 
 #[derive(Debug, Clone)]
 enum Kind {

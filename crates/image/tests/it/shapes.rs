@@ -7,8 +7,8 @@ use uext4_mkfs::{BlockSizeWish, FsType, parse_features};
 use uext4_ondisk::BlockSize;
 
 use crate::building::Place;
-use crate::mount::{Mount, assert_clean, can_mount};
 use crate::walk::{Entry, assert_same, walk_image, walk_source};
+use uext4_testkit::{Mount, assert_clean, can_mount};
 
 struct Shape {
     fs_type: FsType,
@@ -104,7 +104,7 @@ fn one_of_everything_in_every_shape() {
         }
         let mut want = want.clone();
         let mount = Mount::new(&place.image(), "ro");
-        let mut got = walk_image(&mount.path());
+        let mut got = walk_image(mount.path());
         if shape.inode_size == 128 {
             short_times(&mut want);
             short_times(&mut got);

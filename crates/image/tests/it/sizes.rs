@@ -6,8 +6,8 @@ use std::process::Command;
 use uext4_image::{BuildOptions, Size, Source, build};
 
 use crate::building::Place;
-use crate::fixture::has;
-use crate::mount::{Mount, assert_clean, can_mount};
+use crate::fixture::has_tool;
+use uext4_testkit::{Mount, assert_clean, can_mount};
 
 #[test]
 fn so_much_is_free_for_a_user() {
@@ -20,7 +20,7 @@ fn so_much_is_free_for_a_user() {
             ..BuildOptions::default()
         });
         assert_clean(&place.image());
-        if !can_mount() || !has("setpriv") {
+        if !can_mount() || !has_tool("setpriv") {
             continue;
         }
         let mount = Mount::new(&place.image(), "rw");

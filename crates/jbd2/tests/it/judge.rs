@@ -1,15 +1,14 @@
 //! Who says whether recovery is right: what the maker of a log expects, and the kernel.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use uext4_blockdev::MemoryDevice;
 use uext4_jbd2::{LogRun, Recovery};
 use uext4_ondisk::journal::JournalIncompat;
 use uext4_ondisk::{BlockSize, Pblk};
+use uext4_testkit::{Mount, can_mount, debugfs, mke2fs};
 
 use crate::maker::{Kind, Maker, PLAIN, Place, V1, V2, V3, all_kinds};
 
@@ -109,54 +108,14 @@ fn judge_kernel(maker: &Maker, verdict: Verdict, kind: Kind) {
     }
 }
 
-/// Whether this may mount; says why not.
-pub fn can_mount() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
-    if !can {
-        println!("skipped: needs root");
-    }
-    can
-}
-
-pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{program}: {output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// A loop device, let go when dropped.
-pub struct Loop(pub String);
-
-impl Loop {
-    pub fn new(image: &Path) -> Self {
-        let arguments = ["-f".as_ref(), "--show".as_ref(), image.as_os_str()];
-        Self(run("losetup", arguments).trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
-}
-
 /// Mounts an image and unmounts it again. False if the kernel refuses.
 pub fn mounts(image: &Path, options: &str) -> bool {
-    let dir = tempfile::tempdir().unwrap();
-    let device = Loop::new(image);
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "ext4", "-o", options, &device.0]);
-    let output = mount.arg(dir.path()).output().unwrap();
-    if output.status.success() {
-        run("umount", [dir.path()]);
-    }
-    output.status.success()
+    Mount::attempt(image, options).is_ok()
 }
 
 /// The pieces of an image's journal, as debugfs tells them: `(0-11):8-19, (IND):20, (12):21`.
 pub fn journal_runs(image: &Path) -> Vec<LogRun> {
-    let arguments = ["-R".as_ref(), "stat <8>".as_ref(), image.as_os_str()];
-    let told = run("debugfs", arguments);
+    let told = debugfs(image, "stat <8>");
     let mut words = told.split_whitespace();
     words.find(|word| ["BLOCKS:", "EXTENTS:"].contains(word));
     let pieces = words.map_while(|word| word.strip_prefix('(')?.split_once("):"));
@@ -183,16 +142,13 @@ fn image_place() -> Option<&'static Place> {
 fn make_place() -> Place {
     let dir = tempfile::tempdir().unwrap();
     let image: PathBuf = dir.path().join("image");
-    let options = "-q -F -t ext4 -b 1024 -g 1024 -N 64 -J size=2 \
+    let options = "-t ext4 -b 1024 -g 1024 -N 64 -J size=2 \
                    -O ^metadata_csum,^resize_inode,^flex_bg,^64bit";
-    let arguments = options.split_whitespace().map(OsStr::new);
-    let size: &OsStr = "6M".as_ref();
-    run("mke2fs", arguments.chain([image.as_os_str(), size]));
+    mke2fs(&image, options.split_whitespace(), "6M");
     let runs = journal_runs(&image);
     assert!(runs.len() > 1, "{runs:?}");
     assert_eq!(runs.iter().map(|run| run.len).sum::<u32>(), 2048);
-    let free = ["-R".as_ref(), "ffb 64 4000".as_ref(), image.as_os_str()];
-    let free = run("debugfs", free);
+    let free = debugfs(&image, "ffb 64 4000");
     let homes = free.split_whitespace().filter_map(|word| word.parse().ok());
     let homes: Vec<_> = homes.map(Pblk).collect();
     assert_eq!(homes.len(), 64, "{free}");

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
@@ -12,9 +11,10 @@ use uext4_jbd2::{LogRun, Recovery, ReplayedDevice, recover};
 use uext4_ondisk::journal::{BlockType, JBD2_MAGIC, JournalHeader};
 use uext4_ondisk::superblock::SuperBlock;
 use uext4_ondisk::{BlockSize, Geometry, Pblk};
+use uext4_testkit::{Mount, assert_e2fsck, can_mount, run};
 use zerocopy::big_endian::U32;
 
-use crate::judge::{Loop, can_mount, journal_runs, mounts, run};
+use crate::judge::{journal_runs, mounts};
 
 /// How the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,44 +27,17 @@ enum End {
     Running,
 }
 
-/// A mounted image; unmounted when dropped.
-struct Mount {
-    dir: tempfile::TempDir,
-    _device: Loop,
-}
-
-impl Mount {
-    fn new(image: &Path, options: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let device = Loop::new(image);
-        let mut mount = Command::new("mount");
-        mount.args(["-o", options, &device.0]).arg(dir.path());
-        let output = mount.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        Self {
-            dir,
-            _device: device,
-        }
-    }
-
-    /// Stops the file system without unmounting it; nothing is written any more.
-    fn shut_down(&self, flush_log: bool) {
-        let flag = if flush_log { "1" } else { "2" };
-        let script = "import fcntl, os, struct, sys\n\
-            place = os.open(sys.argv[1], os.O_RDONLY)\n\
-            fcntl.ioctl(place, 0x8004587d, struct.pack('I', int(sys.argv[2])))\n";
-        let path = self.dir.path().as_os_str();
-        run(
-            "python3",
-            ["-c".as_ref(), script.as_ref(), path, flag.as_ref()],
-        );
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.dir.path()).status();
-    }
+/// Stops the file system without unmounting it; nothing is written any more.
+fn shut_down(mount: &Mount, flush_log: bool) {
+    let flag = if flush_log { "1" } else { "2" };
+    let script = "import fcntl, os, struct, sys\n\
+        place = os.open(sys.argv[1], os.O_RDONLY)\n\
+        fcntl.ioctl(place, 0x8004587d, struct.pack('I', int(sys.argv[2])))\n";
+    let path = mount.path().as_os_str();
+    run(
+        "python3",
+        ["-c".as_ref(), script.as_ref(), path, flag.as_ref()],
+    );
 }
 
 fn fill(path: &Path, len: usize, byte: u8) {
@@ -134,17 +107,15 @@ fn crash_with_a_full_log(dir: &Path, mke2fs: &str, options: &str, end: End) -> (
 /// The image as it is after all this.
 fn crash(dir: &Path, mke2fs: &str, options: &str, end: End) -> PathBuf {
     let (image, crashed) = (dir.join("image"), dir.join("crashed"));
-    let arguments = mke2fs.split_whitespace().map(AsRef::as_ref);
-    let more = ["-q", "-F", "-E", "lazy_itable_init=0"].map(AsRef::as_ref);
-    let place = [image.as_os_str(), "24M".as_ref()];
     let _ = fs::remove_file(&image);
-    run("mke2fs", arguments.chain(more).chain(place));
+    let more = ["-E", "lazy_itable_init=0"];
+    uext4_testkit::mke2fs(&image, mke2fs.split_whitespace().chain(more), "24M");
     let mount = Mount::new(&image, options);
-    change(mount.dir.path());
+    change(mount.path());
     match end {
-        End::Committed => mount.shut_down(true),
-        End::Uncommitted => mount.shut_down(false),
-        End::Running => sync(mount.dir.path()),
+        End::Committed => shut_down(&mount, true),
+        End::Uncommitted => shut_down(&mount, false),
+        End::Running => sync(mount.path()),
     }
     copy(&image, &crashed);
     crashed
@@ -248,13 +219,7 @@ fn judge(mke2fs: &str, options: &str) {
         ours.assert_equal(&kernel, &format!("kernel, {end:?}"));
         let e2fsck = dir.path().join("e2fsck");
         copy(&image, &e2fsck);
-        let mut command = Command::new("e2fsck");
-        let output = command
-            .args(["-y", "-E", "journal_only"])
-            .arg(&e2fsck)
-            .output();
-        let output = output.unwrap();
-        assert!(output.status.code() <= Some(1), "{output:?}");
+        assert_e2fsck(&e2fsck, "-y -E journal_only", 1);
         ours.assert_equal(&e2fsck, &format!("e2fsck, {end:?}"));
     }
 }

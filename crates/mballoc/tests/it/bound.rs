@@ -154,11 +154,10 @@ fn nothing_costs_more_than_the_bound() {
     for stripe in [0, 16, 100] {
         let synthetic = synthetic(groups, scattered);
         let allocator = allocator(&synthetic, stripe);
-        let mut seed = 9u64;
+        let mut random = uext4_testkit::SplitMix64::new(9);
         for at in 0..6000u32 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let goal = (seed >> 20) % synthetic.geometry.blocks_count;
-            let len = 1 + (seed >> 40) as u32 % (1 << (at % 16));
+            let goal = random.below(synthetic.geometry.blocks_count);
+            let len = 1 + random.below(1 << (at % 16)) as u32;
             let hints = Hints {
                 need: len.min(at % 5),
                 data: true,

@@ -5,6 +5,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use uext4_mbcache::Created;
+use uext4_testkit::SplitMix64;
 
 use super::DESIGNS;
 use super::disk::{Design, Disk, Limits};
@@ -170,21 +171,13 @@ const THREADS: u64 = 4;
 const THREAD_INODES: usize = 16;
 const STEPS: usize = 4000;
 
-/// Steps of a generator of random numbers (xorshift).
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 11
-}
-
 fn work(disk: &Disk, seed: u64, contents: u32) -> Vec<Option<u64>> {
-    let mut random = seed * 0x9E37_79B9 + 1;
+    let mut random = SplitMix64::new(seed);
     let mut inodes = vec![None; THREAD_INODES];
     for _ in 0..STEPS {
-        let at = next(&mut random) as usize % THREAD_INODES;
-        let content = (next(&mut random) % u64::from(contents)) as u32;
-        match next(&mut random) % 16 {
+        let at = random.index(THREAD_INODES);
+        let content = random.below(contents.into()) as u32;
+        match random.below(16) {
             0..=9 => disk.set(&mut inodes[at], content),
             10 | 11 => _ = inodes[at].map(|block| disk.get(block)),
             12..=14 => _ = inodes[at].take().inspect(|&block| disk.release(block)),

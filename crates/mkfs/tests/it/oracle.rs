@@ -8,6 +8,7 @@ use uext4_blockdev::{BlockDevice, FileDevice};
 use uext4_mkfs::{format, layout};
 use uext4_ondisk::mmp::{EXT4_MMP_MAGIC, MmpBlock};
 use uext4_ondisk::superblock::{EXT4_SUPER_MAGIC, SuperBlock};
+use uext4_testkit::complaints;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::compare::differences;
@@ -137,13 +138,6 @@ fn dumpe2fs(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// What e2fsck says if the image is not clean.
-pub fn fsck(path: &Path) -> Option<String> {
-    let output = run(Command::new("e2fsck").arg("-fn").arg(path));
-    let clean = output.status.success();
-    (!clean).then(|| text(&output.stdout) + &text(&output.stderr))
-}
-
 /// Lines that only one of the two has.
 fn line_differences(a: &[String], b: &[String]) -> Vec<String> {
     let set = |lines: &[String]| lines.iter().cloned().collect::<HashSet<_>>();
@@ -179,7 +173,7 @@ pub fn check(flags: &str, len: u64) -> Vec<String> {
     if len >= FSCK_MAX {
         return found;
     }
-    found.extend(fsck(&b));
+    found.extend(complaints(&b));
     found
 }
 

@@ -1,8 +1,7 @@
 //! Directory hashes against debugfs' `dx_hash`.
 
 use uext4_ondisk::hash::{CharSign, DirHash, HashVersion, hash_name};
-
-use crate::tools;
+use uext4_testkit::{debugfs_script, has_tool};
 
 const SEED_UUID: &str = "5d3a1c07-9be2-44f1-8a60-0123456789ab";
 const SEED: [u32; 4] = [0x071C_3A5D, 0xF144_E29B, 0x2301_608A, 0xAB89_6745];
@@ -34,7 +33,7 @@ fn parse_answer(line: &[u8]) -> Option<DirHash> {
 
 #[test]
 fn same_as_debugfs() {
-    if !tools::have(&["debugfs"]) {
+    if !has_tool("debugfs") {
         return;
     }
     let names = names();
@@ -48,7 +47,7 @@ fn same_as_debugfs() {
                     [head.as_bytes(), name, b"\n"].concat()
                 })
                 .collect();
-            let answers: Vec<_> = tools::debugfs_script(&script, None)
+            let answers: Vec<_> = debugfs_script(&script, None)
                 .split(|&b| b == b'\n')
                 .filter_map(parse_answer)
                 .collect();

@@ -7,9 +7,10 @@ use std::path::Path;
 use uext4_ondisk::Ino;
 use uext4_ondisk::fast_commit::{Dentry, Record, committed_records};
 use uext4_ondisk::journal::JournalSuperblock;
+use uext4_testkit::{can_mount, debugfs_script};
 
 use crate::image::Image;
-use crate::{kernel, tools};
+use crate::kernel;
 
 fn change(root: &Path) {
     for name in ["f1", "f2", "f3"] {
@@ -56,7 +57,7 @@ fn as_debugfs(record: &Record<'_>) -> String {
 
 #[test]
 fn same_as_debugfs() {
-    if !kernel::may_mount() {
+    if !can_mount() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -73,7 +74,7 @@ fn same_as_debugfs() {
     let ours: Vec<_> = ours.iter().map(as_debugfs).collect();
 
     let script = format!("open {}\nlogdump -a\n", path.display());
-    let text = tools::debugfs_script(script.as_bytes(), None);
+    let text = debugfs_script(script, None);
     let text = String::from_utf8(text).unwrap();
     let (_, theirs) = text.split_once("Fast Commit Area").unwrap();
     let theirs: Vec<_> = theirs

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 use uext4_ondisk::extent;
 use uext4_ondisk::features::Incompat;
@@ -25,11 +24,12 @@ use uext4_ondisk::xattr::{
     ea_inode_hash, entry_hash, parse_entries, verify_block,
 };
 use uext4_ondisk::{BlockSize, GroupNr, Ino, Pblk};
+use uext4_testkit::{assert_e2fsck, can_mount, debugfs_script, has_tool, mke2fs, run, run_text};
 use zerocopy::IntoBytes;
 
 use crate::dirs::{Dir, Met};
 use crate::image::Image;
-use crate::{kernel, tools};
+use crate::kernel;
 
 const NAMES: usize = 1500;
 
@@ -59,11 +59,9 @@ fn make_image(dir: &Path, options: &str) -> Image {
     }
     let path = dir.join("image");
     let _ = fs::remove_file(&path);
-    let mut mke2fs = Command::new("mke2fs");
-    mke2fs
-        .args(["-q", "-F", "-N", "4000"])
-        .args(options.split_whitespace());
-    tools::run(mke2fs.arg("-d").args([&source, &path]).arg("40M"), 0);
+    let options = options.split_whitespace();
+    let more = ["-N", "4000", "-d", source.to_str().unwrap()];
+    mke2fs(&path, options.chain(more), "40M");
     let value = dir.join("value");
     fs::write(&value, [0xA5; 801]).unwrap();
     let script = format!(
@@ -71,8 +69,8 @@ fn make_image(dir: &Path, options: &str) -> Image {
          ea_set sparse user.empty \"\"\n",
         value.display()
     );
-    tools::debugfs_script(script.as_bytes(), Some(&path));
-    tools::run(Command::new("e2fsck").args(["-fyD"]).arg(&path), 1);
+    debugfs_script(script, Some(&path));
+    assert_e2fsck(&path, "-fyD", 1);
     Image::open(&path)
 }
 
@@ -238,8 +236,7 @@ fn ea_inode_sum(image: &Image, ino: Ino, size: u32) -> [u8; 4] {
 
 /// Blocks at the start of each group by dumpe2fs' account: superblock, descriptors, reserved ones.
 fn verify_base_blocks(image: &Image, path: &Path) {
-    let text = tools::run(Command::new("dumpe2fs").arg(path), 0);
-    let text = String::from_utf8(text).unwrap();
+    let text = run_text("dumpe2fs", [path]);
     let mut base = Vec::new();
     for line in text.lines() {
         if line.starts_with("Group ") && line.contains(": (Blocks ") {
@@ -353,7 +350,7 @@ macro_rules! images {
     ($($name:ident $options:literal;)*) => {$(
         #[test]
         fn $name() {
-            if tools::have(&["mke2fs", "debugfs", "e2fsck", "dumpe2fs"]) {
+            if has_tool("mke2fs") {
                 verify_all($options);
             }
         }
@@ -385,7 +382,7 @@ images! {
 /// What the kernel writes itself: its hash trees, attributes in blocks and in inodes of their own.
 #[test]
 fn filled_by_the_kernel() {
-    if !kernel::may_mount() || !tools::have(&["setfattr"]) {
+    if !can_mount() || !has_tool("setfattr") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -393,9 +390,11 @@ fn filled_by_the_kernel() {
         make_source(root);
         for (name, len) in [("user.größe", 300), ("user.large", 9000)] {
             let value = format!("0x{}", "a5".repeat(len));
-            let mut setfattr = Command::new("setfattr");
-            setfattr.args(["-n", name, "-v", &value]);
-            tools::run(setfattr.arg(root.join("plain")), 0);
+            let plain = root.join("plain");
+            run(
+                "setfattr",
+                ["-n", name, "-v", &value, plain.to_str().unwrap()],
+            );
         }
     };
     let path = kernel::filled_image(dir.path(), "-t ext4 -b 1024 -O ea_inode -N 4000", fill);

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use uext4_ondisk::checksum::crc32_be;
 use uext4_ondisk::journal::{
@@ -11,10 +10,11 @@ use uext4_ondisk::journal::{
     commit_matches, parse_revokes, parse_tags, tag_checksum, tail_matches,
 };
 use uext4_ondisk::{Ino, Pblk};
+use uext4_testkit::{can_mount, debugfs_script, has_tool, mke2fs};
 use zerocopy::FromBytes;
 
 use crate::image::Image;
-use crate::{kernel, tools};
+use crate::kernel;
 
 /// What was met in a log.
 #[derive(Debug, Default)]
@@ -115,7 +115,7 @@ fn change(root: &Path) {
 }
 
 fn verify(mke2fs_options: &str, mount_options: &str, checksum_version: u8) {
-    if !kernel::may_mount() {
+    if !can_mount() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -154,16 +154,12 @@ fn no_checksums() {
 /// debugfs writes two transactions: three blocks, of which the second begins with the magic, and
 /// two revokes.
 fn verify_v2(mke2fs_options: &str) {
-    if !tools::have(&["mke2fs", "debugfs"]) {
+    if !has_tool("mke2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let (path, data) = (dir.path().join("image"), dir.path().join("data"));
-    let mut mke2fs = Command::new("mke2fs");
-    mke2fs
-        .args(["-q", "-F"])
-        .args(mke2fs_options.split_whitespace());
-    tools::run(mke2fs.arg(&path).arg("32M"), 0);
+    mke2fs(&path, mke2fs_options.split_whitespace(), "32M");
     let mut blocks = vec![0xA5; 3 * 1024];
     blocks[1024..1028].copy_from_slice(b"\xC0\x3B\x39\x98");
     fs::write(&data, blocks).unwrap();
@@ -171,7 +167,7 @@ fn verify_v2(mke2fs_options: &str) {
         "jo -c -v 2\njw -b 3000,3001,3002 {}\njw -r 3000,3005\njc\n",
         data.display()
     );
-    tools::debugfs_script(script.as_bytes(), Some(&path));
+    debugfs_script(script, Some(&path));
     let image = Image::open(&path);
     let log = Log::new(&image);
     assert_eq!(log.sb.checksum_version(), 2);

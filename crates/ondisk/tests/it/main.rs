@@ -10,4 +10,3 @@ mod image;
 mod images;
 mod journal;
 mod kernel;
-mod tools;

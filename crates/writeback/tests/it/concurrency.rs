@@ -5,27 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use uext4_blockdev::SystemClock;
+use uext4_testkit::SplitMix64;
 use uext4_writeback::PageCache;
 
 use crate::mapping::{BLOCK, TestFile, eager, live_cache};
 
 const BLOCKS: u64 = 256;
 
-/// A cheap generator, so that threads do not share one.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// Through the cache or past it.
-fn read(file: &TestFile, random: &mut Random, at: u64, blocks: u64) -> Vec<u8> {
+fn read(file: &TestFile, random: &mut SplitMix64, at: u64, blocks: u64) -> Vec<u8> {
     let len = (blocks * BLOCK) as usize;
     let read = match random.below(2) {
         0 => file.read(at, len),
@@ -43,7 +31,7 @@ fn assert_whole(bytes: &[u8]) {
 
 /// Each writer has every fourth block for its own, and knows in the end what it wrote there last.
 fn writer(file: &TestFile, me: u64, rounds: u64) -> Vec<u8> {
-    let mut random = Random(me + 1);
+    let mut random = SplitMix64::new(me + 1);
     let mut last = vec![0; BLOCKS as usize];
     for _ in 0..rounds {
         let block = random.below(BLOCKS / 4) * 4 + me;
@@ -77,7 +65,7 @@ fn writers_readers_flushers_and_reclaim() {
             for (index, file) in files.iter().enumerate() {
                 let stop = &stop;
                 scope.spawn(move || {
-                    let mut random = Random(99 + index as u64);
+                    let mut random = SplitMix64::new(99 + index as u64);
                     while !stop.load(SeqCst) {
                         let at = random.below(BLOCKS) * BLOCK;
                         assert_whole(&read(file, &mut random, at, 20));
@@ -142,7 +130,7 @@ fn truncation_beside_readers_and_flushers() {
         for seed in 0..2 {
             let (file, stop) = (&file, &stop);
             scope.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = SplitMix64::new(seed);
                 while !stop.load(SeqCst) {
                     let at = random.below(BLOCKS) * BLOCK;
                     assert_whole(&read(file, &mut random, at, 8));
@@ -154,7 +142,7 @@ fn truncation_beside_readers_and_flushers() {
         }
         // Also if an assertion fails: the readers would go on for ever.
         let _stop = StopAtEnd(&stop);
-        let mut random = Random(7);
+        let mut random = SplitMix64::new(7);
         for round in 0..2000u64 {
             let blocks = random.below(BLOCKS / 2) + 1;
             let size = file.disk.size();

@@ -1,6 +1,7 @@
 //! How many requests reading takes.
 
 use crate::mapping::{BLOCK, TestFile, cache, pattern};
+use uext4_testkit::SplitMix64;
 
 #[test]
 fn sequential_reads_take_few_requests() {
@@ -37,12 +38,9 @@ fn two_streams_do_not_disturb_each_other() {
 fn random_reads_read_what_they_want() {
     let (cache, _) = cache(64 << 20);
     let file = TestFile::new(&cache, pattern(8 << 20, 1));
-    let mut at = 1u64;
+    let mut random = SplitMix64::new(1);
     for _ in 0..200 {
-        at = at
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(12345);
-        file.read((at >> 33) % (8 << 10) * BLOCK, 1024).unwrap();
+        file.read(random.below(8 << 10) * BLOCK, 1024).unwrap();
     }
     let stats = cache.stats();
     assert!(stats.nr_read <= 230 * BLOCK, "{}", stats.nr_read);

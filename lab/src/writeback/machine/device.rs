@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use uext4_testkit::SplitMix64;
 use uext4_writeback::throttle::{Outcome, PAGE_SIZE};
 
-use super::{Event, MICRO, MILLI, Machine, Nanos, Random, SECOND, at};
+use super::{Event, MICRO, MILLI, Machine, Nanos, SECOND, at};
 
 /// How long a woken submitter may put requests into a full queue.
 const BATCH_TIME: Nanos = 20 * MILLI;
@@ -192,7 +193,7 @@ impl Device {
     }
 
     /// Begins the next request, if there is one and none is served; how long it takes.
-    fn serve(&mut self, random: &mut Random, now: Nanos) -> Option<Nanos> {
+    fn serve(&mut self, random: &mut SplitMix64, now: Nanos) -> Option<Nanos> {
         let waits = self.plugged.is_some_and(|until| now < until);
         if self.serving.is_some() || self.removed || (waits && self.len() < UNPLUG_REQUESTS) {
             return None;
@@ -205,7 +206,7 @@ impl Device {
         if place != self.head {
             // A tenth up or down, as the head and the platter happen to stand.
             let seek = self.model.seek;
-            time += seek - seek / 10 + random.below(seek / 5 + 1);
+            time += seek - seek / 10 + random.next_u64() % (seek / 5 + 1);
             self.counts.seeks += 1;
         }
         self.head = place + request.pages;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SuperBlock};
+pub(crate) use uext4_testkit::SplitMix64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
@@ -22,22 +23,6 @@ mod listing;
 
 /// Names that one file has at most.
 const LINKS_MAX: u16 = 60_000;
-
-/// Numbers that look random and are the same each time.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 16) as usize % end
-    }
-}
 
 /// A mounted file system with one directory, "d", full of names for a few files.
 pub(crate) struct World {
@@ -147,8 +132,8 @@ impl World {
         }
     }
 
-    pub(crate) fn pick(&self, random: &mut Random) -> Option<Vec<u8>> {
-        let from = [random.next() as u8, random.next() as u8];
+    pub(crate) fn pick(&self, random: &mut SplitMix64) -> Option<Vec<u8>> {
+        let from = [random.next_u64() as u8, random.next_u64() as u8];
         let mut after = self.model.range(from.to_vec()..).chain(&self.model);
         Some(after.next()?.0.clone())
     }
@@ -199,9 +184,9 @@ impl World {
     }
 }
 
-fn random_name(random: &mut Random, longest: usize) -> Vec<u8> {
-    let len = 1 + random.below(longest);
-    let byte = |random: &mut Random| match random.next() as u8 {
+fn random_name(random: &mut SplitMix64, longest: usize) -> Vec<u8> {
+    let len = 1 + random.index(longest);
+    let byte = |random: &mut SplitMix64| match random.next_u64() as u8 {
         0 | b'/' => b'x',
         byte => byte,
     };
@@ -232,15 +217,15 @@ fn random_changes_agree_with_a_model() {
     for (flags, seed) in FLAGS.into_iter().zip(1..) {
         println!("{flags}");
         let mut world = World::new(flags, 32 << 10);
-        let mut random = Random(seed * 0x9E37_79B9);
+        let mut random = SplitMix64::new(seed * 0x9E37_79B9);
         let linear = flags.contains("^dir_index") || flags.contains("ext2");
         let steps = if linear { 1500 } else { 6000 };
         for step in 0..steps {
             let shrinking = step % 3000 > 2000;
-            let longest = if random.below(8) == 0 { 255 } else { 20 };
-            match random.below(if shrinking { 16 } else { 8 }) {
+            let longest = if random.index(8) == 0 { 255 } else { 20 };
+            match random.index(if shrinking { 16 } else { 8 }) {
                 0 => {
-                    let file = random.below(4);
+                    let file = random.index(4);
                     let name = world.pick(&mut random);
                     world.replace(&name.unwrap_or(b"no".to_vec()), file);
                 }

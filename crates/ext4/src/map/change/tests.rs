@@ -1,7 +1,6 @@
 //! Random changes of a file's map against a naive model, judged by the reader and by e2fsck.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -271,22 +270,10 @@ impl Fixture {
         drop(handle);
         crate::testing::close(&self.sbi);
         self.check_again();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), self.device.to_bytes()).unwrap();
+        let image = uext4_testkit::stored(&self.device);
         let link = format!("ln <{}> kept", self.inode.ino);
-        let linked = Command::new("debugfs")
-            .args(["-w", "-R", &link])
-            .arg(file.path())
-            .output()
-            .unwrap();
-        assert!(linked.status.success());
-        let judged = Command::new("e2fsck")
-            .args(["-f", "-n"])
-            .arg(file.path())
-            .output()
-            .unwrap();
-        let stdout = String::from_utf8_lossy(&judged.stdout);
-        assert!(judged.status.success(), "{stdout}");
+        uext4_testkit::debugfs_write(image.path(), [link]);
+        uext4_testkit::assert_clean(image.path());
     }
 
     /// Opens the file system for reading and compares once more.

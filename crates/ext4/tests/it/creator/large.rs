@@ -9,7 +9,7 @@ use uext4::{Error, Image, NewInode, OpenOptions};
 use uext4_blockdev::{BlockDevice, Error as DeviceError};
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
-use crate::kernel::{Mount, can_mount};
+use uext4_testkit::{Mount, can_mount};
 
 #[test]
 fn a_directory_of_100000_files() {

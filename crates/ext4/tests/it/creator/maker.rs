@@ -1,19 +1,20 @@
 //! Makes images through the creator and remembers what must be in them.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
 use uext4::bulk::{Attributes, Creator, CreatorOptions, Summary};
 use uext4::{Ino, NewInode, Timestamp};
 use uext4_blockdev::{Access, FileDevice};
+use uext4_testkit::{complaints, run, scratch};
 
-use crate::kernel::{Mount, can_mount};
 use crate::mke2fs::mke2fs;
 use crate::tree::{Node, Oracle, Tree, assert_equal, of_host, of_image, open};
+use uext4_testkit::{Mount, can_mount};
 
 /// Attributes with times that need all the bits there are.
 pub fn attributes(mode: u16, number: u32) -> Attributes {
@@ -63,18 +64,14 @@ impl Maker {
 
     /// On a file system that mke2fs made and tune2fs changed.
     pub fn tuned(size: &str, arguments: &[&str], tune: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm")
-            .or_else(|_| tempfile::tempdir())
-            .unwrap();
+        let dir = scratch();
         let image = dir.path().join("image");
         mke2fs(&image, arguments, None, size);
         if !tune.is_empty() {
-            let output = Command::new("tune2fs")
-                .args(tune)
-                .arg(&image)
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{output:?}");
+            run(
+                "tune2fs",
+                tune.iter().map(OsStr::new).chain([image.as_os_str()]),
+            );
         }
         let device = FileDevice::open(&image, Access::ReadWrite).unwrap();
         let creator = Creator::open(Arc::new(device), &CreatorOptions::default()).unwrap();
@@ -265,11 +262,5 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// Panics unless e2fsck finds nothing at all.
 pub fn e2fsck(image: &Path, what: &str) {
-    let output = Command::new("e2fsck")
-        .arg("-fn")
-        .arg(image)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{what}: {text}{output:?}");
+    assert_eq!(complaints(image), None, "{what}");
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use uext4::bulk::{Attributes, Creator, CreatorOptions};
 use uext4::{FollowLast, Image, Ino, InodeFlags, NewInode, OpenOptions, Timestamp, Volume};
-use uext4_blockdev::{BlockDevice, MemoryDevice, SystemClock};
+use uext4_blockdev::{BlockDevice, SystemClock};
+use uext4_testkit::run;
 
 use super::maker::{Maker, attributes, bytes, e2fsck};
 use crate::mke2fs::mke2fs;
@@ -172,15 +173,10 @@ fn image_bytes(options: &CreatorOptions) -> Vec<u8> {
     let seed = format!("hash_seed={uuid}");
     let arguments = ["-t", "ext4", "-U", uuid, "-E", &seed, "-N", "2000"];
     // mke2fs has no other way to be told the time.
-    let status = std::process::Command::new("mke2fs")
-        .env("E2FSPROGS_FAKE_TIME", "1700000000")
-        .args(["-q", "-F"])
-        .args(arguments)
-        .arg(&path)
-        .arg("16M")
-        .status();
-    assert!(status.unwrap().success());
-    let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&path).unwrap()));
+    let mke2fs = ["E2FSPROGS_FAKE_TIME=1700000000", "mke2fs", "-q", "-F"];
+    let place = [path.to_str().unwrap(), "16M"];
+    run("env", mke2fs.iter().chain(&arguments).chain(&place));
+    let device = uext4_testkit::loaded(&path);
     let mut creator = Creator::open(device.clone(), options).unwrap();
     for i in 0..1_000u32 {
         let name = format!("a name of some length {i}");
@@ -219,7 +215,7 @@ fn nothing_is_valid_before_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     mke2fs(&path, &["-t", "ext4"], None, "16M");
-    let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&path).unwrap()));
+    let device = uext4_testkit::loaded(&path);
     let options = OpenOptions::default();
     // By its backups it can be read, with a word that they were used.
     let is_whole = || {

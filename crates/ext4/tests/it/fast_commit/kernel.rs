@@ -14,10 +14,10 @@ use uext4_blockdev::MemoryDevice;
 use super::cuts::for_each_cut;
 use super::workload::Workload;
 use super::{complaints, load, open_and_close, reader, tree};
-use crate::kernel::{Mount, can_mount};
 use crate::mke2fs::mke2fs;
 use crate::tree::{Oracle, Tree, assert_equal, of_host};
 use crate::writing::device::{judge, steps};
+use uext4_testkit::{Mount, can_mount};
 
 fn copy(image: &Path, name: &str) -> PathBuf {
     let copy = image.with_file_name(name);
@@ -65,8 +65,12 @@ fn redo_and_compare(crashed: &Path, live: &Tree, what: &str) -> usize {
 /// should have found is known from before the crash. Tells whether it could say anything.
 fn compare_with_kernel(crashed: &Path, live: &Tree, what: &str) -> bool {
     let copy = copy(crashed, "for-the-kernel");
-    let Some(mount) = Mount::of_sound(&copy, "rw,noatime") else {
-        return false;
+    let mount = match Mount::attempt(&copy, "rw,noatime") {
+        Ok(mount) => mount,
+        Err(message) => {
+            assert!(message.contains("Structure needs cleaning"), "{message}");
+            return false;
+        }
     };
     let timeless = |mut tree: Tree| {
         tree.values_mut().for_each(|node| node.mtime = (0, 0));

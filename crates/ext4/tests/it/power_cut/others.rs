@@ -1,12 +1,11 @@
 //! The same images recovered by the kernel and by e2fsck give the same tree.
 
 use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 
 use uext4_blockdev::MemoryDevice;
 use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::superblock::SuperBlock;
+use uext4_testkit::{Mount, can_mount, complaints, e2fsck, said};
 
 use super::judge::{Found, read};
 
@@ -16,15 +15,15 @@ pub fn agree(image: &MemoryDevice, ours: &MemoryDevice, found: &Found) -> Result
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     std::fs::write(&path, ours.to_bytes()).unwrap();
-    e2fsck(&path, "-fn", 0)?;
+    check(&path)?;
     std::fs::write(&path, image.to_bytes()).unwrap();
-    e2fsck(&path, "-fy", 1)?;
-    e2fsck(&path, "-fn", 0)?;
+    repair(&path)?;
+    check(&path)?;
     compare(&path, &without_xattrs(found), "e2fsck", without_xattrs)?;
     if can_mount() && counts_quotas(&path, ours) {
         std::fs::write(&path, image.to_bytes()).unwrap();
         mount_and_unmount(&path)?;
-        e2fsck(&path, "-fn", 0)?;
+        check(&path)?;
         compare(&path, found, "the kernel", Found::clone)?;
     }
     Ok(())
@@ -45,7 +44,7 @@ fn compare(
     who: &str,
     view: impl Fn(&Found) -> Found,
 ) -> Result<(), String> {
-    let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(path).unwrap()));
+    let device = uext4_testkit::loaded(path);
     let theirs = read(&device).map_err(|error| format!("after {who}: {error}"))?;
     let theirs = view(&theirs);
     if theirs == *found {
@@ -64,19 +63,14 @@ fn compare(
     ))
 }
 
-fn e2fsck(path: &Path, how: &str, most: i32) -> Result<(), String> {
-    let output = Command::new("e2fsck").arg(how).arg(path).output().unwrap();
-    match output.status.code() {
-        Some(code) if code <= most => Ok(()),
-        _ => Err(format!(
-            "e2fsck {how}: {}",
-            String::from_utf8_lossy(&output.stdout)
-        )),
-    }
+fn repair(path: &Path) -> Result<(), String> {
+    let output = e2fsck(path, "-fy");
+    let passes = output.status.code().is_some_and(|code| code <= 1);
+    passes.then_some(()).ok_or_else(|| said(&output))
 }
 
-fn can_mount() -> bool {
-    rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
+fn check(path: &Path) -> Result<(), String> {
+    complaints(path).map_or(Ok(()), Err)
 }
 
 /// Whether the kernel mounts what is clean, where quotas are counted: one may be built without them.
@@ -97,17 +91,5 @@ fn superblock_of(path: &Path) -> SuperBlock {
 
 /// Mounts once for writing, so that the kernel replays the journal and deletes orphans.
 fn mount_and_unmount(path: &Path) -> Result<(), String> {
-    let at = tempfile::tempdir().unwrap();
-    let run = |command: &mut Command| {
-        let output = command.output().unwrap();
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(format!("{command:?}: {output:?}")),
-        }
-    };
-    run(Command::new("mount")
-        .args(["-o", "loop"])
-        .arg(path)
-        .arg(at.path()))?;
-    run(Command::new("umount").arg(at.path()))
+    Mount::attempt(path, "defaults").map(drop)
 }

@@ -1,8 +1,6 @@
 //! Images made to mislead the writer: directories that lie in themselves, maps that lead to the same
 //! blocks again and again, journals that replay another superblock, counts of what is not there.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use uext4::data::Fallocate;
@@ -11,6 +9,7 @@ use uext4::{
     SetAttributes, Volume,
 };
 use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
+use uext4_testkit::{changed, debugfs_script};
 
 use super::device::{file, made, mount};
 use super::durable::debugfs;
@@ -229,27 +228,16 @@ fn groups_that_are_not_there_take_no_memory() {
 
 /// A journal whose one transaction puts `block` in the place of block 0.
 fn replaying(device: &MemoryDevice, block: &[u8]) -> Arc<MemoryDevice> {
-    let dir = tempfile::tempdir().unwrap();
-    let (image, content) = (dir.path().join("image"), dir.path().join("block"));
-    std::fs::write(&image, device.to_bytes()).unwrap();
-    std::fs::write(&content, block).unwrap();
-    let mut child = Command::new("debugfs")
-        .arg("-w")
-        .arg(&image)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let script = format!("jo\njw -b 0 {}\njc\n", content.display());
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(script.as_bytes())
-        .unwrap();
-    assert!(child.wait().unwrap().success());
-    Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()))
+    let content = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(content.path(), block).unwrap();
+    let script = format!(
+        "jo
+jw -b 0 {}
+jc
+",
+        content.path().display()
+    );
+    changed(device, |image| _ = debugfs_script(script, Some(image)))
 }
 
 #[test]

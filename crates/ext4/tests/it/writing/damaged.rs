@@ -1,7 +1,6 @@
 //! Damage that is met by a mount: it is recorded in the superblock, and `errors=` says what
 //! follows.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{
@@ -11,6 +10,7 @@ use uext4::{
 use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_ondisk::superblock::{ERR_EIO, STATE_ERROR, SuperBlock};
 use uext4_testkit::{Fault, Op, SimDevice, SimOptions};
+use uext4_testkit::{e2fsck, said};
 
 use super::device::{file, made, mount, open};
 
@@ -47,10 +47,8 @@ fn superblock_on(device: &MemoryDevice) -> SuperBlock {
 
 /// Whether `e2fsck -p` looks at it, though it was left clean.
 fn is_checked(device: &MemoryDevice) -> bool {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    let output = Command::new("e2fsck").arg("-p").arg(file.path()).output();
-    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let file = uext4_testkit::stored(device);
+    let output = said(&e2fsck(file.path(), "-p"));
     output.contains("contains a file system with errors")
 }
 

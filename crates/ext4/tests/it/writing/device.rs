@@ -27,8 +27,7 @@ pub fn file(fs: &Volume, name: &str) -> OpenInode {
 
 /// Asserts that e2fsck finds nothing wrong.
 pub fn judge(device: &MemoryDevice, what: &str) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
+    let file = uext4_testkit::stored(device);
     e2fsck(file.path(), what);
 }
 

@@ -1,6 +1,5 @@
 //! What must hold whoever had the file system before, and whatever is refused.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::xattr::SetMode;
@@ -8,6 +7,7 @@ use uext4::{Creation, Error, NewInode, RenameMode, SetAttributes, SetTime};
 use uext4_blockdev::MemoryDevice;
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::InodeFlags;
+use uext4_testkit::{assert_e2fsck, changed, debugfs_write, dumpe2fs};
 
 use super::device::{judge, made, mount};
 
@@ -20,19 +20,7 @@ const CREATION: Creation = Creation {
 
 /// The device after debugfs did what it was asked.
 pub(super) fn debugfs(device: &MemoryDevice, requests: &[&str]) -> Arc<MemoryDevice> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    for request in requests {
-        let output = Command::new("debugfs")
-            .args(["-w", "-R", request])
-            .arg(file.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-    }
-    Arc::new(MemoryDevice::from_bytes(
-        std::fs::read(file.path()).unwrap(),
-    ))
+    changed(device, |image| debugfs_write(image, requests))
 }
 
 #[test]
@@ -185,27 +173,14 @@ fn the_journal_is_given_checksums_and_wide_numbers() {
         fs.sync().unwrap();
         // With a log that must be replayed.
         let cut = Arc::new(device.snapshot());
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), cut.to_bytes()).unwrap();
-        let told = Command::new("dumpe2fs")
-            .arg("-h")
-            .arg(file.path())
-            .output()
-            .unwrap();
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let file = uext4_testkit::stored(&cut);
+        let told = dumpe2fs(file.path());
         let line = told
             .lines()
             .find_map(|line| line.strip_prefix("Journal features:"));
         assert_eq!(line.unwrap().trim(), wanted);
-        let replayed = Command::new("e2fsck")
-            .arg("-fy")
-            .arg(file.path())
-            .output()
-            .unwrap();
-        assert!(replayed.status.code().unwrap() <= 1, "{replayed:?}");
-        let after = Arc::new(MemoryDevice::from_bytes(
-            std::fs::read(file.path()).unwrap(),
-        ));
+        assert_e2fsck(file.path(), "-fy", 1);
+        let after = uext4_testkit::loaded(file.path());
         judge(&after, flags);
         mount(after).root().unwrap().lookup(b"f").unwrap();
     }

@@ -8,7 +8,7 @@ use uext4::{Creation, Error, InodeFlags, NewInode, OpenInode, SetAttributes, Vol
 use uext4_blockdev::MemoryDevice;
 
 use super::device::{judge, made, mount};
-use crate::kernel::{Mount, can_mount};
+use uext4_testkit::{Mount, can_mount};
 
 fn file(fs: &Volume, name: &[u8]) -> OpenInode {
     let root = fs.root().unwrap();
@@ -28,8 +28,7 @@ fn all(file: &OpenInode) -> Vec<FileExtent> {
 
 /// What the kernel says: offset, length and place in blocks, and whether it is unwritten.
 fn of_the_kernel(device: &MemoryDevice, name: &str) -> Vec<(u64, u64, u64, bool)> {
-    let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), device.to_bytes()).unwrap();
+    let image = uext4_testkit::stored(device);
     let mount = Mount::new(image.path(), "ro");
     let mut command = Command::new("filefrag");
     let output = command.arg("-ve").arg(mount.path().join(name)).output();

@@ -461,7 +461,7 @@ fn files_stored_in_inodes() {
         let image = dir.path().join("x.img");
         let flags: Vec<&str> = flags.split_whitespace().collect();
         mke2fs(&image, &flags, Some(&source), "8192k");
-        let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()));
+        let device = uext4_testkit::loaded(&image);
         Fsx::new("inline_data", device, &files, seed).run(60);
     }
 }

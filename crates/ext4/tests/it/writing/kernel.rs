@@ -13,7 +13,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use uext4::RenameMode;
 use uext4::xattr::SetMode;
-use uext4_blockdev::MemoryDevice;
 
 use super::device::{made, steps};
 use super::model::{Engine, empty};
@@ -21,8 +20,8 @@ use super::sequence::{
     Kind, Maker, Op, Outcome, Path, Reply, SLOTS, START, Stat, Target, compare, content, shrink,
     target,
 };
-use crate::kernel::{Mount, can_mount};
 use crate::tree::{Oracle, assert_equal, of_host, of_image, open};
+use uext4_testkit::{Mount, can_mount};
 
 type Answer<T> = Result<T, Errno>;
 
@@ -326,18 +325,12 @@ impl Target for Kernel {
     }
 }
 
-fn write_image(device: &MemoryDevice) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    file
-}
-
 #[test]
 fn the_model_is_the_kernels() {
     if !can_mount() {
         return;
     }
-    let image = write_image(&made("-t ext4 -I 256", 65_536));
+    let image = uext4_testkit::stored(&made("-t ext4 -I 256", 65_536));
     let mount = Mount::new(image.path(), "rw");
     let number = std::cell::Cell::new(0);
     let fails = |ops: &[Op]| {
@@ -379,7 +372,7 @@ fn the_kernel_reads_what_the_engine_leaves() {
         maker.extents = flags.contains("ext4");
         compare(&maker.ops(3000), &mut engine, false).unwrap();
         engine.close().unwrap();
-        let image = write_image(&device);
+        let image = uext4_testkit::stored(&device);
         let found = of_image(&open(image.path()), Oracle::Mount);
         let mount = Mount::new(image.path(), "ro");
         let expected = of_host(mount.path(), Oracle::Mount);

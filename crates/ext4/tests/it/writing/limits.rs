@@ -16,7 +16,7 @@ use uext4_blockdev::{MemoryDevice, VirtualClock};
 
 use super::device::{judge, made, mount};
 use super::model::errno;
-use crate::kernel::{Mount, can_mount};
+use uext4_testkit::{Mount, can_mount};
 
 const CREATION: Creation = Creation {
     mode: 0o700,
@@ -40,8 +40,7 @@ struct Pair {
 impl Pair {
     fn new(flags: &str) -> Self {
         let device = made(flags, 32_768);
-        let image = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(image.path(), device.to_bytes()).unwrap();
+        let image = uext4_testkit::stored(&device);
         let mount = Mount::new(image.path(), "rw");
         let clock = Arc::new(VirtualClock::new(1_700_000_000));
         let options = OpenOptions::default();

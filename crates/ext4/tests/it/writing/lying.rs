@@ -1,7 +1,6 @@
 //! Descriptors that claim more free blocks than their group has, or than its bitmap says: the group is
 //! left alone, the others are used, and nothing is promised on such a claim.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{Creation, Error, NewInode, OpenInode, OpenOptions, SetAttributes, SetTime, Volume};
@@ -96,19 +95,15 @@ fn blocks_in(fs: &Volume, file: &OpenInode, group: u32) -> u64 {
 
 /// e2fsck corrects what the descriptor says, and finds nothing else once it did.
 fn repair(device: &MemoryDevice) -> Arc<MemoryDevice> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    let run = Command::new("e2fsck").arg("-fy").arg(file.path()).output();
-    let run = run.unwrap();
+    let file = uext4_testkit::stored(device);
+    let run = uext4_testkit::e2fsck(file.path(), "-fy");
     assert_eq!(run.status.code(), Some(1), "{run:?}");
     let text = String::from_utf8_lossy(&run.stdout).to_lowercase();
     assert!(
         !text.contains("inode ") && !text.contains("multiply"),
         "{text}"
     );
-    Arc::new(MemoryDevice::from_bytes(
-        std::fs::read(file.path()).unwrap(),
-    ))
+    uext4_testkit::loaded(file.path())
 }
 
 #[test]

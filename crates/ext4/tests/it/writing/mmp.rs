@@ -9,7 +9,7 @@ use uext4_ondisk::Pblk;
 use uext4_ondisk::mmp::{MMP_LEN, MmpBlock, MmpState};
 
 use super::device::{judge, made};
-use crate::kernel::{Mount, can_mount};
+use uext4_testkit::{Mount, can_mount};
 
 const FLAGS: &str = "-t ext4 -O mmp";
 
@@ -118,16 +118,13 @@ fn the_kernel_agrees() {
     let device = made(FLAGS, 16_384);
     let fs = open(&device, clock()).unwrap();
     fs.close().unwrap();
-    let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), device.to_bytes()).unwrap();
+    let image = uext4_testkit::stored(&device);
     let mount = Mount::new(image.path(), "rw");
     std::fs::write(mount.path().join("theirs"), "x").unwrap();
     let during = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap());
     assert_eq!(block(&during).state(), Some(MmpState::Mounted));
     drop(mount);
-    let after = Arc::new(MemoryDevice::from_bytes(
-        std::fs::read(image.path()).unwrap(),
-    ));
+    let after = uext4_testkit::loaded(image.path());
     assert_eq!(block(&after).state(), Some(MmpState::Clean));
     let fs = open(&after, clock()).unwrap();
     fs.root().unwrap().lookup(b"theirs").unwrap();

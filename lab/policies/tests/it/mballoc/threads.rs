@@ -6,18 +6,17 @@ use std::thread;
 use uext4_lab_policies::mballoc::Design;
 use uext4_mballoc::{Allocator, DataRequest, Error, FileSpace, Hints, Request, Run};
 use uext4_ondisk::{Lblk, Pblk};
+use uext4_testkit::SplitMix64;
 
 use super::allocator;
 use super::model::Bitmaps;
 
 /// Takes and gives back runs of its own, and leaves nothing behind.
 fn work(allocator: &Allocator, bitmaps: &Bitmaps, worker: u64) {
-    let mut seed = worker + 1;
+    let mut random = SplitMix64::new(worker + 1);
     let mut held = Vec::new();
     for _ in 0..2000 {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        let seed = random.next_u64();
         let (len, goal) = ((seed >> 33) as u32 % 40 + 1, seed >> 40);
         let request = Request {
             goal: Pblk(1 + goal % (64 * 40)),

@@ -111,7 +111,7 @@ fn without_space_nothing_is_changed() {
 /// Whatever the bytes of a directory are, everything comes to an end.
 #[test]
 fn damage_is_told() {
-    let mut random = Random(4711);
+    let mut random = SplitMix64::new(4711);
     for round in 0..150 {
         let flags = [
             "-t ext4 -b 1024 -O ^metadata_csum",
@@ -130,19 +130,19 @@ fn damage_is_told() {
         let handle = sbi.start(100).unwrap();
         while let Some(next) = cursor.next_buffer(&sbi, &world.dir) {
             let (lblk, buffer) = next.unwrap();
-            let times = if random.below(3) == 0 || lblk.0 == 0 {
-                1 + random.below(4)
+            let times = if random.index(3) == 0 || lblk.0 == 0 {
+                1 + random.index(4)
             } else {
                 0
             };
             handle.change(&buffer, owner(&world.dir, lblk), |bytes| {
                 for _ in 0..times {
-                    let near = if random.below(2) == 0 {
+                    let near = if random.index(2) == 0 {
                         48
                     } else {
                         bytes.len()
                     };
-                    bytes[random.below(near)] = random.next() as u8;
+                    bytes[random.index(near)] = random.next_u64() as u8;
                 }
             });
         }
@@ -161,7 +161,7 @@ fn damage_is_told() {
         for name in world.model.into_keys() {
             _ = lookup(&sbi, dir, &name);
             let Ok(handle) = sbi.start(60) else { break };
-            match random.below(4) {
+            match random.index(4) {
                 0 => _ = delete(&handle, dir, &name),
                 1 => _ = replace(&handle, dir, &name, Ino(11), FileType::Socket),
                 _ => {

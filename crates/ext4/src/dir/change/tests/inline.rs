@@ -1,36 +1,19 @@
 //! Directories within their inode, made by the kernel.
 
-use std::path::Path;
-use std::process::Command;
-
 use uext4_ondisk::features::Incompat;
 
-use super::kernel::{Mounted, is_root};
 use super::*;
-use crate::testing::e2fsck;
+use crate::testing::{e2fsck, kernel_mount};
 
 /// A file system whose directory "d" the kernel has put into its inode, with names in it.
-fn made_by_the_kernel(flags: &str, names: usize) -> Arc<MemoryDevice> {
-    let device = mke2fs(flags, 8 << 10);
-    let place = tempfile::tempdir().unwrap();
-    let image = place.path().join("x.img");
-    std::fs::write(&image, device.to_bytes()).unwrap();
-    let at = place.path().join("mnt");
-    std::fs::create_dir(&at).unwrap();
-    let mount = Command::new("mount")
-        .args(["-o", "loop"])
-        .args([&image as &Path, &at])
-        .status()
-        .unwrap();
-    assert!(mount.success());
-    let mounted = Mounted(&at);
-    std::fs::create_dir(at.join("d")).unwrap();
-    std::fs::write(at.join("f"), "").unwrap();
-    for i in 0..names {
-        std::fs::hard_link(at.join("f"), at.join("d").join(format!("n{i}"))).unwrap();
-    }
-    drop(mounted);
-    Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()))
+fn made_by_the_kernel(flags: &str, names: usize) -> Option<Arc<MemoryDevice>> {
+    kernel_mount(&mke2fs(flags, 8 << 10), |at| {
+        std::fs::create_dir(at.join("d")).unwrap();
+        std::fs::write(at.join("f"), "").unwrap();
+        for i in 0..names {
+            std::fs::hard_link(at.join("f"), at.join("d").join(format!("n{i}"))).unwrap();
+        }
+    })
 }
 
 /// Says that there is inline data, or not: such file systems are not mounted for writing yet.
@@ -49,17 +32,15 @@ fn tell_inline(device: &MemoryDevice, there_is: bool) {
 
 #[test]
 fn inline_directories_are_changed_in_place_and_get_a_block() {
-    if !is_root() {
-        println!("skipped: needs root");
-        return;
-    }
     for (flags, names) in [
         ("-t ext4 -O inline_data -I 256", 0),
         ("-t ext4 -O inline_data -I 256", 5),
         ("-t ext4 -b 1024 -O inline_data,^dir_index -I 512", 12),
         ("-t ext4 -O inline_data,^metadata_csum -I 1024", 20),
     ] {
-        let device = made_by_the_kernel(flags, names);
+        let Some(device) = made_by_the_kernel(flags, names) else {
+            return;
+        };
         tell_inline(&device, false);
         let sbi = mount(&device);
         let root = iget(&sbi, Ino::ROOT).unwrap();

@@ -3,33 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
-use std::path::Path;
-use std::process::Command;
+
+use uext4_testkit::{Mount, can_mount, stored};
 
 use super::*;
 
-/// Undoes a mount whatever happens.
-pub(super) struct Mounted<'a>(pub(super) &'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let gone = Command::new("umount").arg(self.0).status();
-        if !gone.is_ok_and(|status| status.success()) {
-            // A child of another test may just be starting with our descriptors.
-            _ = Command::new("umount").arg("-l").arg(self.0).status();
-        }
-    }
-}
-
-/// Whether file systems can be mounted here.
-pub(super) fn is_root() -> bool {
-    rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
-}
-
 #[test]
 fn the_kernel_finds_every_name() {
-    if !is_root() {
-        println!("skipped: needs root");
+    if !can_mount() {
         return;
     }
     for flags in [
@@ -40,9 +21,9 @@ fn the_kernel_finds_every_name() {
         "-t ext4 -b 1024 -O ^dir_index",
     ] {
         let mut world = World::new(flags, 32 << 10);
-        let mut random = Random(21);
+        let mut random = SplitMix64::new(21);
         for _ in 0..4000 {
-            match random.below(4) {
+            match random.index(4) {
                 0 => {
                     let name = world.pick(&mut random).unwrap_or(b"x".to_vec());
                     world.delete(&name);
@@ -56,18 +37,9 @@ fn the_kernel_finds_every_name() {
             .map(|(name, &file)| (name.clone(), world.files[file].ino.0.into()))
             .collect();
         let device = world.finish();
-        let place = tempfile::tempdir().unwrap();
-        let image = place.path().join("x.img");
-        std::fs::write(&image, device.to_bytes()).unwrap();
-        let at = place.path().join("mnt");
-        std::fs::create_dir(&at).unwrap();
-        let mount = Command::new("mount")
-            .args(["-o", "loop,ro"])
-            .args([&image, &at])
-            .status()
-            .unwrap();
-        assert!(mount.success());
-        let _mounted = Mounted(&at);
+        let image = stored(&device);
+        let mount = Mount::new(image.path(), "ro");
+        let at = mount.path();
         let listed: BTreeMap<Vec<u8>, u64> = std::fs::read_dir(at.join("d"))
             .unwrap()
             .map(|entry| entry.unwrap())

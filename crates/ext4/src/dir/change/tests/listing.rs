@@ -17,9 +17,9 @@ fn colliding(base: u8, mask: usize) -> Vec<u8> {
     name
 }
 
-fn some_name(random: &mut Random, flags: &str) -> Vec<u8> {
-    if flags.contains("hash 2") && random.below(3) > 0 {
-        return colliding(random.below(3) as u8, random.below(60));
+fn some_name(random: &mut SplitMix64, flags: &str) -> Vec<u8> {
+    if flags.contains("hash 2") && random.index(3) > 0 {
+        return colliding(random.index(3) as u8, random.index(60));
     }
     random_name(random, 40)
 }
@@ -31,12 +31,12 @@ fn names_of_one_hash() {
         "-t ext4 -b 1024 -O ^metadata_csum hash 2 unsigned",
     ] {
         let mut world = World::new(flags, 16 << 10);
-        let mut random = Random(77);
+        let mut random = SplitMix64::new(77);
         for step in 0..1500 {
-            let name = colliding(random.below(2) as u8, random.below(300));
-            match random.below(5) {
+            let name = colliding(random.index(2) as u8, random.index(300));
+            match random.index(5) {
                 0 => world.delete(&name),
-                1 => world.replace(&name, random.below(4)),
+                1 => world.replace(&name, random.index(4)),
                 2 => world.add(&random_name(&mut random, 30)),
                 _ => world.add(&name),
             }
@@ -70,7 +70,7 @@ fn listings_go_on_while_names_come_and_go() {
         ("-t ext4 -b 1024 -O ^dir_index", 4),
         ("-t ext2 -b 4096 -O ^dir_index", 5),
     ] {
-        let mut random = Random(seed * 0x1234_5677);
+        let mut random = SplitMix64::new(seed * 0x1234_5677);
         for round in 0..12 {
             let mut world = World::new(flags, 8 << 10);
             for _ in 0..[0, 5, 30, 400][round % 4] {
@@ -81,9 +81,9 @@ fn listings_go_on_while_names_come_and_go() {
             let mut told = Vec::new();
             let mut cookie = Some(0);
             while let Some(from) = cookie {
-                cookie = list(&world, from, 1 + random.below(20), &mut told);
-                for _ in 0..random.below(12) {
-                    match random.below(3) {
+                cookie = list(&world, from, 1 + random.index(20), &mut told);
+                for _ in 0..random.index(12) {
+                    match random.index(3) {
                         0 => {
                             let name = world.pick(&mut random).unwrap_or(b"x".to_vec());
                             // Collisions of both hashes change each other's cookies.
@@ -116,7 +116,7 @@ fn listings_go_on_while_names_come_and_go() {
 fn any_cookie_may_be_given() {
     for flags in ["-t ext4 -b 1024", "-t ext4 -b 1024 -O ^dir_index"] {
         let mut world = World::new(flags, 8 << 10);
-        let mut random = Random(9);
+        let mut random = SplitMix64::new(9);
         for _ in 0..200 {
             world.add(&random_name(&mut random, 20));
         }
@@ -124,7 +124,7 @@ fn any_cookie_may_be_given() {
         assert_eq!(list(&world, u64::MAX, 10, &mut told), None);
         assert_eq!(list(&world, u64::MAX >> 1, 10, &mut told), None);
         for _ in 0..1000 {
-            let cookie = random.next() >> random.below(64);
+            let cookie = random.next_u64() >> random.index(64);
             list(&world, cookie, 5, &mut told);
         }
         let most: Vec<_> = (0..1).map(|_| list(&world, 0, 500, &mut told)).collect();

@@ -10,9 +10,10 @@ use uext4::{
 };
 use uext4_blockdev::MemoryDevice;
 use uext4_testkit::SplitMix64;
+use uext4_testkit::{debugfs_write, e2fsck, said};
 
 use super::super::device::{made, mount, steps};
-use super::{KINDS, close_and_judge, creation, run, told};
+use super::{KINDS, close_and_judge, creation, told};
 
 const FLAGS: [&str; 6] = [
     "-t ext4 -O quota,project",
@@ -305,13 +306,8 @@ fn what_is_counted_wrong_is_told_by_e2fsck() {
     let file = fs.create(b"a", NewInode::File, &creation(5, 5)).unwrap();
     drop(file);
     fs.close().unwrap();
-    let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), device.to_bytes()).unwrap();
-    run("debugfs", &["-w", "-R", "sif a uid 6"], image.path());
-    let output = std::process::Command::new("e2fsck")
-        .arg("-fn")
-        .arg(image.path())
-        .output();
-    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let image = uext4_testkit::stored(&device);
+    debugfs_write(image.path(), ["sif a uid 6"]);
+    let text = said(&e2fsck(image.path(), "-fn"));
     assert!(text.contains("Update quota info"), "{text}");
 }

@@ -9,7 +9,7 @@ use uext4_blockdev::{BlockDevice, MemoryDevice, VirtualClock};
 use uext4_testkit::SplitMix64;
 
 use super::super::device::{made, mount, steps};
-use super::{creation, run};
+use super::creation;
 
 /// Places of the blocks of the quota file of users.
 fn places(device: &Arc<MemoryDevice>) -> Vec<u64> {
@@ -84,11 +84,10 @@ fn owners_without_an_entry_get_one() {
     drop(dir);
     fs.close().unwrap();
     drop(fs);
-    let image = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(image.path(), device.to_bytes()).unwrap();
+    let image = uext4_testkit::stored(&device);
     for (name, id) in [("", 6), ("/a", 7), ("/b", 8), ("/c", 9), ("/d", 10)] {
         let set = format!("sif dir{name} uid {id}");
-        run("debugfs", &["-w", "-R", &set], image.path());
+        uext4_testkit::debugfs_write(image.path(), [set]);
     }
     let bytes = std::fs::read(image.path()).unwrap();
     let fs = mount(Arc::new(MemoryDevice::from_bytes(bytes)));

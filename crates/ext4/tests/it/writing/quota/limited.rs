@@ -329,9 +329,8 @@ fn limits_are_stored_and_read() {
     );
     let listed = reading.quotas(USER).unwrap();
     assert_eq!(listed.iter().map(|q| q.id).collect::<Vec<_>>(), [0, 1000]);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    let text = super::run("debugfs", &["-R", "list_quota user"], file.path());
+    let file = uext4_testkit::stored(&device);
+    let text = uext4_testkit::debugfs(file.path(), "list_quota user");
     let row = text.lines().find(|line| line.trim().starts_with("1000 "));
     let words: Vec<&str> = row.unwrap().split_whitespace().collect();
     assert_eq!(words, ["1000", "0", "1024", "1954", "0", "50", "100"]);
@@ -399,12 +398,11 @@ fn threads_get_all_there_is_and_no_more() {
 #[test]
 fn an_inline_file_that_cannot_leave_its_inode_stays() {
     let device = made("-t ext4 -b 4096 -O quota,inline_data", 16_384);
-    let image = tempfile::NamedTempFile::new().unwrap();
+    let image = uext4_testkit::stored(&device);
     let source = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(source.path(), b"inline").unwrap();
-    std::fs::write(image.path(), device.to_bytes()).unwrap();
     let write = format!("write {} a", source.path().display());
-    super::run("debugfs", &["-w", "-R", &write], image.path());
+    uext4_testkit::debugfs_write(image.path(), [write]);
     let bytes = std::fs::read(image.path()).unwrap();
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let fs = mount(device.clone());

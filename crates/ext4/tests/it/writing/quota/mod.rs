@@ -6,12 +6,12 @@ mod damaged;
 mod limited;
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 
 use uext4::quota::QuotaKind;
 use uext4::{Creation, Volume};
 use uext4_blockdev::MemoryDevice;
+use uext4_testkit::{complaints, debugfs, e2fsck, run, said};
 
 /// All kinds, by the names debugfs has for them.
 const KINDS: [(QuotaKind, &str); 3] = [
@@ -29,20 +29,9 @@ fn creation(uid: u32, gid: u32) -> Creation {
     }
 }
 
-fn run(program: &str, arguments: &[&str], image: &std::path::Path) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .arg(image)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{program}: {text} {output:?}");
-    text
-}
-
 /// What debugfs finds in a quota file: bytes and inodes by id, those without any left out.
 fn listed(image: &std::path::Path, kind: &str) -> BTreeMap<u32, (u64, u64)> {
-    let text = run("debugfs", &["-R", &format!("list_quota {kind}")], image);
+    let text = debugfs(image, &format!("list_quota {kind}"));
     let rows = text.lines().skip(1).map(|line| {
         let words: Vec<u64> = line
             .split_whitespace()
@@ -69,10 +58,11 @@ fn close_and_judge(fs: Volume, device: &Arc<MemoryDevice>, what: &str) {
         .into();
     fs.close().unwrap();
     drop(fs);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), device.to_bytes()).unwrap();
-    let text = run("e2fsck", &["-fn"], file.path());
-    assert!(!text.contains("quota"), "{what}: {text}");
+    let file = uext4_testkit::stored(device);
+    // It exits with 0 where it would only count the quotas anew.
+    let found = said(&e2fsck(file.path(), "-fn"));
+    assert!(!found.contains("quota"), "{what}: {found}");
+    assert_eq!(complaints(file.path()), None, "{what}");
     let theirs = || {
         KINDS
             .iter()
@@ -90,11 +80,8 @@ fn close_and_judge(fs: Volume, device: &Arc<MemoryDevice>, what: &str) {
         .zip(&ours)
         .filter_map(|(name, ours)| ours.as_ref().map(|_| name))
         .collect();
-    run("tune2fs", &["-O", "^quota"], file.path());
-    run(
-        "tune2fs",
-        &["-O", "quota", "-Q", &counted.join(",")],
-        file.path(),
-    );
+    let image = file.path().to_str().unwrap();
+    run("tune2fs", ["-O", "^quota", image]);
+    run("tune2fs", ["-O", "quota", "-Q", &counted.join(","), image]);
     assert_eq!(theirs(), ours, "{what}: counted anew");
 }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use uext4_ondisk::inode::FileType;
 
 use crate::source::{Source, Warnings};
-use crate::tests::{Seen, has, listed, pattern, populate, run, seen};
+use crate::tests::{Seen, has_tool, listed, pattern, populate, run, seen};
 
 /// A directory with one of everything in `tree`, beside which archives can be made.
 fn fixture() -> (TempDir, BTreeMap<String, Seen>) {
@@ -46,7 +46,7 @@ fn assert_same(mut got: BTreeMap<String, Seen>, want: &BTreeMap<String, Seen>, w
 }
 
 fn check_writer(command: &[&str], ns: bool, xattrs: bool, acls: bool, change: fn(&mut Seen)) {
-    if !has(command[0]) {
+    if !has_tool(command[0]) {
         return;
     }
     let (dir, mut want) = fixture();
@@ -133,7 +133,7 @@ fn ustar_and_v7_of_what_they_can_hold() {
         &["bsdtar", "--format=ustar", "--zstd"],
     ] {
         let command = [command, &["-C", "tree/small", "-cf", "a.tar", "."]].concat();
-        if !has(command[0]) {
+        if !has_tool(command[0]) {
             continue;
         }
         run(dir.path(), &command);
@@ -152,7 +152,7 @@ fn python_tarfile() {
         errors='surrogateescape')\n  \
         t.add('tree', '.', filter=lambda i: None if i.name.endswith('all-hole') else i)\n  \
         t.close()\n";
-    if !has("python3") {
+    if !has_tool("python3") {
         return;
     }
     let (dir, mut want) = fixture();
@@ -182,7 +182,7 @@ fn python_tarfile() {
 
 #[test]
 fn compressed_archives_cut_short_are_errors() {
-    if !has("bsdtar") {
+    if !has_tool("bsdtar") {
         return;
     }
     let (dir, _) = fixture();
