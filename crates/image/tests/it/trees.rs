@@ -7,9 +7,9 @@ use uext4::{Image, OpenOptions, Volume};
 use uext4_image::{
     BuildOptions, Existing, Get, GetError, PutOptions, Refused, Size, Watcher, get, put,
 };
+use uext4_testkit::assert_clean;
 
 use crate::building::Place;
-use crate::mount::assert_clean;
 use crate::walk::{assert_same, walk_source};
 
 /// Counts names; nothing may fail.
