@@ -1,5 +1,6 @@
 //! Every kind of damage an image can have, each with the numbers that show it.
 
+use crate::num::len64;
 use crate::units::{GroupNr, Ino, Lblk, Pblk};
 
 /// What is wrong with an image, and where.
@@ -308,6 +309,35 @@ pub enum Damage {
         /// Why that cannot be.
         why: &'static str,
     },
+}
+
+impl Damage {
+    /// [`Damage::Truncated`] of a structure that needs `need` bytes, where there are `have`.
+    pub fn truncated(structure: &'static str, need: usize, have: usize) -> Self {
+        Self::Truncated {
+            structure,
+            need: len64(need),
+            have: len64(have),
+        }
+    }
+
+    /// [`Damage::BlockChecksum`] unless the two sums are equal.
+    pub(crate) fn check_sum(
+        structure: &'static str,
+        block: Pblk,
+        stored: u32,
+        computed: u32,
+    ) -> Result<(), Self> {
+        if stored == computed {
+            return Ok(());
+        }
+        Err(Self::BlockChecksum {
+            structure,
+            block,
+            stored,
+            computed,
+        })
+    }
 }
 
 fn place(block: Option<Pblk>) -> String {

@@ -25,6 +25,7 @@ pub mod indirect;
 pub mod inode;
 pub mod journal;
 pub mod mmp;
+pub mod num;
 pub mod orphan;
 pub mod pack;
 pub mod quota;
