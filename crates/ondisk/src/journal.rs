@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::checksum::crc32_be;
 use crate::checksum::crc32c;
 use crate::damage::Damage;
+use crate::num::{index, lo16};
 use crate::units::Pblk;
 pub use encode::{Descriptor, commit_block, needs_escape, revoke_block, revoke_capacity};
 
@@ -25,6 +26,8 @@ pub use encode::{Descriptor, commit_block, needs_escape, revoke_block, revoke_ca
 pub const JBD2_MAGIC: u32 = 0xC03B_3998;
 /// Length of the block header.
 pub const JOURNAL_HEADER_LEN: usize = 12;
+/// Length of the UUID behind the first tag of a descriptor.
+const UUID_LEN: usize = 16;
 /// Length of the journal superblock.
 pub const JOURNAL_SUPERBLOCK_LEN: usize = 1024;
 /// `s_num_fc_blks` when it is 0.
@@ -38,31 +41,36 @@ pub const JBD2_CRC32_CHKSUM: u8 = 1;
 
 /// What a journal block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub enum BlockType {
     /// Tags of the data blocks that follow.
-    Descriptor = 1,
+    Descriptor,
     /// End of a transaction.
-    Commit = 2,
+    Commit,
     /// Superblock without features.
-    SuperblockV1 = 3,
+    SuperblockV1,
     /// Superblock.
-    SuperblockV2 = 4,
+    SuperblockV2,
     /// Blocks not to be replayed from earlier transactions.
-    Revoke = 5,
+    Revoke,
 }
 
 impl BlockType {
+    /// As `h_blocktype`.
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Descriptor => 1,
+            Self::Commit => 2,
+            Self::SuperblockV1 => 3,
+            Self::SuperblockV2 => 4,
+            Self::Revoke => 5,
+        }
+    }
+
     /// From `h_blocktype`.
     pub fn from_code(code: u32) -> Option<Self> {
-        Some(match code {
-            1 => Self::Descriptor,
-            2 => Self::Commit,
-            3 => Self::SuperblockV1,
-            4 => Self::SuperblockV2,
-            5 => Self::Revoke,
-            _ => return None,
-        })
+        use BlockType::{Commit, Descriptor, Revoke, SuperblockV1, SuperblockV2};
+        let all = [Descriptor, Commit, SuperblockV1, SuperblockV2, Revoke];
+        all.into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -224,7 +232,7 @@ impl JournalHeader {
     pub fn new(block_type: BlockType, sequence: u32) -> Self {
         Self {
             h_magic: JBD2_MAGIC.into(),
-            h_blocktype: (block_type as u32).into(),
+            h_blocktype: block_type.code().into(),
             h_sequence: sequence.into(),
         }
     }
@@ -253,10 +261,8 @@ impl JournalSuperblock {
     /// # Errors
     /// [`Damage::Truncated`], [`Damage::JournalSuperblock`], [`Damage::JournalChecksum`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Damage> {
-        let (sb, _) = Self::read_from_prefix(bytes).map_err(|_| Damage::Truncated {
-            structure: "journal superblock",
-            need: JOURNAL_SUPERBLOCK_LEN as u64,
-            have: bytes.len() as u64,
+        let (sb, _) = Self::read_from_prefix(bytes).map_err(|_| {
+            Damage::truncated("journal superblock", JOURNAL_SUPERBLOCK_LEN, bytes.len())
         })?;
         let (magic, kind) = (sb.s_header.h_magic.get(), sb.s_header.h_blocktype.get());
         if magic != JBD2_MAGIC || !matches!(kind, 3 | 4) {
@@ -282,7 +288,7 @@ impl JournalSuperblock {
 
     /// True for a superblock that has feature words.
     pub fn has_features(&self) -> bool {
-        self.s_header.h_blocktype.get() == BlockType::SuperblockV2 as u32
+        self.s_header.h_blocktype.get() == BlockType::SuperblockV2.code()
     }
 
     /// Feature words that must be understood; none in a v1 superblock.
@@ -335,16 +341,13 @@ impl JournalSuperblock {
         if incompat.contains(JournalIncompat::CSUM_V3) {
             return size_of::<BlockTag3>();
         }
-        let wide = if incompat.contains(JournalIncompat::BIT64) {
-            size_of::<BlockTag>()
-        } else {
-            8
-        };
         // v2 takes two bytes more although its checksum lies within the tag: a quirk of the format.
-        wide + if incompat.contains(JournalIncompat::CSUM_V2) {
-            2
-        } else {
-            0
+        let v2 = incompat.contains(JournalIncompat::CSUM_V2);
+        match (incompat.contains(JournalIncompat::BIT64), v2) {
+            (false, false) => 8,
+            (false, true) => 10,
+            (true, false) => 12,
+            (true, true) => 14,
         }
     }
 
@@ -427,18 +430,18 @@ pub struct Tag {
 pub fn parse_tags(block: &[u8], sb: &JournalSuperblock) -> Vec<Tag> {
     let end = block.len().saturating_sub(sb.tail_len());
     let block = block.get(..end).unwrap_or_default();
-    let mut offset = JOURNAL_HEADER_LEN;
+    let mut rest = block.get(JOURNAL_HEADER_LEN..).unwrap_or_default();
     let mut tags = Vec::new();
-    while let Some(bytes) = block.get(offset..offset + sb.tag_len()) {
+    while let Some((bytes, behind)) = rest.split_at_checked(sb.tag_len()) {
         let tag = parse_tag(bytes, sb.incompat());
         tags.push(tag);
         if tag.flags.contains(TagFlags::LAST_TAG) {
             break;
         }
-        offset += sb.tag_len();
-        if !tag.flags.contains(TagFlags::SAME_UUID) {
-            offset += 16;
-        }
+        rest = match tag.flags.contains(TagFlags::SAME_UUID) {
+            true => behind,
+            false => behind.get(UUID_LEN..).unwrap_or_default(),
+        };
     }
     tags
 }
@@ -446,9 +449,8 @@ pub fn parse_tags(block: &[u8], sb: &JournalSuperblock) -> Vec<Tag> {
 /// Decodes one tag; `bytes` has the length the features call for (8, 12 or 16).
 fn parse_tag(bytes: &[u8], incompat: JournalIncompat) -> Tag {
     let word = |at: usize| {
-        bytes
-            .get(at..at + 4)
-            .map_or(0, |b| U32::from_bytes([b[0], b[1], b[2], b[3]]).get())
+        let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
+        word.map_or(0, |word| U32::from_bytes(*word).get())
     };
     let wide = incompat.contains(JournalIncompat::BIT64);
     let high = if wide { u64::from(word(8)) << 32 } else { 0 };
@@ -456,14 +458,14 @@ fn parse_tag(bytes: &[u8], incompat: JournalIncompat) -> Tag {
     if incompat.contains(JournalIncompat::CSUM_V3) {
         Tag {
             block,
-            flags: TagFlags::from_bits_retain(word(4) as u16),
+            flags: TagFlags::from_bits_retain(lo16(word(4))),
             checksum: word(12),
         }
     } else {
         // The second word is checksum and flags, 16 bits each.
         Tag {
             block,
-            flags: TagFlags::from_bits_retain(word(4) as u16),
+            flags: TagFlags::from_bits_retain(lo16(word(4))),
             checksum: word(4) >> 16,
         }
     }
@@ -477,7 +479,7 @@ fn parse_tag(bytes: &[u8], incompat: JournalIncompat) -> Tag {
 pub fn parse_revokes(block: &[u8], sb: &JournalSuperblock, at: u32) -> Result<Vec<Pblk>, Damage> {
     let bad = |why| Damage::JournalBlock { at, why };
     let (header, _) = RevokeHeader::ref_from_prefix(block).map_err(|_| bad("revoke header"))?;
-    let end = header.r_count.get() as usize;
+    let end = index(header.r_count.get());
     if end > block.len().saturating_sub(sb.tail_len()) {
         return Err(bad("revoke count"));
     }
@@ -516,18 +518,12 @@ pub fn commit_matches(block: &[u8], sb: &JournalSuperblock) -> bool {
     if sb.checksum_version() < 2 {
         return true;
     }
-    let at = offset_of!(CommitBlock, h_chksum);
-    let Ok((commit, _)) = CommitBlock::ref_from_prefix(block) else {
+    let Ok((mut head, behind)) = CommitBlock::read_from_prefix(block) else {
         return false;
     };
-    let stored = commit.h_chksum[0].get();
-    let crc = crc32c(crc32c(sb.csum_seed(), &block[..at]), &[0; 4]);
-    if stored == crc32c(crc, &block[at + 4..]) {
-        return true;
-    }
-    let head = size_of::<CommitBlock>();
-    let crc = crc32c(crc, &block[at + 4..head]);
-    stored == crc32c(crc, &vec![0; block.len() - head])
+    let stored = std::mem::take(&mut head.h_chksum[0]).get();
+    let crc = crc32c(sb.csum_seed(), head.as_bytes());
+    stored == crc32c(crc, behind) || stored == crc32c(crc, &vec![0; behind.len()])
 }
 
 /// What a commit block says about the data of its transaction under v1.

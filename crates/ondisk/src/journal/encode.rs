@@ -8,24 +8,22 @@ use zerocopy::big_endian::{U16, U32, U64};
 use super::{
     BlockTag, BlockTag3, BlockTail, BlockType, CommitBlock, JBD2_CRC32_CHKSUM, JBD2_CRC32C_CHKSUM,
     JBD2_MAGIC, JOURNAL_HEADER_LEN, JournalCompat, JournalHeader, JournalIncompat,
-    JournalSuperblock, RevokeHeader, TagFlags, tag_checksum,
+    JournalSuperblock, RevokeHeader, TagFlags, UUID_LEN, tag_checksum,
 };
 use crate::checksum::crc32c;
 use crate::inode::Timestamp;
+use crate::num::{hi32, len32, lo16, lo32};
 use crate::units::Pblk;
-
-/// Length of the UUID behind the first tag of a descriptor.
-const UUID_LEN: usize = 16;
 
 /// A descriptor block while it takes up tags.
 #[derive(Clone, Debug)]
 pub struct Descriptor<'a> {
     sb: &'a JournalSuperblock,
     sequence: u32,
+    /// What is written so far.
     block: Vec<u8>,
-    /// Offset of the next tag.
-    next: usize,
-    /// Offset of the tag before it.
+    block_size: usize,
+    /// Offset of the last tag.
     last: Option<usize>,
 }
 
@@ -33,26 +31,30 @@ impl<'a> Descriptor<'a> {
     /// An empty descriptor of transaction `sequence`, `block_size` bytes long.
     pub fn new(sb: &'a JournalSuperblock, sequence: u32, block_size: usize) -> Self {
         let header = JournalHeader::new(BlockType::Descriptor, sequence);
-        let mut block = vec![0; block_size];
-        block[..JOURNAL_HEADER_LEN].copy_from_slice(header.as_bytes());
+        let mut block = Vec::with_capacity(block_size);
+        block.extend_from_slice(header.as_bytes());
         Self {
             sb,
             sequence,
             block,
-            next: JOURNAL_HEADER_LEN,
+            block_size,
             last: None,
         }
     }
 
     /// Most tags a descriptor of `block_size` bytes has room for.
     pub fn capacity(sb: &JournalSuperblock, block_size: usize) -> usize {
-        block_size.saturating_sub(JOURNAL_HEADER_LEN + sb.tail_len() + UUID_LEN) / sb.tag_len()
+        let room = block_size.saturating_sub(JOURNAL_HEADER_LEN + UUID_LEN);
+        let tags = room.saturating_sub(sb.tail_len());
+        tags.checked_div(sb.tag_len()).unwrap_or(0)
     }
 
     /// Whether another tag fits.
     pub fn has_room(&self) -> bool {
+        let free = self.block_size.saturating_sub(self.block.len());
         let uuid = if self.last.is_none() { UUID_LEN } else { 0 };
-        self.next + self.sb.tag_len() + uuid + self.sb.tail_len() <= self.block.len()
+        let tag = self.sb.tag_len().saturating_add(uuid);
+        tag.saturating_add(self.sb.tail_len()) <= free
     }
 
     /// Adds the tag of a block, of which there must be room. `data` is the block as it will lie in
@@ -64,10 +66,9 @@ impl<'a> Descriptor<'a> {
             _ => tag_checksum(self.sb, self.sequence, data),
         };
         let wide = self.sb.incompat().contains(JournalIncompat::BIT64);
-        let high = if wide { (home.0 >> 32) as u32 } else { 0 };
-        let low = home.0 as u32;
-        let tag_len = self.sb.tag_len();
-        let to = &mut self.block[self.next..self.next + tag_len];
+        let high = if wide { hi32(home.0) } else { 0 };
+        let low = lo32(home.0);
+        let first = self.last.replace(self.block.len()).is_none();
         if self.sb.incompat().contains(JournalIncompat::CSUM_V3) {
             let tag = BlockTag3 {
                 t_blocknr: low.into(),
@@ -75,34 +76,35 @@ impl<'a> Descriptor<'a> {
                 t_blocknr_high: high.into(),
                 t_checksum: sum.into(),
             };
-            to.copy_from_slice(tag.as_bytes());
+            self.block.extend_from_slice(tag.as_bytes());
         } else {
             let tag = BlockTag {
                 t_blocknr: low.into(),
-                t_checksum: U16::new(sum as u16),
+                t_checksum: U16::new(lo16(sum)),
                 t_flags: flags.bits().into(),
                 t_blocknr_high: high.into(),
             };
-            let len = tag_len.min(size_of::<BlockTag>());
-            to[..len].copy_from_slice(&tag.as_bytes()[..len]);
+            // A tag is shorter than all its fields, or padded with zeroes.
+            let bytes = tag.as_bytes().iter().chain(&[0; 2]).copied();
+            self.block.extend(bytes.take(self.sb.tag_len()));
         }
-        self.next += tag_len;
-        if self.last.is_none() {
-            self.block[self.next..self.next + UUID_LEN].copy_from_slice(&self.sb.s_uuid);
-            self.next += UUID_LEN;
-            self.last = Some(JOURNAL_HEADER_LEN);
-        } else {
-            self.last = Some(self.next - tag_len);
+        if first {
+            self.block.extend_from_slice(&self.sb.s_uuid);
         }
     }
 
     /// The block, its last tag marked and summed.
     pub fn finish(mut self) -> Vec<u8> {
         if let Some(last) = self.last {
-            // Both kinds of tag keep these flags in byte 7.
-            let at = last + offset_of!(BlockTag, t_flags) + 1;
-            self.block[at] |= TagFlags::LAST_TAG.bits() as u8;
+            // Both kinds of tag keep these flags at the same place.
+            let flags = &mut self.block[last..][offset_of!(BlockTag, t_flags)..];
+            let mark = U16::new(TagFlags::LAST_TAG.bits()).to_bytes();
+            flags
+                .iter_mut()
+                .zip(mark)
+                .for_each(|(to, mark)| *to |= mark);
         }
+        self.block.resize(self.block_size, 0);
         put_tail(&mut self.block, self.sb);
         self.block
     }
@@ -113,16 +115,17 @@ fn put_tail(block: &mut [u8], sb: &JournalSuperblock) {
     if sb.tail_len() == 0 {
         return;
     }
-    let at = block.len() - size_of::<BlockTail>();
-    block[at..].fill(0);
-    let sum = crc32c(sb.csum_seed(), block);
-    block[at..].copy_from_slice(&U32::new(sum).to_bytes());
+    if let Some((rest, tail)) = block.split_last_chunk_mut() {
+        let sum = crc32c(crc32c(sb.csum_seed(), rest), &[0; size_of::<BlockTail>()]);
+        *tail = U32::new(sum).to_bytes();
+    }
 }
 
 /// How many block numbers a revoke block of `block_size` bytes has room for.
 pub fn revoke_capacity(sb: &JournalSuperblock, block_size: usize) -> usize {
-    let room = block_size.saturating_sub(size_of::<RevokeHeader>() + sb.tail_len());
-    room / revoke_len(sb)
+    let room = block_size.saturating_sub(size_of::<RevokeHeader>());
+    let numbers = room.saturating_sub(sb.tail_len());
+    numbers.checked_div(revoke_len(sb)).unwrap_or(0)
 }
 
 fn revoke_len(sb: &JournalSuperblock) -> usize {
@@ -146,14 +149,14 @@ pub fn revoke_block(
     let head = size_of::<RevokeHeader>();
     let header = RevokeHeader {
         r_header: JournalHeader::new(BlockType::Revoke, sequence),
-        r_count: ((head + blocks.len() * len) as u32).into(),
+        r_count: len32(blocks.len().saturating_mul(len).saturating_add(head)).into(),
     };
     block[..head].copy_from_slice(header.as_bytes());
     for (to, from) in block[head..].chunks_exact_mut(len).zip(blocks) {
         if len == 8 {
             to.copy_from_slice(&U64::new(from.0).to_bytes());
         } else {
-            to.copy_from_slice(&U32::new(from.0 as u32).to_bytes());
+            to.copy_from_slice(&U32::new(lo32(from.0)).to_bytes());
         }
     }
     put_tail(&mut block, sb);
@@ -189,7 +192,7 @@ pub fn commit_block(
     if sb.checksum_version() >= 2 {
         let at = offset_of!(CommitBlock, h_chksum);
         let sum = crc32c(sb.csum_seed(), &block);
-        block[at..at + 4].copy_from_slice(&U32::new(sum).to_bytes());
+        block[at..][..4].copy_from_slice(&U32::new(sum).to_bytes());
     }
     block
 }
