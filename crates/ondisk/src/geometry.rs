@@ -14,6 +14,7 @@ use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::group_desc::{DESC_SIZE_32, DESC_SIZE_64, DescChecksum};
 use crate::inode::GOOD_OLD_INODE_SIZE;
+use crate::num::{index, len16, lo32};
 use crate::superblock::SuperBlock;
 use crate::units::{BlockSize, GroupNr, Ino, Pblk};
 
@@ -70,7 +71,6 @@ impl Geometry {
     /// [`Damage::SuperblockField`] naming the first field that cannot be.
     pub fn new(sb: &SuperBlock) -> Result<Self, Damage> {
         let features = sb.features();
-        let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
         let block_size = sb
             .s_log_block_size
             .get()
@@ -79,7 +79,7 @@ impl Geometry {
             .ok_or_else(|| {
                 bad(
                     "s_log_block_size",
-                    sb.s_log_block_size.get().into(),
+                    sb.s_log_block_size.get(),
                     "block sizes are 1 KiB to 64 KiB",
                 )
             })?;
@@ -92,7 +92,7 @@ impl Geometry {
         if inodes_count != Some(sb.s_inodes_count.get()) {
             return Err(bad(
                 "s_inodes_count",
-                sb.s_inodes_count.get().into(),
+                sb.s_inodes_count.get(),
                 "not groups × inodes per group",
             ));
         }
@@ -123,11 +123,10 @@ impl Geometry {
 
     /// The descriptor tables and inode tables must fit their groups.
     fn check_tables(self) -> Result<Self, Damage> {
-        let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
         if u32::from(self.reserved_gdt_blocks) > self.block_size.bytes() / 4 {
             return Err(bad(
                 "s_reserved_gdt_blocks",
-                self.reserved_gdt_blocks.into(),
+                self.reserved_gdt_blocks,
                 "more than an indirect block holds",
             ));
         }
@@ -136,11 +135,11 @@ impl Geometry {
         {
             return Err(bad(
                 "s_first_meta_bg",
-                self.first_meta_bg.into(),
+                self.first_meta_bg,
                 "past the last descriptor block",
             ));
         }
-        let tables_end = self.gdt_block(self.gdt_blocks() - 1).0;
+        let tables_end = self.gdt_block(self.gdt_blocks().saturating_sub(1)).0;
         if tables_end >= self.blocks_count {
             return Err(bad(
                 "s_blocks_count",
@@ -151,13 +150,20 @@ impl Geometry {
         if self.itable_blocks() >= self.blocks_per_group.get() {
             return Err(bad(
                 "s_inodes_per_group",
-                self.inodes_per_group.get().into(),
+                self.inodes_per_group.get(),
                 "the inode table does not fit its group",
             ));
         }
         Ok(self)
     }
+}
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the shape is validated: no divisor is 0, a group has less than 2^32 blocks, and a \
+              group's number 32 bits; so 64 bits hold the block of any group, whether it exists"
+)]
+impl Geometry {
     /// Bytes the file system spans; fits 64 bits.
     pub fn len_bytes(&self) -> u64 {
         self.blocks_count << self.block_size.log2()
@@ -166,7 +172,7 @@ impl Geometry {
     /// Blocks of one inode table.
     pub fn itable_blocks(&self) -> u32 {
         let bytes = u64::from(self.inodes_per_group.get()) * u64::from(self.inode_size);
-        self.block_size.blocks_for(bytes) as u32
+        lo32(self.block_size.blocks_for(bytes))
     }
 
     /// Descriptors in a block.
@@ -187,8 +193,8 @@ impl Geometry {
         let from_first = block.0.checked_sub(u64::from(self.first_data_block))?;
         let per_group = u64::from(self.blocks_per_group.get());
         Some((
-            GroupNr((from_first / per_group) as u32),
-            (from_first % per_group) as u32,
+            GroupNr(lo32(from_first / per_group)),
+            lo32(from_first % per_group),
         ))
     }
 
@@ -203,7 +209,7 @@ impl Geometry {
     /// Blocks of a group: all alike but the last; 0 past it.
     pub fn blocks_in_group(&self, group: GroupNr) -> u32 {
         let left = self.blocks_count.saturating_sub(self.group_start(group).0);
-        left.min(u64::from(self.blocks_per_group.get())) as u32
+        lo32(left.min(self.blocks_per_group.get().into()))
     }
 
     /// True if blocks `start` to `start + len` lie within the file system, past its boot block.
@@ -279,7 +285,7 @@ impl Geometry {
             .into_iter()
             .filter(move |&(group, other)| meta && other && group > first && group <= last)
             .filter(|&(group, _)| group < u64::from(self.groups_count.get()))
-            .map(|(group, _)| GroupNr(group as u32));
+            .map(|(group, _)| GroupNr(lo32(group)));
         with_super
             .map(move |group| Pblk(self.group_start(group).0 + 1 + u64::from(index)))
             .chain(
@@ -325,7 +331,7 @@ impl Geometry {
     /// in group 0 by the boot block where it has one of its own there (`bigalloc`, 1 KiB blocks).
     pub fn group_base_blocks(&self, group: GroupNr) -> u32 {
         let boot = match group {
-            GroupNr(0) => self.superblock_block().0 as u32 - self.first_data_block,
+            GroupNr(0) => lo32(self.superblock_block().0) - self.first_data_block,
             _ => 0,
         };
         self.super_and_gdt_blocks(group).saturating_add(boot)
@@ -351,6 +357,11 @@ impl Geometry {
     }
 }
 
+fn bad(field: &'static str, value: impl Into<u64>, why: &'static str) -> Damage {
+    let value = value.into();
+    Damage::SuperblockField { field, value, why }
+}
+
 fn cluster_bits(sb: &SuperBlock, block_size: BlockSize) -> Result<u8, Damage> {
     if !sb.features().ro_compat.contains(RoCompat::BIGALLOC) {
         return Ok(0);
@@ -359,12 +370,12 @@ fn cluster_bits(sb: &SuperBlock, block_size: BlockSize) -> Result<u8, Damage> {
     let bits = log.checked_sub(sb.s_log_block_size.get());
     // The kernel's limit is a cluster of 2^30 bytes.
     bits.filter(|&b| b.saturating_add(block_size.log2()) <= 30)
-        .map(|b| b as u8)
-        .ok_or(Damage::SuperblockField {
-            field: "s_log_cluster_size",
-            value: log.into(),
-            why: "smaller than a block, or larger than 1 GiB",
-        })
+        .and_then(|b| u8::try_from(b).ok())
+        .ok_or(bad(
+            "s_log_cluster_size",
+            log,
+            "smaller than a block, or larger than 1 GiB",
+        ))
 }
 
 /// Clusters, blocks and inodes per group.
@@ -373,18 +384,11 @@ fn group_shape(
     block_size: BlockSize,
     cluster_bits: u8,
 ) -> Result<(NonZeroU32, NonZeroU32, NonZeroU32), Damage> {
-    let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
     let bits_per_bitmap = 8 * u64::from(block_size.bytes());
     let in_group = |field, value: u32, max: u64| {
         NonZeroU32::new(value)
             .filter(|v| u64::from(v.get()) <= max)
-            .ok_or_else(|| {
-                bad(
-                    field,
-                    value.into(),
-                    "zero, or more than a bitmap block can hold",
-                )
-            })
+            .ok_or_else(|| bad(field, value, "zero, or more than a bitmap block can hold"))
     };
     let clusters = if cluster_bits == 0 {
         sb.s_blocks_per_group
@@ -400,7 +404,7 @@ fn group_shape(
     if u64::from(blocks_per_group.get()) != u64::from(clusters_per_group.get()) << cluster_bits {
         return Err(bad(
             "s_blocks_per_group",
-            blocks_per_group.get().into(),
+            blocks_per_group.get(),
             "not clusters per group × cluster ratio",
         ));
     }
@@ -418,12 +422,11 @@ fn count_groups(
     cluster_bits: u8,
     blocks_per_group: NonZeroU32,
 ) -> Result<(u64, NonZeroU32), Damage> {
-    let bad = |field, value: u64, why| Damage::SuperblockField { field, value, why };
     let first = sb.s_first_data_block.get();
     if first != u32::from(block_size == BlockSize::MIN && cluster_bits == 0) {
         return Err(bad(
             "s_first_data_block",
-            first.into(),
+            first,
             "must be 1 with 1 KiB blocks (clusters of one block), else 0",
         ));
     }
@@ -446,43 +449,43 @@ fn count_groups(
 
 fn inode_shape(sb: &SuperBlock, block_size: BlockSize) -> Result<(u16, u32), Damage> {
     if sb.s_rev_level.get() == 0 {
-        return Ok((GOOD_OLD_INODE_SIZE as u16, Ino::GOOD_OLD_FIRST.0));
+        return Ok((len16(GOOD_OLD_INODE_SIZE), Ino::GOOD_OLD_FIRST.0));
     }
     let size = sb.s_inode_size.get();
     let ok = size.is_power_of_two()
         && usize::from(size) >= GOOD_OLD_INODE_SIZE
         && usize::from(size) <= block_size.len();
     if !ok {
-        return Err(Damage::SuperblockField {
-            field: "s_inode_size",
-            value: size.into(),
-            why: "not a power of two from 128 to the block size",
-        });
+        return Err(bad(
+            "s_inode_size",
+            size,
+            "not a power of two from 128 to the block size",
+        ));
     }
     let first = sb.s_first_ino.get();
     if first < Ino::GOOD_OLD_FIRST.0 || first > sb.s_inodes_count.get() {
-        return Err(Damage::SuperblockField {
-            field: "s_first_ino",
-            value: first.into(),
-            why: "below 11, or past the last inode",
-        });
+        return Err(bad(
+            "s_first_ino",
+            first,
+            "below 11, or past the last inode",
+        ));
     }
     Ok((size, first))
 }
 
 fn desc_size(sb: &SuperBlock) -> Result<u16, Damage> {
     if !sb.features().incompat.contains(Incompat::BIT64) {
-        return Ok(DESC_SIZE_32 as u16);
+        return Ok(len16(DESC_SIZE_32));
     }
     let size = sb.s_desc_size.get();
     if size.is_power_of_two() && usize::from(size) >= DESC_SIZE_64 && size <= 1024 {
         Ok(size)
     } else {
-        Err(Damage::SuperblockField {
-            field: "s_desc_size",
-            value: size.into(),
-            why: "not a power of two from 64 to 1024",
-        })
+        Err(bad(
+            "s_desc_size",
+            size,
+            "not a power of two from 64 to 1024",
+        ))
     }
 }
 
@@ -491,11 +494,7 @@ fn flex_bits(sb: &SuperBlock) -> Result<u8, Damage> {
     if !sb.features().incompat.contains(Incompat::FLEX_BG) {
         Ok(0)
     } else if bits > MAX_LOG_GROUPS_PER_FLEX {
-        Err(Damage::SuperblockField {
-            field: "s_log_groups_per_flex",
-            value: bits.into(),
-            why: "more than 31",
-        })
+        Err(bad("s_log_groups_per_flex", bits, "more than 31"))
     } else {
         Ok(bits)
     }
