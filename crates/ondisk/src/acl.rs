@@ -183,8 +183,7 @@ impl Acl {
     }
 
     fn encode(&self, version: u32, len: impl Fn(&RawAclEntry, AclTag) -> usize) -> Vec<u8> {
-        let mut value = Vec::with_capacity(ACL_HEADER_LEN + self.entries.len() * ACL_ENTRY_LEN);
-        value.extend_from_slice(&U32::new(version).to_bytes());
+        let mut value = U32::new(version).to_bytes().to_vec();
         for entry in &self.entries {
             let raw = RawAclEntry {
                 e_tag: entry.tag.code().into(),

@@ -3,6 +3,7 @@
 //! ext4 keeps the *raw* register: no inversion before or after, so that sums can be continued. The
 //! usual seeds are the file system's, that of an inode ([`CsumSeed::inode`]), and `!0`.
 
+use crate::num::{index, len16, len32};
 use crate::units::Ino;
 
 /// Continues the raw crc32c register `seed` over `bytes`.
@@ -21,7 +22,7 @@ pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
 /// `bytes`: what v1 journal checksums use.
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |crc, &byte| {
-        crc << 8 ^ CRC32_BE_TABLE[(crc >> 24) as usize ^ usize::from(byte)]
+        crc << 8 ^ CRC32_BE_TABLE[index(crc >> 24) ^ usize::from(byte)]
     })
 }
 
@@ -29,7 +30,7 @@ const CRC32_BE_TABLE: [u32; 256] = {
     let mut table = [0u32; 256];
     let mut i = 0;
     while i < 256 {
-        let mut crc = (i as u32) << 24;
+        let mut crc = len32(i) << 24;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000_0000 != 0 {
@@ -49,7 +50,7 @@ const CRC16_TABLE: [u16; 256] = {
     let mut table = [0u16; 256];
     let mut i = 0;
     while i < 256 {
-        let mut crc = i as u16;
+        let mut crc = len16(i);
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 1 != 0 {

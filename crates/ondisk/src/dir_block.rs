@@ -18,6 +18,7 @@ use crate::dir_entry::{
 use crate::features::Incompat;
 use crate::geometry::Geometry;
 use crate::inode::{FileType, I_BLOCK_LEN};
+use crate::num::{len32, len64};
 use crate::units::{Ino, Pblk};
 
 /// Bytes of the "." and ".." records.
@@ -68,7 +69,8 @@ impl DirFormat {
     /// Bytes of a block that records fill.
     #[inline]
     pub fn room(self) -> usize {
-        self.block_len - if self.summed { DIR_TAIL_LEN } else { 0 }
+        self.block_len
+            .saturating_sub(if self.summed { DIR_TAIL_LEN } else { 0 })
     }
 
     /// What a record says of a file's type: nothing without `filetype`.
@@ -80,7 +82,7 @@ impl DirFormat {
     pub fn blocks_max(self) -> u64 {
         match self.large_dir {
             true => BLOCKS_MAX,
-            false => BLOCKS_MAX.min(SIZE_MAX / self.block_len as u64),
+            false => BLOCKS_MAX.min(SIZE_MAX.checked_div(len64(self.block_len)).unwrap_or(0)),
         }
     }
 
@@ -102,6 +104,10 @@ impl DirFormat {
     /// Writes a block of records, each as long as its name needs and the last one up to the end of
     /// the room; without records, an unused one of that length. All must fit. There is a checksum
     /// record if there are checksums; its sum is to be computed.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "all records fit the block, so that its length bounds their offsets"
+    )]
     pub fn fill<'a>(self, bytes: &mut [u8], records: impl Iterator<Item = NewEntry<'a>>) {
         let (mut at, mut last) = (0, None);
         for record in records {
@@ -135,10 +141,10 @@ impl DirFormat {
         let (mut at, mut last) = (DOTS_LEN, rec_len_for(1));
         for region in regions {
             walk(region, None::<Pblk>, region.len(), |record| {
-                last = at + record.offset;
+                last = at.saturating_add(record.offset);
                 ControlFlow::<()>::Continue(())
             })?;
-            let end = at + region.len();
+            let end = at.saturating_add(region.len());
             let place = bytes.get_mut(at..end).filter(|_| end <= self.room());
             let why = "inline data larger than a block";
             let place = place.ok_or(Damage::Directory { ino, why })?;
@@ -152,7 +158,8 @@ impl DirFormat {
     /// Lets the last record of a block reach to the end of the room, and makes the checksum record.
     fn stretch(self, bytes: &mut [u8], last: usize) {
         if let Some(header) = header_mut(bytes, last) {
-            header.rec_len = encode_rec_len(self.room() - last, self.block_len).into();
+            header.rec_len =
+                encode_rec_len(self.room().saturating_sub(last), self.block_len).into();
         }
         if self.summed {
             put_tail(bytes, 0);
@@ -235,6 +242,10 @@ pub fn walk<'a, B>(
     let mut rest = bytes.get(..room).unwrap_or(bytes);
     let end = rest.len();
     while !rest.is_empty() {
+        #[expect(
+            clippy::arithmetic_side_effects,
+            reason = "`rest` is the end of the block"
+        )]
         let offset = end - rest.len();
         let Ok((header, body)) = DirEntryHeader::ref_from_prefix(rest) else {
             return Err(bad(at, offset, rest.len(), "record header past the end"));
@@ -272,9 +283,9 @@ pub fn walk<'a, B>(
 fn bad(at: Option<Pblk>, offset: usize, rec_len: usize, why: &'static str) -> Damage {
     Damage::DirEntry {
         block: at,
-        offset: offset as u32,
+        offset: len32(offset),
         why,
-        rec_len: rec_len as u32,
+        rec_len: len32(rec_len),
     }
 }
 
@@ -299,7 +310,7 @@ impl<'a> Record<'a> {
     fn free(&self) -> usize {
         match self.ino.0 {
             0 => self.rec_len,
-            _ => self.rec_len - rec_len_for(self.name.len()).min(self.rec_len),
+            _ => self.rec_len.saturating_sub(rec_len_for(self.name.len())),
         }
     }
 }
@@ -373,7 +384,8 @@ pub fn insert(bytes: &mut [u8], offset: usize, new: &NewEntry<'_>) {
     if used > 0 {
         header.rec_len = encode_rec_len(used, block_len).into();
     }
-    put_entry(bytes, offset + used, rec_len - used, new);
+    let (at, free) = (offset.saturating_add(used), rec_len.saturating_sub(used));
+    put_entry(bytes, at, free, new);
 }
 
 /// Writes a record of `rec_len` bytes.
@@ -388,19 +400,20 @@ pub fn remove(bytes: &mut [u8], found: &Found) {
         return;
     };
     let len = decode_rec_len(header.rec_len.get(), block_len);
+    let end = found.offset.saturating_add(len);
     header.inode = 0.into();
     match found.before.and_then(|at| header_mut(bytes, at)) {
         None => {
-            let name = found.offset + DIR_ENTRY_HEADER_LEN;
-            wipe(bytes, name, found.offset + len);
+            let name = found.offset.saturating_add(DIR_ENTRY_HEADER_LEN);
+            wipe(bytes, name, end);
             if let Some(header) = header_mut(bytes, found.offset) {
                 (header.name_len, header.file_type) = (0, 0);
             }
         }
         Some(before) => {
-            let whole = decode_rec_len(before.rec_len.get(), block_len) + len;
+            let whole = decode_rec_len(before.rec_len.get(), block_len).saturating_add(len);
             before.rec_len = encode_rec_len(whole, block_len).into();
-            wipe(bytes, found.offset, found.offset + len);
+            wipe(bytes, found.offset, end);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::damage::Damage;
 use crate::features::Incompat;
 use crate::hash::DirHash;
 use crate::inode::FileType;
+use crate::num::{len8, len16, len32};
 use crate::units::{Ino, Pblk};
 
 /// Longest name, in bytes.
@@ -76,30 +77,29 @@ pub struct DirEntry<'a> {
 /// Bytes that a record with a name of `name_len` bytes needs.
 #[inline]
 pub const fn rec_len_for(name_len: usize) -> usize {
-    (DIR_ENTRY_HEADER_LEN + name_len + 3) & !3
+    name_len.saturating_add(DIR_ENTRY_HEADER_LEN + 3) & !3
 }
 
 /// Decodes `rec_len` in a directory of `block_len`-byte blocks: with 64 KiB, 65,535 and 0 mean the
 /// whole block, and the two low bits are bits 16 and 17.
 #[inline]
-pub const fn decode_rec_len(raw: u16, block_len: usize) -> usize {
+pub fn decode_rec_len(raw: u16, block_len: usize) -> usize {
     if block_len < 65536 {
-        raw as usize
+        raw.into()
     } else if raw == 0xFFFF || raw == 0 {
         block_len
     } else {
-        (raw & 0xFFFC) as usize | (raw as usize & 3) << 16
+        usize::from(raw & 0xFFFC) | usize::from(raw & 3) << 16
     }
 }
 
 /// Encodes a record length for blocks of `block_len` bytes; `len` is a multiple of 4.
-pub(crate) const fn encode_rec_len(len: usize, block_len: usize) -> u16 {
-    if len < 65536 {
-        len as u16
-    } else if len == block_len {
-        if block_len == 65536 { 0xFFFF } else { 0 }
-    } else {
-        (len & 0xFFFC | len >> 16 & 3) as u16
+pub(crate) fn encode_rec_len(len: usize, block_len: usize) -> u16 {
+    match u16::try_from(len) {
+        Ok(len) => len,
+        Err(_) if len == 65536 && len == block_len => 0xFFFF,
+        Err(_) if len == block_len => 0,
+        Err(_) => len16(len & 0xFFFC | len >> 16 & 3),
     }
 }
 
@@ -145,12 +145,12 @@ pub(crate) fn put(
     let header = DirEntryHeader {
         inode: ino.0.into(),
         rec_len: encode_rec_len(rec_len, block.len()).into(),
-        name_len: name.len() as u8,
+        name_len: len8(name.len()),
         file_type: file_type.map_or(0, file_type_code),
     };
-    let at = offset + DIR_ENTRY_HEADER_LEN;
-    block[offset..at].copy_from_slice(header.as_bytes());
-    block[at..at + name.len()].copy_from_slice(name);
+    let (head, rest) = block[offset..].split_at_mut(DIR_ENTRY_HEADER_LEN);
+    head.copy_from_slice(header.as_bytes());
+    rest[..name.len()].copy_from_slice(name);
 }
 
 /// Iterates over the used records of one block (or inline region), stopping at the first damage.
@@ -193,8 +193,9 @@ impl<'a> DirBlock<'a> {
     }
 
     fn hash_behind(&self, body: &[u8], name_len: usize, rec_len: usize) -> Option<DirHash> {
-        let at = rec_len_for(name_len) - DIR_ENTRY_HEADER_LEN;
-        let fits = self.hashes && rec_len >= rec_len_for(name_len) + DIR_ENTRY_HASH_LEN;
+        let at = name_len.next_multiple_of(4);
+        let free = rec_len.saturating_sub(rec_len_for(name_len));
+        let fits = self.hashes && free >= DIR_ENTRY_HASH_LEN;
         let (hash, rest) = U32::ref_from_prefix(body.get(at..)?).ok()?;
         let (minor_hash, _) = U32::ref_from_prefix(rest).ok()?;
         fits.then_some(DirHash {
@@ -209,35 +210,32 @@ impl<'a> DirBlock<'a> {
             let rest = &self.bytes[offset..];
             let bad = |why, rec_len| Damage::DirEntry {
                 block: self.at,
-                offset: offset as u32,
+                offset: len32(offset),
                 why,
-                rec_len,
+                rec_len: len32(rec_len),
             };
             let Ok((header, body)) = DirEntryHeader::ref_from_prefix(rest) else {
-                return Err(bad(
-                    "record header past the end of the block",
-                    rest.len() as u32,
-                ));
+                return Err(bad("record header past the end of the block", rest.len()));
             };
             let rec_len = decode_rec_len(header.rec_len.get(), self.block_len);
             let name_len = usize::from(header.name_len);
             if rec_len < DIR_ENTRY_HEADER_LEN + 4 && rec_len < rest.len()
                 || rec_len < DIR_ENTRY_HEADER_LEN
             {
-                return Err(bad("record shorter than any", rec_len as u32));
+                return Err(bad("record shorter than any", rec_len));
             }
             if !rec_len.is_multiple_of(4) {
-                return Err(bad("record length not a multiple of 4", rec_len as u32));
+                return Err(bad("record length not a multiple of 4", rec_len));
             }
             if rec_len > rest.len() {
-                return Err(bad("record past the end of the block", rec_len as u32));
+                return Err(bad("record past the end of the block", rec_len));
             }
-            self.offset += rec_len;
+            self.offset = offset.saturating_add(rec_len);
             if header.inode.get() == 0 {
                 continue;
             }
             if name_len == 0 || DIR_ENTRY_HEADER_LEN + name_len > rec_len {
-                return Err(bad("name does not fit its record", rec_len as u32));
+                return Err(bad("name does not fit its record", rec_len));
             }
             return Ok(Some(DirEntry {
                 ino: Ino(header.inode.get()),
@@ -289,38 +287,29 @@ pub fn verify_tail(bytes: &[u8], block: Pblk, seed: CsumSeed) -> Result<(), Dama
             block,
         });
     };
-    let computed = seed.over(&bytes[..bytes.len() - DIR_TAIL_LEN]);
-    let stored = tail.det_checksum.get();
-    if stored == computed {
-        Ok(())
-    } else {
-        Err(Damage::BlockChecksum {
-            structure: "directory block",
-            block,
-            stored,
-            computed,
-        })
-    }
+    let computed = seed.over(&bytes[..bytes.len().saturating_sub(DIR_TAIL_LEN)]);
+    Damage::check_sum("directory block", block, tail.det_checksum.get(), computed)
 }
 
 /// Writes the checksum record at the end of a block whose other records end before it.
 /// `bytes` is at least 12 long.
 pub fn update_tail(bytes: &mut [u8], seed: CsumSeed) {
-    let end = bytes.len() - DIR_TAIL_LEN;
+    let end = bytes.len().saturating_sub(DIR_TAIL_LEN);
     put_tail(bytes, seed.over(&bytes[..end]));
 }
 
 /// As [`update_tail`] with a sum that is computed elsewhere.
 pub(crate) fn put_tail(bytes: &mut [u8], sum: u32) {
-    let end = bytes.len() - DIR_TAIL_LEN;
     let tail = DirEntryTail {
         det_reserved_zero1: U32::ZERO,
-        det_rec_len: (DIR_TAIL_LEN as u16).into(),
+        det_rec_len: len16(DIR_TAIL_LEN).into(),
         det_reserved_zero2: 0,
         det_reserved_ft: DIR_TAIL_TYPE,
         det_checksum: sum.into(),
     };
-    bytes[end..].copy_from_slice(tail.as_bytes());
+    if let Some(place) = bytes.last_chunk_mut::<DIR_TAIL_LEN>() {
+        place.copy_from_slice(tail.as_bytes());
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::damage::Damage;
+use crate::num::len64;
 
 /// Name of the attribute under [`crate::xattr::INDEX_ENCRYPTION`].
 pub const ENCRYPTION_CONTEXT_NAME: &[u8] = b"c";
@@ -70,7 +71,7 @@ impl EncryptionContext {
         let bad = |field, value: usize, why| Damage::Field {
             structure: "encryption context",
             field,
-            value: value as u64,
+            value: len64(value),
             why,
         };
         let length = || bad("length", value.len(), "28 in version 1, 40 in version 2");

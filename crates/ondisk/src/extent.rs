@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::CsumSeed;
 use crate::damage::Damage;
 use crate::inode::I_BLOCK_LEN;
+use crate::num::{get32, hi32, join32, len16, lo16, lo32, put32};
 use crate::units::{BlockSize, Lblk, Pblk};
 
 /// `eh_magic`.
@@ -89,11 +90,11 @@ impl RawExtent {
         Extent {
             lblk: Lblk(self.ee_block.get()),
             len: if unwritten {
-                raw - EXT_INIT_MAX_LEN
+                raw & !EXT_INIT_MAX_LEN
             } else {
                 raw
             },
-            pblk: Pblk(u64::from(self.ee_start_hi.get()) << 32 | u64::from(self.ee_start_lo.get())),
+            pblk: Pblk(join32(self.ee_start_lo, self.ee_start_hi)),
             unwritten,
         }
     }
@@ -108,8 +109,8 @@ impl RawExtent {
         Self {
             ee_block: extent.lblk.0.into(),
             ee_len: (extent.len | mark).into(),
-            ee_start_hi: ((extent.pblk.0 >> 32) as u16).into(),
-            ee_start_lo: (extent.pblk.0 as u32).into(),
+            ee_start_hi: lo16(hi32(extent.pblk.0)).into(),
+            ee_start_lo: lo32(extent.pblk.0).into(),
         }
     }
 }
@@ -119,8 +120,8 @@ impl ExtentIdx {
     pub(crate) fn new(lblk: Lblk, leaf: Pblk) -> Self {
         Self {
             ei_block: lblk.0.into(),
-            ei_leaf_lo: (leaf.0 as u32).into(),
-            ei_leaf_hi: ((leaf.0 >> 32) as u16).into(),
+            ei_leaf_lo: lo32(leaf.0).into(),
+            ei_leaf_hi: lo16(hi32(leaf.0)).into(),
             ei_unused: 0.into(),
         }
     }
@@ -132,7 +133,7 @@ impl ExtentIdx {
 
     /// Block of the child.
     pub fn leaf(&self) -> Pblk {
-        Pblk(u64::from(self.ei_leaf_hi.get()) << 32 | u64::from(self.ei_leaf_lo.get()))
+        Pblk(join32(self.ei_leaf_lo, self.ei_leaf_hi))
     }
 }
 
@@ -153,7 +154,7 @@ pub enum ExtentNode<'a> {
 /// Entries that a node of `len` bytes holds. Behind those of a block there is always room for the
 /// tail, with checksums or without.
 pub const fn max_entries(len: usize) -> u16 {
-    (len.saturating_sub(EXTENT_ENTRY_LEN) / EXTENT_ENTRY_LEN) as u16
+    len16(len.saturating_sub(EXTENT_ENTRY_LEN) / EXTENT_ENTRY_LEN)
 }
 
 const _: () = {
@@ -180,12 +181,8 @@ impl<'a> ExtentNode<'a> {
     /// # Errors
     /// [`Damage::ExtentHeader`], [`Damage::ExtentOrder`].
     pub fn parse(bytes: &'a [u8], at: Option<Pblk>, depth: Option<u16>) -> Result<Self, Damage> {
-        let (header, rest) =
-            ExtentHeader::ref_from_prefix(bytes).map_err(|_| Damage::Truncated {
-                structure: "extent node",
-                need: EXTENT_ENTRY_LEN as u64,
-                have: bytes.len() as u64,
-            })?;
+        let (header, rest) = ExtentHeader::ref_from_prefix(bytes)
+            .map_err(|_| Damage::truncated("extent node", EXTENT_ENTRY_LEN, bytes.len()))?;
         let bad = |why| Damage::ExtentHeader {
             block: at,
             why,
@@ -220,11 +217,12 @@ impl<'a> ExtentNode<'a> {
             if entries.is_empty() {
                 return Err(bad("inner node without children"));
             }
-            if let Some(i) = entries.windows(2).position(|w| w[0].lblk() >= w[1].lblk()) {
+            let mut pairs = entries.windows(2).zip(1..);
+            if let Some((pair, entry)) = pairs.find(|(w, _)| w[0].lblk() >= w[1].lblk()) {
                 return Err(Damage::ExtentOrder {
                     block: at,
-                    entry: i as u16 + 1,
-                    lblk: entries[i + 1].lblk(),
+                    entry,
+                    lblk: pair[1].lblk(),
                 });
             }
             Ok(Self::Index {
@@ -269,7 +267,7 @@ pub(crate) fn put_index(node: &mut [u8], max: u16, depth: u16, children: &[Exten
 fn put_header(node: &mut [u8], max: u16, depth: u16, entries: usize) {
     let header = ExtentHeader {
         eh_magic: EXT4_EXT_MAGIC.into(),
-        eh_entries: (entries as u16).into(),
+        eh_entries: len16(entries).into(),
         eh_max: max.into(),
         eh_depth: depth.into(),
         eh_generation: 0.into(),
@@ -339,8 +337,8 @@ pub fn splice_entries(node: &mut [u8], count: usize, replaced: Range<usize>, new
     let Some(behind) = count.checked_sub(replaced.end) else {
         return;
     };
-    let end = replaced.start + new.len();
-    let after = end + behind;
+    let end = replaced.start.saturating_add(new.len());
+    let after = end.saturating_add(behind);
     let all = entries_mut(node, usize::MAX);
     if after > all.len() || count > all.len() {
         return;
@@ -348,19 +346,19 @@ pub fn splice_entries(node: &mut [u8], count: usize, replaced: Range<usize>, new
     all.copy_within(replaced.end..count, end);
     all[replaced.start..end].copy_from_slice(new);
     if let Ok((header, _)) = ExtentHeader::mut_from_prefix(node) {
-        header.eh_entries = (after as u16).into();
+        header.eh_entries = len16(after).into();
     }
 }
 
 fn check_leaf_order(leaf: &[RawExtent], at: Option<Pblk>) -> Result<(), Damage> {
     let mut next = 0u64;
-    for (i, raw) in leaf.iter().enumerate() {
+    for (raw, entry) in leaf.iter().zip(0..) {
         let extent = raw.get();
-        let end = u64::from(extent.lblk.0) + u64::from(extent.len);
+        let end = u64::from(extent.lblk.0).saturating_add(extent.len.into());
         if extent.len == 0 || u64::from(extent.lblk.0) < next || end > u64::from(u32::MAX) {
             return Err(Damage::ExtentOrder {
                 block: at,
-                entry: i as u16,
+                entry,
                 lblk: extent.lblk,
             });
         }
@@ -372,8 +370,9 @@ fn check_leaf_order(leaf: &[RawExtent], at: Option<Pblk>) -> Result<(), Damage> 
 /// Byte offset of the tail: right after the room for `eh_max` entries; `None` if it does not fit.
 pub fn tail_offset(node: &[u8]) -> Option<usize> {
     let (header, _) = ExtentHeader::ref_from_prefix(node).ok()?;
-    let at = EXTENT_ENTRY_LEN * (1 + usize::from(header.eh_max.get()));
-    (at + EXTENT_TAIL_LEN <= node.len()).then_some(at)
+    let entries = EXTENT_ENTRY_LEN.saturating_mul(header.eh_max.get().into());
+    let at = entries.saturating_add(EXTENT_ENTRY_LEN);
+    (at <= node.len().saturating_sub(EXTENT_TAIL_LEN)).then_some(at)
 }
 
 /// Verifies the tail of a node in a block; `seed` is the owning inode's.
@@ -384,34 +383,21 @@ pub fn verify_tail(node: &[u8], block: Pblk, seed: CsumSeed) -> Result<(), Damag
     let Some(at) = tail_offset(node) else {
         // Let the header check name the real reason where there is one.
         ExtentNode::parse(node, Some(block), None)?;
-        return Err(Damage::Truncated {
-            structure: "extent tail",
-            need: EXTENT_TAIL_LEN as u64,
-            have: 0,
-        });
+        return Err(Damage::truncated("extent tail", EXTENT_TAIL_LEN, 0));
     };
-    let mut stored = U32::ZERO;
-    stored
-        .as_mut_bytes()
-        .copy_from_slice(&node[at..at + EXTENT_TAIL_LEN]);
-    let computed = seed.over(&node[..at]);
-    if stored.get() == computed {
-        Ok(())
-    } else {
-        Err(Damage::BlockChecksum {
-            structure: "extent node",
-            block,
-            stored: stored.get(),
-            computed,
-        })
-    }
+    Damage::check_sum(
+        "extent node",
+        block,
+        get32(node, at),
+        seed.over(&node[..at]),
+    )
 }
 
 /// Computes and stores the tail of a node in a block; does nothing if it has no room.
 pub fn update_tail(node: &mut [u8], seed: CsumSeed) {
     if let Some(at) = tail_offset(node) {
         let sum = seed.over(&node[..at]);
-        node[at..at + EXTENT_TAIL_LEN].copy_from_slice(U32::new(sum).as_bytes());
+        put32(node, at, sum);
     }
 }
 

@@ -19,6 +19,7 @@ use crate::damage::Damage;
 use crate::dir_entry::EXT4_NAME_LEN;
 use crate::extent::{Extent, RawExtent};
 use crate::inode::GOOD_OLD_INODE_SIZE;
+use crate::num::len64;
 use crate::units::{Ino, Lblk};
 
 /// Tag: blocks now map so.
@@ -41,6 +42,8 @@ pub const FC_TAG_TAIL: u16 = 8;
 pub const FC_TAG_HEAD: u16 = 9;
 /// Length of tag and length.
 pub const FC_HEADER_LEN: usize = 4;
+/// Bytes of a tail that its sum covers: its head and its tid.
+const FC_TAIL_SUMMED: usize = FC_HEADER_LEN + 4;
 /// `fc_features` that are understood: there are none yet.
 pub const FC_KNOWN_FEATURES: u32 = 0;
 
@@ -168,7 +171,7 @@ fn bad(field: &'static str, value: u64, why: &'static str) -> Damage {
 
 /// The value as one structure of exactly its length.
 fn exact<T: FromBytes + KnownLayout + Immutable>(value: &[u8]) -> Result<T, Damage> {
-    T::read_from_bytes(value).map_err(|_| bad("fc_len", value.len() as u64, "not the tag's length"))
+    T::read_from_bytes(value).map_err(|_| bad("fc_len", len64(value.len()), "not the tag's length"))
 }
 
 impl<'a> Record<'a> {
@@ -177,7 +180,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// [`Damage::Field`] for an unknown tag or a length the tag cannot have.
     pub fn decode(tag: u16, value: &'a [u8], inode_size: u16) -> Result<Self, Damage> {
-        let wrong_len = || bad("fc_len", value.len() as u64, "not the tag's length");
+        let wrong_len = || bad("fc_len", len64(value.len()), "not the tag's length");
         Ok(match tag {
             FC_TAG_ADD_RANGE => {
                 let raw: RawAddRange = exact(value)?;
@@ -232,7 +235,7 @@ fn dentry(value: &[u8]) -> Result<Dentry<'_>, Damage> {
             ino: Ino(raw.fc_ino.get()),
             name,
         }),
-        _ => Err(bad("fc_len", value.len() as u64, "not the tag's length")),
+        _ => Err(bad("fc_len", len64(value.len()), "not the tag's length")),
     }
 }
 
@@ -261,7 +264,7 @@ impl<'a> Records<'a> {
         let len = usize::from(header.fc_len.get());
         let value = body
             .get(..len)
-            .ok_or_else(|| bad("fc_len", len as u64, "past the end of the block"))?;
+            .ok_or_else(|| bad("fc_len", len64(len), "past the end of the block"))?;
         let record = Record::decode(header.fc_tag.get(), value, self.inode_size)?;
         let (bytes, rest) = self.rest.split_at(FC_HEADER_LEN + len);
         self.rest = rest;
@@ -313,7 +316,7 @@ pub fn committed_records<'a>(
                     crc: stored,
                 } => {
                     // Of the tail only what stands before the sum itself is summed.
-                    crc = crc32c(crc, &bytes[..FC_HEADER_LEN + size_of::<U32>()]);
+                    crc = crc32c(crc, &bytes[..FC_TAIL_SUMMED]);
                     if found != tid || stored != crc {
                         break 'area;
                     }

@@ -14,7 +14,7 @@ use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::group_desc::{DESC_SIZE_32, DESC_SIZE_64, DescChecksum};
 use crate::inode::GOOD_OLD_INODE_SIZE;
-use crate::num::{index, len16, lo32};
+use crate::num::{len16, lo32};
 use crate::superblock::SuperBlock;
 use crate::units::{BlockSize, GroupNr, Ino, Pblk};
 

@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{CsumSeed, crc16, le32};
+use crate::num::{hi16, hi32, join16, join32, lo16, lo32};
 use crate::units::{GroupNr, Pblk};
 
 /// `bg_flags`: the inode bitmap is not initialised, no inode of the group is in use.
@@ -96,13 +97,9 @@ pub enum DescChecksum {
     Crc32c(CsumSeed),
 }
 
-fn join16(lo: U16, hi: U16) -> u32 {
-    u32::from(hi.get()) << 16 | u32::from(lo.get())
-}
-
-fn join32(lo: U32, hi: U32) -> u64 {
-    u64::from(hi.get()) << 32 | u64::from(lo.get())
-}
+/// Offset of `bg_checksum`, and of what lies behind it.
+const CHECKSUM_OFFSET: usize = offset_of!(RawGroupDesc, bg_checksum);
+const CHECKSUM_END: usize = CHECKSUM_OFFSET + 2;
 
 impl GroupDesc {
     /// Reads a descriptor of `bytes.len()` bytes; shorter than 64 means no high halves.
@@ -135,37 +132,36 @@ impl GroupDesc {
         let len = bytes.len().min(DESC_SIZE_64);
         full[..len].copy_from_slice(&bytes[..len]);
         let mut raw: RawGroupDesc = zerocopy::transmute!(full);
-        raw.bg_block_bitmap_lo = (self.block_bitmap.0 as u32).into();
-        raw.bg_inode_bitmap_lo = (self.inode_bitmap.0 as u32).into();
-        raw.bg_inode_table_lo = (self.inode_table.0 as u32).into();
-        raw.bg_free_blocks_count_lo = (self.free_clusters as u16).into();
-        raw.bg_free_inodes_count_lo = (self.free_inodes as u16).into();
-        raw.bg_used_dirs_count_lo = (self.used_dirs as u16).into();
+        raw.bg_block_bitmap_lo = lo32(self.block_bitmap.0).into();
+        raw.bg_inode_bitmap_lo = lo32(self.inode_bitmap.0).into();
+        raw.bg_inode_table_lo = lo32(self.inode_table.0).into();
+        raw.bg_free_blocks_count_lo = lo16(self.free_clusters).into();
+        raw.bg_free_inodes_count_lo = lo16(self.free_inodes).into();
+        raw.bg_used_dirs_count_lo = lo16(self.used_dirs).into();
         raw.bg_flags = self.flags.into();
-        raw.bg_itable_unused_lo = (self.itable_unused as u16).into();
-        raw.bg_block_bitmap_csum_lo = (self.block_bitmap_csum as u16).into();
-        raw.bg_inode_bitmap_csum_lo = (self.inode_bitmap_csum as u16).into();
-        raw.bg_block_bitmap_hi = ((self.block_bitmap.0 >> 32) as u32).into();
-        raw.bg_inode_bitmap_hi = ((self.inode_bitmap.0 >> 32) as u32).into();
-        raw.bg_inode_table_hi = ((self.inode_table.0 >> 32) as u32).into();
-        raw.bg_free_blocks_count_hi = ((self.free_clusters >> 16) as u16).into();
-        raw.bg_free_inodes_count_hi = ((self.free_inodes >> 16) as u16).into();
-        raw.bg_used_dirs_count_hi = ((self.used_dirs >> 16) as u16).into();
-        raw.bg_itable_unused_hi = ((self.itable_unused >> 16) as u16).into();
-        raw.bg_block_bitmap_csum_hi = ((self.block_bitmap_csum >> 16) as u16).into();
-        raw.bg_inode_bitmap_csum_hi = ((self.inode_bitmap_csum >> 16) as u16).into();
+        raw.bg_itable_unused_lo = lo16(self.itable_unused).into();
+        raw.bg_block_bitmap_csum_lo = lo16(self.block_bitmap_csum).into();
+        raw.bg_inode_bitmap_csum_lo = lo16(self.inode_bitmap_csum).into();
+        raw.bg_block_bitmap_hi = hi32(self.block_bitmap.0).into();
+        raw.bg_inode_bitmap_hi = hi32(self.inode_bitmap.0).into();
+        raw.bg_inode_table_hi = hi32(self.inode_table.0).into();
+        raw.bg_free_blocks_count_hi = hi16(self.free_clusters).into();
+        raw.bg_free_inodes_count_hi = hi16(self.free_inodes).into();
+        raw.bg_used_dirs_count_hi = hi16(self.used_dirs).into();
+        raw.bg_itable_unused_hi = hi16(self.itable_unused).into();
+        raw.bg_block_bitmap_csum_hi = hi16(self.block_bitmap_csum).into();
+        raw.bg_inode_bitmap_csum_hi = hi16(self.inode_bitmap_csum).into();
         bytes[..len].copy_from_slice(&raw.as_bytes()[..len]);
         let sum = desc_checksum(bytes, group, how);
-        let at = offset_of!(RawGroupDesc, bg_checksum);
-        bytes[at..at + 2].copy_from_slice(U16::new(sum).as_bytes());
+        bytes[CHECKSUM_OFFSET..CHECKSUM_END].copy_from_slice(U16::new(sum).as_bytes());
     }
 }
 
 /// The checksum a descriptor of `bytes.len()` bytes (at least 32) should carry; 0 for
 /// [`DescChecksum::None`].
 pub fn desc_checksum(bytes: &[u8], group: GroupNr, how: DescChecksum) -> u16 {
-    let at = offset_of!(RawGroupDesc, bg_checksum);
-    let (before, after) = (&bytes[..at], bytes.get(at + 2..).unwrap_or_default());
+    let after = bytes.get(CHECKSUM_END..).unwrap_or_default();
+    let before = &bytes[..CHECKSUM_OFFSET];
     match how {
         DescChecksum::None => 0,
         DescChecksum::Crc16(uuid) => {
@@ -176,7 +172,7 @@ pub fn desc_checksum(bytes: &[u8], group: GroupNr, how: DescChecksum) -> u16 {
         DescChecksum::Crc32c(seed) => {
             let crc = CsumSeed(seed.over(&le32(group.0))).over(before);
             let crc = CsumSeed(crc).over(&[0, 0]);
-            CsumSeed(crc).over(after) as u16
+            lo16(CsumSeed(crc).over(after))
         }
     }
 }

@@ -8,6 +8,8 @@
 //! Left out: SipHash of encrypted case-insensitive directories. It needs the key; the hash is
 //! stored behind each name instead ([`crate::dir_entry::DIR_ENTRY_HASH_LEN`]).
 
+use crate::num::len32;
+
 /// `hash_version` of directories whose hashes are stored in their entries (SipHash).
 pub const HASH_SIPHASH: u8 = 6;
 
@@ -35,6 +37,17 @@ pub enum CharSign {
     Signed,
     /// From 0 to 255.
     Unsigned,
+}
+
+impl CharSign {
+    /// A byte of a name as the number that is added.
+    #[inline]
+    pub(crate) fn value(self, byte: u8) -> u32 {
+        match self {
+            Self::Signed => i32::from(byte.cast_signed()).cast_unsigned(),
+            Self::Unsigned => byte.into(),
+        }
+    }
 }
 
 impl HashVersion {
@@ -65,8 +78,11 @@ impl HashVersion {
         }
     }
 
-    const fn signed(self) -> bool {
-        matches!(self, Self::Legacy | Self::HalfMd4 | Self::Tea)
+    const fn sign(self) -> CharSign {
+        match self {
+            Self::Legacy | Self::HalfMd4 | Self::Tea => CharSign::Signed,
+            _ => CharSign::Unsigned,
+        }
     }
 }
 
@@ -87,18 +103,18 @@ const HASH_END: u32 = 0xFFFF_FFFE;
 /// Hashes a name with the superblock's seed; an all-zero seed stands for MD4's initial state.
 pub fn hash_name(version: HashVersion, seed: [u32; 4], name: &[u8]) -> DirHash {
     let mut state = if seed == [0; 4] { DEFAULT_SEED } else { seed };
-    let signed = version.signed();
+    let sign = version.sign();
     let (hash, minor_hash) = match version {
-        HashVersion::Legacy | HashVersion::LegacyUnsigned => (legacy(name, signed), 0),
+        HashVersion::Legacy | HashVersion::LegacyUnsigned => (legacy(name, sign), 0),
         HashVersion::HalfMd4 | HashVersion::HalfMd4Unsigned => {
             for at in (0..name.len()).step_by(32) {
-                half_md4(&mut state, &words::<8>(&name[at..], signed));
+                half_md4(&mut state, &words::<8>(&name[at..], sign));
             }
             (state[1], state[2])
         }
         HashVersion::Tea | HashVersion::TeaUnsigned => {
             for at in (0..name.len()).step_by(16) {
-                tea(&mut state, &words::<4>(&name[at..], signed));
+                tea(&mut state, &words::<4>(&name[at..], sign));
             }
             (state[0], state[1])
         }
@@ -110,33 +126,24 @@ pub fn hash_name(version: HashVersion, seed: [u32; 4], name: &[u8]) -> DirHash {
     DirHash { hash, minor_hash }
 }
 
-/// A byte of a name as the number that is added.
-fn char_value(byte: u8, signed: bool) -> u32 {
-    if signed {
-        byte as i8 as u32
-    } else {
-        u32::from(byte)
-    }
-}
-
 /// The first `4 × N` bytes of the rest of a name as words; what is missing is filled with the
 /// length of that rest in every byte.
-fn words<const N: usize>(rest: &[u8], signed: bool) -> [u32; N] {
+fn words<const N: usize>(rest: &[u8], sign: CharSign) -> [u32; N] {
     // Names have at most 255 bytes, so the length fits the byte that is repeated.
-    let fill = (rest.len() as u32).wrapping_mul(0x0101_0101);
+    let fill = len32(rest.len()).wrapping_mul(0x0101_0101);
     let mut words = [fill; N];
     for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
         *word = bytes.iter().fold(fill, |word, &byte| {
-            (word << 8).wrapping_add(char_value(byte, signed))
+            (word << 8).wrapping_add(sign.value(byte))
         });
     }
     words
 }
 
-fn legacy(name: &[u8], signed: bool) -> u32 {
+fn legacy(name: &[u8], sign: CharSign) -> u32 {
     let (mut last, mut before) = (0x12A3_FE2D_u32, 0x37AB_E8F9_u32);
     for &byte in name {
-        let mixed = last ^ char_value(byte, signed).wrapping_mul(7_152_373);
+        let mixed = last ^ sign.value(byte).wrapping_mul(7_152_373);
         let mut next = before.wrapping_add(mixed);
         if next & 0x8000_0000 != 0 {
             next = next.wrapping_sub(0x7FFF_FFFF);

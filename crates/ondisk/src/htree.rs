@@ -9,7 +9,7 @@
 //! Entry 0 has no hash of its own (it is 0): its place holds limit and count.
 //! A hash with bit 0 set in an entry means: the leaf before continues with the same hash.
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,6 +18,7 @@ use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
 use crate::dir_block::{DirFormat, NewEntry};
 use crate::dir_entry::{DirEntryHeader, decode_rec_len, put};
+use crate::num::{get32, len8, len16, put32};
 use crate::units::{Ino, Lblk, Pblk};
 
 /// Length of `dx_root_info`.
@@ -101,7 +102,7 @@ impl DxShape {
     /// Entries that fit a node of `block_len` bytes.
     pub const fn limit(self, block_len: usize) -> usize {
         let room = block_len.saturating_sub(self.offset) / DX_ENTRY_LEN;
-        room.saturating_sub(self.summed as usize)
+        room.saturating_sub(if self.summed { 1 } else { 0 })
     }
 }
 
@@ -112,17 +113,13 @@ impl<'a> DxNode<'a> {
     /// Those of [`DxNode::head`], and [`Damage::HtreeNode`] if hashes descend.
     pub fn parse(block: &'a [u8], shape: DxShape, at: Lblk) -> Result<Self, Damage> {
         let node = Self::head(block, shape, at)?;
-        let count = node.entries.len() as u16;
-        if count > 2
-            && node.entries[1..]
-                .windows(2)
-                .any(|w| w[0].hash.get() > w[1].hash.get())
-        {
+        let mut pairs = node.entries.get(1..).unwrap_or_default().windows(2);
+        if pairs.any(|w| w[0].hash.get() > w[1].hash.get()) {
             return Err(Damage::HtreeNode {
                 lblk: at,
                 why: "hashes descend",
                 limit: node.limit,
-                count,
+                count: len16(node.entries.len()),
             });
         }
         Ok(node)
@@ -200,7 +197,7 @@ pub fn is_root(block: &[u8]) -> bool {
         .and_then(|rest| DirEntryHeader::ref_from_prefix(rest).ok());
     dotdot.is_some_and(|(header, _)| {
         let len = decode_rec_len(header.rec_len.get(), block.len());
-        DOTDOT_OFFSET + len == block.len()
+        DOTDOT_OFFSET.saturating_add(len) == block.len()
     })
 }
 
@@ -249,13 +246,9 @@ pub fn fill_root(
     entries: &[IndexEntry],
 ) {
     block.fill(0);
-    let mut at = 0;
-    for (entry, len) in dots
-        .iter()
-        .zip([DOTDOT_OFFSET, block.len() - DOTDOT_OFFSET])
-    {
+    let rest = block.len().saturating_sub(DOTDOT_OFFSET);
+    for (entry, (at, len)) in dots.iter().zip([(0, DOTDOT_OFFSET), (DOTDOT_OFFSET, rest)]) {
         put(block, at, len, entry.ino, entry.name, entry.file_type);
-        at += len;
     }
     put_root(block, format, head, entries);
 }
@@ -265,7 +258,7 @@ pub fn put_root(block: &mut [u8], format: DirFormat, head: RootHead, entries: &[
     let info = DxRootInfo {
         reserved_zero: U32::ZERO,
         hash_version: head.hash_version,
-        info_length: DX_ROOT_INFO_LEN as u8,
+        info_length: len8(DX_ROOT_INFO_LEN),
         indirect_levels: head.indirect_levels,
         unused_flags: 0,
     };
@@ -285,16 +278,16 @@ pub fn fill_node(block: &mut [u8], format: DirFormat, entries: &[IndexEntry]) {
 fn put_entries(block: &mut [u8], offset: usize, format: DirFormat, entries: &[IndexEntry]) {
     let summed = format.summed;
     let limit = DxShape { offset, summed }.limit(block.len());
-    let (places, _) = block[offset..].as_chunks_mut::<DX_ENTRY_LEN>();
+    let rest = &mut block[offset..];
+    let (places, _) = rest.as_chunks_mut::<DX_ENTRY_LEN>();
     for (place, &entry) in places.iter_mut().zip(entries) {
         place.copy_from_slice(DxEntry::from(entry).as_bytes());
     }
     let count_limit = DxCountLimit {
-        limit: (limit as u16).into(),
-        count: (entries.len() as u16).into(),
+        limit: len16(limit).into(),
+        count: len16(entries.len()).into(),
     };
-    let end = offset + size_of::<DxCountLimit>();
-    block[offset..end].copy_from_slice(count_limit.as_bytes());
+    rest[..size_of::<DxCountLimit>()].copy_from_slice(count_limit.as_bytes());
 }
 
 /// Puts an entry in front of entry `at`, which is 1 to the count; there is room for one more.
@@ -303,19 +296,23 @@ pub fn insert_entry(block: &mut [u8], offset: usize, at: usize, entry: IndexEntr
     let Ok((cl, _)) = DxCountLimit::mut_from_prefix(rest) else {
         return;
     };
-    let count = usize::from(cl.count.get());
-    cl.count = (count as u16 + 1).into();
-    let place = at * DX_ENTRY_LEN;
-    rest.copy_within(place..count * DX_ENTRY_LEN, place + DX_ENTRY_LEN);
-    rest[place..place + DX_ENTRY_LEN].copy_from_slice(DxEntry::from(entry).as_bytes());
+    let count = cl.count.get().saturating_add(1);
+    cl.count = count.into();
+    let (entries, _) = rest.as_chunks_mut::<DX_ENTRY_LEN>();
+    let moved = &mut entries[at..count.into()];
+    moved.rotate_right(1);
+    moved[0].copy_from_slice(DxEntry::from(entry).as_bytes());
 }
 
 /// Drops all entries of a node but the first `count`, which is at least 1 and at most what it was.
 pub fn truncate_entries(block: &mut [u8], offset: usize, count: usize) {
     if let Ok((cl, _)) = DxCountLimit::mut_from_prefix(&mut block[offset..]) {
-        cl.count = (count as u16).into();
+        cl.count = len16(count).into();
     }
 }
+
+/// Offset of the checksum in the tail.
+const DX_SUM_OFFSET: usize = offset_of!(DxTail, dt_checksum);
 
 /// Where the checksum of a node is and what it should be: over the entries in use and everything
 /// before them, then the tail with a zero sum. `None` if entries or tail do not fit.
@@ -326,11 +323,12 @@ fn node_checksum(
     count: u16,
     seed: CsumSeed,
 ) -> Option<(usize, u32)> {
-    let used = block.get(..offset + usize::from(count) * DX_ENTRY_LEN)?;
-    let at = offset + usize::from(limit) * DX_ENTRY_LEN;
-    let tail = block.get(at..at + DX_ENTRY_LEN)?;
-    let crc = crc32c(seed.over(used), &tail[..4]);
-    Some((at + 4, crc32c(crc, &[0; 4])))
+    let end = |entries: u16| offset.checked_add(DX_ENTRY_LEN.checked_mul(entries.into())?);
+    let used = block.get(..end(count)?)?;
+    let at = end(limit)?;
+    let tail = block.get(at..)?.first_chunk::<DX_ENTRY_LEN>()?;
+    let crc = crc32c(seed.over(used), &tail[..DX_SUM_OFFSET]);
+    Some((at.saturating_add(DX_SUM_OFFSET), crc32c(crc, &[0; 4])))
 }
 
 /// Verifies the checksum of a root (`offset` [`DX_ROOT_ENTRIES_OFFSET`]) or inner node; `seed` is the
@@ -347,26 +345,14 @@ pub fn verify_tail(
 ) -> Result<(), Damage> {
     let summed = true;
     let node = DxNode::parse(bytes, DxShape { offset, summed }, lblk)?;
-    let count = node.entries.len() as u16;
+    let count = len16(node.entries.len());
     let Some((at, computed)) = node_checksum(bytes, offset, node.limit, count, seed) else {
         return Err(Damage::NoChecksum {
             structure: "htree node",
             block,
         });
     };
-    let mut stored = U32::ZERO;
-    stored.as_mut_bytes().copy_from_slice(&bytes[at..at + 4]);
-    let stored = stored.get();
-    if stored == computed {
-        Ok(())
-    } else {
-        Err(Damage::BlockChecksum {
-            structure: "htree node",
-            block,
-            stored,
-            computed,
-        })
-    }
+    Damage::check_sum("htree node", block, get32(bytes, at), computed)
 }
 
 /// Computes and stores the checksum of a node; does nothing if its limit leaves no room for one.
@@ -377,6 +363,6 @@ pub fn update_tail(bytes: &mut [u8], offset: usize, seed: CsumSeed) {
     };
     let (limit, count) = (cl.limit.get(), cl.count.get());
     if let Some((at, sum)) = node_checksum(bytes, offset, limit, count, seed) {
-        bytes[at..at + 4].copy_from_slice(U32::new(sum).as_bytes());
+        put32(bytes, at, sum);
     }
 }

@@ -12,6 +12,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
 use crate::inode::NDIR_BLOCKS;
+use crate::num::{index, len32, len64, lo32};
 use crate::units::BlockSize;
 
 /// Levels of the deepest tree.
@@ -35,6 +36,10 @@ pub struct Segment {
     pub len: u64,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "levels are 1 to 4, and a table has 2^14 numbers at most: all sums have 43 bits"
+)]
 impl Reach {
     /// Of blocks of this size.
     pub const fn new(block_size: BlockSize) -> Self {
@@ -45,21 +50,21 @@ impl Reach {
 
     /// Data blocks below one number in a table of `level`; 1 for a table of level 1.
     pub fn below(self, level: usize) -> u64 {
-        1 << (self.log * (level as u32 - 1))
+        1 << (self.log * (len32(level) - 1))
     }
 
     /// First logical block of the tree of `levels` levels; 0 levels are the numbers in the inode.
     pub fn first(self, levels: usize) -> u64 {
         match levels {
             0 => 0,
-            _ => NDIR_BLOCKS as u64 + (1..levels).map(|l| self.size(l)).sum::<u64>(),
+            _ => len64(NDIR_BLOCKS) + (1..levels).map(|l| self.size(l)).sum::<u64>(),
         }
     }
 
     /// Data blocks of the tree of `levels` levels.
     pub fn size(self, levels: usize) -> u64 {
         match levels {
-            0 => NDIR_BLOCKS as u64,
+            0 => len64(NDIR_BLOCKS),
             _ => self.below(levels + 1),
         }
     }
@@ -85,8 +90,7 @@ impl Reach {
 
     /// Which number of a table of `level` leads to a place.
     pub fn index(self, place: u64, level: usize) -> usize {
-        // OK to truncate: less than the numbers in a block.
-        ((place >> (self.log * (level as u32 - 1))) & ((1 << self.log) - 1)) as usize
+        index(lo32(place >> (self.log * (len32(level) - 1))) & ((1 << self.log) - 1))
     }
 }
 

@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::checksum::CsumSeed;
 use crate::damage::Damage;
+use crate::num::{get32, hi32, join16, len16, len32, lo16, lo32};
 use crate::units::Ino;
 
 /// Length of a revision-0 inode, and of the part every inode has.
@@ -184,7 +185,7 @@ pub struct RawInode {
 /// Length of the known fields.
 pub const RAW_INODE_LEN: usize = size_of::<RawInode>();
 /// `i_extra_isize` that covers every known field.
-pub const FULL_EXTRA_ISIZE: u16 = (RAW_INODE_LEN - GOOD_OLD_INODE_SIZE) as u16;
+pub const FULL_EXTRA_ISIZE: u16 = len16(RAW_INODE_LEN - GOOD_OLD_INODE_SIZE);
 
 const _: () = {
     assert!(RAW_INODE_LEN == 160);
@@ -217,9 +218,9 @@ pub enum TimeFields {
 
 impl Timestamp {
     /// The earliest time any inode can hold: 1901-12-13.
-    pub const MIN_SEC: i64 = i32::MIN as i64;
+    pub const MIN_SEC: i64 = -(1 << 31);
     /// The latest time an inode with extra fields can hold: 2446-05-10.
-    pub const MAX_SEC: i64 = i32::MAX as i64 + 3 * (1 << 32);
+    pub const MAX_SEC: i64 = (1 << 31) - 1 + 3 * (1 << 32);
 
     /// The time that a file system keeps of this one: the nearest in its range, and no nanoseconds at
     /// the ends of the range.
@@ -240,11 +241,11 @@ impl Timestamp {
     /// The extra field's low two bits extend the signed seconds, the rest are nanoseconds (values
     /// of a second and more are taken modulo a second).
     pub fn decode(base: u32, extra: Option<u32>) -> Self {
-        let sec = i64::from(base as i32);
+        let sec = i64::from(base.cast_signed());
         match extra {
             None => Self { sec, nsec: 0 },
             Some(extra) => Self {
-                sec: sec + (i64::from(extra & 3) << 32),
+                sec: sec.saturating_add(i64::from(extra & 3) << 32),
                 nsec: (extra >> 2) % 1_000_000_000,
             },
         }
@@ -253,19 +254,23 @@ impl Timestamp {
     /// Base and extra field; seconds outside the range are clamped to it.
     pub fn encode(self) -> (u32, u32) {
         let sec = self.sec.clamp(Self::MIN_SEC, Self::MAX_SEC);
-        let base = sec as u32;
-        let epoch = ((sec - i64::from(base as i32)) >> 32) as u32;
+        let base = lo32(sec.cast_unsigned());
+        // What the sign of the base takes away, the epoch gives back.
+        let epoch = hi32(sec.cast_unsigned()).wrapping_add(base >> 31);
         (base, self.nsec << 2 | epoch & 3)
     }
 
     /// Base field of an inode without extra fields; clamped to 1901…2038.
     pub fn encode_short(self) -> u32 {
-        self.sec.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as u32
+        let sec = self.sec.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+        lo32(sec.cast_unsigned())
     }
 
     /// Nanoseconds since 1970, which a 128-bit number always holds.
     pub fn as_nanos(self) -> i128 {
-        i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
+        i128::from(self.sec)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(self.nsec.into())
     }
 }
 
@@ -282,13 +287,7 @@ impl DeviceNumber {
     /// From the first two words of `i_block`: the old 8:8 form if the first word is not zero, else
     /// the new 12:20 form in the second.
     pub fn decode(i_block: &[u8; I_BLOCK_LEN]) -> Self {
-        let word = |at: usize| {
-            u32::from(i_block[at])
-                | u32::from(i_block[at + 1]) << 8
-                | u32::from(i_block[at + 2]) << 16
-                | u32::from(i_block[at + 3]) << 24
-        };
-        let (old, new) = (word(0), word(4));
+        let (old, new) = (get32(i_block, 0), get32(i_block, 4));
         if old != 0 {
             Self {
                 major: old >> 8 & 0xFF,
@@ -306,7 +305,7 @@ impl DeviceNumber {
     pub fn encode(self) -> [u8; I_BLOCK_LEN] {
         let mut i_block = [0; I_BLOCK_LEN];
         if self.major < 256 && self.minor < 256 {
-            let old = U16::new((self.major << 8 | self.minor) as u16);
+            let old = U16::new(lo16(self.major << 8 | self.minor));
             i_block[..2].copy_from_slice(old.as_bytes());
         } else {
             let new = self.minor & 0xFF | (self.major & 0xFFF) << 8 | (self.minor & 0xF_FF00) << 12;
@@ -332,18 +331,16 @@ impl RawInode {
         let mut full = [0; RAW_INODE_LEN];
         let mut len = bytes.len().min(RAW_INODE_LEN);
         if bytes.len() > GOOD_OLD_INODE_SIZE {
-            let extra = match bytes.get(GOOD_OLD_INODE_SIZE..GOOD_OLD_INODE_SIZE + 2) {
-                Some(b) => usize::from(b[0]) | usize::from(b[1]) << 8,
-                None => 0,
-            };
-            if extra % 4 != 0 || GOOD_OLD_INODE_SIZE + extra > bytes.len() {
+            let extra = half(bytes, GOOD_OLD_INODE_SIZE);
+            let end = GOOD_OLD_INODE_SIZE.saturating_add(extra.into());
+            if !extra.is_multiple_of(4) || end > bytes.len() {
                 return Err(Damage::InodeExtraSize {
                     ino,
-                    extra_isize: extra as u16,
-                    inode_size: bytes.len() as u32,
+                    extra_isize: extra,
+                    inode_size: len32(bytes.len()),
                 });
             }
-            len = len.min(GOOD_OLD_INODE_SIZE + extra);
+            len = len.min(end);
         }
         full[..len].copy_from_slice(&bytes[..len]);
         Ok(zerocopy::transmute!(full))
@@ -381,7 +378,7 @@ pub fn inode_checksum(bytes: &[u8], seed: CsumSeed, ino: Ino, generation: u32) -
     let mut hole = |upto: usize| {
         crc = CsumSeed(crc.over(&bytes[at..upto]));
         crc = CsumSeed(crc.over(&[0, 0]));
-        at = upto + 2;
+        at = upto.saturating_add(2);
     };
     hole(CHECKSUM_LO_OFFSET);
     let wide = has_checksum_hi(bytes);
@@ -394,13 +391,17 @@ pub fn inode_checksum(bytes: &[u8], seed: CsumSeed, ino: Ino, generation: u32) -
 
 /// The checksum an inode of at least 128 bytes carries, in the width it has room for.
 pub fn stored_checksum(bytes: &[u8]) -> u32 {
-    let half = |at: usize| u32::from(bytes[at]) | u32::from(bytes[at + 1]) << 8;
-    let lo = half(CHECKSUM_LO_OFFSET);
-    if has_checksum_hi(bytes) {
-        lo | half(CHECKSUM_HI_OFFSET) << 16
-    } else {
-        lo
-    }
+    let hi = match has_checksum_hi(bytes) {
+        true => half(bytes, CHECKSUM_HI_OFFSET),
+        false => 0,
+    };
+    join16(half(bytes, CHECKSUM_LO_OFFSET), hi)
+}
+
+/// The 16-bit field at an offset of an inode; 0 past its end.
+fn half(bytes: &[u8], at: usize) -> u16 {
+    let field = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    field.map_or(0, |field| U16::from_bytes(*field).get())
 }
 
 /// Computes and stores the checksum of an inode of at least 128 bytes.

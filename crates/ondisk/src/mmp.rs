@@ -64,11 +64,8 @@ impl MmpBlock {
     /// [`Damage::Truncated`], [`Damage::Field`] for magic and sequence,
     /// [`Damage::BlockChecksum`].
     pub fn parse(bytes: &[u8], block: Pblk, seed: Option<CsumSeed>) -> Result<Self, Damage> {
-        let (mmp, _) = Self::read_from_prefix(bytes).map_err(|_| Damage::Truncated {
-            structure: "MMP block",
-            need: MMP_LEN as u64,
-            have: bytes.len() as u64,
-        })?;
+        let (mmp, _) = Self::read_from_prefix(bytes)
+            .map_err(|_| Damage::truncated("MMP block", MMP_LEN, bytes.len()))?;
         let bad = |field, value: U32, why| Damage::Field {
             structure: "MMP block",
             field,
@@ -80,14 +77,7 @@ impl MmpBlock {
         }
         if let Some(seed) = seed {
             let (stored, computed) = (mmp.mmp_checksum.get(), mmp.checksum(seed));
-            if stored != computed {
-                return Err(Damage::BlockChecksum {
-                    structure: "MMP block",
-                    block,
-                    stored,
-                    computed,
-                });
-            }
+            Damage::check_sum("MMP block", block, stored, computed)?;
         }
         match mmp.state() {
             Some(_) => Ok(mmp),

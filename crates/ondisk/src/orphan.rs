@@ -36,7 +36,7 @@ const _: () = {
 
 /// Inodes a block of `block_len` bytes has slots for.
 pub const fn inodes_per_block(block_len: usize) -> usize {
-    block_len.saturating_sub(ORPHAN_TAIL_LEN) / size_of::<U32>()
+    block_len.saturating_sub(ORPHAN_TAIL_LEN) / 4
 }
 
 /// A validated block.
@@ -52,11 +52,7 @@ impl<'a> OrphanBlock<'a> {
     /// # Errors
     /// [`Damage::Truncated`], [`Damage::Field`] for the magic, [`Damage::BlockChecksum`].
     pub fn parse(bytes: &'a [u8], block: Pblk, seed: Option<CsumSeed>) -> Result<Self, Damage> {
-        let truncated = || Damage::Truncated {
-            structure: "orphan file block",
-            need: ORPHAN_TAIL_LEN as u64,
-            have: bytes.len() as u64,
-        };
+        let truncated = || Damage::truncated("orphan file block", ORPHAN_TAIL_LEN, bytes.len());
         let (body, tail) = OrphanBlockTail::ref_from_suffix(bytes).map_err(|_| truncated())?;
         if tail.ob_magic.get() != EXT4_ORPHAN_BLOCK_MAGIC {
             return Err(Damage::Field {
@@ -68,14 +64,7 @@ impl<'a> OrphanBlock<'a> {
         }
         if let Some(seed) = seed {
             let (stored, computed) = (tail.ob_checksum.get(), checksum(body, block, seed));
-            if stored != computed {
-                return Err(Damage::BlockChecksum {
-                    structure: "orphan file block",
-                    block,
-                    stored,
-                    computed,
-                });
-            }
+            Damage::check_sum("orphan file block", block, stored, computed)?;
         }
         let slots = <[U32]>::ref_from_bytes(body).map_err(|_| truncated())?;
         Ok(Self { slots })

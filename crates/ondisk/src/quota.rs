@@ -15,6 +15,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::damage::Damage;
+use crate::num::index;
 
 /// Length of every block.
 pub const QUOTA_BLOCK_LEN: usize = 1024;
@@ -115,11 +116,7 @@ fn bad(field: &'static str, value: u32, why: &'static str) -> Damage {
 }
 
 fn truncated(need: usize, bytes: &[u8]) -> Damage {
-    Damage::Truncated {
-        structure: "quota file",
-        need: need as u64,
-        have: bytes.len() as u64,
-    }
+    Damage::truncated("quota file", need, bytes.len())
 }
 
 impl QuotaHeader {
@@ -153,7 +150,10 @@ impl QuotaHeader {
 /// Which number of a tree block leads to `id`; `level` counts from 0 at the root to 3.
 pub const fn tree_slot(id: u32, level: u32) -> usize {
     match level {
-        0..QUOTA_TREE_DEPTH => (id >> (8 * (QUOTA_TREE_DEPTH - 1 - level)) & 0xFF) as usize,
+        0 => index(id >> 24),
+        1 => index(id >> 16 & 0xFF),
+        2 => index(id >> 8 & 0xFF),
+        3 => index(id & 0xFF),
         _ => 0,
     }
 }

@@ -9,6 +9,7 @@ use crate::checksum::{CsumSeed, crc32c};
 use crate::damage::Damage;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::hash::CharSign;
+use crate::num::{hi32, join32, lo32};
 
 /// `s_magic`.
 pub const EXT4_SUPER_MAGIC: u16 = 0xEF53;
@@ -178,11 +179,8 @@ impl SuperBlock {
     /// [`Damage::Truncated`], [`Damage::SuperblockMagic`], [`Damage::SuperblockChecksum`], and
     /// [`Damage::SuperblockField`] for a kind of checksum that does not exist.
     pub fn parse(bytes: &[u8]) -> Result<Self, Damage> {
-        let (sb, _) = Self::read_from_prefix(bytes).map_err(|_| Damage::Truncated {
-            structure: "superblock",
-            need: size_of::<Self>() as u64,
-            have: bytes.len() as u64,
-        })?;
+        let (sb, _) = Self::read_from_prefix(bytes)
+            .map_err(|_| Damage::truncated("superblock", size_of::<Self>(), bytes.len()))?;
         if sb.s_magic.get() != EXT4_SUPER_MAGIC {
             return Err(Damage::SuperblockMagic {
                 found: sb.s_magic.get(),
@@ -265,8 +263,8 @@ impl SuperBlock {
 
     /// Stores the number of free blocks.
     pub fn set_free_blocks_count(&mut self, blocks: u64) {
-        self.s_free_blocks_count_lo = (blocks as u32).into();
-        self.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();
+        self.s_free_blocks_count_lo = lo32(blocks).into();
+        self.s_free_blocks_count_hi = hi32(blocks).into();
     }
 
     /// How directory hashes take the bytes of names.
@@ -291,6 +289,6 @@ impl SuperBlock {
         } else {
             0
         };
-        u64::from(hi) << 32 | u64::from(lo.get())
+        join32(lo, hi)
     }
 }

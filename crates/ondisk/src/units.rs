@@ -58,7 +58,7 @@ display_number!(Pblk, Lblk, Ino, GroupNr);
 
 /// A block size: a power of two from 1 KiB to 64 KiB, kept as its binary logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockSize(u8);
+pub struct BlockSize(u32);
 
 impl BlockSize {
     /// 1 KiB, the smallest.
@@ -69,7 +69,7 @@ impl BlockSize {
     /// From the binary logarithm of the size in bytes, 10 to 16.
     pub const fn from_log2(log2: u32) -> Option<Self> {
         if log2 >= 10 && log2 <= 16 {
-            Some(Self(log2 as u8))
+            Some(Self(log2))
         } else {
             None
         }
@@ -97,12 +97,12 @@ impl BlockSize {
 
     /// Binary logarithm of the size in bytes.
     pub const fn log2(self) -> u32 {
-        self.0 as u32
+        self.0
     }
 
     /// How many blocks hold `bytes` bytes, rounded up.
     pub const fn blocks_for(self, bytes: u64) -> u64 {
-        (bytes >> self.0) + (bytes & (self.bytes() as u64 - 1) != 0) as u64
+        bytes.div_ceil(1 << self.0)
     }
 
     /// Byte offset of `block` from the start of the file system; `None` past 2⁶⁴ bytes.

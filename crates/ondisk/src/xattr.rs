@@ -15,6 +15,7 @@ use crate::checksum::{CsumSeed, crc32c, le32, le64};
 use crate::damage::Damage;
 pub use crate::damage::XattrPlace;
 use crate::hash::CharSign;
+use crate::num::{index, len8, len16, len32, len64, put32};
 use crate::pack::PackError;
 use crate::units::{Ino, Pblk};
 
@@ -162,12 +163,12 @@ impl<'a> XattrEntry<'a> {
 
 /// Bytes an entry with a name of `name_len` takes.
 pub const fn entry_len(name_len: usize) -> usize {
-    (XATTR_ENTRY_LEN + name_len + 3) & !3
+    name_len.saturating_add(XATTR_ENTRY_LEN + 3) & !3
 }
 
 /// Bytes a value of `len` takes.
 pub const fn value_len(len: usize) -> usize {
-    (len + 3) & !3
+    len.saturating_add(3) & !3
 }
 
 /// Validates and collects all entries of a region.
@@ -188,7 +189,7 @@ pub fn parse_entries(
     loop {
         let bad = |why| Damage::Xattr {
             at,
-            offset: offset as u32,
+            offset: len32(offset),
             why,
         };
         let rest = region.get(offset..).unwrap_or_default();
@@ -217,7 +218,7 @@ pub fn parse_entries(
                 size,
             }
         } else {
-            let value = match size as usize {
+            let value = match index(size) {
                 // Where an empty value would lie says nothing, and the kernel does not look.
                 0 => &[],
                 size => {
@@ -236,12 +237,12 @@ pub fn parse_entries(
             value,
             hash: raw.e_hash.get(),
         });
-        offset += entry_len(name_len);
+        offset = offset.saturating_add(entry_len(name_len));
     }
-    if lowest_value < offset + 4 {
+    if lowest_value < offset.saturating_add(4) {
         return Err(Damage::Xattr {
             at,
-            offset: lowest_value as u32,
+            offset: len32(lowest_value),
             why: "value overlaps the entries",
         });
     }
@@ -276,9 +277,9 @@ pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
             XattrValue::Here(value) => value_len(value.len()),
             XattrValue::Inode { .. } => 0,
         };
-        entry_len(entry.name.len()) + value
+        entry_len(entry.name.len()).saturating_add(value)
     };
-    4 + entries.iter().map(one).sum::<usize>()
+    entries.iter().map(one).fold(4, usize::saturating_add)
 }
 
 /// Writes `entries` in this order into a block of zeroes, and returns the hash for its header,
@@ -309,20 +310,20 @@ pub fn pack_body(region: &mut [u8], entries: &[XattrEntry<'_>]) -> Result<(), Pa
 /// Whether a reader would take the entries, in `room` bytes from the first one on.
 fn check_fit(room: usize, entries: &[XattrEntry<'_>]) -> Result<(), PackError> {
     let too_big = |need: usize, room: usize| PackError::XattrsTooBig {
-        need: need as u64,
-        room: room as u64,
+        need: len64(need),
+        room: len64(room),
     };
     for entry in entries {
         // Index 0 without a name looks like the end of the list.
         let is_end = entry.index == 0 && entry.name.is_empty();
         if entry.name.len() > XATTR_NAME_MAX || entry.name.contains(&0) || is_end {
-            let len = entry.name.len() as u64;
+            let len = len64(entry.name.len());
             return Err(PackError::XattrName { len });
         }
         if let XattrValue::Inode { size, .. } = entry.value
             && size > EXT4_XATTR_SIZE_MAX
         {
-            return Err(too_big(size as usize, EXT4_XATTR_SIZE_MAX as usize));
+            return Err(too_big(index(size), index(EXT4_XATTR_SIZE_MAX)));
         }
     }
     match entries_len(entries) {
@@ -333,6 +334,10 @@ fn check_fit(room: usize, entries: &[XattrEntry<'_>]) -> Result<(), PackError> {
 
 /// Writes `entries` in this order into a region of zeroes: the list from `first` on, the values from
 /// its end backward. [`entries_len`] of them must fit behind `first`.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "`at` and `end` stay within the region, which holds all entries: see `check_fit`"
+)]
 fn put_entries(region: &mut [u8], first: usize, entries: &[XattrEntry<'_>]) {
     let mut at = first;
     let mut end = region.len();
@@ -342,14 +347,14 @@ fn put_entries(region: &mut [u8], first: usize, entries: &[XattrEntry<'_>]) {
             XattrValue::Here(value) => {
                 end -= value_len(value.len());
                 region[end..end + value.len()].copy_from_slice(value);
-                (end, 0, value.len() as u32)
+                (end, 0, len32(value.len()))
             }
             XattrValue::Inode { ino, size } => (0, ino.0, size),
         };
         let raw = RawXattrEntry {
-            e_name_len: entry.name.len() as u8,
+            e_name_len: len8(entry.name.len()),
             e_name_index: entry.index,
-            e_value_offs: (offset as u16).into(),
+            e_value_offs: len16(offset).into(),
             e_value_inum: inum.into(),
             e_value_size: size.into(),
             e_hash: entry.hash.into(),
@@ -394,11 +399,8 @@ pub fn verify_block(
     at: Pblk,
     seed: Option<CsumSeed>,
 ) -> Result<XattrBlockHeader, Damage> {
-    let (header, _) = XattrBlockHeader::read_from_prefix(block).map_err(|_| Damage::Truncated {
-        structure: "xattr block",
-        need: XATTR_BLOCK_HEADER_LEN as u64,
-        have: block.len() as u64,
-    })?;
+    let (header, _) = XattrBlockHeader::read_from_prefix(block)
+        .map_err(|_| Damage::truncated("xattr block", XATTR_BLOCK_HEADER_LEN, block.len()))?;
     if header.h_magic.get() != EXT4_XATTR_MAGIC || header.h_blocks.get() != 1 {
         return Err(Damage::XattrHeader {
             block: at,
@@ -408,14 +410,7 @@ pub fn verify_block(
     }
     if let Some(seed) = seed {
         let (stored, computed) = (header.h_checksum.get(), block_checksum(block, at, seed));
-        if stored != computed {
-            return Err(Damage::BlockChecksum {
-                structure: "xattr block",
-                block: at,
-                stored,
-                computed,
-            });
-        }
+        Damage::check_sum("xattr block", at, stored, computed)?;
     }
     Ok(header)
 }
@@ -424,8 +419,7 @@ pub fn verify_block(
 /// system's.
 pub fn update_checksum(block: &mut [u8], at: Pblk, seed: CsumSeed) {
     let sum = block_checksum(block, at, seed);
-    let offset = offset_of!(XattrBlockHeader, h_checksum);
-    block[offset..offset + 4].copy_from_slice(&le32(sum));
+    put32(block, offset_of!(XattrBlockHeader, h_checksum), sum);
 }
 
 /// The checksum of an attribute block: its number, then its bytes with a zero sum.
@@ -444,11 +438,7 @@ pub fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
 pub fn entry_hash(name: &[u8], value: &[u8], sign: CharSign) -> u32 {
     let mut hash = 0u32;
     for &byte in name {
-        let byte = match sign {
-            CharSign::Signed => byte as i8 as u32,
-            CharSign::Unsigned => u32::from(byte),
-        };
-        hash = hash.rotate_left(5) ^ byte;
+        hash = hash.rotate_left(5) ^ sign.value(byte);
     }
     for chunk in value.chunks(4) {
         let mut word = [0; 4];

@@ -8,6 +8,7 @@ use zerocopy::little_endian::U32;
 
 use crate::indirect::{LEVELS, Reach, Segment};
 use crate::inode::{I_BLOCK_LEN, NDIR_BLOCKS};
+use crate::num::{index, lo32};
 use crate::pack::PackError;
 use crate::units::{BlockSize, Pblk};
 
@@ -32,7 +33,10 @@ pub fn tables(block_size: BlockSize, ranges: impl IntoIterator<Item = Range<u64>
     let mut map = BlockMap::new(block_size);
     for Range { mut start, end } in ranges {
         while start < end {
-            start += map.open(start, end - start, &mut Counted).ok()?.len;
+            let segment = map
+                .open(start, end.saturating_sub(start), &mut Counted)
+                .ok()?;
+            start = start.saturating_add(segment.len);
         }
     }
     Some(map.tables())
@@ -79,6 +83,10 @@ struct Open {
     numbers: Vec<U32>,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "levels are 1 to 3; the reach of a map and the numbers in it are tested before use"
+)]
 impl BlockMap {
     /// Of a file that maps nothing yet, in blocks of this size.
     pub fn new(block_size: BlockSize) -> Self {
@@ -135,13 +143,13 @@ impl BlockMap {
         while done < len {
             let segment = self.open(lblk + done, len - done, tables)?;
             let slots = match segment.tree {
-                0 => &mut self.root[segment.place as usize..],
+                0 => &mut self.root[index(lo32(segment.place))..],
                 _ => &mut self.open[0].numbers[self.reach.index(segment.place, 1)..],
             };
             let numbers = pblk.0 + done..pblk.0 + done + segment.len;
             for (slot, number) in slots.iter_mut().zip(numbers) {
-                // OK to truncate: the last one of all has 32 bits.
-                *slot = (number as u32).into();
+                // The last one of all has 32 bits.
+                *slot = lo32(number).into();
             }
             done += segment.len;
         }
@@ -179,13 +187,13 @@ impl BlockMap {
         if level == is.tree {
             self.root[NDIR_BLOCKS + level - 1] = number;
         } else {
-            self.open[level].numbers[(is.index % per_table) as usize] = number;
+            self.open[level].numbers[index(lo32(is.index % per_table))] = number;
         }
         let open = &mut self.open[level - 1];
         open.is = Some(is);
         open.at = at;
         open.numbers.clear();
-        open.numbers.resize(per_table as usize, U32::ZERO);
+        open.numbers.resize(index(lo32(per_table)), U32::ZERO);
         self.tables += 1;
         Ok(())
     }

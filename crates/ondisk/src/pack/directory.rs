@@ -22,6 +22,7 @@ use crate::htree::{
     fill_root,
 };
 use crate::inode::FileType;
+use crate::num::{index, len8, len32, len64};
 use crate::pack::PackError;
 use crate::superblock::SuperBlock;
 use crate::units::{Ino, Lblk};
@@ -105,16 +106,16 @@ impl DirShape {
         for i in 0..count {
             let bytes = name(i).len();
             if bytes == 0 || bytes > EXT4_NAME_LEN {
-                return Err(PackError::NameLength { len: bytes as u64 });
+                return Err(PackError::NameLength { len: len64(bytes) });
             }
-            total += len(i);
+            total = total.saturating_add(len(i));
         }
         let plan = match self.index {
             Some(index) if total > self.format.room() => {
                 let hashes = index.hashes(count, &name);
                 check_unique_hashed(&hashes, &name)?;
                 let leaves = self.pack(0, hashes.iter().map(|h| (len(h.index), h.hash)));
-                let nodes = self.levels(leaves.len() as u64)?;
+                let nodes = self.levels(len64(leaves.len()))?;
                 Plan {
                     order: hashes.iter().map(|hashed| hashed.index).collect(),
                     leaves,
@@ -142,13 +143,13 @@ impl DirShape {
         let mut leaves = vec![Leaf::default()];
         let mut previous = 0;
         for (first, (len, hash)) in (0..).zip(names) {
-            if used + len > self.format.room() {
+            if len > self.format.room().saturating_sub(used) {
                 // A hash that goes on from the leaf before is marked by its lowest bit.
                 let hash = hash | u32::from(hash == previous);
                 leaves.push(Leaf { first, hash });
                 used = 0;
             }
-            used += len;
+            used = used.saturating_add(len);
             previous = hash;
         }
         leaves
@@ -157,7 +158,7 @@ impl DirShape {
     /// Nodes of each level between root and leaves, the uppermost first.
     fn levels(&self, leaves: u64) -> Result<Vec<u32>, PackError> {
         let summed = self.format.summed;
-        let limit = |offset| DxShape { offset, summed }.limit(self.format.block_len) as u64;
+        let limit = |offset| len64(DxShape { offset, summed }.limit(self.format.block_len));
         let (root, node) = (limit(DX_ROOT_ENTRIES_OFFSET), limit(DX_NODE_ENTRIES_OFFSET));
         let mut levels = Vec::new();
         let mut entries = leaves;
@@ -215,6 +216,10 @@ fn check_unique<'a>(
     Ok(())
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a plan that was made has at most 2^28 blocks, and `i` is one of a level's children"
+)]
 impl Plan {
     /// Blocks of the directory.
     pub fn blocks(&self) -> u32 {
@@ -222,7 +227,7 @@ impl Plan {
             Some(nodes) => 1 + nodes.iter().sum::<u32>(),
             None => 0,
         };
-        self.leaves.len() as u32 + tree
+        len32(self.leaves.len()) + tree
     }
 
     /// True if there is an htree.
@@ -232,11 +237,9 @@ impl Plan {
 
     /// Indexes of the names in block `leaf` of names.
     fn names_of(&self, leaf: usize) -> &[u32] {
-        let from = self.leaves[leaf].first as usize;
-        let end = self
-            .leaves
-            .get(leaf + 1)
-            .map_or(self.order.len(), |next| next.first as usize);
+        let first = |leaf: &Leaf| index(leaf.first);
+        let from = first(&self.leaves[leaf]);
+        let end = self.leaves.get(leaf + 1).map_or(self.order.len(), first);
         &self.order[from..end]
     }
 
@@ -247,7 +250,7 @@ impl Plan {
         let below: usize = (level..nodes.len()).map(|_| per_node).product();
         IndexEntry {
             hash: self.leaves[i * below].hash,
-            block: Lblk(before + i as u32),
+            block: Lblk(before + len32(i)),
         }
     }
 }
@@ -273,19 +276,18 @@ impl<'a, F: Fn(u32) -> Name<'a>> Layout<'_, F> {
     /// Fills logical block `lblk`, which is all zero.
     pub fn fill(&self, lblk: u32, block: &mut [u8]) {
         let Some(nodes) = &self.plan.nodes else {
-            return self.leaf(lblk as usize, block);
+            return self.leaf(index(lblk), block);
         };
-        if lblk == 0 {
+        let Some(mut at) = lblk.checked_sub(1) else {
             return self.root(nodes, block);
-        }
-        let mut at = lblk - 1;
+        };
         for (level, &count) in nodes.iter().enumerate() {
-            if at < count {
-                return self.node(nodes, level, at as usize, block);
+            match at.checked_sub(count) {
+                None => return self.node(nodes, level, index(at), block),
+                Some(behind) => at = behind,
             }
-            at -= count;
         }
-        self.leaf(at as usize, block);
+        self.leaf(index(at), block);
     }
 
     fn dots(&self) -> [NewEntry<'static>; 2] {
@@ -315,13 +317,17 @@ impl<'a, F: Fn(u32) -> Name<'a>> Layout<'_, F> {
         let head = RootHead {
             // OK to default: there is a tree only where names are hashed.
             hash_version: version.unwrap_or(HashVersion::HalfMd4).to_disk(),
-            indirect_levels: nodes.len() as u8,
+            indirect_levels: len8(nodes.len()),
         };
         let entries = self.entries(nodes, 0, 0..self.children(nodes, 0));
         fill_root(block, self.shape.format, self.dots(), head, &entries);
         self.sum(block, DX_ROOT_ENTRIES_OFFSET);
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`at` is a node of the level, whose children are fewer than 2^28"
+    )]
     fn node(&self, nodes: &[u32], level: usize, at: usize, block: &mut [u8]) {
         let per_node = self.per_node();
         let all = self.children(nodes, level + 1);
@@ -335,7 +341,7 @@ impl<'a, F: Fn(u32) -> Name<'a>> Layout<'_, F> {
     fn children(&self, nodes: &[u32], level: usize) -> usize {
         nodes
             .get(level)
-            .map_or(self.plan.leaves.len(), |&nodes| nodes as usize)
+            .map_or(self.plan.leaves.len(), |&nodes| index(nodes))
     }
 
     fn per_node(&self) -> usize {

@@ -2,15 +2,16 @@
 
 use crate::checksum::CsumSeed;
 use crate::extent::{
-    EXT_INIT_MAX_LEN, EXT_UNWRITTEN_MAX_LEN, EXT4_MAX_EXTENT_DEPTH, Extent, ExtentIdx, max_entries,
-    put_index, put_leaf, update_tail,
+    EXT_INIT_MAX_LEN, EXT_UNWRITTEN_MAX_LEN, EXT4_MAX_EXTENT_DEPTH, EXTENT_ENTRY_LEN, Extent,
+    ExtentIdx, max_entries, put_index, put_leaf, update_tail,
 };
 use crate::inode::I_BLOCK_LEN;
+use crate::num::len64;
 use crate::pack::PackError;
 use crate::units::{BlockSize, Lblk, Pblk};
 
 /// Entries of the root in the inode.
-pub const ROOT_ENTRIES: usize = max_entries(I_BLOCK_LEN) as usize;
+pub const ROOT_ENTRIES: usize = (I_BLOCK_LEN - EXTENT_ENTRY_LEN) / EXTENT_ENTRY_LEN;
 /// Physical blocks have numbers of 48 bits.
 const PBLK_END: u64 = 1 << 48;
 
@@ -69,10 +70,10 @@ impl ExtentTree {
     /// Blocks that the tree of so many extents takes; `None` if it would be too deep.
     pub fn blocks(self, extents: u64) -> Option<u64> {
         let (mut blocks, mut entries, mut depth) = (0, extents, 0);
-        while entries > ROOT_ENTRIES as u64 {
+        while entries > len64(ROOT_ENTRIES) {
             entries = entries.div_ceil(self.room.into());
-            blocks += entries;
-            depth += 1;
+            blocks = u64::checked_add(blocks, entries)?;
+            depth = u16::checked_add(depth, 1)?;
         }
         (depth <= EXT4_MAX_EXTENT_DEPTH).then_some(blocks)
     }
@@ -93,11 +94,11 @@ impl ExtentTree {
         mut place: impl FnMut(&Node<'_>) -> Result<Pblk, E>,
     ) -> Result<u64, E> {
         check(extents)?;
-        let count = extents.len() as u64;
+        let count = len64(extents.len());
         let too_many = PackError::TooManyExtents { extents: count };
         let blocks = self.blocks(count).ok_or(too_many)?;
         if blocks == 0 {
-            put_leaf(root, ROOT_ENTRIES as u16, extents);
+            put_leaf(root, max_entries(I_BLOCK_LEN), extents);
             return Ok(0);
         }
         let mut node = |lblk: Lblk, entries: Entries<'_>| {
@@ -118,9 +119,9 @@ impl ExtentTree {
                 parents.push(node(part[0].lblk(), Entries::Children(depth, part))?);
             }
             children = parents;
-            depth += 1;
+            depth = u16::saturating_add(depth, 1);
         }
-        put_index(root, ROOT_ENTRIES as u16, depth, &children);
+        put_index(root, max_entries(I_BLOCK_LEN), depth, &children);
         Ok(blocks)
     }
 }
@@ -134,14 +135,15 @@ fn check(extents: &[Extent]) -> Result<(), PackError> {
             false => EXT_INIT_MAX_LEN,
         };
         let (first, len) = (u64::from(extent.lblk.0), u64::from(extent.len));
+        let end = first.saturating_add(len);
         let fits = (1..=len_max).contains(&extent.len)
             && first >= next
-            && first + len <= u64::from(u32::MAX)
-            && extent.pblk.0 <= PBLK_END - len;
+            && end <= u64::from(u32::MAX)
+            && extent.pblk.0.saturating_add(len) <= PBLK_END;
         if !fits {
             return Err(PackError::Extent(*extent));
         }
-        next = first + len;
+        next = end;
     }
     Ok(())
 }
