@@ -10,6 +10,11 @@
 //! Only this crate knows an offset, and only it makes the bytes of nodes, directories and
 //! attributes: [`pack`] says where.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 pub mod acl;
 pub mod checksum;
 pub mod dir_block;
