@@ -1,14 +1,20 @@
 //! A device as it will read once its journal is replayed.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_blockdev::{BlockDevice, Error, ReadRequest};
 use uext4_ondisk::journal::unescape;
+use uext4_ondisk::num::len64;
 use uext4_ondisk::{BlockSize, Pblk};
 
-use crate::replay::Replay;
+use crate::replay::{Replay, offset};
 
 /// The base device with the blocks of a [`Replay`] read from the log instead. Read-only; keeps no
 /// data, only the map. Reads that touch no such block go through at the cost of one search.
@@ -22,7 +28,7 @@ pub struct ReplayedDevice {
 /// A part of a request that lies at one stretch on the base device.
 struct Part {
     offset: u64,
-    len: usize,
+    len: u64,
     /// The part lies in an escaped block and begins this many bytes into it.
     escaped: Option<u64>,
 }
@@ -53,7 +59,7 @@ impl ReplayedDevice {
 
     /// First byte of a block that is known to lie on the device.
     fn start_of(&self, block: Pblk) -> u64 {
-        block.0 << self.block_size.log2()
+        offset(self.block_size, block)
     }
 
     fn is_replayed(&self, range: &Range<u64>) -> bool {
@@ -69,11 +75,11 @@ impl ReplayedDevice {
         let mut open: Option<Part> = None;
         let mut put = |part: Part| match &mut open {
             Some(last)
-                if last.offset + last.len as u64 == part.offset
+                if last.offset.saturating_add(last.len) == part.offset
                     && last.escaped.is_none()
                     && part.escaped.is_none() =>
             {
-                last.len += part.len;
+                last.len = last.len.saturating_add(part.len);
             }
             last => {
                 if let Some(whole) = last.replace(part) {
@@ -86,27 +92,28 @@ impl ReplayedDevice {
             if home >= range.end {
                 break;
             }
-            let part = |offset, len: u64, escaped| Part {
-                offset,
-                // OK to truncate: no longer than the caller's buffer.
-                len: len as usize,
-                escaped,
-            };
             if at < home {
-                put(part(at, home - at, None));
+                put(Part {
+                    offset: at,
+                    len: home.saturating_sub(at),
+                    escaped: None,
+                });
                 at = home;
             }
-            let inside = at - home;
-            let len = (size - inside).min(range.end - at);
-            let offset = self.start_of(block.log) + inside;
-            put(part(offset, len, block.escaped.then_some(inside)));
-            at += len;
+            let inside = at.saturating_sub(home);
+            let left = range.end.saturating_sub(at);
+            let len = size.saturating_sub(inside).min(left);
+            put(Part {
+                offset: self.start_of(block.log).saturating_add(inside),
+                len,
+                escaped: block.escaped.then_some(inside),
+            });
+            at = at.saturating_add(len);
         }
         if at < range.end {
-            let len = (range.end - at) as usize;
             put(Part {
                 offset: at,
-                len,
+                len: range.end.saturating_sub(at),
                 escaped: None,
             });
         }
@@ -131,9 +138,9 @@ impl BlockDevice for ReplayedDevice {
 
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), Error> {
         let range = |request: &ReadRequest<'_>| {
-            let len = request.buf.len() as u64;
+            let len = len64(request.buf.len());
             Error::check_range(request.offset, len, self.len())?;
-            Ok::<_, Error>(request.offset..request.offset + len)
+            Ok::<_, Error>(request.offset..request.offset.saturating_add(len))
         };
         let mut replayed = false;
         for request in requests.iter() {
@@ -148,7 +155,9 @@ impl BlockDevice for ReplayedDevice {
             let range = range(request)?;
             let mut rest = mem::take(&mut request.buf);
             self.parts(range, |part| {
-                let (buf, tail) = mem::take(&mut rest).split_at_mut(part.len);
+                let whole = mem::take(&mut rest);
+                let len = usize::try_from(part.len).unwrap_or(usize::MAX);
+                let (buf, tail) = whole.split_at_mut(len.min(whole.len()));
                 rest = tail;
                 escapes.extend(part.escaped.map(|inside| (pieces.len(), inside)));
                 let offset = part.offset;
@@ -180,7 +189,9 @@ impl BlockDevice for ReplayedDevice {
         let replayed = self.replay.from(self.block_of(offset)).first();
         let replayed = replayed.map(|block| {
             let start = self.start_of(block.home).max(offset);
-            let end = self.start_of(block.home) + u64::from(self.block_size.bytes());
+            let end = self
+                .start_of(block.home)
+                .saturating_add(self.block_size.bytes().into());
             start..end.min(len)
         });
         Ok(match (below, replayed) {

@@ -1,12 +1,18 @@
 //! The journal as numbered blocks: its superblock's claims tested, the ring, and where each block
 //! lies on the device.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 use std::ops::Range;
 
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::journal::{
     JBD2_CRC32C_CHKSUM, JournalCompat, JournalIncompat, JournalSuperblock, KNOWN_INCOMPAT,
 };
+use uext4_ondisk::num::lo32;
 use uext4_ondisk::{BlockSize, Damage, Pblk};
 
 use crate::{Error, LogRun};
@@ -61,19 +67,32 @@ fn number_runs(runs: &[LogRun], blocks_count: u64) -> Result<(Vec<(u32, LogRun)>
     Ok((numbered, at))
 }
 
+/// The block of a ring that comes `by` blocks after `at`, behind its last one the first again.
+pub(crate) fn advance(ring: Range<u32>, at: u32, by: u32) -> u32 {
+    let len = u64::from(ring.end.saturating_sub(ring.start));
+    let offset = u64::from(at.saturating_sub(ring.start)).saturating_add(by.into());
+    let offset = offset.checked_rem(len).unwrap_or(0);
+    ring.start.saturating_add(lo32(offset))
+}
+
 /// Where a log block lies.
 pub(crate) fn block_of(runs: &[(u32, LogRun)], at: u32) -> Result<Pblk, Error> {
     let next = runs.partition_point(|(first, _)| *first <= at);
     next.checked_sub(1)
         .and_then(|index| runs.get(index))
-        .filter(|(first, run)| at - first < run.len)
-        .map(|(first, run)| Pblk(run.start.0 + u64::from(at - first)))
+        .and_then(|(first, run)| {
+            let inside = at.checked_sub(*first).filter(|inside| *inside < run.len)?;
+            run.start.0.checked_add(inside.into()).map(Pblk)
+        })
         .ok_or_else(|| bad("block outside the journal's file", at))
 }
 
 /// The blocks of the runs, sorted; pieces that touch or overlap are joined.
 fn sort_runs(runs: &[(u32, LogRun)]) -> Vec<Range<u64>> {
-    let range = |(_, run): &(u32, LogRun)| run.start.0..run.start.0 + u64::from(run.len);
+    let range = |(_, run): &(u32, LogRun)| {
+        let start = run.start.0;
+        start..start.saturating_add(run.len.into())
+    };
     let mut sorted: Vec<_> = runs.iter().map(range).collect();
     sorted.sort_unstable_by_key(|range| range.start);
     sorted.dedup_by(|next, last| {
@@ -157,15 +176,12 @@ impl<'a> Log<'a> {
 
     /// Blocks of the ring, at least 1.
     pub(crate) fn ring_len(&self) -> u32 {
-        self.end - self.first
+        self.end.saturating_sub(self.first)
     }
 
     /// The log block `distance` blocks behind the start of the log.
     pub(crate) fn at(&self, distance: u32) -> u32 {
-        let start = self.sb.s_start.get().saturating_sub(self.first);
-        let offset = (u64::from(start) + u64::from(distance)) % u64::from(self.ring_len());
-        // OK to truncate: less than the ring's length.
-        self.first + offset as u32
+        advance(self.first..self.end, self.sb.s_start.get(), distance)
     }
 
     /// Where a log block lies.

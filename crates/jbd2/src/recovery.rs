@@ -1,7 +1,13 @@
 //! From the blocks in the log to the ones that count.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 use uext4_blockdev::BlockDevice;
 use uext4_ondisk::journal::{JournalIncompat, JournalSuperblock, parse_revokes, tag_checksum};
+use uext4_ondisk::num::index;
 use uext4_ondisk::{BlockSize, Damage, Pblk};
 
 use crate::log::Log;
@@ -11,6 +17,7 @@ use crate::{Error, LogRun};
 
 /// Most bytes of the log read at once for verifying.
 const VERIFY_BYTES: usize = 1 << 20;
+const _: () = assert!(VERIFY_BYTES >= BlockSize::MAX.len());
 
 /// What recovery found.
 #[derive(Clone, Debug)]
@@ -89,7 +96,7 @@ pub fn recover(
     recovery.transactions = found.transactions;
     recovery.next_sequence = recovery.next_sequence.wrapping_add(found.transactions);
     let last = found.transactions.checked_sub(1);
-    let end = last.and_then(|last| found.ends.get(last as usize));
+    let end = last.and_then(|last| found.ends.get(index(last)));
     recovery.log_blocks = end.copied().unwrap_or(0);
     recovery.failed_commit = found.failed_commit;
     if found.failed_commit.is_none() {
@@ -141,23 +148,27 @@ fn verify(log: &Log<'_>, records: &mut [Record]) -> Result<Result<(), BadData>, 
     if log.sb.checksum_version() < 2 {
         return Ok(Ok(()));
     }
-    let size = log.block_size.len();
-    let most = (VERIFY_BYTES / size).max(1);
-    let mut buf = vec![0; most * size];
+    let (size, log2) = (log.block_size.len(), log.block_size.log2());
+    let mut buf = vec![0; VERIFY_BYTES];
     let mut result = Ok(());
     let mut rest = &*records;
     while let Some(first) = rest.first() {
         let start = log.block(log.at(first.distance))?;
         let mut count = 1;
-        for (record, ahead) in rest.iter().take(most).zip(0..).skip(1) {
-            if log.block(log.at(record.distance))? != Pblk(start.0 + ahead) {
+        for (record, next) in rest
+            .iter()
+            .take(VERIFY_BYTES >> log2)
+            .zip(start.0..)
+            .skip(1)
+        {
+            if log.block(log.at(record.distance))? != Pblk(next) {
                 break;
             }
-            count += 1;
+            count = usize::saturating_add(count, 1);
         }
         let (run, tail) = rest.split_at(count);
         rest = tail;
-        let buf = &mut buf[..count * size];
+        let buf = &mut buf[..count << log2];
         log.read_device(start, buf)?;
         for (record, data) in run.iter().zip(buf.chunks_exact(size)) {
             if let Err(bad) = verify_data(log, record, data) {

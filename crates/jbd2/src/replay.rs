@@ -1,11 +1,23 @@
 //! The blocks a replay would write, and where their content lies.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 use uext4_blockdev::{BlockDevice, Error, WriteRequest};
 use uext4_ondisk::journal::unescape;
 use uext4_ondisk::{BlockSize, Pblk};
 
 /// Most bytes written home in one batch.
 const BATCH_BYTES: usize = 4 << 20;
+
+const _: () = assert!(BATCH_BYTES >= BlockSize::MAX.len());
+
+/// Where a block begins, in bytes; past the end of any device if that is more than 64 bits.
+pub(crate) fn offset(size: BlockSize, block: Pblk) -> u64 {
+    size.byte_offset(block).unwrap_or(u64::MAX)
+}
 
 /// A block whose valid content lies in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +69,13 @@ impl Replay {
         device: &dyn BlockDevice,
         size: BlockSize,
     ) -> Result<(), Error> {
-        let len = size.len();
+        let (len, log2) = (size.len(), size.log2());
+        let offset = |block| offset(size, block);
         let mut bytes = Vec::new();
-        for blocks in self.blocks.chunks((BATCH_BYTES / len).max(1)) {
-            bytes.resize(blocks.len() * len, 0);
+        for blocks in self.blocks.chunks(BATCH_BYTES >> log2) {
+            bytes.resize(blocks.len() << log2, 0);
             for (block, to) in blocks.iter().zip(bytes.chunks_exact_mut(len)) {
-                device.read_at(block.log.0 << size.log2(), to)?;
+                device.read_at(offset(block.log), to)?;
                 if block.escaped {
                     unescape(to, 0);
                 }
@@ -71,7 +84,7 @@ impl Replay {
                 .iter()
                 .zip(bytes.chunks_exact(len))
                 .map(|(block, buf)| WriteRequest {
-                    offset: block.home.0 << size.log2(),
+                    offset: offset(block.home),
                     buf,
                 })
                 .collect();

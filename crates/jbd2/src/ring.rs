@@ -1,5 +1,10 @@
 //! The log as it is written: where the next transaction goes and where the oldest one begins.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 use std::collections::VecDeque;
 
 use uext4_blockdev::{BlockDevice, WriteRequest};
@@ -8,7 +13,7 @@ use uext4_ondisk::journal::{JournalSuperblock, TagFlags, needs_escape};
 use uext4_ondisk::{BlockSize, Pblk};
 use zerocopy::IntoBytes;
 
-use crate::log::{Log, block_of};
+use crate::log::{Log, advance, block_of};
 use crate::{Error, LogRun, Recovery, Tid};
 
 /// A transaction that may have to be replayed.
@@ -140,13 +145,13 @@ impl Ring {
 
     /// Blocks of the ring.
     pub(crate) fn len(&self) -> u32 {
-        self.end - self.first
+        self.end.saturating_sub(self.first)
     }
 
     /// Blocks that may be written before anything is checkpointed.
     pub(crate) fn free(&self) -> u32 {
         // One stays free, so that a full ring is not taken for an empty one.
-        (self.len() - 1).saturating_sub(self.used)
+        self.len().saturating_sub(1).saturating_sub(self.used)
     }
 
     /// Sequence of the next transaction.
@@ -160,9 +165,7 @@ impl Ring {
     }
 
     fn advance(&self, at: u32, by: u32) -> u32 {
-        let offset = (u64::from(at - self.first) + u64::from(by)) % u64::from(self.len());
-        // OK to truncate: less than the ring's length.
-        self.first + offset as u32
+        advance(self.first..self.end, at, by)
     }
 
     /// Writes blocks from the ring's position `at` places behind the head.
@@ -191,7 +194,7 @@ impl Ring {
         });
         self.sequence = sequence.wrapping_add(1);
         self.head = self.advance(start, blocks);
-        self.used += blocks;
+        self.used = self.used.saturating_add(blocks);
     }
 
     /// Everything up to and with `tid` is home: the log begins behind it from now on. Written, not
@@ -210,12 +213,11 @@ impl Ring {
             self.live.pop_front();
         }
         let start = self.live.front().map_or(self.head, |live| live.start);
-        let free = (u64::from(start) + u64::from(self.len()) - u64::from(self.head))
-            % u64::from(self.len());
-        self.used = match (self.live.is_empty(), free) {
-            (true, _) => 0,
-            // OK to truncate: less than the ring's length.
-            (false, free) => self.len() - free as u32,
+        self.used = match self.head.checked_sub(start) {
+            _ if self.live.is_empty() => 0,
+            Some(0) => self.len(),
+            Some(used) => used,
+            None => self.len().saturating_sub(start.saturating_sub(self.head)),
         };
     }
 

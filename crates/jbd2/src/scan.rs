@@ -3,6 +3,11 @@
 //! Distances are blocks from the start of the log, transactions are counted from the first one in
 //! it; so both only grow, however the ring and the sequence wrap.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 use uext4_ondisk::checksum::crc32_be;
 use uext4_ondisk::journal::{
     BlockType, CommitBlock, CommitSumV1, JournalCompat, JournalHeader, JournalIncompat, TagFlags,
@@ -107,6 +112,11 @@ impl Scanner<'_> {
         sequence.wrapping_add(self.doubted.into())
     }
 
+    /// To the next block: the ring has fewer than 2^32, and each is read once.
+    fn advance(&mut self) {
+        self.distance = self.distance.saturating_add(1);
+    }
+
     fn suspect(&mut self, what: &'static str) {
         let at = self.log.at(self.distance);
         self.suspect
@@ -123,7 +133,7 @@ impl Scanner<'_> {
         if summed {
             self.crc = crc32_be(self.crc, block);
         }
-        self.distance += 1;
+        self.advance();
         let mut data = vec![0; if summed { block.len() } else { 0 }];
         for tag in parse_tags(block, &self.log.sb) {
             if self.distance >= self.log.ring_len() {
@@ -140,7 +150,7 @@ impl Scanner<'_> {
                 checksum: tag.checksum,
                 escaped: tag.flags.contains(TagFlags::ESCAPE),
             });
-            self.distance += 1;
+            self.advance();
         }
         Ok(true)
     }
@@ -151,7 +161,7 @@ impl Scanner<'_> {
         }
         let place = (self.distance, self.found.transactions);
         self.found.revokes.push(place);
-        self.distance += 1;
+        self.advance();
         true
     }
 
@@ -185,13 +195,13 @@ impl Scanner<'_> {
             // Under async_commit that is how an unfinished transaction looks. With v1 sums the
             // kernel walks on, to see whether another one was finished after it.
             self.doubted = self.log.sb.checksum_version() == 1;
-            self.distance += 1;
+            self.advance();
             return Ok(self.doubted);
         }
         self.last_commit = time;
         self.crc = !0;
-        self.found.transactions += 1;
-        self.distance += 1;
+        self.found.transactions = self.found.transactions.saturating_add(1);
+        self.advance();
         self.found.ends.push(self.distance);
         Ok(true)
     }
@@ -219,7 +229,8 @@ impl Scanner<'_> {
             return Ok(false);
         }
         let mut next = vec![0; self.log.block_size.len()];
-        self.log.read(self.log.at(self.distance + 1), &mut next)?;
+        self.log
+            .read(self.log.at(self.distance.saturating_add(1)), &mut next)?;
         let follower = JournalHeader::parse(&next).map(|(_, sequence)| sequence);
         Ok(follower != Some(self.sequence().wrapping_add(1)))
     }
