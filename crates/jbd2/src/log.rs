@@ -140,7 +140,8 @@ impl<'a> Log<'a> {
         let mut log = Self {
             device,
             block_size,
-            blocks_count,
+            // Blocks past these have no offset in 64 bits.
+            blocks_count: blocks_count.min(u64::MAX >> block_size.log2()),
             owned: sort_runs(&runs),
             runs,
             sb: JournalSuperblock::zeroed(),

@@ -1,7 +1,8 @@
 //! Logs that are as they should be: what counts in them.
 
-use uext4_ondisk::Pblk;
+use uext4_jbd2::Error;
 use uext4_ondisk::journal::JournalIncompat;
+use uext4_ondisk::{Damage, Pblk};
 
 use crate::judge::Verdict::{self, LessThanKernel, Refused, Replays};
 use crate::judge::{judge, judge_kinds};
@@ -301,6 +302,21 @@ fn homes_lie_on_the_file_system() {
         log.expect(&[(0, 1)]);
         Replays(2)
     });
+}
+
+/// A home whose offset has more than 64 bits is refused, whatever size the caller claims.
+#[test]
+fn every_home_has_an_offset() {
+    let mut log = Maker::new(Place::bare(), V3.with(JournalIncompat::BIT64));
+    log.place.blocks_count = u64::MAX;
+    let data = content(log.place.size, 1);
+    log.data(&[(Pblk(1 << 54), data)], false);
+    log.commit();
+    log.finish();
+    assert!(matches!(
+        log.recover(),
+        Err(Error::Damage(Damage::BlockRange { .. }))
+    ));
 }
 
 #[test]
