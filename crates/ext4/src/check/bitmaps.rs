@@ -1,6 +1,7 @@
 //! Block bitmaps and counts against what was found in use.
 
 use uext4_ondisk::group_desc::GroupDesc;
+use uext4_ondisk::num::{index, len64};
 use uext4_ondisk::xattr::verify_block;
 use uext4_ondisk::{Damage, GroupNr, Pblk};
 
@@ -17,7 +18,7 @@ struct Differ {
 
 impl Differ {
     fn add(&mut self, cluster: u64) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.first.get_or_insert(cluster);
     }
 }
@@ -68,16 +69,14 @@ impl Checker<'_> {
             Ok(bitmap) => bitmap,
             Err(error) => {
                 self.report_error(None, error);
-                return (0..count)
-                    .filter(|&i| !self.usage.is_claimed(first + u64::from(i)))
-                    .count() as u64;
+                let free = (first..).take(index(count));
+                return len64(free.filter(|i| !self.usage.is_claimed(*i)).count());
             }
         };
         let (mut free, mut unmarked, mut unowned) = (0u32, Differ::default(), Differ::default());
-        for i in 0..count {
-            let cluster = first + u64::from(i);
+        for (i, cluster) in (0..count).zip(first..) {
             let owned = self.usage.is_claimed(cluster);
-            free += u32::from(!owned);
+            free = free.saturating_add(u32::from(!owned));
             match (owned, super::bit(&bitmap, i)) {
                 (true, false) => unmarked.add(cluster),
                 (false, true) => unowned.add(cluster),

@@ -5,7 +5,8 @@ use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 use uext4_ondisk::inode::{FileType, InodeFlags};
-use uext4_ondisk::{Ino, Lblk};
+use uext4_ondisk::num::len64;
+use uext4_ondisk::{GroupNr, Ino, Lblk};
 
 use super::index::Leaves;
 use super::table::{Seen, Table};
@@ -50,7 +51,7 @@ impl Checker<'_> {
             };
             match entry.name.as_slice() {
                 b"." | b".." => {
-                    dots += 1;
+                    dots = u32::saturating_add(dots, 1);
                     // That there are more, or fewer, is told below.
                     if tell && dots <= 2 && entry.name.len() == 2 {
                         self.dot_dots.named.push((dir.ino, entry.ino));
@@ -142,8 +143,8 @@ impl Checker<'_> {
                 actual: file_type,
             });
         }
-        let room = self.summary.directories + SECOND_NAMES_MAX;
-        if file_type == FileType::Directory && (self.parents.named.len() as u64) < room {
+        let room = self.summary.directories.saturating_add(SECOND_NAMES_MAX);
+        if file_type == FileType::Directory && len64(self.parents.named.len()) < room {
             self.parents.named.push((entry.ino, dir.ino));
         }
     }
@@ -171,7 +172,7 @@ impl Checker<'_> {
         };
         let twice = |h: u64| {
             let from = sorted.partition_point(|x| *x < h);
-            sorted.get(from + 1) == Some(&h)
+            sorted[from..].get(1) == Some(&h)
         };
         let mut names: Vec<Vec<u8>> = entries
             .filter_map(Result::ok)
@@ -191,9 +192,9 @@ impl Checker<'_> {
     /// Compares the counted names of one window of inodes with what the inodes say.
     pub(super) fn link_counts(&mut self, table: &Table) {
         for group in table.groups() {
-            let first = group * self.sbi.geometry().inodes_per_group.get() + 1;
-            for (i, seen) in table.group(uext4_ondisk::GroupNr(group)).iter().enumerate() {
-                let ino = Ino(first + i as u32);
+            let group = GroupNr(group);
+            let inodes = super::first_inode(self.sbi, group).0..=u32::MAX;
+            for (seen, ino) in table.group(group).iter().zip(inodes.map(Ino)) {
                 let hidden = ino.0 < self.sbi.geometry().first_ino && ino != Ino::ROOT;
                 if seen.file_type.is_none() || hidden || namei::is_hidden(self.sbi, ino) {
                     continue;

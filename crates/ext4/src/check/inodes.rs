@@ -16,7 +16,7 @@ use crate::xattr::{self, Reader};
 
 /// Inodes of a group that are in use: by the bitmap, and by the table.
 pub(super) struct GroupInodes {
-    group: GroupNr,
+    first: Ino,
     per_group: u32,
     /// Inodes at the front of the table that were ever used.
     initialised: u32,
@@ -34,7 +34,7 @@ impl GroupInodes {
             _ => per_group.saturating_sub(desc.itable_unused),
         };
         Ok(Self {
-            group,
+            first: super::first_inode(sbi, group),
             per_group,
             initialised,
             bitmap,
@@ -53,11 +53,12 @@ impl GroupInodes {
 
     /// Inodes that are marked or may hold something, with what the bitmap says.
     pub(super) fn candidates(&self) -> impl Iterator<Item = (Ino, bool)> {
-        let first = self.group.0 * self.per_group + 1;
+        let inodes = (self.first.0..=u32::MAX).map(Ino);
         (0..self.per_group)
-            .map(move |i| (i, self.is_marked(i)))
-            .filter(|&(i, marked)| marked || i < self.initialised)
-            .map(move |(i, marked)| (Ino(first + i), marked))
+            .zip(inodes)
+            .map(|(i, ino)| (i, ino, self.is_marked(i)))
+            .filter(|&(i, _, marked)| marked || i < self.initialised)
+            .map(|(_, ino, marked)| (ino, marked))
     }
 }
 
@@ -112,11 +113,11 @@ impl Checker<'_> {
             // Two extents of one file may share a cluster where they meet; a block they may not.
             let bigalloc = sbi.geometry().cluster_bits > 0;
             let shares = bigalloc && last_cluster == Some(clusters.start);
-            let from = clusters.start + u64::from(shares);
+            let from = clusters.start.saturating_add(shares.into());
             last_cluster = clusters.end.checked_sub(1);
-            owned += clusters.end - from;
+            owned = owned.saturating_add(clusters.end.saturating_sub(from));
             if let Some(lblk) = run.lblk.filter(|_| !run.unwritten) {
-                reaches = reaches.max(u64::from(lblk.0) + u64::from(run.len));
+                reaches = reaches.max(u64::from(lblk.0).saturating_add(run.len.into()));
             }
             let taken = self.usage.claim(from..clusters.end);
             if let Some(cluster) = taken {
@@ -132,9 +133,11 @@ impl Checker<'_> {
             self.report_once(tell, Some(inode.ino), error);
             return;
         }
-        owned += u64::from(inode.xattr_block.is_some());
+        owned = owned.saturating_add(inode.xattr_block.is_some().into());
         if tell {
-            let counted = owned << (block_size.log2() - 9 + u32::from(sbi.geometry().cluster_bits));
+            // At most 2^33 clusters of at most 2^30 bytes.
+            let bytes = owned << sbi.geometry().cluster_bits << block_size.log2();
+            let counted = bytes >> 9;
             self.check_inode(inode, counted, reaches << block_size.log2());
         }
         if let Some(block) = inode.xattr_block {
@@ -199,8 +202,13 @@ impl Checker<'_> {
             return;
         }
         let count = self.xattr_refs.entry(block).or_insert(0);
-        *count += 1;
-        if *count == 1 && self.usage.claim(cluster..cluster + 1).is_some() {
+        *count = count.saturating_add(1);
+        if *count == 1
+            && self
+                .usage
+                .claim(cluster..cluster.saturating_add(1))
+                .is_some()
+        {
             self.report(Issue::SharedBlock {
                 block,
                 ino: Some(inode.ino),

@@ -16,6 +16,11 @@
 //! Left out: repair, the contents of files, quota totals, the journal's contents (it is replayed in
 //! memory before anything is looked at).
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 mod bitmaps;
 mod directories;
 mod index;
@@ -32,6 +37,7 @@ use std::sync::Arc;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::group_desc::GroupDesc;
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::num::{index, len32};
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID};
 use uext4_ondisk::{GroupNr, Ino, Pblk};
 
@@ -116,7 +122,8 @@ impl Checker<'_> {
         }
         if let Some(cut) = rescue.cut_off {
             let (need, have) = (cut.need, cut.have);
-            let blocks = self.sbi.geometry().blocks_count - self.sbi.blocks_present();
+            let blocks = self.sbi.geometry().blocks_count;
+            let blocks = blocks.saturating_sub(self.sbi.blocks_present());
             return self.report(Issue::CutOff { need, have, blocks });
         }
         let superblock = self.sbi.superblock();
@@ -126,7 +133,7 @@ impl Checker<'_> {
             });
         }
         self.read_orphans();
-        let per_group = self.sbi.geometry().inodes_per_group.get();
+        let per_group = self.sbi.geometry().inodes_per_group;
         let mut table = Table::new(self.inode_window(0), per_group);
         let Some((free_blocks, free_inodes)) = self.block_windows(&mut table) else {
             return;
@@ -140,15 +147,17 @@ impl Checker<'_> {
     /// are too damaged to say anything. What the first window sees of inodes goes to `table`.
     fn block_windows(&mut self, table: &mut Table) -> Option<(u64, u64)> {
         let geometry = self.sbi.geometry();
-        let per_group = u64::from(geometry.clusters_per_group.get());
         let groups = geometry.groups_count.get();
-        let step = (usage::WINDOW_CLUSTERS / per_group).max(1) as u32;
+        let step = (usage::WINDOW_CLUSTERS / geometry.clusters_per_group).max(1);
+        let first_cluster = |group: u32| {
+            let per_group = geometry.clusters_per_group.get();
+            u64::from(group).saturating_mul(per_group.into())
+        };
         let mut free = (0, 0);
-        for from in (0..groups).step_by(step as usize) {
+        for from in (0..groups).step_by(index(step)) {
             let window = from..from.saturating_add(step).min(groups);
             let tell = from == 0;
-            self.usage =
-                Usage::new(u64::from(window.start) * per_group..u64::from(window.end) * per_group);
+            self.usage = Usage::new(first_cluster(window.start)..first_cluster(window.end));
             for group in (0..groups).map(GroupNr) {
                 if let Some(desc) = self.desc(group, tell) {
                     self.claim_group(group, &desc, tell);
@@ -156,7 +165,8 @@ impl Checker<'_> {
             }
             for group in (0..groups).map(GroupNr) {
                 if let Some(desc) = self.desc(group, false) {
-                    free.1 += self.group_inodes(group, &desc, tell.then_some(&mut *table));
+                    let inodes = self.group_inodes(group, &desc, tell.then_some(&mut *table));
+                    free.1 = u64::saturating_add(free.1, inodes);
                 }
                 if self.failed.is_some() {
                     return None;
@@ -165,7 +175,8 @@ impl Checker<'_> {
             self.xattr_refcounts();
             for group in window.map(GroupNr) {
                 if let Some(desc) = self.desc(group, false) {
-                    free.0 += self.block_bitmap(group, &desc) << geometry.cluster_bits;
+                    let blocks = self.block_bitmap(group, &desc) << geometry.cluster_bits;
+                    free.0 = u64::saturating_add(free.0, blocks);
                 }
             }
         }
@@ -175,6 +186,10 @@ impl Checker<'_> {
 
     /// Claims what the inodes of a group own. With a table, which they go to, inodes and counts are
     /// checked and the free inodes returned, else 0.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "no more inodes are marked or counted than a group has: less than 2^32"
+    )]
     fn group_inodes(
         &mut self,
         group: GroupNr,
@@ -234,8 +249,7 @@ impl Checker<'_> {
     /// The groups whose inodes the window from `from` on covers.
     fn inode_window(&self, from: u32) -> Range<u32> {
         let geometry = self.sbi.geometry();
-        let per_group = u64::from(geometry.inodes_per_group.get());
-        let step = (table::WINDOW_INODES / per_group).max(1) as u32;
+        let step = (table::WINDOW_INODES / geometry.inodes_per_group).max(1);
         from..from.saturating_add(step).min(geometry.groups_count.get())
     }
 
@@ -261,7 +275,7 @@ impl Checker<'_> {
                 return;
             }
             let window = self.inode_window(from);
-            table = Table::new(window.clone(), geometry.inodes_per_group.get());
+            table = Table::new(window.clone(), geometry.inodes_per_group);
             self.for_each_used(window, |inode| table.add(inode));
         }
     }
@@ -325,7 +339,7 @@ impl Checker<'_> {
     }
 
     fn report(&mut self, issue: Issue) {
-        self.summary.issues += 1;
+        self.summary.issues = self.summary.issues.saturating_add(1);
         (self.report)(issue);
     }
 
@@ -352,25 +366,32 @@ impl Checker<'_> {
 /// The clusters that blocks `start` to `start + len` lie in; the range has been checked.
 fn clusters(sbi: &Sbi, start: Pblk, len: u32) -> Range<u64> {
     let geometry = sbi.geometry();
-    let first = start.0 - u64::from(geometry.first_data_block);
-    let end = first + u64::from(len);
+    let first = start.0.saturating_sub(geometry.first_data_block.into());
+    let end = first.saturating_add(len.into());
     first >> geometry.cluster_bits..end.div_ceil(1 << geometry.cluster_bits)
 }
 
 /// The first block of a cluster.
 fn first_block(sbi: &Sbi, cluster: u64) -> Pblk {
     let geometry = sbi.geometry();
-    Pblk((cluster << geometry.cluster_bits) + u64::from(geometry.first_data_block))
+    let block = cluster << geometry.cluster_bits;
+    Pblk(block.saturating_add(geometry.first_data_block.into()))
 }
 
-/// Bit `index` of a bitmap; clear past its end.
-fn bit(bitmap: &[u8], index: u32) -> bool {
+/// The first inode of a group.
+fn first_inode(sbi: &Sbi, group: GroupNr) -> Ino {
+    let per_group = sbi.geometry().inodes_per_group.get();
+    Ino(group.0.saturating_mul(per_group).saturating_add(1))
+}
+
+/// Bit `number` of a bitmap; clear past its end.
+fn bit(bitmap: &[u8], number: u32) -> bool {
     bitmap
-        .get(index as usize / 8)
-        .is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+        .get(index(number / 8))
+        .is_some_and(|byte| byte >> (number % 8) & 1 != 0)
 }
 
 /// Whether every bit from `from` to the end is set.
 fn all_set(bitmap: &[u8], from: u32) -> bool {
-    (from..bitmap.len() as u32 * 8).all(|i| bit(bitmap, i))
+    (from..len32(bitmap.len()).saturating_mul(8)).all(|i| bit(bitmap, i))
 }

@@ -6,6 +6,7 @@
 
 use uext4_ondisk::Ino;
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::num::len64;
 
 use super::{Checker, Issue};
 use crate::alloc::bitmap;
@@ -26,7 +27,7 @@ impl Checker<'_> {
                 None => _ = self.orphans.insert(ino),
             }
         }
-        self.summary.orphans = self.orphans.len() as u64;
+        self.summary.orphans = len64(self.orphans.len());
     }
 
     /// Why the kernel refuses to take an inode for an orphan.

@@ -1,15 +1,17 @@
 //! What is known of the inodes in a window of groups: six bytes each, and only for groups that have
 //! inodes in use.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::num::index;
 use uext4_ondisk::{GroupNr, Ino};
 
 use crate::inode::Inode;
 
 /// Inodes a window covers at most: 96 MiB.
-pub(super) const WINDOW_INODES: u64 = 1 << 24;
+pub(super) const WINDOW_INODES: u32 = 1 << 24;
 
 /// What an inode in use was found to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,13 +28,13 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Table {
     groups: Range<u32>,
-    per_group: u32,
+    per_group: NonZeroU32,
     seen: Vec<Option<Box<[Seen]>>>,
 }
 
 impl Table {
     /// Nothing seen yet in `groups`.
-    pub(super) fn new(groups: Range<u32>, per_group: u32) -> Self {
+    pub(super) fn new(groups: Range<u32>, per_group: NonZeroU32) -> Self {
         let seen = groups.clone().map(|_| None).collect();
         Self {
             groups,
@@ -43,12 +45,12 @@ impl Table {
 
     /// The entry of an inode, made if need be; none outside the window.
     pub(super) fn entry(&mut self, ino: Ino) -> Option<&mut Seen> {
-        let (slot, index) = self.place(ino)?;
-        let per_group = self.per_group as usize;
+        let (slot, at) = self.place(ino)?;
+        let per_group = index(self.per_group.get());
         let group = self.seen.get_mut(slot)?;
         group
             .get_or_insert_with(|| vec![Seen::default(); per_group].into())
-            .get_mut(index)
+            .get_mut(at)
     }
 
     /// Remembers an inode in use, if it is in the window. Those that hold attribute values are not named.
@@ -62,7 +64,7 @@ impl Table {
 
     /// Everything seen in one group.
     pub(super) fn group(&self, group: GroupNr) -> &[Seen] {
-        let slot = group.0.checked_sub(self.groups.start).map(|s| s as usize);
+        let slot = group.0.checked_sub(self.groups.start).map(index);
         slot.and_then(|s| self.seen.get(s))
             .and_then(Option::as_deref)
             .unwrap_or_default()
@@ -74,9 +76,9 @@ impl Table {
     }
 
     fn place(&self, ino: Ino) -> Option<(usize, usize)> {
-        let index = ino.0.checked_sub(1)?;
-        let slot = (index / self.per_group).checked_sub(self.groups.start)?;
-        Some((slot as usize, (index % self.per_group) as usize))
+        let number = ino.0.checked_sub(1)?;
+        let slot = (number / self.per_group).checked_sub(self.groups.start)?;
+        Some((index(slot), index(number % self.per_group)))
     }
 }
 
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn only_the_window_is_kept() {
-        let mut table = Table::new(2..4, 8);
+        let mut table = Table::new(2..4, NonZeroU32::new(8).unwrap());
         assert!(table.entry(Ino(16)).is_none());
         table.entry(Ino(17)).unwrap().file_type = Some(FileType::Regular);
         assert!(table.entry(Ino(33)).is_none());

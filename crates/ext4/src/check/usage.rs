@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
+use uext4_ondisk::num::{index, lo32};
+
 /// Clusters a window covers: 32 MiB of bitmap, 1 TiB of 4 KiB blocks.
-pub const WINDOW_CLUSTERS: u64 = 1 << 28;
+pub const WINDOW_CLUSTERS: u32 = 1 << 28;
 
 /// One bit a cluster: set once it has an owner.
 #[derive(Debug)]
@@ -13,14 +15,21 @@ pub struct Usage {
     words: Vec<u64>,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "clusters are cut to the window, and then counted from its start"
+)]
 impl Usage {
     /// No owners yet in `window` (cluster numbers), which is at most [`WINDOW_CLUSTERS`] long and is
     /// cut to it.
     pub fn new(window: Range<u64>) -> Self {
-        let len = window.end.saturating_sub(window.start).min(WINDOW_CLUSTERS);
+        let len = window
+            .end
+            .saturating_sub(window.start)
+            .min(WINDOW_CLUSTERS.into());
         Self {
             window: window.start..window.start + len,
-            words: vec![0; len.div_ceil(64) as usize],
+            words: vec![0; index(lo32(len.div_ceil(64)))],
         }
     }
 
@@ -32,14 +41,14 @@ impl Usage {
         let mut taken = None;
         let mut at = from;
         while at < to {
-            let index = at - self.window.start;
-            let (word, bit) = ((index / 64) as usize, index % 64);
+            let place = at - self.window.start;
+            let (word, bit) = (index(lo32(place / 64)), place % 64);
             let span = (64 - bit).min(to - at);
             let mask = (u64::MAX >> (64 - span)) << bit;
             let twice = self.words[word] & mask;
             if twice != 0 && taken.is_none() {
                 let first = u64::from(twice.trailing_zeros());
-                taken = Some(self.window.start + (index / 64) * 64 + first);
+                taken = Some(self.window.start + (place / 64) * 64 + first);
             }
             self.words[word] |= mask;
             at += span;
@@ -52,8 +61,8 @@ impl Usage {
         if !self.window.contains(&cluster) {
             return false;
         }
-        let index = cluster - self.window.start;
-        self.words[(index / 64) as usize] >> (index % 64) & 1 != 0
+        let place = cluster - self.window.start;
+        self.words[index(lo32(place / 64))] >> (place % 64) & 1 != 0
     }
 
     /// The clusters this window covers.

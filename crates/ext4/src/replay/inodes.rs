@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use uext4_ondisk::extent::empty_extent_root;
 use uext4_ondisk::features::Incompat;
 use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_LEN, InodeFlags, RawInode};
+use uext4_ondisk::num::len64;
 use uext4_ondisk::{Ino, Lblk};
 
 use crate::base::error::Result;
@@ -75,7 +76,7 @@ fn bury(handle: &Handle<'_>, old: &Inode) -> Result<()> {
 fn maps(inode: &Inode, sbi: &Sbi) -> bool {
     // Only by the flags and the size: the blocks of a new one are not counted yet.
     match inode.file_type {
-        FileType::Symlink => inode.has(InodeFlags::EXTENTS) || inode.size >= I_BLOCK_LEN as u64,
+        FileType::Symlink => inode.has(InodeFlags::EXTENTS) || inode.size >= len64(I_BLOCK_LEN),
         _ => has_map(sbi, inode),
     }
 }
@@ -152,10 +153,10 @@ fn overlay(bytes: &mut [u8], raw: &[u8]) {
     let at = offset_of!(RawInode, i_dtime);
     let mut dtime = [0; 4];
     // OK to index: no inode is shorter than 128 bytes.
-    dtime.copy_from_slice(&bytes[at..at + 4]);
+    dtime.copy_from_slice(&bytes[at..][..4]);
     let len = raw.len().min(bytes.len());
     bytes[..len].copy_from_slice(&raw[..len]);
-    bytes[at..at + 4].copy_from_slice(&dtime);
+    bytes[at..][..4].copy_from_slice(&dtime);
 }
 
 /// Writes the bytes of an inode and reads it back, which tests it.

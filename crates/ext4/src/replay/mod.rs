@@ -16,6 +16,11 @@
 //! Link counts and counts of blocks are not believed but counted, as is what a directory needs that
 //! no record tells. Left out: times of directories, which nobody recorded.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::as_conversions, clippy::arithmetic_side_effects)
+)]
+
 mod inodes;
 mod names;
 mod plan;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uext4_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, RawInode};
+use uext4_ondisk::num::len64;
 use uext4_ondisk::{Damage, Ino};
 
 use crate::alloc::groups::is_inode_used;
@@ -37,7 +38,7 @@ struct Names {
 
 impl Names {
     fn add(&mut self, dir: Ino) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.dir = dir;
     }
 }
@@ -164,7 +165,7 @@ impl<'a> Plan<'a> {
                 Error::Corrupt(Damage::Field {
                     structure: "fast commit",
                     field: "name of bytes",
-                    value: name.len() as u64,
+                    value: len64(name.len()),
                     why: "no directory can hold it",
                 })
             })?;
@@ -218,7 +219,7 @@ impl<'a> Plan<'a> {
             return Err(unsupported("a replay of fast commits that was cut short"));
         }
         let names = if fate.was_dir() { 1 } else { old.links.into() };
-        let left = (names + fate.after.count).checked_sub(fate.before.count);
+        let left = u32::saturating_add(names, fate.after.count).checked_sub(fate.before.count);
         let end = match left {
             None => return Err(counted(ino, old)),
             Some(0) => End::Dies,
@@ -257,7 +258,7 @@ impl<'a> Plan<'a> {
             let takes = fate.is_dir() && matches!(fate.end, End::New | End::Stays);
             let is_known = takes || fate.end == End::Nothing || fate.was_dir();
             if !is_known || !takes && names.values().any(Option::is_some) {
-                let count = names.len() as u64;
+                let count = len64(names.len());
                 let why = "a fast commit gives names to what is no directory";
                 return Err(misfit(dir, "names", count, why));
             }
@@ -289,7 +290,7 @@ impl<'a> Plan<'a> {
         }
         for (dir, count) in moves {
             if let Some(fate) = self.fates.get_mut(&dir) {
-                fate.subdirs += count;
+                fate.subdirs = fate.subdirs.saturating_add(count);
             }
         }
         Ok(())
@@ -355,15 +356,15 @@ impl<'a> Plan<'a> {
                 (Some(old), End::Stays) => i64::from(old.links),
                 _ => 0,
             };
-            let names = i64::from(fate.after.count) - i64::from(fate.before.count);
+            let names = i64::from(fate.after.count).saturating_sub(fate.before.count.into());
             let links = match fate.end {
                 End::Nothing | End::Dies => 0,
-                End::New if fate.is_dir() => 2 + fate.subdirs,
+                End::New if fate.is_dir() => fate.subdirs.saturating_add(2),
                 End::New => fate.after.count.into(),
                 // More than can be counted.
                 End::Stays if fate.is_dir() && before == 1 => 1,
-                End::Stays if fate.is_dir() => before + fate.subdirs,
-                End::Stays => before + names,
+                End::Stays if fate.is_dir() => fate.subdirs.saturating_add(before),
+                End::Stays => names.saturating_add(before),
             };
             if links < 0 || fate.is_dir() && fate.end == End::Stays && links == 0 {
                 let why = "fewer than directories that go";

@@ -2,6 +2,7 @@
 
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::inode::FileType;
+use uext4_ondisk::num::lo16;
 use uext4_ondisk::{Damage, Ino, Lblk, Pblk};
 
 use crate::base::error::{Error, Result};
@@ -32,7 +33,7 @@ fn pieces(
         };
         let piece = found.map(|found| (wanted.part(found.lblk, found.len), found));
         match &piece {
-            Ok((part, _)) => at = part.end().max(at + 1),
+            Ok((part, _)) => at = part.end().max(at.saturating_add(1)),
             Err(_) => at = u32::MAX,
         }
         Some(piece)
@@ -70,8 +71,7 @@ pub(super) fn claim(
 /// Fails with damage if no file can have such blocks.
 fn check_wanted(sbi: &Sbi, ino: Ino, wanted: Mapping) -> Result<()> {
     sbi.check_range("fast commit", wanted.pblk, wanted.len.into())?;
-    let end = u64::from(wanted.lblk.0) + u64::from(wanted.len);
-    if end <= u64::from(Lblk::LAST.0) + 1 {
+    if wanted.lblk.0.checked_add(wanted.len).is_some() {
         return Ok(());
     }
     let why = "a fast commit maps more than a file has";
@@ -124,7 +124,7 @@ pub(super) fn has_data_past_end(sbi: &Sbi, inode: &Inode) -> Result<bool> {
     let Some(first) = u32::try_from(blocks).ok().filter(|b| *b <= Lblk::LAST.0) else {
         return Ok(false);
     };
-    let behind = Mapping::hole(Lblk(first), Lblk::LAST.0 - first);
+    let behind = Mapping::hole(Lblk(first), Lblk::LAST.0.saturating_sub(first));
     for piece in pieces(sbi, Some(inode), behind) {
         match piece {
             Ok((_, found)) if found.state == MapState::Written => return Ok(true),
@@ -153,8 +153,8 @@ fn map_piece(handle: &Handle<'_>, inode: &mut Inode, new: Mapping, found: Mappin
     }
     let extent = Extent {
         lblk: new.lblk,
-        // OK to truncate: no record maps more than 2¹⁵ blocks.
-        len: new.len as u16,
+        // No record maps more than 2¹⁵ blocks.
+        len: lo16(new.len),
         pblk: new.pblk,
         unwritten,
     };
