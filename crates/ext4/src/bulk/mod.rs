@@ -27,7 +27,6 @@ mod space;
 mod stage;
 mod xattr;
 
-use std::mem::size_of;
 use std::sync::Arc;
 
 use uext4_blockdev::BlockDevice;
@@ -50,6 +49,7 @@ use crate::base::disk::Disk;
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
+use crate::base::rescue::superblock_at;
 use crate::dir::namei::{check_name, check_target};
 use crate::inode::LINKS_MAX;
 use crate::journal::sbi::Sbi;
@@ -340,19 +340,7 @@ impl Creator {
 
 /// Reads the primary superblock and judges whether this may be written.
 fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
-    let mut bytes = [0; size_of::<SuperBlock>()];
-    let have = device.len().saturating_sub(SUPERBLOCK_OFFSET);
-    let need = bytes.len() as u64;
-    if have < need {
-        let structure = "superblock";
-        return Err(Error::Corrupt(Damage::Truncated {
-            structure,
-            need,
-            have,
-        }));
-    }
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let superblock = SuperBlock::parse(&bytes)?;
+    let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
     // Inodes that hold their data are changed through the journal only, and nobody shares a device

@@ -195,11 +195,8 @@ pub(crate) fn inode_bytes(disk: &Disk, ino: Ino) -> Result<InodeBytes> {
     let block = buffer.data();
     // Cannot be: inode sizes are powers of two up to the block size. Checked for `Deref`.
     if block.len() < at + len {
-        return Err(Error::Corrupt(Damage::Truncated {
-            structure: "inode",
-            need: (at + len) as u64,
-            have: block.len() as u64,
-        }));
+        let damage = Damage::truncated("inode", at + len, block.len());
+        return Err(Error::Corrupt(damage));
     }
     let bytes = InodeBytes { block, at, len };
     let changed = disk.fast_commit().and_then(|all| all.changed(ino));

@@ -71,20 +71,14 @@ fn with_node<R>(inode: &Inode, buffer: Option<&Buffer>, f: impl FnOnce(&[u8]) ->
 }
 
 fn view(node: &[u8]) -> Result<ExtentNode<'_>> {
-    ExtentNode::of_verified(node).ok_or(Error::Corrupt(Damage::Truncated {
-        structure: "extent node",
-        need: 0,
-        have: node.len() as u64,
-    }))
+    let view = ExtentNode::of_verified(node);
+    Ok(view.ok_or_else(|| Damage::truncated("extent node", 0, node.len()))?)
 }
 
 /// Entries that a validated node has room for, if these are enough to change it.
 fn room(node: &[u8], at: Option<Pblk>) -> Result<usize> {
-    let header = uext4_ondisk::extent::header(node).ok_or(Damage::Truncated {
-        structure: "extent node",
-        need: 0,
-        have: node.len() as u64,
-    })?;
+    let header = uext4_ondisk::extent::header(node)
+        .ok_or_else(|| Damage::truncated("extent node", 0, node.len()))?;
     let max = usize::from(header.eh_max.get());
     if max >= ROOM_MIN {
         return Ok(max);

@@ -56,11 +56,8 @@ impl Node {
         if let Self::Nothing = self {
             return Ok(ExtentNode::Leaf(&[]));
         }
-        ExtentNode::of_verified(self.bytes()).ok_or(Error::Corrupt(Damage::Truncated {
-            structure: "extent node",
-            need: 0,
-            have: self.bytes().len() as u64,
-        }))
+        let node = ExtentNode::of_verified(self.bytes());
+        Ok(node.ok_or_else(|| Damage::truncated("extent node", 0, self.bytes().len()))?)
     }
 }
 
