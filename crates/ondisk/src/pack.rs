@@ -11,7 +11,7 @@
 //! | extended attributes | [`crate::xattr::pack_block`], [`crate::xattr::pack_body`] |
 //!
 //! Numbers are bounded here as they are where they are read: what a reader would refuse is a
-//! [`PackError`], and nothing is written.
+//! [`PackError`]. Nothing is written then but nodes and tables of the same map, which is of no use.
 
 pub mod block_map;
 pub mod directory;

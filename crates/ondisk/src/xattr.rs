@@ -424,7 +424,7 @@ pub fn update_checksum(block: &mut [u8], at: Pblk, seed: CsumSeed) {
 
 /// The checksum of an attribute block: its number, then its bytes with a zero sum.
 /// `seed` is the file system's; `block` is at least a header long.
-pub fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
+fn block_checksum(block: &[u8], at: Pblk, seed: CsumSeed) -> u32 {
     let crc = crc32c(seed.over(&le64(at.0)), &block[..16]);
     crc32c(crc32c(crc, &[0; 4]), &block[20..])
 }

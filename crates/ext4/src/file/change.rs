@@ -46,10 +46,8 @@ pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
     let blocks = if inode.has(InodeFlags::EXTENTS) {
         u64::from(Lblk::LAST.0) + 1
     } else {
-        // Direct, indirect, double and triple indirect; counted in 512-byte units of 32 bits unless
-        // `huge_file`, which no file of this map needs.
-        let per_block = 1u64 << (log - 2);
-        let map = 12 + per_block + per_block * per_block + per_block * per_block * per_block;
+        // Counted in 512-byte units of 32 bits unless `huge_file`, which no file of this map needs.
+        let map = Reach::new(sbi.geometry().block_size).blocks_max();
         map.min(u64::from(u32::MAX) >> (log - 9))
     };
     (blocks << log).min(size_countable(sbi.geometry()))

@@ -50,10 +50,11 @@ fn change_table(
 
 /// Blocks of numbers that `len` data blocks in a row may need.
 fn tables_max(sbi: &Sbi, len: u32) -> u32 {
-    let log = Reach::new(sbi.geometry().block_size).log;
+    let reach = Reach::new(sbi.geometry().block_size);
+    let full = |level| u32::try_from(u64::from(len) / reach.size(level)).unwrap_or(u32::MAX);
     // Of each level those that are full, and two at the ends; and one more at each seam of trees.
-    (1..=LEVELS as u32)
-        .map(|level| (len >> (log * level).min(31)).saturating_add(2))
+    (1..=LEVELS)
+        .map(|level| full(level).saturating_add(2))
         .fold(LEVELS as u32, u32::saturating_add)
         .min(len.saturating_mul(LEVELS as u32))
 }
@@ -322,7 +323,7 @@ impl Clear<'_, '_> {
         let numbers = numbers(&data);
         let below = self.reach.below(level);
         let from = range.start.saturating_sub(base);
-        let until = range.end.saturating_sub(base).min(below << self.reach.log);
+        let until = range.end.saturating_sub(base).min(self.reach.size(level));
         // Numbers that are cleared, and those of them that are not 0.
         let (first, past, cleared) = if level == 1 {
             let kept = self.data(inode, numbers, base, &(base + from..base + until))?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use uext4_ondisk::extent::ExtentNode;
 use uext4_ondisk::indirect::{Reach, numbers};
-use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::inode::{FileType, InodeFlags, NDIR_BLOCKS};
 use uext4_ondisk::{Ino, Lblk, Pblk};
 
 use crate::base::error::Result;
@@ -132,21 +132,21 @@ fn indirect_blocks(sbi: &Sbi, inode: &Inode, visit: &mut dyn FnMut(Owned) -> boo
             .map(|n| visit(tree_block(Pblk(n.get().into()))));
         return Ok(());
     }
-    let log = Reach::new(sbi.geometry().block_size).log;
+    let reach = Reach::new(sbi.geometry().block_size);
     let mut lblk = 0u64;
     let mut tables = HashSet::new();
     let mut first_error = Ok(());
     for (i, number) in root.iter().map(|n| n.get()).enumerate() {
-        let level = i.saturating_sub(11) as u32;
+        let level = i.saturating_sub(NDIR_BLOCKS - 1);
         if number != 0 {
             let branch = Branch {
                 block: number,
                 level,
                 lblk,
             };
-            first_error = first_error.and(table(sbi, log, branch, &mut tables, visit));
+            first_error = first_error.and(table(sbi, reach, branch, &mut tables, visit));
         }
-        lblk += 1 << (log * level);
+        lblk += if level == 0 { 1 } else { reach.size(level) };
     }
     first_error
 }
@@ -157,16 +157,16 @@ struct Branch {
     /// The block number.
     block: u32,
     /// 0 for a block of data; above it, for a table of numbers of the level below.
-    level: u32,
+    level: usize,
     /// The first logical block that it maps.
     lblk: u64,
 }
 
-/// Visits what `branch` leads to. A table holds 2^`log` numbers. No table is gone through twice for
+/// Visits what `branch` leads to. No table is gone through twice for
 /// one file: that could go on for 2^42 blocks.
 fn table(
     sbi: &Sbi,
-    log: u32,
+    reach: Reach,
     branch: Branch,
     tables: &mut HashSet<u32>,
     visit: &mut dyn FnMut(Owned) -> bool,
@@ -193,9 +193,9 @@ fn table(
             let below = Branch {
                 block: below,
                 level: level - 1,
-                lblk: lblk + ((i as u64) << (log * (level - 1))),
+                lblk: lblk + i as u64 * reach.below(level),
             };
-            first_error = first_error.and(table(sbi, log, below, tables, visit));
+            first_error = first_error.and(table(sbi, reach, below, tables, visit));
         }
     }
     first_error

@@ -120,8 +120,9 @@ impl Builder {
         let mut i_block = [0; I_BLOCK_LEN];
         // Where there are too many, the root keeps the bytes of the first ones behind its index, as
         // it does when a tree grows.
-        let in_root = self.extents.len().min(ROOT_ENTRIES);
-        tree.pack(&mut i_block, &self.extents[..in_root], &mut place)?;
+        if let Some((first, [_, ..])) = self.extents.split_at_checked(ROOT_ENTRIES) {
+            tree.pack(&mut i_block, first, &mut place)?;
+        }
         let meta_blocks = tree.pack(&mut i_block, &self.extents, place)?;
         Ok(FileMap {
             i_block,

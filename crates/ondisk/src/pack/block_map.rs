@@ -16,6 +16,8 @@ use crate::units::{BlockSize, Pblk};
 pub trait Tables {
     /// What may go wrong.
     type Error: From<PackError>;
+    /// Whether tables are only counted: they stay empty, and cost no memory.
+    const COUNTS: bool = false;
 
     /// A new block for a table, which is filled later.
     ///
@@ -47,6 +49,7 @@ struct Counted;
 
 impl Tables for Counted {
     type Error = PackError;
+    const COUNTS: bool = true;
 
     fn take(&mut self) -> Result<Pblk, PackError> {
         Ok(Pblk(0))
@@ -186,14 +189,16 @@ impl BlockMap {
         let per_table = self.reach.size(1);
         if level == is.tree {
             self.root[NDIR_BLOCKS + level - 1] = number;
-        } else {
+        } else if !T::COUNTS {
             self.open[level].numbers[index(lo32(is.index % per_table))] = number;
         }
         let open = &mut self.open[level - 1];
         open.is = Some(is);
         open.at = at;
-        open.numbers.clear();
-        open.numbers.resize(index(lo32(per_table)), U32::ZERO);
+        if !T::COUNTS {
+            open.numbers.clear();
+            open.numbers.resize(index(lo32(per_table)), U32::ZERO);
+        }
         self.tables += 1;
         Ok(())
     }
