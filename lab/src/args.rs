@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::claim::Scale;
+use crate::mount::Mount;
 
 /// Seed if none is given.
 const SEED: u64 = 2014;
@@ -12,6 +13,7 @@ const EXAMPLES: &str = "Examples:
   uext4-lab run mballoc-steps                 one claim: definition, results, gates
   uext4-lab run mballoc-steps --policy table+logical+linear --json
   uext4-lab run --full --seed 7 > record.txt
+  uext4-lab mount --policy writeback=mainline disk.img DIR
   uext4-lab gate                              all gates; the last line counts them";
 
 /// Re-runs the experiments behind the rooms' policies and holds them against their gates.
@@ -30,6 +32,8 @@ pub enum Command {
     List,
     /// Runs claims and prints what came out.
     Run(Run),
+    /// Mounts an image, in the foreground, with designs of subsystems.
+    Mount(Mount),
     /// Runs claims quickly and prints one line a gate; exit 1 if any falls short.
     Gate {
         /// Claims; all if none is named.

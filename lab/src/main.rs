@@ -24,6 +24,7 @@ mod judge;
 mod mballoc;
 mod mbcache;
 mod ministat;
+mod mount;
 mod record;
 mod registry;
 mod report;
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::List => say(&report::list(&registry::claims())).map(|()| true),
         Command::Run(run) => run_claims(run),
+        Command::Mount(mount) => match mount::run(mount) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Gate { claims } => gate(claims),
     };
     match done {

@@ -13,6 +13,8 @@ mod xattr_bench;
 
 use crate::claim::Claim;
 
+pub use policy::indexes;
+
 /// All of them; a new one gets its line here.
 pub const CLAIMS: &[&Claim] = &[
     &xattr_bench::CLAIM,

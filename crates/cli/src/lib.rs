@@ -42,12 +42,15 @@ mod when;
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use uext4::Volume;
+use uext4::tuning::Policies;
 
 use crate::command_line::Cli;
+use crate::commands::mount::MountArgs;
 use crate::failure::{Exit, Failure};
 
 /// Runs the command that the words ask for, the name of the program being the first of them, and says
@@ -82,6 +85,16 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 pub fn script(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> u8 {
     let exit = commands::script::run_all(fs, lines, out).unwrap_or_else(report);
     exit.code()
+}
+
+/// Mounts an image in the foreground as `uext4 mount --foreground -o OPTIONS` does, with these designs
+/// of subsystems. Returns the exit code when the image is unmounted.
+pub fn mount(image: PathBuf, dir: PathBuf, options: Vec<String>, policies: Policies) -> ExitCode {
+    messages::set_mount(true);
+    let args = MountArgs::with_policies(image, dir, options, policies);
+    let mut out = commands::output(Box::new(std::io::stdout()));
+    let exit = commands::mount::run(&args, &mut out).unwrap_or_else(report);
+    ExitCode::from(messages::code(exit))
 }
 
 /// Prints a failure.

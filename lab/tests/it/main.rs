@@ -1,5 +1,7 @@
 //! The command as its user meets it.
 
+mod mount;
+
 use std::process::{Command, Output};
 
 fn lab(arguments: &[&str]) -> Output {

@@ -10,7 +10,7 @@ use clap::builder::ArgPredicate;
 use clap::{Arg, Args};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use uext4::tuning::Background;
+use uext4::tuning::{Background, Policies};
 use uext4_blockdev::attached;
 use uext4_fuse::errno::Errno;
 use uext4_fuse::mount::{self, Mounted};
@@ -93,11 +93,42 @@ pub struct MountArgs {
     /// As mount(8) asks its helpers: everything but mounting.
     #[arg(long, hide = true)]
     fake: bool,
+    /// Designs of subsystems; only a program that calls [`crate::mount`] has others.
+    #[arg(skip)]
+    policies: Policies,
     #[command(flatten)]
     place: PlaceArgs,
     /// Where: an empty directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+}
+
+impl MountArgs {
+    /// A mount in the foreground with designs of subsystems, in this process alone.
+    pub fn with_policies(
+        image: PathBuf,
+        dir: PathBuf,
+        mut options: Vec<String>,
+        policies: Policies,
+    ) -> Self {
+        // The sandbox needs a second process, of the program `uext4`.
+        options.push("nosandbox".to_owned());
+        Self {
+            options,
+            foreground: true,
+            json: false,
+            help_options: false,
+            in_background: false,
+            fake: false,
+            policies,
+            place: PlaceArgs {
+                image,
+                offset: None,
+                partition: None,
+            },
+            dir,
+        }
+    }
 }
 
 /// An argument that `--help-options` does without.
@@ -142,6 +173,7 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
         return mount_help::run(args.json, out);
     }
     let mut options = mount_options::parse(&args.options)?;
+    options.engine.policies = args.policies.clone();
     options.transport.check().map_err(no_rings)?;
     if args.fake {
         return Ok(Exit::Success);
