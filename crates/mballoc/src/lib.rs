@@ -154,7 +154,7 @@ pub use options::{Options, TUNABLES};
 pub use preallocation::PreallocationStats;
 pub use request::DataRequest;
 pub use runs::Piece;
-pub use search::{Found, Hints, Layout, NewSearch, Query, STEPS_MAX, Search, Seek};
+pub use search::{Found, Hints, Layout, NewSearch, Query, Search, Seek};
 pub use stats::{CriterionStats, Stats};
 
 /// Block bitmaps and the free counts in the descriptors, as the file system keeps them.

@@ -44,9 +44,6 @@ mod next_fit;
 use largest_run::LargestRun;
 pub(crate) use next_fit::next_fit;
 
-/// Steps of a search at most; the kernel has five criteria.
-pub const STEPS_MAX: usize = crate::stats::CRITERIA;
-
 /// What else is known of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {

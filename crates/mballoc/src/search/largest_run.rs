@@ -61,6 +61,7 @@ const FILLED_MAX: u64 = 16;
 /// Runs measured in one group.
 const FIT_SCAN: u32 = 8;
 
+// The steps, by which statistics count (`Stats::criteria`).
 const STRIPES: usize = 0;
 const LONG_ENOUGH: usize = 1;
 const LONGEST: usize = 2;
