@@ -18,8 +18,14 @@ const WIDTH: usize = 100;
 pub fn run(is_json: bool, out: &mut Output) -> Result<Exit, Failure> {
     if is_json {
         out.write_all(json().as_bytes())?;
-        return Ok(Exit::Success);
+    } else {
+        print(out)?;
     }
+    Ok(Exit::Success)
+}
+
+/// Prints them as a person reads them.
+pub fn print(out: &mut Output) -> io::Result<()> {
     for subject in subjects() {
         writeln!(out, "{}:", subject.title)?;
         for row in &subject.rows {
@@ -37,7 +43,7 @@ pub fn run(is_json: bool, out: &mut Output) -> Result<Exit, Failure> {
     for refused in REFUSED {
         entry(out, refused.name, refused.why)?;
     }
-    Ok(Exit::Success)
+    Ok(())
 }
 
 /// An option and its help, in two columns.
