@@ -115,6 +115,7 @@ impl MountArgs {
         options.push("nosandbox".to_owned());
         Self {
             options,
+            trace: Vec::new(),
             foreground: true,
             json: false,
             help_options: false,

@@ -1,7 +1,7 @@
 //! What tells the kernel's searches apart.
 
 use uext4_lab_policies::mballoc::{Design, KernelSearch, Made, Tunables};
-use uext4_mballoc::{Allocator, CriterionStats, GroupBitmaps, Hints, Options};
+use uext4_mballoc::{Allocator, GroupBitmaps, Hints, Options};
 use uext4_ondisk::GroupNr;
 
 use super::allocator;
