@@ -117,13 +117,6 @@ impl<E: MappingError> PageCache<E> {
         gate.limits.waiters.wake_all(gate.number);
     }
 
-    /// The device is no more: writers that would be throttled get [`Error::Stalled`] from now on.
-    pub fn mark_dead(&self) {
-        let gate = &self.shared.gate;
-        gate.bdi.mark_dead();
-        gate.limits.waiters.wake_all(gate.number);
-    }
-
     /// Changes a tunable by the kernel's name. It holds for all that share the limits.
     ///
     /// # Errors

@@ -68,9 +68,9 @@
 //!
 //! A device that completes nothing for `wb_stall_ms`, and reports no part of its runs either
 //! ([`Bdi::progressed`]), while writers wait for it fails those that wait, at that moment.
-//! [`Bdi::mark_dead`] does so at once, and takes the device's pages out of all sums, so that the
-//! other devices of the [`Domain`] go on. Time in which no writer looked, for the process was
-//! stopped, does not count. Pages that could not be written are dirty again and stay counted.
+//! Time in which no writer looked, for the process was stopped, does not count. Pages that could not
+//! be written are dirty again and stay counted. A device that is dropped takes its pages out of all
+//! sums, and the other devices of the [`Domain`] go on.
 //!
 //! # Locks
 //!
@@ -179,7 +179,7 @@ pub struct View<'a> {
 /// brought up to date before. So it takes only leaf locks for some instructions, and never sleeps,
 /// reads a clock or draws random numbers: the time is given, so that threads and a simulation run
 /// the same code. A pause lasts at most [`MAX_PAUSE`], and a wait that depends on completions
-/// is a [`Verdict::Await`]. Stalled and dead devices are the business of [`Bdi`], not of the
+/// is a [`Verdict::Await`]. Stalled devices are the business of [`Bdi`], not of the
 /// policy.
 pub trait Policy: fmt::Debug + Send + Sync {
     /// Before `pages` become dirty: [`Verdict::Go`], or how long the writer waits before it asks

@@ -1,7 +1,7 @@
 //! One device: its counters, its policy, and whether it still gets anywhere.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::proportion::{Share, SharedLocal};
@@ -31,7 +31,6 @@ pub struct Bdi {
     busy_since: AtomicU64,
     busy_before: AtomicU64,
     stall: Stall,
-    dead: AtomicBool,
 }
 
 /// Takes so much away as there is; tells how much that was.
@@ -79,7 +78,6 @@ impl Bdi {
             busy_since: AtomicU64::new(0),
             busy_before: AtomicU64::new(0),
             stall: Stall::default(),
-            dead: AtomicBool::new(false),
         }))
     }
 
@@ -107,9 +105,6 @@ impl Bdi {
     /// makes them dirty and says with [`Bdi::dirtied`] how many it were (0, if it came to nothing).
     /// Any other verdict is followed by asking again when it is over.
     pub fn admit(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
-        if self.is_dead() {
-            return self.judge(task, Verdict::Failed, now);
-        }
         let verdict = self.policy.admit(&self.view(now), task, pages);
         self.judge(task, verdict, now)
     }
@@ -127,11 +122,6 @@ impl Bdi {
     /// writer should wait. Pages that were dirty already are no matter of it.
     pub fn dirtied(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
         self.dirtied.fetch_add(pages, Relaxed);
-        if self.is_dead() && pages > 0 {
-            // Nobody is to wait for them; what was admitted for them goes back.
-            let _ = self.policy.dirtied(&self.view(now), task, 0);
-            return self.judge(task, Verdict::Failed, now);
-        }
         // The sum first, so that what the device is taken off with is never more than it counts for.
         self.domain.dirty.fetch_add(pages, Relaxed);
         self.dirty.fetch_add(pages, Relaxed);
@@ -162,7 +152,7 @@ impl Bdi {
         }
         let moved = take(&self.dirty, pages);
         take(&self.domain.dirty, moved);
-        // What was not dirty, or was taken off with a dead device, does not count.
+        // What was not dirty does not count.
         let more = take(&self.writeback, pages - moved);
         take(&self.domain.writeback, more);
     }
@@ -180,8 +170,6 @@ impl Bdi {
             self.stall.progress(now);
             let completions = &self.domain.completions;
             self.share.with(|share| completions.add(share, pages, now));
-        } else if self.is_dead() {
-            self.policy.cleaned(&self.view(now), ended);
         } else {
             self.domain.dirty.fetch_add(ended, Relaxed);
             self.dirty.fetch_add(ended, Relaxed);
@@ -230,38 +218,6 @@ impl Bdi {
     #[must_use]
     pub fn chunk(&self, now: Duration) -> Chunk {
         self.policy.chunk(&self.view(now))
-    }
-
-    /// The device is no more: its writers fail from now on, and what it has unwritten counts no
-    /// longer, nor does it itself, so that the other devices of the domain have its part of the
-    /// limit.
-    pub fn mark_dead(&self) {
-        if !self.dead.swap(true, Relaxed) {
-            self.leave();
-        }
-        self.take_off(Duration::ZERO);
-    }
-
-    /// It counts no longer among those that others leave something to.
-    fn leave(&self) {
-        take(&self.domain.devices, 1);
-        take(&self.domain.min_ratios, self.tunables.min_ratio.into());
-    }
-
-    /// Takes what it has unwritten out of all sums. Later completions find nothing to take away.
-    fn take_off(&self, now: Duration) {
-        let dirty = self.dirty.swap(0, Relaxed);
-        let writeback = self.writeback.swap(0, Relaxed);
-        take(&self.domain.dirty, dirty);
-        take(&self.domain.writeback, writeback);
-        let all = dirty.saturating_add(writeback);
-        self.policy.cleaned(&self.view(now), all);
-    }
-
-    /// Whether [`Bdi::mark_dead`] was called.
-    #[must_use]
-    pub fn is_dead(&self) -> bool {
-        self.dead.load(Relaxed)
     }
 
     /// Pages dirty or under writeback.
@@ -318,7 +274,7 @@ impl Bdi {
             return verdict;
         }
         let is_new = task.throttled_since.replace(now).is_none();
-        let failed = verdict == Verdict::Failed || self.is_dead();
+        let failed = verdict == Verdict::Failed;
         let limit = Duration::from_millis(u64::from(self.tunables.wb_stall_ms));
         let left = (!limit.is_zero()).then(|| self.stall.left(limit, is_new, now));
         if failed || left == Some(Duration::ZERO) {
@@ -356,10 +312,14 @@ impl Bdi {
 
 impl Drop for Bdi {
     fn drop(&mut self) {
-        // What it still holds is no longer anybody's.
-        self.take_off(Duration::ZERO);
-        if !self.is_dead() {
-            self.leave();
-        }
+        // What it has unwritten counts no longer, nor does it itself.
+        let dirty = self.dirty.swap(0, Relaxed);
+        let writeback = self.writeback.swap(0, Relaxed);
+        take(&self.domain.dirty, dirty);
+        take(&self.domain.writeback, writeback);
+        let all = dirty.saturating_add(writeback);
+        self.policy.cleaned(&self.view(Duration::ZERO), all);
+        take(&self.domain.devices, 1);
+        take(&self.domain.min_ratios, self.tunables.min_ratio.into());
     }
 }

@@ -124,15 +124,6 @@ fn a_device_that_gets_nowhere_fails_its_writers_and_no_others() {
     assert_ne!(alive.dirtied(&mut other, 1, now), Verdict::Failed);
 }
 
-#[test]
-fn a_device_marked_dead_fails_whoever_would_wait() {
-    let (_, bdi) = device("");
-    fill(&bdi, THRESH, ms(0));
-    bdi.mark_dead();
-    let mut task = Task::new(Class::Normal, 0);
-    assert_eq!(bdi.dirtied(&mut task, 4096, ms(1)), Verdict::Failed);
-}
-
 /// A flusher that writes 8 MiB at once completes it at once, too.
 #[test]
 fn a_device_is_known_that_completes_in_large_pieces() {
@@ -184,55 +175,6 @@ fn a_debt_of_slow_times_is_forgotten() {
         bdi.writeback_started(1000, now);
         verdict = bdi.resumed(&mut task, 0, now);
     }
-}
-
-#[test]
-fn what_a_dead_device_has_dirty_is_in_nobodys_way() {
-    let tunables = Tunables::default();
-    let domain = Domain::new(&tunables, 16 << 20, 4).expect("in range");
-    let dead = Bdi::new(&domain, &tunables).expect("in range");
-    let alive = Bdi::new(&domain, &tunables).expect("in range");
-    let (mut one, mut two) = (Task::new(Class::Normal, 0), Task::new(Class::Normal, 1));
-    let limit = domain.thresh();
-    while dead.admit(&mut one, 16, ms(1)) == Verdict::Go && domain.unwritten() < limit {
-        let _ = dead.dirtied(&mut one, 16, ms(1));
-    }
-    dead.exited(&mut one, ms(1));
-    dead.writeback_started(100, ms(1));
-    assert!(domain.unwritten() > limit / 10 * 9);
-    dead.mark_dead();
-    assert_eq!(domain.unwritten(), 0);
-    assert_eq!(dead.admit(&mut one, 1, ms(2)), Verdict::Failed);
-    let free = domain.freerun() / 16 * 15 / 16;
-    for _ in 0..free {
-        assert_eq!(alive.admit(&mut two, 16, ms(2)), Verdict::Go);
-        let _ = alive.dirtied(&mut two, 16, ms(2));
-    }
-    // What comes in late counts no second time.
-    dead.completed(50, Outcome::Written, ms(3));
-    dead.completed(50, Outcome::Failed, ms(3));
-    dead.cleaned(1000, ms(3));
-    let _ = dead.dirtied(&mut one, 7, ms(3));
-    drop(dead);
-    assert_eq!(domain.unwritten(), free * 16);
-}
-
-/// Those that live leave nothing to it, and its part is theirs.
-#[test]
-fn a_dead_device_is_left_nothing() {
-    let tunables: Tunables = "min_ratio=60".parse().expect("in range");
-    let domain = Domain::new(&tunables, MEMORY, 1).expect("in range");
-    let dead = Bdi::new(&domain, &tunables).expect("in range");
-    dead.mark_dead();
-    dead.mark_dead();
-    let alive = Bdi::new(&domain, &tunables).expect("60 percent are free again");
-    let mut task = Task::new(Class::Normal, 0);
-    while alive.admit(&mut task, 16, ms(1)) == Verdict::Go {
-        let _ = alive.dirtied(&mut task, 16, ms(1));
-    }
-    assert!(domain.unwritten() > THRESH / 64 * 63 - 64);
-    drop(dead);
-    assert!(Bdi::new(&domain, &tunables).is_err(), "given back twice");
 }
 
 /// Blocks of 64 KiB beside a limit of 100 pages.
@@ -363,4 +305,29 @@ fn bandwidth_is_learnt_between_runs_and_again_after_a_stall() {
     run(1000, 50);
     let again = run(2000, 50);
     assert!(again > 10_000, "{again}");
+}
+
+#[test]
+fn what_a_device_that_is_dropped_had_dirty_counts_no_longer() {
+    let tunables: Tunables = "min_ratio=60".parse().expect("in range");
+    let domain = Domain::new(&tunables, MEMORY, 1).expect("in range");
+    let gone = Bdi::new(&domain, &tunables).expect("in range");
+    let mut task = Task::new(Class::Normal, 0);
+    while gone.admit(&mut task, 16, ms(1)) == Verdict::Go && domain.unwritten() < THRESH {
+        let _ = gone.dirtied(&mut task, 16, ms(1));
+    }
+    gone.writeback_started(100, ms(1));
+    assert!(domain.unwritten() > THRESH / 10 * 9);
+    assert!(
+        Bdi::new(&domain, &tunables).is_err(),
+        "60 percent are taken"
+    );
+    drop(gone);
+    assert_eq!(domain.unwritten(), 0);
+    let alive = Bdi::new(&domain, &tunables).expect("60 percent are free again");
+    let mut task = Task::new(Class::Normal, 0);
+    while alive.admit(&mut task, 16, ms(1)) == Verdict::Go {
+        let _ = alive.dirtied(&mut task, 16, ms(1));
+    }
+    assert!(domain.unwritten() > THRESH / 64 * 63 - 64);
 }

@@ -223,7 +223,7 @@ fn a_dead_device_releases_its_writers_and_no_other_notices() {
         writer.join().unwrap();
     });
     alive.sync_all().unwrap();
-    dead.mark_dead();
+    drop(dead);
     write_all(&alive, 2, 1 << 20);
 }
 
