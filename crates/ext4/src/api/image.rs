@@ -106,17 +106,13 @@ impl Image {
     /// Reads an inode that is in use.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged;
-    /// device errors.
+    /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged, and
+    /// [`crate::Error::NotFound`] for the first two on a file system that is written; device errors.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
-        met_by_caller(&self.sbi, Some(ino), self.read_inode(ino))
-    }
-
-    fn read_inode(&self, ino: Ino) -> Result<Inode> {
-        match self.open_newer(ino)? {
-            Some(inode) => Ok(inode.inode()),
-            None => inode::iget(&self.sbi, ino),
+        if let Some(inode) = self.open_newer(ino)? {
+            return Ok(inode.inode());
         }
+        met_by_caller(&self.sbi, Some(ino), inode::iget(&self.sbi, ino))
     }
 
     /// What is written may be newer in memory than on the device.
@@ -149,11 +145,10 @@ impl Image {
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
     /// damage, device errors.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Ino> {
-        let found = self.open_newer(dir.ino).and_then(|newer| match newer {
-            Some(dir) => Ok(dir.lookup(name)?.ino()),
-            None => namei::lookup(&self.sbi, dir, name),
-        });
-        met(&self.sbi, dir.ino, found)
+        if let Some(dir) = self.open_newer(dir.ino)? {
+            return Ok(dir.lookup(name)?.ino());
+        }
+        met(&self.sbi, dir.ino, namei::lookup(&self.sbi, dir, name))
     }
 
     /// Resolves a path from the root directory. Symbolic links are followed, absolute ones from the
@@ -162,12 +157,10 @@ impl Image {
     /// # Errors
     /// Those of [`Image::lookup`], [`crate::Error::TooManySymlinks`].
     pub fn resolve(&self, path: impl AsRef<[u8]>, last: FollowLast) -> Result<Inode> {
-        let found = match self.in_use() {
-            Some(in_use) => in_use
-                .resolve(path.as_ref(), last)
-                .map(|found| found.inode()),
-            None => namei::resolve(&self.sbi, path.as_ref(), last),
-        };
+        if let Some(in_use) = self.in_use() {
+            return Ok(in_use.resolve(path.as_ref(), last)?.inode());
+        }
+        let found = namei::resolve(&self.sbi, path.as_ref(), last);
         met_by_caller(&self.sbi, None, found)
     }
 
@@ -176,11 +169,10 @@ impl Image {
     /// # Errors
     /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
     pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
-        let names = self.open_newer(dir.ino).and_then(|newer| match newer {
-            Some(dir) => Ok(ReadDir::from(dir)),
-            None => Ok(dir::read_dir(&self.sbi, dir)?.into()),
-        });
-        met(&self.sbi, dir.ino, names)
+        if let Some(dir) = self.open_newer(dir.ino)? {
+            return Ok(dir.into());
+        }
+        Ok(met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))?.into())
     }
 
     /// Passes the names of a directory after `cookie` (0: all) to `each`, "." and ".." included, each
@@ -194,10 +186,10 @@ impl Image {
         cookie: u64,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
-        let result = self.open_newer(dir.ino).and_then(|newer| match newer {
-            Some(dir) => dir.list(cookie, each),
-            None => readdir::list(&self.sbi, dir, cookie, each),
-        });
+        if let Some(dir) = self.open_newer(dir.ino)? {
+            return dir.list(cookie, each);
+        }
+        let result = readdir::list(&self.sbi, dir, cookie, each);
         met(&self.sbi, dir.ino, result)
     }
 
@@ -259,10 +251,10 @@ impl Image {
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
     /// [`crate::Error::Encrypted`], damage, device errors.
     pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let result = self.open_newer(inode.ino).and_then(|newer| match newer {
-            Some(file) => file.read_at(offset, buf),
-            None => file::read_at(&self.sbi, inode, offset, buf),
-        });
+        if let Some(file) = self.open_newer(inode.ino)? {
+            return file.read_at(offset, buf);
+        }
+        let result = file::read_at(&self.sbi, inode, offset, buf);
         met(&self.sbi, inode.ino, result)
     }
 
@@ -283,13 +275,13 @@ impl Image {
     /// # Errors
     /// As [`Image::read_at`], at once or while going through them.
     pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
-        let ranges = self.open_newer(inode.ino).and_then(|newer| match newer {
+        let ranges = match self.open_newer(inode.ino)? {
             Some(file) => {
-                file.0.write_pages()?;
-                file::data_ranges(&self.sbi, &file.inode())
+                let written = file.0.write_pages();
+                written.and_then(|()| file::data_ranges(&self.sbi, &file.inode()))
             }
             None => file::data_ranges(&self.sbi, inode),
-        });
+        };
         met(&self.sbi, inode.ino, ranges)
     }
 

@@ -8,9 +8,10 @@ use uext4_ondisk::inode::FileType;
 
 use crate::api::open_inode::OpenInode;
 use crate::base::caller::Caller;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::dir::namei::{FollowLast, Steps, walk};
 use crate::file::inode_ref::InodeRef;
+use crate::journal::error_record::met_by_caller;
 use crate::journal::sbi::Sbi;
 
 /// Inodes in use, opened for a caller.
@@ -20,10 +21,12 @@ pub(crate) struct InUse<'a> {
 }
 
 impl InUse<'_> {
-    /// The inode of a number.
+    /// The inode of a number. Damage is recorded, as by all that is done with it then.
     pub(crate) fn open(&self, ino: Ino) -> Result<OpenInode> {
-        let inode = InodeRef::get(self.sbi, ino)?;
-        Ok(inode.with_caller(self.caller).into())
+        match met_by_caller(self.sbi, Some(ino), InodeRef::get(self.sbi, ino)) {
+            Err(error) if error.is_no_inode(true) => Err(Error::NotFound),
+            inode => Ok(inode?.with_caller(self.caller).into()),
+        }
     }
 
     /// The inode of a path.

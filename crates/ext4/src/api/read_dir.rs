@@ -19,13 +19,13 @@ pub struct ReadDir(Source);
 
 #[derive(Debug)]
 enum Source {
-    Stored(dir::ReadDir),
+    Stored(Box<dir::ReadDir>),
     InUse(Listing),
 }
 
 impl From<dir::ReadDir> for ReadDir {
     fn from(stored: dir::ReadDir) -> Self {
-        Self(Source::Stored(stored))
+        Self(Source::Stored(Box::new(stored)))
     }
 }
 

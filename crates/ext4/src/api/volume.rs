@@ -13,10 +13,9 @@ use crate::api::image::Image;
 use crate::api::in_use::InUse;
 use crate::api::open_inode::OpenInode;
 use crate::base::caller::Caller;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::file::quota_change;
 use crate::inode::dquot::QuotaLimits;
-use crate::journal::error_record::met_by_caller;
 use crate::journal::fitrim;
 use crate::journal::label;
 use crate::journal::rw::{AccessTimes, Rw};
@@ -72,10 +71,10 @@ impl Volume {
     /// themselves, unless [`OpenOptions::background`] says otherwise.
     ///
     /// # Errors
-    /// As [`Image::open`]; [`Error::Device`] if the device is in use; [`Error::Unsupported`] naming the
+    /// As [`Image::open`]; [`crate::Error::Device`] if the device is in use; [`crate::Error::Unsupported`] naming the
     /// features that cannot be written, or for fast commits that take more than one transaction;
-    /// [`Error::NoSpace`] if there is none for the maps and directories that these need;
-    /// [`Error::ReadOnly`] for a device that takes no writes.
+    /// [`crate::Error::NoSpace`] if there is none for the maps and directories that these need;
+    /// [`crate::Error::ReadOnly`] for a device that takes no writes.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
@@ -126,12 +125,9 @@ impl Volume {
     /// One more user of an inode.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none, or it is being deleted or was; damage, device errors.
+    /// [`crate::Error::NotFound`] if there is none, or it is being deleted or was; damage, device errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
-        match met_by_caller(&self.sbi, Some(ino), self.in_use().open(ino)) {
-            Err(error) if error.is_no_inode(true) => Err(Error::NotFound),
-            inode => inode,
-        }
+        self.in_use().open(ino)
     }
 
     pub(crate) fn in_use(&self) -> InUse<'_> {
@@ -183,7 +179,7 @@ impl Volume {
 
     /// Ends all writing as after an error, without making anything durable first: as
     /// `EXT4_IOC_SHUTDOWN` for the reason "it was shut down". Later changes fail with
-    /// [`Error::Aborted`], which gives the reason.
+    /// [`crate::Error::Aborted`], which gives the reason.
     pub fn abort(&self, reason: &dyn Display) {
         self.rw().journal.abort(reason);
     }
@@ -205,7 +201,7 @@ impl Volume {
     /// programs that fork between opening and using a file system.
     ///
     /// # Errors
-    /// [`Error::NoThreads`] if the system can start no thread.
+    /// [`crate::Error::NoThreads`] if the system can start no thread.
     pub fn start_background(&self) -> Result<()> {
         background::start_background(&self.sbi)
     }
@@ -225,7 +221,7 @@ impl Volume {
     /// preallocated for files.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range that begins past the end, or a length of more than a group;
+    /// [`crate::Error::Invalid`] for a range that begins past the end, or a length of more than a group;
     /// damage of a bitmap, device errors.
     pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         fitrim::trim(&self.sbi, range, min_len)
@@ -236,12 +232,12 @@ impl Volume {
     /// What belongs to the device ([`OpenOptions`](crate::OpenOptions) sets it) does not change.
     ///
     /// # Errors
-    /// [`Error::Option`] for an unknown name, and for a value out of range, which it names.
+    /// [`crate::Error::Option`] for an unknown name, and for a value out of range, which it names.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<()> {
         Ok(self.rw().pages.set_tunable(name, value)?)
     }
 
-    /// Calls off all writers that wait for the device: they get [`Error::Interrupted`], or have
+    /// Calls off all writers that wait for the device: they get [`crate::Error::Interrupted`], or have
     /// written less than they wanted. Does not wait for them.
     pub fn cancel_writers(&self) {
         self.rw().pages.cancel_writers();
@@ -251,7 +247,7 @@ impl Volume {
     /// limits that are exceeded already begins now. Those of id 0 are stored and refuse nothing.
     ///
     /// # Errors
-    /// As [`Image::quota`], [`Error::NoSpace`].
+    /// As [`Image::quota`], [`crate::Error::NoSpace`].
     pub fn set_quota(&self, kind: QuotaKind, id: u32, limits: QuotaLimits) -> Result<()> {
         quota_change::set_limits(&self.sbi, kind, id, limits)
     }
@@ -260,7 +256,7 @@ impl Volume {
     /// that runs, and in its backups.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for one of more than 16 bytes; errors of the journal.
+    /// [`crate::Error::Invalid`] for one of more than 16 bytes; errors of the journal.
     pub fn set_label(&self, text: &[u8]) -> Result<()> {
         label::set_label(&self.sbi, text)
     }
