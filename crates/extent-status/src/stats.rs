@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uext4_percpu::PerThread;
 use uext4_tunables::Tunable;
 
 use crate::scan::Scan;
@@ -86,15 +87,7 @@ pub struct Stats {
 /// One look-up in so many is counted while statistics are sampled; a power of two.
 const SAMPLE: u32 = 64;
 
-/// Shards; a power of two.
-const SHARDS: usize = 16;
-
-/// The next thread's shard, before wrapping.
-static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
-
 thread_local! {
-    /// The shard of this thread; `usize::MAX` until it has one.
-    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Look-ups of this thread, whatever the room.
     static LOOKUPS: Cell<u32> = const { Cell::new(0) };
 }
@@ -106,17 +99,9 @@ fn is_sampled() -> bool {
     count % SAMPLE == SAMPLE - 1
 }
 
-fn shard_of_thread() -> usize {
-    if SHARD.get() == usize::MAX {
-        SHARD.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
-    }
-    SHARD.get()
-}
-
-/// What the threads of one shard counted, on cache lines of its own. What one thread adds another
-/// may take away, so a shard's difference may be negative; the sum over all shards is not.
+/// What the threads of one slot counted. What one thread adds another may take away, so a slot's
+/// difference may be negative; the sum over all slots is not.
 #[derive(Debug, Default)]
-#[repr(align(128))]
 struct Shard {
     hits: AtomicU64,
     misses: AtomicU64,
@@ -135,7 +120,7 @@ struct Shard {
 pub struct Counters {
     monotonic: Box<dyn Fn() -> Duration + Send + Sync>,
     mode: AtomicU8,
-    shards: [Shard; SHARDS],
+    shards: PerThread<Shard>,
     pub(crate) ghost_hits: AtomicU64,
     /// What scans did: of the snapshot, the fields about them. One update a scan.
     scans: Mutex<Stats>,
@@ -153,7 +138,7 @@ impl Counters {
         Self {
             monotonic: Box::new(monotonic),
             mode: AtomicU8::new(mode as u8),
-            shards: Default::default(),
+            shards: PerThread::default(),
             ghost_hits: AtomicU64::new(0),
             scans: Mutex::default(),
         }
@@ -173,7 +158,7 @@ impl Counters {
     }
 
     fn shard(&self) -> &Shard {
-        &self.shards[shard_of_thread()]
+        self.shards.get()
     }
 
     /// Notes a look-up: whether it was answered, and whether it took a lock.

@@ -4,7 +4,7 @@
 //! high at most. Cost: two looks at the clock and three additions, to memory that no other thread writes while
 //! there are no more than `SHARDS` of them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::abi::opcode;
@@ -16,14 +16,6 @@ const KINDS: usize = 64;
 const BUCKETS: usize = 41 * 4;
 /// Parts that threads count in.
 const SHARDS: usize = 8;
-
-/// The part that the next thread counts in.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    /// The part that this thread counts in.
-    static SHARD: usize = NEXT.fetch_add(1, Relaxed) % SHARDS;
-}
 
 /// What some threads count of one kind.
 #[derive(Debug)]
@@ -147,10 +139,8 @@ impl Latencies {
     pub fn record(&self, kind: u32, began: Instant, answer: &Result<()>) {
         // OK to truncate: it would take centuries.
         let nanos = began.elapsed().as_nanos() as u64;
-        // A thread that ends counts with the first.
-        let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         // OK to index: a part is one of them.
-        let Some(kind) = self.shards[shard].get(kind as usize) else {
+        let Some(kind) = self.shards[uext4_percpu::slot() % SHARDS].get(kind as usize) else {
             return;
         };
         kind.buckets[bucket_of(nanos)].fetch_add(1, Relaxed);

@@ -135,7 +135,6 @@ mod runs;
 mod search;
 mod stats;
 mod stripes;
-mod thread_number;
 mod trace;
 mod trim;
 

@@ -5,67 +5,21 @@
 //! entries dropped because memory is short; the rest counts the shipped index, and stays 0 with one
 //! that is given, which counts for itself.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Shards; a power of two.
-const SHARDS: usize = 16;
-
-/// The next thread's shard, before wrapping.
-static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    /// The shard of this thread; `usize::MAX` until it has one.
-    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-fn shard_of_thread() -> usize {
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
-        }
-        shard.get()
-    })
-}
-
-/// Declares the counters once: as numbers of a table, and as the snapshot with what each means.
-macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident $name:ident,)*) => {
-        /// A snapshot of the counters since the cache was made.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Stats {
-            /// Entries now.
-            pub entries: u64,
-            /// `c_max_entries`: entries from which on some must go; 0: no such number.
-            pub max: u64,
-            /// Bytes now, about.
-            pub memory: u64,
-            /// Most entries examined for one answer.
-            pub chain_max: u64,
-            $($(#[$doc])* pub $field: u64,)*
-        }
-
-        #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Counter {
-            $($name,)*
-        }
-
-        const COUNTERS: usize = [$(Counter::$name),*].len();
-
-        impl Counters {
-            /// All but the first three numbers.
-            pub(crate) fn snapshot(&self) -> Stats {
-                Stats {
-                    chain_max: self.chain_max.load(Relaxed),
-                    $($field: self.sum(Counter::$name),)*
-                    ..Stats::default()
-                }
-            }
-        }
-    };
-}
-
-counters! {
+uext4_percpu::counters! {
+    /// A snapshot of the counters since the cache was made.
+    pub struct Stats {
+        /// Entries now.
+        pub entries: u64,
+        /// `c_max_entries`: entries from which on some must go; 0: no such number.
+        pub max: u64,
+        /// Bytes now, about.
+        pub memory: u64,
+        /// Most entries examined for one answer.
+        pub chain_max: u64,
+    }
+    pub(crate) enum Counter;
     /// `mb_cache_entry_create`: entries that came.
     creates Creates,
     /// `mb_cache_entry_create` with `EBUSY`: there was one already.
@@ -125,23 +79,18 @@ counters! {
     wakeups_wasted WakeupsWasted,
 }
 
-/// What the threads of one shard counted, on cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Shard([AtomicU64; COUNTERS]);
-
 /// All counters of a cache.
 #[derive(Debug)]
 pub(crate) struct Counters {
     chain_max: AtomicU64,
-    shards: [Shard; SHARDS],
+    tally: Tally,
 }
 
 impl Counters {
     pub(crate) fn new() -> Self {
         Self {
             chain_max: AtomicU64::new(0),
-            shards: std::array::from_fn(|_| Shard(std::array::from_fn(|_| AtomicU64::new(0)))),
+            tally: Tally::default(),
         }
     }
 
@@ -151,7 +100,7 @@ impl Counters {
 
     pub(crate) fn add(&self, counter: Counter, by: u64) {
         if by > 0 {
-            self.shards[shard_of_thread()].0[counter as usize].fetch_add(by, Relaxed);
+            self.tally.add(counter as usize, by);
         }
     }
 
@@ -163,8 +112,11 @@ impl Counters {
         }
     }
 
-    fn sum(&self, counter: Counter) -> u64 {
-        let of = |shard: &Shard| shard.0[counter as usize].load(Relaxed);
-        self.shards.iter().map(of).sum()
+    /// All but the first three numbers.
+    pub(crate) fn snapshot(&self) -> Stats {
+        Stats {
+            chain_max: self.chain_max.load(Relaxed),
+            ..snapshot(&self.tally)
+        }
     }
 }

@@ -5,22 +5,26 @@
 //! value has [`SLOTS`] slots on cache lines of their own, and a thread always uses the same slot.
 //! [`Counter`] is the kernel's `percpu_counter` (`lib/percpu_counter.c`): each slot collects up to
 //! a batch before it is added to the total, so reading the total is cheap and nearly right, and
-//! the exact sum takes one read of each slot.
+//! the exact sum takes one read of each slot. A [`Tally`] is a table of numbers that only grow, such
+//! as the counters that [`counters!`] declares: an addition is never handed over, and the sum is read
+//! from all slots.
 //!
-//! Threads are numbered in the order in which they first ask; thread `SLOTS` shares the slot of
-//! thread 0. So a slot is shared in the worst case, and everything in it must be safe to share.
+//! Threads are numbered in the order in which they first ask ([`thread_number`]); thread `SLOTS`
+//! shares the slot of thread 0. So a slot is shared in the worst case, and everything in it must be safe to share.
 //!
 //! Units: a counter counts whatever its owner counts. Locks: none. Cost: an addition is one atomic
 //! instruction on a line of the thread's own; a value takes `SLOTS` × 128 bytes, so it belongs to
 //! a file system, not to an inode.
 
 mod counter;
+mod tally;
 
 use std::slice;
 
 use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
+pub use tally::Tally;
 
 /// Slots of each value: a power of two, no less than the processors of most machines.
 #[cfg(not(feature = "shuttle"))]
@@ -60,24 +64,29 @@ impl<'a, T> IntoIterator for &'a PerThread<T> {
     }
 }
 
+/// A number of the calling thread, more than 0, that no other thread of the process has.
+#[inline]
+pub fn thread_number() -> u64 {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        /// The number of this thread; 0 until it has one.
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Relaxed));
+    }
+    NUMBER.get()
+}
+
 /// The slot of the calling thread, less than [`SLOTS`].
 #[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn slot() -> usize {
-    use std::cell::Cell;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        /// The slot of this thread; `usize::MAX` until it has one.
-        static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    SLOT.with(|slot| {
-        if slot.get() == usize::MAX {
-            slot.set(NEXT.fetch_add(1, Relaxed));
-        }
-        slot.get() % SLOTS
-    })
+    // OK to truncate: of the number only the lower bits count.
+    thread_number() as usize % SLOTS
 }
 
 /// The slot of the calling thread, less than [`SLOTS`]: threads of the model checker run on one

@@ -10,10 +10,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("percpu", &[]),
     // For tests and the lab: no crate lists it, so none but the lab depends on it outside of tests.
     ("testkit", &["blockdev"]),
-    ("extent-status", &["ondisk", "tunables"]),
+    ("extent-status", &["ondisk", "percpu", "tunables"]),
     ("buffer-cache", &["ondisk", "blockdev", "percpu"]),
-    ("mballoc", &["ondisk", "tunables"]),
-    ("mbcache", &["tunables"]),
+    ("mballoc", &["ondisk", "percpu", "tunables"]),
+    ("mbcache", &["percpu", "tunables"]),
     ("writeback", &["ondisk", "blockdev", "tunables"]),
     ("jbd2", &["ondisk", "blockdev", "buffer-cache", "percpu"]),
     (
@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("mkfs", &["ondisk", "blockdev"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
-    ("fuse", &["ondisk", "blockdev", "ext4"]),
+    ("fuse", &["ondisk", "blockdev", "percpu", "ext4"]),
     (
         "cli",
         &[

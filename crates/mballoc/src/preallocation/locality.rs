@@ -19,7 +19,6 @@ use crate::groups::Answer;
 use crate::normalize::SmallFiles;
 use crate::request::DataRequest;
 use crate::search::Hints;
-use crate::thread_number::thread_number;
 use crate::{Error, GroupBitmaps, Request, Run, trace};
 
 /// Parts of one list before it is trimmed, and after.
@@ -55,7 +54,7 @@ impl Localities {
     /// That of this thread.
     fn mine(&self) -> &Mutex<Locality> {
         // There is one list at least.
-        &self.0[(thread_number() % self.0.len() as u64) as usize]
+        &self.0[(uext4_percpu::thread_number() % self.0.len() as u64) as usize]
     }
 
     /// Where the next small file of this thread would go if nothing is kept.

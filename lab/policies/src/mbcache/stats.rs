@@ -1,58 +1,14 @@
 //! What an index has done.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Shards; a power of two.
-const SHARDS: usize = 16;
-
-/// The next thread's shard, before wrapping.
-static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    /// The shard of this thread; `usize::MAX` until it has one.
-    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-fn shard_of_thread() -> usize {
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
-        }
-        shard.get()
-    })
-}
-
-/// Declares the counters once: as numbers of a table, and as the snapshot with what each means.
-macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident $name:ident,)*) => {
-        /// A snapshot of what an index has counted since it was made.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Stats {
-            /// Most entries examined for one answer.
-            pub chain_max: u64,
-            $($(#[$doc])* pub $field: u64,)*
-        }
-
-        #[derive(Clone, Copy, Debug)]
-        pub(super) enum Counter {
-            $($name,)*
-        }
-
-        const COUNTERS: usize = [$(Counter::$name),*].len();
-
-        impl Counters {
-            pub(super) fn snapshot(&self) -> Stats {
-                Stats {
-                    chain_max: self.chain_max.load(Relaxed),
-                    $($field: self.sum(Counter::$name),)*
-                }
-            }
-        }
-    };
-}
-
-counters! {
+uext4_percpu::counters! {
+    /// A snapshot of what an index has counted since it was made.
+    pub struct Stats {
+        /// Most entries examined for one answer.
+        pub chain_max: u64,
+    }
+    pub(super) enum Counter;
     /// Locks of hash chains taken.
     bucket_locks BucketLocks,
     /// Locks of lists of entries taken, or of parts of the product's index.
@@ -99,16 +55,11 @@ impl Stats {
     }
 }
 
-/// What the threads of one shard counted, on cache lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shard([AtomicU64; COUNTERS]);
-
 /// All counters of an index.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     chain_max: AtomicU64,
-    shards: [Shard; SHARDS],
+    tally: Tally,
 }
 
 impl Counters {
@@ -118,7 +69,7 @@ impl Counters {
 
     pub(super) fn add(&self, counter: Counter, by: u64) {
         if by > 0 {
-            self.shards[shard_of_thread()].0[counter as usize].fetch_add(by, Relaxed);
+            self.tally.add(counter as usize, by);
         }
     }
 
@@ -130,8 +81,10 @@ impl Counters {
         }
     }
 
-    fn sum(&self, counter: Counter) -> u64 {
-        let of = |shard: &Shard| shard.0[counter as usize].load(Relaxed);
-        self.shards.iter().map(of).sum()
+    pub(super) fn snapshot(&self) -> Stats {
+        Stats {
+            chain_max: self.chain_max.load(Relaxed),
+            ..snapshot(&self.tally)
+        }
     }
 }

@@ -9,8 +9,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::thread_number::thread_number;
-
 /// Places at most.
 const PLACES_MAX: u32 = 64;
 /// Files that a thread starts in its own group after it had to wait.
@@ -49,7 +47,7 @@ impl Leases {
 
     /// The calling thread's place, taken now if it has none; threads share when there are too few.
     fn place(&self) -> Option<&Place> {
-        let thread = thread_number();
+        let thread = uext4_percpu::thread_number();
         for place in &self.places {
             let owner = place.thread.load(Relaxed);
             let taken = owner == 0
