@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, MutexGuard};
 use uext4_blockdev::{BlockDevice, ReadRequest};
 use uext4_ondisk::{BlockSize, Damage, Pblk};
-use uext4_percpu::PerThread;
+use uext4_support::PerThread;
 
 use crate::bh_lru::{Key, Lrus, Reuse};
 use crate::buffer::{Buffer, Inner};

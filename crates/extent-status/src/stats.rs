@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uext4_percpu::PerThread;
+use uext4_support::PerThread;
 use uext4_tunables::Tunable;
 
 use crate::scan::Scan;

@@ -140,7 +140,7 @@ impl Latencies {
         // OK to truncate: it would take centuries.
         let nanos = began.elapsed().as_nanos() as u64;
         // OK to index: a part is one of them.
-        let Some(kind) = self.shards[uext4_percpu::slot() % SHARDS].get(kind as usize) else {
+        let Some(kind) = self.shards[uext4_support::slot() % SHARDS].get(kind as usize) else {
             return;
         };
         kind.buckets[bucket_of(nanos)].fetch_add(1, Relaxed);

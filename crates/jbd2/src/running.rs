@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use uext4_percpu::PerThread;
+use uext4_support::PerThread;
 
 use crate::transaction::Transaction;
 
@@ -97,7 +97,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use uext4_percpu::SLOTS;
+    use uext4_support::SLOTS;
 
     use super::Running;
     use crate::transaction::{Limits, Transaction};

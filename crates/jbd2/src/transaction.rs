@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::Pblk;
-use uext4_percpu::PerThread;
+use uext4_support::PerThread;
 
 /// Number of a transaction: grows by one, never 0, never wraps. The sequence in the log is its low
 /// half, offset by where the log began.

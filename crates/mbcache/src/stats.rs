@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-uext4_percpu::counters! {
+uext4_support::counters! {
     /// A snapshot of the counters since the cache was made.
     pub struct Stats {
         /// Entries now.

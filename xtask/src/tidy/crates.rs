@@ -7,15 +7,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ondisk", &[]),
     ("blockdev", &[]),
     ("tunables", &[]),
-    ("percpu", &[]),
+    ("support", &[]),
     // For tests and the lab: no crate lists it, so none but the lab depends on it outside of tests.
     ("testkit", &["blockdev"]),
-    ("extent-status", &["ondisk", "percpu", "tunables"]),
-    ("buffer-cache", &["ondisk", "blockdev", "percpu"]),
-    ("mballoc", &["ondisk", "percpu", "tunables"]),
-    ("mbcache", &["percpu", "tunables"]),
+    ("extent-status", &["ondisk", "support", "tunables"]),
+    ("buffer-cache", &["ondisk", "blockdev", "support"]),
+    ("mballoc", &["ondisk", "support", "tunables"]),
+    ("mbcache", &["support", "tunables"]),
     ("writeback", &["ondisk", "blockdev", "tunables"]),
-    ("jbd2", &["ondisk", "blockdev", "buffer-cache", "percpu"]),
+    ("jbd2", &["ondisk", "blockdev", "buffer-cache", "support"]),
     (
         "ext4",
         &[
@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "buffer-cache",
             "mballoc",
             "mbcache",
-            "percpu",
+            "support",
             "tunables",
             "writeback",
             "jbd2",
@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("mkfs", &["ondisk", "blockdev"]),
     ("image", &["ondisk", "blockdev", "ext4", "mkfs"]),
-    ("fuse", &["ondisk", "blockdev", "percpu", "ext4"]),
+    ("fuse", &["ondisk", "blockdev", "support", "ext4"]),
     (
         "cli",
         &[

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use uext4_percpu::PerThread;
+use uext4_support::PerThread;
 
 /// Blocks a slot takes beyond what its thread needs, and about as many as it may have in stock.
 const STOCK: u64 = 64;

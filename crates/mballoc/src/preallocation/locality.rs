@@ -54,7 +54,7 @@ impl Localities {
     /// That of this thread.
     fn mine(&self) -> &Mutex<Locality> {
         // There is one list at least.
-        &self.0[(uext4_percpu::thread_number() % self.0.len() as u64) as usize]
+        &self.0[(uext4_support::thread_number() % self.0.len() as u64) as usize]
     }
 
     /// Where the next small file of this thread would go if nothing is kept.

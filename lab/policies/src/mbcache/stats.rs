@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-uext4_percpu::counters! {
+uext4_support::counters! {
     /// A snapshot of what an index has counted since it was made.
     pub struct Stats {
         /// Most entries examined for one answer.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::MutexGuard;
 use uext4_ondisk::{Geometry, GroupNr};
-use uext4_percpu::PerThread;
+use uext4_support::PerThread;
 
 use super::{Groups, Slot};
 use crate::alloc::ialloc::{Counts, Parent};

@@ -47,7 +47,7 @@ impl Leases {
 
     /// The calling thread's place, taken now if it has none; threads share when there are too few.
     fn place(&self) -> Option<&Place> {
-        let thread = uext4_percpu::thread_number();
+        let thread = uext4_support::thread_number();
         for place in &self.places {
             let owner = place.thread.load(Relaxed);
             let taken = owner == 0

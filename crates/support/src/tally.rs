@@ -31,7 +31,7 @@ impl<const N: usize> Tally<N> {
 /// Fields of the snapshot that are no counters come first, and are 0 in what `snapshot` returns.
 ///
 /// ```
-/// uext4_percpu::counters! {
+/// uext4_support::counters! {
 ///     /// What was done so far.
 ///     pub struct Stats { /// Things there are now.
 ///         pub things: u64, }
