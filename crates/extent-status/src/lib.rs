@@ -72,7 +72,6 @@ extern crate shuttle_parking_lot as parking_lot;
 
 mod extent;
 pub mod leaf_queue;
-pub mod ring;
 mod room;
 mod scan;
 pub mod shrinker;

@@ -33,7 +33,7 @@ pub struct Entry {
 
 impl Entry {
     /// No position in a list.
-    pub const NO_SLOT: u32 = u32::MAX;
+    pub const NO_SLOT: u32 = uext4_support::ring::NONE;
 
     /// An entry that is in no list.
     pub fn new(key: Key, value: u64, seq: u64, state: u64, flags: u32) -> Arc<Self> {

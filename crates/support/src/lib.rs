@@ -1,4 +1,5 @@
-//! State with a slot for each thread, in place of the kernel's per-CPU variables.
+//! What crates of every level share: state with a slot for each thread, in place of the kernel's per-CPU
+//! variables, and the queue [`Ring`], in place of its lists.
 //!
 //! Threads that write the same cache line wait for one another, whether or not they work on the
 //! same thing: a counter of operations costs two threads more than the operations. A [`PerThread`]
@@ -17,6 +18,7 @@
 //! a file system, not to an inode.
 
 mod counter;
+pub mod ring;
 mod tally;
 
 use std::slice;
@@ -24,6 +26,7 @@ use std::slice;
 use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
+pub use ring::Ring;
 pub use tally::Tally;
 
 /// Slots of each value: a power of two, no less than the processors of most machines.

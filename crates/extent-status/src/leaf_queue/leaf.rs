@@ -9,9 +9,9 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use uext4_ondisk::{Lblk, Pblk};
+use uext4_support::ring;
 
 use crate::extent::{Extent, Status};
-use crate::ring;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64};
 
 /// The most extents of one leaf; a leaf is dropped as a whole.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use uext4_support::ring::{self, Ring};
 
 use super::ghost::Ghost;
 use super::leaf::{Leaf, Place, Queue};
-use crate::ring::{self, Ring};
 use crate::scan::Scan;
 use crate::sync::AtomicU32;
 

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::listed_tree::ListedTree;
 use uext4_extent_status::Counters;
-use uext4_extent_status::ring::{self, Ring};
+use uext4_support::ring::{self, Ring};
 
 /// In which order listed trees are shrunk, and what in them goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
