@@ -105,15 +105,7 @@ impl Checker<'_> {
                 what: "block bitmap",
             });
         }
-        if free != desc.free_clusters {
-            let (field, stored, counted) = ("free blocks", desc.free_clusters, free);
-            self.report(Issue::GroupCount {
-                group,
-                field,
-                stored,
-                counted,
-            });
-        }
+        self.compare_count(group, "free blocks", [desc.free_clusters, free]);
         free.into()
     }
 

@@ -230,20 +230,21 @@ impl Checker<'_> {
         }
         self.summary.directories += u64::from(dirs);
         let free = self.sbi.geometry().inodes_per_group.get() - marked_count;
-        for (field, stored, counted) in [
-            ("free inodes", desc.free_inodes, free),
-            ("used directories", desc.used_dirs, dirs),
-        ] {
-            if stored != counted {
-                self.report(Issue::GroupCount {
-                    group,
-                    field,
-                    stored,
-                    counted,
-                });
-            }
-        }
+        self.compare_count(group, "free inodes", [desc.free_inodes, free]);
+        self.compare_count(group, "used directories", [desc.used_dirs, dirs]);
         free.into()
+    }
+
+    /// Reports a count of a group's descriptor that is not what was counted.
+    fn compare_count(&mut self, group: GroupNr, field: &'static str, [stored, counted]: [u32; 2]) {
+        if stored != counted {
+            self.report(Issue::GroupCount {
+                group,
+                field,
+                stored,
+                counted,
+            });
+        }
     }
 
     /// The groups whose inodes the window from `from` on covers.

@@ -10,14 +10,12 @@ use std::time::Duration;
 
 use uext4_extent_status::{Extent as Known, Status};
 use uext4_ondisk::indirect::Reach;
-use uext4_ondisk::inode::{FileType, InodeFlags};
+use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::{Lblk, Pblk};
 use uext4_writeback::{OFFSET_MAX, Paced};
 
 use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
 use crate::base::mapping::LblkRun;
-use crate::file::auto_da_alloc;
 use crate::file::evict::{cut_to_end, maps_any};
 use crate::file::inline_file::leave_inode;
 use crate::file::inode_ref::InodeRef;
@@ -25,6 +23,7 @@ use crate::file::pages::{
     as_known, forget_delayed, forget_untaken, read_map, settle_lost, settle_lost_locked,
 };
 use crate::file::write_context::{Pacing, WriteContext, WriteMode, Written};
+use crate::file::{auto_da_alloc, check_file};
 use crate::inode::Inode;
 use crate::inode::attr::{self, SetId};
 use crate::inode::dquot::Owners;
@@ -51,16 +50,6 @@ pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
         map.min(u64::from(u32::MAX) >> (log - 9))
     };
     (blocks << log).min(size_countable(sbi.geometry()))
-}
-
-/// Fails with what keeps an inode from being read or written as a file.
-fn check_file(inode: &Inode) -> Result<()> {
-    match inode.file_type {
-        FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid(Invalid::NotRegularFile)),
-    }
 }
 
 /// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the end.

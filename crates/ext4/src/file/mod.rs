@@ -37,7 +37,7 @@ use crate::map::readpage::read_range;
 /// Reads from `offset` on into `buf` and tells how many bytes there were: fewer than asked for only
 /// at the end of the file.
 pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    check_readable(inode)?;
+    check_file(inode)?;
     let left = inode.size.saturating_sub(offset);
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
     let part = buf.get_mut(..len).unwrap_or_default();
@@ -50,7 +50,8 @@ pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> 
     Ok(len)
 }
 
-fn check_readable(inode: &Inode) -> Result<()> {
+/// Fails with what keeps an inode from being read or written as a file.
+pub(super) fn check_file(inode: &Inode) -> Result<()> {
     match inode.file_type {
         FileType::Regular if inode.has(InodeFlags::ENCRYPT) => Err(Error::Encrypted),
         FileType::Regular => Ok(()),
@@ -91,7 +92,7 @@ pub struct DataRanges {
 
 /// Starts going through the data of a file.
 pub(crate) fn data_ranges(sbi: &Arc<Sbi>, inode: &Inode) -> Result<DataRanges> {
-    check_readable(inode)?;
+    check_file(inode)?;
     let inline = inode.has(InodeFlags::INLINE_DATA);
     if !inline {
         check_size(sbi, inode)?;
