@@ -112,7 +112,9 @@ pub fn set<T>(table: &[Tunable<T>], options: &mut T, option: &str) -> Result<boo
             _ => None,
         })
     });
-    off.map(|set| set(options, false));
+    if let Some(set) = off {
+        set(options, false);
+    }
     Ok(off.is_some())
 }
 
