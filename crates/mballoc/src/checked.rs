@@ -56,8 +56,6 @@ impl Allocator {
             next += 1;
         }
         if wanted.len() > 1 {
-            let counters = self.counters();
-            counters.add(&counters.prefetched, wanted.len() as u64);
             bitmaps.prefetch(&wanted);
         }
         next

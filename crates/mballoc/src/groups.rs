@@ -364,7 +364,6 @@ impl Groups {
         group: u32,
         loads: u32,
     ) -> Answer<(), B> {
-        let begun = bitmaps.now();
         let nr = GroupNr(group);
         let mut bitmap = vec![0; self.shape.blocks_per_group.div_ceil(8) as usize];
         let read = bitmaps.read_bitmap(nr, &mut bitmap);
@@ -388,11 +387,6 @@ impl Groups {
         let dev = self.number;
         trace!(name: "ext4_mb_bitmap_load", target: "ext4", dev, group);
         trace!(name: "ext4_mb_buddy_bitmap_load", target: "ext4", dev, group);
-        let took = bitmaps.now().saturating_sub(begun).as_nanos();
-        counters.add(
-            &counters.generate_nanos,
-            took.try_into().unwrap_or(u64::MAX),
-        );
         if buddy.free() != descriptor {
             let bitmap = Some(buddy.free());
             let bad = |_: &Slot| BadGroup {

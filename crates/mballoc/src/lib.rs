@@ -138,8 +138,6 @@ mod stripes;
 mod trace;
 mod trim;
 
-use std::time::Duration;
-
 use uext4_ondisk::{GroupNr, Pblk};
 
 pub use allocator::{Allocator, Policies};
@@ -201,12 +199,6 @@ pub trait GroupBitmaps {
     /// called for a descriptor that claims more than the group has blocks.
     fn left_alone(&self, group: GroupNr) {
         let _ = group;
-    }
-
-    /// The time since some moment, by the caller's clock: only the cost of reading bitmaps is told by
-    /// it. A caller without a clock says 0.
-    fn now(&self) -> Duration {
-        Duration::ZERO
     }
 }
 

@@ -399,8 +399,6 @@ impl<'a> Seek<'a> {
     /// anyway.
     pub fn prefetch(&self, groups: &[GroupNr]) {
         if groups.len() > 1 {
-            let counters = self.counters;
-            counters.add(&counters.prefetched, groups.len() as u64);
             self.bitmaps.prefetch(groups);
         }
     }

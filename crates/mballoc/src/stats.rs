@@ -93,14 +93,10 @@ counters! {
     breaks,
     /// `buddies_generated`: times a bitmap was read and cut into chunks.
     buddies_generated,
-    /// Nanoseconds this took, by [`crate::GroupBitmaps::now`].
-    generate_nanos,
     /// `preallocated`: blocks taken beyond the need.
     preallocated,
     /// `discarded`: blocks preallocated and given back.
     discarded,
-    /// Bitmaps asked for ahead of a scan.
-    prefetched,
     /// Blocks told to the device as unused.
     trimmed,
     /// Locks of groups taken.

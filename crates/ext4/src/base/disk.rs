@@ -6,7 +6,6 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use uext4_blockdev::BlockDevice;
 use uext4_buffer_cache::{Buffer, BufferCache, VerifyTag};
@@ -33,8 +32,6 @@ pub(crate) trait Writing: Debug + Send + Sync {
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc>;
     /// Where a group's inode table begins, which never changes. `None` past the last group.
     fn inode_table(&self, group: GroupNr) -> Option<Pblk>;
-    /// Time that passes, from any moment on.
-    fn monotonic(&self) -> Duration;
     /// Takes note of an error where it is damage, or a block of metadata that cannot be read: it is
     /// recorded later. Any locks may be held.
     fn met(&self, ino: Option<Ino>, unread: Option<Pblk>, error: &Error);
@@ -150,11 +147,6 @@ impl Disk {
     /// What memory knows of a file system mounted for writing.
     fn writing(&self) -> Option<&dyn Writing> {
         self.writing.get().map(|writing| &**writing)
-    }
-
-    /// Time that passes while it is mounted for writing; 0 else.
-    pub(crate) fn monotonic(&self) -> Duration {
-        self.writing().map_or(Duration::ZERO, Writing::monotonic)
     }
 
     /// The device, with the journal replayed over it.

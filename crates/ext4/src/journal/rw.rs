@@ -72,10 +72,6 @@ pub enum AccessTimes {
 }
 
 impl Writing for Rw {
-    fn monotonic(&self) -> Duration {
-        self.clock.monotonic()
-    }
-
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc> {
         self.groups.desc(group)
     }

@@ -1,6 +1,4 @@
-//! The groups as the block allocator sees them: bitmaps to read and to mark, and the clock.
-
-use std::time::Duration;
+//! The groups as the block allocator sees them: bitmaps to read and to mark.
 
 use uext4_mballoc::GroupBitmaps;
 use uext4_ondisk::GroupNr;
@@ -75,9 +73,5 @@ impl<E: Edit> GroupBitmaps for Bitmaps<'_, E> {
 
     fn left_alone(&self, group: GroupNr) {
         self.groups.leave_alone(group);
-    }
-
-    fn now(&self) -> Duration {
-        self.disk.monotonic()
     }
 }

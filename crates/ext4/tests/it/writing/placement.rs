@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4::data::Fallocate;
 use uext4::{Error, OpenInode, OpenOptions, Volume};
-use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice, VirtualClock};
-use uext4_testkit::{SimDevice, SimOptions, Timing};
+use uext4_blockdev::{BlockDevice, Error as DeviceError, MemoryDevice};
 
 use super::device::{file, judge, made};
 
@@ -220,29 +218,4 @@ fn the_device_is_told_of_what_is_free_once_that_is_durable() {
     drop(root);
     fs.close().unwrap();
     judge(&base, "discard");
-}
-
-#[test]
-fn the_time_that_bitmaps_take_is_told() {
-    let clock = Arc::new(VirtualClock::new(1_700_000_000));
-    let timing = Timing {
-        read_latency: Duration::from_millis(5),
-        ..Timing::default()
-    };
-    let timed = SimOptions {
-        timing,
-        ..SimOptions::default()
-    };
-    let base = made("-t ext4 -b 4096", 65_536);
-    let device = Arc::new(SimDevice::with_clock(&base, timed, clock.clone()));
-    let fs = Volume::open(device, clock, &OpenOptions::default()).unwrap();
-    file(&fs, "one").write_at(0, &vec![3; 1 << 20]).unwrap();
-    fs.sync().unwrap();
-    let nanos = fs.stats().allocator.unwrap().generate_nanos;
-    // A bitmap at least was read, and a read takes no less.
-    assert!(
-        nanos >= 5_000_000 && nanos.is_multiple_of(5_000_000),
-        "{nanos}"
-    );
-    fs.close().unwrap();
 }
