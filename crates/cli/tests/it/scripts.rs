@@ -92,7 +92,7 @@ fn a_script_stops_at_the_first_error_or_goes_on() {
     let output = script(&image, &["--keep-going"], lines);
     assert_eq!(output.status.code(), Some(2));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    for told in ["line 1: /a", "line 2:", "line 4:", "line 5: a single quote"] {
+    for told in ["line 1: /a", "line 2:", "line 4:", "line 5: a closing"] {
         assert!(stderr.contains(told), "{told}: {stderr}");
     }
     assert_eq!(done(&image, &["ls", "/"]), "a\nb\nd\nlost+found\n");
