@@ -107,9 +107,9 @@ pub struct GetReport {
     pub refused: Refused,
 }
 
-/// Copies a file or directory out of a file system: modes, times, hard links, holes, symbolic links,
-/// fifos and sockets, and xattrs and ACLs as far as the destination takes them; owners and devices
-/// when run by root.
+/// Copies a file or directory out of a file system: modes, times, hard links, holes, symbolic
+/// links, fifos and sockets, and xattrs and ACLs as far as the destination takes them; owners and
+/// devices when run by root.
 ///
 /// # Errors
 /// [`GetError::Host`] if a directory of the destination cannot be entered or left.

@@ -107,7 +107,8 @@ impl Image {
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if there is no such inode, it is not in use, or it is damaged, and
-    /// [`crate::Error::NotFound`] for the first two on a file system that is written; device errors.
+    /// [`crate::Error::NotFound`] for the first two on a file system that is written; device
+    /// errors.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
         if let Some(inode) = self.open_newer(ino)? {
             return Ok(inode.inode());
@@ -175,8 +176,8 @@ impl Image {
         Ok(met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))?.into())
     }
 
-    /// Passes the names of a directory after `cookie` (0: all) to `each`, "." and ".." included, each
-    /// with the cookie to continue after it, until it returns false.
+    /// Passes the names of a directory after `cookie` (0: all) to `each`, "." and ".." included,
+    /// each with the cookie to continue after it, until it returns false.
     ///
     /// # Errors
     /// As [`Image::read_dir`].
@@ -269,8 +270,8 @@ impl Image {
         met(&self.sbi, inode.ino, result)
     }
 
-    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes. Data
-    /// that wait to be written are written first.
+    /// The parts of a regular file that hold data, in bytes, ascending; the rest reads as zeroes.
+    /// Data that wait to be written are written first.
     ///
     /// # Errors
     /// As [`Image::read_at`], at once or while going through them.

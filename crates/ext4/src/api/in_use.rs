@@ -1,5 +1,5 @@
-//! Paths of a file system that is written: each inode on the way is in use, so that none of them goes
-//! away under the walk.
+//! Paths of a file system that is written: each inode on the way is in use, so that none of them
+//! goes away under the walk.
 
 use std::sync::Arc;
 

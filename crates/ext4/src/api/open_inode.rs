@@ -71,8 +71,9 @@ impl OpenInode {
         self
     }
 
-    /// The same user of the inode, acting for `caller`: what it does, and what it looks up or creates
-    /// then, is on behalf of this caller, who may be refused the blocks reserved for the superuser.
+    /// The same user of the inode, acting for `caller`: what it does, and what it looks up or
+    /// creates then, is on behalf of this caller, who may be refused the blocks reserved for the
+    /// superuser.
     #[must_use]
     pub fn as_caller(&self, caller: Caller) -> Self {
         self.0.as_caller(caller).into()

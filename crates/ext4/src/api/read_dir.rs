@@ -11,9 +11,10 @@ const BATCH: usize = 256;
 
 /// The names of a directory, without "." and "..".
 ///
-/// Of a file system that is read they come in the order they are stored; a damaged block is one error,
-/// and the iterator goes on after it. Of one that is written they are listed bit by bit: names that
-/// exist all the time come once, whatever happens to others meanwhile, and it ends after an error.
+/// Of a file system that is read they come in the order they are stored; a damaged block is one
+/// error, and the iterator goes on after it. Of one that is written they are listed bit by bit:
+/// names that exist all the time come once, whatever happens to others meanwhile, and it ends after
+/// an error.
 #[derive(Debug)]
 pub struct ReadDir(Source);
 

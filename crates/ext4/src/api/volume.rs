@@ -71,10 +71,11 @@ impl Volume {
     /// themselves, unless [`OpenOptions::background`] says otherwise.
     ///
     /// # Errors
-    /// As [`Image::open`]; [`crate::Error::Device`] if the device is in use; [`crate::Error::Unsupported`] naming the
-    /// features that cannot be written, or for fast commits that take more than one transaction;
-    /// [`crate::Error::NoSpace`] if there is none for the maps and directories that these need;
-    /// [`crate::Error::ReadOnly`] for a device that takes no writes.
+    /// As [`Image::open`]; [`crate::Error::Device`] if the device is in use;
+    /// [`crate::Error::Unsupported`] naming the features that cannot be written, or for fast
+    /// commits that take more than one transaction; [`crate::Error::NoSpace`] if there is none for
+    /// the maps and directories that these need; [`crate::Error::ReadOnly`] for a device that takes
+    /// no writes.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
@@ -111,9 +112,9 @@ impl Volume {
         self.sbi.rw().unwrap()
     }
 
-    /// This file system for `caller`: what is done by it, and by inodes opened by it, is on behalf of
-    /// this caller, who may be refused the blocks reserved for the superuser. [`Volume::open`] returns
-    /// that of the superuser.
+    /// This file system for `caller`: what is done by it, and by inodes opened by it, is on behalf
+    /// of this caller, who may be refused the blocks reserved for the superuser. [`Volume::open`]
+    /// returns that of the superuser.
     #[must_use]
     pub fn as_caller(&self, caller: Caller) -> Self {
         Self {
@@ -125,7 +126,8 @@ impl Volume {
     /// One more user of an inode.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`] if there is none, or it is being deleted or was; damage, device errors.
+    /// [`crate::Error::NotFound`] if there is none, or it is being deleted or was; damage, device
+    /// errors.
     pub fn open_inode(&self, ino: Ino) -> Result<OpenInode> {
         self.in_use().open(ino)
     }
@@ -221,8 +223,8 @@ impl Volume {
     /// preallocated for files.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for a range that begins past the end, or a length of more than a group;
-    /// damage of a bitmap, device errors.
+    /// [`crate::Error::Invalid`] for a range that begins past the end, or a length of more than a
+    /// group; damage of a bitmap, device errors.
     pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         fitrim::trim(&self.sbi, range, min_len)
     }
@@ -237,8 +239,8 @@ impl Volume {
         Ok(self.rw().pages.set_tunable(name, value)?)
     }
 
-    /// Calls off all writers that wait for the device: they get [`crate::Error::Interrupted`], or have
-    /// written less than they wanted. Does not wait for them.
+    /// Calls off all writers that wait for the device: they get [`crate::Error::Interrupted`], or
+    /// have written less than they wanted. Does not wait for them.
     pub fn cancel_writers(&self) {
         self.rw().pages.cancel_writers();
     }

@@ -1,5 +1,5 @@
-//! Who asks for an operation: it decides whether the blocks that are reserved for the superuser may be
-//! used. Permissions are not decided here.
+//! Who asks for an operation: it decides whether the blocks that are reserved for the superuser may
+//! be used. Permissions are not decided here.
 
 /// Who asks for an operation; by default the superuser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -50,12 +50,12 @@ pub(crate) enum Purpose {
     Data(Caller),
     /// Attributes and new directories, which may use half of what data must leave.
     Metadata(Caller),
-    /// Names, which mostly take no block. The superuser's blocks may be used, so that where there are
-    /// no others a file can still be moved, or an empty one made, as with the kernel's ext4. What may
-    /// grow by that, which the kernel refuses, is a directory.
+    /// Names, which mostly take no block. The superuser's blocks may be used, so that where there
+    /// are no others a file can still be moved, or an empty one made, as with the kernel's ext4.
+    /// What may grow by that, which the kernel refuses, is a directory.
     Names,
-    /// Changes of the map of blocks that a file has, which free some or take hardly any: all that is
-    /// left may be used.
+    /// Changes of the map of blocks that a file has, which free some or take hardly any: all that
+    /// is left may be used.
     Maps,
 }
 
@@ -381,8 +381,8 @@ impl Rw {
     }
 
     /// Reserves `blocks` blocks; false if there are not so many. Reads bitmaps if what is known of
-    /// them is not enough. Only groups whose bitmaps were read and agree with their descriptors count:
-    /// taking reserved blocks must never be what finds out that they are not there.
+    /// them is not enough. Only groups whose bitmaps were read and agree with their descriptors
+    /// count: taking reserved blocks must never be what finds out that they are not there.
     pub(crate) fn reserve(&self, disk: &Disk, purpose: Purpose, blocks: u64) -> bool {
         let reserved_from = |caller| self.limits.reserved_from(caller, disk.superblock());
         let kept = match purpose {

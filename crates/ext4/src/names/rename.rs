@@ -82,8 +82,8 @@ struct Directories<'a> {
 /// writes them with the directories locked, so that it ends however fast others write.
 const WRITES_UNLOCKED: u32 = 2;
 
-/// Moves a name, in one step that is seen whole or not at all. A file that replaces another one has its
-/// data written before (`auto_da_alloc`).
+/// Moves a name, in one step that is seen whole or not at all. A file that replaces another one has
+/// its data written before (`auto_da_alloc`).
 pub(crate) fn rename(from: Entry<'_>, to: Entry<'_>, mode: RenameMode) -> Result<()> {
     for _ in 0..WRITES_UNLOCKED {
         match attempt(from, to, mode, false)? {
@@ -94,8 +94,8 @@ pub(crate) fn rename(from: Entry<'_>, to: Entry<'_>, mode: RenameMode) -> Result
     attempt(from, to, mode, true).map(drop)
 }
 
-/// Moves a name as [`rename`], for callers that must not wait for data to be written: false, and nothing
-/// has changed, if a file whose data wait to be written would replace another one.
+/// Moves a name as [`rename`], for callers that must not wait for data to be written: false, and
+/// nothing has changed, if a file whose data wait to be written would replace another one.
 pub(crate) fn try_rename(from: Entry<'_>, to: Entry<'_>, mode: RenameMode) -> Result<bool> {
     Ok(attempt(from, to, mode, false)?.is_none())
 }
