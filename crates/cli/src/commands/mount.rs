@@ -171,7 +171,11 @@ struct Begun {
 /// Mounts, and serves until it is unmounted.
 pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     if args.help_options {
-        return mount_help::run(args.json, out);
+        match args.json {
+            true => out.write_all(mount_help::json().as_bytes())?,
+            false => mount_help::print(out)?,
+        }
+        return Ok(Exit::Success);
     }
     let mut options = mount_options::parse(&args.options)?;
     options.engine.policies = args.policies.clone();

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use uext4_tunables::Row;
 
 use super::Output;
-use crate::failure::{Exit, Failure};
 use crate::json::Json;
 use crate::mount_options::{REFUSED, WITHOUT_EFFECT, subjects};
 
@@ -15,16 +14,6 @@ const HELP_AT: usize = 30;
 const WIDTH: usize = 100;
 
 /// Prints all options with their ranges and defaults, and those of ext4 that are refused.
-pub fn run(is_json: bool, out: &mut Output) -> Result<Exit, Failure> {
-    if is_json {
-        out.write_all(json().as_bytes())?;
-    } else {
-        print(out)?;
-    }
-    Ok(Exit::Success)
-}
-
-/// Prints them as a person reads them.
 pub fn print(out: &mut Output) -> io::Result<()> {
     for subject in subjects() {
         writeln!(out, "{}:", subject.title)?;
@@ -87,7 +76,8 @@ fn details(row: &Row) -> String {
     }
 }
 
-fn json() -> Json {
+/// All that [`print`] prints, as JSON.
+pub fn json() -> Json {
     let mut json = Json::new();
     json.open_object();
     json.key("subjects").open_array();
