@@ -10,7 +10,7 @@
 //! 4. The empty file system is laid out for just that.
 //! 5. The plan is carried out in order, contents copied from where they lie.
 //!
-//! [`put`] makes the plan in a file system that is there, through its journal. [`get`] copies files
+//! [`put()`] makes the plan in a file system that is there, through its journal. [`get()`] copies files
 //! and directories out of one, in the order of a [`walk`].
 //!
 //! Left out: the disk format (`uext4-mkfs`, `uext4`), and choosing what to do (the command).

@@ -12,7 +12,7 @@
 //! `Sorted` is right because all paths below `name` share the prefix `name/`, so no sibling can
 //! sort between them.
 //!
-//! **Memory.** Pending events are limited ([`LIMITS`]). A directory with more names is
+//! **Memory.** Pending events are limited (`LIMITS`). A directory with more names is
 //! read in several passes, each taking the smallest keys above the last one served; when the sum
 //! over the open directories is too large, the outermost forget theirs and read them again later.
 //! Forgetting pays for itself: what made it necessary was as large.
