@@ -236,7 +236,7 @@ pub const fn entries_offset(lblk: Lblk) -> usize {
     }
 }
 
-/// Writes a whole root. There are 1 to [`node_limit`] entries, in ascending order of their hashes;
+/// Writes a whole root. There are 1 to [`DxShape::limit`] entries, in ascending order of their hashes;
 /// the first one's hash counts as 0. The checksum is to be computed.
 pub fn fill_root(
     block: &mut [u8],
