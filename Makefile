@@ -43,7 +43,7 @@ test-long:
 # built is of the same features and need not be built anew; those of uext4-writeback are among the tests.
 interleavings:
 	$(CARGO) test --locked --workspace --exclude uext4-writeback --test interleavings \
-		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle,uext4-mbcache/shuttle,uext4-lab-interleavings/shuttle
+		--features uext4-jbd2/shuttle,uext4-extent-status/shuttle,uext4-mbcache/shuttle,uext4-lab-interleavings/shuttle,uext4-testkit/shuttle
 
 # One line a gate; fails if any falls short.
 gate:

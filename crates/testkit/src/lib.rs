@@ -13,6 +13,9 @@
 //! A test that this machine cannot run says so and passes: [`can_mount`] and [`has_tool`] print why.
 //! All other functions panic on what goes wrong, at the line of the test.
 
+#[cfg(feature = "shuttle")]
+extern crate shuttle_parking_lot as parking_lot;
+
 pub mod e2fsprogs;
 pub mod images;
 pub mod loops;
