@@ -62,7 +62,7 @@ impl FaultKind {
 /// A rule that makes requests fail.
 ///
 /// ```
-/// use uext4_blockdev::{Fault, FaultKind, Op};
+/// use uext4_testkit::{Fault, FaultKind, Op};
 ///
 /// // The third write that touches the first block, and all after it.
 /// let fault = Fault::new(Op::Write).within(0..4096).after(2).times(u64::MAX);
