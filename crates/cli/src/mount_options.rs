@@ -41,6 +41,8 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, Failure> {
             "only with ro: a lost superblock is for e2fsck to repair",
         );
     }
+    let together = options.engine.check();
+    together.map_err(|error| Failure::new(Exit::Usage, format_args!("-o {error}")))?;
     Ok(options)
 }
 

@@ -288,7 +288,7 @@ pub enum Error<E: MappingError> {
     /// The writer was called off while it was throttled.
     #[error("the write was cancelled while it waited for the device")]
     Cancelled,
-    /// The device has written nothing for too long (`wb_stall_ms`), or is no more.
+    /// The device has written nothing for too long (`wb_stall_ms`).
     #[error("the device gets nowhere: what is dirty cannot be written")]
     Stalled,
     /// The bytes would lie past the largest file there can be.

@@ -140,7 +140,8 @@ pub enum Verdict {
         /// The longest.
         at_most: Duration,
     },
-    /// The device makes no progress: the write fails with an I/O error.
+    /// The device makes no progress: the write fails with an I/O error. Only [`Bdi`] says so, no
+    /// policy.
     Failed,
 }
 

@@ -157,3 +157,18 @@ fn owners_in_every_form() {
         (Ok(1), Ok(1))
     );
 }
+
+#[test]
+fn options_that_contradict_each_other_are_a_wrong_command_line() {
+    for list in ["min_ratio=60,max_ratio=50", "max_ratio=50,min_ratio=60"] {
+        let Failure::Told { exit, what, .. } = parse(list).unwrap_err() else {
+            panic!("{list}: no failure");
+        };
+        assert_eq!(exit, Exit::Usage);
+        assert_eq!(
+            what,
+            "-o min_ratio=60: must be 0 to 50 percent, as max_ratio"
+        );
+    }
+    parse("max_ratio=60,min_ratio=60").unwrap();
+}

@@ -206,7 +206,17 @@ impl OpenOptions {
     /// That of the first that cannot be set; those before it are.
     pub fn options(&mut self, list: &str) -> Result<()> {
         let mut each = list.split(',').filter(|option| !option.is_empty());
-        each.try_for_each(|option| self.option(option))
+        each.try_for_each(|option| self.option(option))?;
+        self.check()
+    }
+
+    /// Whether the options agree with each other.
+    ///
+    /// # Errors
+    /// [`Error::Option`](crate::Error::Option): `min_ratio` above `max_ratio`, or a number that was
+    /// set as a field is out of its range.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.writeback.tunables.check()?)
     }
 
     /// The allocator's options on this file system.

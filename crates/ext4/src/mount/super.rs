@@ -103,6 +103,7 @@ pub(crate) fn open_rw(
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
+    options.check()?;
     let claim = Claim::new(Arc::clone(&device))?;
     let Usable {
         superblock, rescue, ..

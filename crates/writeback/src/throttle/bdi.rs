@@ -51,19 +51,15 @@ impl Bdi {
     /// 100 together.
     pub fn new(domain: &Arc<Domain>, tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
         tunables.check()?;
-        let (min, max) = (u64::from(tunables.min_ratio), u64::from(tunables.max_ratio));
-        let refused = |most: u64, why: &str| {
-            let option = format!("min_ratio={min}");
-            TunableError::new(&option, format_args!("must be 0 to {most} percent{why}"))
-        };
-        if min > max {
-            return Err(refused(max, ", as max_ratio"));
-        }
+        let min = u64::from(tunables.min_ratio);
         let sum = |others: u64| Some(others + min).filter(|sum| *sum <= 100);
         let added = domain.min_ratios.fetch_update(Relaxed, Relaxed, sum);
         if let Err(others) = added {
             let left = 100 - others.min(100);
-            return Err(refused(left, ": other devices have the rest"));
+            return Err(TunableError::new(
+                &format!("min_ratio={min}"),
+                format_args!("must be 0 to {left} percent: other devices have the rest"),
+            ));
         }
         domain.devices.fetch_add(1, Relaxed);
         Ok(Arc::new(Self {
@@ -274,10 +270,9 @@ impl Bdi {
             return verdict;
         }
         let is_new = task.throttled_since.replace(now).is_none();
-        let failed = verdict == Verdict::Failed;
         let limit = Duration::from_millis(u64::from(self.tunables.wb_stall_ms));
         let left = (!limit.is_zero()).then(|| self.stall.left(limit, is_new, now));
-        if failed || left == Some(Duration::ZERO) {
+        if left == Some(Duration::ZERO) {
             task.throttled_since = None;
             return Verdict::Failed;
         }

@@ -171,10 +171,18 @@ impl Tunables {
     ///
     /// # Errors
     ///
-    /// The first number that does not.
+    /// The first number that does not, and `min_ratio` above `max_ratio`.
     pub fn check(&self) -> Result<(), TunableError> {
         check(DOMAIN_TUNABLES, self)?;
-        check(BDI_TUNABLES, self)
+        check(BDI_TUNABLES, self)?;
+        let (min, max) = (self.min_ratio, self.max_ratio);
+        match min > max {
+            true => Err(TunableError::new(
+                &format!("min_ratio={min}"),
+                format_args!("must be 0 to {max} percent, as max_ratio"),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Pages of the limit and of the background limit for so many pages of dirtyable memory: at
