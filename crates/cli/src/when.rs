@@ -35,7 +35,13 @@ fn since_1970(seconds: &str) -> Option<SignedDuration> {
 }
 
 fn calendar(text: &str) -> Option<SignedDuration> {
-    let time: DateTime = text.strip_suffix('Z').unwrap_or(text).parse().ok()?;
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    // The parser would take an offset or a time zone, and leave it out of account.
+    let (_, time) = text.split_once([' ', 'T']).unwrap_or((text, ""));
+    if text.contains(['+', '[']) || time.contains('-') {
+        return None;
+    }
+    let time: DateTime = text.parse().ok()?;
     let time: Instant = TimeZone::UTC.to_timestamp(time).ok()?;
     Some(time.as_duration())
 }
@@ -86,6 +92,9 @@ mod tests {
             "2024-01-01 24:00",
             "@1e9",
             "1800-01-01",
+            "2024-06-19T15:22:45+02:00",
+            "2024-06-19 15:22-02",
+            "2024-06-19T15:22[Europe/Berlin]",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
