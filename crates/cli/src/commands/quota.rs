@@ -68,6 +68,10 @@ pub fn run(args: &QuotaArgs, out: &mut Output) -> Result<Exit, Failure> {
         change::close(&volume, image, done.map_err(|error| args.failure(&error)))?;
         return Ok(Exit::Success);
     }
+    if !(args.image.options.is_empty() && args.image.trace.is_empty()) {
+        let what = "--options and --trace are for changes: use --set";
+        return Err(Failure::new(Exit::Usage, what));
+    }
     let fs = open::open(&ImageArgs {
         place: args.image.place.clone(),
         superblock: None,
@@ -103,7 +107,11 @@ impl QuotaArgs {
         let all = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project].map(report);
         match all {
             // None is counted: say so of the first.
-            [first @ Err(Error::Unsupported { .. }), Err(_), Err(_)] => Ok(vec![first?]),
+            [
+                first @ Err(Error::Unsupported { .. }),
+                Err(Error::Unsupported { .. }),
+                Err(Error::Unsupported { .. }),
+            ] => Ok(vec![first?]),
             all => {
                 let is_counted =
                     |one: &uext4::Result<Report>| !matches!(one, Err(Error::Unsupported { .. }));

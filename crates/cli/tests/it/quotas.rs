@@ -105,3 +105,13 @@ fn kinds_that_are_not_counted_are_refused() {
             .contains("tune2fs -O quota")
     );
 }
+
+#[test]
+fn options_of_writing_are_refused_where_nothing_is_written() {
+    let Some((_scratch, image)) = image(&["-t", "ext4", "-O", "quota"], 16) else {
+        return;
+    };
+    let output = run(uext4(&["quota", "--options", "nonsense=1"]).arg(&image));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("use --set"));
+}
