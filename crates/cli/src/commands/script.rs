@@ -302,10 +302,13 @@ fn run_line(
     Ok(Exit::Success)
 }
 
-/// Commands that read what lies on the device: everything goes there first.
+/// Commands that read.
 fn read(args: &ScriptArgs, fs: &Volume, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
-    let synced = fs.sync();
-    synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
+    if let Line::Stat(_) = line {
+        // It reports where blocks lie: data that wait to be written lie nowhere yet.
+        let synced = fs.sync();
+        synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
+    }
     match line {
         Line::Getfattr(line) => getfattr::run(line, fs, out),
         Line::Ls(line) => ls::run(line, fs, out),
