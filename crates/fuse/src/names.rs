@@ -236,7 +236,8 @@ pub fn rename(
     };
     let (old, new) = (old.name, new.name);
     let at_once = || -> Result<bool> {
-        let (from, to) = (from.writable()?, to.writable()?);
+        // A whiteout is an inode that the caller makes.
+        let (from, to) = (from.for_caller(header)?, to.writable()?);
         Ok(from.try_rename(old, to, new, mode)?)
     };
     match at_once() {
@@ -247,11 +248,11 @@ pub fn rename(
         Ok(false) => {}
         Err(error) => return Answer::Now(Err(error)),
     }
-    let (late, ticket) = (Arc::clone(server), caller.ticket());
+    let (late, ticket, header) = (Arc::clone(server), caller.ticket(), *header);
     let (old, new) = (old.to_vec(), new.to_vec());
     server.late.run(move || {
         let rename = || -> Result<()> {
-            let (from, to) = (from.writable()?, to.writable()?);
+            let (from, to) = (from.for_caller(&header)?, to.writable()?);
             Ok(from.rename(&old, to, &new, mode)?)
         };
         let renamed = late
