@@ -110,14 +110,14 @@ impl Image {
     /// [`crate::Error::NotFound`] for the first two on a file system that is written; device
     /// errors.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
-        if let Some(inode) = self.open_newer(ino)? {
-            return Ok(inode.inode());
+        if let Some(in_use) = self.in_use().filter(|_| !self.is_hidden(ino)) {
+            return Ok(in_use.open(ino)?.inode());
         }
         met_by_caller(&self.sbi, Some(ino), inode::iget(&self.sbi, ino))
     }
 
     /// What is written may be newer in memory than on the device.
-    fn in_use(&self) -> Option<InUse<'_>> {
+    pub(crate) fn in_use(&self) -> Option<InUse<'_>> {
         let in_use = || InUse {
             sbi: &self.sbi,
             caller: Caller::default(),
@@ -126,9 +126,15 @@ impl Image {
     }
 
     /// The inode as its users have it, if a name may lead to it and the file system is written.
-    fn open_newer(&self, ino: Ino) -> Result<Option<OpenInode>> {
-        let in_use = self.in_use().filter(|_| !self.is_hidden(ino));
-        in_use.map(|in_use| in_use.open(ino)).transpose()
+    ///
+    /// Fails with [`crate::Error::NotFound`] where it was deleted, whoever has its number now.
+    fn open_newer(&self, inode: &Inode) -> Result<Option<OpenInode>> {
+        let Some(in_use) = self.in_use().filter(|_| !self.is_hidden(inode.ino)) else {
+            return Ok(None);
+        };
+        let newer = in_use.open(inode.ino)?;
+        let is_same = newer.0.inode.read().generation == inode.generation;
+        is_same.then_some(Some(newer)).ok_or(Error::NotFound)
     }
 
     /// The bytes of an inode, in use or not; nothing is verified.
@@ -146,7 +152,7 @@ impl Image {
     /// [`crate::Error::NotFound`], [`crate::Error::NotDirectory`], [`crate::Error::NameTooLong`],
     /// damage, device errors.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Ino> {
-        if let Some(dir) = self.open_newer(dir.ino)? {
+        if let Some(dir) = self.open_newer(dir)? {
             return Ok(dir.lookup(name)?.ino());
         }
         met(&self.sbi, dir.ino, namei::lookup(&self.sbi, dir, name))
@@ -170,7 +176,7 @@ impl Image {
     /// # Errors
     /// [`crate::Error::NotDirectory`], damage that leaves nothing to read, device errors.
     pub fn read_dir(&self, dir: &Inode) -> Result<ReadDir> {
-        if let Some(dir) = self.open_newer(dir.ino)? {
+        if let Some(dir) = self.open_newer(dir)? {
             return Ok(dir.into());
         }
         Ok(met(&self.sbi, dir.ino, dir::read_dir(&self.sbi, dir))?.into())
@@ -181,13 +187,17 @@ impl Image {
     ///
     /// # Errors
     /// As [`Image::read_dir`].
+    ///
+    /// # Locking
+    /// On a file system that is written `each` runs with the directory locked, and must not use it
+    /// otherwise.
     pub fn list(
         &self,
         dir: &Inode,
         cookie: u64,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
-        if let Some(dir) = self.open_newer(dir.ino)? {
+        if let Some(dir) = self.open_newer(dir)? {
             return dir.list(cookie, each);
         }
         let result = readdir::list(&self.sbi, dir, cookie, each);
@@ -252,7 +262,7 @@ impl Image {
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
     /// [`crate::Error::Encrypted`], damage, device errors.
     pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if let Some(file) = self.open_newer(inode.ino)? {
+        if let Some(file) = self.open_newer(inode)? {
             return file.read_at(offset, buf);
         }
         let result = file::read_at(&self.sbi, inode, offset, buf);
@@ -276,7 +286,7 @@ impl Image {
     /// # Errors
     /// As [`Image::read_at`], at once or while going through them.
     pub fn data_ranges(&self, inode: &Inode) -> Result<DataRanges> {
-        let ranges = match self.open_newer(inode.ino)? {
+        let ranges = match self.open_newer(inode)? {
             Some(file) => {
                 let written = file.0.write_pages();
                 written.and_then(|()| file::data_ranges(&self.sbi, &file.inode()))

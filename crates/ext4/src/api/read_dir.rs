@@ -3,7 +3,7 @@
 use std::vec;
 
 use crate::api::open_inode::OpenInode;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::dir::{self, DirEntry};
 
 /// Names that are listed at once.
@@ -35,6 +35,7 @@ impl From<OpenInode> for ReadDir {
         Self(Source::InUse(Listing {
             dir,
             batch: Vec::new().into_iter(),
+            failed: None,
             cookie: Some(0),
         }))
     }
@@ -61,6 +62,8 @@ impl Iterator for ReadDir {
 struct Listing {
     dir: OpenInode,
     batch: vec::IntoIter<DirEntry>,
+    /// What ended the last batch too early.
+    failed: Option<Error>,
     /// Where to go on; `None` at the end.
     cookie: Option<u64>,
 }
@@ -71,17 +74,18 @@ impl Listing {
             if let Some(entry) = self.batch.next() {
                 return Some(Ok(entry));
             }
-            let from = self.cookie.take()?;
-            if let Err(error) = self.fill(from) {
+            if let Some(error) = self.failed.take() {
                 return Some(Err(error));
             }
+            let from = self.cookie.take()?;
+            self.fill(from);
         }
     }
 
-    fn fill(&mut self, from: u64) -> Result<()> {
+    fn fill(&mut self, from: u64) {
         let mut batch = Vec::new();
         let mut last = None;
-        self.dir.list(from, &mut |listed| {
+        let listed = self.dir.list(from, &mut |listed| {
             last = Some(listed.next);
             batch.push(DirEntry {
                 ino: listed.ino,
@@ -90,9 +94,10 @@ impl Listing {
                 hash: None,
             });
             batch.len() < BATCH
-        })?;
-        self.cookie = last.filter(|_| batch.len() == BATCH);
+        });
+        // Names that were read before the damage are listed, too.
+        self.failed = listed.err();
+        self.cookie = last.filter(|_| batch.len() == BATCH && self.failed.is_none());
         self.batch = batch.into_iter();
-        Ok(())
     }
 }

@@ -20,6 +20,22 @@ const READ_MAX: u64 = 1 << 30;
 /// Bytes of memory that `read` takes at once, by the size alone.
 const PREALLOCATED_MAX: u64 = 1 << 20;
 
+/// Reads a file of `size` bytes.
+fn read_whole(file: impl Read, size: u64) -> Result<Vec<u8>> {
+    if size > READ_MAX {
+        return Err(Error::FileTooBig);
+    }
+    // One byte more: the read that finds the end needs no more memory.
+    let mut data = Vec::with_capacity(size.min(PREALLOCATED_MAX) as usize + 1);
+    // A writer may let it grow meanwhile.
+    let read = file.take(READ_MAX + 1).read_to_end(&mut data);
+    read.map_err(Error::from_io)?;
+    match data.len() as u64 > READ_MAX {
+        true => Err(Error::FileTooBig),
+        false => Ok(data),
+    }
+}
+
 /// As in `std::fs`. Paths begin at the root, with a slash or without; symbolic links are followed.
 impl Image {
     /// Opens a file.
@@ -35,19 +51,18 @@ impl Image {
     /// # Errors
     /// As [`Image::open_file`] and [`Image::read_at`]; [`Error::FileTooBig`].
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let file = self.open_file(path)?;
-        let size = file.inode().size;
-        if size > READ_MAX {
-            return Err(Error::FileTooBig);
-        }
-        // One byte more: the read that finds the end needs no more memory.
-        let mut data = Vec::with_capacity(size.min(PREALLOCATED_MAX) as usize + 1);
-        // A writer may let it grow meanwhile.
-        let read = file.take(READ_MAX + 1).read_to_end(&mut data);
-        read.map_err(Error::from_io)?;
-        match data.len() as u64 > READ_MAX {
-            true => Err(Error::FileTooBig),
-            false => Ok(data),
+        match self.in_use() {
+            // In use to the end: its number is given to no other file meanwhile.
+            Some(in_use) => {
+                let file = File::new(in_use.resolve(path.as_ref(), FollowLast::Yes)?)?;
+                let size = file.size();
+                read_whole(file, size)
+            }
+            None => {
+                let file = self.open_file(path)?;
+                let size = file.inode().size;
+                read_whole(file, size)
+            }
         }
     }
 

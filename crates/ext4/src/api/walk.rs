@@ -47,7 +47,8 @@ pub struct Walk {
     image: Image,
     levels: Vec<Level>,
     path: Vec<u8>,
-    entered: FxHashSet<Ino>,
+    /// By number and generation.
+    entered: FxHashSet<(Ino, u32)>,
     /// Bytes of the directories that were entered.
     bytes: u64,
     /// What comes before anything else.
@@ -80,8 +81,13 @@ impl Walk {
         if self.levels.len() >= DEPTH_MAX || self.path.len() > PATH_MAX {
             return Err(bad("it lies too deep"));
         }
-        if !self.entered.insert(inode.ino) {
-            return Err(bad("it has a second name, or lies in itself"));
+        if !self.entered.insert((inode.ino, inode.generation)) {
+            // It may have been moved to where the walk comes to it again.
+            let is_above = self.levels.iter().any(|level| level.dir.ino == inode.ino);
+            return match is_above || self.image.in_use().is_none() {
+                true => Err(bad("it has a second name, or lies in itself")),
+                false => Ok(()),
+            };
         }
         self.bytes = self.bytes.saturating_add(inode.size);
         let geometry = self.image.geometry();

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use uext4::Error;
+use uext4::{Error, OpenOptions, Volume};
+use uext4_blockdev::{Access, FileDevice, SystemClock};
 
 use crate::tree::open;
 
@@ -52,6 +54,35 @@ fn a_directory_with_a_second_name_is_entered_once() {
             .into_iter()
             .all(|damaged| damaged.is_err_and(is_damage))
     );
+}
+
+#[test]
+fn names_before_damage_are_listed_where_the_file_system_is_written_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for i in 0..60 {
+        std::fs::write(source.join(format!("{i:0>100}")), "").unwrap();
+    }
+    let path = image(dir.path(), &source, "");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The last name stands in the last block of the directory, whose first record is damaged.
+    let last = format!("{:0>100}", 59);
+    let mut names = bytes.windows(100).enumerate();
+    let at = names
+        .find(|(_, bytes)| *bytes == last.as_bytes())
+        .unwrap()
+        .0;
+    let block = at - at % 1024;
+    bytes[block + 4..block + 6].copy_from_slice(&[3, 0]);
+    std::fs::write(&path, bytes).unwrap();
+    let device = Arc::new(FileDevice::open(&path, Access::ReadWrite).unwrap());
+    let volume = Volume::open(device, Arc::new(SystemClock), &OpenOptions::default()).unwrap();
+    let root = volume.metadata("/").unwrap();
+    let (found, failed): (Vec<_>, Vec<_>) =
+        volume.read_dir(&root).unwrap().partition(Result::is_ok);
+    assert_eq!(failed.len(), 1);
+    assert!((8..60).contains(&found.len()), "{} names", found.len());
 }
 
 #[test]

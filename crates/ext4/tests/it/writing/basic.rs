@@ -304,3 +304,24 @@ fn what_has_no_name_takes_that_of_another() {
         judge(&device, flags);
     }
 }
+
+#[test]
+fn an_inode_of_a_reader_is_not_another_file_of_the_same_number() {
+    let device = made("-t ext4", 8192);
+    let fs = mount(Arc::clone(&device));
+    file(&fs, "one").write_at(0, b"one").unwrap();
+    let stale = fs.metadata("/one").unwrap();
+    fs.remove_file("/one").unwrap();
+    fs.sync().unwrap();
+    let mut names = (0..100).map(|i| file(&fs, &format!("other{i}")));
+    let other = names.find(|other| other.ino() == stale.ino).unwrap();
+    other.write_at(0, b"two").unwrap();
+    let mut buf = [0; 3];
+    let read = fs.image().read_at(&stale, 0, &mut buf);
+    assert!(matches!(read, Err(Error::NotFound)), "{read:?} {buf:?}");
+    assert_eq!(
+        fs.inode(stale.ino).unwrap().generation,
+        other.inode().generation
+    );
+    fs.close().unwrap();
+}
