@@ -1,8 +1,8 @@
 //! How long requests take, by kind: counted where they are answered, without a lock.
 //!
 //! A time falls into one of 4 steps between a power of two and the next, so a percentile is told 25 % too
-//! high at most. Cost: two looks at the clock and three additions, to memory that no other thread writes while
-//! there are no more than `SHARDS` of them.
+//! high at most. Cost: two looks at the clock and three additions, to memory that few
+//! other threads write: threads of the process share `SHARDS` parts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

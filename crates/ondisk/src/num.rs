@@ -1,5 +1,5 @@
 //! Numbers of other widths, each conversion under the name of what it means: the only `as` on
-//! integers in the code that reads images.
+//! integers in this crate.
 #![allow(
     clippy::as_conversions,
     reason = "the casts that the rest of the crate must not write, each with its bound next to it"
