@@ -93,6 +93,7 @@ impl From<io::Error> for Failure {
 /// The exit code an error of the engine leads to.
 pub fn exit_of(error: &uext4::Error) -> Exit {
     match error {
+        uext4::Error::Shared(error) => exit_of(error),
         uext4::Error::Corrupt(_) => Exit::Damaged,
         error if error.is_beyond_end() => Exit::Damaged,
         uext4::Error::NotFound
@@ -114,6 +115,7 @@ pub fn exit_of(error: &uext4::Error) -> Exit {
 fn next_step(error: &uext4::Error) -> Option<&'static str> {
     use uext4_blockdev::Error as Device;
     match error {
+        uext4::Error::Shared(error) => next_step(error),
         uext4::Error::Corrupt(_) => Some("`uext4 check IMAGE` lists all that is damaged"),
         uext4::Error::NoSpace { .. } | uext4::Error::NoInodes { .. } => Some(
             "remove something with `uext4 rm`, or enlarge the image: \
@@ -225,5 +227,27 @@ impl Complaints {
             messages::warning(format_args!("{} more like these", self.count - PRINTED_MAX));
         }
         self.worst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uext4_ondisk::{Damage, Ino};
+
+    use super::*;
+
+    #[test]
+    fn an_error_that_several_met_has_the_exit_code_of_its_cause() {
+        let damage = || {
+            let why = "of a test";
+            uext4::Error::Corrupt(Damage::Directory { ino: Ino(2), why })
+        };
+        for cause in [damage, || uext4::Error::NotFound] {
+            let shared = uext4::Error::Shared(Arc::new(cause()));
+            assert_eq!(exit_of(&shared), exit_of(&cause()));
+            assert_eq!(next_step(&shared), next_step(&cause()));
+        }
     }
 }

@@ -58,9 +58,13 @@ impl Visit for Line {
 }
 
 impl Subscriber for Trace {
-    /// Events whose name is a field are chosen when they come.
+    /// Events whose name is a field are chosen when they come. Code that asks before it makes an
+    /// event names no fields.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.fields().field("name").is_some() || self.wants(metadata.name(), metadata.target())
+        let fields = metadata.fields();
+        fields.is_empty()
+            || fields.field("name").is_some()
+            || self.wants(metadata.name(), metadata.target())
     }
 
     fn event(&self, event: &Event<'_>) {
