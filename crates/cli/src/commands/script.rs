@@ -302,10 +302,10 @@ fn run_line(
     Ok(Exit::Success)
 }
 
-/// Commands that read.
+/// Commands that change nothing.
 fn read(args: &ScriptArgs, fs: &Volume, line: &Line, out: &mut Output) -> Result<Exit, Failure> {
-    if let Line::Stat(_) = line {
-        // It reports where blocks lie: data that wait to be written lie nowhere yet.
+    // Data that wait to be written lie in no block that `stat` could report.
+    if matches!(line, Line::Stat(_) | Line::Sync) {
         let synced = fs.sync();
         synced.map_err(|error| Failure::engine(args.image.place.image.display(), &error))?;
     }

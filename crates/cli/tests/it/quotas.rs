@@ -114,7 +114,7 @@ fn options_of_writing_are_refused_where_nothing_is_written() {
     let Some((_scratch, image)) = image(&["-t", "ext4", "-O", "quota"], 16) else {
         return;
     };
-    let output = run(uext4(&["quota", "--options", "nonsense=1"]).arg(&image));
+    let output = uext4(&["quota", "--options", "nonsense=1", text(&image)]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("use --set"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("use --set"));
 }

@@ -13,7 +13,7 @@ use crate::api::open_inode::OpenInode;
 use crate::api::read_dir::ReadDir;
 use crate::api::stats::{self, Stats};
 use crate::base::caller::Caller;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
 use crate::check::{self, Issue, Summary as CheckSummary};
 use crate::dir::crypto::NameForm;

@@ -5,7 +5,7 @@ use uext4::xattr::SetMode;
 use uext4::{Creation, Error, FollowLast, Image, NewInode, RenameMode, SetAttributes, SetTime};
 use uext4_ondisk::Ino;
 
-use super::device::{judge, made, mount};
+use super::device::{file, judge, made, mount};
 
 const FLAGS: [&str; 6] = [
     "-t ext4",
@@ -308,10 +308,10 @@ fn what_has_no_name_takes_that_of_another() {
 #[test]
 fn an_inode_of_a_reader_is_not_another_file_of_the_same_number() {
     let device = made("-t ext4", 8192);
-    let fs = mount(Arc::clone(&device));
+    let fs = mount(device.clone());
     file(&fs, "one").write_at(0, b"one").unwrap();
     let stale = fs.metadata("/one").unwrap();
-    fs.remove_file("/one").unwrap();
+    fs.remove("/one").unwrap();
     fs.sync().unwrap();
     let mut names = (0..100).map(|i| file(&fs, &format!("other{i}")));
     let other = names.find(|other| other.ino() == stale.ino).unwrap();
