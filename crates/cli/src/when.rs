@@ -30,8 +30,7 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
 fn since_1970(seconds: &str) -> Option<SignedDuration> {
     let is_number = |byte| matches!(byte, b'0'..=b'9' | b'.' | b'-');
     let text = format!("{seconds}s");
-    let duration = seconds.bytes().all(is_number).then(|| text.parse().ok())?;
-    duration
+    seconds.bytes().all(is_number).then(|| text.parse().ok())?
 }
 
 fn calendar(text: &str) -> Option<SignedDuration> {

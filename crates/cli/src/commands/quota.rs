@@ -100,7 +100,7 @@ impl QuotaArgs {
     /// Reports on the kinds that are named, or on all that are counted.
     fn reports(&self, fs: &Image) -> uext4::Result<Vec<Report>> {
         let named = self.kinds();
-        let report = |kind| Ok(fs.quotas(kind).map(|quotas| Report { kind, quotas })?);
+        let report = |kind| fs.quotas(kind).map(|quotas| Report { kind, quotas });
         if !named.is_empty() {
             return named.into_iter().map(report).collect();
         }
