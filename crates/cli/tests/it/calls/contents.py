@@ -336,6 +336,14 @@ def dents(fd, room):
     return entries
 
 
+def gone(root, handle):
+    """Opens a handle until it is stale: FUSE releases a closed file after close(2) has returned."""
+    for _ in range(200):
+        os.close(raw("open_by_handle_at", root, handle, os.O_RDONLY))
+        time.sleep(0.01)
+    return "never"
+
+
 @part
 def unnamed():
     """Files that never had a name, or have lost it, and handles."""
@@ -380,7 +388,7 @@ def unnamed():
         say("same", os.fstat(fd).st_ino == os.stat(path).st_ino)
         os.close(fd)
         (os.unlink if name == "f" else os.rmdir)(path)
-        call("gone", raw, "open_by_handle_at", root, handle, os.O_RDONLY)
+        call("gone", gone, root, handle)
         os.close(root)
     small = ctypes.create_string_buffer(struct.pack("<Ii", 0, 0) + bytes(128))
     call("no room", raw, "name_to_handle_at", -100, bytes_of(at()), small, ctypes.byref(ctypes.c_int()), 0)
