@@ -75,6 +75,18 @@ impl File {
     }
 }
 
+/// How many complaints a rule has of a file with this text.
+#[cfg(test)]
+fn complaints_of(rule: fn(&File, &mut Vec<Complaint>), path: &str, text: &str) -> usize {
+    let file = File {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    };
+    let mut complaints = Vec::new();
+    rule(&file, &mut complaints);
+    complaints.len()
+}
+
 /// Checks every rule; the complaints come sorted.
 pub fn run(root: &Path) -> Result<Vec<Complaint>, String> {
     let files = tracked_files(root)?;

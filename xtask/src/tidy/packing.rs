@@ -138,13 +138,7 @@ mod tests {
     use super::*;
 
     fn complaints(path: &str, text: &str) -> usize {
-        let file = File {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
-        let mut complaints = Vec::new();
-        check(&file, &mut complaints);
-        complaints.len()
+        crate::tidy::complaints_of(check, path, text)
     }
 
     #[test]
