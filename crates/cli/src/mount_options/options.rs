@@ -36,11 +36,11 @@ pub struct MountOptions {
     pub quota: Option<String>,
     /// Whose files are shown.
     pub owners: Owners,
-    /// A file that is told what happens, every some seconds.
+    /// A file that statistics are written to, every few seconds.
     pub metrics: Option<PathBuf>,
     /// The daemon gives up what it does not need.
     pub sandbox: bool,
-    /// What the engine is told.
+    /// Options of the engine.
     pub engine: OpenOptions,
 }
 

@@ -127,7 +127,8 @@ impl Image {
 
     /// The inode as its users have it, if a name may lead to it and the file system is written.
     ///
-    /// Fails with [`crate::Error::NotFound`] where it was deleted, whoever has its number now.
+    /// Fails with [`crate::Error::NotFound`] where it was deleted, even if another inode has its
+    /// number now.
     fn open_newer(&self, inode: &Inode) -> Result<Option<OpenInode>> {
         let Some(in_use) = self.in_use().filter(|_| !self.is_hidden(inode.ino)) else {
             return Ok(None);

@@ -1,7 +1,7 @@
-//! Who asks for an operation: it decides whether the blocks that are reserved for the superuser may
-//! be used. Permissions are not decided here.
+//! The caller of an operation: it decides whether the blocks that are reserved for the superuser
+//! may be used. Permissions are not decided here.
 
-/// Who asks for an operation; by default the superuser.
+/// The caller of an operation; by default the superuser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User.

@@ -37,7 +37,7 @@ fn start_threads(sbi: &Arc<Sbi>, rw: &Rw) -> std::io::Result<Vec<Background>> {
     let weak = Arc::downgrade(sbi);
     let commit = move || {
         let sbi = weak.upgrade();
-        // What fails has aborted the journal: whoever asks next is told.
+        // A failure has aborted the journal: the next operation returns it.
         sbi.map(|sbi| _ = tick(&sbi)).is_some()
     };
     let weak = Arc::downgrade(sbi);
