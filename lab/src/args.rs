@@ -1,8 +1,10 @@
 //! The command line.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
-use crate::claim::Scale;
+use crate::experiment::{Scale, Wish};
 use crate::mount::Mount;
 
 /// Seed if none is given.
@@ -12,11 +14,14 @@ const EXAMPLES: &str = "Examples:
   uext4-lab list                              every claim, and how many gates it has
   uext4-lab run mballoc-steps                 one claim: definition, results, gates
   uext4-lab run mballoc-steps --policy table+logical+linear --json
-  uext4-lab run --full --seed 7 > record.txt
+  uext4-lab run --all --quick --into DIR      a record of every claim; run again, it goes on
+  uext4-lab compare lab/records/DAY DIR       what is not the same, and is it proven
   uext4-lab mount --policy writeback=mainline disk.img DIR
-  uext4-lab gate                              all gates; the last line counts them";
+  uext4-lab gate                              all gates; the last line counts the verdicts
 
-/// Re-runs the experiments behind the rooms' policies and holds them against their gates.
+Exit status: 0; 1 if a gate fails or a claim could not be run to its end; 2 for a wrong command line.";
+
+/// Re-runs the experiments behind the subsystems' policies and holds them against their gates.
 #[derive(Debug, Parser)]
 #[command(name = "uext4-lab", version, after_help = EXAMPLES)]
 pub struct Cli {
@@ -29,12 +34,32 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Lists the claims.
-    List,
-    /// Runs claims and prints what came out.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs claims and prints or records what came out.
     Run(Run),
+    /// Compares two folders of records.
+    Compare {
+        /// The folder to compare with.
+        before: PathBuf,
+        /// The other.
+        after: PathBuf,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Mounts an image, in the foreground, with designs of subsystems.
     Mount(Mount),
-    /// Runs claims quickly and prints one line a gate; exit 1 if any falls short.
+    /// Measures this machine's noise, and whether the rule for differences believes any of it.
+    Noise {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs claims quickly and prints one line a gate; exit 1 if any is contrary.
     Gate {
         /// Claims; all if none is named.
         claims: Vec<String>,
@@ -44,20 +69,31 @@ pub enum Command {
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Claims; all if none is named.
+    /// Claims.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub claims: Vec<String>,
+    /// Every claim.
+    #[arg(long)]
+    pub all: bool,
     /// A small experiment (the default).
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
     /// The experiment at full size.
     #[arg(long)]
     pub full: bool,
+    /// Runs on this subject only, where the claim has several: library, fuse:DIR, dir:DIR; may be
+    /// given several times.
+    #[arg(long = "on", value_name = "SUBJECT")]
+    pub on: Vec<String>,
     /// Runs this policy instead of the claim's own list; may be given several times.
     #[arg(long = "policy", value_name = "POLICY")]
     pub policies: Vec<String>,
     /// Sets a parameter of the claim; may be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub set: Vec<String>,
+    /// Records into this folder, and leaves out what it has already.
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
     /// One JSON object a claim and line, instead of text.
     #[arg(long)]
     pub json: bool,
@@ -67,22 +103,28 @@ pub struct Run {
 }
 
 impl Run {
-    /// All gates of these claims, quickly.
-    pub fn quick(claims: Vec<String>) -> Self {
-        Self {
-            claims,
-            quick: true,
-            full: false,
-            policies: Vec::new(),
-            set: Vec::new(),
-            json: false,
-            seed: SEED,
+    /// What is asked of every claim.
+    pub fn wish(&self) -> Wish {
+        Wish {
+            scale: if self.full { Scale::Full } else { Scale::Quick },
+            seed: self.seed,
+            policies: self.policies.clone(),
+            set: self.set.clone(),
+            on: self.on.clone(),
         }
     }
+}
 
-    /// How much is to be done.
-    pub fn scale(&self) -> Scale {
-        if self.full { Scale::Full } else { Scale::Quick }
+impl Wish {
+    /// A quick run as claims define it.
+    pub fn quick() -> Self {
+        Self {
+            scale: Scale::Quick,
+            seed: SEED,
+            policies: Vec::new(),
+            set: Vec::new(),
+            on: Vec::new(),
+        }
     }
 }
 

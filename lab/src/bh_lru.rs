@@ -5,16 +5,16 @@ mod create_cycle;
 mod mdtest;
 mod policy;
 mod survey;
-mod volume;
+pub mod volume;
 mod wall;
 mod workload;
 
-use crate::claim::Claim;
+use crate::experiment::Experiment;
 
 /// All of them; a new one gets its line here.
-pub const CLAIMS: &[&Claim] = &[
-    &create_cycle::CLAIM,
-    &mdtest::CLAIM,
-    &survey::CLAIM,
-    &wall::CLAIM,
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &create_cycle::EXPERIMENT,
+    &mdtest::EXPERIMENT,
+    &survey::EXPERIMENT,
+    &wall::EXPERIMENT,
 ];

@@ -1,201 +1,244 @@
 //! The definition of a claim: what is claimed, by whom, with which figures, and what must hold.
 //!
-//! A definition holds no result. What a run produced is a [`crate::record::Record`]; how both are
-//! shown is [`crate::report`]'s business.
+//! A claim is data, one file of `lab/claims` each. It holds no result: what a run produced is a
+//! [`crate::record`], what became of each gate is said by [`crate::judge`].
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
-/// A claim and the experiment that tries it.
-#[derive(Debug)]
+/// A claim.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Its name on the command line: `room-what`, in lower case.
-    pub name: &'static str,
+    pub name: String,
     /// What is claimed, in one line.
-    pub title: &'static str,
+    pub title: String,
     /// Who claimed it, where and when.
-    pub source: &'static str,
+    pub source: String,
+    /// The subsystem it is about.
+    pub room: Room,
+    /// The number of the thread whose figures it tries; none if it is our own.
+    #[serde(default)]
+    pub thread: Option<String>,
+    /// The experiment that tries it.
+    pub experiment: String,
     /// What the experiment shows, and what it does not.
-    pub analysis: &'static str,
-    /// The source's own figures, exactly as printed there.
-    pub figures: &'static [Printed],
+    pub analysis: String,
+    /// What is done: files, sizes, order.
+    #[serde(default)]
+    pub workload: String,
+    /// The device, or the model of one.
+    #[serde(default)]
+    pub device: String,
+    /// How many threads or processes, and what they are.
+    #[serde(default)]
+    pub threads: String,
+    /// What was tuned for our design and not for the others.
+    #[serde(default)]
+    pub tuned: String,
+    /// Seconds that a quick run takes on two processors: an estimate for those who wait.
+    #[serde(default)]
+    pub seconds: f64,
     /// The policies that are run if none is named.
-    pub policies: &'static [&'static str],
-    /// Whether a policy's spelling is one that the experiment can run.
-    pub accepts: fn(&str) -> Result<(), String>,
-    /// What can be set with `--set`.
-    pub parameters: &'static [Parameter],
+    pub policies: Vec<String>,
+    /// The source's own figures, exactly as printed there.
+    #[serde(default)]
+    pub printed: Vec<Printed>,
     /// What must hold.
-    pub gates: &'static [Gate],
-    /// How its figures come about.
-    pub measure: Measure,
-    /// Runs it: the same setting gives the same results, unless it is timed.
-    pub run: fn(&Setting) -> Result<Value, Failure>,
+    #[serde(default, rename = "gate")]
+    pub gates: Vec<Gate>,
 }
 
-/// A figure of the source.
-#[derive(Debug)]
+/// A subsystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Room {
+    /// The buffer cache's LRU.
+    BhLru,
+    /// The cache of extents and its shrinker.
+    ExtentStatus,
+    /// The allocator of blocks.
+    Mballoc,
+    /// The cache of attribute blocks.
+    Mbcache,
+    /// The throttling of writers.
+    Writeback,
+}
+
+/// Figures of the source.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Printed {
-    /// What it is.
-    pub what: &'static str,
-    /// The figure as printed.
-    pub printed: &'static str,
-}
-
-/// Something that can be set.
-#[derive(Debug)]
-pub struct Parameter {
-    /// Its name.
-    pub name: &'static str,
-    /// What it is.
-    pub what: &'static str,
-    /// The values it can have; the first is the default.
-    pub values: &'static [&'static str],
-}
-
-/// How figures come about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Counted, at a fixed seed and on a virtual clock: the same in every run.
-    Counted,
-    /// Counted, but among real threads: differs from run to run.
-    Threads,
+    /// What they are.
+    pub what: String,
+    /// The figures as printed.
+    pub printed: String,
 }
 
 /// A condition on the results.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "RawGate")]
 pub struct Gate {
     /// What it says, in one line.
-    pub what: &'static str,
+    pub what: String,
+    /// What it means when it holds.
+    pub kind: Kind,
     /// The figure that is judged.
     pub figure: Figure,
-    /// What it must be.
+    /// What it must be; meaningless for a [`Figure::Difference`].
     pub bound: Bound,
+    /// What it must be at least for the direction to be right, if that is less than the bound asks.
+    pub direction: Option<Bound>,
+    /// Why the bound is given up: the proof that it cannot be met. It is measured and shown all the same.
+    pub struck: Option<String>,
+}
+
+/// What it means that a gate holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The source's effect is there.
+    Reproduced,
+    /// Our design is better than that of the source or of the kernel.
+    Beaten,
+    /// What must be true anyway: nothing is lost, a limit is kept.
+    Holds,
 }
 
 /// How a figure is read from the results. A place is a JSON pointer (RFC 6901) into them.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
     /// The number at a place.
-    At(&'static str),
+    At(String),
     /// The number at the first place, divided by the one at the second.
-    Ratio(&'static str, &'static str),
+    Ratio([String; 2]),
     /// The largest of these ratios.
-    LargestRatio(&'static [(&'static str, &'static str)]),
+    Largest(Vec<[String; 2]>),
     /// The smallest of these ratios.
-    SmallestRatio(&'static [(&'static str, &'static str)]),
+    Smallest(Vec<[String; 2]>),
+    /// The mean of the samples at the first place over that at the second, judged by `ministat`'s
+    /// rule and the machine's own noise.
+    Difference {
+        /// Where the samples are, and those they are held against.
+        samples: [String; 2],
+        /// Whether less is better.
+        lower_is_better: bool,
+    },
 }
 
 /// What a figure must be; the bound itself is allowed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
-    /// No more than.
-    AtMost(f64),
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
     /// No less than.
-    AtLeast(f64),
-    /// From the first to the second.
-    Within(f64, f64),
+    #[serde(default)]
+    pub at_least: Option<f64>,
+    /// No more than.
+    #[serde(default)]
+    pub at_most: Option<f64>,
 }
 
-/// What a run is given.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
-    /// How much is done.
-    pub scale: Scale,
-    /// What everything random is made from.
-    pub seed: u64,
-    /// The policies to run, at least one.
-    pub policies: Vec<String>,
-    /// The value of every parameter of the claim, in its order.
-    pub values: Vec<(&'static str, String)>,
+impl Bound {
+    /// Whether a figure is within.
+    pub fn holds(&self, figure: f64) -> bool {
+        self.at_least.is_none_or(|least| figure >= least)
+            && self.at_most.is_none_or(|most| figure <= most)
+    }
+
+    fn is_none(&self) -> bool {
+        self.at_least.is_none() && self.at_most.is_none()
+    }
 }
 
-/// How much is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// Small enough that all gates together take minutes.
-    Quick,
-    /// As the source did it, as far as memory allows.
-    Full,
+/// A gate as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGate {
+    what: String,
+    kind: Kind,
+    at: Option<String>,
+    ratio: Option<[String; 2]>,
+    largest: Option<Vec<[String; 2]>>,
+    smallest: Option<Vec<[String; 2]>>,
+    difference: Option<[String; 2]>,
+    lower_is_better: Option<bool>,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+    direction: Option<Bound>,
+    struck: Option<String>,
 }
 
-/// Why there is no record.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The command line asks for what there is not.
-    #[error("{0}")]
-    Usage(String),
-    /// The experiment could not be run to its end.
-    #[error("{0}")]
-    Run(String),
-}
+impl TryFrom<RawGate> for Gate {
+    type Error = String;
 
-impl Claim {
-    /// The default of every parameter, changed by `set` (`name=value`), for these policies.
-    ///
-    /// # Errors
-    /// [`Failure::Usage`] for a policy, parameter or value the claim does not know.
-    pub fn setting(
-        &self,
-        (scale, seed): (Scale, u64),
-        policies: &[String],
-        set: &[String],
-    ) -> Result<Setting, Failure> {
-        for policy in policies {
-            (self.accepts)(policy).map_err(|why| {
-                Failure::Usage(format!("{}: policy {policy:?}: {why}", self.name))
-            })?;
-        }
-        let mut values: Vec<_> = self
-            .parameters
-            .iter()
-            .map(|p| {
-                (
-                    p.name,
-                    p.values.first().copied().unwrap_or_default().to_owned(),
-                )
-            })
-            .collect();
-        for word in set {
-            let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let parameter = self.parameters.iter().position(|p| p.name == name);
-            let index = parameter.ok_or_else(|| self.no_parameter(name))?;
-            let known = self.parameters[index].values;
-            if !known.contains(&value) {
-                return Err(Failure::Usage(format!(
-                    "{}: {name} cannot be {value:?}, only one of {}",
-                    self.name,
-                    known.join(", ")
-                )));
-            }
-            values[index].1 = value.to_owned();
-        }
-        let policies = if policies.is_empty() {
-            self.policies.iter().map(|&p| p.to_owned()).collect()
-        } else {
-            policies.to_vec()
+    fn try_from(raw: RawGate) -> Result<Self, String> {
+        let refused = |why: &str| Err(format!("gate {:?}: {why}", raw.what));
+        let difference = raw.difference.zip(Some(raw.lower_is_better == Some(true)));
+        let mut figures = [
+            raw.at.map(Figure::At),
+            raw.ratio.map(Figure::Ratio),
+            raw.largest.map(Figure::Largest),
+            raw.smallest.map(Figure::Smallest),
+            difference.map(|(samples, lower_is_better)| Figure::Difference {
+                samples,
+                lower_is_better,
+            }),
+        ]
+        .into_iter()
+        .flatten();
+        let (Some(figure), None) = (figures.next(), figures.next()) else {
+            return refused("needs one of at, ratio, largest, smallest, difference");
         };
-        Ok(Setting {
-            scale,
-            seed,
-            policies,
-            values,
+        let bound = Bound {
+            at_least: raw.at_least,
+            at_most: raw.at_most,
+        };
+        let is_difference = matches!(figure, Figure::Difference { .. });
+        if is_difference != raw.lower_is_better.is_some() {
+            return refused("a difference says lower_is_better, and nothing else does");
+        }
+        if is_difference != bound.is_none() {
+            return refused("needs at_least or at_most, unless it is a difference");
+        }
+        if raw.direction.is_some_and(|direction| direction.is_none()) {
+            return refused("its direction needs at_least or at_most");
+        }
+        Ok(Self {
+            what: raw.what,
+            kind: raw.kind,
+            figure,
+            bound,
+            direction: raw.direction,
+            struck: raw.struck,
         })
     }
-
-    fn no_parameter(&self, name: &str) -> Failure {
-        let known: Vec<_> = self.parameters.iter().map(|p| p.name).collect();
-        let known = match known.len() {
-            0 => "it has none".to_owned(),
-            _ => format!("it has {}", known.join(", ")),
-        };
-        Failure::Usage(format!("{} has no parameter {name:?}; {known}", self.name))
-    }
 }
 
-impl Setting {
-    /// The value of a parameter; empty if the claim does not have it.
-    pub fn value(&self, name: &str) -> &str {
-        let found = self.values.iter().find(|(known, _)| *known == name);
-        found.map_or("", |(_, value)| value)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(text: &str) -> Result<Gate, String> {
+        let text = format!("what = 'x'\nkind = 'holds'\n{text}");
+        toml::from_str(&text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_gate_has_one_figure_and_a_bound() {
+        let good = gate("at = '/a'\nat_most = 1.0").unwrap();
+        assert_eq!(good.figure, Figure::At("/a".to_owned()));
+        assert!(good.bound.holds(1.0) && !good.bound.holds(1.1));
+        gate("difference = ['/a', '/b']\nlower_is_better = true").unwrap();
+        for bad in [
+            "at_most = 1.0",
+            "at = '/a'",
+            "at = '/a'\nratio = ['/a', '/b']\nat_most = 1.0",
+            "difference = ['/a', '/b']",
+            "at = '/a'\nat_most = 1.0\nlower_is_better = true",
+            "at = '/a'\nat_most = 1.0\ndirection = {}",
+            "at = '/a'\nat_most = 1.0\nbound = 2",
+        ] {
+            assert!(gate(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -11,12 +11,12 @@ mod shares;
 mod tally;
 mod volume;
 
-use crate::claim::Claim;
+use crate::experiment::Experiment;
 
 /// All of them; a new one gets its line here.
-pub const CLAIMS: &[&Claim] = &[
-    &fragmented::CLAIM,
-    &many_files::CLAIM,
-    &hits::CLAIM,
-    &lookups::CLAIM,
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &fragmented::EXPERIMENT,
+    &many_files::EXPERIMENT,
+    &hits::EXPERIMENT,
+    &lookups::EXPERIMENT,
 ];

@@ -1,60 +1,79 @@
 //! The lab: the experiments behind the rooms' policies.
 //!
-//! Each claim (a mailing-list thread's, a paper's, or our own) is one file under its room. Three
+//! Each claim (a mailing-list thread's, a paper's, or our own) is one file of `lab/claims`. Four
 //! things are kept apart:
 //!
 //! | | file | holds |
 //! |---|---|---|
-//! | definition | [`claim`], one file a claim under `mballoc/`, `writeback/` | the figures as printed, the policies, the parameters, the gates |
+//! | claim | [`claim`], read from `lab/claims` | the figures as printed, the policies, the gates |
+//! | experiment | [`experiment`], one file under its room | how it is tried |
 //! | record | [`record`] | what a run produced |
-//! | report | [`report`] | how definition, record and verdict are shown |
+//! | report | [`report`] | how claim, record and verdict are shown |
 //!
 //! Counted experiments are seeded and run on a virtual clock: the same seed gives the same record,
-//! byte for byte. Timed ones interleave the policies and are judged by [`ministat`]'s rule.
+//! byte for byte. Timed ones interleave the policies and are judged by [`ministat`]'s rule and by
+//! the machine's own [`noise`].
 //!
 //! Gates are bounds on figures of the record. They are never fitted to what a run gave: a miss stays
-//! a miss, with its figure. Exit status: 0, 1 if a gate falls short or a run fails, 2 for a command
+//! a miss, with its figure. Exit status: 0, 1 if a gate is contrary or a run fails, 2 for a command
 //! line that asks for what there is not.
 
 mod args;
 mod bh_lru;
 mod claim;
+mod compare;
+mod experiment;
 mod extent_status;
 mod judge;
+mod machine;
 mod mballoc;
 mod mbcache;
 mod ministat;
 mod mount;
+mod noise;
 mod record;
 mod registry;
 mod report;
+mod session;
 mod writeback;
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde_json::json;
 
 use crate::args::{Cli, Command, Run};
-use crate::claim::{Claim, Failure, Setting};
-use crate::record::Record;
+use crate::claim::Gate;
+use crate::experiment::{Failure, Wish};
+use crate::judge::{Outcome, Verdict};
+use crate::record::Folder;
+use crate::report::text::{self, Tally};
+use crate::session::Job;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) => {
-            // Also how help and version are told. If nobody listens, there is nothing to do.
-            let _ = told.print();
-            return ExitCode::from(if told.use_stderr() { 2 } else { 0 });
+        Err(answer) => {
+            // Help and version come this way, too. If the output is closed, there is nothing to do.
+            let _ = answer.print();
+            return ExitCode::from(if answer.use_stderr() { 2 } else { 0 });
         }
     };
     let done = match &cli.command {
-        Command::List => say(&report::list(&registry::claims())).map(|()| true),
+        Command::List { json } => list(*json),
         Command::Run(run) => run_claims(run),
+        Command::Compare {
+            before,
+            after,
+            json,
+        } => compare(before, after, *json),
         Command::Mount(mount) => match mount::run(mount) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Noise { json } => measure_noise(*json),
         Command::Gate { claims } => gate(claims),
     };
     match done {
@@ -64,79 +83,126 @@ fn main() -> ExitCode {
             eprintln!("uext4-lab: {failure}");
             ExitCode::from(match failure {
                 Failure::Usage(_) => 2,
-                Failure::Run(_) => 1,
+                Failure::Run(_) | Failure::NotRun(_) => 1,
             })
         }
     }
 }
 
-/// Runs claims and prints them; false if a gate falls short whose policies were all run.
+fn list(is_json: bool) -> Result<bool, Failure> {
+    let claims = registry::claims()?;
+    match is_json {
+        true => say(&format!("{}\n", text::list_json(claims)))?,
+        false => say(&text::list(claims))?,
+    }
+    Ok(true)
+}
+
+/// Runs claims and prints them; false if a gate fails whose policies were all run.
 fn run_claims(run: &Run) -> Result<bool, Failure> {
-    let mut all_hold = true;
-    for (claim, setting) in settings(run)? {
-        let record = run_one(claim, setting)?;
+    let jobs = session::jobs(&run.claims, &run.wish())?;
+    let folder = match (&run.into, run.all) {
+        (Some(path), _) => Some(Folder::create(path)?),
+        (None, true) if !run.json => Some(Folder::create(&default_folder())?),
+        (None, _) => None,
+    };
+    let noise = noise_floor(folder.as_ref())?;
+    let mut all_pass = true;
+    session::run(&jobs, folder.as_ref(), |job, record| {
         if run.json {
-            say(&format!("{}\n", record.to_json()))?;
-            continue;
+            return say(&format!("{}\n", record.to_json()));
         }
-        say(&report::definition(claim))?;
-        say(&report::results(&record))?;
-        for gate in claim.gates {
-            let verdict = judge::judge(gate, &record.results);
-            // Policies that were not run have no figures: not a gate's failure when they were chosen.
-            if verdict.figure.is_some() || run.policies.is_empty() {
-                all_hold &= verdict.holds;
-                say(&format!("{}\n", report::verdict(claim, gate, verdict)))?;
+        if !run.all {
+            say(&text::definition(job.claim, job.experiment))?;
+            say(&text::results(record))?;
+        }
+        for gate in &job.claim.gates {
+            let verdict = verdict(gate, record.results.as_ref(), noise);
+            // Policies that were not run have no figures: not a failure where they were chosen.
+            let is_chosen = verdict.outcome == Outcome::NoFigure && !run.policies.is_empty();
+            if !is_chosen {
+                all_pass &= verdict.passes(gate);
+                say(&format!("{}\n", text::verdict(job.claim, gate, verdict)))?;
             }
         }
+        Ok(())
+    })?;
+    if let Some(folder) = &folder {
+        eprintln!("uext4-lab: recorded as {}", folder.name());
     }
-    Ok(all_hold)
+    Ok(all_pass)
 }
 
-/// One line a gate, then the count; false if any falls short.
+/// One line a gate, then the counts; false if any fails.
 fn gate(claims: &[String]) -> Result<bool, Failure> {
-    let (mut holding, mut short) = (0, 0);
-    for (claim, setting) in settings(&Run::quick(claims.to_vec()))? {
-        if claim.gates.is_empty() {
-            continue;
+    let mut jobs = session::jobs(claims, &Wish::quick())?;
+    jobs.retain(|job| !job.claim.gates.is_empty());
+    let mut tally = Tally::default();
+    let mut all_pass = true;
+    let noise = noise_floor(None)?;
+    let ended = session::run(&jobs, None, |job: &Job, record| {
+        for gate in &job.claim.gates {
+            let verdict = verdict(gate, record.results.as_ref(), noise);
+            all_pass &= verdict.passes(gate);
+            tally.count(gate, verdict);
+            say(&format!("{}\n", text::verdict(job.claim, gate, verdict)))?;
         }
-        let results = match run_one(claim, setting) {
-            Ok(record) => record.results,
-            Err(failure) => {
-                // Its gates have no figures then and fall short, the others are still judged.
-                eprintln!("uext4-lab: {}: {failure}", claim.name);
-                serde_json::Value::Null
-            }
-        };
-        for gate in claim.gates {
-            let verdict = judge::judge(gate, &results);
-            holding += usize::from(verdict.holds);
-            short += usize::from(!verdict.holds);
-            say(&format!("{}\n", report::verdict(claim, gate, verdict)))?;
-        }
+        Ok(())
+    });
+    say(&format!("{}\n", tally.text()))?;
+    ended?;
+    Ok(all_pass)
+}
+
+/// What became of a gate; without results, nothing.
+fn verdict(gate: &Gate, results: Option<&serde_json::Value>, noise: f64) -> Verdict {
+    match results {
+        Some(results) => judge::judge(gate, results, noise),
+        None => Verdict {
+            figure: None,
+            outcome: Outcome::NotRun,
+        },
     }
-    say(&format!("{}\n", report::tally(holding, short)))?;
-    Ok(short == 0)
 }
 
-/// The claims to run with their settings: every word of the command line is looked at before anything
-/// runs.
-fn settings(run: &Run) -> Result<Vec<(&'static Claim, Setting)>, Failure> {
-    registry::named(&run.claims)?
-        .into_iter()
-        .map(|claim| {
-            let setting = claim.setting((run.scale(), run.seed), &run.policies, &run.set)?;
-            Ok((claim, setting))
-        })
-        .collect()
+/// What a difference must exceed: as the folder's machine was measured, or as it is assumed.
+fn noise_floor(folder: Option<&Folder>) -> Result<f64, Failure> {
+    folder.map_or(Ok(machine::NOISE_IF_UNKNOWN), machine::noise_floor)
 }
 
-fn run_one(claim: &Claim, setting: Setting) -> Result<Record, Failure> {
-    let results = (claim.run)(&setting)?;
-    Ok(Record::new(claim, setting, results))
+/// Where a session of all claims records, if nothing else is said.
+fn default_folder() -> std::path::PathBuf {
+    Path::new("target").join("lab").join(machine::folder_name())
 }
 
-/// Prints; whoever closed our output has seen enough.
+fn compare(before: &Path, after: &Path, is_json: bool) -> Result<bool, Failure> {
+    let all = compare::compare(before, after, registry::claims()?)?;
+    match is_json {
+        true => say(&format!("{}\n", compare::to_json(&all)))?,
+        false => say(&compare::text(&all))?,
+    }
+    Ok(true)
+}
+
+/// The machine's noise; false if the lab's rule calls a part of it a difference.
+fn measure_noise(is_json: bool) -> Result<bool, Failure> {
+    let (noise, believed) = noise::check()?;
+    match is_json {
+        true => say(&format!("{}\n", json!({"noise": noise, "false": believed})))?,
+        false => say(&format!(
+            "a wake-up takes {:.1} us; two sets of the same binary differ by up to {:.2} %\n\
+             of 20 pairs of the same binary, {} differ by ministat's rule alone\n\
+             of 20 more, {believed} differ by the lab's rule (more than {:.2} %, too)\n",
+            noise.wake_up_us,
+            noise.differences.iter().copied().fold(0.0, f64::max) * 100.0,
+            noise.false_by_ministat,
+            noise.floor * 100.0,
+        ))?,
+    }
+    Ok(believed == 0)
+}
+
+/// Prints; if the reader has closed our output, there is no more to do.
 fn say(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -20,14 +20,14 @@ mod tree;
 mod volume;
 mod workload;
 
-use crate::claim::Claim;
+use crate::experiment::Experiment;
 
 /// All of them; a new one gets its line here.
-pub const CLAIMS: &[&Claim] = &[
-    &steps::CLAIM,
-    &switches::CLAIM,
-    &stripe::CLAIM,
-    &aged::CLAIM,
-    &contention::CLAIM,
-    &linux_build::CLAIM,
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &steps::EXPERIMENT,
+    &switches::EXPERIMENT,
+    &stripe::EXPERIMENT,
+    &aged::EXPERIMENT,
+    &contention::EXPERIMENT,
+    &linux_build::EXPERIMENT,
 ];

@@ -11,15 +11,15 @@ mod policy;
 mod threads;
 mod xattr_bench;
 
-use crate::claim::Claim;
+use crate::experiment::Experiment;
 
 pub use policy::indexes;
 
 /// All of them; a new one gets its line here.
-pub const CLAIMS: &[&Claim] = &[
-    &xattr_bench::CLAIM,
-    &full_blocks::CLAIM,
-    &memory::CLAIM,
-    &engine::CLAIM,
-    &threads::CLAIM,
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &xattr_bench::EXPERIMENT,
+    &full_blocks::EXPERIMENT,
+    &memory::EXPERIMENT,
+    &engine::EXPERIMENT,
+    &threads::EXPERIMENT,
 ];

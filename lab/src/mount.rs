@@ -11,7 +11,7 @@ use uext4_lab_policies::extent_status;
 use uext4_lab_policies::mballoc::{Design, Tunables};
 use uext4_lab_policies::writeback::Mode;
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 use crate::mbcache;
 
 const SUBSYSTEMS: &str = "bh-lru, extent-status, mballoc, mbcache or writeback";

@@ -1,18 +1,93 @@
-//! All claims there are: a new one gets its line in its room's list.
+//! All claims and all experiments there are.
 
-use crate::claim::{Claim, Failure};
+use std::sync::LazyLock;
+
+use crate::claim::Claim;
+use crate::experiment::{Experiment, Failure};
 use crate::{bh_lru, extent_status, mballoc, mbcache, writeback};
 
+/// Names the files of `lab/claims`, in the order in which they are shown.
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../claims/", $name, ".toml")))),*]
+    };
+}
+
+/// A new claim gets its line here.
+const FILES: &[(&str, &str)] = files![
+    "extent-status-fragmented",
+    "extent-status-many-files",
+    "extent-status-hits",
+    "extent-status-lookups",
+    "bh-lru-create-cycle",
+    "bh-lru-mdtest",
+    "bh-lru-survey",
+    "bh-lru-wall",
+    "mballoc-steps",
+    "mballoc-switches",
+    "mballoc-stripe",
+    "mballoc-aged",
+    "mballoc-contention",
+    "mballoc-build",
+    "mbcache-xattr-bench",
+    "mbcache-full-blocks",
+    "mbcache-memory",
+    "mbcache-engine",
+    "mbcache-threads",
+    "writeback-array",
+    "writeback-disk",
+    "writeback-small-files",
+    "writeback-staggered",
+    "writeback-thinking",
+    "writeback-realtime",
+    "writeback-two-devices",
+    "writeback-small-memory",
+    "writeback-steps",
+    "writeback-removal",
+    "writeback-threads",
+];
+
+static CLAIMS: LazyLock<Result<Vec<Claim>, String>> = LazyLock::new(|| {
+    let parse = |(name, text): &(&str, &str)| {
+        toml::from_str(text).map_err(|error| format!("lab/claims/{name}.toml: {error}"))
+    };
+    FILES.iter().map(parse).collect()
+});
+
 /// Every claim, room by room.
-pub fn claims() -> Vec<&'static Claim> {
-    [
-        bh_lru::CLAIMS,
-        extent_status::CLAIMS,
-        mballoc::CLAIMS,
-        mbcache::CLAIMS,
-        writeback::CLAIMS,
+///
+/// # Errors
+/// [`Failure::Run`] for a file that is no claim.
+pub fn claims() -> Result<&'static [Claim], Failure> {
+    match &*CLAIMS {
+        Ok(claims) => Ok(claims),
+        Err(why) => Err(Failure::Run(why.clone())),
+    }
+}
+
+/// The experiment that tries a claim.
+///
+/// # Errors
+/// [`Failure::Usage`] for an experiment that there is not, with those there are.
+pub fn experiment(claim: &Claim) -> Result<&'static Experiment, Failure> {
+    let all = [
+        bh_lru::EXPERIMENTS,
+        extent_status::EXPERIMENTS,
+        mballoc::EXPERIMENTS,
+        mbcache::EXPERIMENTS,
+        writeback::EXPERIMENTS,
     ]
-    .concat()
+    .concat();
+    let found = all.iter().find(|one| one.name == claim.experiment);
+    found.copied().ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|one| one.name).collect();
+        Failure::Usage(format!(
+            "{}: no experiment is called {:?}; there are: {}",
+            claim.name,
+            claim.experiment,
+            known.join(", ")
+        ))
+    })
 }
 
 /// The claims named, in the order of the registry; all of them if none is named.
@@ -20,44 +95,58 @@ pub fn claims() -> Vec<&'static Claim> {
 /// # Errors
 /// [`Failure::Usage`] for a name that no claim has.
 pub fn named(names: &[String]) -> Result<Vec<&'static Claim>, Failure> {
-    let all = claims();
+    let all = claims()?;
     for name in names {
-        if !all.iter().any(|claim| claim.name == name) {
-            let known: Vec<_> = all.iter().map(|claim| claim.name).collect();
+        if !all.iter().any(|claim| claim.name == *name) {
+            let known: Vec<_> = all.iter().map(|claim| claim.name.as_str()).collect();
             return Err(Failure::Usage(format!(
                 "no claim is called {name:?}; there are: {}",
                 known.join(", ")
             )));
         }
     }
-    let wanted = |claim: &&Claim| names.is_empty() || names.iter().any(|name| name == claim.name);
-    Ok(all.into_iter().filter(wanted).collect())
+    let is_wanted = |claim: &&Claim| names.is_empty() || names.contains(&claim.name);
+    Ok(all.iter().filter(is_wanted).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn claims_are_well_formed() {
-        let all = claims();
+        let all = claims().unwrap();
         for (index, claim) in all.iter().enumerate() {
-            assert!(
-                all[..index].iter().all(|other| other.name != claim.name),
-                "two claims are called {}",
-                claim.name
-            );
-            for text in [claim.name, claim.title, claim.source, claim.analysis] {
+            assert_eq!(claim.name, FILES[index].0);
+            for text in [&claim.name, &claim.title, &claim.source, &claim.analysis] {
                 assert!(!text.is_empty() && !text.contains('\n'), "{}", claim.name);
             }
+            let experiment = experiment(claim).unwrap();
             assert!(!claim.policies.is_empty(), "{}", claim.name);
-            for policy in claim.policies {
-                (claim.accepts)(policy).unwrap();
+            for policy in &claim.policies {
+                (experiment.accepts)(policy).unwrap();
             }
-            for gate in claim.gates {
+            for gate in &claim.gates {
                 assert!(!gate.what.contains('\n'), "{}", gate.what);
             }
         }
+    }
+
+    /// A file that has no line above would never be run, and would not be missed.
+    #[test]
+    fn every_file_is_a_claim() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("claims");
+        let files = std::fs::read_dir(folder).unwrap();
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".toml").unwrap().to_owned()
+        };
+        let files: BTreeSet<_> = files.map(name).collect();
+        let listed: BTreeSet<_> = FILES.iter().map(|file| file.0.to_owned()).collect();
+        assert_eq!(files, listed);
     }
 
     #[test]

@@ -14,19 +14,19 @@ mod threads;
 mod trial;
 mod two_devices;
 
-use crate::claim::Claim;
+use crate::experiment::Experiment;
 
 /// All of them; a new one gets its line here.
-pub const CLAIMS: &[&Claim] = &[
-    &array::CLAIM,
-    &disk::CLAIM,
-    &small_files::CLAIM,
-    &staggered::CLAIM,
-    &thinking::CLAIM,
-    &realtime::CLAIM,
-    &two_devices::CLAIM,
-    &small_memory::CLAIM,
-    &steps::CLAIM,
-    &removal::CLAIM,
-    &threads::CLAIM,
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &array::EXPERIMENT,
+    &disk::EXPERIMENT,
+    &small_files::EXPERIMENT,
+    &staggered::EXPERIMENT,
+    &thinking::EXPERIMENT,
+    &realtime::EXPERIMENT,
+    &two_devices::EXPERIMENT,
+    &small_memory::EXPERIMENT,
+    &steps::EXPERIMENT,
+    &removal::EXPERIMENT,
+    &threads::EXPERIMENT,
 ];

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uext4_lab_policies::bh_lru::Stats;
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 
 /// Nanoseconds of each: a compare, a slot written, an uncontended atomic, a look-up in the table, a
 /// lock taken there, a byte copied. The room paper's.

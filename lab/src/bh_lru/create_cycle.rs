@@ -11,98 +11,18 @@ use uext4_ondisk::{BlockSize, Pblk};
 use super::cost::{Counted, gain, round};
 use super::policy::{self, DEFAULT, MAINLINE, VANILLA_8, VANILLA_16};
 use super::volume::failed;
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "bh-lru-create-cycle",
-    title: "a create with quota uses seven blocks again with three others between: more than 8, fewer than 16",
-    source: "Buisson, Liang and Dilger, [PATCH] Allow increasing the buffer-head per-CPU LRU size, June 2014",
-    analysis: "The sequence is the thread's: the parent's inode block, inode bitmap, the inode's block, two \
-               quota blocks, a leaf of the directory, two levels of its htree and two of its map; with ACL and \
-               label four more. Operations are whole; tasks take turns on two cores.",
-    figures: &[
-        Printed {
-            what: "mds-survey with quota, one directory and thread, 16 over 8: create, lookup, destroy",
-            printed: "11.3 1.2 7.2",
-        },
-        Printed {
-            what: "the same with 16 threads",
-            printed: "0.5 4.4 0.6",
-        },
-    ],
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "reproduced: hit ratio that 16 adds to 8 without quota",
-        figure: Figure::At("/compared/plain/hit_ratio_added"),
-        bound: Bound::AtMost(0.03),
-    },
-    Gate {
-        what: "reproduced: compares of 16 over those of 8 without quota",
-        figure: Figure::Ratio("/vanilla+16/plain/compares", "/vanilla/plain/compares"),
-        bound: Bound::AtLeast(1.2),
-    },
-    Gate {
-        what: "reproduced: gain of 16 over 8 without quota, per cent",
-        figure: Figure::At("/compared/plain/gain"),
-        bound: Bound::AtMost(0.0),
-    },
-    Gate {
-        what: "reproduced: slow look-ups of 16 over those of 8 with quota",
-        figure: Figure::Ratio(
-            "/vanilla+16/quota/slow_lookups",
-            "/vanilla/quota/slow_lookups",
-        ),
-        bound: Bound::AtMost(0.6),
-    },
-    Gate {
-        what: "reproduced: gain of 16 over 8 with quota, per cent",
-        figure: Figure::At("/compared/quota/gain"),
-        bound: Bound::AtLeast(0.1),
-    },
-    Gate {
-        what: "reproduced: hit ratio that 16 adds with 8 tasks on 2 cores, over that with one",
-        figure: Figure::Ratio(
-            "/compared/quota-8-tasks/hit_ratio_added",
-            "/compared/quota/hit_ratio_added",
-        ),
-        bound: Bound::AtMost(0.99),
-    },
-    Gate {
-        what: "reproduced: bytes an install of the posted patch copies",
-        figure: Figure::At("/tunable/quota/install_bytes"),
-        bound: Bound::AtLeast(512.0),
-    },
-    Gate {
-        what: "reproduced: bytes an install of mainline copies",
-        figure: Figure::At("/mainline/quota/install_bytes"),
-        bound: Bound::AtMost(0.0),
-    },
-    Gate {
-        what: "beaten: cost over the lesser of 8 and 16, most of any stream",
-        figure: Figure::At("/compared/worst_to_lesser"),
-        bound: Bound::AtMost(1.02),
-    },
-    Gate {
-        what: "beaten: cost over mainline's with quota",
-        figure: Figure::Ratio("/set-associative/quota/cost_ns", "/mainline/quota/cost_ns"),
-        bound: Bound::AtMost(0.6),
-    },
-    Gate {
-        what: "beaten: compares a look-up, most of any stream",
-        figure: Figure::At("/compared/compares_most"),
-        bound: Bound::AtMost(3.0),
-    },
-];
 
 /// A kind of create: its name, and what it touches.
 #[derive(Clone, Copy, Debug)]

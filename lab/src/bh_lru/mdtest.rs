@@ -6,108 +6,17 @@ use super::cost::{gain, round};
 use super::policy::{self, DEFAULT, MAINLINE, VANILLA_8, VANILLA_16};
 use super::volume::{self, Shape};
 use super::workload::{self, PHASES, Plan};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "bh-lru-mdtest",
-    title: "mdtest with large ACLs, with and without SELinux: 16 costs more than 8 where 8 held the blocks",
-    source: "Buisson, Liang and Dilger, [PATCH] Allow increasing the buffer-head per-CPU LRU size, June 2014",
-    analysis: "The engine's own look-ups, counted and weighed by the model of docs/lab.md; all of the thread's files \
-               (quick: a hundredth). The engine keeps bitmaps, descriptors and inodes in memory of their \
-               own, so it looks up fewer blocks an operation than the kernel.",
-    figures: FIGURES,
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[policy::SCOPE, policy::FILES],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const FIGURES: &[Printed] = &[
-    Printed {
-        what: "gain in per cent, ACL and SELinux, 1 task, create by files there before (0 to 10,000,000)",
-        printed: "-8,7 -5,2 -5,1 -5,1 -4,2 -3,5",
-    },
-    Printed {
-        what: "the same, stat",
-        printed: "-2,7 -0,5 -3,7 -4,0 -5,3 -8,0",
-    },
-    Printed {
-        what: "the same, remove",
-        printed: "-0,5 -1,1 -1,5 -8,5 -10,2 -10,9",
-    },
-    Printed {
-        what: "ACL and SELinux, 8 tasks, create",
-        printed: "-0,3 -1,2 0,5 -1,7 -5,9 -4,1",
-    },
-    Printed {
-        what: "the same, stat",
-        printed: "-3,8 -3,7 -3,2 -6,1 -7,7 -8,8",
-    },
-    Printed {
-        what: "the same, remove",
-        printed: "-1,2 -1,5 -5,3 -8,7 -11,9 -13,6",
-    },
-    Printed {
-        what: "ACL, 1 task, create",
-        printed: "0,0 1,0 3,7 1,1 3,5 9,0",
-    },
-    Printed {
-        what: "the same, stat",
-        printed: "-0,9 -3,0 -3,0 3,6 0,1 3,8",
-    },
-    Printed {
-        what: "the same, remove",
-        printed: "-1,1 -3,5 -2,4 -0,2 5,9 6,4",
-    },
-    Printed {
-        what: "ACL, 8 tasks, create",
-        printed: "2,4 -0,2 1,1 -0,3 0,3 1,5",
-    },
-    Printed {
-        what: "the same, stat",
-        printed: "-1,2 -1,8 -0,3 -2,8 -3,1 0,0",
-    },
-    Printed {
-        what: "the same, remove",
-        printed: "-4,3 -2,4 2,0 -3,3 -1,3 0,7",
-    },
-];
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "reproduced: part of the cells in which 16 costs no less than 8",
-        figure: Figure::At("/compared/losses"),
-        bound: Bound::AtLeast(0.6666),
-    },
-    Gate {
-        what: "reproduced: compares of 16 over those of 8, mean of all cells",
-        figure: Figure::At("/compared/compares_ratio"),
-        bound: Bound::AtLeast(1.2),
-    },
-    Gate {
-        what: "beaten: cost over the lesser of 8 and mainline, most of any cell",
-        figure: Figure::At("/compared/worst_to_lesser"),
-        bound: Bound::AtMost(1.02),
-    },
-    Gate {
-        what: "beaten: compares a look-up, most of any cell",
-        figure: Figure::At("/compared/compares_most"),
-        bound: Bound::AtMost(3.0),
-    },
-    Gate {
-        what: "beaten: slow look-ups over mainline's, most of any cell",
-        figure: Figure::At("/compared/slow_most"),
-        bound: Bound::AtMost(1.0),
-    },
-    Gate {
-        what: "beaten: references held and LRUs invalidated, any cell",
-        figure: Figure::At("/compared/parked_or_invalidated"),
-        bound: Bound::AtMost(0.0),
-    },
-];
 
 /// Files of all tasks, and files there before, as in the thread.
 const FILES: u64 = 1_000_000;

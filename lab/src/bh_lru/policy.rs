@@ -2,7 +2,7 @@
 
 use uext4_lab_policies::bh_lru::{Options, Scope};
 
-use crate::claim::{Parameter, Scale, Setting};
+use crate::experiment::{Parameter, Scale, Setting};
 
 /// The kernel before the patch, and the constant 16 that the thread measured.
 pub const VANILLA_8: &str = "vanilla";
@@ -11,7 +11,8 @@ pub const VANILLA_16: &str = "vanilla+16";
 pub const MAINLINE: &str = "mainline";
 /// The default.
 pub const DEFAULT: &str = "set-associative";
-/// All that a claim runs if nothing is said.
+/// Every one there is.
+#[cfg(test)]
 pub const ALL: &[&str] = &[
     VANILLA_8, VANILLA_16, "tunable", MAINLINE, "lru-hash", DEFAULT,
 ];

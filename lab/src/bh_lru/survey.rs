@@ -6,103 +6,17 @@ use super::mdtest::compare;
 use super::policy;
 use super::volume::{self, Shape};
 use super::workload::{self, Plan};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "bh-lru-survey",
-    title: "mds-survey with quota: 16 crosses the cliff that 8 falls from, less with more threads",
-    source: "Buisson, Liang and Dilger, [PATCH] Allow increasing the buffer-head per-CPU LRU size, June 2014",
-    analysis: "The engine's own look-ups, with user and group quota, ACL and label: all of the thread's files \
-               (quick: a hundredth). Threads are tasks that take turns on two cores, or threads of \
-               their own that take turns.",
-    figures: &[
-        Printed {
-            what: "one directory, 1, 2, 4, 8 and 16 threads: create",
-            printed: "11,3 6,4 1,9 -0,6 0,5",
-        },
-        Printed {
-            what: "the same, lookup",
-            printed: "1,2 2,3 3,0 4,3 4,4",
-        },
-        Printed {
-            what: "the same, destroy",
-            printed: "7,2 6,9 1,3 0,7 0,6",
-        },
-        Printed {
-            what: "a directory each, 4, 8 and 16 threads: create",
-            printed: "3,2 1,2 0,6",
-        },
-        Printed {
-            what: "the same, lookup",
-            printed: "28,5 33,9 7,9",
-        },
-        Printed {
-            what: "the same, destroy",
-            printed: "5,3 2,0 -0,2",
-        },
-    ],
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[policy::SCOPE, policy::FILES],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "reproduced: gain of 16 over 8, one thread, create, per cent",
-        figure: Figure::At("/compared/gains/c-1-create"),
-        bound: Bound::AtLeast(0.1),
-    },
-    Gate {
-        what: "reproduced: gain of 16 over 8, one thread, destroy, per cent",
-        figure: Figure::At("/compared/gains/c-1-remove"),
-        bound: Bound::AtLeast(0.1),
-    },
-    Gate {
-        what: "reproduced: slow look-ups of 16 over those of 8, one thread, create",
-        figure: Figure::Ratio(
-            "/vanilla+16/c-1/create/slow_lookups",
-            "/vanilla/c-1/create/slow_lookups",
-        ),
-        bound: Bound::AtMost(0.6),
-    },
-    Gate {
-        what: "beaten: cost over mainline's, most of any cell",
-        figure: Figure::At("/compared/to_mainline_most"),
-        bound: Bound::AtMost(0.6),
-    },
-    Gate {
-        what: "beaten: cost over mainline's, one thread, create",
-        figure: Figure::Ratio(
-            "/set-associative/c-1/create/cost_ns",
-            "/mainline/c-1/create/cost_ns",
-        ),
-        bound: Bound::AtMost(0.6),
-    },
-    Gate {
-        what: "beaten: references held and LRUs invalidated, any cell",
-        figure: Figure::At("/compared/parked_or_invalidated"),
-        bound: Bound::AtMost(0.0),
-    },
-    Gate {
-        what: "beaten: cost over the lesser of 8 and mainline, most of any cell",
-        figure: Figure::At("/compared/worst_to_lesser"),
-        bound: Bound::AtMost(1.02),
-    },
-    Gate {
-        what: "beaten: slow look-ups over mainline's, most of any cell",
-        figure: Figure::At("/compared/slow_most"),
-        bound: Bound::AtMost(1.0),
-    },
-    Gate {
-        what: "beaten: compares a look-up, most of any cell",
-        figure: Figure::At("/compared/compares_most"),
-        bound: Bound::AtMost(3.0),
-    },
-];
 
 /// Files of all threads, as in the thread.
 const FILES: u64 = 1_000_000;

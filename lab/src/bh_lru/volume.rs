@@ -10,7 +10,7 @@ use uext4_lab_policies::bh_lru::Lrus;
 use uext4_mkfs::BlockSizeWish;
 use uext4_ondisk::BlockSize;
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 
 /// Every file system is made at this moment.
 const TIME: i64 = 1_700_000_000;

@@ -3,29 +3,19 @@
 use serde_json::{Map, Value, json};
 
 use super::cost::round;
-use super::policy::{self, DEFAULT, MAINLINE, VANILLA_8, VANILLA_16};
+use super::policy;
 use super::volume::{self, Shape};
 use super::workload::{self, PHASES, Plan};
-use crate::claim::{Claim, Failure, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 use crate::ministat::Summary;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "bh-lru-wall",
-    title: "nanoseconds of an operation by the clock, each policy beside the first",
-    source: "Buisson, Liang and Dilger, [PATCH] Allow increasing the buffer-head per-CPU LRU size, June 2014",
-    analysis: "The workloads of bh-lru-mdtest and bh-lru-survey in some of their cells, with nothing counted. Ten \
-               rounds; differences by ministat. It depends on the machine and what else runs there, so nothing \
-               is gated. What is looked up in the cache is a small part of an operation.",
-    figures: &[Printed {
-        what: "gain of 16 over 8 in per cent, ACL and SELinux, 1 task, no files before: create, stat, remove",
-        printed: "-8,7 -2,7 -0,5",
-    }],
-    policies: &[MAINLINE, VANILLA_8, VANILLA_16, DEFAULT],
     accepts: policy::accepts,
     parameters: &[policy::SCOPE, policy::FILES],
-    gates: &[],
-    measure: Measure::Threads,
+    has_subjects: false,
+    measure: Measure::Timed,
     run,
 };
 

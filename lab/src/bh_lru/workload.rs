@@ -17,7 +17,7 @@ use uext4_lab_policies::bh_lru::{Lrus, Options, Scope as LruScope, bind_core};
 use super::cost::Counted;
 use super::policy;
 use super::volume::{self, BY, failed};
-use crate::claim::Failure;
+use crate::experiment::Failure;
 
 /// Cores that the tasks share.
 const CORES: u64 = 2;

@@ -5,66 +5,22 @@ use serde_json::{Map, Value, json};
 use super::tally::round;
 use super::volume::{Shape, Volume, Zipf};
 use super::{jobs, policy};
-use crate::claim::{
-    Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
-};
+use crate::experiment::{Experiment, Failure, Measure, Parameter, Scale, Setting};
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "extent-status-hits",
-    title: "leaves in queues that resist scans answer as many look-ups as mainline, and more beside a sweep",
-    source: "our own; the first comparison is due to [RFC PATCH v2 0/4] ext4: extents status tree shrinker \
-             improvement, linux-ext4, April 2014, whose round robin no longer knows what is in use",
-    analysis: "Look-ups of extents in leaves of maps, Zipf 0.9 over the leaves; what is not known brings its leaf. \
-               Memory holds 10, 25 or 50 % of the extents, counted, not weighed. Beside the sweep each other \
-               look-up goes on through other files; only those of Zipf count. 'shares' has memory for 25 % and \
-               delayed extents among them.",
-    figures: FIGURES,
-    policies: &[policy::MAINLINE, policy::DEFAULT, policy::CLOCK],
     accepts: policy::accepts,
     parameters: &[Parameter {
         name: "leaf",
         what: "extents of a leaf of a map on the device",
         values: &["40", "4", "170"],
     }],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const FIGURES: &[Printed] = &[Printed {
-    what: "the thread has none of hits",
-    printed: "-",
-}];
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "beaten: points that leaf-queue has more than mainline with Zipf, the fewest of 10, 25 and 50 %",
-        figure: Figure::At("/compared/zipf"),
-        bound: Bound::AtLeast(-0.5),
-    },
-    Gate {
-        what: "beaten: the same beside a sweep",
-        figure: Figure::At("/compared/sweep"),
-        bound: Bound::AtLeast(3.0),
-    },
-    Gate {
-        what: "beaten: points more with Zipf, the fewest with 0, 50, 90 and 99 % delayed",
-        figure: Figure::At("/compared/shares-zipf"),
-        bound: Bound::AtLeast(-0.5),
-    },
-    Gate {
-        what: "beaten: the same beside a sweep",
-        figure: Figure::At("/compared/shares-sweep"),
-        bound: Bound::AtLeast(3.0),
-    },
-    Gate {
-        what: "beaten: locks that look-ups of leaf-queue took which were answered, in all cells",
-        figure: Figure::At("/compared/lookup_hit_locks"),
-        bound: Bound::AtMost(0.0),
-    },
-];
 
 const MEMORY: [usize; 3] = [10, 25, 50];
 const SHARES: [usize; 4] = [0, 50, 90, 99];

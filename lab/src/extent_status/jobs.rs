@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 
 /// The result of `work` for each of the jobs, in their order.
 ///

@@ -8,38 +8,21 @@ use serde_json::{Map, Value, json};
 use super::policy;
 use super::tally::round;
 use super::volume::{Shape, Volume, Zipf};
-use crate::claim::{
-    Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
-};
+use crate::experiment::{Experiment, Failure, Measure, Parameter, Scale, Setting};
 use crate::ministat::Summary;
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "extent-status-lookups",
-    title: "look-ups that take no lock are faster while the shrinker runs",
-    source: "our own; asked for by [RFC PATCH v2 0/4] ext4: extents status tree shrinker improvement, \
-             linux-ext4, April 2014: traversal without the lock, shards",
-    analysis: "Two threads look up extents, Zipf 0.9 over leaves of maps, and bring the leaf if it is not known; a \
-               third drops what is too much. Policies take turns; what is gated is the median of ten pairs. It \
-               depends on the machine, so only the ratio means anything.",
-    figures: &[Printed {
-        what: "mainline's gain from counters that are not shared, randwrite in IOPS (2019)",
-        printed: "197k 218k",
-    }],
-    policies: &[policy::MAINLINE, policy::DEFAULT],
     accepts: policy::accepts,
     parameters: &[Parameter {
         name: "memory",
         what: "extents that memory holds, of a hundred",
         values: &["50", "25", "90"],
     }],
-    gates: &[Gate {
-        what: "beaten: look-ups a second, leaf-queue to mainline, median of ten pairs",
-        figure: Figure::At("/leaf-queue/median_to_the_first"),
-        bound: Bound::AtLeast(1.2),
-    }],
-    measure: Measure::Threads,
+    has_subjects: false,
+    measure: Measure::Timed,
     run,
 };
 

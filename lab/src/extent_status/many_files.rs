@@ -5,112 +5,17 @@ use serde_json::{Map, Value, json};
 use super::machine::{Machine, Plan};
 use super::tally::{self, Run, Tally};
 use super::{jobs, policy};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "extent-status-many-files",
-    title: "with 100,000 files open, going on where the last scan stopped makes scans short on average",
-    source: "Zheng Liu, [RFC PATCH v2 0/4] ext4: extents status tree shrinker improvement, linux-ext4, April 2014",
-    analysis: "The shrinkers under a model of test B: 25 writers with 4,000 files each (--full: 40,000) of one to \
-               eight random blocks, and one writer who streams. Memory is short at 40 % of what there would be to \
-               drop in the end. Steps are counted, not microseconds. The figures do not prove that rr's longest scan is \
-               shorter than lru's, so no gate says so.",
-    figures: FIGURES,
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const FIGURES: &[Printed] = &[
-    Printed {
-        what: "max scan in us (N Min Max Median Avg Stddev), vanilla",
-        printed: "3 390531 481463 393469 421821 51672.373",
-    },
-    Printed {
-        what: "max scan, lru",
-        printed: "3 106433 170801 130652 135962 32510.874",
-    },
-    Printed {
-        what: "max scan, lru to vanilla at 95.0%",
-        printed: "-285859 +/- 97844.9, -67.7678% +/- 23.1958%, pooled s = 43168.2",
-    },
-    Printed {
-        what: "max scan, rr",
-        printed: "3 72569 156338 113704 114203.67 41886.735",
-    },
-    Printed {
-        what: "max scan, rr to vanilla at 95.0%",
-        printed: "-307617 +/- 106609, -72.926% +/- 25.2734%, pooled s = 47034.7",
-    },
-    Printed {
-        what: "avg scan in us (N Min Max Median Avg Stddev), vanilla",
-        printed: "221 164 155601 19553 24630.968 22736.242",
-    },
-    Printed {
-        what: "avg scan, lru",
-        printed: "207 44 49210 13633 16167.768 15087.729",
-    },
-    Printed {
-        what: "avg scan, lru to vanilla at 95.0%",
-        printed: "-8463.2 +/- 3681.22, -34.36% +/- 14.9455%, pooled s = 19417.6",
-    },
-    Printed {
-        what: "avg scan, rr",
-        printed: "78 41 18043 166 808.85897 2605.2387",
-    },
-    Printed {
-        what: "avg scan, rr to vanilla at 95.0%",
-        printed: "-23822.1 +/- 5062.86, -96.7161% +/- 20.5548%, pooled s = 19613.2",
-    },
-];
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "reproduced: mean steps of a call, round-robin to vanilla",
-        figure: Figure::Ratio("/round-robin/steps/mean", "/vanilla/steps/mean"),
-        bound: Bound::AtMost(0.15),
-    },
-    Gate {
-        what: "reproduced: mean steps of a call, lru to vanilla",
-        figure: Figure::Ratio("/lru/steps/mean", "/vanilla/steps/mean"),
-        bound: Bound::AtMost(0.8),
-    },
-    Gate {
-        what: "reproduced: steps of a call round-robin has more than lru (ministat's upper end)",
-        figure: Figure::At("/compared/round_robin_more_than_lru_at_most"),
-        bound: Bound::AtMost(0.0),
-    },
-    Gate {
-        what: "reproduced: most steps of a call, lru and round-robin to vanilla",
-        figure: Figure::LargestRatio(&[
-            ("/lru/steps/max", "/vanilla/steps/max"),
-            ("/round-robin/steps/max", "/vanilla/steps/max"),
-        ]),
-        bound: Bound::AtMost(0.6),
-    },
-    Gate {
-        what: "reproduced: inodes looked at in a call of vanilla, 100,000 files to 25,000",
-        figure: Figure::Ratio("/growth/100000/inodes", "/growth/25000/inodes"),
-        bound: Bound::AtLeast(3.5),
-    },
-    Gate {
-        what: "beaten: steps per extent freed, leaf-queue to round-robin",
-        figure: Figure::Ratio(
-            "/leaf-queue/steps/per_freed",
-            "/round-robin/steps/per_freed",
-        ),
-        bound: Bound::AtMost(1.0),
-    },
-    Gate {
-        what: "beaten: steps under any one lock of leaf-queue, the most, whatever the files",
-        figure: Figure::At("/leaf-queue/under_one_lock/max"),
-        bound: Bound::AtMost(256.0),
-    },
-];
 
 const WRITERS: usize = 25;
 /// Files that vanilla's growth is told from.

@@ -12,7 +12,7 @@ use uext4_ondisk::{Lblk, Pblk};
 
 use super::tally::round;
 use super::{jobs, policy};
-use crate::claim::{Failure, Scale, Setting};
+use crate::experiment::{Failure, Scale, Setting};
 use uext4_testkit::SplitMix64;
 
 const SHARES: [u64; 4] = [0, 50, 90, 99];

@@ -2,9 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::claim::{
-    Bound, Claim, Failure, Figure, Gate, Measure, Parameter, Printed, Scale, Setting,
-};
+use crate::experiment::{Experiment, Failure, Measure, Parameter, Scale, Setting};
 use crate::mballoc::file::FileNr;
 use crate::mballoc::free_space::share;
 use crate::mballoc::tree::Tree;
@@ -12,25 +10,12 @@ use crate::mballoc::volume::{Setup, Volume};
 use crate::mballoc::{policy, steps, workload};
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mballoc-aged",
-    title: "on an aged image the search stays cheap, and streams stay whole",
-    source: "the room's own, after Ojaswin Mujoo, ext4: improve trim efficiency and CR1.5, linux-ext4, 2023",
-    analysis: "Five rounds of filling to 90 % and removing a random half, by each policy for itself. Then \
-               the dd steps on what that leaves; then it is filled to 90 % again, and kept there while \
-               files come and go: that is where the work of the search is counted. At last it is \
-               filled to what is reserved for root.",
-    figures: FIGURES,
-    policies: &[
-        policy::VANILLA,
-        policy::POW2,
-        policy::MAINLINE,
-        policy::DEFAULT,
-    ],
     accepts: policy::accepts,
     parameters: &[steps::TREE, steps::BLOCK, steps::CHUNK, RAID],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
@@ -41,81 +26,6 @@ const RAID: Parameter = Parameter {
     what: "of data in a RAID 5 stripe, 64 KiB of it on each; 0: one disk",
     values: &["0", "8", "31"],
 };
-
-const FIGURES: &[Printed] = &[
-    Printed {
-        what: "64 KiB blocks, fragmented: extents scanned before and after CR1.5",
-        printed: "8,188,644, 1,719,725",
-    },
-    Printed {
-        what: "65 TB fragmented, 2 MiB writes, before and after the indexes of groups (2nd run)",
-        printed: "2m28.390s, 0m0.611s",
-    },
-];
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "beaten: groups and runs looked at for an allocation at 90 %, the defaults to table+criteria",
-        figure: Figure::Ratio(
-            "/predict+largest-run/churn/work_per_allocation",
-            "/table+criteria/churn/work_per_allocation",
-        ),
-        bound: Bound::AtMost(0.5),
-    },
-    Gate {
-        what: "beaten: most groups looked at for one request by the defaults (bound: 64)",
-        figure: Figure::At("/predict+largest-run/churn/allocator/max_groups"),
-        bound: Bound::AtMost(64.0),
-    },
-    Gate {
-        what: "beaten: most runs measured for one request by the defaults (bound: 512)",
-        figure: Figure::At("/predict+largest-run/churn/allocator/max_extents"),
-        bound: Bound::AtMost(512.0),
-    },
-    Gate {
-        what: "beaten: requests the defaults refused while a group and what is reserved were free",
-        figure: Figure::At("/predict+largest-run/full/refused_with_space"),
-        bound: Bound::AtMost(0.0),
-    },
-    Gate {
-        what: "beaten: extents of the file of one dd, the defaults to table+criteria",
-        figure: Figure::Ratio(
-            "/predict+largest-run/single_dd/files/extents",
-            "/table+criteria/single_dd/files/extents",
-        ),
-        bound: Bound::AtMost(0.5),
-    },
-    Gate {
-        what: "beaten: extents of the files of ten dd at once, the defaults to table+criteria",
-        figure: Figure::Ratio(
-            "/predict+largest-run/multiple_dd/files/extents",
-            "/table+criteria/multiple_dd/files/extents",
-        ),
-        bound: Bound::AtMost(0.5),
-    },
-    Gate {
-        what: "beaten: smallest avg. free extent, the defaults to table+linear",
-        figure: Figure::SmallestRatio(&[
-            (
-                "/predict+largest-run/aged/free/avg_kb",
-                "/table+linear/aged/free/avg_kb",
-            ),
-            (
-                "/predict+largest-run/single_dd/free/avg_kb",
-                "/table+linear/single_dd/free/avg_kb",
-            ),
-            (
-                "/predict+largest-run/multiple_dd/free/avg_kb",
-                "/table+linear/multiple_dd/free/avg_kb",
-            ),
-            (
-                "/predict+largest-run/churn/free/avg_kb",
-                "/table+linear/churn/free/avg_kb",
-            ),
-        ]),
-        bound: Bound::AtLeast(0.95),
-    },
-];
 
 const ROUNDS: usize = 5;
 const FULL_PERCENT: u64 = 90;

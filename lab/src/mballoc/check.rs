@@ -2,7 +2,7 @@
 
 use uext4_ondisk::GroupNr;
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 use crate::mballoc::volume::Volume;
 
 impl Volume {

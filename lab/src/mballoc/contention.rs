@@ -8,47 +8,21 @@ use uext4_lab_policies::mballoc::Tunables;
 use uext4_mballoc::{Allocator, DataRequest, FileSpace, Run};
 use uext4_ondisk::{GroupNr, Lblk, Pblk};
 
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 use crate::mballoc::bitmaps::MemoryBitmaps;
 use crate::mballoc::measure::{self, Counted};
 use crate::mballoc::{format, policy};
 use crate::ministat::Summary;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mballoc-contention",
-    title: "writers of many files at once do not wait for each other",
-    source: "Baokun Li, ext4: better scalability for ext4 block allocation, linux-ext4, 2025",
-    analysis: "The work of will-it-scale's fallocate2 on the allocator alone, with real threads: each \
-               takes 8 KiB until its file has 1 MiB, and gives all back. Locks are counted; how often \
-               one is waited for depends on the machine, so only the policies' ratio means anything. \
-               Operations a second are recorded and judged by ministat, not gated.",
-    figures: FIGURES,
-    policies: &[policy::VANILLA, policy::MAINLINE, policy::DEFAULT],
     accepts: policy::accepts,
     parameters: &[],
-    gates: &[Gate {
-        what: "beaten: locks waited for by 64 writers, the defaults to table+criteria",
-        figure: Figure::Ratio(
-            "/predict+largest-run/64/allocator/lock_contended",
-            "/table+criteria/64/allocator/lock_contended",
-        ),
-        bound: Bound::AtMost(0.1),
-    }],
+    has_subjects: false,
     measure: Measure::Threads,
     run,
 };
-
-const FIGURES: &[Printed] = &[
-    Printed {
-        what: "fallocate2 on 64 containers, ops/s alone, then each (2025 base)",
-        printed: "295287, 3588",
-    },
-    Printed {
-        what: "P96, ops/s each, base, then patched",
-        printed: "3450, 52125",
-    },
-];
 
 const WRITERS: [u64; 5] = [1, 2, 4, 8, 64];
 /// Times each is run, the policies in turns.

@@ -4,7 +4,7 @@ use uext4_lab_policies::mballoc::Made;
 use uext4_mballoc::{Allocator, Options};
 use uext4_ondisk::{BlockSize, Geometry};
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 use crate::mballoc::bitmaps::MemoryBitmaps;
 
 /// Lays out a device of so many bytes; its shape, and bitmaps with the metadata marked used.

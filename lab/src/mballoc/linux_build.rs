@@ -14,42 +14,18 @@ use uext4_image::{BuildOptions, Size, Source};
 use uext4_mkfs::BlockSizeWish;
 use uext4_ondisk::BlockSize;
 
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 use crate::mballoc::free_space::{self, share};
 use crate::mballoc::steps;
 use crate::mballoc::tree::Tree;
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mballoc-build",
-    title: "a source tree in an image lies whole, and leaves free space whole",
-    source: "the room's own",
-    analysis: "Real files of the tree's sizes are written to a temporary directory and built into an \
-               image by the image crate with its defaults, and by mke2fs -d into one of the same size. \
-               Both are read back by the engine. Quick: one file of a dozen. Without mke2fs the gates \
-               that compare have no figure.",
-    figures: &[],
-    policies: &[BUILD, MKE2FS],
     accepts,
     parameters: &[steps::TREE],
-    gates: &[
-        Gate {
-            what: "extents of a file, mean",
-            figure: Figure::At("/build/files/extents_mean"),
-            bound: Bound::AtMost(1.02),
-        },
-        Gate {
-            what: "avg. free extent, to mke2fs -d's",
-            figure: Figure::Ratio("/build/free/avg_kb", "/mke2fs/free/avg_kb"),
-            bound: Bound::AtLeast(1.0),
-        },
-        Gate {
-            what: "longest free extent, to mke2fs -d's",
-            figure: Figure::Ratio("/build/free/max_kb", "/mke2fs/free/max_kb"),
-            bound: Bound::AtLeast(1.0),
-        },
-    ],
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };

@@ -1,6 +1,6 @@
 //! Source trees to copy: directories and the sizes of their files, without names or contents.
 
-use crate::claim::{Failure, Scale};
+use crate::experiment::{Failure, Scale};
 use uext4_testkit::SplitMix64;
 
 /// Sizes of the files of Linux 6.1 as Debian ships it; `scripts/linux-tree` made it.

@@ -14,7 +14,7 @@ use uext4_lab_policies::mballoc::{Design, Made, Tunables};
 use uext4_mballoc::{Allocator, DataRequest, Error, Request, Run};
 use uext4_ondisk::{Geometry, GroupNr, Lblk, Pblk};
 
-use crate::claim::{Failure, Scale, Setting};
+use crate::experiment::{Failure, Scale, Setting};
 use crate::mballoc::bitmaps::{Contradiction, MemoryBitmaps};
 use crate::mballoc::disk::Disk;
 use crate::mballoc::extents::Extent;

@@ -1,6 +1,6 @@
 //! The steps: fallocate, copy, tar, untar, one dd, ten dd, and a mix of everything.
 
-use crate::claim::{Failure, Scale, Setting};
+use crate::experiment::{Failure, Scale, Setting};
 use crate::mballoc::file::FileNr;
 use crate::mballoc::tree::Tree;
 use crate::mballoc::volume::Volume;

@@ -15,42 +15,15 @@ use uext4_ondisk::{BlockSize, Pblk};
 
 use super::cost::round;
 use super::policy::{self, Indexes};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mbcache-engine",
-    title: "whatever the policy, every block counts exactly the inodes that have it",
-    source: "our own",
-    analysis: "The engine itself, one thread: files get attributes of 300 bytes again and again, or lose them, \
-               with 3, 100 or 100000 values; counts on disk are held against the inodes.",
-    figures: &[],
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[],
-    gates: &[
-        Gate {
-            what: "blocks whose count is not that of their inodes, all policies",
-            figure: Figure::At("/compared/wrong"),
-            bound: Bound::AtMost(0.0),
-        },
-        Gate {
-            what: "beaten: locks a set over mainline's, 3 values",
-            figure: Figure::Ratio("/one-donor/3/locks", "/mainline/3/locks"),
-            bound: Bound::AtMost(0.5),
-        },
-        Gate {
-            what: "beaten: locks a set over mainline's, 100000 values",
-            figure: Figure::Ratio("/one-donor/100000/locks", "/mainline/100000/locks"),
-            bound: Bound::AtMost(0.5),
-        },
-        Gate {
-            what: "beaten: files a block over mainline's, 3 values",
-            figure: Figure::Ratio("/one-donor/3/sharing", "/mainline/3/sharing"),
-            bound: Bound::AtLeast(1.0),
-        },
-    ],
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };

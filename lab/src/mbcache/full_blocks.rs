@@ -5,49 +5,14 @@ use serde_json::{Map, Value};
 use super::model;
 use super::plan::Plan;
 use super::policy;
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mbcache-full-blocks",
-    title: "blocks that are full are found again and again: 25 times slower with 5 values, 20000 files, 64 processes",
-    source: "Tahsin Erdogan and Andreas Gruenbacher, e_reusable, linux-ext4, 2017",
-    analysis: "V=5 and 20000 files a process, which have a value already; 16 processes (--full: 64). In the \
-               order of mbcache2 the newest block comes first, so full ones are passed one by one.",
-    figures: &[Printed {
-        what: "gain of the mark at 64 processes, and at 8",
-        printed: "25 3",
-    }],
-    policies: &[policy::MBCACHE2, policy::MAINLINE, policy::DEFAULT],
     accepts: policy::accepts,
     parameters: &[],
-    gates: &[
-        Gate {
-            what: "reproduced: blocks compared a set, mbcache2 over mainline",
-            figure: Figure::Ratio("/mbcache2/compares", "/mainline/compares"),
-            bound: Bound::AtLeast(3.0),
-        },
-        Gate {
-            what: "beaten: blocks compared a set, over those of mbcache2",
-            figure: Figure::Ratio("/one-donor/compares", "/mbcache2/compares"),
-            bound: Bound::AtMost(0.05),
-        },
-        Gate {
-            what: "beaten: blocks compared a set",
-            figure: Figure::At("/one-donor/compares"),
-            bound: Bound::AtMost(1.05),
-        },
-        Gate {
-            what: "beaten: files a block over mainline's",
-            figure: Figure::Ratio("/one-donor/sharing", "/mainline/sharing"),
-            bound: Bound::AtLeast(1.0),
-        },
-        Gate {
-            what: "beaten: time over mainline's",
-            figure: Figure::Ratio("/one-donor/time_us", "/mainline/time_us"),
-            bound: Bound::AtMost(1.02),
-        },
-    ],
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };

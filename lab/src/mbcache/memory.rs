@@ -5,31 +5,14 @@ use serde_json::{Map, Value};
 use super::model;
 use super::plan::Plan;
 use super::policy;
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mbcache-memory",
-    title: "with memory for 4096 entries those that are used stay, and more files share a block",
-    source: "our own",
-    analysis: "V=100000, drawn by Zipf's law with exponent 0.9; 8 processes with 2000 files each (--full: 10000), \
-               ten sets a file. What is judged is how many files have one block at the end.",
-    figures: &[],
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[],
-    gates: &[
-        Gate {
-            what: "beaten: files a block over mainline's",
-            figure: Figure::Ratio("/one-donor/sharing", "/mainline/sharing"),
-            bound: Bound::AtLeast(1.2),
-        },
-        Gate {
-            what: "beaten: time over mainline's",
-            figure: Figure::Ratio("/one-donor/time_us", "/mainline/time_us"),
-            bound: Bound::AtMost(1.02),
-        },
-    ],
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };

@@ -16,7 +16,7 @@ use super::cost::{self, Costs, Place, round};
 use super::counting::{Counting, Look};
 use super::plan::{Draw, Plan};
 use super::policy;
-use crate::claim::Failure;
+use crate::experiment::Failure;
 use uext4_testkit::SplitMix64;
 
 /// Users of a block at most.

@@ -7,7 +7,7 @@ use uext4_lab_policies::mbcache::{
 };
 use uext4_ondisk::xattr::XATTR_REFCOUNT_MAX;
 
-use crate::claim::Failure;
+use crate::experiment::Failure;
 
 /// Handles and one list for all: the kernel before the thread.
 pub const MB1: &str = "mb1";

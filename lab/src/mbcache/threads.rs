@@ -11,30 +11,16 @@ use uext4_blockdev::MemoryDevice;
 use super::cost::round;
 use super::engine::{failed, make, name, open, users, value, wrong};
 use super::policy::{self, MAINLINE, MB1};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 use crate::ministat::Summary;
 use uext4_testkit::SplitMix64;
 
-/// The claim.
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "mbcache-threads",
-    title: "threads that set attributes at once: how fast under each policy, and every count is right",
-    source: "the corner cells of xattr-bench: Jan Kara, [PATCH 1/7] mbcache2: Reimplement mbcache, \
-             15 December 2015; with threads for processes",
-    analysis: "The engine itself on an image in memory: P threads set a value of 300 bytes, one of V, on their F \
-               files each, which have one already; 8000 sets of all together and three rounds (--full: \
-               100000 and five). Policies take turns. Times are the machine's, so no gate is on them; \
-               with two cores few threads run at once, and the engine around the cache takes most of the time. \
-               Counts on disk are held against the inodes afterwards.",
-    figures: &[],
-    policies: policy::ALL,
     accepts: policy::accepts,
     parameters: &[],
-    gates: &[Gate {
-        what: "blocks whose count is not that of their inodes after threads, all policies",
-        figure: Figure::At("/compared/wrong"),
-        bound: Bound::AtMost(0.0),
-    }],
+    has_subjects: false,
     measure: Measure::Threads,
     run,
 };

@@ -6,52 +6,17 @@ use uext4_writeback::throttle::Tunables;
 
 use super::machine::{MILLI, Model, Plan, SECOND, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, writers};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-removal",
-    title: "a device is removed under 100 writers; 1000 throttled writers are killed",
-    source: "Dave Chinner, re: [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 and 18 November 2010",
-    analysis: "The stick is removed at 10 s and answers nothing any more, while the array goes on. With wb_stall_ms at its default writers get an error; at 0, as in the kernel, those of a dead device wait for ever (counted as 120 s).",
-    figures: &[Printed {
-        what: "killing",
-        printed: "killing a thousand dd's all stuck on the throttle is near instantaneous",
-    }],
-    policies: &["vanilla", "ioless", "ioless-fixed", "mainline", "cell-rate"],
     accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "cell-rate: seconds until all writers of the removed device have their error",
-        figure: Figure::At("/cell-rate/released"),
-        bound: Bound::AtMost(30.0),
-    },
-    Gate {
-        what: "mainline, as in the kernel: seconds until then (it never comes)",
-        figure: Figure::At("/mainline/released_without"),
-        bound: Bound::AtLeast(120.0),
-    },
-    Gate {
-        what: "cell-rate: the array's throughput after the removal over before",
-        figure: Figure::At("/cell-rate/others_kept"),
-        bound: Bound::AtLeast(0.95),
-    },
-    Gate {
-        what: "ioless, reproduced: milliseconds until 1000 killed writers have ended (near instantaneous)",
-        figure: Figure::At("/ioless/killed_ms"),
-        bound: Bound::AtMost(10.0),
-    },
-    Gate {
-        what: "cell-rate: milliseconds until 1000 killed writers have ended",
-        figure: Figure::At("/cell-rate/killed_ms"),
-        bound: Bound::AtMost(10.0),
-    },
-];
 
 /// How long is waited for writers that never end.
 const PATIENCE: u64 = 120;

@@ -6,47 +6,17 @@ use uext4_writeback::throttle::PAGE_SIZE;
 
 use super::machine::{Machine, Model, Plan, SECOND, Work, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-staggered",
-    title: "8 dd that start one after the other: processor time when the first have ended",
-    source: "Dave Chinner, re: [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 and 18 November 2010",
-    analysis: "Eight copies of a fixed size, each begun a second after the last. Compared is processor time a page written while all run and after the first ended; the thread never explained why it doubled.",
-    figures: &[Printed {
-        what: "when the first dd's complete",
-        printed: "system CPU usage would roughly double",
-    }],
-    policies: &["vanilla", "ioless", "ioless-fixed", "mainline", "cell-rate"],
     accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "ioless, reproduced: processor time a page after the first ended over before (printed: roughly double)",
-        figure: Figure::At("/ioless/growth"),
-        bound: Bound::Within(1.5, 3.0),
-    },
-    Gate {
-        what: "cell-rate: processor time a page after the first ended over before",
-        figure: Figure::At("/cell-rate/growth"),
-        bound: Bound::AtMost(1.1),
-    },
-    Gate {
-        what: "cell-rate: processor time a page over mainline's, after the first ended",
-        figure: Figure::Ratio("/cell-rate/after", "/mainline/after"),
-        bound: Bound::AtMost(1.05),
-    },
-    Gate {
-        what: "cell-rate: seconds until all have ended over mainline's",
-        figure: Figure::Ratio("/cell-rate/elapsed", "/mainline/elapsed"),
-        bound: Bound::AtMost(1.01),
-    },
-];
 
 const COUNT: u64 = 8;
 

@@ -5,52 +5,17 @@ use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{MILLI, Model, Plan, SECOND, Work, round};
 use super::trial::{DISK_MEMORY, accepts, by_policy, config, machine, scaled, writers};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-thinking",
-    title: "scp beside cp: does a writer that thinks keep its rate",
-    source: "Wu Fengguang, [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 November 2010",
-    analysis: "One or eight copies as fast as they may and one writer of 256 KiB that then waits 50 ms for the network. It asks for less than its share of the disk, so a fair throttle leaves it alone. As posted, pauses of cp that cannot get longer than a jiffy hide the effect.",
-    figures: &[Printed {
-        what: "think time",
-        printed: "it will throttle an \"scp\" over network way harder than a local \"cp\"",
-    }],
-    policies: &["vanilla", "ioless", "ioless-fixed", "mainline", "cell-rate"],
     accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "ioless, reproduced: scp's rate beside one cp over its natural one (throttled although below its share)",
-        figure: Figure::At("/ioless/1/kept"),
-        bound: Bound::AtMost(0.95),
-    },
-    Gate {
-        what: "ioless-fixed, reproduced: scp's rate beside 8 cp over its natural one (throttled although below its share)",
-        figure: Figure::At("/ioless-fixed/8/kept"),
-        bound: Bound::AtMost(0.95),
-    },
-    Gate {
-        what: "cell-rate: scp's rate beside cp over its natural one",
-        figure: Figure::At("/cell-rate/1/kept"),
-        bound: Bound::AtLeast(0.95),
-    },
-    Gate {
-        what: "cell-rate: scp's rate beside 8 cp over its natural one",
-        figure: Figure::At("/cell-rate/8/kept"),
-        bound: Bound::AtLeast(0.95),
-    },
-    Gate {
-        what: "cell-rate: part of the time the disk is busy",
-        figure: Figure::At("/cell-rate/8/busy"),
-        bound: Bound::AtLeast(0.99),
-    },
-];
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
     by_policy(setting, |mode| one(setting, mode))

@@ -14,45 +14,17 @@ use uext4_writeback::{FilePages, Mapping, Options, PageCache};
 
 use super::machine::{jain, round};
 use super::trial::{accepts, by_policy, scaled};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-threads",
-    title: "16 (64) real threads, the real page cache, a device of 50 MB/s: limit, fairness, wake-ups",
-    source: "our own, beside the tables in virtual time",
-    analysis: "The device is a lock under which a writer of runs sleeps as long as the bytes take. Figures \
-               differ from run to run; only what no load of the machine may change is judged.",
-    figures: &[],
-    policies: &["vanilla", "mainline", "cell-rate"],
     accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Threads,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "cell-rate: most dirty bytes over the limit, from a sudden start on",
-        figure: Figure::At("/cell-rate/overshoot"),
-        bound: Bound::AtMost(1.0),
-    },
-    Gate {
-        what: "cell-rate: wake-ups a second over max(200, writers / 0.2 s)",
-        figure: Figure::At("/cell-rate/wakes_of_budget"),
-        bound: Bound::AtMost(1.1),
-    },
-    Gate {
-        what: "cell-rate: Jain's index of what the writers wrote",
-        figure: Figure::At("/cell-rate/jain"),
-        bound: Bound::AtLeast(0.98),
-    },
-    Gate {
-        what: "cell-rate: throughput over 50 MB/s",
-        figure: Figure::At("/cell-rate/of_device"),
-        bound: Bound::AtLeast(0.9),
-    },
-];
 
 const MEMORY: u64 = 256 << 20;
 /// Bytes a second.

@@ -6,7 +6,7 @@ use uext4_testkit::SplitMix64;
 use uext4_writeback::throttle::Tunables;
 
 use super::machine::{Config, MILLI, Machine, Model, Nanos, Plan, round};
-use crate::claim::{Failure, Scale, Setting};
+use crate::experiment::{Failure, Scale, Setting};
 
 /// Dirtyable memory beside the array, and beside the disk.
 pub const ARRAY_MEMORY: u64 = 4 << 30;

@@ -5,47 +5,17 @@ use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, round};
 use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, scaled};
-use crate::claim::{Bound, Claim, Failure, Figure, Gate, Measure, Printed, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Setting};
 
-pub const CLAIM: Claim = Claim {
+/// How the claim of this name is tried.
+pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-two-devices",
-    title: "dd onto a 10 MB/s stick and onto a 700 MB/s array at the same time",
-    source: "Wu Fengguang, [PATCH 00/13] IO-less dirty throttling, linux-mm, 17 November 2010",
-    analysis: "Four copies onto each device; the array beside the stick is compared with the array alone. Dirty pages of the stick must not fill the memory the array lives on.",
-    figures: &[Printed {
-        what: "the limit of a device",
-        printed: "the bdi limit ramps up pretty slowly in common configurations, so the task is immediately throttled",
-    }],
-    policies: &["vanilla", "ioless", "ioless-fixed", "mainline", "cell-rate"],
     accepts,
     parameters: &[],
-    gates: GATES,
+    has_subjects: false,
     measure: Measure::Counted,
     run,
 };
-
-const GATES: &[Gate] = &[
-    Gate {
-        what: "cell-rate: the array's throughput beside the stick over alone",
-        figure: Figure::At("/cell-rate/kept"),
-        bound: Bound::AtLeast(0.95),
-    },
-    Gate {
-        what: "cell-rate: part of the time the stick is busy",
-        figure: Figure::At("/cell-rate/stick_of_device"),
-        bound: Bound::AtLeast(0.95),
-    },
-    Gate {
-        what: "cell-rate: most dirty pages over the limit",
-        figure: Figure::At("/cell-rate/overshoot"),
-        bound: Bound::AtMost(1.0),
-    },
-    Gate {
-        what: "cell-rate: the array beside the stick, over mainline's",
-        figure: Figure::Ratio("/cell-rate/array", "/mainline/array"),
-        bound: Bound::AtLeast(0.99),
-    },
-];
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
     by_policy(setting, |mode| one(setting, mode))

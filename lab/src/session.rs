@@ -1,0 +1,184 @@
+//! Runs claims one after another, with progress, and records each as soon as it is done.
+
+use std::io::IsTerminal as _;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::claim::Claim;
+use crate::experiment::{Experiment, Failure, Setting, Wish};
+use crate::record::{Folder, Record};
+use crate::{machine, noise, registry};
+
+/// A claim, how it is tried, and with what.
+pub struct Job {
+    /// The claim.
+    pub claim: &'static Claim,
+    /// How it is tried.
+    pub experiment: &'static Experiment,
+    /// With what.
+    pub setting: Setting,
+}
+
+/// The jobs of these claims, all if none is named: every word is looked at before anything runs.
+///
+/// # Errors
+/// [`Failure::Usage`] for what no claim or experiment knows.
+pub fn jobs(claims: &[String], wish: &Wish) -> Result<Vec<Job>, Failure> {
+    let job = |claim| {
+        let experiment = registry::experiment(claim)?;
+        Ok(Job {
+            claim,
+            experiment,
+            setting: Setting::new(claim, experiment, wish)?,
+        })
+    };
+    registry::named(claims)?.into_iter().map(job).collect()
+}
+
+/// Runs all jobs; `each` is given every record as soon as it is there.
+///
+/// What `folder` has already is kept and not run again; what is run is written there before `each`
+/// sees it, whole or not at all, so that a session may be interrupted at any moment and goes on
+/// where it was. A claim that cannot be run on this machine has a record that says why.
+///
+/// # Errors
+/// [`Failure::Run`] if the folder holds a record of another setting, cannot be written, or, at the
+/// end, if a claim could not be run to its end.
+pub fn run(
+    jobs: &[Job],
+    folder: Option<&Folder>,
+    mut each: impl FnMut(&Job, &Record) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if let Some(folder) = folder
+        && folder.json(machine::FILE)?.is_none()
+    {
+        eprintln!("uext4-lab: measuring the noise of this machine");
+        folder.write(machine::FILE, &machine::page(&noise::measure()?))?;
+    }
+    let commit = machine::commit();
+    let mut progress = Progress::new(jobs);
+    let mut failed = Vec::new();
+    for job in jobs {
+        let mut record = Record::new(job.claim, job.experiment, &job.setting);
+        if let Some(kept) = kept(folder, &record)? {
+            progress.done(job, "kept");
+            each(job, &kept)?;
+            continue;
+        }
+        progress.begin(job);
+        let begin = Instant::now();
+        match try_out(job) {
+            Ok(results) => record.results = Some(results),
+            Err(Failure::NotRun(why)) => record.not_run = Some(why),
+            Err(failure) => {
+                eprintln!("uext4-lab: {}: {failure}", job.claim.name);
+                failed.push(job.claim.name.as_str());
+                record.not_run = Some(format!("failed: {failure}"));
+            }
+        }
+        record.seconds = (begin.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+        record.commit.clone_from(&commit);
+        // A failure is not kept: the next session runs it again.
+        if let Some(folder) = folder
+            && !failed.contains(&job.claim.name.as_str())
+        {
+            folder.write(&format!("{}.json", job.claim.name), &json!(record))?;
+        }
+        progress.done(job, "done");
+        each(job, &record)?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Run(format!("failed: {}", failed.join(", ")))),
+    }
+}
+
+/// Runs the experiment, if it is one for the subjects that were named.
+fn try_out(job: &Job) -> Result<Value, Failure> {
+    if !job.setting.on.is_empty() && !job.experiment.has_subjects {
+        let why = "it runs on models alone, so that --on has nothing to choose";
+        return Err(Failure::NotRun(why.to_owned()));
+    }
+    (job.experiment.run)(&job.setting)
+}
+
+/// The record that is there already.
+fn kept(folder: Option<&Folder>, wanted: &Record) -> Result<Option<Record>, Failure> {
+    let Some(folder) = folder else {
+        return Ok(None);
+    };
+    match folder.record(&wanted.claim)? {
+        Some(found) if found.is_same_setting(wanted) => Ok(Some(found)),
+        Some(_) => Err(Failure::Run(format!(
+            "{}: has a record of {} with another setting; records are never changed: take another \
+             folder",
+            folder.path().display(),
+            wanted.claim
+        ))),
+        None => Ok(None),
+    }
+}
+
+/// What is done and how long the rest will take, on standard error.
+struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    /// Of the claims' estimates: all, and what is done.
+    expected: f64,
+    done: f64,
+}
+
+impl Progress {
+    fn new(jobs: &[Job]) -> Self {
+        let bar = (std::io::stderr().is_terminal() && jobs.len() > 1).then(|| {
+            let style = ProgressStyle::with_template("{pos}/{len} {wide_bar} {msg}");
+            let bar = ProgressBar::new(jobs.len() as u64);
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self {
+            bar,
+            started: Instant::now(),
+            expected: jobs.iter().map(|job| estimate(job.claim)).sum(),
+            done: 0.0,
+        }
+    }
+
+    fn begin(&self, job: &Job) {
+        let Some(bar) = &self.bar else { return };
+        // How fast this machine is shows in what it has done.
+        let pace = match self.done > 0.0 {
+            true => self.started.elapsed().as_secs_f64() / self.done,
+            false => 1.0,
+        };
+        let left = (self.expected - self.done) * pace;
+        bar.set_message(format!("{}, about {left:.0} s left", job.claim.name));
+        bar.tick();
+    }
+
+    fn done(&mut self, job: &Job, how: &str) {
+        match how {
+            "kept" => self.expected -= estimate(job.claim),
+            _ => self.done += estimate(job.claim),
+        }
+        if let Some(bar) = &self.bar {
+            bar.suspend(|| eprintln!("{how} {}", job.claim.name));
+            bar.inc(1);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Seconds of a quick run, at least one.
+fn estimate(claim: &Claim) -> f64 {
+    claim.seconds.max(1.0)
+}
