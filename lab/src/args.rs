@@ -51,6 +51,11 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Judges the gates by a folder of records and prints the table of verdicts, as Markdown.
+    Verdicts {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Mounts an image, in the foreground, with designs of subsystems.
     Mount(Mount),
     /// Measures this machine's noise, and whether the rule for differences believes any of it.

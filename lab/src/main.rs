@@ -50,6 +50,7 @@ use crate::experiment::{Failure, Wish};
 use crate::judge::{Outcome, Verdict};
 use crate::record::Folder;
 use crate::report::text::{self, Tally};
+use crate::report::verdicts;
 use crate::session::Job;
 
 fn main() -> ExitCode {
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             after,
             json,
         } => compare(before, after, *json),
+        Command::Verdicts { folder } => verdicts(folder),
         Command::Mount(mount) => match mount::run(mount) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
@@ -181,6 +183,13 @@ fn compare(before: &Path, after: &Path, is_json: bool) -> Result<bool, Failure> 
         true => say(&format!("{}\n", compare::to_json(&all)))?,
         false => say(&compare::text(&all))?,
     }
+    Ok(true)
+}
+
+fn verdicts(folder: &Path) -> Result<bool, Failure> {
+    let folder = Folder::open(folder)?;
+    let all = verdicts::judge_all(registry::claims()?, &folder)?;
+    say(&verdicts::markdown(&all, &folder))?;
     Ok(true)
 }
 

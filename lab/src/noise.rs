@@ -24,7 +24,7 @@ const PAIRS: usize = 20;
 /// Samples of each set.
 const SAMPLES: usize = 10;
 /// Files made by a sample.
-const FILES: u64 = 400;
+const FILES: u64 = 2000;
 /// Wake-ups of which the median is taken.
 const WAKE_UPS: usize = 201;
 
