@@ -16,6 +16,7 @@ const EXAMPLES: &str = "Examples:
   uext4-lab run mballoc-steps --policy table+logical+linear --json
   uext4-lab run --all --quick --into DIR      a record of every claim; run again, it goes on
   uext4-lab compare lab/records/DAY DIR       what is not the same, and is it proven
+  uext4-lab report --open                     the page of the newest folder of lab/records
   uext4-lab mount --policy writeback=mainline disk.img DIR
   uext4-lab gate                              all gates; the last line counts the verdicts
 
@@ -51,6 +52,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Writes the report of a folder of records: one HTML page that needs nothing beside it.
+    Report(Report),
     /// Judges the gates by a folder of records and prints the table of verdicts, as Markdown.
     Verdicts {
         /// The folder.
@@ -105,6 +108,19 @@ pub struct Run {
     /// What everything random is made from.
     #[arg(long, default_value_t = SEED)]
     pub seed: u64,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The folder of records; the newest of lab/records if none is named.
+    pub folder: Option<PathBuf>,
+    /// The page.
+    #[arg(long, value_name = "FILE", default_value = "target/lab/report.html")]
+    pub out: PathBuf,
+    /// Opens it in the browser.
+    #[arg(long)]
+    pub open: bool,
 }
 
 impl Run {

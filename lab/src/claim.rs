@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::view::{Plot, Table};
+
 /// A claim.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +49,15 @@ pub struct Claim {
     /// What must hold.
     #[serde(default, rename = "gate")]
     pub gates: Vec<Gate>,
+    /// Whether the running kernel is one of its subjects.
+    #[serde(default)]
+    pub is_beside_kernel: bool,
+    /// What of the results is shown as tables.
+    #[serde(default, rename = "table")]
+    pub tables: Vec<Table>,
+    /// What of the results is drawn.
+    #[serde(default, rename = "plot")]
+    pub plots: Vec<Plot>,
 }
 
 /// A subsystem.
@@ -63,6 +74,19 @@ pub enum Room {
     Mbcache,
     /// The throttling of writers.
     Writeback,
+}
+
+impl Room {
+    /// Its name in claims, and of its part of the page.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::BhLru => "bh-lru",
+            Self::ExtentStatus => "extent-status",
+            Self::Mballoc => "mballoc",
+            Self::Mbcache => "mbcache",
+            Self::Writeback => "writeback",
+        }
+    }
 }
 
 /// Figures of the source.

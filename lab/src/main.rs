@@ -35,6 +35,7 @@ mod record;
 mod registry;
 mod report;
 mod session;
+mod view;
 mod writeback;
 
 use std::io::{self, Write as _};
@@ -50,7 +51,7 @@ use crate::experiment::{Failure, Wish};
 use crate::judge::{Outcome, Verdict};
 use crate::record::Folder;
 use crate::report::text::{self, Tally};
-use crate::report::verdicts;
+use crate::report::{page, verdicts};
 use crate::session::Job;
 
 fn main() -> ExitCode {
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
             after,
             json,
         } => compare(before, after, *json),
+        Command::Report(report) => write_report(report),
         Command::Verdicts { folder } => verdicts(folder),
         Command::Mount(mount) => match mount::run(mount) {
             Ok(code) => return code,
@@ -182,6 +184,31 @@ fn compare(before: &Path, after: &Path, is_json: bool) -> Result<bool, Failure> 
     match is_json {
         true => say(&format!("{}\n", compare::to_json(&all)))?,
         false => say(&compare::text(&all))?,
+    }
+    Ok(true)
+}
+
+/// Writes the page; `--open` shows it in the user's browser.
+fn write_report(report: &args::Report) -> Result<bool, Failure> {
+    let folder = match &report.folder {
+        Some(folder) => Folder::open(folder)?,
+        None => Folder::newest(Path::new("lab/records"))?,
+    };
+    let page = page::page(&page::Source {
+        claims: registry::claims()?,
+        folder: &folder,
+    })?;
+    let failed = |error: io::Error| Failure::Run(format!("{}: {error}", report.out.display()));
+    if let Some(parent) = report.out.parent() {
+        std::fs::create_dir_all(parent).map_err(failed)?;
+    }
+    std::fs::write(&report.out, page).map_err(failed)?;
+    say(&format!("{}\n", report.out.display()))?;
+    if report.open {
+        let opened = std::process::Command::new("xdg-open")
+            .arg(&report.out)
+            .status();
+        opened.map_err(|error| Failure::Run(format!("xdg-open: {error}")))?;
     }
     Ok(true)
 }

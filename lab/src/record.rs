@@ -146,6 +146,24 @@ impl Folder {
         })
     }
 
+    /// The folder of the latest name below `path`: names begin with the day.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if there is none.
+    pub fn newest(path: &Path) -> Result<Self, Failure> {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let folders = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir());
+        match folders.max() {
+            Some(path) => Ok(Self { path }),
+            None => Err(Failure::Usage(format!(
+                "{}: no folder of records is there; `uext4-lab run --all --into` makes one",
+                path.display()
+            ))),
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

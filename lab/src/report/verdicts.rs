@@ -12,7 +12,7 @@ use crate::record::{FORMAT, Folder};
 use super::text;
 
 /// The columns, in order.
-const WORDS: [&str; 8] = [
+pub const WORDS: [&str; 8] = [
     "reproduced",
     "beaten",
     "holds",
@@ -23,7 +23,7 @@ const WORDS: [&str; 8] = [
     "no figure",
 ];
 /// The rows, in order.
-const ROOMS: [(Room, &str); 5] = [
+pub const ROOMS: [(Room, &str); 5] = [
     (Room::ExtentStatus, "extent status"),
     (Room::BhLru, "buffer-head LRU"),
     (Room::Mballoc, "block allocator"),

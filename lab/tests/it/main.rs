@@ -1,6 +1,7 @@
 //! The command as its user meets it.
 
 mod mount;
+mod report;
 
 use std::process::{Command, Output};
 
