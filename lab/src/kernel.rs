@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`undo`] | undoing a change, however this process ends |
 //! | [`cgroup`] | rates of block devices and memory, by control groups |
+//! | [`settings`] | limits of dirty memory of the whole machine |
 
 pub mod cgroup;
+pub mod settings;
 pub mod undo;

@@ -45,6 +45,7 @@ const FILES: &[(&str, &str)] = files![
     "writeback-steps",
     "writeback-removal",
     "writeback-threads",
+    "writeback-kernel",
 ];
 
 static CLAIMS: LazyLock<Result<Vec<Claim>, String>> = LazyLock::new(|| {

@@ -2,7 +2,9 @@
 
 mod array;
 mod disk;
+mod kernel;
 mod machine;
+mod real;
 mod realtime;
 mod removal;
 mod small_files;
@@ -29,4 +31,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &steps::EXPERIMENT,
     &removal::EXPERIMENT,
     &threads::EXPERIMENT,
+    &kernel::EXPERIMENT,
 ];

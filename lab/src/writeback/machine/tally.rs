@@ -115,6 +115,11 @@ impl Tally {
         &self.dirtied
     }
 
+    /// Pauses by whole milliseconds; the longest are counted with the last.
+    pub fn pauses(&self) -> &[u64] {
+        &self.pauses
+    }
+
     /// Unwritten pages every 10 ms.
     pub fn samples(&self) -> &[u64] {
         &self.samples
