@@ -25,6 +25,9 @@ pub struct Mount {
     /// Options, as those of `uext4 mount`.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// Prints trace events on standard error, by name or by subsystem, as `uext4 mount --trace`.
+    #[arg(long, value_name = "EVENT", value_delimiter = ',')]
+    pub trace: Vec<String>,
     /// The image.
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
@@ -48,6 +51,7 @@ pub fn run(mount: &Mount) -> Result<ExitCode, Failure> {
         image,
         dir,
         mount.options.clone(),
+        mount.trace.clone(),
         policies,
     ))
 }

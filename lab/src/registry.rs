@@ -46,6 +46,7 @@ const FILES: &[(&str, &str)] = files![
     "writeback-removal",
     "writeback-threads",
     "writeback-kernel",
+    "writeback-mount",
 ];
 
 static CLAIMS: LazyLock<Result<Vec<Claim>, String>> = LazyLock::new(|| {

@@ -4,6 +4,7 @@ mod array;
 mod disk;
 mod kernel;
 mod machine;
+mod mount;
 mod real;
 mod realtime;
 mod removal;
@@ -32,4 +33,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &removal::EXPERIMENT,
     &threads::EXPERIMENT,
     &kernel::EXPERIMENT,
+    &mount::EXPERIMENT,
 ];

@@ -88,10 +88,17 @@ pub fn script(fs: &Volume, lines: &mut dyn BufRead, out: Box<dyn Write>) -> u8 {
 }
 
 /// Mounts an image in the foreground as `uext4 mount --foreground -o OPTIONS` does, with these designs
-/// of subsystems. Returns the exit code when the image is unmounted.
-pub fn mount(image: PathBuf, dir: PathBuf, options: Vec<String>, policies: Policies) -> ExitCode {
+/// of subsystems, and prints the trace events that `trace` names. Returns the exit code when the image
+/// is unmounted.
+pub fn mount(
+    image: PathBuf,
+    dir: PathBuf,
+    options: Vec<String>,
+    trace: Vec<String>,
+    policies: Policies,
+) -> ExitCode {
     messages::choose_mount_codes();
-    let args = MountArgs::with_policies(image, dir, options, policies);
+    let args = MountArgs::with_policies(image, dir, options, trace, policies);
     let mut out = commands::output(Box::new(std::io::stdout()));
     let exit = commands::mount::run(&args, &mut out).unwrap_or_else(report);
     ExitCode::from(messages::code(exit))

@@ -6,8 +6,12 @@
 //! | [`dd`] | the writers: processes of dd(1) |
 //! | [`events`] | trace events of throttling: the kernel's, and ours, which have the same names |
 //! | [`figures`] | what a run gave, the same for kernel, mount and model |
+//! | [`probes`] | what else is done meanwhile: reads, fsyncs, small files; dirty memory |
+//! | [`served`] | our mount, in a process of its own |
 
 pub mod dd;
 pub mod disk;
 pub mod events;
 pub mod figures;
+pub mod probes;
+pub mod served;

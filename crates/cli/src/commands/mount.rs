@@ -109,13 +109,14 @@ impl MountArgs {
         image: PathBuf,
         dir: PathBuf,
         mut options: Vec<String>,
+        trace: Vec<String>,
         policies: Policies,
     ) -> Self {
         // The sandbox needs a second process, of the program `uext4`.
         options.push("nosandbox".to_owned());
         Self {
             options,
-            trace: Vec::new(),
+            trace,
             foreground: true,
             json: false,
             help_options: false,
