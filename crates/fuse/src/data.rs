@@ -15,6 +15,7 @@ use crate::abi::{
 use crate::answer::Answer;
 use crate::attributes::without_set_id;
 use crate::errno::{Errno, Result};
+use crate::late::Watch;
 use crate::names::opened;
 use crate::nodes::Node;
 use crate::owners::Owners;
@@ -108,6 +109,8 @@ const COPY_MAX: u64 = 64 << 20;
 struct Writing {
     inode: OpenInode,
     writer: Arc<Mutex<Writer>>,
+    /// The thread that waits for it; 0: its number is not known, or none waits.
+    thread: u32,
     mode: WriteMode,
     before: Before,
     offset: u64,
@@ -188,8 +191,12 @@ pub fn write(
             return ended.and_then(|_| out.put(&writing.reply())).into();
         }
     };
-    let rest = server.parking.park(&data[writing.done..]);
-    wait(server, writing, rest, paced, caller.ticket());
+    let ticket = caller.ticket();
+    let rest = Waiting {
+        watch: server.late.watch(ticket.unique()),
+        data: server.parking.park(&data[writing.done..]),
+    };
+    wait(server, writing, rest, paced, ticket);
     Answer::Later
 }
 
@@ -213,6 +220,10 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     };
     Ok(Writing {
         writer: server.writers.of(who),
+        thread: match who {
+            Who::Thread(thread) => thread,
+            Who::Mapped(_) | Who::Unseen(_) => 0,
+        },
         mode: WriteMode { append, set_id },
         before,
         inode,
@@ -222,31 +233,41 @@ fn writing(server: &Server, header: &InHeader, it: &WriteIn) -> Result<Writing> 
     })
 }
 
-/// Answers a writer when its pause is over, or goes on with `rest` then.
+/// What waits with a writer.
+struct Waiting {
+    /// What was not taken in yet.
+    data: Parked,
+    /// Whether the writer got a signal.
+    watch: Watch,
+}
+
+/// Answers a writer when its pause is over, or goes on with `rest` then. A writer whose process is
+/// about to end is answered at once, with what was taken in: it uses no more of the device.
 fn wait(
     server: &Arc<Server>,
     mut writing: Writing,
-    mut rest: Parked,
+    mut rest: Waiting,
     paced: Written,
     ticket: Ticket,
 ) {
     let again = Arc::clone(server);
     let unique = ticket.unique();
     let ending = move |called_off: bool| {
-        if rest.rest().is_empty() || called_off && !writing.is_whole {
-            let called_off = called_off && !writing.is_whole;
-            return writing.end(ticket, called_off.then_some(Errno::EINTR));
+        let is_dying = || rest.watch.was_interrupted() && again.threads.is_dying(writing.thread);
+        let gives_up = !writing.is_whole && (called_off || is_dying());
+        if rest.data.rest().is_empty() || gives_up {
+            return writing.end(ticket, gives_up.then_some(Errno::EINTR));
         }
         let server = Arc::clone(&again);
         again.late.run(move || {
             loop {
-                let goes_on = || writing.step(rest.rest());
+                let goes_on = || writing.step(rest.data.rest());
                 let failed = |paced: &Result<Written>| paced.as_ref().err().copied();
                 let paced = match server.deletions.retried(&server.fs, goes_on, failed) {
                     Err(error) => return writing.end(ticket, Some(error)),
                     Ok(paced) => paced,
                 };
-                rest.taken(paced.len);
+                rest.data.taken(paced.len);
                 if paced.pause.is_zero() {
                     return writing.end(ticket, None);
                 }
@@ -254,7 +275,7 @@ fn wait(
                 if !called_off {
                     return wait(&server, writing, rest, paced, ticket);
                 }
-                if rest.rest().is_empty() {
+                if rest.data.rest().is_empty() {
                     return writing.end(ticket, None);
                 }
             }

@@ -5,12 +5,13 @@
 //! after(pause, unique)   one thread, a heap of what is due when
 //! ```
 //! A writer over the dirty limits is not answered until its pause is over, and no thread waits for
-//! that but the one timer for all. For who gets a signal meanwhile ([`Late::interrupt`]) it is over at
-//! once: a write to a file is not cut short for that. What he does next waits for the rest of it.
+//! that but the one timer for all. A signal ([`Late::interrupt`]) ends the pause at once. It does not
+//! cut a write to a file short, unless it ends the writer's process: whether one came, at any time
+//! since the writer began to wait, is what a [`Watch`] knows.
 //!
 //! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -65,6 +66,8 @@ struct Pool {
 #[derive(Default)]
 struct Pauses {
     all: BinaryHeap<Pause>,
+    /// Requests that are watched, and whether each was interrupted.
+    watched: HashMap<u64, bool>,
     ends: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -75,6 +78,32 @@ struct Shared {
     has_jobs: Condvar,
     pauses: Mutex<Pauses>,
     is_due: Condvar,
+}
+
+/// Remembers whether a request was interrupted, as long as it lives.
+pub struct Watch {
+    shared: Arc<Shared>,
+    unique: u64,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watch({})", self.unique)
+    }
+}
+
+impl Watch {
+    /// Whether the request was interrupted since it is watched.
+    pub fn was_interrupted(&self) -> bool {
+        let pauses = lock(&self.shared.pauses);
+        pauses.watched.get(&self.unique) == Some(&true)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        lock(&self.shared.pauses).watched.remove(&self.unique);
+    }
 }
 
 /// Who answers later.
@@ -174,9 +203,21 @@ impl Late {
         self.shared.is_due.notify_one();
     }
 
-    /// Ends the pause of a request; tells whether there was one.
+    /// Remembers from now on whether a request is interrupted.
+    pub fn watch(&self, unique: u64) -> Watch {
+        lock(&self.shared.pauses).watched.insert(unique, false);
+        Watch {
+            shared: Arc::clone(&self.shared),
+            unique,
+        }
+    }
+
+    /// Ends the pause of a request; returns whether there was one.
     pub fn interrupt(&self, unique: u64) -> bool {
         let mut pauses = lock(&self.shared.pauses);
+        if let Some(interrupted) = pauses.watched.get_mut(&unique) {
+            *interrupted = true;
+        }
         let (over, others) = std::mem::take(&mut pauses.all)
             .into_iter()
             .partition::<Vec<_>, _>(|pause| pause.unique == unique);
@@ -301,6 +342,17 @@ mod tests {
         assert_eq!(rest, [(1, true), (3, true)]);
         late.after(hour, 4, move |off| tell.send((4, off)).unwrap());
         assert_eq!(told.recv().unwrap(), (4, true));
+    }
+
+    #[test]
+    fn an_interrupt_between_two_pauses_is_remembered() {
+        let late = Late::default();
+        let watch = late.watch(2);
+        assert!(!late.interrupt(1) && !watch.was_interrupted());
+        assert!(!late.interrupt(2) && watch.was_interrupted());
+        drop(watch);
+        assert!(!late.watch(2).was_interrupted());
+        assert!(lock(&late.shared.pauses).watched.is_empty());
     }
 
     #[test]

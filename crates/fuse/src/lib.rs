@@ -33,6 +33,7 @@ mod deletions;
 mod directories;
 mod dispatch;
 mod durable;
+mod dying;
 pub mod errno;
 mod handles;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::abi::{InitIn, Kstatfs};
 use crate::answer::Answer;
 use crate::breaker::Breaker;
 use crate::deletions::Deletions;
+use crate::dying::Threads;
 use crate::errno::{Errno, Result};
 use crate::handles::Handles;
 use crate::init::{self, Dialect};
@@ -42,6 +43,7 @@ pub struct Server {
     pub(crate) owners: Owners,
     pub(crate) latencies: Arc<Latencies>,
     pub(crate) sync_policy: SyncPolicy,
+    pub(crate) threads: Threads,
     dialect: OnceLock<Dialect>,
 }
 
@@ -70,6 +72,7 @@ impl Server {
             owners: Owners::default(),
             latencies: Arc::default(),
             sync_policy: SyncPolicy::default(),
+            threads: Threads::default(),
             dialect: OnceLock::new(),
             fs,
         })

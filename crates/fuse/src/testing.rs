@@ -17,6 +17,7 @@ use crate::abi::{
     CreateIn, EntryOut, ForgetIn, InHeader, InitIn, InterruptIn, MkdirIn, ReadIn, WriteIn, opcode,
 };
 use crate::answer::Answer;
+use crate::dying::Threads;
 use crate::errno::Result;
 use crate::owners::Owners;
 use crate::reply::{Out, Validity};
@@ -243,6 +244,15 @@ impl Client {
         client.greeted()
     }
 
+    /// The same, where threads are looked up in another directory than `/proc`.
+    pub fn looking_up_threads_at(self, proc: std::path::PathBuf) -> Self {
+        // OK to unwrap: nobody else has it yet.
+        let mut server = Arc::into_inner(self.server).unwrap();
+        server.threads = Threads::at(proc);
+        let server = Arc::new(server);
+        Self { server, ..self }
+    }
+
     /// Of a new file system on a device whose writes may fail.
     pub fn with_faults() -> (Self, Arc<Faulty>) {
         Self::on_faulty(image(""))
@@ -399,9 +409,26 @@ impl Client {
             flags,
             ..WriteIn::default()
         };
+        assert_eq!(
+            self.ask_to_write(id, &it, data).unwrap() as usize,
+            data.len()
+        );
+    }
+
+    /// Writes, and returns how many bytes were taken in.
+    pub fn try_write(&self, id: u64, offset: u64, data: &[u8]) -> Result<u32> {
+        let it = WriteIn {
+            offset,
+            size: data.len() as u32,
+            ..WriteIn::default()
+        };
+        self.ask_to_write(id, &it, data)
+    }
+
+    fn ask_to_write(&self, id: u64, it: &WriteIn, data: &[u8]) -> Result<u32> {
         let body = [it.as_bytes(), data].concat();
-        let told: crate::abi::WriteOut = self.get(opcode::WRITE, id, &body).unwrap();
-        assert_eq!(told.size as usize, data.len());
+        let told: crate::abi::WriteOut = self.get(opcode::WRITE, id, &body)?;
+        Ok(told.size)
     }
 
     pub fn read(&self, id: u64, offset: u64, len: usize) -> Vec<u8> {

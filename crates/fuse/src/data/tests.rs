@@ -350,6 +350,35 @@ fn a_signal_cuts_no_write_short() {
 }
 
 #[test]
+fn a_writer_that_is_killed_waits_for_nothing() {
+    let proc = tempfile::tempdir().unwrap();
+    let thread = proc.path().join("7");
+    std::fs::create_dir(&thread).unwrap();
+    std::fs::write(thread.join("status"), "SigPnd:\t0000000000000100\n").unwrap();
+    let client = Client::with_little_dirty().looking_up_threads_at(proc.path().to_owned());
+    let file = client.create(1, b"file");
+    let data = pattern(1 << 20);
+    let taken = std::thread::scope(|scope| {
+        let writes = scope.spawn(|| {
+            let write = |round: u64| client.try_write(file, round << 20, &data);
+            (0..64).map(write).collect::<Vec<_>>()
+        });
+        while !writes.is_finished() {
+            client.interrupt();
+        }
+        writes.join().unwrap()
+    });
+    // It got an answer in the middle of a write.
+    let is_short = |taken: &Result<u32>| match taken {
+        Ok(size) => *size < 1 << 20,
+        Err(error) => *error == Errno::EINTR,
+    };
+    assert!(taken.iter().any(is_short), "{taken:?}");
+    client.server.finish().unwrap();
+    e2fsck(&client.device);
+}
+
+#[test]
 fn what_went_wrong_is_told_once_to_each_who_has_the_file_open() {
     let (client, device) = Client::with_faults();
     let file = client.create(1, b"file");
