@@ -47,6 +47,7 @@ const FILES: &[(&str, &str)] = files![
     "writeback-threads",
     "writeback-kernel",
     "writeback-mount",
+    "writeback-throttled",
 ];
 
 static CLAIMS: LazyLock<Result<Vec<Claim>, String>> = LazyLock::new(|| {

@@ -14,6 +14,7 @@ mod staggered;
 mod steps;
 mod thinking;
 mod threads;
+mod throttled;
 mod trial;
 mod two_devices;
 
@@ -34,4 +35,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &threads::EXPERIMENT,
     &kernel::EXPERIMENT,
     &mount::EXPERIMENT,
+    &throttled::EXPERIMENT,
 ];

@@ -27,8 +27,55 @@ use std::time::Duration;
 use uext4_writeback::DirtyLimits;
 use uext4_writeback::throttle::{Domain, NewPolicy, TunableError, Tunables};
 
-/// The unit of the kernel's timers; HZ is 1000 here.
-const JIFFY: Duration = Duration::from_millis(1);
+/// Timer ticks a second of the kernel that a design comes from: the unit of its pauses, which is a
+/// choice of whoever builds it. It changes what the designs do: `ioless` lengthens its interval
+/// until pauses have two ticks, so that a light writer wakes `HZ / 2` times a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Hz {
+    /// 10 ms.
+    H100,
+    /// 4 ms, the default of the kernel's configuration.
+    H250,
+    /// 1 ms.
+    #[default]
+    H1000,
+}
+
+impl Hz {
+    /// Nanoseconds of a tick.
+    #[must_use]
+    pub fn tick_nanos(self) -> u64 {
+        1_000_000_000
+            / match self {
+                Self::H100 => 100,
+                Self::H250 => 250,
+                Self::H1000 => 1000,
+            }
+    }
+}
+
+impl FromStr for Hz {
+    type Err = UnknownHz;
+
+    fn from_str(text: &str) -> Result<Self, UnknownHz> {
+        match text {
+            "100" => Ok(Self::H100),
+            "250" => Ok(Self::H250),
+            "1000" => Ok(Self::H1000),
+            _ => Err(UnknownHz {
+                text: text.to_owned(),
+            }),
+        }
+    }
+}
+
+/// A number of ticks a second that no design has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ticks a second must be 100, 250 or 1000, not {text:?}")]
+pub struct UnknownHz {
+    /// As it was given.
+    pub text: String,
+}
 
 /// The designs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,13 +103,27 @@ impl Mode {
         Self::CellRate,
     ];
 
-    /// What makes its policies; none for the design that the product has by itself.
+    /// What makes its policies, at 1000 ticks a second; none for the design that the product has
+    /// by itself.
     pub fn policy(self) -> Option<NewPolicy> {
+        self.policy_at(Hz::default())
+    }
+
+    /// The same with another unit of time. The product's design has no ticks.
+    pub fn policy_at(self, hz: Hz) -> Option<NewPolicy> {
+        match hz {
+            Hz::H100 => self.with_ticks::<100>(),
+            Hz::H250 => self.with_ticks::<250>(),
+            Hz::H1000 => self.with_ticks::<1000>(),
+        }
+    }
+
+    fn with_ticks<const HZ: u64>(self) -> Option<NewPolicy> {
         match self {
-            Self::Vanilla => Some(vanilla::vanilla),
-            Self::Ioless => Some(ioless::as_posted),
-            Self::IolessFixed => Some(ioless::corrected),
-            Self::Mainline => Some(mainline::mainline),
+            Self::Vanilla => Some(vanilla::vanilla::<HZ>),
+            Self::Ioless => Some(ioless::as_posted::<HZ>),
+            Self::IolessFixed => Some(ioless::corrected::<HZ>),
+            Self::Mainline => Some(mainline::mainline::<HZ>),
             Self::CellRate => None,
         }
     }
@@ -78,7 +139,22 @@ impl Mode {
         dirtyable: u64,
         cpus: usize,
     ) -> Result<Arc<Domain>, TunableError> {
-        match self.policy() {
+        self.domain_at(Hz::default(), tunables, dirtyable, cpus)
+    }
+
+    /// The same with another unit of time.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of range.
+    pub fn domain_at(
+        self,
+        hz: Hz,
+        tunables: &Tunables,
+        dirtyable: u64,
+        cpus: usize,
+    ) -> Result<Arc<Domain>, TunableError> {
+        match self.policy_at(hz) {
             Some(policy) => Domain::with_policy(policy, tunables, dirtyable, cpus),
             None => Domain::new(tunables, dirtyable, cpus),
         }
@@ -138,9 +214,24 @@ enum Next {
     Leave,
 }
 
-/// The kernel's pauses have no fractions.
-fn whole_jiffies(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+/// The kernel's time: whole ticks.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// Ticks a second.
+    hz: u64,
+}
+
+impl Clock {
+    /// Whole ticks of a stretch of time.
+    fn ticks(self, time: Duration) -> u64 {
+        let ticks = time.as_nanos() * u128::from(self.hz) / 1_000_000_000;
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
+    /// So many ticks.
+    fn time(self, ticks: u64) -> Duration {
+        Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / self.hz))
+    }
 }
 
 /// In whole nanoseconds, as atomics hold it.

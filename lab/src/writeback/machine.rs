@@ -26,7 +26,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_lab_policies::writeback::Mode;
+use uext4_lab_policies::writeback::{Hz, Mode};
 use uext4_testkit::SplitMix64;
 use uext4_writeback::throttle::{Bdi, Domain, PAGE_SIZE, Tunables};
 
@@ -46,9 +46,8 @@ pub const MILLI: Nanos = 1_000_000;
 pub const SECOND: Nanos = 1_000_000_000;
 
 /// Processor time a page costs, each time it is handled.
-const PAGE_COST: Nanos = 1_300;
+pub const PAGE_COST: Nanos = 1_300;
 const SWITCH_COST: Nanos = 2_000;
-const JIFFY: Nanos = MILLI;
 /// How often dirty pages are looked at for the record.
 const SAMPLE: Nanos = 10 * MILLI;
 
@@ -57,6 +56,11 @@ const SAMPLE: Nanos = 10 * MILLI;
 pub struct Config {
     pub seed: u64,
     pub mode: Mode,
+    /// Ticks of the kernels that the designs come from.
+    pub hz: Hz,
+    /// Most pages of a folio of `mainline`, which is asked once a folio; the others are asked once
+    /// a page. 1: as before large folios. A write is never split into smaller ones.
+    pub folio: u64,
     pub tunables: Tunables,
     /// Bytes.
     pub dirtyable: u64,
@@ -86,8 +90,13 @@ enum Event {
 enum Action {
     /// It needs the processor for so long.
     Run(Nanos),
+    /// The same for a lock that is spun on: no other gets the processor meanwhile, so that no more
+    /// spin than there are processors.
+    Spin(Nanos),
     /// It sleeps until then.
     Sleep(Nanos),
+    /// The policy makes it sleep until then.
+    Pause(Nanos),
     /// It sleeps until it is woken.
     Block,
     /// It is no more.
@@ -97,6 +106,9 @@ enum Action {
 /// The machine.
 #[derive(Debug)]
 pub struct Machine {
+    mode: Mode,
+    hz: Hz,
+    folio: u64,
     now: Nanos,
     sequence: u64,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
@@ -122,9 +134,15 @@ impl Machine {
     pub fn new(config: &Config, plans: &[Plan]) -> Result<Self, String> {
         let refused = |error: uext4_writeback::throttle::TunableError| error.to_string();
         let (mode, tunables) = (config.mode, &config.tunables);
-        let domain = mode.domain(tunables, config.dirtyable, config.cpus);
+        let domain = mode.domain_at(config.hz, tunables, config.dirtyable, config.cpus);
         let domain = domain.map_err(refused)?;
         let mut machine = Self {
+            mode,
+            hz: config.hz,
+            folio: match mode {
+                Mode::Mainline => config.folio.max(1),
+                Mode::Vanilla | Mode::Ioless | Mode::IolessFixed | Mode::CellRate => 1,
+            },
             now: 0,
             sequence: 0,
             events: BinaryHeap::new(),
@@ -241,12 +259,13 @@ impl Machine {
             false => self.flusher_next(index - writers),
         };
         match action {
-            Action::Run(time) => {
+            Action::Run(time) | Action::Spin(time) => {
                 match index < writers {
                     true => self.tally.writer_time += time,
                     false => self.tally.flusher_time += time,
                 }
-                if self.cpus.keeps(actor, time) {
+                let keeps = self.cpus.keeps(actor, time);
+                if keeps || matches!(action, Action::Spin(_)) {
                     self.push(self.now + time, Event::Step(actor));
                 } else {
                     self.cpus.preempt(actor, time);
@@ -254,15 +273,32 @@ impl Machine {
                 }
             }
             Action::Sleep(until) => {
-                // Timers are looked at once a jiffy.
-                let late = self.random.next_u64() % JIFFY;
+                let late = self.random.next_u64() % MILLI;
                 self.sleep(actor, until + late);
+                self.leave_cpu(actor);
+            }
+            Action::Pause(until) => {
+                let until = self.timer(until);
+                self.sleep(actor, until);
                 self.leave_cpu(actor);
             }
             Action::Block | Action::Exit => {
                 self.cpus.block(actor);
                 self.leave_cpu(actor);
             }
+        }
+    }
+
+    /// When a timer that is set to `until` ends a pause. Those of a kernel end at a tick: until 4.8
+    /// at the one it was set to, of which a part was over when it was set; since then at the next.
+    /// The product's timers have no ticks.
+    fn timer(&mut self, until: Nanos) -> Nanos {
+        let tick = self.hz.tick_nanos();
+        let ticks = self.now / tick + until.saturating_sub(self.now).div_ceil(tick);
+        match self.mode {
+            Mode::Vanilla | Mode::Ioless | Mode::IolessFixed => ticks * tick,
+            Mode::Mainline => (ticks + 1) * tick,
+            Mode::CellRate => until + self.random.next_u64() % MILLI,
         }
     }
 
@@ -378,6 +414,8 @@ mod tests {
         let config = Config {
             seed,
             mode,
+            hz: Hz::H1000,
+            folio: 256,
             tunables: Tunables::default(),
             dirtyable: 256 << 20,
             cpus: 4,
@@ -410,6 +448,8 @@ mod tests {
             let config = Config {
                 seed: 3,
                 mode,
+                hz: Hz::H250,
+                folio: 256,
                 tunables: Tunables::default(),
                 dirtyable: 64 << 20,
                 cpus: 2,
@@ -436,6 +476,8 @@ mod tests {
             let config = Config {
                 seed: 4,
                 mode,
+                hz: Hz::H250,
+                folio: 256,
                 tunables: Tunables::default(),
                 dirtyable: 64 << 20,
                 cpus: 2,

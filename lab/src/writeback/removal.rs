@@ -5,14 +5,14 @@ use uext4_lab_policies::writeback::Mode;
 use uext4_writeback::throttle::Tunables;
 
 use super::machine::{MILLI, Model, Plan, SECOND, round};
-use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, writers};
+use super::trial::{ARRAY_MEMORY, FOLIO, TICKS, accepts, by_policy, config, machine, writers};
 use crate::experiment::{Experiment, Failure, Measure, Setting};
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-removal",
     accepts,
-    parameters: &[],
+    parameters: &[TICKS, FOLIO],
     has_subjects: false,
     measure: Measure::Counted,
     run,

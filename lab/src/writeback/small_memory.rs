@@ -4,14 +4,22 @@ use serde_json::{Map, Value, json};
 use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, round};
-use super::trial::{accepts, by_policy, config, limits, machine, scaled, writers};
-use crate::experiment::{Experiment, Failure, Measure, Setting};
+use super::trial::{TICKS, accepts, by_policy, config, limits, machine, scaled, writers};
+use crate::experiment::{Experiment, Failure, Measure, Parameter, Setting};
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-small-memory",
     accepts,
-    parameters: &[],
+    parameters: &[
+        TICKS,
+        // A folio of 1 MiB for each of a hundred writers would be more than all the memory.
+        Parameter {
+            name: "folio",
+            what: "most pages of a folio of mainline's",
+            values: &["1", "256"],
+        },
+    ],
     has_subjects: false,
     measure: Measure::Counted,
     run,

@@ -4,14 +4,16 @@ use serde_json::{Map, Value, json};
 use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{Model, Plan, SECOND, round};
-use super::trial::{ARRAY_MEMORY, accepts, by_policy, config, machine, settled, writers};
+use super::trial::{
+    ARRAY_MEMORY, FOLIO, TICKS, accepts, by_policy, config, machine, settled, writers,
+};
 use crate::experiment::{Experiment, Failure, Measure, Setting};
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-steps",
     accepts,
-    parameters: &[],
+    parameters: &[TICKS, FOLIO],
     has_subjects: false,
     measure: Measure::Counted,
     run,

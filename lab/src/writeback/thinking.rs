@@ -4,14 +4,16 @@ use serde_json::{Map, Value, json};
 use uext4_lab_policies::writeback::Mode;
 
 use super::machine::{MILLI, Model, Plan, SECOND, Work, round};
-use super::trial::{DISK_MEMORY, accepts, by_policy, config, machine, scaled, writers};
+use super::trial::{
+    DISK_MEMORY, FOLIO, TICKS, accepts, by_policy, config, machine, scaled, writers,
+};
 use crate::experiment::{Experiment, Failure, Measure, Setting};
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-thinking",
     accepts,
-    parameters: &[],
+    parameters: &[TICKS, FOLIO],
     has_subjects: false,
     measure: Measure::Counted,
     run,

@@ -4,10 +4,10 @@
 //! Nobody but flushers writes. Between 7/8 of the device's part of the limit and the whole, a
 //! writer's rate falls from 8 times the device's bandwidth to nothing; a second ramp, a sixteenth
 //! wide and ending where the writer's own limit is, makes heavy writers slower than light ones. A
-//! writer sleeps for as long as what it dirtied takes at that rate, 1 jiffy to 100 ms.
+//! writer sleeps for as long as what it dirtied takes at that rate, 1 tick to 100 ms.
 //!
 //! How many pages it dirties between two sleeps is its own: a 32nd more after each sleep of one
-//! jiffy, a quarter less after each of 100 ms. As posted, that did not grow from below 32 pages;
+//! tick, a quarter less after each of 100 ms. As posted, that did not grow from below 32 pages;
 //! `ioless-fixed` has the "+ 1" the author added the same evening.
 //!
 //! The rate does not know how many writers there are: only the dirty pages do, which settle where
@@ -20,7 +20,7 @@
 //!
 //! | constant | unit | value |
 //! |---|---|---|
-//! | pauses | ms | 1 to 100 |
+//! | pauses | ms | a tick to 100 |
 //! | ramp of the device, of the task | part of its limit | 1/8, 1/16 |
 //! | way out | pages completed since the last look | 250 ms of bandwidth |
 //! | flusher's chunk | pages a file | 1024 |
@@ -35,7 +35,7 @@ use uext4_writeback::throttle::{
 };
 
 use super::proportion::{Global, Local};
-use super::{JIFFY, Next, whole_jiffies};
+use super::{Clock, Next};
 
 /// Parts of the device's limit over which its writers slow down.
 const BDI_SOFT: u64 = 8;
@@ -64,6 +64,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Ioless {
+    clock: Clock,
     growth: Growth,
     shared: Arc<Shared>,
     /// The device's completions.
@@ -114,13 +115,13 @@ struct Look {
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The policy of a new device, as it was posted.
-pub(super) fn as_posted(domain: &Domain) -> Box<dyn Policy> {
-    Box::new(Ioless::new(domain, Growth::AsPosted))
+pub(super) fn as_posted<const HZ: u64>(domain: &Domain) -> Box<dyn Policy> {
+    Box::new(Ioless::new(domain, Clock { hz: HZ }, Growth::AsPosted))
 }
 
 /// The policy of a new device, with the author's correction.
-pub(super) fn corrected(domain: &Domain) -> Box<dyn Policy> {
-    Box::new(Ioless::new(domain, Growth::Corrected))
+pub(super) fn corrected<const HZ: u64>(domain: &Domain) -> Box<dyn Policy> {
+    Box::new(Ioless::new(domain, Clock { hz: HZ }, Growth::Corrected))
 }
 
 /// Completions after which the devices' shares age: eight times as often as in 2.6.36.
@@ -134,8 +135,9 @@ fn dirties(view: &View<'_>) -> u64 {
 }
 
 impl Ioless {
-    fn new(domain: &Domain, growth: Growth) -> Self {
+    fn new(domain: &Domain, clock: Clock, growth: Growth) -> Self {
         Self {
+            clock,
             growth,
             shared: domain.shared(Shared::default),
             completed: Mutex::default(),
@@ -212,7 +214,8 @@ impl Ioless {
         let rate = bandwidth * ramp(look.bdi_thresh, BDI_SOFT) * ramp(look.task_thresh, TASK_SOFT);
         let pause = task.charged as f64 / (rate + 1.0);
         let pause = Duration::from_secs_f64(pause.min(1.0));
-        whole_jiffies(pause).clamp(JIFFY, MAX_PAUSE)
+        let ticks = self.clock.ticks(pause).max(1);
+        self.clock.time(ticks).min(MAX_PAUSE)
     }
 
     /// One turn of the loop.
@@ -245,7 +248,7 @@ impl Ioless {
         let pages = task.nr_dirtied_pause;
         if task.pause.is_zero() && view.domain.unwritten() < view.domain.background() {
             task.nr_dirtied_pause = self.poll(view);
-        } else if task.pause <= JIFFY && !task.pause.is_zero() {
+        } else if task.pause <= self.clock.time(1) && !task.pause.is_zero() {
             let more = pages / 32 + u64::from(self.growth == Growth::Corrected);
             task.nr_dirtied_pause = pages.saturating_add(more);
         } else if task.pause >= MAX_PAUSE {

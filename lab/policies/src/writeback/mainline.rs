@@ -10,15 +10,22 @@
 //!
 //! Pauses are aimed at 10 ms, and 10 ms more for each doubling of bandwidth over base rate, which
 //! is the number of writers about; at most 200 ms, and an eighth of what is dirty at full
-//! bandwidth.
+//! bandwidth. All of it is computed in whole ticks, so it depends on `HZ`.
+//!
+//! The kernel asks once a folio. Where a write of 1 MiB makes one folio (ext4 since 6.16), a writer
+//! dirties 256 pages before it is asked, whatever its interval is: with 100 writers that is more
+//! than the longest pause pays for, the excess over the longest pause is forgiven, and the limit is
+//! all that stops them. The machine around this policy dirties such folios (`Config::folio`).
 //!
 //! Differences: floating point for the ratio; exact counts; no control groups and so no second
-//! domain; a restart of the stamps after an idle second looks at time alone.
+//! domain; a restart of the stamps after an idle second looks at time alone; the estimate of
+//! bandwidth alone, which the kernel makes 200 ms after a file's writeback has drained, is made by
+//! a completion that finds no estimate for 400 ms.
 //!
 //! | constant | unit | value |
 //! |---|---|---|
 //! | estimation | ms | 200 |
-//! | bandwidth's memory | s | 4.096 |
+//! | bandwidth's memory | s | 4.096 (5.12 at 100 ticks a second) |
 //! | longest pause | ms | 200 |
 //! | look every | pages of a task | as of the last look; 8 once over |
 //! | force a look every | pages of a processor | limit / (32 · processors), at least 16 |
@@ -30,16 +37,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uext4_writeback::throttle::{
-    BANDWIDTH_START, Chunk, Class, Domain, MAX_PAUSE, Outcome, Policy, Task, Verdict, View,
+    BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Verdict, View,
 };
 
-use super::{JIFFY, Next, nanos, whole_jiffies};
+use super::{Clock, Next, nanos};
 
 const INTERVAL: Duration = Duration::from_millis(200);
-const BANDWIDTH_PERIOD: Duration = Duration::from_millis(4096);
 /// Longer than that without an estimate, and there is nothing to estimate from.
 const IDLE: Duration = Duration::from_secs(1);
-const TARGET: Duration = Duration::from_millis(10);
 /// Pages below which looking often costs more than it brings.
 const POLL_PAGES: u64 = 32;
 const RATELIMIT_EXCEEDED: u64 = 8;
@@ -81,6 +86,7 @@ impl Shared {
 
 #[derive(Debug)]
 struct Mainline {
+    clock: Clock,
     shared: Arc<Shared>,
     /// Some writer found the device over its limit.
     exceeded: AtomicBool,
@@ -91,6 +97,15 @@ struct Mainline {
     /// Nanoseconds of the last estimate, to be looked at without the lock.
     estimated: AtomicU64,
     estimate: Mutex<Estimate>,
+}
+
+/// What makes an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caller {
+    /// A writer that is throttled: base rate, too.
+    Writer,
+    /// Writeback: bandwidth alone.
+    Completion,
 }
 
 #[derive(Debug)]
@@ -109,8 +124,8 @@ struct State {
     nr_dirtied: u64,
     /// How many may be dirtied until the next; 0: not known yet.
     nr_dirtied_pause: u64,
-    /// When the last pause ended or would have; zero: never.
-    paused_when: Duration,
+    /// The tick at which the last pause ended or would have.
+    paused_when: Option<i64>,
     /// Pages the throttling that goes on is about.
     charged: u64,
     next: Next,
@@ -128,32 +143,21 @@ struct Look {
     bdi_thresh: u64,
 }
 
-/// How long and how often.
+/// How long (in ticks) and how often (in pages).
 struct Pace {
-    shortest: Duration,
+    shortest: u64,
     pages: u64,
 }
 
-/// Pages in `time` at this rate.
-fn pages_in(rate: u64, time: Duration) -> u64 {
-    let pages = u128::from(rate) * time.as_nanos() / 1_000_000_000;
-    u64::try_from(pages).unwrap_or(u64::MAX)
-}
-
-/// How long `pages` take at this rate, at most an hour.
-fn time_of(pages: u64, rate: u64) -> Duration {
-    let nanos = u128::from(pages) * 1_000_000_000 / u128::from(rate.max(1));
-    Duration::from_nanos(nanos.min(3_600_000_000_000) as u64)
-}
-
 /// The policy of a new device.
-pub(super) fn mainline(domain: &Domain) -> Box<dyn Policy> {
-    Box::new(Mainline::new(domain))
+pub(super) fn mainline<const HZ: u64>(domain: &Domain) -> Box<dyn Policy> {
+    Box::new(Mainline::new(domain, Clock { hz: HZ }))
 }
 
 impl Mainline {
-    fn new(domain: &Domain) -> Self {
+    fn new(domain: &Domain, clock: Clock) -> Self {
         Self {
+            clock,
             shared: domain.shared(|| Shared::new(domain)),
             exceeded: AtomicBool::new(false),
             base: AtomicU64::new(BANDWIDTH_START),
@@ -227,17 +231,21 @@ impl Mainline {
         position
     }
 
-    /// Moves limit, bandwidth and base rate, if it is time.
-    fn estimate(&self, view: &View<'_>) {
+    /// Moves limit, bandwidth and, for a writer, the base rate, if it is time.
+    fn estimate(&self, view: &View<'_>, by: Caller) {
         let last = Duration::from_nanos(self.estimated.load(Relaxed));
-        if view.now.saturating_sub(last) < INTERVAL {
+        let interval = match by {
+            Caller::Writer => INTERVAL,
+            Caller::Completion => 2 * INTERVAL,
+        };
+        if view.now.saturating_sub(last) < interval {
             return;
         }
         let Some(mut estimate) = self.estimate.try_lock() else {
             return;
         };
         let elapsed = view.now.saturating_sub(estimate.at);
-        if elapsed < INTERVAL {
+        if elapsed < interval {
             return;
         }
         self.estimated.store(nanos(view.now), Relaxed);
@@ -247,7 +255,9 @@ impl Mainline {
             let look = self.look(view, Class::Normal);
             self.move_limit(view, &look);
             let rate = dirtied.saturating_sub(estimate.dirtied) as f64 / elapsed.as_secs_f64();
-            self.move_base(view, &look, &mut estimate, rate);
+            if by == Caller::Writer {
+                self.move_base(view, &look, &mut estimate, rate);
+            }
             self.move_bandwidth(written.saturating_sub(estimate.written), elapsed);
         }
         estimate.at = view.now;
@@ -299,7 +309,10 @@ impl Mainline {
 
     fn move_bandwidth(&self, written: u64, elapsed: Duration) {
         let fresh = written as f64;
-        let (elapsed, period) = (elapsed.as_secs_f64(), BANDWIDTH_PERIOD.as_secs_f64());
+        // Three seconds, up to a power of two of ticks.
+        let hz = self.clock.hz;
+        let period = (3 * hz).next_power_of_two() as f64 / hz as f64;
+        let elapsed = elapsed.as_secs_f64();
         let old = self.bandwidth.load(Relaxed);
         let new = (fresh + old as f64 * (period - elapsed)) / period;
         let new = (new as u64).max(1);
@@ -314,35 +327,37 @@ impl Mainline {
         self.bandwidth.store(new, Relaxed);
     }
 
-    /// Longest pause: what is dirty must last for eight of them.
-    fn longest(&self, look: &Look) -> Duration {
+    /// Longest pause in ticks: what is dirty must last for eight of them.
+    fn longest(&self, look: &Look) -> u64 {
         let bandwidth = self.average_bandwidth.load(Relaxed);
-        let jiffies = look.bdi_dirty / (1 + bandwidth / 128);
-        let longest = Duration::from_millis(jiffies.saturating_add(1).min(1 << 20));
-        longest.min(MAX_PAUSE)
+        let hz = self.clock.hz;
+        let ticks = look.bdi_dirty / (1 + bandwidth / (1 + hz / 8).next_power_of_two());
+        ticks.saturating_add(1).min(hz / 5)
     }
 
-    fn pace(&self, rate: u64, longest: Duration) -> Pace {
+    fn pace(&self, rate: u64, longest: u64) -> Pace {
         let base = self.base.load(Relaxed).max(1);
         let bandwidth = self.average_bandwidth.load(Relaxed).max(1);
-        let doublings = bandwidth.ilog2().saturating_sub(base.ilog2());
-        let mut time = TARGET * (1 + doublings);
-        time = time.min(JIFFY + longest / 2);
-        let mut pages = pages_in(base, time);
+        let hz = self.clock.hz;
+        let in_time = |rate: u64, ticks: u64| rate.saturating_mul(ticks) / hz.next_power_of_two();
+        let doublings = u64::from(bandwidth.ilog2().saturating_sub(base.ilog2()));
+        let mut time = (hz / 100).max(1) + doublings * 10 * hz / 1024;
+        time = time.min(1 + longest / 2);
+        let mut pages = in_time(base, time);
         if pages < POLL_PAGES {
             time = longest;
-            pages = pages_in(base, time);
+            pages = in_time(base, time);
             if pages > POLL_PAGES {
                 pages = POLL_PAGES;
-                time = time_of(POLL_PAGES, base);
+                time = hz * POLL_PAGES / base;
             }
         }
-        if time_of(pages, rate) > longest {
+        if hz.saturating_mul(pages) / rate.saturating_add(1) > longest {
             time = longest;
-            pages = pages_in(rate, time);
+            pages = in_time(rate, time);
         }
         let shortest = match pages >= POLL_PAGES {
-            true => JIFFY + time / 2,
+            true => 1 + time / 2,
             false => time,
         };
         Pace { shortest, pages }
@@ -351,64 +366,60 @@ impl Mainline {
     /// One turn of the loop.
     fn balance(&self, view: &View<'_>, class: Class, task: &mut State) -> Verdict {
         let look = self.look(view, class);
+        let now = i64::try_from(self.clock.ticks(view.now)).unwrap_or(i64::MAX);
         if look.dirty <= look.freerun {
             let room = look.thresh.saturating_sub(look.dirty).max(1);
             task.nr_dirtied_pause = 1 << (room.ilog2() / 2);
             task.nr_dirtied = 0;
-            task.paused_when = view.now;
+            task.paused_when = Some(now);
             return Verdict::Go;
         }
-        let exceeded = look.bdi_dirty > look.bdi_thresh || look.dirty > look.thresh;
+        let is_strict = view.bdi.tunables().strict_limit;
+        let exceeded = look.bdi_dirty > look.bdi_thresh && (is_strict || look.dirty > look.thresh);
         if self.exceeded.load(Relaxed) != exceeded {
             self.exceeded.store(exceeded, Relaxed);
         }
-        self.estimate(view);
+        self.estimate(view, Caller::Writer);
         let rate = (self.base.load(Relaxed) as f64 * self.position(view, &look)) as u64;
         let longest = self.longest(&look);
         let pace = self.pace(rate, longest);
         if rate == 0 {
-            return Self::sleep(view.now, task, longest, &pace, Next::Look);
+            task.next = Next::Look;
+            return self.sleep(now, task, longest, &pace);
         }
-        let period = whole_jiffies(time_of(task.charged, rate));
-        let (thought, owed) = match task.paused_when {
-            Duration::ZERO => (Duration::ZERO, Duration::ZERO),
-            when => (view.now.saturating_sub(when), when.saturating_sub(view.now)),
-        };
-        let due = whole_jiffies(period.saturating_add(owed).saturating_sub(thought));
-        if due < pace.shortest {
-            Self::go_without(view.now, task, period, thought);
+        let period = self.clock.hz.saturating_mul(task.charged) / rate;
+        let signed = |ticks: u64| i64::try_from(ticks).unwrap_or(i64::MAX);
+        let thought = task.paused_when.map_or(0, |when| now.saturating_sub(when));
+        let due = signed(period).saturating_sub(thought);
+        if due < signed(pace.shortest) {
+            if due < -signed(self.clock.hz) {
+                task.paused_when = Some(now);
+                task.nr_dirtied = 0;
+            } else if period > 0 {
+                // Too little to sleep for: what is owed stays owed.
+                let when = task.paused_when.unwrap_or(now);
+                task.paused_when = Some(when.saturating_add(signed(period)));
+                task.nr_dirtied = 0;
+            } else if task.nr_dirtied_pause <= task.charged {
+                task.nr_dirtied_pause = task.nr_dirtied_pause.saturating_add(task.charged);
+            }
             return Verdict::Go;
         }
-        let over = due.saturating_sub(longest).min(longest);
-        let pause = due.min(longest);
-        Self::sleep(
-            view.now.saturating_add(over),
-            task,
-            pause,
-            &pace,
-            Next::Leave,
-        )
+        // What is owed beyond twice the longest pause is forgiven.
+        let over = due
+            .saturating_sub(signed(longest))
+            .clamp(0, signed(longest));
+        task.next = Next::Leave;
+        let pause = u64::try_from(due).unwrap_or(0).min(longest);
+        self.sleep(now.saturating_add(over), task, pause, &pace)
     }
 
-    /// Too little to sleep for: what is owed stays owed.
-    fn go_without(now: Duration, task: &mut State, period: Duration, thought: Duration) {
-        if thought > period.saturating_add(IDLE) {
-            task.paused_when = now;
-            task.nr_dirtied = 0;
-        } else if !period.is_zero() {
-            task.paused_when = task.paused_when.saturating_add(period);
-            task.nr_dirtied = 0;
-        } else if task.nr_dirtied_pause <= task.charged {
-            task.nr_dirtied_pause = task.nr_dirtied_pause.saturating_add(task.charged);
-        }
-    }
-
-    fn sleep(now: Duration, task: &mut State, pause: Duration, pace: &Pace, next: Next) -> Verdict {
-        task.paused_when = now.saturating_add(pause);
+    fn sleep(&self, now: i64, task: &mut State, pause: u64, pace: &Pace) -> Verdict {
+        let pause = pause.max(1);
+        task.paused_when = Some(now.saturating_add(i64::try_from(pause).unwrap_or(i64::MAX)));
         task.nr_dirtied = 0;
         task.nr_dirtied_pause = pace.pages.max(1);
-        task.next = next;
-        Verdict::Pause(pause.max(JIFFY))
+        Verdict::Pause(self.clock.time(pause))
     }
 
     /// Pages after which a processor forces a look.
@@ -467,11 +478,11 @@ impl Policy for Mainline {
     }
 
     fn tick(&self, view: &View<'_>) {
-        self.estimate(view);
+        self.estimate(view, Caller::Completion);
     }
 
     fn completed(&self, view: &View<'_>, _: u64, _: Outcome) {
-        self.estimate(view);
+        self.estimate(view, Caller::Completion);
     }
 
     fn exited(&self, _: &View<'_>, task: &mut Task) {

@@ -9,7 +9,7 @@
 //! A writer's own limit is its device's, less up to an eighth by its part of what was dirtied
 //! lately. Real-time writers have all limits a quarter higher.
 //!
-//! Differences: time is in jiffies of 1 ms; counts are exact where the kernel's are off by what
+//! Differences: counts are exact where the kernel's are off by what
 //! processors hold back. The lock is the caller's: this policy only says how much to write.
 //!
 //! | constant | unit | value |
@@ -28,7 +28,7 @@ use uext4_writeback::throttle::{
     BANDWIDTH_START, Chunk, Class, Domain, Outcome, Policy, Task, Verdict, View,
 };
 
-use super::JIFFY;
+use super::Clock;
 use super::proportion::{Global, Local};
 
 /// `MAX_WRITEBACK_PAGES`.
@@ -68,6 +68,7 @@ impl Shared {
 
 #[derive(Debug)]
 struct Vanilla {
+    clock: Clock,
     shared: Arc<Shared>,
     /// The device's completions.
     completed: Mutex<Local>,
@@ -92,8 +93,9 @@ struct State {
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The policy of a new device.
-pub(super) fn vanilla(domain: &Domain) -> Box<dyn Policy> {
+pub(super) fn vanilla<const HZ: u64>(domain: &Domain) -> Box<dyn Policy> {
     Box::new(Vanilla {
+        clock: Clock { hz: HZ },
         shared: domain.shared(|| Shared::new(domain.cpus())),
         completed: Mutex::default(),
         exceeded: AtomicBool::new(false),
@@ -185,7 +187,7 @@ impl Policy for Vanilla {
             here.store(0, Relaxed);
             let count = pages.max(Self::ratelimit(view));
             task.charged = count.saturating_add(count / 2);
-            task.pause = JIFFY;
+            task.pause = self.clock.time(1);
             self.balance(view, class, task)
         })
     }

@@ -70,6 +70,15 @@ impl Model {
         }
     }
 
+    /// A device that is held to so many bytes a second and does not seek.
+    pub fn held(bandwidth: u64) -> Self {
+        Self {
+            bandwidth,
+            seek: 0,
+            ..Self::disk()
+        }
+    }
+
     /// A stick of 10 MB/s.
     pub fn stick() -> Self {
         Self {

@@ -51,6 +51,8 @@ impl Turn {
 /// What a turn needs next.
 pub enum Need {
     Run(Nanos),
+    /// At the lock of the lists.
+    Spin(Nanos),
     Room,
     Nothing,
 }
@@ -94,6 +96,10 @@ impl Machine {
                 Need::Run(time) => {
                     flusher.turn = Some(turn);
                     return Action::Run(time);
+                }
+                Need::Spin(time) => {
+                    flusher.turn = Some(turn);
+                    return Action::Spin(time);
                 }
                 Need::Room => {
                     flusher.turn = Some(turn);
@@ -149,7 +155,7 @@ impl Machine {
                         }
                         None => Phase::Done,
                     };
-                    return Need::Run(cost);
+                    return Need::Spin(cost);
                 }
                 Phase::Piece(file, left) => {
                     let dirty = self.lists[device].get(file).dirty;
@@ -163,7 +169,7 @@ impl Machine {
                     let look = self.lists[device].put(file, dirty > 0, cpu, self.now);
                     self.tally.handovers += look.handovers;
                     turn.phase = Phase::Pick;
-                    return Need::Run(look.cost);
+                    return Need::Spin(look.cost);
                 }
                 Phase::Submit(file, left, pages) => {
                     let done = self.submit_pages(actor, device, (file, pages), batch);

@@ -190,7 +190,7 @@ impl Machine {
         writer.state = State::Admit;
         match (wait, cost) {
             (0, 0) => None,
-            (0, cost) => Some(Action::Run(cost)),
+            (0, cost) => Some(Action::Spin(cost)),
             (wait, _) => Some(Action::Sleep(now + wait)),
         }
     }
@@ -206,7 +206,8 @@ impl Machine {
         }
         writer.task.set_cpu(cpu);
         let bdi = &self.bdis[writer.plan.device];
-        let pages = bdi.allowance(&writer.task, now).min(writer.left);
+        let pages = bdi.allowance(&writer.task, now);
+        let pages = pages.next_multiple_of(self.folio).min(writer.left);
         match bdi.admit(&mut writer.task, pages, now) {
             Verdict::Go => {
                 writer.state = State::Copying(pages);
@@ -258,7 +259,7 @@ impl Machine {
         self.tally.pause(time);
         let writer = &mut self.writers[index];
         writer.waits_since = Some(self.now);
-        Action::Sleep(self.now + time)
+        Action::Pause(self.now + time)
     }
 
     /// A pause is over, if there was one.
@@ -284,6 +285,7 @@ impl Machine {
         writer.state = State::Writing(turn);
         match need {
             Need::Run(time) => Some(Action::Run(time)),
+            Need::Spin(time) => Some(Action::Spin(time)),
             Need::Room => Some(Action::Block),
             Need::Nothing if writer.killed => Some(self.end_writer(index)),
             Need::Nothing => {
