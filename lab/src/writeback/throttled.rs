@@ -24,13 +24,18 @@ const LIMIT: u64 = 100 << 20;
 fn run(setting: &Setting) -> Result<Value, Failure> {
     by_policy(setting, |mode| {
         let mut all = Map::new();
+        let mut budget = 0f64;
         for rate in RATES {
             let mut counts = Map::new();
             for count in [1, 10, 100, 1000] {
-                counts.insert(count.to_string(), one(setting, mode, rate, count)?);
+                let figures = one(setting, mode, rate, count)?;
+                let allowed = (count as f64 / 0.2).max(200.0);
+                budget = budget.max(figures["wakes"].as_f64().unwrap_or(0.0) / allowed);
+                counts.insert(count.to_string(), figures);
             }
             all.insert(rate.to_string(), Value::Object(counts));
         }
+        all.insert("wakes_of_budget".to_owned(), json!(round(budget, 4)));
         Ok(Value::Object(all))
     })
 }
@@ -63,6 +68,7 @@ fn one(setting: &Setting, mode: Mode, rate: u64, count: usize) -> Result<Value, 
     let all = [start.as_slice(), samples].concat();
     let mut json = summary.json();
     json["limit"] = json!(limit);
+    json["dirty_most"] = json!(most);
     json["dirty_mean_of_limit"] = json!(round(mean / limit as f64, 4));
     json["overshoot"] = json!(round(most / limit as f64, 4));
     json["settled"] = json!(settled(&all, setpoint));

@@ -247,7 +247,9 @@ impl CellRate {
         // Past the longest pause there is no order to keep.
         self.queue.store(place.min(horizon), Relaxed);
         let wait = Duration::from_nanos(place.min(horizon) - now);
-        wait.clamp(JIFFY, MAX_PAUSE)
+        // Not for a page at a time: at the limit the device has work for longer than this.
+        let least = self.target(self.active.sum().writers, self.controller.room()) / 2;
+        wait.clamp(least.max(JIFFY), MAX_PAUSE)
     }
 }
 
