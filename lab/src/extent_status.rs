@@ -3,11 +3,14 @@
 mod fragmented;
 mod hits;
 mod jobs;
+mod kernel;
 mod lookups;
 mod machine;
 mod many_files;
 mod policy;
+mod replay;
 mod shares;
+mod steps;
 mod tally;
 mod volume;
 
@@ -19,4 +22,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &many_files::EXPERIMENT,
     &hits::EXPERIMENT,
     &lookups::EXPERIMENT,
+    &kernel::EXPERIMENT,
 ];

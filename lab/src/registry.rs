@@ -19,6 +19,7 @@ const FILES: &[(&str, &str)] = files![
     "extent-status-many-files",
     "extent-status-hits",
     "extent-status-lookups",
+    "extent-status-kernel",
     "bh-lru-create-cycle",
     "bh-lru-mdtest",
     "bh-lru-survey",

@@ -131,6 +131,16 @@ impl Map {
         (lblk - first < node.len).then_some((*first, node))
     }
 
+    /// The first block of the extent that contains `lblk`; else `lblk`.
+    pub(crate) fn first_from(&self, lblk: u32) -> u32 {
+        self.containing(lblk).map_or(lblk, |(first, _)| first)
+    }
+
+    /// The first block of the first extent that begins at `lblk` or behind.
+    pub(crate) fn first_at(&self, lblk: u32) -> Option<u32> {
+        self.nodes.range(lblk..).next().map(|(first, _)| *first)
+    }
+
     /// The first extent that ends after `from` and whose status is in `wanted`, cut to start at
     /// `from`. Walks over the others.
     pub(crate) fn find(&self, from: u32, wanted: StatusSet) -> Option<Extent> {
