@@ -2,8 +2,10 @@
 
 mod cost;
 mod create_cycle;
+mod kernel;
 mod mdtest;
 mod policy;
+mod sequence;
 mod survey;
 pub mod volume;
 mod wall;
@@ -17,4 +19,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &mdtest::EXPERIMENT,
     &survey::EXPERIMENT,
     &wall::EXPERIMENT,
+    &kernel::EXPERIMENT,
 ];

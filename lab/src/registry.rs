@@ -24,6 +24,7 @@ const FILES: &[(&str, &str)] = files![
     "bh-lru-mdtest",
     "bh-lru-survey",
     "bh-lru-wall",
+    "bh-lru-kernel",
     "mballoc-steps",
     "mballoc-switches",
     "mballoc-stripe",

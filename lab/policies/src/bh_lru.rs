@@ -2,13 +2,14 @@
 //!
 //! | policy | what it is | a miss compares | a hit writes | holds blocks |
 //! |---|---|---|---|---|
+//! | `none` | nothing: the table is asked | nothing | nothing | no |
 //! | `vanilla` | array of 8, newest first (`array`) | all slots | all slots before it | yes |
 //! | `tunable` | the same, 1…64 of 64 slots (`array`) | all slots | all slots before it | yes |
 //! | `mainline` | array of 16, installs in place (`in_place`) | all slots | all slots before it | yes |
 //! | `lru-hash` | exact LRU found by hash (`hashed`) | a chain | four links | no |
 //! | `set-associative` | the product's, counted | one word | at most two bits | no |
 //!
-//! The first three hold a reference to each block they know, as the kernel does, so such a block
+//! The three arrays hold a reference to each block they know, as the kernel does, so such a block
 //! cannot leave the cache before `invalidate` is called. The others hold weak handles.
 //!
 //! # Scopes
@@ -45,6 +46,7 @@ use in_place::InPlace;
 /// What one thread or processor knows, by the rules of one policy.
 #[derive(Debug)]
 enum Lru {
+    None,
     Array(Box<Array>),
     InPlace(Box<InPlace>),
     Hashed(Box<Hashed>),
@@ -54,6 +56,7 @@ enum Lru {
 impl Lru {
     fn new(policy: Policy, size: usize) -> Self {
         match policy {
+            Policy::None => Self::None,
             Policy::Vanilla => Self::Array(Box::new(Array::new(size, size))),
             Policy::Tunable => {
                 let width = uext4_buffer_cache::BH_LRU_SIZE_MAX;
@@ -67,6 +70,7 @@ impl Lru {
 
     fn lookup(&mut self, key: Key, effort: &mut Effort) -> Option<Found> {
         match self {
+            Self::None => None,
             Self::Array(array) => array.lookup(key, effort),
             Self::InPlace(array) => array.lookup(key, effort),
             Self::Hashed(hashed) => hashed.lookup(key, effort),
@@ -84,6 +88,7 @@ impl Lru {
         effort: &mut Effort,
     ) -> Option<Buffer> {
         match self {
+            Self::None => None,
             Self::Array(array) => array.install(key, buffer, effort),
             Self::InPlace(array) => array.install(key, buffer, effort),
             Self::Hashed(hashed) => {
@@ -102,7 +107,7 @@ impl Lru {
         match self {
             Self::Array(array) => array.held(),
             Self::InPlace(array) => array.held(),
-            Self::Hashed(_) | Self::Sets(..) => 0,
+            Self::None | Self::Hashed(_) | Self::Sets(..) => 0,
         }
     }
 }

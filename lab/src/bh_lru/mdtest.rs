@@ -60,7 +60,8 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     Ok(Value::Object(results))
 }
 
-/// All cells of the policies beside each other; `None` if one that is needed was not run.
+/// All cells of the policies beside each other, without those in which the engine looked nothing up;
+/// `None` if a policy that is needed was not run.
 ///
 /// # Errors
 /// [`Failure::Run`] for a cell without look-ups.
@@ -74,11 +75,16 @@ pub fn compare(results: &Map<String, Value>) -> Result<Option<Value>, Failure> {
     }
     let (mut gains, mut losses, mut compares) = (Map::new(), 0, 0.0);
     let (mut worst, mut most, mut slow, mut held) = (0f64, 0f64, 0f64, 0f64);
-    let mut to_mainline = 0f64;
+    let (mut to_mainline, mut idle) = (0f64, 0);
     for cell in cells.keys() {
         for phase in PHASES {
             let of = |policy: &str| &results[policy][cell][phase];
             let number = |policy: &str, what: &str| of(policy)[what].as_f64().unwrap_or(f64::NAN);
+            // What the inodes in memory answer is not looked up: there is nothing to compare.
+            if number(VANILLA_8, "lookups") == 0.0 {
+                idle += 1;
+                continue;
+            }
             let gained = gain(of(VANILLA_16), of(VANILLA_8))?;
             gains.insert(format!("{cell}-{phase}"), json!(gained));
             losses += u32::from(gained <= 0.0);
@@ -97,6 +103,8 @@ pub fn compare(results: &Map<String, Value>) -> Result<Option<Value>, Failure> {
     }
     let count = gains.len().max(1) as f64;
     Ok(Some(json!({
+        "cells": gains.len(),
+        "cells_without_lookups": idle,
         "gains": gains,
         "losses": round(f64::from(losses) / count),
         "compares_ratio": round(compares / count),

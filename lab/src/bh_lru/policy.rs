@@ -31,6 +31,12 @@ pub const FILES: Parameter = Parameter {
     values: &["1/100", "1/10"],
 };
 
+/// The same where the product's own LRU is timed, which is a thread's.
+pub const SCOPE_TIMED: Parameter = Parameter {
+    values: &["thread", "core"],
+    ..SCOPE
+};
+
 /// The scope that is set.
 pub fn scope(setting: &Setting) -> Scope {
     match setting.value(SCOPE.name) {

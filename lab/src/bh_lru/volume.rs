@@ -17,7 +17,7 @@ const TIME: i64 = 1_700_000_000;
 /// Entries of the ACL that files inherit: 2 KiB, more than fits an inode.
 const ACL_ENTRIES: u32 = 248;
 const BLOCK_BYTES: u32 = 4096;
-const LABEL: &[u8] = b"system_u:object_r:unlabeled_t:s0\0";
+pub const LABEL: &[u8] = b"system_u:object_r:unlabeled_t:s0\0";
 
 /// What the file system is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ fn fill(fs: &Volume, dir: &OpenInode, files: u64) -> Result<(), Failure> {
 }
 
 /// An ACL as system calls carry it: version 2, then tag, permissions and id of each entry.
-fn large_acl() -> Vec<u8> {
+pub fn large_acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let named = (0..ACL_ENTRIES).map(|id| (0x02, 2000 + id));
     let mut entries = vec![(0x01, NOBODY)];

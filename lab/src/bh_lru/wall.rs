@@ -13,7 +13,7 @@ use crate::ministat::Summary;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "bh-lru-wall",
     accepts: policy::accepts,
-    parameters: &[policy::SCOPE, policy::FILES],
+    parameters: &[policy::SCOPE_TIMED, policy::FILES],
     has_subjects: false,
     measure: Measure::Timed,
     run,
@@ -22,42 +22,85 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ROUNDS: usize = 10;
 const FILES: u64 = 1_000_000;
 
-/// A cell: its name, its tasks, files there before, and whether quotas are counted.
-const CELLS: [(&str, u64, u64, bool); 4] = [
-    ("mdtest-1-0", 1, 0, false),
-    ("mdtest-1-500000", 1, 500_000, false),
-    ("survey-1", 1, 0, true),
-    ("survey-8", 8, 0, true),
+/// What is timed together.
+struct Cell {
+    name: &'static str,
+    tasks: u64,
+    /// Files that were there before, in the directory.
+    prefill: u64,
+    quota: bool,
+    /// Tasks do not take turns: each is a thread, with a directory of its own.
+    at_once: bool,
+}
+
+const CELL: Cell = Cell {
+    name: "mdtest-1-0",
+    tasks: 1,
+    prefill: 0,
+    quota: false,
+    at_once: false,
+};
+const CELLS: [Cell; 5] = [
+    CELL,
+    Cell {
+        name: "mdtest-1-500000",
+        prefill: 500_000,
+        ..CELL
+    },
+    Cell {
+        name: "survey-1",
+        quota: true,
+        ..CELL
+    },
+    Cell {
+        name: "survey-8",
+        tasks: 8,
+        quota: true,
+        ..CELL
+    },
+    Cell {
+        name: "at-once-2",
+        tasks: 2,
+        quota: true,
+        at_once: true,
+        ..CELL
+    },
 ];
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
     let divisor = policy::divisor(setting);
     let files = FILES / divisor;
     let mut results: Map<String, Value> = Map::new();
-    for (cell, tasks, prefill, quota) in CELLS {
+    for cell in CELLS {
+        let directories = if cell.at_once { cell.tasks } else { 1 };
         let image = volume::make(&Shape {
             files,
-            directories: 1,
-            prefill: prefill / divisor,
+            directories,
+            prefill: cell.prefill / divisor,
             acl: true,
-            quota,
+            quota: cell.quota,
         })?;
         let plan = Plan {
-            tasks,
+            tasks: cell.tasks,
             files,
             selinux: true,
-            directories: 1,
+            directories,
             scope: policy::scope(setting),
+        };
+        let time = if cell.at_once {
+            workload::time_at_once
+        } else {
+            workload::time
         };
         let mut times = vec![Vec::new(); setting.policies.len()];
         for _ in 0..ROUNDS {
             for (policy, times) in setting.policies.iter().zip(&mut times) {
-                times.push(workload::time(&image, policy, &plan)?);
+                times.push(time(&image, policy, &plan)?);
             }
         }
         for (policy, of) in setting.policies.iter().zip(&times) {
             let told = results.entry(policy.clone()).or_insert_with(|| json!({}));
-            told[cell] = tell(of, &times[0]);
+            told[cell.name] = tell(of, &times[0]);
         }
     }
     Ok(Value::Object(results))
@@ -78,6 +121,7 @@ fn tell(times: &[[f64; 3]], first: &[[f64; 3]]) -> Value {
         told.insert(
             phase.to_owned(),
             json!({
+                "samples": this.iter().map(|time| round(*time)).collect::<Vec<_>>(),
                 "nanoseconds": said.map(|(this, _)| this.to_string()),
                 "to_the_first": difference,
                 "median_to_the_first": Summary::of(&ratios).map(|s| round(s.median)),

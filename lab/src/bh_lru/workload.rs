@@ -70,16 +70,7 @@ pub fn run(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Value, Fai
 /// [`Failure::Run`] as the engine says.
 pub fn time(image: &MemoryDevice, design: &str, plan: &Plan) -> Result<[f64; 3], Failure> {
     on_first_core(plan);
-    // By thread the product's own: a thread-local variable without a lock.
-    let is_product = design == policy::DEFAULT && plan.scope == LruScope::Thread;
-    let lrus = match is_product {
-        true => None,
-        false => Some(Arc::new(Lrus::new(options(design, plan)?))),
-    };
-    if let Some(lrus) = &lrus {
-        lrus.count(false);
-    }
-    let bench = Bench::new(image, lrus, plan)?;
+    let bench = Bench::new(image, uncounted(design, plan)?, plan)?;
     let mut times = [0.0; 3];
     bench.with_tasks(|turn| {
         for (phase, time) in PHASES.into_iter().zip(&mut times) {
@@ -91,6 +82,48 @@ pub fn time(image: &MemoryDevice, design: &str, plan: &Plan) -> Result<[f64; 3],
     bench.fs.close().map_err(failed)?;
     bind_core(None);
     Ok(times)
+}
+
+/// As [`time`], with tasks that do not take turns: each is a thread that goes on as fast as it can.
+///
+/// # Errors
+/// [`Failure::Run`] as the engine says.
+pub fn time_at_once(image: &MemoryDevice, design: &str, plan: &Plan) -> Result<[f64; 3], Failure> {
+    bind_core(None);
+    let bench = Bench::new(image, uncounted(design, plan)?, plan)?;
+    let mut times = [0.0; 3];
+    for (phase, time) in PHASES.into_iter().zip(&mut times) {
+        let task = |first: u64| {
+            let mut numbers = (first..plan.files).step_by(plan.tasks as usize);
+            numbers.try_for_each(|number| bench.operation((phase, number)).map(|_| ()))
+        };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let tasks: Vec<_> = (0..plan.tasks)
+                .map(|first| scope.spawn(move || task(first)))
+                .collect();
+            let panicked = |_| Err(Failure::Run("a task panicked".to_owned()));
+            let mut ended = tasks
+                .into_iter()
+                .map(|task| task.join().unwrap_or_else(panicked));
+            ended.try_for_each(|ended| ended)
+        })?;
+        *time = start.elapsed().as_nanos() as f64 / plan.files.max(1) as f64;
+        bench.fs.sync().map_err(failed)?;
+    }
+    bench.fs.close().map_err(failed)?;
+    Ok(times)
+}
+
+/// The LRUs of a design, which count nothing; `None` for the product's own by thread: a thread-local
+/// variable without a lock.
+fn uncounted(design: &str, plan: &Plan) -> Result<Option<Arc<Lrus>>, Failure> {
+    if design == policy::DEFAULT && plan.scope == LruScope::Thread {
+        return Ok(None);
+    }
+    let lrus = Arc::new(Lrus::new(options(design, plan)?));
+    lrus.count(false);
+    Ok(Some(lrus))
 }
 
 fn options(design: &str, plan: &Plan) -> Result<Options, Failure> {

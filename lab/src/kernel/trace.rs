@@ -143,6 +143,14 @@ impl Trace {
         self.set("tracing_on", if is_on { "1" } else { "0" })
     }
 
+    /// Has a text recorded between the events, as an event `tracing_mark_write` whose fields it is.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn mark(&self, text: &str) -> Result<(), String> {
+        self.set("trace_marker", text)
+    }
+
     /// Takes all events that were recorded out of the ring buffer, the oldest first.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use uext4_buffer_cache::{BH_LRU_SIZE_MAX, BhLru, Buffer, Effort, Found, Key, Reuse};
 
-use super::{Lru, Options, Scope, Stats};
+use super::{Lru, Options, Policy, Scope, Stats};
 
 /// LRUs of a cache. Threads or processors beyond that share.
 const LRUS: usize = 64;
@@ -147,6 +147,12 @@ impl Lrus {
 impl BhLru for Lrus {
     fn lookup(&self, key: Key) -> Option<Buffer> {
         let mut effort = Effort::default();
+        if self.options.policy == Policy::None {
+            if self.counting.load(Relaxed) {
+                self.looked_up(&effort, None, false);
+            }
+            return None;
+        }
         let lru = self.mine().try_lock();
         let contended = lru.is_none();
         let found = lru.and_then(|mut lru| lru.lookup(key, &mut effort));
@@ -157,6 +163,9 @@ impl BhLru for Lrus {
     }
 
     fn install(&self, key: Key, buffer: &Buffer, reuse: Reuse) {
+        if self.options.policy == Policy::None {
+            return;
+        }
         let mut effort = Effort::default();
         let lru = self.mine().try_lock();
         let old = lru.and_then(|mut lru| lru.install(key, buffer, reuse, &mut effort));

@@ -8,6 +8,8 @@ use uext4_buffer_cache::BH_LRU_SIZE_MAX;
 /// How blocks used last are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
+    /// `none`: nothing is remembered, every lookup asks the table.
+    None,
     /// `vanilla`: an array, newest first, copied at each install; Linux before 3.19.
     Vanilla,
     /// `tunable`: the same with 1…64 of 64 slots, all of which each install copies; as posted in 2014.
@@ -23,7 +25,8 @@ pub enum Policy {
 
 impl Policy {
     /// Every policy there is.
-    pub const ALL: [Policy; 5] = [
+    pub const ALL: [Policy; 6] = [
+        Policy::None,
         Policy::Vanilla,
         Policy::Tunable,
         Policy::Mainline,
@@ -34,14 +37,21 @@ impl Policy {
     /// Blocks one remembers where nothing is said.
     pub const fn default_size(self) -> usize {
         match self {
+            Policy::None => 1,
             Policy::Vanilla => 8,
             Policy::Tunable | Policy::Mainline | Policy::LruHash => 16,
             Policy::SetAssociative => BH_LRU_SIZE_MAX,
         }
     }
 
+    /// True if it holds a reference to each block that it knows, as the kernel does.
+    pub const fn holds_blocks(self) -> bool {
+        matches!(self, Policy::Vanilla | Policy::Tunable | Policy::Mainline)
+    }
+
     const fn name(self) -> &'static str {
         match self {
+            Policy::None => "none",
             Policy::Vanilla => "vanilla",
             Policy::Tunable => "tunable",
             Policy::Mainline => "mainline",
@@ -143,7 +153,7 @@ impl Options {
 #[non_exhaustive]
 pub enum PolicyError {
     /// Not the name of a policy.
-    #[error("policy {0:?}: use vanilla, tunable, mainline, lru-hash or set-associative")]
+    #[error("policy {0:?}: use none, vanilla, tunable, mainline, lru-hash or set-associative")]
     Policy(String),
     /// Not the name of a scope.
     #[error("scope {0:?}: use thread or core")]
@@ -173,6 +183,6 @@ mod tests {
             assert!(matches!(refused(size), PolicyError::Size(_)));
         }
         let error = refused("lru").to_string();
-        assert!(error.contains("\"lru\": use vanilla, tunable"), "{error}");
+        assert!(error.contains("\"lru\": use none, vanilla"), "{error}");
     }
 }
