@@ -470,6 +470,55 @@ mod tests {
         }
     }
 
+    fn most_dirty(mode: Mode, folio: u64) -> u64 {
+        let config = Config {
+            seed: 5,
+            mode,
+            hz: Hz::H250,
+            folio,
+            tunables: Tunables::default(),
+            dirtyable: 64 << 20,
+            cpus: 2,
+            devices: vec![Model::held(50_000_000)],
+        };
+        let mut machine = Machine::new(&config, &vec![Plan::copy(); 20]).unwrap();
+        machine.run_until(2 * SECOND);
+        machine.summary().dirty_max
+    }
+
+    #[test]
+    fn mainline_is_asked_once_a_folio_and_others_once_a_page() {
+        let (pages, folios) = (
+            most_dirty(Mode::Mainline, 1),
+            most_dirty(Mode::Mainline, 256),
+        );
+        assert!(folios > pages + 10 * 256, "{folios} {pages}");
+        for mode in [Mode::Vanilla, Mode::Ioless, Mode::CellRate] {
+            assert_eq!(most_dirty(mode, 1), most_dirty(mode, 256), "{mode}");
+        }
+    }
+
+    #[test]
+    fn timers_of_kernels_end_at_ticks() {
+        let late = [(Mode::Vanilla, 12 * MILLI), (Mode::Mainline, 16 * MILLI)];
+        for (mode, ends) in late {
+            let config = Config {
+                seed: 6,
+                mode,
+                hz: Hz::H250,
+                folio: 1,
+                tunables: Tunables::default(),
+                dirtyable: 64 << 20,
+                cpus: 2,
+                devices: vec![Model::disk()],
+            };
+            let mut machine = Machine::new(&config, &[]).unwrap();
+            machine.now = 5 * MILLI;
+            // Two ticks, of which the second ends at 12 ms.
+            assert_eq!(machine.timer(13 * MILLI), ends, "{mode}");
+        }
+    }
+
     #[test]
     fn writers_on_a_removed_device_get_errors() {
         for mode in Mode::ALL {
@@ -490,7 +539,7 @@ mod tests {
             let failed = (0..8).filter(|&w| machine.writer(w).has_failed()).count();
             // A writer that does the I/O itself may wait for room in the queue for ever.
             if mode != Mode::Vanilla {
-                // A sleep ends up to a jiffy late.
+                // A sleep ends up to two ticks late.
                 assert!(
                     ended.is_some_and(|at| at <= 32 * SECOND + 8 * MILLI),
                     "{mode}: {ended:?}"

@@ -331,3 +331,19 @@ fn what_a_device_that_is_dropped_had_dirty_counts_no_longer() {
     }
     assert!(domain.unwritten() > THRESH / 64 * 63 - 64);
 }
+
+#[test]
+fn a_writer_that_finds_no_credit_waits_for_half_a_pause_at_least() {
+    let (domain, bdi) = device("");
+    complete(&bdi, 1, ms(1));
+    // All but the 64th that is left to real-time writers.
+    fill(&bdi, THRESH - THRESH / 64 - domain.unwritten(), ms(1));
+    for index in 0..8 {
+        let mut task = Task::new(Class::Normal, index);
+        let Verdict::Await { at_most } = bdi.admit(&mut task, 1, ms(1)) else {
+            panic!("a page without a credit, {} unwritten", domain.unwritten());
+        };
+        // The shortest pause that is aimed at is 10 ms.
+        assert!(at_most >= ms(5) && at_most <= ms(200), "{at_most:?}");
+    }
+}

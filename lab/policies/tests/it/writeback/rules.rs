@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uext4_lab_policies::writeback::Mode;
+use uext4_lab_policies::writeback::{Hz, Mode};
 use uext4_writeback::throttle::{Bdi, Class, Domain, Outcome, Task, Tunables, Verdict};
 
 const MEMORY: u64 = 4 << 30;
@@ -163,4 +163,42 @@ fn a_device_that_gets_nowhere_fails_its_writers_and_no_others() {
         let mut other = Task::new(Class::Normal, 1);
         assert_ne!(alive.dirtied(&mut other, 1, now), Verdict::Failed, "{mode}");
     }
+}
+
+#[test]
+fn kernels_pause_for_whole_ticks() {
+    let kernels = [
+        Mode::Vanilla,
+        Mode::Ioless,
+        Mode::IolessFixed,
+        Mode::Mainline,
+    ];
+    for mode in kernels {
+        for hz in [Hz::H100, Hz::H250, Hz::H1000] {
+            let domain = mode.domain_at(hz, &Tunables::default(), MEMORY, 8);
+            let domain = domain.expect("in range");
+            let bdi = Bdi::new(&domain, &Tunables::default()).expect("in range");
+            fill(&bdi, THRESH, ms(1));
+            // Nothing is left to write, so that vanilla sleeps, too.
+            bdi.writeback_started(THRESH, ms(1));
+            let mut task = Task::new(Class::Normal, 0);
+            let mut verdict = bdi.dirtied(&mut task, 2048, ms(1));
+            if let Verdict::Write { .. } = verdict {
+                verdict = bdi.resumed(&mut task, 0, ms(1));
+            }
+            let Verdict::Pause(pause) = verdict else {
+                panic!("{mode} at {hz:?}: {verdict:?}");
+            };
+            let tick = u128::from(hz.tick_nanos());
+            assert_eq!(pause.as_nanos() % tick, 0, "{mode} at {hz:?}: {pause:?}");
+            assert!(pause.as_nanos() >= tick, "{mode} at {hz:?}: {pause:?}");
+        }
+    }
+}
+
+#[test]
+fn ticks_are_spelled_as_numbers() {
+    assert_eq!("250".parse(), Ok(Hz::H250));
+    let unknown = "300".parse::<Hz>().expect_err("no such ticks");
+    assert!(unknown.to_string().contains("300"), "{unknown}");
 }
