@@ -21,11 +21,18 @@ use crate::kernel::settings::DirtyBytes;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-mount",
     accepts,
-    parameters: &[Parameter {
-        name: "limit",
-        what: "MiB of dirty memory above which writers wait; flushers write above half of it",
-        values: &["100", "400"],
-    }],
+    parameters: &[
+        Parameter {
+            name: "limit",
+            what: "MiB of dirty memory above which writers wait; flushers write above half of it",
+            values: &["100", "400"],
+        },
+        Parameter {
+            name: "writers",
+            what: "so many dd alone, once, at 50 MB/s",
+            values: &["all", "1", "10", "100", "1000"],
+        },
+    ],
     has_subjects: false,
     measure: Measure::Timed,
     run,
@@ -34,7 +41,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// The kernel's name among the policies.
 const KERNEL: &str = "kernel";
 /// Seconds from the first writer's start that are not counted.
-const SKIPPED: f64 = 1.0;
+const SKIPPED: f64 = 0.5;
 
 /// One set of writers on one device.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +67,18 @@ fn trials(setting: &Setting) -> Vec<Trial> {
         seed: setting.seed,
     };
     let at_rate = |mb: u64| {
-        let count = |(writers, seconds): (usize, f64)| trial(mb, writers, seconds, 10);
-        [(1, 10.0), (10, 10.0), (100, 15.0), (1000, 40.0)].map(count)
+        [
+            trial(mb, 1, 10.0, 10),
+            trial(mb, 10, 10.0, 10),
+            trial(mb, 100, 15.0, 3),
+            trial(mb, 1000, 40.0, 3),
+        ]
     };
+    if let Ok(writers) = setting.value("writers").parse() {
+        return vec![trial(50, writers, 10.0, 1)];
+    }
     match setting.scale {
-        Scale::Quick => vec![trial(50, 10, 3.0, 3), trial(50, 100, 4.0, 1)],
+        Scale::Quick => vec![trial(50, 10, 4.0, 3), trial(50, 100, 4.0, 1)],
         Scale::Full => [50, 120].into_iter().flat_map(at_rate).collect(),
     }
 }
