@@ -37,9 +37,9 @@ mod record;
 mod registry;
 mod report;
 mod session;
-mod view;
 #[expect(dead_code, reason = "the experiments that use it come next")]
 mod subject;
+mod view;
 mod writeback;
 
 use std::io::{self, Write as _};

@@ -12,7 +12,7 @@ use super::real::dd::Writers;
 use super::real::disk::Disk;
 use super::real::events::{Event, Tracing};
 use super::real::figures::{Figures, PAGE, Span};
-use super::trial::{accepts, machine, scaled, writers};
+use super::trial::{FOLIO, TICKS, accepts, machine, scaled, ticks, writers};
 use crate::experiment::{Experiment, Failure, Measure, Parameter, Scale, Setting};
 use crate::kernel::settings::DirtyBytes;
 
@@ -20,14 +20,16 @@ use crate::kernel::settings::DirtyBytes;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "writeback-kernel",
     accepts,
-    parameters: &[Parameter {
-        name: "limit",
-        what: "MiB of dirty memory above which writers wait; flushers write above half of it",
-        values: &["100", "400"],
-    }],
+    parameters: &[LIMIT, TICKS, FOLIO],
     has_subjects: false,
     measure: Measure::Timed,
     run,
+};
+
+const LIMIT: Parameter = Parameter {
+    name: "limit",
+    what: "MiB of dirty memory above which writers wait; flushers write above half of it",
+    values: &["100", "400"],
 };
 
 /// Figures of which the model's are divided by the kernel's.
@@ -57,7 +59,7 @@ struct Trial {
 }
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
-    let limit = setting.value("limit").parse().unwrap_or(100_u64) << 20;
+    let limit = setting.value(LIMIT.name).parse().unwrap_or(100_u64) << 20;
     let (rates, counts): (&[u64], &[usize]) = match setting.scale {
         Scale::Quick => (&[50], &[1, 10, 100]),
         Scale::Full => (&[50, 120], &[1, 10, 100, 1000]),
@@ -189,6 +191,8 @@ fn model(setting: &Setting, trial: Trial, mode: Mode) -> Result<Value, Failure> 
     let config = Config {
         seed: setting.seed,
         mode,
+        hz: ticks(setting, mode),
+        folio: setting.value(FOLIO.name).parse().unwrap_or(256),
         tunables: Tunables {
             dirty_bytes: trial.limit,
             dirty_background_bytes: trial.limit / 2,

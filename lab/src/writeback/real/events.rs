@@ -187,7 +187,7 @@ mod tests {
     fn events_of_the_kernel_are_read() {
         let events = kernel_events(KERNEL);
         assert_eq!(events.len(), 3);
-        assert!((events[0].at - 8133.215_001).abs() < 1e-9);
+        assert!((events[0].at - 8_133.215_001).abs() < 1e-9);
         let limits = Limits {
             limit: 25600.0,
             setpoint: 22400.0,
