@@ -66,8 +66,9 @@
 //! # Cost
 //!
 //! What [`BlockDevice::write_behind`] was called for leaves the page cache of the machine at once: of
-//! all that goes through one [`FileDevice`] so, at most 20 MiB are not on the medium yet. It takes one
-//! or two system calls for 4 MiB that lie together.
+//! all that goes through one [`FileDevice`] so, at most 20 MiB, and 4 MiB for each thread that waits,
+//! are not on the medium yet; on a slow medium at most what it writes in a tenth of a second, and a
+//! 20 ms more for each thread. It takes one or two system calls for 4 MiB that lie together.
 //!
 //! One system call a transfer; [`BlockDevice::write_many`] and [`BlockDevice::read_many`] join
 //! requests that follow one another into one call of up to 1024 buffers. Nothing is copied or
