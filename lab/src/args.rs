@@ -18,7 +18,8 @@ const EXAMPLES: &str = "Examples:
   uext4-lab compare lab/records/DAY DIR       what is not the same, and is it proven
   uext4-lab report --open                     the page of the newest folder of lab/records
   uext4-lab mount --policy writeback=mainline disk.img DIR
-  uext4-lab gate                              all gates; the last line counts the verdicts
+  uext4-lab gate                              gates that no other work on the machine changes
+  uext4-lab gate writeback-kernel             the model beside the running kernel, as root
 
 Exit status: 0; 1 if a gate fails or a claim could not be run to its end; 2 for a wrong command line.";
 
@@ -69,7 +70,7 @@ pub enum Command {
     },
     /// Runs claims quickly and prints one line a gate; exit 1 if any is contrary.
     Gate {
-        /// Claims; all if none is named.
+        /// Claims; all if none is named, but for those that measure the running kernel live.
         claims: Vec<String>,
     },
 }

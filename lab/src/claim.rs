@@ -52,6 +52,10 @@ pub struct Claim {
     /// Whether the running kernel is one of its subjects.
     #[serde(default)]
     pub is_beside_kernel: bool,
+    /// Whether real devices, processes and the clock decide its gates: `gate` leaves it out unless it
+    /// is named, because other work on the machine would change what it says.
+    #[serde(default)]
+    pub is_live: bool,
     /// What of the results is shown as tables.
     #[serde(default, rename = "table")]
     pub tables: Vec<Table>,

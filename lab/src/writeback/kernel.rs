@@ -33,9 +33,10 @@ const LIMIT: Parameter = Parameter {
 };
 
 /// Figures of which the model's are divided by the kernel's.
-const COMPARED: [&str; 6] = [
+const COMPARED: [&str; 7] = [
     "throughput",
     "wakes",
+    "pause_mean_ms",
     "pause_p50_ms",
     "pause_p95_ms",
     "dirty_of_limit",
@@ -85,10 +86,11 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
 fn cell(setting: &Setting, trial: Trial) -> Result<Value, Failure> {
     let mut cell = Map::new();
     let kernel = kernel(trial).unwrap_or_else(|why| json!({ "not_run": why }));
+    let starting = kernel["starting_s"].as_f64().unwrap_or(0.0);
     for policy in &setting.policies {
         let mode = policy.parse::<Mode>();
         let mode = mode.map_err(|error| Failure::Usage(error.to_string()))?;
-        let figures = model(setting, trial, mode)?;
+        let figures = model(setting, trial, mode, starting)?;
         let ratio = |name: &&str| {
             let ratio = figures[*name].as_f64()? / kernel[*name].as_f64()?;
             Some(((*name).to_owned(), json!(round(ratio, 4))))
@@ -111,6 +113,7 @@ fn kernel_once(trial: Trial) -> Result<Value, String> {
     tracing.mark("start")?;
     let began = Instant::now();
     let mut writers = Writers::start(trial.writers, disk.dir(), |id| disk.enter(id))?;
+    let starting = began.elapsed();
     let half = Duration::from_secs(trial.seconds) / 2;
     thread::sleep(half.saturating_sub(began.elapsed()));
     tracing.mark("counted")?;
@@ -147,6 +150,7 @@ fn kernel_once(trial: Trial) -> Result<Value, String> {
         .map(|(last, first)| last.saturating_sub(*first))
         .collect();
     let mut json = figures.json();
+    json["starting_s"] = json!(round(starting.as_secs_f64(), 4));
     json["others_of_limit"] = json!(elsewhere(&events, &figures));
     Ok(json)
 }
@@ -178,7 +182,8 @@ fn kernel(trial: Trial) -> Result<Value, String> {
     best.ok_or_else(|| "no attempt".to_owned())
 }
 
-fn model(setting: &Setting, trial: Trial, mode: Mode) -> Result<Value, Failure> {
+/// The model's writers begin one after the other within `starting` seconds, as the processes did.
+fn model(setting: &Setting, trial: Trial, mode: Mode, starting: f64) -> Result<Value, Failure> {
     let device = Model {
         bandwidth: trial.rate,
         seek: 0,
@@ -202,7 +207,13 @@ fn model(setting: &Setting, trial: Trial, mode: Mode) -> Result<Value, Failure> 
         cpus: thread::available_parallelism().map_or(2, usize::from),
         devices: vec![device],
     };
-    let mut machine = machine(&config, &writers(setting, trial.writers, &Plan::copy()))?;
+    let mut plans = writers(setting, trial.writers, &Plan::copy());
+    for (index, plan) in plans.iter_mut().enumerate() {
+        let part = index as f64 / trial.writers as f64;
+        // OK to cast: at most the seconds of a run, in nanoseconds.
+        plan.start += (starting * part * SECOND as f64) as u64;
+    }
+    let mut machine = machine(&config, &plans)?;
     machine.run_until(trial.seconds * SECOND / 2);
     let mut samples = machine.tally.samples().to_vec();
     let most = machine.summary().dirty_max;

@@ -78,7 +78,7 @@ fn trials(setting: &Setting) -> Vec<Trial> {
         return vec![trial(50, writers, 10.0, 1)];
     }
     match setting.scale {
-        Scale::Quick => vec![trial(50, 10, 4.0, 3), trial(50, 100, 4.0, 1)],
+        Scale::Quick => vec![trial(50, 10, 4.0, 3), trial(50, 100, 10.0, 1)],
         Scale::Full => [50, 120].into_iter().flat_map(at_rate).collect(),
     }
 }

@@ -17,7 +17,10 @@ const SPARE: u64 = 2 << 30;
 /// Undoes everything in its order. What is mounted may be in use by a process that is being killed.
 const UNDO: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do \
                     mountpoint -q \"$1\" || break; umount \"$1\" && break; sleep 0.2; done; \
-                    mountpoint -q \"$1\" && umount -l \"$1\"; losetup -d \"$2\"; rm -rf \"$3\"";
+                    mountpoint -q \"$1\" && umount -l \"$1\"; losetup -d \"$2\"; \
+                    losetup --remove \"$2\" 2>/dev/null; rm -rf \"$3\"";
+/// Numbers of loop devices that are tried. What is below is for others.
+const NUMBERS: std::ops::Range<u32> = 64..4096;
 
 /// The device; unmounted, detached and removed when dropped, and when this process is killed.
 #[derive(Debug)]
@@ -45,9 +48,7 @@ impl Disk {
         fs::create_dir(&dir).map_err(text)?;
         let file = File::create(&image).map_err(text)?;
         file.set_len(bytes + SPARE).map_err(text)?;
-        let attach = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
-        let shown = try_run("losetup", attach.into_iter().chain([image.as_os_str()]))?;
-        let device = PathBuf::from(String::from_utf8_lossy(&shown).trim());
+        let device = attach(&image)?;
         let undo = Undo::command([
             "sh".as_ref(),
             "-c".as_ref(),
@@ -156,6 +157,37 @@ impl Disk {
         let file = Path::new("/sys/block").join(device).join(name);
         fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
     }
+}
+
+/// Attaches the file to a loop device of a number that was never used: the kernel remembers for each
+/// device how fast its writers may dirty pages, and the next user would begin with that. losetup of
+/// util-linux 2.41 can remove the number again; with an older one it stays until the machine restarts.
+fn attach(image: &Path) -> Result<PathBuf, String> {
+    let mut last = "each number of a loop device is used".to_owned();
+    for number in NUMBERS {
+        let name = format!("loop{number}");
+        if Path::new("/sys/block").join(&name).exists() {
+            continue;
+        }
+        let device = Path::new("/dev").join(name);
+        let words = [
+            "--direct-io=on".as_ref(),
+            device.as_os_str(),
+            image.as_os_str(),
+        ];
+        match try_run("losetup", words) {
+            Ok(_) => return Ok(device),
+            // Another process may have taken the number meanwhile.
+            Err(error) => last = error,
+        }
+        if !Path::new("/sys/block")
+            .join(format!("loop{number}"))
+            .exists()
+        {
+            break;
+        }
+    }
+    Err(last)
 }
 
 impl Drop for Disk {

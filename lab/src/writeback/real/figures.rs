@@ -122,6 +122,7 @@ impl Figures {
             "throughput": round(rate(self.written) / 1e6, 2),
             "jain": round(jain(&self.shares), 4),
             "wakes": round(rate(pauses.len() as f64), 1),
+            "pause_mean_ms": mean(&pauses).map(|ms| round(ms, 2)),
             "pause_p50_ms": quantile(&pauses, 0.5),
             "pause_p95_ms": quantile(&pauses, 0.95),
             "pause_max_ms": pauses.last(),
