@@ -121,10 +121,9 @@ impl Trace {
     ///
     /// # Errors
     /// The event that this kernel does not have.
-    pub fn enable(&self, events: &[&str]) -> Result<(), String> {
-        events
-            .iter()
-            .try_for_each(|event| self.set(&format!("events/{event}/enable"), "1"))
+    pub fn enable(&self, events: &[impl AsRef<str>]) -> Result<(), String> {
+        let mut events = events.iter().map(AsRef::as_ref);
+        events.try_for_each(|event| self.set(&format!("events/{event}/enable"), "1"))
     }
 
     /// Records of this event only what a filter passes, for example `dev == 7340032`.

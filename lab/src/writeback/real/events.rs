@@ -6,25 +6,18 @@
 //! 0.998197 balance_dirty_pages: bdi=0 limit=25600 ... pause=40 ...
 //! ```
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::kernel::trace::{self, Clock, Trace};
 
-use crate::kernel::undo::Undo;
-
-const ROOT: &str = "/sys/kernel/tracing";
 /// What is traced.
 pub const NAMES: [&str; 2] = ["balance_dirty_pages", "global_dirty_state"];
 /// A line that [`Tracing::mark`] writes.
 const MARK: &str = "tracing_mark_write";
 /// KiB for each CPU: some 100,000 lines.
-const BUFFER: &str = "16384";
+const BUFFER: u32 = 16384;
 
-/// An instance of the kernel's tracing, removed when dropped and when this process is killed.
+/// The kernel's tracing of throttling.
 #[derive(Debug)]
-pub struct Tracing {
-    dir: PathBuf,
-    _undo: Undo,
-}
+pub struct Tracing(Trace);
 
 /// A line of a trace.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,24 +35,10 @@ impl Tracing {
     /// # Errors
     /// What this machine lacks: root, tracefs, these events.
     pub fn new() -> Result<Self, String> {
-        let root = Path::new(ROOT);
-        if !root.join("instances").exists() {
-            return Err(format!("no tracefs at {ROOT}"));
-        }
-        let dir = root.join(format!("instances/uext4-lab-{}", std::process::id()));
-        let undo = Undo::command(["rmdir".as_ref(), dir.as_os_str()])?;
-        fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let tracing = Self { dir, _undo: undo };
-        tracing.store("buffer_size_kb", BUFFER)?;
-        for name in NAMES {
-            tracing.store(&format!("events/writeback/{name}/enable"), "1")?;
-        }
-        Ok(tracing)
-    }
-
-    fn store(&self, name: &str, value: &str) -> Result<(), String> {
-        let file = self.dir.join(name);
-        fs::write(&file, value).map_err(|error| format!("{}: {error}", file.display()))
+        let trace = Trace::new(Clock::Global)?;
+        trace.resize(BUFFER)?;
+        trace.enable(&NAMES.map(|name| format!("writeback/{name}")))?;
+        Ok(Self(trace))
     }
 
     /// Puts a line with this text into the trace.
@@ -67,7 +46,7 @@ impl Tracing {
     /// # Errors
     /// What writing it failed with.
     pub fn mark(&self, text: &str) -> Result<(), String> {
-        self.store("trace_marker", text)
+        self.0.mark(text)
     }
 
     /// Ends tracing and returns all that was traced.
@@ -75,26 +54,23 @@ impl Tracing {
     /// # Errors
     /// What reading it failed with.
     pub fn end(self) -> Result<Vec<Event>, String> {
-        self.store("tracing_on", "0")?;
-        let file = self.dir.join("trace");
-        let bytes = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        // Names of tasks are any bytes.
-        Ok(kernel_events(&String::from_utf8_lossy(&bytes)))
+        self.0.record(false)?;
+        Ok(kernel_events(self.0.drain()?))
     }
 }
 
-/// The events in what tracefs shows; other lines are left out.
-fn kernel_events(text: &str) -> Vec<Event> {
-    let event = |line: &str| {
-        let known = NAMES.into_iter().chain([MARK]);
-        known.into_iter().find_map(|name| {
-            let (before, fields) = line.split_once(&format!(": {name}: "))?;
-            let at = before.rsplit(' ').next()?.parse().ok()?;
-            let fields = fields.to_owned();
-            Some(Event { at, name, fields })
+/// Those of these events that are about throttling, and the marks.
+fn kernel_events(events: Vec<trace::Event>) -> Vec<Event> {
+    let event = |event: trace::Event| {
+        let mut known = NAMES.into_iter().chain([MARK]);
+        Some(Event {
+            // OK to cast: nanoseconds since the machine started, to a microsecond.
+            at: event.time as f64 / 1e9,
+            name: known.find(|known| *known == event.name)?,
+            fields: event.fields,
         })
     };
-    text.lines().filter_map(event).collect()
+    events.into_iter().filter_map(event).collect()
 }
 
 /// The events in what a mount of ours printed; other lines are left out.
@@ -185,9 +161,9 @@ mod tests {
 
     #[test]
     fn events_of_the_kernel_are_read() {
-        let events = kernel_events(KERNEL);
+        let events = kernel_events(trace::parse(KERNEL.as_bytes()));
         assert_eq!(events.len(), 3);
-        assert!((events[0].at - 8_133.215_001).abs() < 1e-9);
+        assert!((events[0].at - 8_133.215_001).abs() < 1e-7);
         let limits = Limits {
             limit: 25600.0,
             setpoint: 22400.0,
