@@ -14,6 +14,7 @@ const EXAMPLES: &str = "Examples:
   uext4-lab list                              every claim, and how many gates it has
   uext4-lab run mballoc-steps                 one claim: definition, results, gates
   uext4-lab run mballoc-steps --policy table+logical+linear --json
+  uext4-lab run --file mine.toml               a claim of your own, see docs/lab.md
   uext4-lab run --all --quick --into DIR      a record of every claim; run again, it goes on
   uext4-lab compare lab/records/DAY DIR       what is not the same, and is it proven
   uext4-lab report --open                     the page of the newest folder of lab/records
@@ -79,8 +80,11 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Run {
     /// Claims.
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(required_unless_present_any = ["all", "files"], conflicts_with = "all")]
     pub claims: Vec<String>,
+    /// Also the claim in this file, which need not be one of the lab's; may be given several times.
+    #[arg(long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// Every claim.
     #[arg(long)]
     pub all: bool,

@@ -108,7 +108,14 @@ fn list(is_json: bool) -> Result<bool, Failure> {
 
 /// Runs claims and prints them; false if a gate fails whose policies were all run.
 fn run_claims(run: &Run) -> Result<bool, Failure> {
-    let jobs = session::jobs(&run.claims, &run.wish())?;
+    let mut claims = match run.claims.is_empty() && !run.all {
+        true => Vec::new(),
+        false => registry::named(&run.claims)?,
+    };
+    for file in &run.files {
+        claims.push(registry::of_file(file)?);
+    }
+    let jobs = session::jobs(&claims, &run.wish())?;
     let folder = match (&run.into, run.all) {
         (Some(path), _) => Some(Folder::create(path)?),
         (None, true) if !run.json => Some(Folder::create(&default_folder())?),
@@ -143,8 +150,9 @@ fn run_claims(run: &Run) -> Result<bool, Failure> {
 
 /// One line a gate, then the counts; false if any fails. If no claim is named, all but the live ones.
 fn gate(claims: &[String]) -> Result<bool, Failure> {
-    let mut jobs = session::jobs(claims, &Wish::quick())?;
-    jobs.retain(|job| !job.claim.gates.is_empty() && (!claims.is_empty() || !job.claim.is_live));
+    let mut wanted = registry::named(claims)?;
+    wanted.retain(|claim| !claim.gates.is_empty() && (!claims.is_empty() || !claim.is_live));
+    let jobs = session::jobs(&wanted, &Wish::quick())?;
     let mut tally = Tally::default();
     let mut all_pass = true;
     let noise = noise_floor(None)?;

@@ -1,5 +1,7 @@
 //! All claims and all experiments there are.
 
+use std::fs;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use crate::claim::Claim;
@@ -51,6 +53,19 @@ const FILES: &[(&str, &str)] = files![
     "writeback-mount",
     "writeback-throttled",
 ];
+
+/// The claim in a file that is not the lab's.
+///
+/// # Errors
+/// [`Failure::Usage`] for a file that cannot be read or is no claim.
+pub fn of_file(file: &Path) -> Result<&'static Claim, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| error.to_string());
+    let claim = text.and_then(|text| toml::from_str(&text).map_err(|error| error.to_string()));
+    let claim: Claim =
+        claim.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
+    // The few that a command line names live as long as the process.
+    Ok(Box::leak(Box::new(claim)))
+}
 
 static CLAIMS: LazyLock<Result<Vec<Claim>, String>> = LazyLock::new(|| {
     let parse = |(name, text): &(&str, &str)| {
@@ -117,7 +132,6 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Claim>, Failure> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::path::Path;
 
     use super::*;
 

@@ -21,12 +21,13 @@ pub struct Job {
     pub setting: Setting,
 }
 
-/// The jobs of these claims, all if none is named: every word is looked at before anything runs.
+/// The jobs of these claims: every word is looked at before anything runs.
 ///
 /// # Errors
-/// [`Failure::Usage`] for what no claim or experiment knows.
-pub fn jobs(claims: &[String], wish: &Wish) -> Result<Vec<Job>, Failure> {
-    let job = |claim| {
+/// [`Failure::Usage`] for what no experiment knows.
+pub fn jobs(claims: &[&'static Claim], wish: &Wish) -> Result<Vec<Job>, Failure> {
+    let job = |claim: &&'static Claim| {
+        let claim = *claim;
         let experiment = registry::experiment(claim)?;
         Ok(Job {
             claim,
@@ -34,7 +35,7 @@ pub fn jobs(claims: &[String], wish: &Wish) -> Result<Vec<Job>, Failure> {
             setting: Setting::new(claim, experiment, wish)?,
         })
     };
-    registry::named(claims)?.into_iter().map(job).collect()
+    claims.iter().map(job).collect()
 }
 
 /// Runs all jobs; `each` is given every record as soon as it is there.

@@ -1,5 +1,7 @@
 //! The command as its user meets it.
 
+mod gates;
+mod guide;
 mod mount;
 mod report;
 

@@ -3,7 +3,7 @@
 use uext4_buffer_cache::BH_LRU_SIZE_MAX;
 
 /// What all LRUs of a cache have done. The kernel has no such
-/// statistics; units are those of the cost model in `docs/lab.md`.
+/// statistics; units are those of the cost model in `docs/lab-models.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Hits, by the place where the block was found: its slot in an array, its way in a set.

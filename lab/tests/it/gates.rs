@@ -1,0 +1,30 @@
+//! The gates of every claim that nothing but the code decides.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a run of all gates may take on two processors.
+const PATIENCE: Duration = Duration::from_secs(480);
+
+#[test]
+fn no_gate_is_contrary() {
+    let began = Instant::now();
+    let mut gate = Command::new(env!("CARGO_BIN_EXE_uext4-lab"))
+        .arg("gate")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the lab starts");
+    let mut lines = Vec::new();
+    for line in BufReader::new(gate.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        println!("{line}");
+        lines.push(line);
+    }
+    let status = gate.wait().unwrap();
+    let is_bad = |line: &&String| line.starts_with("contrary") || line.starts_with("no figure");
+    let bad: Vec<_> = lines.iter().filter(is_bad).collect();
+    assert!(status.success(), "{bad:#?}");
+    assert!(lines.len() > 100, "{} lines", lines.len());
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+}
