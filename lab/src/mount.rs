@@ -68,7 +68,7 @@ fn choose(policies: &mut Policies, choice: &str) -> Result<(), String> {
             // As in the kernel: one for each processor.
             let options = bh_lru::Options::parse(design, Scope::Core).map_err(text)?;
             let is_shipped =
-                options == bh_lru::Options::parse("set-associative", Scope::Core).map_err(text)?;
+                options == bh_lru::Options::parse("recent", Scope::Core).map_err(text)?;
             policies.bh_lru = (!is_shipped).then(|| Arc::new(Lrus::new(options)) as _);
         }
         "extent-status" => {

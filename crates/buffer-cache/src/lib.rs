@@ -65,7 +65,7 @@
 //!
 //! # Cost
 //!
-//! LRU hit: one word of tags and a key compared, one atomic upgrade, one uncontended lock, one counter
+//! LRU hit: at most 16 keys compared, one atomic upgrade, one uncontended lock, one counter
 //! of the thread's. Table hit: one shard lock more and the LRU's install. Miss: one device read, one
 //! allocation, amortised O(1) for the clock. `write_dirty`: O(d log d) for d dirty blocks; clean ones are not looked at.
 //!
@@ -91,7 +91,7 @@ use std::sync::Arc;
 
 use uext4_ondisk::{Damage, Pblk};
 
-pub use bh_lru::{BH_LRU_SIZE_MAX, BhLru, Effort, Found, Key, Reuse, SetAssociative};
+pub use bh_lru::{BH_LRU_SIZE, BH_LRU_SIZE_MAX, BhLru, Key, Recent, Reuse};
 pub use buffer::{Buffer, WeakBuffer};
 pub use cache::BufferCache;
 pub use shard::OVERHEAD;
@@ -103,8 +103,7 @@ pub struct Options {
     /// Bytes of memory for blocks, bookkeeping included. At least 16 blocks are kept whatever
     /// this says.
     pub memory_max: usize,
-    /// Blocks that each thread knows without the table, 1 to [`BH_LRU_SIZE_MAX`], rounded up to
-    /// eight times a power of two.
+    /// Blocks that each thread knows without the table, 1 to [`BH_LRU_SIZE_MAX`].
     pub bh_lru_size: usize,
     /// Another design of the LRU than that of the threads.
     pub bh_lru: Option<Arc<dyn BhLru>>,
@@ -115,7 +114,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_max: 64 << 20,
-            bh_lru_size: BH_LRU_SIZE_MAX,
+            bh_lru_size: BH_LRU_SIZE,
             bh_lru: None,
         }
     }

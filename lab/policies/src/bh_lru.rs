@@ -7,7 +7,8 @@
 //! | `tunable` | the same, 1…64 of 64 slots (`array`) | all slots | all slots before it | yes |
 //! | `mainline` | array of 16, installs in place (`in_place`) | all slots | all slots before it | yes |
 //! | `lru-hash` | exact LRU found by hash (`hashed`) | a chain | four links | no |
-//! | `set-associative` | the product's, counted | one word | at most two bits | no |
+//! | `set-associative` | sets of eight by hash, predicted reuse | one word | at most two bits | no |
+//! | `recent` | the product's: `mainline` with weak handles | all slots | all slots before it | no |
 //!
 //! The three arrays hold a reference to each block they know, as the kernel does, so such a block
 //! cannot leave the cache before `invalidate` is called. The others hold weak handles.
@@ -19,29 +20,35 @@
 //!
 //! | setting | unit | range | default |
 //! |---|---|---|---|
-//! | policy | | see above | `set-associative` |
-//! | size | blocks | 1…64 | `vanilla` 8, `tunable`, `mainline` and `lru-hash` 16, `set-associative` 64 |
+//! | policy | | see above | `recent` |
+//! | size | blocks | 1…64 | `vanilla` 8, `set-associative` 64, others 16 |
 //! | scope | | `thread`, `core` | `thread` |
 //!
 //! Source: Sebastien Buisson with Liang Zhen and Andreas Dilger, "\[PATCH\] Allow increasing the
 //! buffer-head per-CPU LRU size", 2014, and the kernels named in the files.
 
 mod array;
+mod counted;
+mod effort;
 mod hashed;
 mod in_place;
 mod lrus;
 mod policy;
+mod set_associative;
 mod stats;
 
-use uext4_buffer_cache::{Buffer, Effort, Found, Key, Reuse, SetAssociative};
+use uext4_buffer_cache::{Buffer, Key, Reuse};
 
 pub use lrus::{Lrus, bind_core};
 pub use policy::{Options, Policy, PolicyError, Scope};
 pub use stats::Stats;
 
 use array::Array;
+use counted::Counted;
+use effort::{Effort, Found};
 use hashed::Hashed;
 use in_place::InPlace;
+use set_associative::SetAssociative;
 
 /// What one thread or processor knows, by the rules of one policy.
 #[derive(Debug)]
@@ -51,6 +58,7 @@ enum Lru {
     InPlace(Box<InPlace>),
     Hashed(Box<Hashed>),
     Sets(Box<SetAssociative>, usize),
+    Recent(Box<Counted>),
 }
 
 impl Lru {
@@ -65,6 +73,7 @@ impl Lru {
             Policy::Mainline => Self::InPlace(Box::new(InPlace::new(size))),
             Policy::LruHash => Self::Hashed(Box::new(Hashed::new(size))),
             Policy::SetAssociative => Self::Sets(Box::default(), size),
+            Policy::Recent => Self::Recent(Box::new(Counted::new(size))),
         }
     }
 
@@ -75,6 +84,7 @@ impl Lru {
             Self::InPlace(array) => array.lookup(key, effort),
             Self::Hashed(hashed) => hashed.lookup(key, effort),
             Self::Sets(sets, size) => sets.lookup(key, *size, effort),
+            Self::Recent(recent) => recent.lookup(key, effort),
         }
     }
 
@@ -99,6 +109,10 @@ impl Lru {
                 sets.install(key, buffer, *size, reuse, effort);
                 None
             }
+            Self::Recent(recent) => {
+                recent.install(key, buffer, effort);
+                None
+            }
         }
     }
 
@@ -107,7 +121,7 @@ impl Lru {
         match self {
             Self::Array(array) => array.held(),
             Self::InPlace(array) => array.held(),
-            Self::None | Self::Hashed(_) | Self::Sets(..) => 0,
+            Self::None | Self::Hashed(_) | Self::Sets(..) | Self::Recent(_) => 0,
         }
     }
 }

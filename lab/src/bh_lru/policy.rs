@@ -9,12 +9,14 @@ pub const VANILLA_8: &str = "vanilla";
 pub const VANILLA_16: &str = "vanilla+16";
 /// Linux today.
 pub const MAINLINE: &str = "mainline";
-/// The default.
+/// Ours that gates are about: sets by hash.
 pub const DEFAULT: &str = "set-associative";
+/// The product's.
+pub const PRODUCT: &str = "recent";
 /// Every one there is.
 #[cfg(test)]
 pub const ALL: &[&str] = &[
-    VANILLA_8, VANILLA_16, "tunable", MAINLINE, "lru-hash", DEFAULT,
+    VANILLA_8, VANILLA_16, "tunable", MAINLINE, "lru-hash", DEFAULT, PRODUCT,
 ];
 
 /// Which tasks share an LRU.

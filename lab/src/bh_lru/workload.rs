@@ -118,7 +118,7 @@ pub fn time_at_once(image: &MemoryDevice, design: &str, plan: &Plan) -> Result<[
 /// The LRUs of a design, which count nothing; `None` for the product's own by thread: a thread-local
 /// variable without a lock.
 fn uncounted(design: &str, plan: &Plan) -> Result<Option<Arc<Lrus>>, Failure> {
-    if design == policy::DEFAULT && plan.scope == LruScope::Thread {
+    if design == policy::PRODUCT && plan.scope == LruScope::Thread {
         return Ok(None);
     }
     let lrus = Arc::new(Lrus::new(options(design, plan)?));
@@ -297,7 +297,7 @@ mod tests {
                 }
                 assert!(all[0][phase]["lookups"].as_f64() > Some(0.5), "{phase}");
             }
-            let times = time(&image, policy::DEFAULT, &plan).unwrap();
+            let times = time(&image, policy::PRODUCT, &plan).unwrap();
             assert!(times.iter().all(|time| *time > 0.0), "{times:?}");
         }
     }

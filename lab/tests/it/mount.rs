@@ -23,6 +23,7 @@ const DESIGNS: [(&str, &[&str]); 5] = [
             "mainline",
             "lru-hash",
             "set-associative",
+            "recent",
         ],
     ),
     (

@@ -1,7 +1,7 @@
 //! How a file system is opened: what there is to choose, and how it is written behind `mount -o`.
 
 use uext4_blockdev::Clock;
-use uext4_buffer_cache::BH_LRU_SIZE_MAX;
+use uext4_buffer_cache::{BH_LRU_SIZE, BH_LRU_SIZE_MAX};
 use uext4_extent_status::StatsMode;
 use uext4_mballoc::Options as AllocatorOptions;
 use uext4_mbcache::Options as MbcacheOptions;
@@ -124,7 +124,7 @@ impl Default for OpenOptions {
             memory: None,
             memory_max: usize::MAX,
             pages_max: u64::MAX,
-            bh_lru_size: BH_LRU_SIZE_MAX as u32,
+            bh_lru_size: BH_LRU_SIZE as u32,
             replay_journal: true,
             superblock: None,
             block_size: None,

@@ -13,7 +13,9 @@
 
 use std::mem;
 
-use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Effort, Found, Key};
+use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Key};
+
+use super::effort::{Effort, Found};
 
 /// Bytes of a slot in the kernel: a pointer.
 const POINTER: u32 = 8;

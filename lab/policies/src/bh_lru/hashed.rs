@@ -4,7 +4,9 @@
 //! average instead of all slots, and a hit relinks four neighbours instead of shifting an array.
 //! Entries are weak: nothing is held.
 
-use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Effort, Found, Key, WeakBuffer};
+use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Key, WeakBuffer};
+
+use super::effort::{Effort, Found};
 
 /// No entry. Entries are numbered from 1 on; 0 is the head of the order of use.
 const NONE: u8 = 0;

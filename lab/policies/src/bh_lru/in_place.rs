@@ -11,9 +11,10 @@
 //! Differences: the size may be chosen, 1…64. There are no isolated cores and no migration of pages, so
 //! installs are never left out.
 
-use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Effort, Found, Key};
+use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Key};
 
 use super::array::{self, Slot, swap};
+use super::effort::{Effort, Found};
 
 #[derive(Debug)]
 pub(super) struct InPlace {

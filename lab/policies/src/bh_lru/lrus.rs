@@ -7,8 +7,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use uext4_buffer_cache::{BH_LRU_SIZE_MAX, BhLru, Buffer, Effort, Found, Key, Reuse};
+use uext4_buffer_cache::{BH_LRU_SIZE_MAX, BhLru, Buffer, Key, Reuse};
 
+use super::effort::{Effort, Found};
 use super::{Lru, Options, Policy, Scope, Stats};
 
 /// LRUs of a cache. Threads or processors beyond that share.

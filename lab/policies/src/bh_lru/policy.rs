@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use uext4_buffer_cache::BH_LRU_SIZE_MAX;
+use uext4_buffer_cache::{BH_LRU_SIZE, BH_LRU_SIZE_MAX};
 
 /// How blocks used last are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,19 +19,22 @@ pub enum Policy {
     /// `lru-hash`: exact LRU, found by hash.
     LruHash,
     /// `set-associative`: sets of eight by hash, with predicted reuse.
-    #[default]
     SetAssociative,
+    /// `recent`: the product's, an array of weak handles.
+    #[default]
+    Recent,
 }
 
 impl Policy {
     /// Every policy there is.
-    pub const ALL: [Policy; 6] = [
+    pub const ALL: [Policy; 7] = [
         Policy::None,
         Policy::Vanilla,
         Policy::Tunable,
         Policy::Mainline,
         Policy::LruHash,
         Policy::SetAssociative,
+        Policy::Recent,
     ];
 
     /// Blocks one remembers where nothing is said.
@@ -39,7 +42,7 @@ impl Policy {
         match self {
             Policy::None => 1,
             Policy::Vanilla => 8,
-            Policy::Tunable | Policy::Mainline | Policy::LruHash => 16,
+            Policy::Tunable | Policy::Mainline | Policy::LruHash | Policy::Recent => BH_LRU_SIZE,
             Policy::SetAssociative => BH_LRU_SIZE_MAX,
         }
     }
@@ -57,6 +60,7 @@ impl Policy {
             Policy::Mainline => "mainline",
             Policy::LruHash => "lru-hash",
             Policy::SetAssociative => "set-associative",
+            Policy::Recent => "recent",
         }
     }
 }
@@ -153,7 +157,9 @@ impl Options {
 #[non_exhaustive]
 pub enum PolicyError {
     /// Not the name of a policy.
-    #[error("policy {0:?}: use none, vanilla, tunable, mainline, lru-hash or set-associative")]
+    #[error(
+        "policy {0:?}: use none, vanilla, tunable, mainline, lru-hash, set-associative or recent"
+    )]
     Policy(String),
     /// Not the name of a scope.
     #[error("scope {0:?}: use thread or core")]

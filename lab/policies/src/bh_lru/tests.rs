@@ -30,7 +30,7 @@ fn buffers(count: u64) -> Vec<Buffer> {
 }
 
 /// An LRU and what its calls cost together.
-struct Counted {
+struct Tally {
     lru: Lru,
     hits: u64,
     effort: Effort,
@@ -38,7 +38,7 @@ struct Counted {
     gone: Vec<Buffer>,
 }
 
-impl Counted {
+impl Tally {
     fn new(policy: Policy, size: usize) -> Self {
         Self {
             lru: Lru::new(policy, size),
@@ -71,7 +71,7 @@ impl Counted {
 /// Hits of a cyclic stream of `k` blocks, after one warm-up round.
 fn hits_of_cycle(policy: Policy, k: u64, size: usize, rounds: u64) -> u64 {
     let buffers = buffers(k);
-    let mut counted = Counted::new(policy, size);
+    let mut counted = Tally::new(policy, size);
     for round in 0..=rounds {
         if round == 1 {
             counted.hits = 0;
@@ -90,6 +90,7 @@ fn strict_lru_has_a_cliff() {
         Policy::Tunable,
         Policy::Mainline,
         Policy::LruHash,
+        Policy::Recent,
     ] {
         for size in [1, 2, 8, 16, 64] {
             for k in 1..=70 {
@@ -116,7 +117,7 @@ fn nothing_is_told_of_another_cache_or_of_what_died() {
         .into_iter()
         .filter(|policy| *policy != Policy::None)
     {
-        let mut counted = Counted::new(policy, 16);
+        let mut counted = Tally::new(policy, 16);
         let all = buffers(4);
         for (block, buffer) in (0..).zip(&all) {
             counted.touch(key(block), buffer, Reuse::Unknown);
@@ -142,7 +143,7 @@ fn nothing_is_told_of_another_cache_or_of_what_died() {
 #[test]
 fn none_remembers_nothing_at_no_cost() {
     assert_eq!(hits_of_cycle(Policy::None, 1, 64, 5), 0);
-    let mut counted = Counted::new(Policy::None, 1);
+    let mut counted = Tally::new(Policy::None, 1);
     counted.touch(key(1), &buffer(1), Reuse::Soon);
     assert!(!counted.knows(1));
     assert_eq!((counted.effort, counted.lru.held()), (Effort::default(), 0));
@@ -151,7 +152,7 @@ fn none_remembers_nothing_at_no_cost() {
 #[test]
 fn an_install_of_a_block_that_is_there_keeps_the_others() {
     for policy in [Policy::Vanilla, Policy::Mainline] {
-        let mut counted = Counted::new(policy, 4);
+        let mut counted = Tally::new(policy, 4);
         let all = buffers(4);
         for (block, buffer) in (0..).zip(&all) {
             counted.touch(key(block), buffer, Reuse::Unknown);
@@ -176,7 +177,7 @@ fn what_an_install_copies() {
         (Policy::Mainline, 0, 16),
         (Policy::SetAssociative, 0, 1),
     ] {
-        let mut counted = Counted::new(policy, policy.default_size());
+        let mut counted = Tally::new(policy, policy.default_size());
         for (block, buffer) in (0..19).zip(&all) {
             counted.touch(key(block), buffer, Reuse::Unknown);
         }
@@ -195,7 +196,7 @@ fn misses_of_sets_and_hashes_cost_the_same_at_any_size() {
         (Policy::LruHash, 3.0),
         (Policy::Mainline, 64.0),
     ] {
-        let mut counted = Counted::new(policy, 64);
+        let mut counted = Tally::new(policy, 64);
         for (block, buffer) in (0..).zip(&all) {
             counted.touch(key(block), buffer, Reuse::Unknown);
         }
@@ -213,7 +214,7 @@ fn misses_of_sets_and_hashes_cost_the_same_at_any_size() {
 
 #[test]
 fn what_is_used_once_is_let_in_the_second_time() {
-    let mut counted = Counted::new(Policy::SetAssociative, 64);
+    let mut counted = Tally::new(Policy::SetAssociative, 64);
     let once = buffer(7);
     counted.touch(key(7), &once, Reuse::Once);
     assert!(!counted.knows(7));
@@ -232,7 +233,7 @@ fn what_is_used_once_is_let_in_the_second_time() {
 
 #[test]
 fn blocks_that_come_back_outlive_those_that_do_not() {
-    let mut counted = Counted::new(Policy::SetAssociative, 64);
+    let mut counted = Tally::new(Policy::SetAssociative, 64);
     let hot = buffers(7);
     let cold: Vec<_> = (1000..3000).map(buffer).collect();
     for (at, buffer) in (0..).zip(&cold) {

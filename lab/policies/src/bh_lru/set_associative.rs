@@ -27,8 +27,9 @@
 //! Costs: with fewer than 64 blocks in use some sets have more than eight of them; exact LRU would have
 //! kept them all.
 
-use super::{BH_LRU_SIZE_MAX, Effort, Found, Key, Reuse};
-use crate::buffer::{Buffer, WeakBuffer};
+use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Key, Reuse, WeakBuffer};
+
+use super::effort::{Effort, Found};
 
 const WAYS: usize = 8;
 const SETS: usize = BH_LRU_SIZE_MAX / WAYS;
@@ -67,7 +68,7 @@ const EMPTY: Set = Set {
 
 /// The LRU of one thread or processor: up to 64 blocks of any number of caches.
 #[derive(Debug)]
-pub struct SetAssociative {
+pub(super) struct SetAssociative {
     sets: [Set; SETS],
     ghosts: [u64; GHOSTS],
     newcomers: u8,
@@ -137,7 +138,7 @@ impl Set {
 
 impl SetAssociative {
     /// One that knows no block.
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             sets: [EMPTY; SETS],
             ghosts: [0; GHOSTS],
@@ -147,7 +148,7 @@ impl SetAssociative {
 
     /// Looks a block up in as many sets as `size` entries take, rounded up to a power of two; `size`
     /// is 1 to [`BH_LRU_SIZE_MAX`].
-    pub fn lookup(&mut self, key: Key, size: usize, effort: &mut Effort) -> Option<Found> {
+    pub(super) fn lookup(&mut self, key: Key, size: usize, effort: &mut Effort) -> Option<Found> {
         let hash = key.hash();
         let set = &mut self.sets[set_of(hash, size)];
         let mut matches = equal_parts(set.tags, tag_of(hash), LOW_BITS);
@@ -202,7 +203,7 @@ impl SetAssociative {
     }
 
     /// Remembers a block that was not found. `size` as for [`lookup`](Self::lookup).
-    pub fn install(
+    pub(super) fn install(
         &mut self,
         key: Key,
         buffer: &Buffer,
