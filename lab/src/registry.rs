@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn every_file_is_a_claim() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("claims");
-        let files = std::fs::read_dir(folder).unwrap();
-        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        let files = fs::read_dir(folder).unwrap();
+        let name = |entry: std::io::Result<fs::DirEntry>| {
             let name = entry.unwrap().file_name().into_string().unwrap();
             name.strip_suffix(".toml").unwrap().to_owned()
         };
