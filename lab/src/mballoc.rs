@@ -1,6 +1,7 @@
 //! Claims about the multiblock allocator.
 
 mod aged;
+mod beside;
 mod bitmaps;
 mod check;
 mod contention;
@@ -9,10 +10,14 @@ mod extents;
 mod file;
 mod format;
 mod free_space;
+mod image;
+mod kernel;
 mod linux_build;
 mod measure;
+mod model;
 mod placement;
 mod policy;
+mod small_steps;
 mod steps;
 mod stripe;
 mod switches;
@@ -30,4 +35,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &aged::EXPERIMENT,
     &contention::EXPERIMENT,
     &linux_build::EXPERIMENT,
+    &kernel::EXPERIMENT,
 ];

@@ -33,6 +33,7 @@ const FILES: &[(&str, &str)] = files![
     "mballoc-aged",
     "mballoc-contention",
     "mballoc-build",
+    "mballoc-kernel",
     "mbcache-xattr-bench",
     "mbcache-full-blocks",
     "mbcache-memory",

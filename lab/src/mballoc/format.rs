@@ -7,11 +7,14 @@ use uext4_ondisk::{BlockSize, Geometry};
 use crate::experiment::Failure;
 use crate::mballoc::bitmaps::MemoryBitmaps;
 
+/// The shape of a file system, and bitmaps with what is used marked.
+pub type Format = (Geometry, MemoryBitmaps);
+
 /// Lays out a device of so many bytes; its shape, and bitmaps with the metadata marked used.
 ///
 /// # Errors
 /// [`Failure::Run`] for sizes of which no file system can be made.
-pub fn format(device: u64, block_bytes: u64) -> Result<(Geometry, MemoryBitmaps), Failure> {
+pub fn format(device: u64, block_bytes: u64) -> Result<Format, Failure> {
     let block_size = u32::try_from(block_bytes)
         .ok()
         .and_then(BlockSize::from_bytes);

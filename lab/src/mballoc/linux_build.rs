@@ -3,21 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use uext4::data::MapState;
-use uext4::format::{GroupNr, Lblk};
-use uext4::{FileType, Image, Ino, OpenOptions};
-use uext4_blockdev::{Access, FileDevice};
+use uext4::format::GroupNr;
+use uext4::{FileType, Ino};
 use uext4_image::{BuildOptions, Size, Source};
 use uext4_mkfs::BlockSizeWish;
 use uext4_ondisk::BlockSize;
 
 use crate::experiment::{Experiment, Failure, Measure, Setting};
 use crate::mballoc::free_space::{self, share};
-use crate::mballoc::steps;
 use crate::mballoc::tree::Tree;
+use crate::mballoc::{image, steps};
 use uext4_testkit::SplitMix64;
 
 /// How the claim of this name is tried.
@@ -122,9 +119,8 @@ fn mke2fs(source: &Path, image: &Path, size: u64) -> Result<bool, Failure> {
 }
 
 /// Extents and free space of an image.
-fn read_back(image: &Path) -> Result<Value, Failure> {
-    let device = FileDevice::open(image, Access::ReadOnly).map_err(failed)?;
-    let fs = Image::open(Arc::new(device), &OpenOptions::default()).map_err(failed)?;
+fn read_back(path: &Path) -> Result<Value, Failure> {
+    let fs = image::open(path)?;
     let geometry = fs.geometry();
     let (mut files, mut extents, mut most) = (0u64, 0u64, 0u64);
     let first = geometry.first_ino;
@@ -137,7 +133,7 @@ fn read_back(image: &Path) -> Result<Value, Failure> {
         }
         let inode = fs.inode(Ino(ino)).map_err(failed)?;
         if inode.file_type == FileType::Regular && inode.size > 0 {
-            let count = extents_of(&fs, &inode)?;
+            let count = image::extents_of(&fs, &inode)?;
             files += 1;
             extents += count;
             most = most.max(count);
@@ -151,35 +147,6 @@ fn read_back(image: &Path) -> Result<Value, Failure> {
             "extents_mean": share(extents, files),
             "extents_max": most,
         },
-        "free": free_space::summary(&free_runs(&fs)?, blocks, BLOCK_BYTES),
+        "free": free_space::summary(&image::free_runs(&fs)?, blocks, BLOCK_BYTES),
     }))
-}
-
-fn extents_of(fs: &Image, inode: &uext4::Inode) -> Result<u64, Failure> {
-    let end = inode.size.div_ceil(BLOCK_BYTES) as u32;
-    let (mut at, mut count) = (0, 0);
-    while at < end {
-        let mapping = fs.map(inode, Lblk(at), end - at).map_err(failed)?;
-        count += u64::from(mapping.state != MapState::Hole);
-        at = mapping.end();
-    }
-    Ok(count)
-}
-
-fn free_runs(fs: &Image) -> Result<Vec<(u64, u64)>, Failure> {
-    let geometry = fs.geometry();
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for group in (0..geometry.groups_count.get()).map(GroupNr) {
-        let bitmap = fs.block_bitmap(group).map_err(failed)?;
-        let start = geometry.group_start(group).0;
-        let blocks = geometry.blocks_in_group(group);
-        for bit in (0..blocks).filter(|bit| bitmap[(bit / 8) as usize] >> (bit % 8) & 1 == 0) {
-            let block = start + u64::from(bit);
-            match runs.last_mut() {
-                Some((before, len)) if *before + *len == block => *len += 1,
-                _ => runs.push((block, 1)),
-            }
-        }
-    }
-    Ok(runs)
 }

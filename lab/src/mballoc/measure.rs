@@ -37,7 +37,8 @@ impl Volume {
         }
     }
 
-    fn counted(&self) -> Counted {
+    /// What its allocator and designs counted so far.
+    pub fn counted(&self) -> Counted {
         Counted {
             stats: self.allocator.stats(),
             kernel: self.made.stats(),

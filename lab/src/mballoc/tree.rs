@@ -101,6 +101,23 @@ impl Tree {
         self
     }
 
+    /// Its first directories, until their files have about `most` bytes.
+    pub fn first(mut self, block_bytes: u64, most: u64) -> Self {
+        let (mut bytes, mut count) = (0, 0);
+        for directory in &self.directories {
+            if bytes >= most {
+                break;
+            }
+            let sizes = directory.files.iter();
+            bytes += sizes
+                .map(|size| size.next_multiple_of(block_bytes))
+                .sum::<u64>();
+            count += 1;
+        }
+        self.directories.truncate(count);
+        self
+    }
+
     /// As the scale wants it: at most this share of a device of so many bytes when quick.
     pub fn at_scale(self, scale: Scale, block_bytes: u64, device: u64, share: f64) -> Self {
         match scale {
@@ -125,6 +142,10 @@ mod tests {
         assert_eq!((tree.directories.len(), files), (5096, 78565));
         let thinned = tree.clone().thinned(4096, 200 << 20).bytes(4096);
         assert!((150 << 20..250 << 20).contains(&thinned), "{thinned}");
+        let first = tree.first(4096, 40 << 20);
+        assert!(first.directories.len() > 10);
+        let bytes = first.bytes(4096);
+        assert!((40 << 20..60 << 20).contains(&bytes), "{bytes}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::mballoc::bitmaps::{Contradiction, MemoryBitmaps};
 use crate::mballoc::disk::Disk;
 use crate::mballoc::extents::Extent;
 use crate::mballoc::file::{File, FileNr};
-use crate::mballoc::format;
+use crate::mballoc::format::{self, Format};
 use crate::mballoc::placement::Placement;
 
 /// Blocks that writeback asks for at once (`MAX_WRITEPAGES_EXTENT_LEN`).
@@ -103,11 +103,20 @@ impl Volume {
     /// # Errors
     /// [`Failure::Run`] for a setup of which no file system can be made.
     pub fn new(setup: Setup, design: Design) -> Result<Self, Failure> {
-        let (geometry, bitmaps) = format::format(setup.device, setup.block_bytes)?;
-        let made = design.make(Tunables {
+        let format = format::format(setup.device, setup.block_bytes)?;
+        let tunables = Tunables {
             rotational: true,
             ..Tunables::default()
-        });
+        };
+        Self::on(setup, format, design.make(tunables))
+    }
+
+    /// On a file system that was made, with an allocator of these designs.
+    ///
+    /// # Errors
+    /// [`Failure::Run`] for a geometry that the allocator refuses.
+    pub fn on(setup: Setup, format: Format, made: Made) -> Result<Self, Failure> {
+        let (geometry, bitmaps) = format;
         let allocator = format::allocator(&geometry, &bitmaps, setup.stripe, &made)?;
         let parts = geometry.groups_count.get() >> geometry.log_groups_per_flex;
         let inodes = u64::from(geometry.inodes_per_group.get()) << geometry.log_groups_per_flex;
@@ -235,6 +244,18 @@ impl Volume {
             self.flush(nr, self.setup.chunk)?;
         }
         Ok(true)
+    }
+
+    /// Somebody has the file open again.
+    pub fn open(&mut self, nr: FileNr) {
+        if let Some(file) = self.files.get_mut(&nr) {
+            file.open = true;
+        }
+    }
+
+    /// Extents of a file; 0 if there is none of that number.
+    pub fn extents_count(&self, nr: FileNr) -> u64 {
+        self.files.get(&nr).map_or(0, |file| file.extents.len())
     }
 
     /// Nobody has the file open any more.
