@@ -37,7 +37,6 @@ mod record;
 mod registry;
 mod report;
 mod session;
-#[expect(dead_code, reason = "the experiments that use it come next")]
 mod subject;
 mod view;
 mod writeback;

@@ -63,6 +63,15 @@ fn choose(policies: &mut Policies, choice: &str) -> Result<(), String> {
             "must be SUBSYSTEM=DESIGN; the subsystems are {SUBSYSTEMS}"
         ));
     };
+    let name = match subsystem {
+        "bh-lru" => &mut policies.designs.bh_lru,
+        "extent-status" => &mut policies.designs.extent_status,
+        "mballoc" => &mut policies.designs.mballoc,
+        "mbcache" => &mut policies.designs.mbcache,
+        "writeback" => &mut policies.designs.writeback,
+        _ => return Err(format!("no such subsystem: {SUBSYSTEMS}")),
+    };
+    design.clone_into(name);
     match subsystem {
         "bh-lru" => {
             // As in the kernel: one for each processor.

@@ -3,13 +3,15 @@
 //!
 //! Names are `uext4_ROOM_WHAT`, counters end in `_total`, times are seconds, sizes bytes.
 
+mod rooms;
+
 use std::fmt::{Display, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use uext4::Image;
-use uext4::stats::{BufferStats, MemoryUse, Stats};
+use uext4::stats::{MemoryUse, Stats};
 use uext4_fuse::Server;
 use uext4_fuse::latency::SHARES;
 
@@ -33,18 +35,6 @@ uext4_memory_limit_bytes gauge What may be kept in memory.
 uext4_memory_bytes gauge What is kept in memory.
 uext4_memory_reclaims_total counter Times memory was freed.
 uext4_memory_reclaimed_bytes_total counter Bytes freed so.
-uext4_buffer_lookups_total counter Look-ups of blocks of metadata, by where they were found.
-uext4_buffer_reads_total counter Blocks of metadata read.
-uext4_buffer_writes_total counter Blocks of metadata written.
-uext4_buffer_evictions_total counter Blocks of metadata dropped.
-uext4_extent_status_hits_total counter Look-ups of where files lie that were known.
-uext4_extent_status_misses_total counter Those that were not.
-uext4_extent_status_scans_total counter Scans of the shrinker.
-uext4_extent_status_freed_total counter Extents that these freed.
-uext4_extent_status_extents gauge Extents known.
-uext4_mbcache_finds_total counter Searches for equal attributes.
-uext4_mbcache_hits_total counter Those that found some.
-uext4_mbcache_entries gauge What may be found.
 uext4_journal_commits_total counter Transactions committed.
 uext4_journal_log_blocks_total counter Blocks written to the log.
 uext4_journal_checkpoints_total counter Checkpoints.
@@ -94,7 +84,7 @@ impl Page {
     /// What a metric is, before its values.
     fn head(&mut self, name: &str) {
         let rest = |line: &'static str| line.strip_prefix(name)?.strip_prefix(' ');
-        let metric = METRICS.lines().find_map(rest);
+        let metric = METRICS.lines().chain(rooms::METRICS.lines()).find_map(rest);
         if let Some((kind, help)) = metric.and_then(|rest| rest.split_once(' ')) {
             // Writing to a string cannot fail.
             _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -161,9 +151,7 @@ impl Metrics {
         space(fs, &mut page);
         let stats = fs.stats();
         memory(&stats.memory, &mut page);
-        buffers(&stats.buffers, &mut page);
-        extents(&stats, &mut page);
-        shared_attributes(&stats, &mut page);
+        rooms::write(&stats, &mut page);
         journal(&stats, &mut page);
         pages(&stats, &mut page);
         self.throttling(&stats, &mut page);
@@ -255,42 +243,6 @@ fn memory(memory: &MemoryUse, page: &mut Page) {
     ];
     page.family("uext4_memory_reclaims_total", "by", &reclaims);
     page.one("uext4_memory_reclaimed_bytes_total", memory.reclaimed);
-}
-
-fn buffers(buffers: &BufferStats, page: &mut Page) {
-    let found = [
-        ("lru", buffers.lru_hits),
-        ("table", buffers.hits),
-        ("device", buffers.misses),
-    ];
-    page.family("uext4_buffer_lookups_total", "found", &found);
-    page.one("uext4_buffer_reads_total", buffers.reads);
-    page.one("uext4_buffer_writes_total", buffers.writes);
-    page.one("uext4_buffer_evictions_total", buffers.evictions);
-}
-
-fn extents(stats: &Stats, page: &mut Page) {
-    let Some(es) = &stats.extent_status else {
-        return;
-    };
-    let (hits, misses) = (es.es_stats_cache_hits, es.es_stats_cache_misses);
-    page.one("uext4_extent_status_hits_total", hits);
-    page.one("uext4_extent_status_misses_total", misses);
-    page.one("uext4_extent_status_scans_total", es.scans);
-    page.one("uext4_extent_status_freed_total", es.freed);
-    page.one("uext4_extent_status_extents", es.es_stats_all_cnt);
-}
-
-fn shared_attributes(stats: &Stats, page: &mut Page) {
-    let (Some(blocks), Some(values)) = (&stats.xattr_blocks, &stats.xattr_values) else {
-        return;
-    };
-    let mut both = |name: &str, of_blocks, of_values| {
-        page.family(name, "of", &[("blocks", of_blocks), ("values", of_values)]);
-    };
-    both("uext4_mbcache_finds_total", blocks.finds, values.finds);
-    both("uext4_mbcache_hits_total", blocks.hits, values.hits);
-    both("uext4_mbcache_entries", blocks.entries, values.entries);
 }
 
 fn journal(stats: &Stats, page: &mut Page) {

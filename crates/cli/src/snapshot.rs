@@ -14,6 +14,9 @@ struct Sample {
     value: f64,
 }
 
+/// Columns of a line of counters.
+const WIDTH: usize = 98;
+
 /// All values at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot(Vec<Sample>);
@@ -52,6 +55,22 @@ impl Sample {
     fn label(&self, name: &str) -> Option<&str> {
         let found = self.labels.iter().find(|(label, _)| label == name);
         found.map(|(_, text)| text.as_str())
+    }
+
+    /// The name without a prefix and without its unit, and the value in that unit.
+    fn item(&self, prefix: &str) -> String {
+        let name = self.name.strip_prefix(prefix).unwrap_or(&self.name);
+        let name = name.strip_suffix("_total").unwrap_or(name);
+        if let Some(name) = name.strip_suffix("_seconds") {
+            return format!("{name} {}", duration(self.value));
+        }
+        if let Some(name) = name.strip_suffix("_bytes") {
+            return format!("{name} {}", bytes(self.value));
+        }
+        match self.label("found") {
+            Some(found) => format!("{name} found in {found} {}", self.value),
+            None => format!("{name} {}", self.value),
+        }
     }
 }
 
@@ -113,12 +132,52 @@ impl Snapshot {
         json.end_line();
     }
 
+    /// Every counter of the caches of metadata, in lines of at most 100 columns.
+    pub fn details(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (title, prefix, of) in [
+            ("buffers", "uext4_buffer_", None),
+            ("extents", "uext4_extent_status_", None),
+            ("mbcache", "uext4_mbcache_", Some("blocks")),
+            ("mbcache", "uext4_mbcache_", Some("values")),
+        ] {
+            let head = format!(
+                "{title:<11}{}",
+                of.map_or_else(String::new, |of| format!("of {of}: "))
+            );
+            let mut line = head;
+            let mut is_first = true;
+            for sample in self
+                .0
+                .iter()
+                .filter(|sample| sample.name.starts_with(prefix))
+            {
+                if of.is_some_and(|of| sample.label("of") != Some(of)) {
+                    continue;
+                }
+                let item = sample.item(prefix);
+                if line.len() + item.len() > WIDTH {
+                    lines.push(std::mem::replace(&mut line, " ".repeat(11)));
+                    is_first = true;
+                }
+                line.push_str(if is_first { "" } else { ", " });
+                line.push_str(&item);
+                is_first = false;
+            }
+            if !is_first {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
     /// Lines for a reader; with what was told some seconds before, rates since.
     pub fn lines(&self, before: Option<(&Self, f64)>) -> Vec<String> {
         let mut lines = vec![self.title(), self.space()];
         self.requests(before, &mut lines);
         lines.push(self.caches());
         lines.push(self.memory());
+        lines.extend(self.designs());
         if self.each("uext4_journal_commits_total").next().is_some() {
             lines.extend([
                 self.shrinker(),
@@ -223,11 +282,25 @@ impl Snapshot {
 
     fn shrinker(&self) -> String {
         format!(
-            "shrinker   {} scans, {} extents freed, {} known",
+            "shrinker   {} scans of {}, {} at most; {} extents freed, {} a scan; {} of {} reclaimable",
             self.value("uext4_extent_status_scans_total"),
+            duration(self.value("uext4_extent_status_scan_seconds")),
+            duration(self.value("uext4_extent_status_max_scan_seconds")),
             self.value("uext4_extent_status_freed_total"),
+            self.value("uext4_extent_status_shrunk"),
+            self.value("uext4_extent_status_reclaimable"),
             self.value("uext4_extent_status_extents"),
         )
+    }
+
+    /// The design of each subsystem; none of a mount that is only read.
+    fn designs(&self) -> Option<String> {
+        let designs = self.each("uext4_design").filter_map(|sample| {
+            let (subsystem, design) = (sample.label("subsystem")?, sample.label("design")?);
+            Some(format!("{subsystem} {design}"))
+        });
+        let designs: Vec<_> = designs.collect();
+        (!designs.is_empty()).then(|| format!("designs    {}", designs.join(", ")))
     }
 
     fn journal(&self, before: Option<(&Self, f64)>) -> String {

@@ -41,7 +41,9 @@ impl<const N: usize> Tally<N> {
 /// }
 /// let tally = Tally::default();
 /// tally.add(Counter::Creates as usize, 2);
-/// assert_eq!(Stats { things: 1, ..snapshot(&tally) }, Stats { things: 1, creates: 2 });
+/// let stats = Stats { things: 1, ..snapshot(&tally) };
+/// assert_eq!(stats, Stats { things: 1, creates: 2 });
+/// assert_eq!(stats.each().collect::<Vec<_>>(), [("things", 1), ("creates", 2)]);
 /// ```
 #[macro_export]
 macro_rules! counters {
@@ -56,6 +58,17 @@ macro_rules! counters {
         pub struct $stats {
             $($(#[$plain_doc])* pub $plain: u64,)*
             $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl $stats {
+            /// Each number under the name of its field.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [
+                    $((stringify!($plain), self.$plain),)*
+                    $((stringify!($field), self.$field),)*
+                ]
+                .into_iter()
+            }
         }
 
         #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use uext4_blockdev::MemoryDevice;
 use super::cost::round;
 use super::engine::{failed, make, name, open, users, value, wrong};
 use super::policy::{self, MAINLINE, MB1};
-use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
+use crate::experiment::{Experiment, Failure, Measure, Parameter, Scale, Setting};
 use crate::ministat::Summary;
 use uext4_testkit::SplitMix64;
 
@@ -19,14 +19,35 @@ use uext4_testkit::SplitMix64;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "mbcache-threads",
     accepts: policy::accepts,
-    parameters: &[],
+    parameters: &[CELL],
     has_subjects: false,
-    measure: Measure::Threads,
+    measure: Measure::Timed,
     run,
+};
+
+/// Which cells are run.
+const CELL: Parameter = Parameter {
+    name: "cell",
+    what: "the cells that are run: values, files a thread, threads",
+    values: &[
+        "all",
+        "10-10-1",
+        "10-10-64",
+        "10-1000-1",
+        "10-1000-64",
+        "10000-10-1",
+        "10000-10-64",
+        "10000-1000-1",
+        "10000-1000-64",
+    ],
 };
 
 /// V, F, P.
 type Cell = (u64, u64, u64);
+
+fn cell_name((values, files, threads): Cell) -> String {
+    format!("{values}-{files}-{threads}")
+}
 
 fn cells() -> impl Iterator<Item = Cell> {
     let pairs = [10, 10_000]
@@ -37,13 +58,14 @@ fn cells() -> impl Iterator<Item = Cell> {
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
     let (sets, rounds) = match setting.scale {
-        Scale::Quick => (8000, 3),
-        Scale::Full => (100_000, 5),
+        Scale::Quick => (8000, 10),
+        Scale::Full => (100_000, 20),
     };
     let mut results: Vec<Map<String, Value>> = vec![Map::new(); setting.policies.len()];
     let mut all_wrong = 0;
-    for cell in cells() {
-        let (values, files, threads) = cell;
+    let wanted = setting.value(CELL.name);
+    for cell in cells().filter(|&cell| wanted == "all" || wanted == cell_name(cell)) {
+        let (_, files, threads) = cell;
         let image = make(files * threads)?;
         let mounts: Result<Vec<Mount>, Failure> = setting
             .policies
@@ -54,9 +76,11 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
         let mut rates = vec![Vec::new(); mounts.len()];
         // The first brings in memory and does not count.
         for round in 0..=rounds {
-            for (mount, rates) in mounts.iter().zip(&mut rates) {
-                let rate = mount.rate(cell, sets, setting.seed.wrapping_add(round))?;
-                rates.extend((round > 0).then_some(rate));
+            for turn in 0..mounts.len() {
+                // No policy always follows the same one.
+                let at = (turn + round as usize) % mounts.len();
+                let rate = mounts[at].rate(cell, sets, setting.seed.wrapping_add(round))?;
+                rates[at].extend((round > 0).then_some(rate));
             }
         }
         let of = |policy: &str| {
@@ -67,12 +91,15 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
             let (sharing, wrong) = mount.judge()?;
             all_wrong += wrong;
             let value = json!({
-                "sets_per_second": Summary::of(rate).map(|s| s.to_string()),
+                "sets_per_second": {
+                    "samples": rate,
+                    "summary": Summary::of(rate).map(|s| s.to_string()),
+                },
                 "to_mainline": compared(rate, of(MAINLINE)),
                 "to_mb1": compared(rate, of(MB1)),
                 "sharing": sharing,
             });
-            told.insert(format!("{values}-{files}-{threads}"), value);
+            told.insert(cell_name(cell), value);
         }
     }
     let policies = setting.policies.iter().cloned();

@@ -59,6 +59,9 @@ pub fn show(dir: &Path, form: Form, out: &mut Output) -> Result<Exit, Failure> {
             for line in since(&snapshot, now, before.as_ref()) {
                 writeln!(out, "{line}")?;
             }
+            for line in snapshot.details() {
+                writeln!(out, "{line}")?;
+            }
         }
         out.flush()?;
         let Some(interval) = form.watch else {

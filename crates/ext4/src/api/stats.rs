@@ -3,6 +3,7 @@
 //! Counters are read one after the other while others count: they need not agree with one another.
 
 pub use crate::base::memory::MemoryUse;
+pub use crate::base::policies::Designs;
 pub use uext4_buffer_cache::Stats as BufferStats;
 pub use uext4_extent_status::Stats as ExtentStatusStats;
 pub use uext4_jbd2::Stats as JournalStats;
@@ -16,6 +17,8 @@ use crate::journal::sbi::Sbi;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
+    /// The design that each subsystem runs.
+    pub designs: Option<Designs>,
     /// Memory in use, and how often it was reclaimed.
     pub memory: MemoryUse,
     /// The cache of metadata blocks.
@@ -42,6 +45,7 @@ pub struct Stats {
 pub(crate) fn stats(sbi: &Sbi) -> Stats {
     let rw = sbi.rw();
     Stats {
+        designs: rw.map(|rw| rw.designs.clone()),
         memory: sbi.memory_use(),
         buffers: sbi.cache().stats(),
         journal: rw.map(|rw| rw.journal.stats()),

@@ -3,7 +3,7 @@
 //! They are fields of [`OpenOptions`](crate::OpenOptions), whose `option` sets each of them by its name,
 //! as `mount -o` does. The defaults are right unless a measurement says otherwise.
 
-pub use crate::base::policies::Policies;
+pub use crate::base::policies::{Designs, Policies};
 pub use crate::journal::mount_limits::{MountLimits, OnDamage};
 pub use crate::journal::rw::AccessTimes;
 pub use crate::mount::open_options::Background;

@@ -29,4 +29,57 @@ pub struct Policies {
     /// The policy by which writers are throttled, made for each device; not for file systems with
     /// [`limits`](crate::tuning::WritebackOptions::limits) in common, which have that of the limits.
     pub throttle: Option<NewPolicy>,
+    /// The names under which statistics show the designs. A caller that gives a design of its own
+    /// sets that one's name; else it is shown as `given`.
+    pub designs: Designs,
+}
+
+/// The name of the design that each subsystem runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Designs {
+    /// Of the LRU in front of the cache of metadata blocks.
+    pub bh_lru: String,
+    /// Of the index of known extents and its shrinker.
+    pub extent_status: String,
+    /// Of the block allocator: how a request is normalized, and how groups are searched.
+    pub mballoc: String,
+    /// Of the indexes of equal attributes.
+    pub mbcache: String,
+    /// Of the throttling of writers.
+    pub writeback: String,
+}
+
+impl Default for Designs {
+    /// Those that are shipped.
+    fn default() -> Self {
+        Self {
+            bh_lru: "recent".to_owned(),
+            extent_status: "leaf-queue".to_owned(),
+            mballoc: "predict+largest-run".to_owned(),
+            mbcache: "one-donor".to_owned(),
+            writeback: "cell-rate".to_owned(),
+        }
+    }
+}
+
+impl Policies {
+    /// What runs where these policies are given.
+    pub(crate) fn shown(&self) -> Designs {
+        let (shipped, named) = (Designs::default(), self.designs.clone());
+        let name = |is_given: bool, shipped: String, named: String| match is_given {
+            false => shipped,
+            true if named == shipped => "given".to_owned(),
+            true => named,
+        };
+        let mballoc = self.mballoc.normalize.is_some() || self.mballoc.search.is_some();
+        let mbcache = self.xattr_blocks.is_some() || self.xattr_values.is_some();
+        let extent_status = self.extent_status.is_some();
+        Designs {
+            bh_lru: name(self.bh_lru.is_some(), shipped.bh_lru, named.bh_lru),
+            extent_status: name(extent_status, shipped.extent_status, named.extent_status),
+            mballoc: name(mballoc, shipped.mballoc, named.mballoc),
+            mbcache: name(mbcache, shipped.mbcache, named.mbcache),
+            writeback: name(self.throttle.is_some(), shipped.writeback, named.writeback),
+        }
+    }
 }

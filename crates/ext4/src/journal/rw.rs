@@ -27,6 +27,7 @@ use crate::base::disk::{Disk, Writing};
 use crate::base::edit::Direct;
 use crate::base::error::{Error, Result};
 use crate::base::memory::Memory;
+use crate::base::policies::Designs;
 use crate::inode::dentry::NameCache;
 use crate::inode::icache::InodeCache;
 use crate::journal::mmp::Mmp;
@@ -111,6 +112,8 @@ pub(crate) struct Met {
 /// The state of a file system mounted for writing.
 #[derive(Debug)]
 pub(crate) struct Rw {
+    /// The names of the designs of all subsystems.
+    pub(crate) designs: Designs,
     pub(crate) journal: Journal,
     pub(crate) groups: Groups,
     pub(crate) allocator: Allocator,
@@ -201,6 +204,8 @@ pub(crate) struct Parts {
     pub(crate) allocator: AllocatorOptions,
     /// By which designs.
     pub(crate) mballoc: AllocatorPolicies,
+    /// The names of the designs of all subsystems.
+    pub(crate) designs: Designs,
     /// Whether freed blocks are discarded on the device.
     pub(crate) discard: bool,
 }
@@ -220,6 +225,7 @@ impl Rw {
             journal: parts.journal,
             groups,
             allocator,
+            designs: parts.designs,
             inodes: InodeCache::new(&extent_status),
             names: NameCache::new(parts.names_max),
             orphans: parts.orphans,

@@ -195,6 +195,7 @@ fn parts(
         },
         allocator,
         mballoc: options.policies.mballoc.clone(),
+        designs: options.policies.shown(),
         discard: options.discard,
     })
 }
