@@ -17,7 +17,7 @@ fn body(content: u64) -> Vec<u8> {
 fn filled(entries: u64) -> Cache {
     let cache = Cache::new(&Options::default()).expect("options within their ranges");
     for content in 0..entries {
-        let key = cache.key(content as u32, &body(content));
+        let key = cache.key(content as u32, &body(content)[..]);
         _ = cache.created(key, content, 1);
     }
     cache
@@ -31,7 +31,7 @@ fn hit(c: &mut Criterion) {
         let body = body(5);
         group.bench_function(BenchmarkId::from_parameter(entries), |b| {
             b.iter(|| {
-                let key = cache.key(5, black_box(&body));
+                let key = cache.key(5, black_box(&body[..]));
                 let found = cache.find(key).expect("it is there");
                 found.taken(2).expect("it is not freed");
                 cache.release(key, 5).left(1);
@@ -51,7 +51,7 @@ fn unique(c: &mut Criterion) {
         b.iter(|| {
             content += 1;
             body[..8].copy_from_slice(&u64::to_le_bytes(content));
-            let key = cache.key(content as u32, black_box(&body));
+            let key = cache.key(content as u32, black_box(&body[..]));
             assert!(cache.find(key).is_none());
             _ = cache.created(key, content, 1);
             let release = cache.release(key, content);
@@ -63,7 +63,7 @@ fn unique(c: &mut Criterion) {
 /// One content made and freed again and again.
 fn same(c: &mut Criterion) {
     let cache = filled(10_000);
-    let key = cache.key(77_777_777, &body(1 << 40));
+    let key = cache.key(77_777_777, &body(1 << 40)[..]);
     c.bench_function("same", |b| {
         b.iter(|| {
             _ = cache.created(key, 1 << 40, 1);

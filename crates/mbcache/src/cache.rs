@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use uext4_tunables::TunableError;
 
+use crate::content::Content;
 use crate::entry::{Entry, Key};
 use crate::index::{Created, End, Index, Stale};
 use crate::one_donor::OneDonor;
@@ -61,8 +62,8 @@ impl Cache {
     }
 
     /// The key of a content: `hash` is the one on disk, `body` all that must be equal.
-    pub fn key(&self, hash: u32, body: &[u8]) -> Key {
-        self.index.key(hash, body, None)
+    pub fn key<'a>(&self, hash: u32, body: impl Into<Content<'a>>) -> Key {
+        self.index.key(hash, body.into(), None)
     }
 
     /// A thing that may have this content and room for a user. Called without the lock of any
@@ -269,7 +270,7 @@ impl<'a> Release<'a> {
     fn key(&self) -> Key {
         match self.what {
             What::Known(key) => key,
-            What::Read(hash, body) => self.cache.index.key(hash, body, Some(self.value)),
+            What::Read(hash, body) => self.cache.index.key(hash, body.into(), Some(self.value)),
         }
     }
 

@@ -24,6 +24,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::content::Content;
 use crate::entry::{Entry, Key};
 
 /// What became of an entry that was to be made.
@@ -80,7 +81,7 @@ pub trait Index: fmt::Debug + Send + Sync {
     /// The key of a content: `hash` is the hash on disk, `body` all that must be equal. `of`: the
     /// thing that has this content, if the caller is its only user or holds the lock of its count;
     /// an index that remembers the key of that thing need not look at `body`.
-    fn key(&self, hash: u32, body: &[u8], of: Option<u64>) -> Key {
+    fn key(&self, hash: u32, body: Content<'_>, of: Option<u64>) -> Key {
         let _ = (body, of);
         Key { hash, content: 0 }
     }

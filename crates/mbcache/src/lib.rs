@@ -91,6 +91,7 @@ mod trace;
 mod wait;
 
 pub use cache::{BATCH, Cache, Candidate, InUse, Release};
+pub use content::Content;
 pub use counts::{Counts, Locked, Shared};
 pub use entry::{Entry, Key};
 pub use index::{Created, End, Index, Stale, Usage};

@@ -47,7 +47,7 @@ use parking_lot::MutexGuard;
 use rapidhash::v3::RapidSecrets;
 use rustc_hash::FxHashMap;
 
-use crate::content::content_hash;
+use crate::content::{Content, content_hash};
 use crate::entry::{Entry, Key};
 use crate::ghost::Ghost;
 use crate::index::{Created, End, Index, Stale, Usage};
@@ -393,11 +393,11 @@ impl Index for OneDonor {
         }
     }
 
-    fn key(&self, hash: u32, body: &[u8], of: Option<u64>) -> Key {
+    fn key(&self, hash: u32, body: Content<'_>, of: Option<u64>) -> Key {
         let content = of.and_then(|value| self.memo.content(value));
         let content = content.unwrap_or_else(|| {
             self.counters.one(Counter::ContentHashes);
-            content_hash(body, &self.secrets)
+            content_hash(&body, &self.secrets)
         });
         Key { hash, content }
     }

@@ -7,6 +7,7 @@
 //! Value offsets count from the start of the block, or from the first entry in an inode.
 
 use std::mem::{offset_of, size_of};
+use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -280,6 +281,15 @@ pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
         entry_len(entry.name.len()).saturating_add(value)
     };
     entries.iter().map(one).fold(4, usize::saturating_add)
+}
+
+/// Where nothing lies between the list of these entries and their values, in a region of `room` bytes
+/// that begins with the first entry; empty if they do not fit.
+pub fn entries_gap(room: usize, entries: &[XattrEntry<'_>]) -> Range<usize> {
+    let names = entries.iter().map(|entry| entry_len(entry.name.len()));
+    let list = names.fold(4, usize::saturating_add);
+    let values = entries_len(entries).saturating_sub(list);
+    list..room.saturating_sub(values)
 }
 
 /// Writes `entries` in this order into a block of zeroes, and returns the hash for its header,

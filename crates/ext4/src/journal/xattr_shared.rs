@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use uext4_buffer_cache::Buffer;
 use uext4_mbcache::{
-    Cache, Candidate, Counts, Created, Index, Key, Locked, Options, Release, Stats,
+    Cache, Candidate, Content, Counts, Created, Index, Key, Locked, Options, Release, Stats,
 };
 use uext4_ondisk::Pblk;
 use uext4_ondisk::xattr::{XATTR_BLOCK_HEADER_LEN, put_block_header, verify_block};
@@ -167,7 +167,7 @@ impl Sharing {
     }
 
     /// The key of a content, if there is a cache.
-    pub(crate) fn key(&self, hash: u32, body: &[u8]) -> Option<Key> {
+    pub(crate) fn key<'a>(&self, hash: u32, body: impl Into<Content<'a>>) -> Option<Key> {
         Some(self.cache.as_ref()?.key(hash, body))
     }
 

@@ -7,13 +7,14 @@
 //! The count is stored by the commit ([`crate::journal::xattr_shared`]). Who comes to a block that has users, or leaves
 //! some behind, shares the count's lock; that of the buffer is not taken, nor is the block copied.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use uext4_buffer_cache::Buffer;
-use uext4_mbcache::{Candidate, Key, Locked, Release};
+use uext4_mbcache::{Candidate, Content, Key, Locked, Release};
 use uext4_ondisk::xattr::{
     XATTR_BLOCK_HEADER_LEN, XATTR_REFCOUNT_MAX, XattrBlockHeader, XattrEntry, XattrPlace,
-    XattrValue, pack_block, parse_entries, put_block_header, verify_block,
+    XattrValue, entries_gap, pack_block, parse_entries, put_block_header, verify_block,
 };
 use uext4_ondisk::{Damage, Ino, Pblk};
 
@@ -44,8 +45,15 @@ struct Image {
 }
 
 impl Image {
-    fn new(handle: &Handle<'_>, hash: u32, bytes: Vec<u8>) -> Self {
-        let key = key(handle, hash, &bytes);
+    /// `zeros`: where in the body nothing lies, as far as the caller knows.
+    fn new(handle: &Handle<'_>, hash: u32, bytes: Vec<u8>, zeros: Range<usize>) -> Self {
+        let content = Content {
+            bytes: body(&bytes),
+            zeros,
+        };
+        let blocks = &handle.rw().xattrs.blocks;
+        // Blocks without a hash are not shared.
+        let key = (hash != 0).then(|| blocks.key(hash, content)).flatten();
         Self { bytes, hash, key }
     }
 
@@ -57,12 +65,6 @@ impl Image {
 /// A block's content but for its header.
 fn body(block: &[u8]) -> &[u8] {
     block.get(XATTR_BLOCK_HEADER_LEN..).unwrap_or_default()
-}
-
-/// The key of a block's content, if it may be shared: blocks without a hash are not.
-fn key(handle: &Handle<'_>, hash: u32, block: &[u8]) -> Option<Key> {
-    let blocks = &handle.rw().xattrs.blocks;
-    (hash != 0).then(|| blocks.key(hash, body(block)))?
 }
 
 /// A user of a block that may be shared is to go, or to change it.
@@ -93,7 +95,8 @@ pub(crate) fn replace(
     }
     let mut bytes = vec![0; handle.sbi().block_len()];
     let hash = pack_block(&mut bytes, entries)?;
-    let image = Image::new(handle, hash, bytes);
+    let zeros = entries_gap(body(&bytes).len(), entries);
+    let image = Image::new(handle, hash, bytes, zeros);
     if let Some(at) = share(handle, old, &image, 1)? {
         // The block has its own claim on what its entries lead to.
         if let Some(added) = values.added {
@@ -335,7 +338,7 @@ pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> 
     if users >= XATTR_REFCOUNT_MAX {
         return Ok(None);
     }
-    let image = Image::new(handle, hash, data.to_vec());
+    let image = Image::new(handle, hash, data.to_vec(), 0..0);
     match share(handle, Some(old), &image, users)? {
         Some(at) if at != old => {
             release(handle, old)?;
