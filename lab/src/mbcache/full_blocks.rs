@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
     let (tasks, sets) = match setting.scale {
-        Scale::Quick => (16, 500),
+        Scale::Quick => (64, 300),
         Scale::Full => (64, 10_000),
     };
     let plan = Plan {

@@ -147,8 +147,7 @@ pub fn run(policy: &str, plan: &Plan, seed: u64) -> Result<Value, Failure> {
         sleepers: Vec::new(),
         runnable: (0..plan.tasks as usize).collect(),
         costs: Costs::default(),
-        // The others stand for kernels.
-        counting: Counting::new(policy == policy::DEFAULT),
+        counting: Counting::new(policy::gathers(policy)),
         lists: [(0, 0); 4],
         sleeps: 0,
         wakeups: 0,

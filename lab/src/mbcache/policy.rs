@@ -17,8 +17,19 @@ pub const MBCACHE2: &str = "mbcache2";
 pub const MAINLINE: &str = "mainline";
 /// The product's.
 pub const DEFAULT: &str = "one-donor";
-/// All that a claim runs if nothing is said.
-pub const ALL: &[&str] = &[MB1, MBCACHE2, MAINLINE, DEFAULT];
+/// Linux today, with users counted as the product's engine counts them: so that only indexes differ.
+pub const MAINLINE_GATHERED: &str = "mainline+gathered";
+/// Every policy that claims run.
+pub const ALL: &[&str] = &[MB1, MBCACHE2, MAINLINE, MAINLINE_GATHERED, DEFAULT];
+
+/// Behind the name of a policy of the models: users are counted in memory, and stored by the commit.
+const GATHERED: &str = "+gathered";
+
+/// Whether the model gathers the counts of users until the commit. The engine does under any policy;
+/// the kernel never does.
+pub fn gathers(policy: &str) -> bool {
+    policy == DEFAULT || policy.ends_with(GATHERED)
+}
 
 /// Whether it is one.
 ///
@@ -29,7 +40,7 @@ pub fn accepts(policy: &str) -> Result<(), String> {
 }
 
 fn parse(policy: &str) -> Result<Policy, String> {
-    let parsed = policy.parse();
+    let parsed = policy.strip_suffix(GATHERED).unwrap_or(policy).parse();
     parsed.map_err(|error: UnknownPolicy| error.to_string())
 }
 
@@ -100,7 +111,8 @@ mod tests {
     #[test]
     fn policies_are_read() {
         for policy in ALL {
-            assert_eq!(parse(policy).unwrap().to_string(), *policy);
+            let name = policy.trim_end_matches(GATHERED);
+            assert_eq!(parse(policy).unwrap().to_string(), name);
             cache(policy, 1 << 20).unwrap();
             assert_eq!(
                 indexes(policy).unwrap().blocks.is_none(),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::cost::round;
 use super::model;
 use super::plan::Plan;
-use super::policy::{self, DEFAULT, MAINLINE, MB1, MBCACHE2};
+use super::policy::{self, DEFAULT, MAINLINE, MAINLINE_GATHERED, MB1, MBCACHE2};
 use crate::experiment::{Experiment, Failure, Measure, Scale, Setting};
 
 /// How the claim of this name is tried.
@@ -144,6 +144,10 @@ fn compare(table: &Table<'_>) -> Value {
         "buffer_work_most": most(most_crowded().map(|c| table.ours(c, "buffer_work"))),
         "sharing_least": least(cells().map(|c| table.ours(c, "sharing"))),
         "time_most": most(cells().map(|c| table.ours(c, "time_us"))),
+        "sharing_mean": mean(cells().map(|c| table.ours(c, "sharing"))),
+        "gain_mean_gathered": mean(cells().filter(|c| c.2 >= 8).map(|c| {
+            table.ratio((MAINLINE_GATHERED, DEFAULT), c, "time_us")
+        })),
         "gain_mean": mean(cells().filter(|c| c.2 >= 8).map(gain)),
         "gain_unique": least(
             cells().filter(|&(v, f, p)| v >= 10_000 && f == 1000 && p >= 8).map(gain)
