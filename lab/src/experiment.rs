@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::claim::Claim;
+use crate::subject::Subject;
 
 /// Something that can be run.
 pub struct Experiment {
@@ -91,8 +92,8 @@ pub struct Setting {
     pub policies: Vec<String>,
     /// The value of every parameter of the experiment, in its order.
     pub values: Vec<(&'static str, String)>,
-    /// Subjects, as `--on` spells them; all that the experiment knows if empty.
-    pub on: Vec<String>,
+    /// Subjects; all that the experiment knows by itself if empty.
+    pub on: Vec<Subject>,
 }
 
 /// How much is done.
@@ -147,6 +148,7 @@ impl Setting {
             }
             values[index].1 = value.to_owned();
         }
+        let on: Result<Vec<Subject>, String> = wish.on.iter().map(|word| word.parse()).collect();
         let chosen = match wish.policies.is_empty() {
             true => &claim.policies,
             false => &wish.policies,
@@ -156,7 +158,7 @@ impl Setting {
             seed: wish.seed,
             policies: chosen.clone(),
             values,
-            on: wish.on.clone(),
+            on: on.map_err(Failure::Usage)?,
         })
     }
 

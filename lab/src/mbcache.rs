@@ -4,6 +4,7 @@ mod cost;
 mod counting;
 mod engine;
 mod full_blocks;
+mod kernel;
 mod memory;
 mod model;
 mod plan;
@@ -22,4 +23,5 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &memory::EXPERIMENT,
     &engine::EXPERIMENT,
     &threads::EXPERIMENT,
+    &kernel::EXPERIMENT,
 ];

@@ -64,7 +64,7 @@ impl Record {
             parameters: parameters
                 .map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())))
                 .collect(),
-            on: setting.on.clone(),
+            on: setting.on.iter().map(ToString::to_string).collect(),
             measure: word(json!(experiment.measure)),
             results: None,
             not_run: None,

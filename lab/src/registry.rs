@@ -39,6 +39,7 @@ const FILES: &[(&str, &str)] = files![
     "mbcache-memory",
     "mbcache-engine",
     "mbcache-threads",
+    "mbcache-kernel",
     "writeback-array",
     "writeback-disk",
     "writeback-small-files",

@@ -239,6 +239,14 @@ impl Library {
         &self.volume
     }
 
+    /// Writes everything and ends.
+    ///
+    /// # Errors
+    /// Those of [`Volume::close`].
+    pub fn close(self) -> uext4::Result<()> {
+        self.volume.close()
+    }
+
     /// The directory of a path, and the name in it.
     fn parent<'a>(&self, path: &'a str) -> io::Result<(OpenInode, &'a [u8])> {
         Ok(self.volume.open_parent(path.as_bytes())?)
