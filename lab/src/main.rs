@@ -38,6 +38,7 @@ mod registry;
 mod report;
 mod session;
 mod subject;
+mod threads;
 mod view;
 mod writeback;
 
@@ -100,7 +101,11 @@ fn list(is_json: bool) -> Result<bool, Failure> {
     let claims = registry::claims()?;
     match is_json {
         true => say(&format!("{}\n", text::list_json(claims)))?,
-        false => say(&text::list(claims))?,
+        false => say(&format!(
+            "{}\n{}\n",
+            text::list(claims),
+            threads::summary()?
+        ))?,
     }
     Ok(true)
 }

@@ -15,7 +15,7 @@ use rustix::fs::{FallocateFlags, XattrFlags};
 use uext4::data::Fallocate;
 use uext4::device::{BlockDevice, SystemClock};
 use uext4::xattr::SetMode;
-use uext4::{Creation, FileType, FollowLast, NewInode, OpenInode, OpenOptions, RenameMode, Volume};
+use uext4::{Creation, FileType, FollowLast, NewInode, OpenInode, OpenOptions, Volume};
 
 /// What an experiment is run on, as `--on` spells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,18 +77,12 @@ pub trait Files: Send + Sync {
     fn make_dir(&self, path: &str) -> io::Result<()>;
     /// Removes a name that is not a directory's.
     fn unlink(&self, path: &str) -> io::Result<()>;
-    /// Removes an empty directory.
-    fn remove_dir(&self, path: &str) -> io::Result<()>;
-    /// Gives a file another name; one that has it already is replaced.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// The attributes of an inode.
     fn stat(&self, path: &str) -> io::Result<Status>;
     /// Sets an extended attribute, for example `user.mime_type`.
     fn set_attribute(&self, path: &str, name: &str, value: &[u8]) -> io::Result<()>;
     /// The value of an extended attribute.
     fn attribute(&self, path: &str, name: &str) -> io::Result<Vec<u8>>;
-    /// The names in a directory but `.` and `..`, in its order.
-    fn list(&self, path: &str) -> io::Result<Vec<Vec<u8>>>;
     /// Makes everything durable that was done so far.
     fn sync(&self) -> io::Result<()>;
 }
@@ -148,14 +142,6 @@ impl Files for Directory {
         fs::remove_file(self.at(path))
     }
 
-    fn remove_dir(&self, path: &str) -> io::Result<()> {
-        fs::remove_dir(self.at(path))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.at(from), self.at(to))
-    }
-
     fn stat(&self, path: &str) -> io::Result<Status> {
         let found = fs::metadata(self.at(path))?;
         Ok(Status {
@@ -177,12 +163,6 @@ impl Files for Directory {
         let len = rustix::fs::getxattr(self.at(path), name, &mut value[..]).map_err(errno)?;
         value.truncate(len);
         Ok(value)
-    }
-
-    fn list(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
-        let entries = fs::read_dir(self.at(path))?;
-        let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().into_encoded_bytes());
-        entries.map(name).collect()
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -282,17 +262,6 @@ impl Files for Library {
         Ok(dir.unlink(name)?)
     }
 
-    fn remove_dir(&self, path: &str) -> io::Result<()> {
-        let (dir, name) = self.parent(path)?;
-        Ok(dir.rmdir(name)?)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (dir, name) = self.parent(from)?;
-        let (new_dir, new_name) = self.parent(to)?;
-        Ok(dir.rename(name, &new_dir, new_name, RenameMode::Replace)?)
-    }
-
     fn stat(&self, path: &str) -> io::Result<Status> {
         let found = self.found(path)?;
         let inode = found.inode();
@@ -311,17 +280,6 @@ impl Files for Library {
 
     fn attribute(&self, path: &str, name: &str) -> io::Result<Vec<u8>> {
         Ok(self.found(path)?.xattr(name.as_bytes())?)
-    }
-
-    fn list(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
-        let mut names = Vec::new();
-        self.found(path)?.list(0, &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
-                names.push(entry.name.to_vec());
-            }
-            true
-        })?;
-        Ok(names)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -385,19 +343,14 @@ mod tests {
         let exists = files.create("dir/file").map(drop).unwrap_err().kind();
         files.set_attribute("dir/file", "user.a", b"value")?;
         let value = files.attribute("dir/file", "user.a")?;
-        files.rename("dir/file", "dir/name")?;
-        let status = files.stat("dir/name")?;
-        let missing = files.open("dir/file").map(drop).unwrap_err().kind();
-        let names = files.list("dir")?;
-        files.open("dir/name")?;
+        let status = files.stat("dir/file")?;
+        let missing = files.open("dir/name").map(drop).unwrap_err().kind();
+        files.open("dir/file")?;
         files.sync()?;
-        files.unlink("dir/name")?;
-        files.remove_dir("dir")?;
+        files.unlink("dir/file")?;
         let bytes = (count, buffer[0], buffer[1000], buffer[3999], buffer[4000]);
         let size = (status.size, status.blocks >= 32, status.is_dir);
-        Ok(format!(
-            "{bytes:?} {exists} {value:?} {size:?} {missing} {names:?}"
-        ))
+        Ok(format!("{bytes:?} {exists} {value:?} {size:?} {missing}"))
     }
 
     #[test]

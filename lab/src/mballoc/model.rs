@@ -121,14 +121,6 @@ impl Files for Model {
         Ok(())
     }
 
-    fn remove_dir(&self, _: &str) -> io::Result<()> {
-        unsupported()
-    }
-
-    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        unsupported()
-    }
-
     fn stat(&self, path: &str) -> io::Result<Status> {
         let node = self.node(path)?;
         let (volume, nr) = (
@@ -151,10 +143,6 @@ impl Files for Model {
     }
 
     fn attribute(&self, _: &str, _: &str) -> io::Result<Vec<u8>> {
-        unsupported()
-    }
-
-    fn list(&self, _: &str) -> io::Result<Vec<Vec<u8>>> {
         unsupported()
     }
 

@@ -72,7 +72,7 @@ pub fn page(source: &Source<'_>) -> Result<String, Failure> {
                     (verdicts(&tried))
                     (kernel(&tried))
                     @for (room, name) in ROOMS {
-                        (thread::section(&tried, room, name))
+                        (thread::section(&tried, room, name)?)
                     }
                     (machine_section(machine.as_ref()))
                     (tests_section(tests.as_ref()))

@@ -1,11 +1,15 @@
 //! The part of the page about one subsystem: its thread's claims, one after another.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
 
 use crate::claim::{Claim, Room};
+use crate::experiment::Failure;
 use crate::judge::Outcome;
 use crate::record::Record;
+use crate::threads;
 use crate::view::{Table, place};
 
 use super::page::Tried;
@@ -13,15 +17,52 @@ use super::verdicts::Judged;
 use super::{plot, text};
 
 /// All claims of a subsystem.
-pub fn section(tried: &[Tried<'_>], room: Room, name: &str) -> Markup {
-    html! {
+///
+/// # Errors
+/// [`Failure::Run`] for a thread's file that says something else.
+pub fn section(tried: &[Tried<'_>], room: Room, name: &str) -> Result<Markup, Failure> {
+    let markup = html! {
         section #(room.id()) {
             h2 { (name) }
             @for one in tried.iter().filter(|one| one.claim.room == room) {
                 (claim(one))
             }
+            @for number in threads_of(tried, room) {
+                (without_claim(number)?)
+            }
         }
-    }
+    };
+    Ok(markup)
+}
+
+/// The threads that a subsystem's claims try.
+fn threads_of<'a>(tried: &'a [Tried<'_>], room: Room) -> BTreeSet<&'a str> {
+    let of = tried.iter().filter(|one| one.claim.room == room);
+    of.filter_map(|one| one.claim.thread.as_deref()).collect()
+}
+
+/// What of a thread's figures no claim has, and why.
+fn without_claim(number: &str) -> Result<Markup, Failure> {
+    let Some(thread) = threads::thread(number)? else {
+        return Ok(html! {});
+    };
+    let count = thread.count()?;
+    let reasons = thread.reasons()?;
+    let markup = html! {
+        details {
+            summary {
+                "The thread \"" (thread.subject) "\" prints " (thread.numbers) " numbers: "
+                (count.in_claims) " are in claims, " (count.not_tried) " are not tried, "
+                (count.without) " are no results"
+            }
+            div.wide { table { tbody {
+                @for (why, numbers) in &reasons {
+                    tr { td.n { (numbers) } td { (why) } }
+                }
+            } } }
+        }
+    };
+    Ok(markup)
 }
 
 /// Gates with their verdicts; `is_linked`: each leads to its claim.
