@@ -7,7 +7,8 @@
 //! - A file that is closed will not grow: it gets what it still needs. Closed files lie side by side,
 //!   small ones in what is preallocated for the small files of the thread, larger ones behind these.
 //! - `fallocate` is not padded: nothing follows that it does not ask for. Its windows end at multiples
-//!   of 16,384 blocks, so that the halves of an extent join when they are written.
+//!   of 32,767 blocks of the file, the length of the longest unwritten extent: what lies side by side
+//!   becomes as few extents as it can, wherever a group ends.
 //! - Windows of at least a stripe are whole stripes. As the device fills, windows become shorter.
 
 use std::ops::Range;
@@ -21,8 +22,8 @@ use crate::request::DataRequest;
 const SHARE: u64 = 2;
 /// Binary logarithm of the bytes that a scattered request is rounded up to.
 const SCATTERED: u32 = 14;
-/// Half of what a written extent holds; an unwritten one holds a block less.
-const UNWRITTEN_HALF: u64 = 16_384;
+/// Blocks of the longest extent that is not written (`EXT_UNWRITTEN_MAX_LEN`).
+const UNWRITTEN_MAX: u64 = 32_767;
 /// Blocks of the longest extent (`EXT_INIT_MAX_LEN`).
 const EXTENT_MAX: u32 = 32_768;
 /// Free extents of most length, or groups, for each file that grows, below which none lies apart.
@@ -81,8 +82,7 @@ fn span(request: &DataRequest, around: &Surroundings<'_>) -> Range<u64> {
     let wanted = Wanted::of(request);
     let Wanted { lblk, len, .. } = wanted;
     if request.unwritten {
-        // What is written in such a window later joins the extent next to it.
-        let most = UNWRITTEN_HALF - lblk % UNWRITTEN_HALF;
+        let most = UNWRITTEN_MAX - lblk % UNWRITTEN_MAX;
         return lblk..lblk + len.min(most);
     }
     let group = u64::from(around.blocks_per_group.max(1));

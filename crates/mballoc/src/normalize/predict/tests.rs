@@ -47,7 +47,7 @@ fn window(request: &DataRequest, around: &Surroundings<'_>) -> (u32, u32) {
 }
 
 #[test]
-fn unwritten_requests_are_cut_so_that_halves_join() {
+fn unwritten_requests_are_cut_where_an_extent_ends() {
     let unwritten = |lblk, len| {
         let request = DataRequest {
             unwritten: true,
@@ -56,8 +56,9 @@ fn unwritten_requests_are_cut_so_that_halves_join() {
         window(&request, &around(12))
     };
     assert_eq!(unwritten(5, 100), (5, 100));
-    assert_eq!(unwritten(5, 32_768), (5, 16_379));
-    assert_eq!(unwritten(16_384, 32_768), (16_384, 16_384));
+    assert_eq!(unwritten(5, 32_768), (5, 32_762));
+    assert_eq!(unwritten(32_767, 32_768), (32_767, 32_767));
+    assert_eq!(unwritten(32_768, 32_768), (32_768, 32_766));
 }
 
 /// Windows for requests of 16 blocks each at these places, one after the other.
