@@ -17,6 +17,7 @@ mod measure;
 mod model;
 mod placement;
 mod policy;
+mod seeds;
 mod small_steps;
 mod steps;
 mod stripe;

@@ -7,14 +7,14 @@ use crate::mballoc::file::FileNr;
 use crate::mballoc::free_space::share;
 use crate::mballoc::tree::Tree;
 use crate::mballoc::volume::{Setup, Volume};
-use crate::mballoc::{policy, steps, workload};
+use crate::mballoc::{policy, seeds, steps, workload};
 use uext4_testkit::SplitMix64;
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "mballoc-aged",
     accepts: policy::accepts,
-    parameters: &[steps::TREE, steps::BLOCK, steps::CHUNK, RAID],
+    parameters: &[steps::TREE, steps::BLOCK, steps::CHUNK, RAID, seeds::SEEDS],
     has_subjects: false,
     measure: Measure::Counted,
     run,
@@ -53,6 +53,10 @@ struct Aging {
 }
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
+    seeds::run(setting, run_seed)
+}
+
+fn run_seed(setting: &Setting) -> Result<Value, Failure> {
     let mut results = Map::new();
     for name in &setting.policies {
         results.insert(name.clone(), run_policy(setting, name)?);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::experiment::{Experiment, Failure, Measure, Parameter, Setting};
-use crate::mballoc::{policy, steps};
+use crate::mballoc::{policy, seeds, steps};
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -18,6 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             what: "of data in a stripe, 64 KiB of it on each; one more holds the parity",
             values: &["31", "8", "5"],
         },
+        seeds::SEEDS,
     ],
     has_subjects: false,
     measure: Measure::Counted,
@@ -25,6 +26,10 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(setting: &Setting) -> Result<Value, Failure> {
+    seeds::run(setting, run_seed)
+}
+
+fn run_seed(setting: &Setting) -> Result<Value, Failure> {
     let disks = setting.value("disks").parse().unwrap_or(31);
     let mut results = Map::new();
     for name in &setting.policies {
