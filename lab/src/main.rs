@@ -37,6 +37,10 @@ mod record;
 mod registry;
 mod report;
 mod session;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the experiments that use all of it come next")
+)]
 mod subject;
 mod threads;
 mod view;

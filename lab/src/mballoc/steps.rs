@@ -4,16 +4,16 @@ use serde_json::{Map, Value, json};
 
 use crate::experiment::{Experiment, Failure, Measure, Parameter, Setting};
 use crate::mballoc::free_space::share;
-use crate::mballoc::policy;
 use crate::mballoc::tree::Tree;
 use crate::mballoc::volume::{Setup, Volume};
 use crate::mballoc::workload::{STEPS, Session};
+use crate::mballoc::{policy, seeds};
 
 /// How the claim of this name is tried.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "mballoc-steps",
     accepts: policy::accepts,
-    parameters: &[TREE, BLOCK, CHUNK],
+    parameters: &[TREE, BLOCK, CHUNK, seeds::SEEDS],
     has_subjects: false,
     measure: Measure::Counted,
     run,
@@ -43,11 +43,15 @@ pub const CHUNK: Parameter = Parameter {
 /// Of the device, one of the five copies: together 19.5 %, as the thread's counts of free blocks say.
 const TREE_SHARE: f64 = 0.039;
 
-/// Runs all policies.
+fn run(setting: &Setting) -> Result<Value, Failure> {
+    seeds::run(setting, run_seed)
+}
+
+/// Runs all policies at the seed of the setting.
 ///
 /// # Errors
 /// As for [`run_policy`].
-pub fn run(setting: &Setting) -> Result<Value, Failure> {
+pub fn run_seed(setting: &Setting) -> Result<Value, Failure> {
     let mut results = Map::new();
     for name in &setting.policies {
         results.insert(name.clone(), run_policy(setting, name, 0)?);

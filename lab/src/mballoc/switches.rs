@@ -10,5 +10,5 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[steps::TREE, steps::BLOCK, steps::CHUNK],
     has_subjects: false,
     measure: Measure::Counted,
-    run: steps::run,
+    run: steps::run_seed,
 };
