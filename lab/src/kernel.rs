@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`undo`] | undoing a change, however this process ends |
-//! | [`cgroup`] | rates of block devices and memory, by control groups |
+//! | [`cgroup`] | rates of block devices, by control groups |
 //! | [`settings`] | limits of dirty memory of the whole machine |
 //! | [`loops`] | an ext4 of the kernel's on an image that is made, attached and mounted |
 //! | [`proc`] | statistics and settings in files below /proc and /sys |

@@ -25,7 +25,6 @@ mod compare;
 mod experiment;
 mod extent_status;
 mod judge;
-#[expect(dead_code, reason = "the experiments that use it come next")]
 mod kernel;
 mod machine;
 mod mballoc;
@@ -37,10 +36,6 @@ mod record;
 mod registry;
 mod report;
 mod session;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the experiments that use all of it come next")
-)]
 mod subject;
 mod threads;
 mod view;

@@ -1,4 +1,4 @@
-//! Limits by control groups: bytes a second of a block device, bytes of memory of a group.
+//! Limits by control groups: bytes a second of a block device.
 //!
 //! With version 1 the root group limits a device for every process, buffered writes included. With
 //! version 2 the root group has no limits: a group is made, and what it limits are the processes that
@@ -30,14 +30,6 @@ pub struct Throttled {
     _undo: Vec<Undo>,
 }
 
-/// A control group that is held to a number of bytes of memory until this is dropped.
-#[derive(Debug)]
-pub struct MemoryGroup {
-    dir: PathBuf,
-    is_second_version: bool,
-    _undo: Undo,
-}
-
 fn store(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
 }
@@ -57,7 +49,7 @@ fn make_group(root: &Path, controller: &str) -> Result<(PathBuf, Undo), String> 
     // It fails where a parent group still has processes of its own, except in the root group.
     store(
         &root.join("cgroup.subtree_control"),
-        &format!("+memory +{controller}"),
+        &format!("+{controller}"),
     )?;
     let dir = root.join(format!("uext4-lab-{}-{controller}", std::process::id()));
     make_dir(dir)
@@ -135,63 +127,6 @@ impl Throttled {
     }
 }
 
-impl MemoryGroup {
-    /// A group whose processes may use `bytes` of memory together, their page cache included.
-    ///
-    /// # Errors
-    /// Why that is not possible: there is no such controller, no root.
-    pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
-        Self::at(Path::new(ROOT), name, bytes)
-    }
-
-    fn at(root: &Path, name: &str, bytes: u64) -> Result<Self, String> {
-        let first = root.join("memory");
-        let is_second_version = !first.join("memory.limit_in_bytes").exists();
-        let (dir, undo) = if !is_second_version {
-            make_dir(first.join(format!("uext4-lab-{}-{name}", std::process::id())))?
-        } else if has_controller(root, "memory") {
-            store(&root.join("cgroup.subtree_control"), "+memory")?;
-            make_dir(root.join(format!("uext4-lab-{}-{name}", std::process::id())))?
-        } else {
-            return Err("no control group limits memory".to_owned());
-        };
-        let file = match is_second_version {
-            true => "memory.max",
-            false => "memory.limit_in_bytes",
-        };
-        store(&dir.join(file), &bytes.to_string())?;
-        Ok(Self {
-            dir,
-            is_second_version,
-            _undo: undo,
-        })
-    }
-
-    /// Moves a process into the group; those that it starts from now on are in it, too. The group
-    /// cannot be removed while a process is in it: all must have ended when this guard is dropped.
-    ///
-    /// # Errors
-    /// Why the kernel did not move the process.
-    pub fn enter(&self, process: u32) -> Result<(), String> {
-        store(&self.dir.join("cgroup.procs"), &process.to_string())
-    }
-
-    /// Bytes of memory that the group uses now.
-    ///
-    /// # Errors
-    /// What reading its file failed with.
-    pub fn used(&self) -> Result<u64, String> {
-        let file = self.dir.join(match self.is_second_version {
-            true => "memory.current",
-            false => "memory.usage_in_bytes",
-        });
-        let text = fs::read_to_string(&file).map_err(|error| error.to_string())?;
-        text.trim()
-            .parse()
-            .map_err(|error| format!("{text:?}: {error}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,8 +168,6 @@ mod tests {
         assert_eq!(text(group.join("io.max")), "7:9 rbps=7 wbps=50");
         throttled.enter(12).unwrap();
         assert_eq!(text(group.join("cgroup.procs")), "12");
-        let memory = MemoryGroup::at(root.path(), "small", 1 << 20).unwrap();
-        assert_eq!(text(memory.dir.join("memory.max")), "1048576");
     }
 
     #[test]
@@ -242,8 +175,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let missing = Throttled::at(root.path(), "7:9", Rates::default()).unwrap_err();
         assert!(missing.contains("blkio"), "{missing}");
-        let missing = MemoryGroup::at(root.path(), "small", 1).unwrap_err();
-        assert!(missing.contains("memory"), "{missing}");
         let missing = Throttled::new(Path::new("/dev/null"), Rates::default()).unwrap_err();
         assert!(missing.contains("no block device"), "{missing}");
     }

@@ -155,11 +155,6 @@ impl Mounted {
         self.dir.path().join("image")
     }
 
-    /// The loop device, for example `/dev/loop3`.
-    pub fn device(&self) -> &Path {
-        &self.device
-    }
-
     /// The device's name below `/proc/fs/ext4` and `/sys/fs/ext4`, for example `loop3`.
     pub fn name(&self) -> String {
         let name = self.device.file_name().unwrap_or_default();

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::undo::Undo;
-
 /// The text of a file of an ext4 that is mounted, below `/proc/fs/ext4`.
 ///
 /// `device` is the name of its block device (`loop3`), `file` for example `mb_stats`.
@@ -47,17 +45,6 @@ pub fn number(path: &Path) -> Result<f64, String> {
 /// The path, and what writing it failed with.
 pub fn store(path: &Path, value: &str) -> Result<(), String> {
     fs::write(path, value).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// Writes a file whose value belongs to the whole machine. It has its old value again when the guard
-/// is dropped, or when this process is killed.
-///
-/// # Errors
-/// The path, and what reading or writing it failed with.
-pub fn store_for_now(path: &Path, value: &str) -> Result<Undo, String> {
-    let undo = Undo::store(path, &read(path)?)?;
-    store(path, value)?;
-    Ok(undo)
 }
 
 /// Has the kernel drop clean caches of the whole machine: 1 is page cache, 2 slabs (inodes, names and
@@ -192,13 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_machine_is_put_back() {
+    fn what_is_no_number_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("dirty_ratio");
         fs::write(&file, "20\n").unwrap();
-        let guard = store_for_now(&file, "80").unwrap();
-        assert_eq!(number(&file), Ok(80.0));
-        drop(guard);
         assert_eq!(number(&file), Ok(20.0));
         store(&file, "many").unwrap();
         assert!(number(&file).unwrap_err().contains("\"many\""));
