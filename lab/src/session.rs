@@ -1,6 +1,11 @@
 //! Runs claims one after another, with progress, and records each as soon as it is done.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -62,34 +67,100 @@ pub fn run(
     let mut progress = Progress::new(jobs);
     let mut failed = Vec::new();
     for job in jobs {
-        let mut record = Record::new(job.claim, job.experiment, &job.setting);
-        if let Some(kept) = kept(folder, &record)? {
+        let empty = Record::new(job.claim, job.experiment, &job.setting);
+        if let Some(kept) = kept(folder, &empty)? {
             progress.done(job, "kept");
             each(job, &kept)?;
             continue;
         }
         progress.begin(job);
-        let begin = Instant::now();
-        match try_out(job) {
-            Ok(results) => record.results = Some(results),
-            Err(Failure::NotRun(why)) => record.not_run = Some(why),
-            Err(failure) => {
-                eprintln!("uext4-lab: {}: {failure}", job.claim.name);
-                failed.push(job.claim.name.as_str());
-                record.not_run = Some(format!("failed: {failure}"));
-            }
+        let Ran { record, has_failed } = run_one(job, &commit);
+        if has_failed {
+            failed.push(job.claim.name.as_str());
         }
-        record.seconds = (begin.elapsed().as_secs_f64() * 10.0).round() / 10.0;
-        record.commit.clone_from(&commit);
         // A failure is not kept: the next session runs it again.
         if let Some(folder) = folder
-            && !failed.contains(&job.claim.name.as_str())
+            && !has_failed
         {
             folder.write(&format!("{}.json", job.claim.name), &json!(record))?;
         }
         progress.done(job, "done");
         each(job, &record)?;
     }
+    ended(&failed)
+}
+
+/// What a run gave.
+struct Ran {
+    record: Record,
+    has_failed: bool,
+}
+
+/// Runs a job, whatever comes of it. A failure is printed.
+fn run_one(job: &Job, commit: &str) -> Ran {
+    let mut record = Record::new(job.claim, job.experiment, &job.setting);
+    let mut has_failed = false;
+    let begin = Instant::now();
+    match try_out(job) {
+        Ok(results) => record.results = Some(results),
+        Err(Failure::NotRun(why)) => record.not_run = Some(why),
+        Err(failure) => {
+            eprintln!("uext4-lab: {}: {failure}", job.claim.name);
+            has_failed = true;
+            record.not_run = Some(format!("failed: {failure}"));
+        }
+    }
+    record.seconds = (begin.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+    record.commit = commit.to_owned();
+    Ran { record, has_failed }
+}
+
+/// Runs jobs whose figures no other work changes, as many at once as there are processors. `each` is
+/// given the records in the order of the jobs.
+///
+/// # Errors
+/// [`Failure::Run`], at the end, if a claim could not be run to its end; what `each` fails with.
+pub fn run_at_once(
+    jobs: &[Job],
+    mut each: impl FnMut(&Job, &Record) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let next = AtomicUsize::new(0);
+    let (done, ran) = mpsc::channel();
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut failed = Vec::new();
+    thread::scope(|scope| {
+        for _ in 0..processors {
+            let (done, next) = (done.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Relaxed);
+                    let Some(job) = jobs.get(index) else { return };
+                    // Nothing is received any more after an error.
+                    if done.send((index, run_one(job, ""))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        let mut waiting = BTreeMap::new();
+        let mut told = 0;
+        for (index, one) in ran {
+            waiting.insert(index, one);
+            while let Some(one) = waiting.remove(&told) {
+                if one.has_failed {
+                    failed.push(jobs[told].claim.name.as_str());
+                }
+                each(&jobs[told], &one.record)?;
+                told += 1;
+            }
+        }
+        Ok(())
+    })?;
+    ended(&failed)
+}
+
+fn ended(failed: &[&str]) -> Result<(), Failure> {
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Failure::Run(format!("failed: {}", failed.join(", ")))),
