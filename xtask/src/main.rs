@@ -4,14 +4,16 @@
 //!   `cargo test` runs them);
 //! * `map`: writes the engine's folders into ARCHITECTURE.md;
 //! * `house`: the structure of the tree in figures.
+//! * `tests`: what the tree has of tests, for a record of the lab.
 
 mod house;
+mod tests;
 mod tidy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy|map|house";
+const USAGE: &str = "usage: cargo xtask tidy|map|house|tests";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +35,13 @@ fn main() -> ExitCode {
         ["house"] => match house::House::measure(&workspace_root()) {
             Ok(figures) => {
                 println!("{figures}\n{}", house::LEGEND);
+                ExitCode::SUCCESS
+            }
+            Err(error) => failed(&error),
+        },
+        ["tests"] => match tests::count(&workspace_root()) {
+            Ok(json) => {
+                println!("{json}");
                 ExitCode::SUCCESS
             }
             Err(error) => failed(&error),
