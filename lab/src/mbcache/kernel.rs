@@ -46,8 +46,8 @@ struct Cell {
     files: u64,
 }
 
-/// Few values that fill blocks, some that share, and one for each file.
-const CELLS: [Cell; 3] = [
+/// Few values that fill blocks, some that share, one for each file, and more than Linux remembers.
+const CELLS: [Cell; 4] = [
     Cell {
         values: 5,
         files: 6000,
@@ -59,6 +59,10 @@ const CELLS: [Cell; 3] = [
     Cell {
         values: 100_000,
         files: 2000,
+    },
+    Cell {
+        values: 30_000,
+        files: 40_000,
     },
 ];
 
@@ -83,8 +87,8 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
         }
         for subject in &setting.on {
             if let Subject::Mount(dir) | Subject::Directory(dir) = subject {
-                let seconds = work.all_of(&Directory::new(dir))?;
-                measured.insert(subject.to_string(), json!({ "set_us": seconds }));
+                let done = work.all_of(&Directory::new(dir))?;
+                measured.insert(subject.to_string(), json!({ "set_us": done.rounds }));
             }
         }
         if setting.on.is_empty() {
@@ -117,13 +121,33 @@ struct Work {
     seed: u64,
 }
 
+/// What came of it.
+struct Done {
+    /// Microseconds of a set in each round.
+    rounds: Vec<f64>,
+    /// The value that each file has.
+    last: Vec<Vec<u8>>,
+}
+
+impl Done {
+    /// Blocks that these values need if all that may be shared is.
+    fn least_blocks(&self) -> usize {
+        let mut files: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for value in &self.last {
+            *files.entry(value).or_insert(0) += 1;
+        }
+        let most = XATTR_REFCOUNT_MAX as usize;
+        files.values().map(|files| files.div_ceil(most)).sum()
+    }
+}
+
 fn path(file: u64) -> String {
     format!("d/f{file}")
 }
 
 impl Work {
-    /// Makes the files and sets attributes on them; the microseconds of a set in each round.
-    fn all_of(&self, files: &dyn Files) -> Result<Vec<f64>, Failure> {
+    /// Makes the files and sets attributes on them.
+    fn all_of(&self, files: &dyn Files) -> Result<Done, Failure> {
         let mut random = SplitMix64::new(self.seed);
         let mut set = |file: u64| {
             let value = value(random.below(self.cell.values));
@@ -158,13 +182,13 @@ impl Work {
                 )));
             }
         }
-        Ok(rounds)
+        Ok(Done { rounds, last })
     }
 
     fn kernel(&self, mut mounted: Mounted) -> Result<Value, Failure> {
-        let rounds = self.all_of(&Directory::new(mounted.path()))?;
+        let done = self.all_of(&Directory::new(mounted.path()))?;
         mounted.unmount().map_err(Failure::Run)?;
-        self.told(&mounted.image(), rounds)
+        self.told(&mounted.image(), &done)
     }
 
     /// The library on a file in memory, with these indexes of shared blocks.
@@ -187,13 +211,13 @@ impl Work {
             ..Policies::default()
         };
         let library = Library::open(Arc::new(open()?), &options).map_err(failed)?;
-        let rounds = self.all_of(&library)?;
+        let done = self.all_of(&library)?;
         library.close().map_err(failed)?;
-        self.told(&image, rounds)
+        self.told(&image, &done)
     }
 
     /// What the image holds, which nothing writes to any more.
-    fn told(&self, image: &Path, rounds: Vec<f64>) -> Result<Value, Failure> {
+    fn told(&self, image: &Path, done: &Done) -> Result<Value, Failure> {
         let device = Arc::new(FileDevice::open(image, Access::ReadOnly).map_err(failed)?);
         let fs = Image::open(Arc::clone(&device) as _, &OpenOptions::default()).map_err(failed)?;
         let mut users: BTreeMap<Pblk, u32> = BTreeMap::new();
@@ -217,8 +241,9 @@ impl Work {
         }
         let with: u32 = users.values().sum();
         Ok(json!({
-            "set_us": rounds,
+            "set_us": done.rounds,
             "blocks": users.len(),
+            "blocks_beyond": users.len().saturating_sub(done.least_blocks()),
             "full_blocks": full,
             "users_mean": round(f64::from(with) / users.len().max(1) as f64),
             "users_most": users.values().max(),
