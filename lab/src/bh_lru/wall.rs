@@ -20,8 +20,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const ROUNDS: usize = 10;
-/// Of all tasks; four tenths of the thread's, because ten rounds of every policy take turns.
-const FILES: u64 = 400_000;
+/// Of all tasks; a fifth of the thread's, because ten rounds of every policy take turns.
+const FILES: u64 = 200_000;
 
 /// What is timed together.
 struct Cell {

@@ -261,7 +261,9 @@ impl Ours {
         wishes.assume_zeroed = true;
         let layout = uext4_mkfs::layout(&wishes, device).map_err(failed)?;
         uext4_mkfs::format(&layout, &open()?).map_err(failed)?;
-        let options = OpenOptions::default();
+        let mut options = OpenOptions::default();
+        // Of the gigabyte that is the default most would be data that nothing reads again.
+        options.memory = Some(512 << 20);
         let library = Library::open(Arc::new(open()?), &options).map_err(failed)?;
         Ok(Self {
             library,
