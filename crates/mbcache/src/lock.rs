@@ -41,6 +41,14 @@ pub(crate) struct Lock<T> {
 }
 
 impl<T> Lock<T> {
+    /// Of what no thread has locked yet.
+    pub(crate) fn new(of: T) -> Self {
+        Self {
+            inner: Mutex::new(of),
+            last: Word::new(0),
+        }
+    }
+
     /// Takes the lock.
     pub(crate) fn lock(&self, counters: &Counters) -> MutexGuard<'_, T> {
         counters.one(Counter::ListLocks);

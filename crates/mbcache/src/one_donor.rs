@@ -56,7 +56,7 @@ use crate::lock::Lock;
 use crate::memo::Memo;
 use crate::options::Options;
 use crate::stats::{Counter, Counters};
-use crate::table::Table;
+use crate::table::{Owned, Table};
 use crate::wait::WaitQueue;
 
 /// It takes part in nothing any more.
@@ -88,7 +88,7 @@ fn room(state: u64) -> u64 {
 }
 
 /// A part: some contents' entries. They come and go under the shelf's lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Part {
     donors: Table,
     shelf: Lock<Shelf>,
@@ -96,10 +96,11 @@ struct Part {
     with_spares: AtomicUsize,
 }
 
-/// The clock of a part's entries with the hand at its front, and the spares of each content by age.
-/// A content that has spares has a donor.
-#[derive(Debug, Default)]
+/// The donors as a thread with the lock has them, the clock of the part's entries with the hand at
+/// its front, and the spares of each content by age. A content that has spares has a donor.
+#[derive(Debug)]
 struct Shelf {
+    donors: Owned,
     clock: List,
     spares: FxHashMap<u64, Vec<Arc<Entry>>>,
 }
@@ -121,21 +122,41 @@ pub(crate) struct OneDonor {
     hand: AtomicUsize,
 }
 
+impl Default for Part {
+    fn default() -> Self {
+        let (donors, owned) = Table::new();
+        let shelf = Shelf {
+            donors: owned,
+            clock: List::default(),
+            spares: FxHashMap::default(),
+        };
+        Self {
+            donors,
+            shelf: Lock::new(shelf),
+            with_spares: AtomicUsize::new(0),
+        }
+    }
+}
+
 impl Part {
     /// The entry of a thing, if it is not gone. With the shelf's lock, so that it is not missed.
-    fn entry(&self, shelf: &Shelf, content: u64, value: u64) -> Option<Arc<Entry>> {
+    fn entry<'a>(&self, shelf: &'a Shelf, content: u64, value: u64) -> Option<&'a Arc<Entry>> {
         let is_it = |entry: &&Arc<Entry>| entry.value == value && !is_gone(entry);
-        if let Some(donor) = self.donors.get(content).filter(|donor| is_it(&donor)) {
+        let donor = shelf.donors.get(content)?;
+        if is_it(&donor) {
             return Some(donor);
         }
-        shelf.spares.get(&content)?.iter().find(is_it).cloned()
+        if self.with_spares.load(Relaxed) == 0 {
+            return None;
+        }
+        shelf.spares.get(&content)?.iter().find(is_it)
     }
 
     /// Takes an entry from where it is; the oldest spare with room takes the donor's place.
     fn take_out(&self, shelf: &mut Shelf, entry: &Arc<Entry>) {
         let content = entry.key.content;
         let Some(spares) = shelf.spares.get_mut(&content) else {
-            self.donors.remove(entry);
+            shelf.donors.remove(&self.donors, entry);
             return;
         };
         match spares.iter().position(|spare| Arc::ptr_eq(spare, entry)) {
@@ -144,7 +165,7 @@ impl Part {
                 let next = spares.iter().position(|spare| has_room(state(spare)));
                 let next = next.unwrap_or(0);
                 // Without memory for that it stays where it is found.
-                if self.donors.replace(entry, &spares[next]) {
+                if shelf.donors.replace(&self.donors, entry, &spares[next]) {
                     spares.remove(next);
                 }
             }
@@ -159,13 +180,13 @@ impl Part {
     /// there is no memory, or there are spares enough.
     fn put_in(&self, shelf: &mut Shelf, entry: &Arc<Entry>) -> bool {
         let content = entry.key.content;
-        let has_donor = self.donors.get(content).is_some();
+        let has_donor = shelf.donors.get(content).is_some();
         let spares = shelf.spares.get(&content).map_or(0, Vec::len);
         if spares >= SPARES_MAX || !shelf.clock.push_back(entry) {
             return false;
         }
         if !has_donor {
-            let is_in = self.donors.insert(entry);
+            let is_in = shelf.donors.insert(&self.donors, entry);
             return is_in || !shelf.clock.remove(entry);
         }
         if spares == 0 {
@@ -279,7 +300,7 @@ impl OneDonor {
         if part.with_spares.load(Relaxed) == 0 {
             return None;
         }
-        let mut shelf = self.lock(part);
+        let shelf = &mut *self.lock(part);
         let spares = shelf.spares.get_mut(&content)?;
         let mut steps = 0;
         let at = spares.iter().position(|spare| {
@@ -289,8 +310,8 @@ impl OneDonor {
         self.counters.chain(steps);
         let spare = Arc::clone(&spares[at?]);
         // Without memory it stays a spare: what was found is always known.
-        if let Some(donor) = part.donors.get(content)
-            && part.donors.replace(&donor, &spare)
+        if let Some(donor) = shelf.donors.get(content).map(Arc::clone)
+            && shelf.donors.replace(&part.donors, &donor, &spare)
         {
             // By age, as those that come.
             spares.retain(|other| !Arc::ptr_eq(other, &spare));
@@ -444,7 +465,8 @@ impl Index for OneDonor {
         let part = self.part(key.content);
         // Under the lock: without it an entry may be missed.
         let mut shelf = self.lock(part);
-        let Some(entry) = part.entry(&shelf, key.content, value) else {
+        let entry = part.entry(&shelf, key.content, value).map(Arc::clone);
+        let Some(entry) = entry else {
             self.ghost.forget(value);
             return Ok(());
         };
@@ -471,7 +493,7 @@ impl Index for OneDonor {
         let part = self.part(key.content);
         let mut shelf = self.lock(part);
         if let Some(entry) = part.entry(&shelf, key.content, value) {
-            let changed = self.change(&entry, |state| {
+            let changed = self.change(entry, |state| {
                 let others = pending(state);
                 let room = self.users_max.saturating_sub(u64::from(users) + others);
                 (state & GONE == 0).then_some(others * PENDING + room)

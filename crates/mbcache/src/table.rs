@@ -20,9 +20,14 @@ const PLACES_MIN: usize = 16;
 const EMPTY: u32 = 0;
 const LEFT: u32 = 2;
 
-/// The table.
+/// The table, as threads read it that do not hold the owner's lock.
 #[derive(Debug)]
 pub(crate) struct Table(ArcSwap<Places>);
+
+/// The table as the thread has it that holds the owner's lock: it finds all that is there, and need
+/// not ask first which places are the table's now.
+#[derive(Debug)]
+pub(crate) struct Owned(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -33,73 +38,80 @@ struct Places {
     taken: AtomicU32,
 }
 
-impl Default for Table {
-    fn default() -> Self {
-        Self(ArcSwap::from_pointee(Places::default()))
-    }
-}
-
 impl Table {
     /// About what an entry takes in it: four places, and one that has gone.
     pub(crate) const ENTRY_BYTES: usize =
         4 * (size_of::<OnceLock<Arc<Entry>>>() + 4) + size_of::<Entry>() + 16;
 
+    /// An empty table, and its owner's side of it.
+    pub(crate) fn new() -> (Self, Owned) {
+        let places = Arc::new(Places::default());
+        (Self(ArcSwap::new(Arc::clone(&places))), Owned(places))
+    }
+
     /// The entry of a content.
     pub(crate) fn get(&self, content: u64) -> Option<Arc<Entry>> {
         let places = self.0.load();
-        let (_, found) = places.at(content, |entry| entry.key.content == content)?;
-        Some(Arc::clone(found))
+        places.get(content).map(Arc::clone)
+    }
+}
+
+impl Owned {
+    /// The entry of a content.
+    pub(crate) fn get(&self, content: u64) -> Option<&Arc<Entry>> {
+        self.0.get(content)
     }
 
-    /// Puts in an entry of a content that has none. `false` if there is no memory. The owner's lock
-    /// is held.
-    pub(crate) fn insert(&self, entry: &Arc<Entry>) -> bool {
-        let places = self.0.load();
-        if places.has_room() {
-            return places.put(entry);
+    /// Readers of the table, too, have these places from here on.
+    fn set(&mut self, table: &Table, places: Places) {
+        self.0 = Arc::new(places);
+        table.0.store(Arc::clone(&self.0));
+    }
+
+    /// Puts in an entry of a content that has none. `false` if there is no memory.
+    pub(crate) fn insert(&mut self, table: &Table, entry: &Arc<Entry>) -> bool {
+        if self.0.has_room() {
+            return self.0.put(entry);
         }
-        let Some(new) = places.laid_out(None) else {
+        let Some(new) = self.0.laid_out(None) else {
             return false;
         };
         new.put(entry);
-        self.0.store(Arc::new(new));
+        self.set(table, new);
         true
     }
 
     /// Puts an entry in the stead of another of its content, if that is there and there is memory;
-    /// no reader finds neither. The owner's lock is held.
-    pub(crate) fn replace(&self, old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
-        let places = self.0.load();
-        let Some((at, _)) = places.at(old.key.content, |found| Arc::ptr_eq(found, old)) else {
+    /// no reader finds neither.
+    pub(crate) fn replace(&mut self, table: &Table, old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
+        let Some(at) = self.0.of(old) else {
             return false;
         };
-        if !places.has_room()
-            && let Some(more) = places.laid_out(Some(at))
+        if !self.0.has_room()
+            && let Some(more) = self.0.laid_out(Some(at))
         {
             more.put(new);
-            self.0.store(Arc::new(more));
+            self.set(table, more);
             return true;
         }
         // Without memory, of those that are kept empty. In this order: a thread that sees that the
         // old one has left comes to the new one behind it.
-        let is_put = places.put(new);
+        let is_put = self.0.put(new);
         if is_put {
-            places.leave(at);
+            self.0.leave(at);
         }
         is_put
     }
 
-    /// Takes out this entry, if it is there. The owner's lock is held.
-    pub(crate) fn remove(&self, entry: &Arc<Entry>) {
-        let places = self.0.load();
-        let found = places.at(entry.key.content, |found| Arc::ptr_eq(found, entry));
-        if let Some((at, _)) = found {
-            places.leave(at);
+    /// Takes out this entry, if it is there.
+    pub(crate) fn remove(&mut self, table: &Table, entry: &Arc<Entry>) {
+        if let Some(at) = self.0.of(entry) {
+            self.0.leave(at);
         }
-        if places.is_waste()
-            && let Some(fewer) = places.laid_out(None)
+        if self.0.is_waste()
+            && let Some(fewer) = self.0.laid_out(None)
         {
-            self.0.store(Arc::new(fewer));
+            self.set(table, fewer);
         }
     }
 }
@@ -128,18 +140,31 @@ impl Places {
 
     /// The first place of a content whose entry `is` it.
     fn at(&self, content: u64, is: impl Fn(&Arc<Entry>) -> bool) -> Option<(usize, &Arc<Entry>)> {
+        let wanted = mark(content);
         for at in self.places(content) {
             let found = self.marks[at].load(Acquire);
             if found == EMPTY {
                 return None;
             }
-            if found == mark(content)
+            if found == wanted
                 && let Some(entry) = self.entries[at].get().filter(|entry| is(entry))
             {
                 return Some((at, entry));
             }
         }
         None
+    }
+
+    /// The entry of a content.
+    fn get(&self, content: u64) -> Option<&Arc<Entry>> {
+        let (_, found) = self.at(content, |entry| entry.key.content == content)?;
+        Some(found)
+    }
+
+    /// The place of this entry.
+    fn of(&self, entry: &Arc<Entry>) -> Option<usize> {
+        let (at, _) = self.at(entry.key.content, |found| Arc::ptr_eq(found, entry))?;
+        Some(at)
     }
 
     /// Whether another entry has a place; a quarter stays empty, for searches to end there.
@@ -205,7 +230,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map(steps in prop::collection::vec((0..3u8, 0..200u64), 0..400), wide: bool) {
-            let table = Table::default();
+            let (table, mut owned) = Table::new();
             let mut model: HashMap<u64, Arc<Entry>> = HashMap::new();
             // Spread, or all at few places with equal marks.
             let content = |n: u64| match wide {
@@ -218,22 +243,28 @@ mod tests {
                 let entry = Entry::new(key, number << 9 | model.len() as u64, 0, 0, 0);
                 match (step, model.get(&at).map(Arc::clone)) {
                     (0 | 1, None) => {
-                        prop_assert!(table.insert(&entry));
+                        prop_assert!(owned.insert(&table, &entry));
                         model.insert(at, entry);
                     }
                     (1, Some(old)) => {
-                        prop_assert!(table.replace(&old, &entry) && !table.replace(&old, &entry));
+                        prop_assert!(owned.replace(&table, &old, &entry));
+                        prop_assert!(!owned.replace(&table, &old, &entry));
                         model.insert(at, entry);
                     }
                     (2, Some(old)) => {
                         // Another of the same content takes nothing out.
-                        table.remove(&entry);
+                        owned.remove(&table, &entry);
                         prop_assert!(table.get(at).is_some());
-                        table.remove(&old);
+                        owned.remove(&table, &old);
                         model.remove(&at);
                     }
                     _ => {}
                 }
+                let both = (table.get(at), owned.get(at));
+                prop_assert_eq!(
+                    both.0.map(|entry| entry.value),
+                    both.1.map(|entry| entry.value)
+                );
                 prop_assert_eq!(
                     table.get(at).map(|entry| entry.value),
                     model.get(&at).map(|entry| entry.value)

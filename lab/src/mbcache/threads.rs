@@ -32,16 +32,16 @@ const CELL: Parameter = Parameter {
     values: &[
         "all",
         "10-10-1",
-        "10-10-16",
+        "10-10-8",
         "10-10-64",
         "10-1000-1",
-        "10-1000-16",
+        "10-1000-8",
         "10-1000-64",
         "10000-10-1",
-        "10000-10-16",
+        "10000-10-8",
         "10000-10-64",
         "10000-1000-1",
-        "10000-1000-16",
+        "10000-1000-8",
         "10000-1000-64",
     ],
 };
@@ -56,7 +56,7 @@ fn cell_name((values, files, threads): Cell) -> String {
 /// Threads beside one. A quick run has fewer: 64 threads have 64,000 files, a block each, four times.
 fn many(scale: Scale) -> u64 {
     match scale {
-        Scale::Quick => 16,
+        Scale::Quick => 8,
         Scale::Full => 64,
     }
 }
