@@ -3,11 +3,11 @@
 //! * `tidy`: the house rules a compiler does not know (also a test of this package, so that
 //!   `cargo test` runs them);
 //! * `map`: writes the engine's folders into ARCHITECTURE.md;
-//! * `house`: the structure of the tree in figures.
+//! * `house`: the structure of the tree in figures;
 //! * `tests`: what the tree has of tests, for a record of the lab.
 
+mod counts;
 mod house;
-mod tests;
 mod tidy;
 
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             }
             Err(error) => failed(&error),
         },
-        ["tests"] => match tests::count(&workspace_root()) {
+        ["tests"] => match counts::count(&workspace_root()) {
             Ok(json) => {
                 println!("{json}");
                 ExitCode::SUCCESS
