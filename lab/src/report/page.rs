@@ -152,7 +152,8 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
         section #verdicts {
             h2 { "Verdicts" }
             p {
-                "A gate is one bound on one figure, written down before the figure was known. "
+                "A gate is one bound on one figure, written down before the figure was known, "
+                "unless its claim says otherwise. "
                 "Counted figures are the same in every run; timed ones are believed only where they "
                 "differ by more than chance and by more than this machine's own noise. A bound that "
                 "is struck was given up, with the proof beside it; it is measured all the same."

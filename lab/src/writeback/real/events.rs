@@ -12,8 +12,8 @@ use crate::kernel::trace::{self, Clock, Trace};
 pub const NAMES: [&str; 2] = ["balance_dirty_pages", "global_dirty_state"];
 /// A line that [`Tracing::mark`] writes.
 const MARK: &str = "tracing_mark_write";
-/// KiB for each CPU: some 100,000 lines.
-const BUFFER: u32 = 16384;
+/// KiB for each CPU: some 400,000 lines.
+const BUFFER: u32 = 65536;
 
 /// The kernel's tracing of throttling.
 #[derive(Debug)]
