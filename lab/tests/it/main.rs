@@ -3,6 +3,7 @@
 mod gates;
 mod guide;
 mod mount;
+mod records;
 mod report;
 
 use std::process::{Command, Output};

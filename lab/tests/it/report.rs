@@ -1,7 +1,7 @@
 //! The report, as a browser shows it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use uext4_testkit::has_tool;
@@ -11,28 +11,49 @@ use crate::lab;
 /// Lines of the browser's log that a page causes, not the machine.
 const CONSOLE: &str = ":CONSOLE:";
 
-/// A page is made of a record, needs nothing beside it, and no browser complains of it.
+/// A folder that has one record of many makes a page, and what is missing says so.
 #[test]
-fn a_browser_shows_the_report_without_complaint() {
+fn a_folder_that_is_not_whole_makes_a_page() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("2014-06-30-test");
     let folder = folder.to_str().unwrap();
     let run = ["run", "writeback-disk", "--into", folder];
     // Its gates are not what is tested here.
     assert!(lab(&run).status.code().is_some_and(|code| code < 2));
-    let page = place.path().join("report.html");
-    let output = lab(&["report", folder, "--out", page.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = fs::read_to_string(&page).unwrap();
+    let text = fs::read_to_string(page(place.path(), &[folder])).unwrap();
     assert!(text.contains("writeback-disk") && text.contains("no record of it in this folder"));
+}
+
+/// The page of the newest record needs nothing beside it, and no browser complains of it.
+#[test]
+fn a_browser_shows_the_report_without_complaint() {
+    let place = tempfile::tempdir().unwrap();
+    let page = page(place.path(), &[]);
+    let text = fs::read_to_string(&page).unwrap();
     for outside in ["src=\"http", "href=\"http", "url(", "<script", "@import"] {
         assert!(!text.contains(outside), "{outside}");
     }
+    assert!(text.contains("<svg") && !text.contains("Nothing is known of the kernel"));
     if has_tool("chromium") {
         for (name, size) in [("desktop", "1280,1600"), ("phone", "390,1600")] {
             shoot(&page, name, size);
         }
     }
+}
+
+/// Makes the page of a folder; of the newest record of the repository if none is named.
+fn page(place: &Path, folder: &[&str]) -> PathBuf {
+    let page = place.join("report.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_uext4-lab"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .arg("report")
+        .args(folder)
+        .arg("--out")
+        .arg(&page)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    page
 }
 
 /// Opens the page and keeps a picture of it under `target`.
