@@ -217,7 +217,7 @@ fn spell(extent: &Extent) -> String {
     format!("{lblk} {len} {} {}", extent.pblk.0, letter(extent.status))
 }
 
-/// Reads what [`write`] has written.
+/// Reads what [`write()`] has written.
 ///
 /// # Errors
 /// The line that is no step.
