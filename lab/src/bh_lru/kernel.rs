@@ -121,8 +121,9 @@ fn trace(case: &Case, files: usize) -> Result<Vec<Phase>, String> {
     trace.resize(BUFFER_KIB)?;
     let features = if case.quota { "quota" } else { "^quota" };
     let mounted = Mounted::new(&Plan {
-        bytes: 1 << 30,
-        format: &["-b", "4096", "-I", "256", "-O", features],
+        bytes: 2 << 30,
+        // Inodes for the files of a full run.
+        format: &["-b", "4096", "-I", "256", "-N", "150000", "-O", features],
         // A commit would look up blocks of the journal in between.
         options: "noatime,commit=300",
         ..Plan::default()

@@ -118,7 +118,7 @@ fn live(setting: &Setting) -> Result<(Vec<Step>, Value), String> {
             blocks: 4000,
         },
         Scale::Full => Work {
-            files: 500,
+            files: 150,
             rounds: 100,
             writes: 10,
             blocks: 20_000,
@@ -129,7 +129,7 @@ fn live(setting: &Setting) -> Result<(Vec<Step>, Value), String> {
     trace.enable(EVENTS)?;
     // What mounting looks up is part of it, so events are recorded before there is a device to name.
     let mounted = Mounted::new(&Plan {
-        bytes: 4 << 30,
+        bytes: 10 << 30,
         options: "noatime",
         ..Plan::default()
     })?;
