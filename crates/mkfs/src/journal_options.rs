@@ -26,7 +26,7 @@ impl JournalOptions {
 /// Parses the value of `-J` over what was said before.
 ///
 /// # Errors
-/// [`Error::UnknownName`] (an external journal, `device=`, is refused so), [`Error::Option`].
+/// [`Error::UnknownName`]; [`Error::Option`], also for an external journal (`device=`).
 pub fn parse_journal(list: &str, options: &mut JournalOptions) -> Result<(), Error> {
     for item in list.split(',').filter(|item| !item.is_empty()) {
         let (name, value) = item.split_once('=').unwrap_or((item, ""));
@@ -43,6 +43,13 @@ pub fn parse_journal(list: &str, options: &mut JournalOptions) -> Result<(), Err
                 options.fast_commit_kib = Some(number("-J fast_commit_size")?);
             }
             "location" => options.location = Some(parse_size("-J location", value)?),
+            "device" => {
+                return Err(Error::Option {
+                    flag: "-J device",
+                    value: value.to_owned(),
+                    why: "an external journal is not supported; leave it out for one in the image",
+                });
+            }
             _ => {
                 return Err(Error::UnknownName {
                     flag: "-J",
