@@ -3,6 +3,7 @@
 use std::env;
 
 use clap::Args;
+use rustix::process::{getgid, getuid};
 use sha2::{Digest, Sha256};
 use uext4_blockdev::{Clock, SystemClock};
 use uext4_mkfs::{
@@ -13,66 +14,67 @@ use uext4_ondisk::BlockSize;
 use uuid::Builder;
 
 use crate::failure::{Exit, Failure};
+use crate::mke2fs;
 
 /// Seconds since 1970 that everything is dated, for reproducible images.
 const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 
-/// What the file system shall be like.
+/// Properties of the file system.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "File system options, as those of mke2fs")]
 pub struct FormatArgs {
-    /// Type: ext2, ext3 or ext4
-    #[arg(short = 't', value_name = "TYPE", default_value = "ext4")]
-    fs_type: String,
-    /// Usage: floppy, small, default, big, huge, news, largefile, largefile4
+    /// Type: ext2, ext3 or ext4 [default: ext4]
+    #[arg(short = 't', value_name = "TYPE")]
+    fs_type: Option<String>,
+    /// Usage: floppy, small, default, big, huge, news, largefile, largefile4; or a type, as -t
     #[arg(short = 'T', value_name = "USAGE", value_delimiter = ',')]
     usage: Vec<String>,
-    /// Bytes of a block, 1024 to 65536; -SIZE for at least this
+    /// Block size, 1024 to 65536; -SIZE for at least this
     #[arg(short, value_name = "BYTES", allow_hyphen_values = true)]
     block_size: Option<String>,
-    /// Bytes of a cluster, with -O bigalloc
+    /// Cluster size, with -O bigalloc
     #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<String>,
-    /// Blocks of a group
+    /// Blocks in a group
     #[arg(short = 'g', value_name = "BLOCKS")]
     group_blocks: Option<u32>,
-    /// Groups of a flex group
+    /// Groups in a flex group
     #[arg(short = 'G', value_name = "GROUPS")]
     flex_groups: Option<u32>,
-    /// Bytes for each of which there is an inode
+    /// One inode for each BYTES of the file system
     #[arg(short = 'i', value_name = "BYTES")]
     inode_ratio: Option<String>,
-    /// Bytes of an inode
+    /// Inode size
     #[arg(short = 'I', value_name = "BYTES")]
     inode_size: Option<u16>,
     /// Number of inodes
     #[arg(short = 'N', value_name = "INODES")]
     inodes: Option<u64>,
-    /// Per cent of the blocks that only root may take
+    /// Percentage of the blocks that are reserved for root
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved: Option<f64>,
-    /// Features, separated by commas; ^NAME switches one off
+    /// Features, separated by commas; ^NAME disables one
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// Extended options, separated by commas, such as root_owner=0:0, hash_seed=UUID, offset=BYTES
+    /// Extended options, separated by commas: root_owner[=UID:GID], hash_seed=UUID, offset=BYTES, …
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
-    /// A journal, whatever the type
+    /// Add a journal, whatever the type
     #[arg(short = 'j')]
     journal: bool,
     /// Journal options: size=MIB, location=BLOCK, fast_commit_size=KIB
     #[arg(short = 'J', value_name = "OPTIONS")]
     journal_options: Vec<String>,
-    /// Label, at most 16 bytes
+    /// Volume label, at most 16 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// UUID: "random", "clear", or one spelled out
+    /// UUID: a UUID, "random" or "clear"
     #[arg(short = 'U', long = "uuid", value_name = "UUID")]
     uuid: Option<String>,
-    /// Where it was last mounted, at most 64 bytes
+    /// Last mounted directory, at most 64 bytes
     #[arg(short = 'M', value_name = "DIRECTORY")]
     last_mounted: Option<String>,
-    /// What the kernel does about damage: continue, remount-ro or panic
+    /// What the kernel does when it finds damage: continue, remount-ro or panic
     #[arg(short = 'e', value_name = "BEHAVIOR")]
     errors: Option<String>,
 }
@@ -90,22 +92,24 @@ pub struct Format {
     pub reserved: Option<f64>,
     /// `SOURCE_DATE_EPOCH`, if set.
     pub epoch: Option<i64>,
+    /// What to print about flags that have no effect.
+    pub notes: Vec<&'static str>,
 }
 
 impl FormatArgs {
+    /// True if a flag names the owner of the root directory.
+    pub fn has_root_owner(&self) -> bool {
+        let mut items = self.extended.iter().flat_map(|list| list.split(','));
+        items.any(|item| item.starts_with("root_owner"))
+    }
+
     /// Reads the flags and the environment.
     ///
     /// # Errors
     /// Exit 2, naming the flag.
     pub fn read(&self) -> Result<Format, Failure> {
         let mut options = Options::new([0; 16], [0; 16], 0);
-        options.fs_type =
-            FsType::from_name(&self.fs_type).ok_or_else(|| unknown("-t", &self.fs_type))?;
-        for name in &self.usage {
-            options
-                .usage
-                .push(UsageType::from_name(name).ok_or_else(|| unknown("-T", name))?);
-        }
+        self.read_type(&mut options)?;
         options.block_size = self.block_size.as_deref().map(block_size).transpose()?;
         options.cluster_size = self
             .cluster_size
@@ -127,8 +131,12 @@ impl FormatArgs {
                 .features
                 .extend(parse_features(list).map_err(usage)?);
         }
+        let mut notes = Vec::new();
+        let owner = format!("{}:{}", getuid().as_raw(), getgid().as_raw());
         for list in &self.extended {
-            parse_extended(list, &mut options.extended).map_err(usage)?;
+            let mut items = mke2fs::extended(list, &owner)?;
+            parse_extended(&items.rest, &mut options.extended).map_err(usage)?;
+            notes.append(&mut items.notes);
         }
         options.journal.wanted = self.journal;
         for list in &self.journal_options {
@@ -154,7 +162,30 @@ impl FormatArgs {
             random_uuid: matches!(self.uuid.as_deref(), Some("random" | "time")),
             reserved: self.reserved,
             epoch: epoch()?,
+            notes,
         })
+    }
+}
+
+impl FormatArgs {
+    /// Reads `-t` and `-T`.
+    fn read_type(&self, options: &mut Options) -> Result<(), Failure> {
+        if let Some(name) = &self.fs_type {
+            options.fs_type = FsType::from_name(name).ok_or_else(|| unknown("-t", name))?;
+        }
+        for name in &self.usage {
+            // The configuration file of mke2fs has the types among the usages.
+            if let Some(fs_type) = FsType::from_name(name) {
+                if self.fs_type.is_none() {
+                    options.fs_type = fs_type;
+                }
+                continue;
+            }
+            options
+                .usage
+                .push(UsageType::from_name(name).ok_or_else(|| unknown("-T", name))?);
+        }
+        Ok(())
     }
 }
 

@@ -1,12 +1,15 @@
-//! Called as mount(8) and umount(8) call the helpers of a type:
+//! The names by which the program may be called, and the command line that each of them stands for.
+//!
+//! As mount(8) and umount(8) call the helpers of a type,
 //! `mount.fuse.uext4 IMAGE DIR [-s] [-n] [-v] [-f] [-t TYPE] [-o OPTIONS]` is
-//! `mount IMAGE DIR -o OPTIONS` in our words, and
-//! `umount.fuse.uext4 DIR [-n] [-l] [-f] [-r] [-v] [-t TYPE]` is `umount DIR [-l]`.
+//! `uext4 mount IMAGE DIR -o OPTIONS`, and
+//! `umount.fuse.uext4 DIR [-n] [-l] [-f] [-r] [-v] [-t TYPE]` is `uext4 umount DIR [-l]`.
+//! `mkfs.ext4` and its like are `uext4 mkfs -t TYPE`; mke2fs makes ext2 if no type is given.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The names that mount(8) and umount(8) look for, and our command.
+/// The names that mount(8) and umount(8) look for, and the command.
 const NAMES: [(&str, &str); 4] = [
     ("mount.fuse.uext4", "mount"),
     ("mount.uext4", "mount"),
@@ -14,10 +17,21 @@ const NAMES: [(&str, &str); 4] = [
     ("umount.uext4", "umount"),
 ];
 
-/// The command line in our words.
+/// The names of mke2fs, and the type that each makes.
+const MKFS_NAMES: [(&str, &str); 4] = [
+    ("mke2fs", "ext2"),
+    ("mkfs.ext2", "ext2"),
+    ("mkfs.ext3", "ext3"),
+    ("mkfs.ext4", "ext4"),
+];
+
+/// The command line under the program's own name.
 pub fn arguments(called: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = called.into_iter().collect();
     let name = all.first().and_then(|first| Path::new(first).file_name());
+    if let Some((_, fs_type)) = name.and_then(|name| MKFS_NAMES.iter().find(|(k, _)| name == *k)) {
+        return as_mkfs(all, fs_type);
+    }
     let known = name.and_then(|name| NAMES.iter().find(|(known, _)| name == *known));
     let Some((_, command)) = known else {
         // As mount.fuse calls what the subtype names: IMAGE DIR -o OPTIONS.
@@ -42,6 +56,20 @@ pub fn arguments(called: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
             Some("-t") => drop(rest.next()),
             _ => all.push(argument),
         }
+    }
+    all
+}
+
+/// `uext4 mkfs` with the type of the name, unless the words state one.
+fn as_mkfs(mut all: Vec<OsString>, fs_type: &str) -> Vec<OsString> {
+    let states_type = |word: &OsString| {
+        let text = word.to_string_lossy();
+        text.starts_with("-t") || text.starts_with("-T")
+    };
+    let stated = all.iter().skip(1).any(states_type);
+    all.insert(1, "mkfs".into());
+    if !stated {
+        all.splice(2..2, ["-t".into(), fs_type.into()]);
     }
     all
 }
@@ -92,6 +120,15 @@ mod tests {
         let called = ["uext4", "/img", "/mnt", "-o", "rw,dev,suid"];
         let ours = ["uext4", "mount", "/img", "/mnt", "-o", "rw,dev,suid"];
         assert_eq!(of(&called), ours);
+    }
+
+    #[test]
+    fn names_of_mke2fs_state_the_type() {
+        let made = of(&["/sbin/mkfs.ext3", "-q", "img", "8M"]);
+        assert_eq!(made[1..], ["mkfs", "-t", "ext3", "-q", "img", "8M"]);
+        assert_eq!(of(&["mke2fs", "img"])[1..], ["mkfs", "-t", "ext2", "img"]);
+        let stated = of(&["mke2fs", "-t", "ext4", "img"]);
+        assert_eq!(stated[1..], ["mkfs", "-t", "ext4", "img"]);
     }
 
     #[test]

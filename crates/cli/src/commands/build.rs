@@ -23,15 +23,15 @@ use crate::overwrite::may_replace;
 use crate::owner::{self, Owner};
 use crate::show::{escaped, size_text, uuid_text};
 
-/// Make an image of a directory or a tar archive
+/// Make an image from a directory or a tar archive
 ///
-/// Owners, modes, times, xattrs, ACLs, hard links, devices and holes are those of the source; flags
-/// that lsattr shows are not taken over, as with mke2fs and tar. The image is ext4 of exact size,
-/// appears under its name when it is complete, and the same source gives the same bytes: its UUID
-/// follows from the source unless -U says otherwise, its date is that of the newest file or
-/// SOURCE_DATE_EPOCH. Of a directory's times only those of modification count, so that a copy of it
-/// gives the same bytes, too. Archives may be compressed with gzip, zstd or xz. An image in use is
-/// never replaced; another that is not empty only after a question, or with --force.
+/// The image has the owners, modes, times, xattrs, ACLs, hard links, devices and holes of the source;
+/// the flags that lsattr shows are not copied, as with mke2fs and tar. The same source gives the same
+/// bytes: the UUID follows from the source unless -U states one, and the date is that of the newest
+/// file or SOURCE_DATE_EPOCH. Only modification times of a directory are stored, so that a copy of it
+/// gives the same bytes too. Archives may be compressed with gzip, zstd or xz. The image appears under
+/// its name when it is complete. An image in use is never replaced; another one that is not empty is
+/// replaced after a question on the terminal, or with --force.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 build ./rootfs -o root.img
@@ -45,25 +45,25 @@ pub struct BuildArgs {
     /// Image file or block device
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
-    /// Size of the image, with K, M, G or T
+    /// Exactly this size, with K, M, G or T; see `uext4 help sizes`
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[arg(conflicts_with_all = ["free", "min"])]
     size: Option<u64>,
-    /// As small as can be with so much free
+    /// The smallest image with SIZE of free space
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "min")]
     free: Option<u64>,
-    /// As small as can be
+    /// The smallest image that holds the source
     #[arg(long)]
     min: bool,
     #[command(flatten)]
     fill: FillArgs,
-    /// Replace an image that is there without asking, which is done only on a terminal
+    /// Replace an existing image without asking (without a terminal, replacing needs this)
     #[arg(short = 'F', long)]
     force: bool,
-    /// Say nothing
+    /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
-    /// Tell what was made as one JSON object
+    /// Print what was made as one JSON object
     #[arg(long)]
     json: bool,
     // Last, because its heading is that of all options after it.
@@ -74,25 +74,25 @@ pub struct BuildArgs {
 /// How a source is read.
 #[derive(Args, Debug, Default)]
 pub struct FillArgs {
-    /// Owner and group of everything, as numbers
+    /// Owner and group of every file, as numbers
     #[arg(long, value_name = "UID[:GID]", value_parser = owner::parse)]
     owner: Option<Owner>,
-    /// Archives: owners by the numbers in the archive; this is the default
+    /// Archives: use the owner numbers in the archive; this is the default
     #[arg(long, conflicts_with = "owner_names")]
     numeric: bool,
-    /// Archives: owners by their names on this machine, where it knows them
+    /// Archives: look the owner names up on this machine; unknown names keep the numbers
     #[arg(long)]
     owner_names: bool,
-    /// Leave out what matches: a name, or with a slash a path; *, ?, [] and ** are known
+    /// Leave out what matches: a name, or with a slash a path; *, ?, [] and ** are wildcards
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Directories: do not enter what is mounted below
+    /// Directories: do not enter other file systems that are mounted in them
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// No date of the source counts later than SOURCE_DATE_EPOCH
+    /// Store dates later than SOURCE_DATE_EPOCH as SOURCE_DATE_EPOCH
     #[arg(long)]
     clamp_times: bool,
-    /// Directories: keep access times, which a copy of the source does not share
+    /// Directories: store access times; a copy of the source then gives other bytes
     #[arg(long)]
     preserve_atime: bool,
 }
@@ -106,6 +106,9 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         _ => Size::Auto,
     };
     let format = args.format.read()?;
+    if !args.quiet {
+        format.notes.iter().for_each(messages::warning);
+    }
     if !args.force {
         may_replace(&args.output)?;
     }

@@ -15,49 +15,59 @@ use uext4_ondisk::GroupNr;
 use super::Output;
 use super::build::{self, FillArgs, Verbosity, fill};
 use crate::failure::{Exit, Failure};
-use crate::format::{FormatArgs, mkfs_failure, size_argument};
+use crate::format::{Format, FormatArgs, mkfs_failure, size_argument};
 use crate::json::Json;
+use crate::messages;
+use crate::mke2fs::CompatArgs;
 use crate::open;
 use crate::overwrite::{may_format, may_replace};
 use crate::show::{size_text, uuid_text};
 
 /// Make an empty file system, with the flags and the choices of mke2fs 1.47
 ///
-/// A file that does not exist is made, sparse, and appears when it is complete. On a terminal the
-/// command asks before it overwrites anything known, and with -d anything that is not empty; without
-/// a terminal only -d needs -F for that. With SOURCE_DATE_EPOCH in the environment the same arguments give the same bytes.
+/// A file that does not exist is created, sparse, and appears when it is complete. On a terminal the
+/// command asks before it overwrites a file system, a partition table or anything else it knows, and
+/// with -d anything that is not empty; without a terminal, -d needs -F to overwrite. The root
+/// directory belongs to root; -E root_owner makes it yours. With SOURCE_DATE_EPOCH in the
+/// environment the same arguments give the same bytes. `uext4 help sizes` explains SIZE.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    version,
+    after_help = "Examples:
   uext4 mkfs disk.img 1G
+  uext4 mkfs -E root_owner disk.img 1G
   uext4 mkfs -t ext3 -b 4096 -L backup disk.img 200M
   uext4 mkfs -d ./rootfs -L root disk.img 2G
   uext4 mkfs -O ^has_journal,metadata_csum_seed -E root_owner=1000:1000 disk.img 64M
-  SOURCE_DATE_EPOCH=0 uext4 mkfs -U 01234567-89ab-cdef-0123-456789abcdef disk.img 1G")]
+  SOURCE_DATE_EPOCH=0 uext4 mkfs -U 01234567-89ab-cdef-0123-456789abcdef disk.img 1G"
+)]
 pub struct MkfsArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// Size: with s, K, M, G or T; without, in blocks if -b is given, else in KiB
+    /// Size with s, K, M, G or T; without a unit in blocks if -b is given, else in KiB
     #[arg(value_name = "SIZE")]
     size: Option<String>,
-    /// Fill it with what is in this directory or tar archive (- for standard input)
+    /// Copy this directory or tar archive into it (- for an archive on standard input)
     #[arg(short = 'd', value_name = "SOURCE", conflicts_with = "dry_run")]
     source: Option<PathBuf>,
-    /// Overwrite a file system, a partition table or anything else known without asking
+    /// Overwrite a file system, a partition table or anything else without asking
     #[arg(short = 'F', long = "force", action = clap::ArgAction::Count)]
     force: u8,
-    /// Only tell what would be made
+    /// Only print what would be made
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Say nothing
+    /// Print nothing but errors
     #[arg(short)]
     quiet: bool,
-    /// Tell what was made as one JSON object
+    /// Print what was made as one JSON object
     #[arg(long)]
     json: bool,
     // Last, because its heading is that of all options after it.
     #[command(flatten)]
     format: FormatArgs,
+    #[command(flatten)]
+    compat: CompatArgs,
 }
 
 /// Makes the file system.
@@ -65,7 +75,12 @@ pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
     if let Some(source) = &args.source {
         return filled(args, source, out);
     }
-    let mut options = args.format.read()?.settle()?;
+    let mut format = args.format.read()?;
+    note(args, &format)?;
+    if args.compat.keeps_blocks() {
+        format.options.extended.discard = false;
+    }
+    let mut options = format.settle()?;
     options.size = args
         .size
         .as_deref()
@@ -87,9 +102,22 @@ pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
+/// Prints what flags without effect there are, once they are known to be harmless.
+fn note(args: &MkfsArgs, format: &Format) -> Result<(), Failure> {
+    let notes = args.compat.notes(&args.image)?;
+    if !args.quiet {
+        notes
+            .iter()
+            .chain(&format.notes)
+            .for_each(messages::warning);
+    }
+    Ok(())
+}
+
 /// With `-d`: in the size given, that of the file there is, or what the source needs.
 fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let mut format = args.format.read()?;
+    note(args, &format)?;
     // As mke2fs has it, whatever the size.
     format.reserved = format.reserved.or(Some(format.options.reserved_percent));
     let there = fs::metadata(&args.image).ok().filter(fs::Metadata::is_file);
@@ -230,6 +258,14 @@ fn tell(args: &MkfsArgs, layout: &Layout, out: &mut Output) -> Result<(), Failur
             out,
             "backups of the superblock in blocks {}",
             list.join(", ")
+        )?;
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root && !args.format.has_root_owner() {
+        writeln!(
+            out,
+            "the root directory belongs to root: `-E root_owner` makes it yours, or mount with \
+             `-o fakeroot`"
         )?;
     }
     Ok(())

@@ -397,3 +397,61 @@ fn a_replaced_image_keeps_its_mode_and_owner() {
         assert!(!root || owner == (1234, 1235), "{arguments:?}: {owner:?}");
     }
 }
+
+#[test]
+fn flags_of_mke2fs_without_effect_are_accepted_with_a_note() {
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let made = uext4(&[
+        "mkfs",
+        "-r",
+        "1",
+        "-v",
+        "-D",
+        "-K",
+        "-c",
+        "-o",
+        "Linux",
+        "-z",
+        "undo",
+        "-T",
+        "ext3",
+        "-E",
+        "root_owner,desc_size=64,android_sparse",
+        text(&image),
+        "8M",
+    ]);
+    let notes = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success(), "{notes}");
+    for flag in ["-D:", "-c:", "-z:", "desc_size:", "android_sparse:"] {
+        assert!(notes.contains(flag), "{flag} in {notes}");
+    }
+    for refused in [
+        &["-r", "0"][..],
+        &["-o", "hurd"],
+        &["-E", "desc_size=7"],
+        &["-J", "device=/dev/x"],
+        &["-z", "undo"],
+    ] {
+        let all = [&["mkfs"], refused, &[text(&image), "8M"]].concat();
+        assert!(!uext4(&all).status.success(), "{refused:?}");
+    }
+}
+
+#[test]
+fn names_of_mke2fs_make_the_type_they_say() {
+    let scratch = scratch();
+    for (name, journal) in [("mke2fs", false), ("mkfs.ext2", false), ("mkfs.ext3", true)] {
+        let link = scratch.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_uext4"), &link).unwrap();
+        let image = scratch.path().join(format!("{name}.img"));
+        let made = Command::new(&link)
+            .args(["-q", text(&image), "8M"])
+            .status();
+        assert!(made.unwrap().success());
+        let info = uext4_ok(&["info", "--json", text(&image)]);
+        let info = String::from_utf8(info).unwrap();
+        assert_eq!(info.contains("has_journal"), journal, "{name}");
+        assert!(!info.contains("\"extent"), "{name}");
+    }
+}
