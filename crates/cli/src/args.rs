@@ -25,7 +25,10 @@ pub struct Change<A: Args> {
     pub what: A,
 }
 
-/// The image, and where in it the file system lies.
+// The options of these are hidden in the help of each command: `uext4 help image` explains them
+// once. The manual pages and the completions have them everywhere.
+
+/// The image, and where in it the file system starts.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArgs {
     /// Image file, disk image or block device
@@ -33,10 +36,20 @@ pub struct PlaceArgs {
     pub image: PathBuf,
     /// The file system starts this many bytes into the image (1048576, 1M, 2048s)
     #[arg(long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "partition")]
-    #[arg(help_heading = "Image options")]
+    #[arg(
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     pub offset: Option<u64>,
-    /// Number of the partition to use; found by itself where only one holds such a file system
-    #[arg(long, value_name = "N", help_heading = "Image options")]
+    /// Use partition number N; needed only if several hold an ext file system
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     pub partition: Option<u32>,
 }
 
@@ -46,10 +59,21 @@ pub struct ImageArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Read the backup superblock in this block (32768 on most file systems)
-    #[arg(long, value_name = "BLOCK", help_heading = "Image options")]
+    #[arg(
+        long,
+        value_name = "BLOCK",
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     pub superblock: Option<u64>,
-    /// Look at the file system as it lies there, without replaying its journal
-    #[arg(long, help_heading = "Image options")]
+    /// Read the file system as it is on disk, without replaying its journal
+    #[arg(
+        long,
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     pub no_replay: bool,
 }
 
@@ -58,16 +82,24 @@ pub struct ImageArgs {
 pub struct WriteArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// How it is written: stripe=N, discard, dirty_ratio=N, …; see `uext4 mount --help-options`
-    #[arg(long, value_name = "NAME[=VALUE],…", help_heading = "Image options")]
+    /// Options of the engine: stripe=N, discard, dirty_ratio=N, …; see `uext4 mount --help-options`
+    #[arg(
+        long,
+        value_name = "NAME[=VALUE],…",
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     pub options: Vec<String>,
-    /// Print events of the engine to standard error: by name (ext4_mballoc_alloc), or all of ext4 (the
-    /// allocator), extent_status, mbcache, writeback or uext4 (errors)
+    /// Print trace events of the engine to standard error: by name (ext4_mballoc_alloc), or all of
+    /// ext4 (the allocator), extent_status, mbcache, writeback or uext4 (errors)
     #[arg(
         long,
         value_name = "EVENT,…",
         value_delimiter = ',',
-        help_heading = "Image options"
+        help_heading = "Image options",
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub trace: Vec<String>,
 }

@@ -6,44 +6,21 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::{Change, View};
 use crate::commands::{
-    build, cat, change, check, chmod, chown, dedup_xattrs, fallocate, frag, get, getfattr, info,
-    ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put, quota, rm, script, setfattr, stat,
-    stats, sync, tar, touch, tree, trim, truncate, umount,
+    build, cat, change, check, chmod, chown, completions, dedup_xattrs, doctor, fallocate, frag,
+    get, getfattr, help, info, ln, ls, man, manifest, mkdir, mkfs, mount, mv, output, put, quota,
+    rm, script, setfattr, stat, stats, sync, tar, touch, tree, trim, truncate, umount,
 };
 use crate::failure::{self, Exit, Failure};
+use crate::help::with_front_page;
 use crate::open;
 
-const EXAMPLES: &str = "\
-Examples:
-  uext4 ls -l disk.img /etc             list a directory
-  uext4 tree disk.img | less            everything, as a tree
-  uext4 cat disk.img /etc/os-release    a file to standard output
-  uext4 get disk.img /home ./home       copy a directory out
-  uext4 tar disk.img > disk.tar         all of it, with xattrs, hard links and holes
-  uext4 build ./rootfs -o disk.img      an image from a directory or a tar
-  uext4 mkfs disk.img 1G                an empty file system, as mke2fs would make it
-  uext4 check disk.img                  is it sound?
-  uext4 put disk.img ./site /srv        copy files and directories in
-  uext4 rm -r disk.img /var/cache       mkdir, mv, ln, chmod, chown, touch, truncate: as always
-  uext4 script disk.img < commands      many changes at once
-  uext4 mount disk.img ~/mnt            as a directory, to every program; uext4 umount ~/mnt
-
-Exit codes:
-  0  done; for check: clean
-  1  a path does not exist in the image, or part of the work could not be done
-  2  the command line makes no sense
-  4  the image is damaged, or the archive it should be made of
-  8  could not: no such image, no ext file system in it, no permission, no space, I/O error,
-     unsupported feature
-mount and umount have those of mount(8): `uext4 mount --help`";
-
-/// Ext2, ext3 and ext4 images: make, read, change, export, describe and check them, without root
+/// Make, read, change, check and mount ext2, ext3 and ext4 images, without root
 ///
-/// Images are raw files, partitioned disks or block devices. Commands that only read never write:
-/// a journal that needs recovery is replayed in memory, and the image stays as it is. Commands that
-/// change go through the journal: interrupted at any point, the image is consistent.
+/// Images are raw files, partitioned disks or block devices. Commands that only read never write to
+/// the image; a journal that needs recovery is replayed in memory. Commands that change an image use
+/// its journal: whatever interrupts them, the image stays consistent.
 #[derive(Debug, Parser)]
-#[command(name = "uext4", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "uext4", version, max_term_width = 100)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Cli {
     /// What to do.
@@ -86,14 +63,22 @@ pub enum Command {
     Script(script::ScriptArgs),
     Mount(mount::MountArgs),
     Umount(umount::UmountArgs),
+    Doctor(doctor::DoctorArgs),
+    Help(help::HelpArgs),
+    Completions(completions::CompletionsArgs),
     #[command(hide = true)]
     Man(man::ManArgs),
+}
+
+/// The definition of the command line, with its first page.
+pub fn command() -> clap::Command {
+    with_front_page(Cli::command())
 }
 
 /// Runs what the command line asks for; all output is written when it returns.
 ///
 /// # Errors
-/// Whatever ends the command early.
+/// The error that ends the command early.
 pub fn run(cli: &Cli) -> Result<Exit, Failure> {
     let mut out = output(Box::new(std::io::stdout().lock()));
     let exit = match &cli.command {
@@ -127,11 +112,14 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Trim(args) => trim::run(args, &mut out),
         Command::Quota(args) => quota::run(args, &mut out),
         Command::Mount(args) => mount::run(args, &mut out),
-        Command::Man(args) => man::run(args, Cli::command()),
+        Command::Doctor(args) => doctor::run(args, &mut out),
+        Command::Help(args) => help::run(args, command(), &mut out),
+        Command::Completions(args) => completions::run(args, command(), &mut out),
+        Command::Man(args) => man::run(args, command()),
         Command::Umount(args) => umount::run(args, &mut out),
         Command::Script(args) => script::run(args, &mut out),
     };
-    // What came before a failure is still worth reading.
+    // Output that precedes a failure is printed too.
     let flushed = out.flush().map_err(Failure::from);
     match (exit, flushed) {
         (Err(Failure::BrokenPipe), _) | (Ok(Exit::Success), Err(Failure::BrokenPipe)) => {
@@ -143,8 +131,8 @@ pub fn run(cli: &Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// How a command ends whose reader has gone away. `head` and the like have seen enough of a list,
-/// and that is no failure; an archive that is cut, or commands that are not carried out, are.
+/// The exit code of a command after the reader of its output has gone away. A list that `head` cuts
+/// is no failure; an archive that is cut, or commands that are not carried out, are.
 fn when_cut(command: &Command) -> Exit {
     match command {
         Command::Tar(_) | Command::Script(_) => Exit::Incomplete,

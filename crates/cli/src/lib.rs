@@ -19,12 +19,14 @@ mod failure;
 mod format;
 mod free;
 mod group_space;
+mod help;
 mod helper;
 mod identify;
 mod json;
 mod listener;
 mod messages;
 mod metrics;
+mod mke2fs;
 mod mode;
 mod mount_failure;
 mod mount_options;
@@ -45,7 +47,7 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use uext4::Volume;
 use uext4::tuning::Policies;
 
@@ -69,7 +71,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         messages::choose_mount_codes();
     }
     let ended = |exit: Exit| ExitCode::from(messages::code(exit));
-    let cli = match Cli::try_parse_from(words) {
+    let parsed = command_line::command().try_get_matches_from(words);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return ended(not_a_command(&error, is_json)),
     };

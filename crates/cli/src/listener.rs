@@ -53,16 +53,36 @@ impl Drop for Socket {
     }
 }
 
-/// The directory of sockets, if there is one that nobody else can write.
+/// The directory of this user's sockets, which no other user can write to. It is created if needed.
+///
+/// # Errors
+/// It cannot be created, or belongs to another user.
 fn directory() -> io::Result<PathBuf> {
-    let user = rustix::process::geteuid();
+    let dir = directory_of_sockets();
+    // In a directory that every user can write to, the parent may exist and belong to another one.
+    if let Some(parent) = dir
+        .parent()
+        .filter(|parent| *parent == of_temporary_files())
+    {
+        ours_alone(parent.to_owned())?;
+    }
+    ours_alone(dir)
+}
+
+/// The same, which may not exist, or may belong to another user.
+pub fn directory_of_sockets() -> PathBuf {
     let base = match std::env::var_os("XDG_RUNTIME_DIR") {
-        _ if user.is_root() => PathBuf::from("/run"),
+        _ if rustix::process::geteuid().is_root() => PathBuf::from("/run"),
         Some(dir) if !dir.is_empty() => PathBuf::from(dir),
-        // Where everybody may write, the name can be somebody else's already.
-        _ => ours_alone(std::env::temp_dir().join(format!("uext4-{}", user.as_raw())))?,
+        _ => of_temporary_files(),
     };
-    ours_alone(base.join("uext4"))
+    base.join("uext4")
+}
+
+/// This user's directory for a system without `XDG_RUNTIME_DIR`.
+fn of_temporary_files() -> PathBuf {
+    let user = rustix::process::geteuid().as_raw();
+    std::env::temp_dir().join(format!("uext4-{user}"))
 }
 
 /// A directory, made if it is not there, that nobody else can write.

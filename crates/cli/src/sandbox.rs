@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-    RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{
@@ -66,6 +66,14 @@ pub fn confine(needed: Needed<'_>) -> Sandbox {
         capabilities: set_capabilities(None, none).is_ok(),
         seccomp: false,
     }
+}
+
+/// Whether the kernel has Landlock. Nothing is restricted.
+pub fn has_landlock() -> bool {
+    let rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::Execute);
+    rules.and_then(|rules| rules.create()).is_ok()
 }
 
 fn restrict(needed: Needed<'_>) -> Result<bool, RulesetError> {

@@ -51,6 +51,19 @@ pub fn place_of(image: &Path) -> io::Result<Option<PathBuf>> {
     Ok(found.map(|(place, _)| OsString::from_vec(place).into()))
 }
 
+/// All mounts of uext4 that this process can see, with the directories, in the order of the table.
+///
+/// # Errors
+/// Those of reading the table.
+pub fn all() -> io::Result<Vec<(PathBuf, Shown)>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let ours = lines(&table).filter_map(|line| {
+        let place = OsString::from_vec(line.place).into();
+        Some((place, line.shown?))
+    });
+    Ok(ours.collect())
+}
+
 /// Whether a file system of this number is mounted anywhere.
 ///
 /// # Errors

@@ -1,0 +1,44 @@
+//! `help`: the page of a command, or of a topic that concerns many commands.
+
+use std::io::Write;
+
+use clap::{Args, Command};
+
+use super::Output;
+use crate::failure::{Exit, Failure};
+use crate::help::TOPICS;
+
+/// Explain a command or a topic
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  uext4 help mount
+  uext4 help sizes
+  uext4 help image | less")]
+pub struct HelpArgs {
+    /// A command, or one of: image, sizes, exit-codes, examples
+    #[arg(value_name = "COMMAND")]
+    subject: Option<String>,
+}
+
+/// Prints the page.
+pub fn run(args: &HelpArgs, mut command: Command, out: &mut Output) -> Result<Exit, Failure> {
+    let Some(subject) = &args.subject else {
+        write!(out, "{}", command.render_long_help())?;
+        return Ok(Exit::Success);
+    };
+    if let Some(topic) = TOPICS.iter().find(|topic| topic.name == subject) {
+        out.write_all(topic.text.as_bytes())?;
+        return Ok(Exit::Success);
+    }
+    command.build();
+    match command.find_subcommand_mut(subject) {
+        Some(page) => write!(out, "{}", page.render_long_help())?,
+        None => {
+            let topics = TOPICS.map(|topic| topic.name).join(", ");
+            let what = format!("help {subject}: there is no such command or topic");
+            let hint = format!("`uext4 --help` lists the commands; the topics are {topics}");
+            return Err(Failure::new(Exit::Usage, what).hint(hint));
+        }
+    }
+    Ok(Exit::Success)
+}
