@@ -15,7 +15,7 @@ use crate::api::stats::{self, Stats};
 use crate::base::caller::Caller;
 use crate::base::error::{Error, Result};
 use crate::base::mapping::Mapping;
-use crate::check::{self, Issue, Summary as CheckSummary};
+use crate::check::{self, Issue, Progress as CheckProgress, Summary as CheckSummary};
 use crate::dir::crypto::NameForm;
 use crate::dir::namei::{self, FollowLast};
 use crate::dir::readdir::{self, Listed};
@@ -323,6 +323,19 @@ impl Image {
     /// Device errors, and [`crate::Error::Unsupported`] if fast commits wait in the journal; damage
     /// is an issue, not an error.
     pub fn check(&self, report: &mut dyn FnMut(Issue)) -> Result<CheckSummary> {
-        check::check(&self.sbi, report)
+        self.check_with_progress(report, &mut |_| {})
+    }
+
+    /// The same, and calls `progress` before each group and each directory, so that a long check can
+    /// show how far it is. `progress` must be fast: it is called once for each directory.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn check_with_progress(
+        &self,
+        report: &mut dyn FnMut(Issue),
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<CheckSummary> {
+        check::check(&self.sbi, check::Observer { report, progress })
     }
 }

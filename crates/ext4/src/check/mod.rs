@@ -66,12 +66,40 @@ pub struct Summary {
     pub orphans: u64,
 }
 
-/// Checks the whole file system and shows `report` each issue.
+/// How far a check has come. Both passes begin again for each window of a large file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being read.
+    pub pass: Pass,
+    /// How many of `total` have been read.
+    pub done: u64,
+    /// All groups, or all directories, times the windows.
+    pub total: u64,
+}
+
+/// What a check reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The inodes of each group, and the blocks that they own.
+    Groups,
+    /// The names in each directory.
+    Directories,
+}
+
+/// Where a check reports.
+pub(crate) struct Observer<'a> {
+    /// Is called for each issue.
+    pub report: &'a mut dyn FnMut(Issue),
+    /// Is called before each group and each directory.
+    pub progress: &'a mut dyn FnMut(Progress),
+}
+
+/// Checks the whole file system and shows `observer` each issue.
 ///
 /// Fails with device errors, which say nothing about the file system; damage is an issue, not an
 /// error. [`Error::Unsupported`] if fast commits wait in the journal: bitmaps and counts do not
 /// show them.
-pub(crate) fn check(sbi: &Arc<Sbi>, report: &mut dyn FnMut(Issue)) -> Result<Summary> {
+pub(crate) fn check<'a>(sbi: &'a Arc<Sbi>, observer: Observer<'a>) -> Result<Summary> {
     if sbi.fast_commit().is_some() {
         let what = "checking while fast commits wait in the journal (mount it once first)".into();
         return Err(Error::Unsupported { what });
@@ -79,7 +107,7 @@ pub(crate) fn check(sbi: &Arc<Sbi>, report: &mut dyn FnMut(Issue)) -> Result<Sum
     let mut checker = Checker {
         sbi,
         shared: sbi,
-        report,
+        observer,
         summary: Summary::default(),
         failed: None,
         usage: Usage::new(0..0),
@@ -99,7 +127,7 @@ pub(crate) fn check(sbi: &Arc<Sbi>, report: &mut dyn FnMut(Issue)) -> Result<Sum
 struct Checker<'a> {
     sbi: &'a Sbi,
     shared: &'a Arc<Sbi>,
-    report: &'a mut dyn FnMut(Issue),
+    observer: Observer<'a>,
     summary: Summary,
     /// The first device error; nothing is looked at after it.
     failed: Option<Error>,
@@ -154,7 +182,8 @@ impl Checker<'_> {
             u64::from(group).saturating_mul(per_group.into())
         };
         let mut free = (0, 0);
-        for from in (0..groups).step_by(index(step)) {
+        let windows = u64::from(groups.div_ceil(step));
+        for (window_nr, from) in (0_u64..).zip((0..groups).step_by(index(step))) {
             let window = from..from.saturating_add(step).min(groups);
             let tell = from == 0;
             self.usage = Usage::new(first_cluster(window.start)..first_cluster(window.end));
@@ -164,6 +193,13 @@ impl Checker<'_> {
                 }
             }
             for group in (0..groups).map(GroupNr) {
+                self.progress(Progress {
+                    pass: Pass::Groups,
+                    done: window_nr
+                        .saturating_mul(groups.into())
+                        .saturating_add(group.0.into()),
+                    total: windows.saturating_mul(groups.into()),
+                });
                 if let Some(desc) = self.desc(group, false) {
                     let inodes = self.group_inodes(group, &desc, tell.then_some(&mut *table));
                     free.1 = u64::saturating_add(free.1, inodes);
@@ -260,9 +296,18 @@ impl Checker<'_> {
         let geometry = self.sbi.geometry();
         let directories = std::mem::take(&mut self.directories);
         let mut table = first;
+        let step = len32(table.groups().len()).max(1);
+        let windows = u64::from(geometry.groups_count.get().div_ceil(step));
+        let mut window_nr = 0_u64;
         loop {
             let tell = table.groups().start == 0;
-            for &ino in &directories {
+            for (nr, &ino) in (0_u64..).zip(&directories) {
+                let count = u64::try_from(directories.len()).unwrap_or(u64::MAX);
+                self.progress(Progress {
+                    pass: Pass::Directories,
+                    done: window_nr.saturating_mul(count).saturating_add(nr),
+                    total: windows.saturating_mul(count),
+                });
                 if let Some(inode) = self.used_inode(ino, true, false) {
                     self.directory(&mut table, &inode, tell);
                 }
@@ -275,10 +320,15 @@ impl Checker<'_> {
             if from >= geometry.groups_count.get() {
                 return;
             }
+            window_nr = window_nr.saturating_add(1);
             let window = self.inode_window(from);
             table = Table::new(window.clone(), geometry.inodes_per_group);
             self.for_each_used(window, |inode| table.add(inode));
         }
+    }
+
+    fn progress(&mut self, progress: Progress) {
+        (self.observer.progress)(progress);
     }
 
     /// Calls `f` for every inode in use in some groups; nothing is reported.
@@ -341,7 +391,7 @@ impl Checker<'_> {
 
     fn report(&mut self, issue: Issue) {
         self.summary.issues = self.summary.issues.saturating_add(1);
-        (self.report)(issue);
+        (self.observer.report)(issue);
     }
 
     /// Damage becomes an issue; anything else is kept as the reason why the check failed.
