@@ -8,6 +8,7 @@
 mod args;
 mod background;
 mod below;
+mod color;
 mod command_line;
 mod commands;
 mod contents;
@@ -33,6 +34,7 @@ mod mount_options;
 mod open;
 mod overwrite;
 mod owner;
+mod phase_bar;
 mod progress;
 mod record;
 mod sandbox;

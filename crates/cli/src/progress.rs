@@ -1,63 +1,156 @@
-//! A line of progress on standard error, where that is a terminal and the work takes a while.
+//! Progress on standard error, if that is a terminal and the work takes a while.
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use uext4::check::{Pass, Progress as CheckProgress};
+use uext4::{Image, Ino, Inode};
 
 use crate::show::size_text;
 
-/// Work shorter than this shows nothing.
+/// Work that ends before this time shows nothing.
 const PATIENCE: Duration = Duration::from_millis(700);
+/// Time between two redraws.
+const REDRAW: Duration = Duration::from_millis(100);
+/// A bar for work whose end is known.
+const BAR: &str = "{msg:10} {wide_bar} {percent:>3} %, {eta} left";
 
-/// Files and bytes done so far.
+/// A bar that appears when the work has taken [`PATIENCE`], even if one file takes that long.
+#[derive(Debug)]
+struct Bar {
+    bar: ProgressBar,
+    /// Dropping it ends the thread that waits to show the bar.
+    _pending: Option<Sender<()>>,
+}
+
+impl Bar {
+    /// None if standard error is no terminal.
+    fn new(total: Option<u64>, template: &str) -> Option<Self> {
+        if !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let hidden = ProgressDrawTarget::hidden();
+        let bar = ProgressBar::with_draw_target(total, hidden);
+        // OK to ignore: the templates are constants, which a test parses.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        let (pending, ended) = mpsc::channel();
+        let shown = bar.clone();
+        let named = thread::Builder::new().name("uext4-progress".to_owned());
+        // Without a thread there is no bar.
+        let waiting = named.spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                shown.set_draw_target(ProgressDrawTarget::stderr());
+                shown.enable_steady_tick(REDRAW);
+            }
+        });
+        let _pending = waiting.is_ok().then_some(pending);
+        Some(Self { bar, _pending })
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A bar for copying, with the rate.
+const COPYING: &str = "{msg} {wide_bar} {percent:>3} %, {bytes_per_sec}, {eta} left";
+/// The same without a known end.
+const COPYING_PART: &str = "{spinner} {msg} in {elapsed}, {bytes_per_sec}";
+
+/// Files and bytes that have been read from an image.
 #[derive(Debug)]
 pub struct Progress {
-    bar: Option<ProgressBar>,
-    begun: Instant,
+    bar: Option<Bar>,
     verb: &'static str,
+    /// Bytes of all files, where that is known.
+    total: Option<u64>,
     files: u64,
     bytes: u64,
 }
 
 impl Progress {
-    /// Begins; `verb` is what is done to the files ("copied").
-    pub fn new(verb: &'static str) -> Self {
+    /// Begins at `top`; `verb` is what is done to the files ("copied"). The end is known only for the
+    /// whole image: what a directory holds would have to be counted first.
+    pub fn new(verb: &'static str, fs: &Image, top: &Inode) -> Self {
+        let space = fs.statfs();
+        let used = space.blocks.saturating_sub(space.free);
+        let used = used.saturating_mul(space.block_size.into());
+        let total = (top.ino == Ino::ROOT).then_some(used);
+        let template = match total {
+            Some(_) => COPYING,
+            None => COPYING_PART,
+        };
         Self {
-            bar: std::io::stderr().is_terminal().then(ProgressBar::hidden),
-            begun: Instant::now(),
+            bar: Bar::new(total, template),
             verb,
+            total,
             files: 0,
             bytes: 0,
         }
     }
 
-    /// One file more, of so many bytes.
+    /// One file more, of so many bytes, is read from now on.
     pub fn add(&mut self, bytes: u64) {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        let Some(bar) = &self.bar else {
+        let Some(Bar { bar, .. }) = &self.bar else {
             return;
         };
-        if bar.is_hidden() && self.begun.elapsed() > PATIENCE {
-            let shown = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} in {elapsed}") {
-                shown.set_style(style);
-            }
-            shown.enable_steady_tick(Duration::from_millis(100));
-            self.bar = Some(shown);
-        }
-        if let Some(bar) = self.bar.as_ref().filter(|bar| !bar.is_hidden()) {
-            let size = size_text(self.bytes);
-            bar.set_message(format!("{} files {}, {size}", self.files, self.verb));
-        }
+        // Holes count as bytes of a file, but not as used.
+        bar.set_position(self.bytes.min(self.total.unwrap_or(u64::MAX)));
+        let size = size_text(self.bytes);
+        bar.set_message(format!("{} files {}, {size}", self.files, self.verb));
     }
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+/// How far a check is.
+#[derive(Debug)]
+pub struct Checking {
+    bar: Option<Bar>,
+    pass: Option<Pass>,
+}
+
+impl Checking {
+    /// Begins.
+    pub fn new() -> Self {
+        Self {
+            bar: Bar::new(Some(0), BAR),
+            pass: None,
+        }
+    }
+
+    /// Shows it.
+    pub fn show(&mut self, progress: CheckProgress) {
+        let Some(Bar { bar, .. }) = &self.bar else {
+            return;
+        };
+        if self.pass.replace(progress.pass) != Some(progress.pass) {
+            bar.set_length(progress.total);
+            bar.reset_eta();
+            bar.set_message(match progress.pass {
+                Pass::Groups => "groups",
+                Pass::Directories => "directories",
+            });
+        }
+        bar.set_position(progress.done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_templates_are_valid() {
+        for template in [BAR, COPYING, COPYING_PART] {
+            ProgressStyle::with_template(template).unwrap();
         }
     }
 }

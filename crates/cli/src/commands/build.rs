@@ -1,15 +1,11 @@
 //! `build`: an image from a directory or a tar archive; also what `mkfs -d` does.
 
-use std::cell::RefCell;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::Resource;
-use uext4_image::{
-    Amount, BuildOptions, Error, Excludes, Phase, Progress, Report, Size, Source, SourceOptions,
-};
+use uext4_image::{BuildOptions, Error, Excludes, Report, Size, Source, SourceOptions};
 
 use super::{Output, bytes};
 use crate::args::parse_size;
@@ -21,6 +17,7 @@ use crate::json::Json;
 use crate::messages;
 use crate::overwrite::may_replace;
 use crate::owner::{self, Owner};
+use crate::phase_bar::PhaseBar;
 use crate::show::{escaped, size_text, uuid_text};
 
 /// Make an image from a directory or a tar archive
@@ -185,7 +182,7 @@ pub fn fill(
         _ => Exit::Damaged,
     };
     wait_for_ending(image);
-    let bar = Bar::new(verbosity);
+    let bar = PhaseBar::new(verbosity == Verbosity::Normal);
     let built = uext4_image::build(&source, image, &options, &bar);
     bar.clear();
     built.map_err(|error| failure_of(image, &error, bad_path))
@@ -301,73 +298,4 @@ pub fn tell_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exit
     json.end_line();
     out.write_all(json.as_bytes())?;
     Ok(Exit::Success)
-}
-
-/// Progress on standard error, where that is a terminal.
-struct Bar {
-    shown: bool,
-    bar: RefCell<ProgressBar>,
-    total: RefCell<Option<Amount>>,
-}
-
-impl Bar {
-    fn new(verbosity: Verbosity) -> Self {
-        Self {
-            shown: verbosity == Verbosity::Normal && std::io::stderr().is_terminal(),
-            bar: RefCell::new(ProgressBar::hidden()),
-            total: RefCell::new(None),
-        }
-    }
-
-    fn clear(&self) {
-        self.bar.borrow().finish_and_clear();
-    }
-}
-
-impl Progress for Bar {
-    fn begin(&self, phase: Phase, total: Option<Amount>) {
-        if !self.shown {
-            return;
-        }
-        self.clear();
-        let words = match phase {
-            Phase::Listing => "listing",
-            Phase::Sizing => "sizing",
-            Phase::Formatting => "formatting",
-            Phase::Writing => "writing",
-            Phase::Syncing => "syncing",
-        };
-        let (bar, template) = match total {
-            Some(total) => (
-                ProgressBar::new(total.bytes.saturating_add(total.entries)),
-                "{msg:10} {wide_bar} {percent:>3} %, {eta} left",
-            ),
-            None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
-        };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        bar.set_message(words);
-        self.bar.replace(bar);
-        self.total.replace(total);
-    }
-
-    fn update(&self, done: Amount) {
-        if !self.shown {
-            return;
-        }
-        let bar = self.bar.borrow();
-        match *self.total.borrow() {
-            // An entry without contents is work too.
-            Some(_) => bar.set_position(done.bytes.saturating_add(done.entries)),
-            None => {
-                bar.set_message(format!(
-                    "{} entries, {}",
-                    done.entries,
-                    size_text(done.bytes)
-                ));
-                bar.tick();
-            }
-        }
-    }
 }

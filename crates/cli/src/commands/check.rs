@@ -10,6 +10,7 @@ use crate::args::ImageArgs;
 use crate::failure::{Exit, Failure, note};
 use crate::json::Json;
 use crate::open;
+use crate::progress::Checking;
 use crate::show::escaped;
 
 /// Check structures, checksums, links, bitmaps and counts; nothing is changed
@@ -60,7 +61,12 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
         }
         Err(failure) => return Err(failure),
     };
-    let result = fs.check(&mut |issue: Issue| report.line(issue.kind(), &issue.to_string()));
+    let mut checking = Checking::new();
+    let result = fs.check_with_progress(
+        &mut |issue: Issue| report.line(issue.kind(), &issue.to_string()),
+        &mut |progress| checking.show(progress),
+    );
+    drop(checking);
     let summary = result.map_err(|error| {
         let failure = Failure::engine(args.image.place.image.display(), &error);
         match failure {

@@ -64,7 +64,7 @@ pub fn run(args: &GetArgs, out: &mut Output) -> Result<Exit, Failure> {
         },
     };
     let mut shown = Shown {
-        progress: Progress::new("copied"),
+        progress: Progress::new("copied", &fs, what.top),
         complaints: Complaints::new(),
     };
     let report = uext4_image::get(&fs, &what, &mut shown).map_err(|error| match error {

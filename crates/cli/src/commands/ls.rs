@@ -1,4 +1,4 @@
-//! `ls`: the names in a directory, briefly or with what `ls -l` tells.
+//! `ls`: the names in a directory, alone or with the columns of `ls -l`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use uext4_ondisk::inode::FileType;
 
 use super::{Output, bytes};
 use crate::args::long_help;
+use crate::color::{ColorArgs, Colors};
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
@@ -18,8 +19,8 @@ use uext4_image::walk::{Entry, Order, Step, Walk, joined};
 
 /// List a directory
 ///
-/// Every name is listed, also those that begin with a dot, sorted by their bytes. Characters a
-/// terminal might act upon are escaped as `ls -b` does. Times are UTC.
+/// All names are listed, including those that begin with a dot, sorted by their bytes. Control
+/// characters are escaped as `ls -b` does. Times are UTC.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
@@ -31,30 +32,32 @@ pub struct LsArgs {
     /// Directory or file in the image
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: PathBuf,
-    /// Type, mode, links, owner, group, size, time of change and target
+    /// Print type, mode, links, owner, group, size, modification time and link target
     #[arg(short)]
     long: bool,
-    /// Subdirectories too
+    /// List subdirectories recursively
     #[arg(short = 'R')]
     recursive: bool,
-    /// Inode numbers
+    /// Print inode numbers
     #[arg(short)]
     inode: bool,
-    /// A directory itself, or a symbolic link itself, in place of what it leads to
+    /// List a directory or a symbolic link itself, not its contents or target
     #[arg(short = 'd', long, conflicts_with = "recursive")]
     directory: bool,
-    /// With -l, sizes in K, M, G and T, rounded up
+    /// With -l, print sizes in K, M, G and T, rounded up
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Names that begin with a dot too, which are listed in any case
+    /// List names that begin with a dot; this is always done
     #[arg(short = 'a', long)]
     all: bool,
-    /// One name a line, as in any case
+    /// Print one name on each line; this is always done
     #[arg(short = '1')]
     one: bool,
-    /// One JSON array of objects
+    /// Print one JSON array of objects
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    color: ColorArgs,
 }
 
 /// Prints the list.
@@ -69,6 +72,7 @@ pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
     let mut list = List {
         fs,
         args,
+        colors: args.color.read(),
         out,
         json: Json::new(),
         complaints: Complaints::new(),
@@ -107,6 +111,7 @@ pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
 struct List<'a> {
     fs: &'a Image,
     args: &'a LsArgs,
+    colors: Colors,
     out: &'a mut Output,
     json: Json,
     complaints: Complaints,
@@ -136,7 +141,7 @@ impl List<'_> {
                 writeln!(self.out, "{unknown}{}", escaped(name))?;
             }
             Ok(inode) if self.args.long => self.line(inode, name, path)?,
-            Ok(_) => writeln!(self.out, "{}", escaped(name))?,
+            Ok(inode) => writeln!(self.out, "{}", self.colors.paint(name, inode))?,
         }
         Ok(())
     }
@@ -155,7 +160,7 @@ impl List<'_> {
             inode.uid,
             inode.gid,
             time_short(inode.mtime.sec),
-            escaped(name)
+            self.colors.paint(name, inode)
         )?;
         if inode.file_type == FileType::Symlink {
             match self.fs.read_link(inode) {

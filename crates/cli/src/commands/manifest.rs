@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure, exit_of, note};
 use crate::json::Json;
 use crate::messages;
 use crate::open;
+use crate::progress::Progress;
 use crate::record;
 use uext4_image::walk::{Entry, Order, Problem, Step, Walk};
 
@@ -59,9 +60,11 @@ pub fn run(args: &ManifestArgs, out: &mut Output) -> Result<Exit, Failure> {
         failed: 0,
         worst: Exit::Success,
     };
+    let mut progress = Progress::new("described", &fs, &top);
     let mut walk = Walk::new(&fs, top, Order::Sorted);
     while let Some(step) = walk.step() {
         if let Step::Entry(entry) = step {
+            progress.add(entry.inode.as_ref().map_or(0, |inode| inode.size));
             manifest.line(walk.text_path(), &entry);
             out.write_all(manifest.json.as_bytes())?;
         }

@@ -17,6 +17,7 @@ use crate::messages;
 use crate::mode::{self, ModeChange};
 use crate::open;
 use crate::owner::{self, Owner};
+use crate::phase_bar::PhaseBar;
 use crate::show::escaped;
 use uext4_image::walk::joined;
 
@@ -107,18 +108,20 @@ impl Operation for PutArgs {
         };
         let complaints = &mut *target.complaints;
         let mut kept = false;
+        let bar = PhaseBar::new(true);
         let report = uext4_image::put(
             target.fs,
             &self.source,
             &into,
             name,
             &options,
-            &(),
+            &bar,
             &mut |error| {
                 kept |= is_exists(error);
                 complaints.tell(exit(error), shown(error));
             },
         );
+        bar.clear();
         let report = report.map_err(failure)?;
         if kept && !self.overwrite {
             messages::warning("--overwrite replaces files that exist");

@@ -67,7 +67,7 @@ pub fn run(args: &TarArgs, out: &mut Output) -> Result<Exit, Failure> {
         piece: vec![0; PIECE],
         budget: Budget::new(&fs),
     };
-    let mut progress = Progress::new("archived");
+    let mut progress = Progress::new("archived", &fs, &top);
     let mut walk = Walk::new(&fs, top, Order::Nested);
     while let Some(step) = walk.step() {
         let Step::Entry(entry) = step else {

@@ -9,15 +9,17 @@ use uext4_ondisk::inode::FileType;
 
 use super::ls::object;
 use super::{Output, bytes};
-use crate::args::ImageArgs;
+use crate::args::{ImageArgs, long_help};
+use crate::color::ColorArgs;
 use crate::failure::{Complaints, Exit, Failure};
 use crate::json::Json;
 use crate::open;
-use crate::show::escaped;
+use crate::show::{escaped, size_short};
 use uext4_image::walk::{Entry, Order, Step, Walk, joined};
 
 /// Draw a directory and everything below it
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
   uext4 tree disk.img | less
   uext4 tree -L 2 disk.img /usr
@@ -28,12 +30,17 @@ pub struct TreeArgs {
     /// Directory in the image
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: PathBuf,
-    /// Not deeper than this
+    /// Descend at most LEVELS directories
     #[arg(short = 'L', value_name = "LEVELS")]
     levels: Option<usize>,
-    /// One JSON array of objects
+    /// Print the size of each file, in K, M, G and T
+    #[arg(short = 'h')]
+    human_readable: bool,
+    /// Print one JSON array of objects
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    color: ColorArgs,
 }
 
 /// Draws the tree.
@@ -46,6 +53,7 @@ pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
     if args.json {
         json.open_array();
     }
+    let colors = args.color.read();
     let mut drawing = Drawing::default();
     let mut walk = Walk::new(&fs, top, Order::Nested);
     while let Some(step) = walk.step() {
@@ -70,7 +78,15 @@ pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
             _ => {}
         }
         let shown = if entry.depth == 0 { path } else { &entry.name };
-        write!(out, "{}{}", drawing.lines(&entry), escaped(shown))?;
+        write!(out, "{}", drawing.lines(&entry))?;
+        match &entry.inode {
+            Ok(inode) if args.human_readable => {
+                let size = size_short(inode.size);
+                write!(out, "[{size:>4}]  {}", colors.paint(shown, inode))?;
+            }
+            Ok(inode) => write!(out, "{}", colors.paint(shown, inode))?,
+            Err(_) => write!(out, "{}", escaped(shown))?,
+        }
         if let Ok(inode) = &entry.inode
             && inode.file_type == FileType::Symlink
         {
