@@ -1,5 +1,6 @@
 # Everything a developer or continuous integration runs, by one word each.
-.PHONY: help setup demo build man test test-long interleavings gate bench beside-fuse clean
+.PHONY: help setup demo build install uninstall man test test-long interleavings gate bench beside-fuse \
+	dist dist-test deny publish-check semver book clean
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
@@ -12,6 +13,14 @@ help:
 	@echo 'make gate       the experiments of the lab, quickly, held against their gates'
 	@echo 'make bench      the benchmarks'
 	@echo 'make beside-fuse  mounts beside the kernel, fuse2fs and libfuse, and the targets (root; half an hour)'
+	@echo 'make install    installs the command, pages, completions, units (PREFIX=/usr/local, DESTDIR)'
+	@echo 'make uninstall  removes them'
+	@echo 'make dist       static binaries, .deb, .rpm, a container image layout, checksums: target/dist'
+	@echo 'make dist-test  installs them in clean roots and runs them there (root)'
+	@echo 'make book       the guide as HTML: target/book'
+	@echo 'make deny       licences, advisories and duplicates of all dependencies (cargo-deny)'
+	@echo 'make publish-check  packs every crate as for the registry, and publishes nothing'
+	@echo 'make semver     what changed in the public interfaces since BASE (cargo-semver-checks)'
 	@echo 'make setup      installs the tools that tests and demo use (apt, when root), or says what is missing'
 
 setup:
@@ -22,6 +31,38 @@ demo: setup build
 
 build:
 	$(CARGO) build --locked --release --package uext4-cli
+
+# What cargo has built, wherever that is. `make install` builds nothing: it may run as root.
+TARGET_DIR = $$($(CARGO) metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+BINARY ?= $(TARGET_DIR)/release/uext4
+export PREFIX DESTDIR SBINDIR
+
+install:
+	@binary="$(BINARY)"; test -x "$$binary" || { echo "install: no $$binary: run make build first" >&2; exit 1; }; \
+		BINARY="$$binary" scripts/install-files
+
+uninstall:
+	@scripts/uninstall-files
+
+dist:
+	@scripts/dist
+
+dist-test:
+	@scripts/dist-test
+
+book:
+	mdbook build docs/book --dest-dir "$(TARGET_DIR)/book"
+
+deny:
+	$(CARGO) deny --locked check
+
+# With tests/ and benches/ left out of what is packed, each crate is built from its own package.
+publish-check:
+	$(CARGO) publish --locked --dry-run --workspace --allow-dirty
+
+BASE ?= HEAD~1
+semver:
+	$(CARGO) semver-checks --workspace --baseline-rev $(BASE)
 
 man:
 	$(CARGO) run --locked --quiet --package uext4-cli -- man target/man

@@ -4,8 +4,10 @@
 //!   `cargo test` runs them);
 //! * `map`: writes the engine's folders into ARCHITECTURE.md;
 //! * `house`: the structure of the tree in figures;
+//! * `components`: what the released program is made of, as CycloneDX;
 //! * `tests`: what the tree has of tests, for a record of the lab.
 
+mod components;
 mod counts;
 mod house;
 mod tidy;
@@ -13,7 +15,7 @@ mod tidy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy|map|house|tests";
+const USAGE: &str = "usage: cargo xtask tidy|map|house|components|tests";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +37,13 @@ fn main() -> ExitCode {
         ["house"] => match house::House::measure(&workspace_root()) {
             Ok(figures) => {
                 println!("{figures}\n{}", house::LEGEND);
+                ExitCode::SUCCESS
+            }
+            Err(error) => failed(&error),
+        },
+        ["components"] => match components::list(&workspace_root()) {
+            Ok(list) => {
+                println!("{list:#}");
                 ExitCode::SUCCESS
             }
             Err(error) => failed(&error),
