@@ -1,5 +1,5 @@
 # Everything a developer or continuous integration runs, by one word each.
-.PHONY: help setup demo build install uninstall man test test-long interleavings gate bench beside-fuse \
+.PHONY: help setup demo build install uninstall man test test-long interleavings gate bench bench-fuse \
 	dist dist-test deny publish-check semver book clean
 .DEFAULT_GOAL := help
 
@@ -12,7 +12,7 @@ help:
 	@echo 'make test-long  the same tests with many more random cases, optimised'
 	@echo 'make gate       the experiments of the lab, quickly, held against their gates'
 	@echo 'make bench      the benchmarks'
-	@echo 'make beside-fuse  mounts beside the kernel, fuse2fs and libfuse, and the targets (root; half an hour)'
+	@echo 'make bench-fuse  mounts beside the kernel, fuse2fs and libfuse, and the targets (root; half an hour)'
 	@echo 'make install    installs the command, pages, completions, units (PREFIX=/usr/local, DESTDIR)'
 	@echo 'make uninstall  removes them'
 	@echo 'make dist       static binaries, .deb, .rpm, a container image layout, checksums: target/dist'
@@ -51,7 +51,7 @@ dist-test:
 	@scripts/dist-test
 
 book:
-	mdbook build docs/book --dest-dir "$(TARGET_DIR)/book"
+	@$(CARGO) run --locked --quiet --package xtask -- book "$(TARGET_DIR)/book"
 
 deny:
 	$(CARGO) deny --locked check
@@ -93,10 +93,10 @@ gate:
 bench:
 	$(CARGO) bench --locked --workspace
 
-# BESIDE names subjects and tasks, and says how often: see crates/cli/benches/mounts/main.rs.
-beside-fuse:
+# ARGS names subjects and tasks, and says how often: see crates/cli/benches/mounts/main.rs.
+bench-fuse:
 	$(CARGO) build --locked --release --package uext4-fuse --examples
-	$(CARGO) bench --locked --package uext4-cli --bench mounts -- $(BESIDE)
+	$(CARGO) bench --locked --package uext4-cli --bench mounts -- $(ARGS)
 
 clean:
 	$(CARGO) clean

@@ -1,4 +1,4 @@
-//! Whole commands on the Linux source, beside the tools they replace, taking turns in one run.
+//! Whole commands on the Linux source, compared with the tools they replace, taking turns in one run.
 //!
 //! What it shows: the time a user waits, the CPU it costs, the memory it takes at most, images on
 //! tmpfs. What it does not: a disk's speed. Every run is made to prove that it did its work.
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Kernel clock ticks a second, as /proc tells CPU times.
+/// Kernel clock ticks a second, the unit of CPU times in /proc.
 const TICKS: f64 = 100.0;
 /// Size of mke2fs's image, which cannot choose it by itself.
 const IMAGE_SIZE: &str = "2G";
@@ -27,7 +27,7 @@ struct Contender {
     makes: Option<String>,
     /// What was measured, a turn each.
     runs: Vec<Run>,
-    /// What must not be exceeded, where something was promised.
+    /// The limit, where there is a target.
     limits: Limits,
 }
 
@@ -290,7 +290,7 @@ fn report(contenders: &[Contender]) {
             ("CPU", contender.limits.cpu_s, cpu),
         ] {
             if let Some(limit) = limit {
-                let verdict = if is <= limit { "kept" } else { "MISSED" };
+                let verdict = if is <= limit { "met" } else { "MISSED" };
                 targets.push(format!("{what} ≤ {limit} s {verdict}"));
             }
         }

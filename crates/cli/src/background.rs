@@ -25,7 +25,7 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::failure::{Exit, Failure};
 use crate::helper;
 
-/// What tells the program that it is the one in the background.
+/// The variable that marks the program in the background.
 pub const FLAG: &str = "--in-background";
 /// What it says when it is ready.
 const READY: &str = "ready\n";
@@ -100,11 +100,11 @@ fn pass_on(mut signals: Signals, child: &Child, state: &Arc<AtomicU8>) {
     });
 }
 
-/// Leaves the terminal and the directory, does `last`, and tells who started this that it is ready. What
+/// Leaves the terminal and the directory, does `last`, and notifies the parent that it is ready. What
 /// fails then fails before anybody relies on it.
 ///
 /// # Errors
-/// Those of doing so, of telling nobody above all.
+/// Those of doing so, above all that the parent cannot be notified.
 pub fn ready(last: impl FnOnce()) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // It may lead a session already.
@@ -114,7 +114,7 @@ pub fn ready(last: impl FnOnce()) -> io::Result<()> {
     last();
     // Not through what would keep it, and try again at the end.
     File::from(rustix::stdio::stdout().try_clone_to_owned()?).write_all(READY.as_bytes())?;
-    // From here on it is mounted, whatever becomes of what nobody reads.
+    // From here on it is mounted, even if the parent no longer reads.
     _ = rustix::stdio::dup2_stdout(&null);
     _ = rustix::stdio::dup2_stderr(&null);
     Ok(())

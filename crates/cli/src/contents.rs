@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_magic_number_is_told_apart() {
+    fn contents_without_a_magic_number_are_distinguished() {
         let held = |len: u64, at: u64, bytes: &[u8]| {
             let device = MemoryDevice::new(len);
             device.write_at(at, bytes).unwrap();

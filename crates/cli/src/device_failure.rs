@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 /// Why a device cannot be used, and what to do.
 pub fn device_failure(image: &Path, error: &BlockError) -> Failure {
     match error {
-        // They tell the path themselves.
+        // They name the path themselves.
         BlockError::Open { source, .. } if source.kind() == PermissionDenied => {
             Failure::new(Exit::Denied, error)
         }

@@ -57,7 +57,7 @@ pub fn after_ending<T>(
 }
 
 /// Waits for the daemon of an image that is ending, if there is one: for what locks the image later
-/// and tells itself of errors.
+/// and reports errors itself.
 pub fn wait_for_ending(image: &Path) {
     _ = after_ending(image, || FileDevice::open(image, Access::ReadOnly)?.lock());
 }

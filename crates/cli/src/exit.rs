@@ -2,7 +2,7 @@
 //!
 //! `mount` and `umount` end with the codes of mount(8), all others with [`Exit::code`].
 
-/// How the command ended: stable, and told by `uext4 --help` and the README.
+/// How the command ended: stable, and documented by `uext4 help exit-codes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Done.

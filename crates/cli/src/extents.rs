@@ -33,7 +33,7 @@ pub fn has_blocks(inode: &Inode) -> bool {
 
 /// The runs of an inode, ascending, those past the end of the file included; after an error nothing.
 ///
-/// There may be as many as the file system has blocks: whoever shows them keeps none.
+/// There may be as many as the file system has blocks: callers that show them store none.
 ///
 /// Its errors are damage of the mapping and those of the device.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub struct Runs<'a> {
     mapped: u64,
     /// The run that the next mapping may belong to.
     open: Option<Run>,
-    /// To tell once what came before it is told.
+    /// An error to report after the runs before it.
     error: Option<Error>,
 }
 

@@ -14,7 +14,7 @@ pub enum Failure {
     /// The reader of standard output went away.
     BrokenPipe,
     /// Anything else: one sentence for standard error, and what to do next where that is known.
-    Told {
+    Message {
         /// The exit code.
         exit: Exit,
         /// The sentence, without full stop.
@@ -27,7 +27,7 @@ pub enum Failure {
 impl Failure {
     /// A failure without a hint.
     pub fn new(exit: Exit, what: impl Display) -> Self {
-        Self::Told {
+        Self::Message {
             exit,
             what: what.to_string(),
             hint: None,
@@ -37,7 +37,7 @@ impl Failure {
     /// The same with what to do next.
     #[must_use]
     pub fn hint(mut self, text: impl Into<String>) -> Self {
-        if let Self::Told { hint, .. } = &mut self {
+        if let Self::Message { hint, .. } = &mut self {
             *hint = Some(text.into());
         }
         self
@@ -64,7 +64,7 @@ impl Failure {
     /// The same, with a worse exit code where there is one.
     #[must_use]
     pub fn at_least(mut self, code: Exit) -> Self {
-        if let Self::Told { exit, .. } = &mut self {
+        if let Self::Message { exit, .. } = &mut self {
             *exit = code.max(*exit);
         }
         self
@@ -73,7 +73,7 @@ impl Failure {
     /// The same, with another exit code.
     #[must_use]
     pub fn with_exit(mut self, code: Exit) -> Self {
-        if let Self::Told { exit, .. } = &mut self {
+        if let Self::Message { exit, .. } = &mut self {
             *exit = code;
         }
         self
@@ -192,7 +192,7 @@ impl Complaints {
     pub fn failure(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure {
             Failure::BrokenPipe => return Err(Failure::BrokenPipe),
-            Failure::Told { exit, what, hint } => {
+            Failure::Message { exit, what, hint } => {
                 self.add(exit.max(Exit::Incomplete), what, hint.as_deref());
             }
         }
@@ -200,7 +200,7 @@ impl Complaints {
     }
 
     /// Tells standard error and goes on.
-    pub fn tell(&mut self, exit: Exit, what: impl Display) {
+    pub fn report(&mut self, exit: Exit, what: impl Display) {
         self.add(exit, what, None);
     }
 
@@ -213,9 +213,9 @@ impl Complaints {
         }
     }
 
-    /// Like [`Complaints::tell`], for an error of the engine about a path.
+    /// Like [`Complaints::report`], for an error of the engine about a path.
     pub fn engine(&mut self, subject: impl Display, error: &uext4::Error) {
-        self.tell(
+        self.report(
             exit_of(error).max(Exit::Incomplete),
             format_args!("{subject}: {error}"),
         );

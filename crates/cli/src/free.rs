@@ -1,4 +1,4 @@
-//! Free space, as the block bitmaps tell it: runs of free clusters and their lengths.
+//! Free space, as the block bitmaps have it: runs of free clusters and their lengths.
 
 use uext4::{Error, Image};
 use uext4_ondisk::GroupNr;

@@ -3,7 +3,7 @@
 use uext4::format::GroupNr;
 use uext4::{Image, Result};
 
-/// What a group's bitmap tells, in blocks, or in clusters where there are such.
+/// The contents of a group's bitmap, in blocks, or in clusters with bigalloc.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupSpace {
     /// Free.

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_a_parser_reads() {
+    fn a_parser_reads_what_was_written() {
         let odd = "tab\t quote\" back\\ line\n bell\u{7} del\u{7f} ü 𝄞";
         let mut json = Json::new();
         json.open_object();

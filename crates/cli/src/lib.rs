@@ -1,9 +1,9 @@
 //! The `uext4` command: file systems of the ext family in images and on devices, without root and
 //! without a kernel.
 //!
-//! One file a subcommand under `commands`; what they share is one noun a file beside this one.
+//! One file a subcommand under `commands`; what they share is one noun a file in this directory.
 //! Nothing here knows the format: the engine and the crates below it do. It is a library for the
-//! program of a few lines beside it, and for tests that call a command without a process.
+//! program of a few lines in `main.rs`, and for tests that call a command without a process.
 
 mod args;
 mod background;
@@ -113,7 +113,7 @@ pub fn mount(
 fn report(failure: Failure) -> Exit {
     match failure {
         Failure::BrokenPipe => Exit::Success,
-        Failure::Told { exit, what, hint } => {
+        Failure::Message { exit, what, hint } => {
             messages::error(exit, what, hint.as_deref());
             exit
         }

@@ -23,7 +23,7 @@ use crate::sandbox::Needed;
 
 /// How often the file is written.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long somebody may take to ask, and to read the answer.
+/// How long a client may take to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a question at most.
 const QUESTION_MAX: u64 = 4096;
@@ -85,7 +85,7 @@ fn of_temporary_files() -> PathBuf {
     std::env::temp_dir().join(format!("uext4-{user}"))
 }
 
-/// A directory, made if it is not there, that nobody else can write.
+/// A directory, created if needed, that no other user can write to.
 fn ours_alone(dir: PathBuf) -> io::Result<PathBuf> {
     if let Err(error) = fs::DirBuilder::new().mode(0o700).create(&dir)
         && error.kind() != io::ErrorKind::AlreadyExists
@@ -143,7 +143,7 @@ impl Listener {
         }
     }
 
-    /// Answers whoever asks from now on. The threads are never waited for.
+    /// Answers clients from now on. The threads are never joined.
     pub fn serve(self, metrics: &Metrics) -> Option<Socket> {
         if let Some(path) = self.file {
             let metrics = metrics.clone();
@@ -169,7 +169,7 @@ impl Listener {
     }
 }
 
-/// Listens in the place of who listened there before: he had this number, so his mount is gone.
+/// Replaces a socket of the same name: the mount that had this number before is gone.
 fn listen(path: PathBuf) -> io::Result<(UnixListener, Socket)> {
     remove(&path)?;
     let listener = UnixListener::bind(&path)?;
@@ -198,7 +198,7 @@ fn reply(mut stream: UnixStream, metrics: &Metrics) -> io::Result<()> {
     stream.write_all(page.as_bytes())
 }
 
-/// Nobody sees half of it. In the place of `FILE.new` whatever was there is removed, not followed: the
+/// No reader sees half of it. In the place of `FILE.new` whatever was there is removed, not followed: the
 /// directory may be one where others write.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_others_is_none() {
+    fn a_directory_that_others_can_write_to_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name| dir.path().join(name);
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! The program: see the library beside it.
+//! The program: see the library in `lib.rs`.
 
 use std::process::ExitCode;
 

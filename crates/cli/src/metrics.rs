@@ -1,9 +1,9 @@
-//! What a running mount tells of itself: one page in the text format of Prometheus, from which
+//! The statistics of a running mount: one page in the text format of Prometheus, from which
 //! `uext4 stats` makes all it shows.
 //!
 //! Names are `uext4_ROOM_WHAT`, counters end in `_total`, times are seconds, sizes bytes.
 
-mod rooms;
+mod subsystems;
 
 use std::fmt::{Display, Write};
 use std::path::Path;
@@ -24,15 +24,15 @@ uext4_uptime_seconds gauge Since it was mounted.
 uext4_sandbox gauge What the daemon has given up.
 uext4_request_errors_total counter Requests answered with an error.
 uext4_request_seconds summary What requests took, until they were answered.
-uext4_throttle_pauses_total counter Times a writer over the dirty limits was told to wait.
-uext4_throttle_pause_seconds_total counter How long these were told to wait.
+uext4_throttle_pauses_total counter Pauses of writers over the dirty limits.
+uext4_throttle_pause_seconds_total counter Total length of these pauses.
 uext4_write_bandwidth_bytes gauge What the device writes a second.
 uext4_dirty_ratelimit_bytes gauge What each writer may dirty a second.
 uext4_block_size_bytes gauge Bytes of a block.
 uext4_blocks gauge Blocks for files and directories.
 uext4_inodes gauge Inodes.
-uext4_memory_limit_bytes gauge What may be kept in memory.
-uext4_memory_bytes gauge What is kept in memory.
+uext4_memory_limit_bytes gauge Limit of the memory of all caches.
+uext4_memory_bytes gauge Memory of all caches.
 uext4_memory_reclaims_total counter Times memory was freed.
 uext4_memory_reclaimed_bytes_total counter Bytes freed so.
 uext4_journal_commits_total counter Transactions committed.
@@ -51,7 +51,7 @@ uext4_allocator_requests_total counter Requests for blocks.
 uext4_allocator_blocks_total counter Blocks given.
 uext4_allocator_freed_total counter Blocks given back.
 uext4_allocator_goal_hits_total counter Requests whose goal was free.
-uext4_allocator_preallocated gauge Blocks kept for files.
+uext4_allocator_preallocated gauge Blocks preallocated for files.
 uext4_allocator_criterion_hits_total counter Requests a search of this criterion served.
 uext4_allocator_criterion_groups_total counter Groups it considered.
 uext4_allocator_criterion_extents_total counter Free runs it looked at.
@@ -60,7 +60,7 @@ uext4_allocator_criterion_extents_total counter Free runs it looked at.
 /// Bytes of the pages that rates are counted in.
 const PAGE: u64 = 4096;
 
-/// A running mount, told by many.
+/// A running mount, shared by all that report on it.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -84,7 +84,10 @@ impl Page {
     /// What a metric is, before its values.
     fn head(&mut self, name: &str) {
         let rest = |line: &'static str| line.strip_prefix(name)?.strip_prefix(' ');
-        let metric = METRICS.lines().chain(rooms::METRICS.lines()).find_map(rest);
+        let metric = METRICS
+            .lines()
+            .chain(subsystems::METRICS.lines())
+            .find_map(rest);
         if let Some((kind, help)) = metric.and_then(|rest| rest.split_once(' ')) {
             // Writing to a string cannot fail.
             _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -151,7 +154,7 @@ impl Metrics {
         space(fs, &mut page);
         let stats = fs.stats();
         memory(&stats.memory, &mut page);
-        rooms::write(&stats, &mut page);
+        subsystems::write(&stats, &mut page);
         journal(&stats, &mut page);
         pages(&stats, &mut page);
         self.throttling(&stats, &mut page);

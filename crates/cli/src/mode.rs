@@ -62,7 +62,7 @@ pub fn parse(text: &str) -> Result<ModeChange, String> {
                 'g' => GROUP,
                 'o' => OTHERS,
                 'a' => EVERYBODY,
-                _ => return Err(format!("{letter:?} is none of u, g, o, a")),
+                _ => return Err(format!("{letter:?} is not one of u, g, o, a")),
             };
         }
         let who = if who == 0 { EVERYBODY } else { who };
@@ -100,7 +100,7 @@ fn parse_what(letters: &str) -> Result<What, String> {
             'X' => x_if_any = true,
             's' => bits |= 0o6000,
             't' => bits |= 0o1000,
-            _ => return Err(format!("{letter:?} is none of r, w, x, X, s, t")),
+            _ => return Err(format!("{letter:?} is not one of r, w, x, X, s, t")),
         }
     }
     Ok(What::Bits { bits, x_if_any })

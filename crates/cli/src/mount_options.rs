@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 pub use names::{REFUSED, WITHOUT_EFFECT};
 pub use options::MountOptions;
 
-/// What mount(8) repeats of what the kernel shows of a mount.
+/// What mount(8) copies from the kernel's options of a mount.
 const SHOWN_BY_THE_KERNEL: [&str; 4] = ["user_id", "group_id", "max_read", "blksize"];
 
 /// Reads lists of options, separated by commas; later ones win.

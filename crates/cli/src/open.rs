@@ -24,7 +24,7 @@ use crate::messages;
 use crate::show::{escaped, size_text};
 use crate::trace;
 
-/// Bytes the engine may keep when it only reads: with everything else the command stays below 256 MiB.
+/// Bytes that the engine may cache when it only reads: with everything else the command stays below 256 MiB.
 const READING_MEMORY: u64 = 96 << 20;
 /// The same when it writes too, data of files included.
 const WRITING_MEMORY: u64 = 192 << 20;
@@ -91,8 +91,8 @@ pub fn open_to_read(place: &PlaceArgs, options: &OpenOptions) -> Result<Image, F
     })
 }
 
-/// Whether the file system in an image was closed by who had it open for writing, and has no errors noted.
-/// `None` if it cannot be told: it is not found without being told where, or not ours to read.
+/// Whether the last writer closed the file system in an image, and no errors are noted in it.
+/// `None` if that is not known: it is not found without options, or may not be read.
 pub fn was_left_clean(image: &Path) -> Option<bool> {
     let whole = FileDevice::open(image, Access::ReadOnly).ok()?;
     let place = PlaceArgs {
@@ -162,7 +162,7 @@ pub fn writable(image: &Path) -> Result<FileDevice, Failure> {
     })
 }
 
-/// For who relies on it that nobody else changes an image that he only reads.
+/// For readers that rely on an image that no other program changes.
 ///
 /// # Errors
 /// Exit 8 if it is a loop device's that may be written.
@@ -180,7 +180,7 @@ pub fn must_stay_as_it_is(image: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Opens the file system for reading and writing, for nobody else: its journal is replayed. The
+/// Opens the file system for reading and writing, exclusively: its journal is replayed. The
 /// caller closes it.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What is told of one inode in JSON: the same keys in `manifest`, `ls`, `tree` and `stat`.
+//! One inode in JSON: the same keys in `manifest`, `ls`, `tree` and `stat`.
 
 use uext4::{Error, Image, Inode};
 use uext4_ondisk::inode::{FileType, InodeFlags, Timestamp};
@@ -49,7 +49,7 @@ pub fn time(json: &mut Json, number: &str, string: &str, time: Timestamp) {
     json.key(string).string(&format!("{sign}{sec}.{nsec:09}"));
 }
 
-/// The size stat tells: 0 for devices.
+/// The size that stat(2) returns: 0 for devices.
 pub fn stat_size(inode: &Inode) -> u64 {
     match inode.rdev {
         Some(_) => 0,
@@ -57,9 +57,9 @@ pub fn stat_size(inode: &Inode) -> u64 {
     }
 }
 
-/// The blocks stat tells, in units of 512 bytes.
+/// The blocks that stat(2) returns, in units of 512 bytes.
 ///
-/// A file within its inode has none, but the kernel adds what its data would take, so that nobody
+/// A file within its inode has none, but the kernel adds what its data would take, so that no program
 /// mistakes it for a hole.
 pub fn stat_blocks(inode: &Inode) -> u64 {
     let inline = inode.flags.contains(InodeFlags::INLINE_DATA);

@@ -5,8 +5,8 @@
 //! filter    when all threads run: with seccomp all system calls but those of serving
 //! ```
 //! All three hold for good. What they keep from the daemon, unmounting above all, is done by a small
-//! process beside it that reads no image ([`unmounter`](crate::unmounter)). Where the kernel has no
-//! Landlock or no seccomp the rest holds, and `uext4 stats` tells what does.
+//! helper process that reads no image ([`unmounter`](crate::unmounter)). Where the kernel has no
+//! Landlock or no seccomp the rest holds, and `uext4 stats` shows what does.
 //!
 //! A system call that is not in the list is answered with ENOSYS, as by a kernel that does not have it:
 //! the C library then does without (`clone3`). What is left starts no program, reaches no network, traces,
@@ -207,7 +207,7 @@ const CALLS: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_getdents64,
     libc::SYS_getcwd,
-    // Who asks for statistics.
+    // The peer of a connection that asks for statistics.
     libc::SYS_accept4,
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
@@ -251,7 +251,7 @@ const CALLS: &[i64] = &[
     libc::SYS_sigaltstack,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Who one is.
+    // The process's own ids.
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_getuid,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_starts_or_changes_somebody_is_allowed() {
+    fn system_calls_that_start_programs_or_change_ids_are_denied() {
         let refused = [
             libc::SYS_execve,
             libc::SYS_execveat,

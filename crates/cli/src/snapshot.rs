@@ -1,4 +1,4 @@
-//! What a mount told of itself, read back from the page of [`metrics`](crate::metrics), and shown.
+//! The statistics of a mount, read back from the page of [`metrics`](crate::metrics), and shown.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ const WIDTH: usize = 98;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot(Vec<Sample>);
 
-/// The name, the labels and the value in a line; `None` for a comment, and for what is none.
+/// The name, the labels and the value in a line; `None` for a comment or an invalid line.
 fn sample(line: &str) -> Option<Sample> {
     let (head, value) = line.rsplit_once(' ')?;
     let value = value.parse().ok()?;
@@ -106,9 +106,9 @@ impl Snapshot {
     /// One JSON object: a name's value, or a list of values with their labels.
     pub fn json(&self, json: &mut Json) {
         json.open_object();
-        let mut told = BTreeSet::new();
+        let mut printed = BTreeSet::new();
         for first in &self.0 {
-            if !told.insert(&first.name) {
+            if !printed.insert(&first.name) {
                 continue;
             }
             json.key(&first.name);
@@ -171,7 +171,7 @@ impl Snapshot {
         lines
     }
 
-    /// Lines for a reader; with what was told some seconds before, rates since.
+    /// Lines for a reader; with an earlier snapshot, rates since then.
     pub fn lines(&self, before: Option<(&Self, f64)>) -> Vec<String> {
         let mut lines = vec![self.title(), self.space()];
         self.requests(before, &mut lines);
@@ -368,7 +368,7 @@ fn number(json: &mut Json, value: f64) {
     }
 }
 
-/// OK to truncate: what is told was a number of bytes.
+/// OK to truncate: the value was a number of bytes.
 fn bytes(value: f64) -> String {
     size_text(value as u64)
 }
@@ -413,14 +413,14 @@ mod tests {
         let snapshot = Snapshot::parse(TOLD);
         let before = Snapshot::parse(&TOLD.replace("40", "20").replace("total 10", "total 5"));
         let lines = snapshot.lines(Some((&before, 2.0))).join("\n");
-        for told in [
+        for printed in [
             "a \"b\"\\c on /x, rw, for 3 s; sandbox: none",
             "requests   40 (10.0/s)",
             "2.0 µs",
             "250.0 ms",
             "10 commits (2.5/s)",
         ] {
-            assert!(lines.contains(told), "{told}: {lines}");
+            assert!(lines.contains(printed), "{printed}: {lines}");
         }
     }
 
@@ -428,8 +428,8 @@ mod tests {
     fn json_has_numbers_and_lists() {
         let mut json = Json::new();
         Snapshot::parse(TOLD).json(&mut json);
-        let told = String::from_utf8(json.as_bytes().to_vec()).unwrap();
-        let read: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let printed = String::from_utf8(json.as_bytes().to_vec()).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&printed).unwrap();
         assert_eq!(read["uext4_journal_commits_total"], 10);
         assert_eq!(read["uext4_uptime_seconds"], 3.5);
         assert_eq!(read["uext4_request_seconds"][1]["quantile"], "1");

@@ -1,13 +1,13 @@
-//! The process that unmounts when a daemon in its sandbox is told to end.
+//! The process that unmounts when a daemon in its sandbox receives a signal to end.
 //!
 //! ```text
-//! daemon  ──────────▶  uext4 umount --when-told=0:57 DIR     mounts and unmounts, or has fusermount3 do it
+//! daemon  ──────────▶  uext4 umount --when-notified=0:57 DIR     mounts and unmounts, or has fusermount3 do it
 //!         ◀── one byte: no signal ends it any more           reads no image
 //!         ──"end"───▶
-//!         ◀── it ends, and tells by its code: so did the mount, or not
+//!         ◀── it ends; its exit code is that of the unmounting
 //! ```
 //! Signals that end a daemon often go to all that belong to it. This one outlives them: the daemon is
-//! told by the same signal, and then needs it. A daemon that ends otherwise leaves it alone: it ends as
+//! received by the same signal, and then needs it. A daemon that ends otherwise leaves it alone: it ends as
 //! well, and does nothing.
 
 use std::io::{self, Read, Write};
@@ -23,8 +23,8 @@ use uext4_fuse::mountinfo::Number;
 use crate::failure::Failure;
 use crate::mount_failure::mount_failure;
 
-/// What tells `umount` to wait, with the number of the mount where that is known.
-pub const FLAG: &str = "--when-told";
+/// The flag that makes `umount` wait, with the number of the mount if it is known.
+pub const FLAG: &str = "--when-notified";
 /// What it waits for.
 const END: &[u8] = b"end";
 /// What it says when signals do not end it any more.
@@ -34,8 +34,8 @@ const HELD: u8 = b'.';
 #[derive(Debug)]
 pub struct Unmounter {
     mounted: Mounted,
-    /// The process beside this one, if there is one.
-    beside: Option<Child>,
+    /// The helper process, if there is one.
+    helper: Option<Child>,
 }
 
 impl Unmounter {
@@ -43,15 +43,15 @@ impl Unmounter {
     pub fn own(mounted: Mounted) -> Self {
         Self {
             mounted,
-            beside: None,
+            helper: None,
         }
     }
 
-    /// The process beside this one.
+    /// The helper process.
     ///
     /// # Errors
     /// Those of starting it; `UnexpectedEof` if it ended at once.
-    pub fn beside(mounted: Mounted) -> io::Result<Self> {
+    pub fn start(mounted: Mounted) -> io::Result<Self> {
         let flag = match mounted.number() {
             Some(Number { major, minor }) => format!("{FLAG}={major}:{minor}"),
             None => FLAG.to_owned(),
@@ -68,13 +68,13 @@ impl Unmounter {
             .spawn()?;
         wait_until_held(child).map(|child| Self {
             mounted,
-            beside: Some(child),
+            helper: Some(child),
         })
     }
 
     /// Whether another process does it, so that this one need not be able to.
-    pub fn is_beside(&self) -> bool {
-        self.beside.is_some()
+    pub fn is_running(&self) -> bool {
+        self.helper.is_some()
     }
 
     /// Where it is mounted.
@@ -84,13 +84,13 @@ impl Unmounter {
 
     /// Unmounts. Whoever still uses it gets errors from now on. Tells whether it is gone.
     pub fn end(&mut self) -> bool {
-        let Some(child) = &mut self.beside else {
+        let Some(child) = &mut self.helper else {
             return end(&self.mounted).is_ok();
         };
         // Told once; its answer stays.
-        let told = child.stdin.take().map(|mut stdin| stdin.write_all(END));
+        let notified = child.stdin.take().map(|mut stdin| stdin.write_all(END));
         let ended = child.wait().is_ok_and(|status| status.success());
-        ended && told.is_none_or(|told| told.is_ok())
+        ended && notified.is_none_or(|sent| sent.is_ok())
     }
 }
 
@@ -121,7 +121,7 @@ fn end(mounted: &Mounted) -> Result<(), Error> {
 /// The number of a mount, as [`FLAG`] has it.
 ///
 /// # Errors
-/// A word why it is none.
+/// The reason why there is none.
 pub fn number(text: &str) -> Result<Number, String> {
     let number = text.split_once(':').and_then(|(major, minor)| {
         Some(Number {
@@ -135,19 +135,19 @@ pub fn number(text: &str) -> Result<Number, String> {
 /// Waits for the word, and unmounts.
 ///
 /// # Errors
-/// It is still mounted; those of holding signals, and of telling who started it.
+/// It is still mounted; those of holding signals, and of notifying the parent.
 pub fn wait(dir: &Path, number: Option<Number>) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("waiting for the end", &error);
-    // Noticed by nobody, but none of them ends this.
+    // Ignored, so that none of them ends this process.
     let _signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let mut stdout = io::stdout();
     stdout.write_all(&[HELD]).map_err(failed)?;
     stdout.flush().map_err(failed)?;
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let read = io::stdin()
         .take(END.len() as u64 + 1)
-        .read_to_end(&mut told);
-    if read.is_err() || told != END {
+        .read_to_end(&mut received);
+    if read.is_err() || received != END {
         return Ok(());
     }
     let ended = end(&Mounted::known(dir, number));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_at_once_is_none() {
+    fn a_helper_that_ends_at_once_is_not_used() {
         let child = Command::new("true")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -197,7 +197,7 @@ mod tests {
             let child = wait_until_held(child.unwrap()).unwrap();
             let mut unmounter = Unmounter {
                 mounted: Mounted::known(Path::new("/nowhere"), None),
-                beside: Some(child),
+                helper: Some(child),
             };
             assert_eq!(unmounter.end(), is_gone, "{script}");
             assert_eq!(unmounter.dir(), Path::new("/nowhere"));

@@ -21,7 +21,7 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
     let nsec = time.subsec_nanos().rem_euclid(1_000_000_000);
     let sec = time.as_secs() - i64::from(time.subsec_nanos() < 0);
     if !(Timestamp::MIN_SEC..=Timestamp::MAX_SEC).contains(&sec) {
-        return Err(format!("{text:?} is outside of what an inode can hold"));
+        return Err(format!("{text:?} does not fit into an inode"));
     }
     let nsec = nsec.cast_unsigned();
     Ok(Timestamp { sec, nsec })

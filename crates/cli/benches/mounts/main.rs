@@ -1,8 +1,8 @@
-//! Mounts beside mounts: this one's over both transports, the kernel's ext4, fuse2fs, libfuse's
+//! Mounts compared: this one's over both transports, the kernel's ext4, fuse2fs, libfuse's
 //! `passthrough_hp` and a file system that does nothing, taking turns in one run.
 //!
 //! ```text
-//! make beside-fuse
+//! make bench-fuse
 //! cargo bench -p uext4-cli --bench mounts -- [SUBJECT]… [names|tree|bytes|writers|sqlite]…
 //!     [--rounds N] [--names N] [--mib N] [--json FILE]
 //! ```
@@ -101,11 +101,11 @@ fn measure(asked: &Asked, input: &Input) -> (Figures, Vec<String>) {
             let subject = subjects[(turn + round) % subjects.len()];
             for task in &asked.tasks {
                 eprintln!("round {}: {}, {}", round + 1, subject.name(), task.name);
-                let told = (task.run)(subject, asked, input, &mut |what, unit, figure| {
+                let printed = (task.run)(subject, asked, input, &mut |what, unit, figure| {
                     figures.add(what, unit, subject.name(), figure);
                 });
                 // The figures of the others are worth having all the same.
-                if let Err(why) = told {
+                if let Err(why) = printed {
                     let why = format!("{}, {}: {why}", subject.name(), task.name);
                     eprintln!("{why}");
                     failed.push(why);

@@ -91,7 +91,7 @@ impl Subject {
         found.is_err().then(|| format!("no {}", program.display()))
     }
 
-    /// Who serves it, if not the kernel.
+    /// The server, if it is not the kernel.
     fn program(self) -> Option<PathBuf> {
         match self {
             Self::Kernel => None,
@@ -249,7 +249,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Unmounts, and tells how long it took until everything was written; the image must be clean.
+    /// Unmounts, and returns how long it took until everything was written; the image must be clean.
     pub fn end(mut self) -> Result<f64, String> {
         let begun = Instant::now();
         self.unmount()?;

@@ -1,4 +1,4 @@
-//! What is promised, and whether it holds.
+//! The targets, and whether they are met.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What is measured, whoever does it.
+//! What is measured, for every subject.
 
 use std::fs::{self, File};
 use std::hint::black_box;

@@ -122,8 +122,8 @@ pub fn run(args: &BuildArgs, out: &mut Output) -> Result<Exit, Failure> {
         verbosity,
     )?;
     match args.json {
-        true => tell_json(&args.output, &report, out),
-        false => tell(&args.output, &report, verbosity, out),
+        true => print_json(&args.output, &report, out),
+        false => print_report(&args.output, &report, verbosity, out),
     }
 }
 
@@ -229,7 +229,7 @@ fn failure_of(image: &Path, error: &Error, bad_path: Exit) -> Failure {
 ///
 /// # Errors
 /// Those of standard output.
-pub fn tell(
+pub fn print_report(
     image: &Path,
     report: &Report,
     verbosity: Verbosity,
@@ -266,7 +266,7 @@ fn warn(report: &Report) {
 ///
 /// # Errors
 /// Those of standard output.
-pub fn tell_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exit, Failure> {
+pub fn print_json(image: &Path, report: &Report, out: &mut Output) -> Result<Exit, Failure> {
     warn(report);
     let summary = &report.summary;
     let mut json = Json::new();

@@ -1,4 +1,4 @@
-//! `cat`: files to standard output, byte for byte.
+//! `cat`: the contents of files, byte for byte.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct CatArgs {
     paths: Vec<PathBuf>,
 }
 
-/// Prints the files; one that cannot be read does not keep the others back.
+/// Prints the files; a file that cannot be read does not stop the others.
 pub fn run(args: &CatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut piece = vec![0; PIECE];
@@ -35,7 +35,7 @@ pub fn run(args: &CatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure
         match print(fs, bytes(path.as_os_str()), &mut piece, out) {
             Ok(()) => {}
             Err(Failure::BrokenPipe) => return Err(Failure::BrokenPipe),
-            Err(Failure::Told { exit, what, .. }) => complaints.tell(exit, what),
+            Err(Failure::Message { exit, what, .. }) => complaints.report(exit, what),
         }
     }
     Ok(complaints.exit())

@@ -13,7 +13,7 @@ use crate::open;
 use crate::show::escaped;
 use uext4_image::walk::joined;
 
-/// The file system that is changed, and where to tell what cannot be.
+/// The file system that is changed, and where failures of single files are reported.
 pub struct Target<'a> {
     /// Opened for writing.
     pub fs: &'a Volume,
@@ -33,7 +33,7 @@ pub enum Missing {
     /// Leave it at that.
     Skip,
     /// It is an error.
-    Tell,
+    Report,
 }
 
 /// Which inodes a command changes.
@@ -54,7 +54,7 @@ pub trait Operands {
 
 /// One change.
 pub trait Operation {
-    /// Makes it. What cannot be done of several is told, and the rest goes on.
+    /// Makes it. A failure of one of several files is reported, and the rest goes on.
     ///
     /// # Errors
     /// What ends it early.
@@ -78,7 +78,7 @@ pub fn run(image: &WriteArgs, change: &dyn Operation) -> Result<Exit, Failure> {
     Ok(complaints.exit())
 }
 
-/// Makes all durable, also what was done before an error. That error is told first.
+/// Makes all changes durable, also those before an error. That error is reported first.
 ///
 /// # Errors
 /// What was done so far says, else what closing says.
@@ -90,7 +90,7 @@ pub fn close<T>(fs: &Volume, image: &Path, done: Result<T, Failure>) -> Result<T
 }
 
 impl Target<'_> {
-    /// Does something for each of several paths; what fails is told.
+    /// Does something for each of several paths; failures are reported.
     ///
     /// # Errors
     /// A broken pipe.
@@ -191,7 +191,7 @@ pub fn last_name(path: &[u8]) -> &[u8] {
     &path[start.map_or(0, |at| at + 1)..end]
 }
 
-/// What is new belongs to root, whoever runs the command.
+/// New files belong to root, not to the user who runs the command.
 pub fn by_root(mode: u16) -> Creation {
     Creation {
         mode,

@@ -1,4 +1,4 @@
-//! `check`: is the file system sound?
+//! `check`: checks the file system.
 
 use std::io::Write;
 
@@ -13,10 +13,11 @@ use crate::open;
 use crate::progress::Checking;
 use crate::show::escaped;
 
-/// Check structures, checksums, links, bitmaps and counts; nothing is changed
+/// Check structures, checksums, links, bitmaps and counts
 ///
-/// Every issue is a line; exit code 0 means clean, 4 damaged, 8 that the check could not be done.
-/// Inodes that wait to be deleted or cut to their size after a crash are no damage, but a note.
+/// The image is not changed. Each issue is one line. Exit code 0 means clean, 4 damaged, 8 that the
+/// check could not be done. Inodes that wait to be deleted or truncated after a crash are reported as
+/// a note, not as damage.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 check disk.img && echo clean
@@ -24,13 +25,13 @@ use crate::show::escaped;
 pub struct CheckArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Show at most this many issues
+    /// Print at most N issues
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     issues: u64,
-    /// Only the exit code
+    /// Print nothing; only set the exit code
     #[arg(short)]
     quiet: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -41,7 +42,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
         args,
         out,
         json: Json::new(),
-        told: 0,
+        reported: 0,
         failed: None,
     };
     if args.json {
@@ -50,7 +51,7 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     let fs = match open::open(&args.image) {
         Ok(fs) => fs,
-        Err(Failure::Told {
+        Err(Failure::Message {
             exit: Exit::Damaged,
             what,
             ..
@@ -70,8 +71,8 @@ pub fn run(args: &CheckArgs, out: &mut Output) -> Result<Exit, Failure> {
     let summary = result.map_err(|error| {
         let failure = Failure::engine(args.image.place.image.display(), &error);
         match failure {
-            // What could not be checked to its end is no verdict.
-            Failure::Told { what, hint, .. } => Failure::Told {
+            // A check that did not reach its end has no result.
+            Failure::Message { what, hint, .. } => Failure::Message {
                 exit: Exit::CouldNot,
                 what,
                 hint,
@@ -91,16 +92,16 @@ struct Report<'a> {
     args: &'a CheckArgs,
     out: &'a mut Output,
     json: Json,
-    told: u64,
-    /// Standard output failed; told at the end.
+    reported: u64,
+    /// Standard output failed; reported at the end.
     failed: Option<Failure>,
 }
 
 impl Report<'_> {
     fn line(&mut self, kind: &str, text: &str) {
-        self.told += 1;
+        self.reported += 1;
         note(Exit::Damaged);
-        if self.args.quiet || self.told > self.args.issues || self.failed.is_some() {
+        if self.args.quiet || self.reported > self.args.issues || self.failed.is_some() {
             return;
         }
         let result = if self.args.json {
@@ -126,8 +127,8 @@ impl Report<'_> {
         }
         if self.args.json {
             self.json.close_array();
-            self.json.key("clean").value(self.told == 0);
-            self.json.key("issue_count").number(self.told);
+            self.json.key("clean").value(self.reported == 0);
+            self.json.key("issue_count").number(self.reported);
             if let Some(summary) = summary {
                 self.json.key("inodes").number(summary.inodes);
                 self.json.key("directories").number(summary.directories);
@@ -139,23 +140,23 @@ impl Report<'_> {
             self.out.write_all(self.json.as_bytes())?;
             return Ok(());
         }
-        if self.told > self.args.issues {
-            writeln!(self.out, "… {} more", self.told - self.args.issues)?;
+        if self.reported > self.args.issues {
+            writeln!(self.out, "… {} more", self.reported - self.args.issues)?;
         }
         if let Some(waiting) = summary.map(|s| s.orphans).filter(|n| *n > 0) {
             writeln!(
                 self.out,
-                "note: {waiting} inodes wait to be deleted or cut to their size; the next mount for \
-                 writing or `e2fsck -p` does that"
+                "note: {waiting} inodes wait to be deleted or truncated; the next mount for writing \
+                 or `e2fsck -p` does that"
             )?;
         }
         match summary {
-            Some(summary) if self.told == 0 => writeln!(
+            Some(summary) if self.reported == 0 => writeln!(
                 self.out,
                 "clean: {} inodes, {} of them directories, {} blocks in use",
                 summary.inodes, summary.directories, summary.blocks_used
             )?,
-            _ => writeln!(self.out, "damaged: {} issues", self.told)?,
+            _ => writeln!(self.out, "damaged: {} issues", self.reported)?,
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ use crate::mode::{self, ModeChange};
 
 /// Change permissions
 ///
-/// MODE is octal, or letters as chmod takes them: u+x, go-w, a=rX,u+w. Symbolic links are followed,
-/// below a directory left out.
+/// MODE is octal, or symbolic as in chmod(1): u+x, go-w, a=rX,u+w. Symbolic links are followed; with
+/// -R, links below a directory are skipped.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 chmod disk.img 4755 /bin/su
@@ -21,10 +21,10 @@ pub struct ChmodArgs {
     /// New permissions
     #[arg(value_name = "MODE", value_parser = mode::parse, allow_hyphen_values = true)]
     mode: ModeChange,
-    /// What to change
+    /// Files to change
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// And everything below
+    /// Change everything below directories too
     #[arg(short = 'R', long)]
     recursive: bool,
 }

@@ -12,9 +12,9 @@ use crate::owner::{self, Owner};
 
 /// Change owner and group
 ///
-/// Numbers only: names mean something else in every image. Files lose set-user-id and
-/// set-group-id, as with the kernel. Symbolic links are followed, below a directory changed
-/// themselves.
+/// Owners are numbers, because names differ from image to image. Files lose set-user-id and
+/// set-group-id, as with the kernel. Symbolic links are followed; with -R, links below a directory
+/// are changed themselves.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
@@ -24,10 +24,10 @@ pub struct ChownArgs {
     /// New owner and group
     #[arg(value_name = "UID[:GID]", value_parser = owner::parse)]
     owner: Owner,
-    /// What to change
+    /// Files to change
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// And everything below
+    /// Change everything below directories too
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change a symbolic link itself

@@ -1,4 +1,4 @@
-//! `dedup-xattrs`: equal blocks of extended attributes become one.
+//! `dedup-xattrs`: merges equal blocks of extended attributes.
 
 use std::io::Write;
 
@@ -15,9 +15,9 @@ use crate::show::escaped;
 
 /// Merge equal blocks of extended attributes
 ///
-/// Attributes that do not fit in an inode take a block, which up to 1024 inodes with the same
-/// attributes may share. Blocks that were written one by one are found and merged; what files hold
-/// stays as it is.
+/// Attributes that do not fit in an inode are stored in a block, which up to 1024 inodes with the
+/// same attributes may share. This finds equal blocks and merges them. The contents of files do not
+/// change.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 dedup-xattrs disk.img
@@ -25,7 +25,7 @@ use crate::show::escaped;
 pub struct DedupXattrsArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `fallocate`: ranges of files allocated, given back, moved.
+//! `fallocate`: allocates, frees and moves ranges of files.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,11 @@ use super::change::{Missing, Operation, Target};
 use crate::args::parse_size;
 use crate::failure::Failure;
 
-/// Allocate, zero, punch, insert or take out a range of a file
+/// Allocate, zero, punch, insert or collapse a range of a file
 ///
-/// Without an option blocks are allocated that read as zeroes, and the file grows if need be; it
-/// is made if it is not there. Inserting and taking out wants whole blocks of the file system.
+/// Without an option, allocates blocks that read as zeroes, and extends the file if needed. The file
+/// is created if it does not exist. Ranges to insert or collapse must be whole blocks of the file
+/// system.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 fallocate -l 1G disk.img /swapfile
@@ -24,27 +25,27 @@ pub struct FallocateArgs {
     /// The file
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Where the range begins, in bytes (K, M, G)
+    /// Start of the range, in bytes (K, M, G)
     // The image's own offset has the long name.
     #[arg(short = 'o', value_name = "OFFSET", default_value = "0", value_parser = parse_size)]
     #[arg(id = "range_offset")]
     from: u64,
-    /// How long it is, in bytes (K, M, G)
+    /// Length of the range, in bytes (K, M, G)
     #[arg(short, long, value_name = "LENGTH", value_parser = parse_size)]
     length: u64,
-    /// The size stays
+    /// Keep the size of the file
     #[arg(short = 'n', long)]
     keep_size: bool,
-    /// Give the blocks back; the range reads as zeroes
+    /// Free the blocks; the range then reads as zeroes
     #[arg(short, long, group = "how")]
     punch_hole: bool,
-    /// Zeroes, and blocks
+    /// Write zeroes, and allocate the blocks
     #[arg(short, long, group = "how")]
     zero_range: bool,
-    /// Take the range out; what follows moves down
+    /// Remove the range; the data after it move down
     #[arg(short, long, group = "how", conflicts_with = "keep_size")]
     collapse_range: bool,
-    /// Put a hole in; what follows moves up
+    /// Insert a hole; the data after it move up
     #[arg(short, long, group = "how", conflicts_with = "keep_size")]
     insert_range: bool,
 }
@@ -71,7 +72,7 @@ impl Operation for FallocateArgs {
         };
         let missing = match how {
             Fallocate::Allocate { .. } => Missing::Make,
-            _ => Missing::Tell,
+            _ => Missing::Report,
         };
         target.file(path, FollowLast::Yes, missing, |file| {
             file.fallocate(how, self.from, self.length)

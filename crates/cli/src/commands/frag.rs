@@ -1,4 +1,4 @@
-//! `frag`: how broken up free space and files are, as e2freefrag and filefrag tell it.
+//! `frag`: how fragmented free space and files are, as e2freefrag and filefrag report it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,13 +20,13 @@ use crate::open;
 use crate::show::{escaped, size_text};
 use uext4_image::walk::{InodeSet, Order, Step, Walk};
 
-/// Files named as the most broken up.
+/// How many of the most fragmented files are named.
 const WORST: usize = 10;
 
-/// Tell how fragmented free space and files are
+/// Show how fragmented free space and files are
 ///
-/// Without PATH: a histogram of the runs of free blocks, and how many extents files have. With
-/// PATH: the extents of that file, or of every file below that directory.
+/// Without PATH, prints a histogram of the runs of free blocks, and how many extents files have. With
+/// PATH, prints the extents of that file, or of every file below that directory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 frag disk.img
@@ -38,10 +38,10 @@ pub struct FragArgs {
     /// File or directory in the image
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// A line for every file
+    /// Print a line for each file
     #[arg(short)]
     verbose: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -213,7 +213,7 @@ struct Files {
     fragmented: u64,
     extents: u64,
     blocks: u64,
-    /// Blocks of their maps: extents beside the first four, or block numbers beside the first twelve.
+    /// Blocks of their maps: extents after the first four, or block numbers after the first twelve.
     map_blocks: u64,
     /// Files with blocks by how many extents they have.
     by_extents: BTreeMap<u64, u64>,
@@ -358,7 +358,7 @@ impl Files {
     }
 }
 
-/// Blocks that a file's map takes beside its inode: what is counted and is neither data nor attributes.
+/// Blocks of a file's map outside its inode: those that are neither data nor attributes.
 fn map_blocks(fs: &Image, inode: &Inode, data: u64) -> u64 {
     let geometry = fs.geometry();
     if geometry.cluster_bits > 0 || !has_blocks(inode) {

@@ -1,4 +1,4 @@
-//! `get`: files and directories copied out of the image, with all that may be restored.
+//! `get`: copies files and directories out of the image, with all attributes that can be restored.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -19,15 +19,18 @@ use crate::show::escaped;
 
 /// Copy files and directories out of the image
 ///
-/// Restores modes, times to the nanosecond, hard links, holes, symbolic links, fifos and sockets,
-/// and xattrs and ACLs as far as the destination takes them; owners and devices when run by root,
-/// or under fakeroot or pseudo, which then show them.
-/// Set-user-id and set-group-id are dropped where the owner or the group cannot be restored.
-/// If DEST is a directory, the copy is made inside it under its own name (the contents of "/"
-/// directly in it); else DEST is the copy's name. Existing files are kept unless --overwrite.
+/// Restores modes, times to the nanosecond, hard links, holes, symbolic links, fifos and sockets;
+/// xattrs and ACLs if the destination supports them; owners and devices if run by root, or under
+/// fakeroot or pseudo. Set-user-id and set-group-id are dropped if the owner or the group cannot be
+/// restored.
 ///
-/// A file appears under its name when it is complete. After an interruption the same command makes
-/// the rest: existing files with the type, size and modification time of the image's are accepted.
+/// If DEST is a directory, the copy is made inside it under its own name (the contents of "/"
+/// directly in it); otherwise DEST is the name of the copy. Existing files are not replaced without
+/// --overwrite.
+///
+/// A file appears under its name when it is complete. After an interruption, the same command copies
+/// the rest: it accepts existing files that have the type, size and modification time of those in
+/// the image.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 get disk.img /etc/fstab .
@@ -39,13 +42,13 @@ pub struct GetArgs {
     /// File or directory in the image
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Where to put it
+    /// Destination
     #[arg(value_name = "DEST")]
     dest: PathBuf,
     /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
-    /// One JSON object about what was copied
+    /// Print one JSON object about what was copied
     #[arg(long)]
     json: bool,
 }
@@ -107,7 +110,7 @@ impl Watcher for Shown {
         match error {
             GetError::Problem { path: of, problem } => {
                 let shown = format!("{}: {problem}", path(of));
-                self.complaints.tell(Exit::Damaged, shown);
+                self.complaints.report(Exit::Damaged, shown);
             }
             GetError::Image { path: of, source } => self.complaints.engine(path(of), &source),
             GetError::Host { path: of, source } => {
@@ -117,13 +120,13 @@ impl Watcher for Shown {
                     _ => (Exit::CouldNot, ""),
                 };
                 let shown = format!("{}: {source}{hint}", path(of));
-                self.complaints.tell(exit, shown);
+                self.complaints.report(exit, shown);
             }
             GetError::Attributes { path: of, source } => {
                 let shown = format!("{}: {source}", path(of));
-                self.complaints.tell(Exit::Incomplete, shown);
+                self.complaints.report(Exit::Incomplete, shown);
             }
-            error => self.complaints.tell(Exit::CouldNot, error),
+            error => self.complaints.report(Exit::CouldNot, error),
         }
     }
 }

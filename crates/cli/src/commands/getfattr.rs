@@ -1,4 +1,4 @@
-//! `getfattr`: extended attributes shown.
+//! `getfattr`: prints extended attributes.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -17,8 +17,8 @@ use crate::show::escaped;
 
 /// Show extended attributes
 ///
-/// Names, and with -d or -n values: text between quotes, other bytes as 0x and hexadecimal digits,
-/// which setfattr takes. Symbolic links are followed.
+/// Prints names, and with -d or -n values: text in quotes, other bytes as 0x and hexadecimal digits,
+/// as setfattr accepts them. Symbolic links are followed.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
@@ -26,19 +26,19 @@ use crate::show::escaped;
   uext4 getfattr -d disk.img /bin/ping
   uext4 getfattr -n security.capability --json disk.img /bin/ping | jq")]
 pub struct GetfattrArgs {
-    /// What to show
+    /// Files
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Values too
+    /// Print values too
     #[arg(short, long)]
     dump: bool,
-    /// Only this attribute, with its value
+    /// Print only this attribute, with its value
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// A symbolic link itself
+    /// Print those of a symbolic link itself
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// One JSON array of objects; values in hexadecimal
+    /// Print one JSON array of objects; values are in hexadecimal
     #[arg(long)]
     json: bool,
 }

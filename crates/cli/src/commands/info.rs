@@ -1,4 +1,4 @@
-//! `info`: what the superblock and the group descriptors tell.
+//! `info`: the contents of the superblock and the group descriptors.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ use crate::json::Json;
 use crate::open;
 use crate::show::{escaped, size_text, time_short, uuid_text};
 
-/// Describe the file system: shape, features and what is done with them, state, times
+/// Describe the file system: geometry, features and their support, state, times
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 info disk.img
@@ -26,10 +26,10 @@ use crate::show::{escaped, size_text, time_short, uuid_text};
 pub struct InfoArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Every block group too
+    /// Print each block group too
     #[arg(long)]
     groups: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ pub fn run(args: &InfoArgs, out: &mut Output) -> Result<Exit, Failure> {
     Ok(complaints.exit())
 }
 
-/// One thing to tell.
+/// One line of the description.
 enum Fact {
     Text(String),
     Number(u64),

@@ -1,4 +1,4 @@
-//! `ln`: hard and symbolic links.
+//! `ln`: makes hard and symbolic links.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -13,23 +13,23 @@ use crate::open;
 
 /// Make links
 ///
-/// Without -s, one more name for the file TARGET; a symbolic link is linked itself. With -s, a
-/// symbolic link that holds TARGET as it is given. If PATH is a directory, the link is made in it.
+/// Without -s, makes another name for the file TARGET; a symbolic link is linked itself. With -s,
+/// makes a symbolic link that holds TARGET as it is given. If PATH is a directory, the link is made in it.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 ln -s disk.img ../usr/lib/os-release /etc/os-release
   uext4 ln disk.img /bin/busybox /bin/sh")]
 pub struct LnArgs {
-    /// What the link leads to
+    /// Target of the link
     #[arg(value_name = "TARGET")]
     target: PathBuf,
-    /// The link, or the directory to make it in
+    /// Path of the link, or the directory to make it in
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// A symbolic link
+    /// Make a symbolic link
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what has the name, unless that is a directory
+    /// Replace a file that has the name, but not a directory
     #[arg(short, long)]
     force: bool,
 }

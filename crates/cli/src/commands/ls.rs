@@ -85,7 +85,7 @@ pub fn run(args: &LsArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure>
         match step {
             Step::Entry(entry) => {
                 if let Some(problem) = &entry.problem {
-                    list.complaints.tell(
+                    list.complaints.report(
                         Exit::Damaged,
                         format_args!("{}: {problem}", escaped(&joined(path, walk.path()))),
                     );
@@ -199,7 +199,7 @@ pub fn object(
     };
     let problem = entry.problem.as_ref().map(ToString::to_string);
     if let Some(error) = result.err().or(problem) {
-        complaints.tell(Exit::Incomplete, format_args!("{}: {error}", escaped(path)));
+        complaints.report(Exit::Incomplete, format_args!("{}: {error}", escaped(path)));
         json.key("error").string(&error);
     }
     json.close_object();

@@ -1,4 +1,4 @@
-//! `manifest`: everything a tree holds, one JSON object a line, sorted by path.
+//! `manifest`: describes every file of a tree, one JSON object a line, sorted by path.
 
 mod sums;
 
@@ -26,10 +26,10 @@ const HASHED_MAX: u64 = 64 << 20;
 /// Describe every file: one JSON object a line, sorted by path
 ///
 /// Keys: path (relative; "." is the top; names that are not UTF-8 or begin with "hex:" as "hex:…",
-/// which all commands take for a path), type (file dir symlink chr blk fifo sock), mode, uid, gid,
+/// which all commands accept as a path), type (file dir symlink chr blk fifo sock), mode, uid, gid,
 /// size, nlink, ino, blocks (of 512 bytes), atime_ns, mtime_ns, ctime_ns, the same as atime, mtime,
-/// ctime in seconds with nine decimals as a string, rdev, target, sha256 (files up to 64 MiB), xattrs (name to hex of the
-/// value), flags (as lsattr), and error in place of what could not be read.
+/// ctime in seconds with nine decimals as a string, rdev, target, sha256 (files up to 64 MiB), xattrs
+/// (name to hex of the value), flags (as lsattr), and error in place of what could not be read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 manifest disk.img > before.jsonl
@@ -38,13 +38,13 @@ const HASHED_MAX: u64 = 64 << 20;
 pub struct ManifestArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// Directory or file to describe instead of everything
+    /// Directory or file to describe
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: PathBuf,
-    /// Leave out sha256, and so read no file data
+    /// Leave out sha256; no file data is read then
     #[arg(long)]
     no_hash: bool,
-    /// Accepted for likeness with the other commands; the output is JSON in any case
+    /// Accepted as in other commands; the output is always JSON
     #[arg(long, hide = true)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `mkdir`: new directories.
+//! `mkdir`: makes directories.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::open;
 
 /// Make directories
 ///
-/// They belong to root, whoever runs the command.
+/// New directories belong to root, not to the user who runs the command.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 mkdir disk.img /srv
@@ -22,10 +22,10 @@ pub struct MkdirArgs {
     /// Directories to make
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Those on the way too; what is there already is no error
+    /// Create parent directories as needed; an existing directory is no error
     #[arg(short, long)]
     parents: bool,
-    /// Permissions, as chmod takes them
+    /// Permissions, as in chmod(1)
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = mode::parse)]
     mode: ModeChange,
 }

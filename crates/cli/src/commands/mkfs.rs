@@ -97,7 +97,7 @@ pub fn run(args: &MkfsArgs, out: &mut Output) -> Result<Exit, Failure> {
         anew(args, &mut options)?
     };
     if !args.quiet {
-        tell(args, &layout, out)?;
+        print_layout(args, &layout, out)?;
     }
     Ok(Exit::Success)
 }
@@ -144,8 +144,8 @@ fn filled(args: &MkfsArgs, source: &Path, out: &mut Output) -> Result<Exit, Fail
         verbosity,
     )?;
     match args.json {
-        true => build::tell_json(&args.image, &report, out),
-        false => build::tell(&args.image, &report, verbosity, out),
+        true => build::print_json(&args.image, &report, out),
+        false => build::print_report(&args.image, &report, verbosity, out),
     }
 }
 
@@ -214,7 +214,7 @@ fn over(args: &MkfsArgs, options: &Options) -> Result<Layout, Failure> {
     Ok(layout)
 }
 
-fn tell(args: &MkfsArgs, layout: &Layout, out: &mut Output) -> Result<(), Failure> {
+fn print_layout(args: &MkfsArgs, layout: &Layout, out: &mut Output) -> Result<(), Failure> {
     let (sb, geometry) = (&layout.superblock, &layout.geometry);
     let backups: Vec<u64> = (1..geometry.groups_count.get())
         .map(GroupNr)

@@ -1,4 +1,4 @@
-//! `mount`: an image as a directory, without root.
+//! `mount`: shows an image as a directory, without root.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -35,16 +35,16 @@ use crate::sandbox::{self, Sandbox};
 use crate::trace;
 use crate::unmounter::Unmounter;
 
-/// One part in so many of the memory is for requests: half of it for what they carry, half for data of
+/// The share of the memory that requests get: half of it for their contents, half for the data of
 /// writers that wait.
 const WAITING_SHARE: u64 = 8;
 
 /// Show an image as a directory, to every program
 ///
-/// Mounts with FUSE: root needs nothing else, others fusermount3 (package fuse3). Runs in the background
-/// and is ready when the command returns. What was written is durable after fsync, `uext4 umount`, or
-/// SIGTERM to the daemon; else within about half a minute. With `-o ro` not one byte of the image is
-/// written: a journal that must be replayed is replayed in memory.
+/// Mounts with FUSE: users other than root need fusermount3 (package fuse3); `uext4 doctor` checks
+/// that. The daemon runs in the background; the mount is ready when the command returns. Data are
+/// durable after fsync, `uext4 umount`, or SIGTERM to the daemon, and otherwise within about half a
+/// minute. With `-o ro` not one byte of the image is written: a journal is replayed in memory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 mount disk.img ~/mnt
@@ -73,7 +73,7 @@ pub struct MountArgs {
     /// Stay in the foreground until it is unmounted
     #[arg(short, long)]
     foreground: bool,
-    /// With -f: print events of the engine to standard error, as the changing commands do
+    /// With -f, print trace events of the engine to standard error; see `uext4 help image`
     #[arg(
         long,
         value_name = "EVENT,…",
@@ -81,7 +81,7 @@ pub struct MountArgs {
         requires = "foreground"
     )]
     trace: Vec<String>,
-    /// When it is mounted, print which image is and where, as JSON; refusals as JSON, too
+    /// Print the image and the directory as JSON when it is mounted; print errors as JSON too
     #[arg(long)]
     json: bool,
     /// List all options of -o, with their ranges and defaults; with --json as JSON
@@ -90,7 +90,7 @@ pub struct MountArgs {
     /// Set by the command itself.
     #[arg(long = "in-background", hide = true)]
     in_background: bool,
-    /// As mount(8) asks its helpers: everything but mounting.
+    /// As mount(8) asks of its helpers: do everything except mounting.
     #[arg(long, hide = true)]
     fake: bool,
     /// Designs of subsystems; only a program that calls [`crate::mount`] has others.
@@ -98,7 +98,7 @@ pub struct MountArgs {
     policies: Policies,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Where: an empty directory
+    /// Directory to mount it at
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -143,25 +143,25 @@ fn unless_help(arg: Arg) -> Arg {
 /// A file system that is mounted and served.
 struct Serving {
     session: Session,
-    /// `None` where nobody can wait for its end but by the lock on the image.
+    /// `None` if waiters can only watch the lock on the image.
     parting: Option<Parting>,
-    /// Where its statistics are asked for, until it ends.
+    /// The socket of its statistics, until it ends.
     _socket: Option<Socket>,
-    /// Whether who started it knows.
+    /// Whether the process that started it has been notified.
     ready: Result<(), Failure>,
 }
 
 /// A file system that is mounted, before it is served.
 struct Mount<'a> {
     server: Arc<Server>,
-    /// Where its requests come from.
+    /// The source of its requests.
     fd: OwnedFd,
     mounted: &'a Mounted,
     /// The absolute path of the image.
     image: &'a Path,
 }
 
-/// What serves it, and what it may still do.
+/// Its server and its sandbox.
 struct Begun {
     session: Session,
     parting: Option<Parting>,
@@ -186,13 +186,13 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     }
     if options.remount {
         let exit = super::remount::run(&args.place.image, &args.dir, &options)?;
-        tell(args);
+        print_mounted(args);
         return Ok(exit);
     }
     if !args.foreground && !args.in_background {
         let exit = background::start()?;
         if exit == Exit::Success {
-            tell(args);
+            print_mounted(args);
         }
         return Ok(exit);
     }
@@ -208,7 +208,7 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
     let serving = served?;
     // In the background, the command that started it says so.
     if !args.in_background {
-        tell(args);
+        print_mounted(args);
     }
     let ended = serving.session.wait();
     drop(fs);
@@ -226,14 +226,14 @@ pub fn run(args: &MountArgs, out: &mut Output) -> Result<Exit, Failure> {
 }
 
 /// With `--json`, says that it is mounted.
-fn tell(args: &MountArgs) {
+fn print_mounted(args: &MountArgs) {
     if args.json {
         print_place(&args.place.image, &args.dir);
     }
 }
 
-/// Prints an image and the directory it is, or was, mounted at, as JSON. Where that fails the mount is
-/// what it is: this warns, and changes no exit code.
+/// Prints an image and the directory where it is, or was, mounted, as JSON. If that fails, it prints a
+/// warning and changes no exit code: the mount is not affected.
 pub fn print_place(image: &Path, dir: &Path) {
     let [image, dir] =
         [image, dir].map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -287,7 +287,7 @@ fn system(error: io::Error) -> Failure {
 fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Serving, Failure> {
     let image = &args.place.image;
     let server = server_of(options, fs, image)?;
-    // Before anything is mounted: a signal that comes then must find somebody.
+    // Before anything is mounted: a signal that arrives then must have a handler.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(system)?;
     let source = std::path::absolute(image).unwrap_or_else(|_| image.clone());
     let asked = mount::Options {
@@ -299,16 +299,16 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Servin
     };
     let (fd, mounted) = mount::mount(&args.dir, &asked).map_err(|error| mount_failure(&error))?;
     let unmounter = match options.sandbox {
-        true => Unmounter::beside(mounted.clone()).unwrap_or_else(|error| {
+        true => Unmounter::start(mounted.clone()).unwrap_or_else(|error| {
             report(&format!(
-                "{}: mounted without a sandbox: the process beside it does not run: {error}",
+                "{}: mounted without a sandbox: its helper process does not run: {error}",
                 mounted.dir().display()
             ));
             Unmounter::own(mounted.clone())
         }),
         false => Unmounter::own(mounted.clone()),
     };
-    let is_confined = unmounter.is_beside();
+    let is_confined = unmounter.is_running();
     let unmounter = Arc::new(Mutex::new(unmounter));
     let metrics = Metrics::new(&server, &source, mounted.dir());
     let mount = Mount {
@@ -333,7 +333,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Servin
         }
     };
     if ready.is_err() {
-        // Who started it is gone: nobody knows that anything is mounted.
+        // The parent is gone: no process knows that anything is mounted.
         unmount(&unmounter);
         begun.session.ender().end();
     }
@@ -345,7 +345,7 @@ fn serve(args: &MountArgs, options: &MountOptions, fs: &Served) -> Result<Servin
     })
 }
 
-/// Serves from now on, with what must be had before the sandbox, and with it.
+/// Serves from now on, after it has acquired what the sandbox would deny.
 fn begin(
     options: &MountOptions,
     fs: &Served,
@@ -382,7 +382,7 @@ fn begin(
     })
 }
 
-/// Who serves the file system, with what the options ask of it.
+/// The server of the file system, as the options say.
 fn server_of(options: &MountOptions, fs: &Served, image: &Path) -> Result<Arc<Server>, Failure> {
     let features = fs.geometry().features;
     if options.needs_log_checksums && !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
@@ -421,7 +421,7 @@ fn no_rings(what: &str) -> Failure {
     )
 }
 
-/// Unmounts; says so where that fails, as there is nobody to be told.
+/// Unmounts. A failure is printed, because no caller is left to return it to.
 fn unmount(unmounter: &Mutex<Unmounter>) {
     let mut unmounter = unmounter.lock().unwrap_or_else(PoisonError::into_inner);
     if !unmounter.end() {

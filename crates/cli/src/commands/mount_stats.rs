@@ -1,4 +1,4 @@
-//! `stats DIR`: what a running mount tells of itself.
+//! `stats DIR`: the statistics of a running mount.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +37,7 @@ pub struct Form {
     pub watch: Option<Duration>,
 }
 
-/// Shows what the mount at, or above, `dir` tells.
+/// Shows the statistics of the mount at, or above, `dir`.
 ///
 /// # Errors
 /// Exit 8 if none of ours is there, or it does not answer.
@@ -98,8 +98,9 @@ fn ask(dir: &Path) -> Result<String, Failure> {
         match mountinfo::at(&dir) {
             Ok(Some(_)) => {
                 let what = format_args!("{}: its daemon does not answer: {error}", dir.display());
-                Failure::new(Exit::CouldNot, what)
-                    .hint("only who mounted it may ask; `ps` tells whether the daemon runs")
+                Failure::new(Exit::CouldNot, what).hint(
+                    "only the user who mounted it may ask; `ps` shows whether the daemon runs",
+                )
             }
             _ => {
                 let what = format_args!("{}: not mounted by uext4", dir.display());

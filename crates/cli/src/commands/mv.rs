@@ -1,4 +1,4 @@
-//! `mv`: names moved.
+//! `mv`: moves and renames.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use crate::open;
 
 /// Move or rename
 ///
-/// In one step: at every moment there is the old name or the new one. If NEW is a directory, OLD
-/// is moved into it; a file that has the new name is replaced.
+/// The change is atomic: at every moment either the old or the new name exists. If NEW is a
+/// directory, OLD is moved into it. An existing file with the new name is replaced.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 mv disk.img /etc/motd.new /etc/motd
   uext4 mv disk.img /etc/motd /srv
   uext4 mv --exchange disk.img /system-a /system-b")]
 pub struct MvArgs {
-    /// What to move
+    /// File or directory to move
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// Its new name, or the directory to move it to
+    /// New name, or the directory to move it to
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Both are there and change places; NEW is no directory to move into
+    /// Exchange two existing names; NEW is then not a directory to move into
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
-    /// Replace nothing
+    /// Do not replace an existing file
     #[arg(short, long)]
     no_clobber: bool,
 }

@@ -1,4 +1,4 @@
-//! `put`: files and directories of this machine copied into the image.
+//! `put`: copies files and directories of this machine into the image.
 
 use std::fs;
 use std::io::Write;
@@ -23,16 +23,16 @@ use uext4_image::walk::joined;
 
 /// Copy files and directories into the image
 ///
-/// Modes, owners, times to the nanosecond, xattrs, ACLs, hard links, holes, symbolic links,
-/// devices, fifos and sockets come along. If PATH is a directory, the copy is made inside it under
-/// its own name (the contents of "DIR/." directly in it); else PATH is the copy's name.
-/// Directories that exist get more names, files that exist are kept unless --overwrite. SRC "-" is
-/// standard input: the file appears when all of it is written.
+/// Copies modes, owners, times to the nanosecond, xattrs, ACLs, hard links, holes, symbolic links,
+/// devices, fifos and sockets. If PATH is a directory, the copy is made inside it under its own name
+/// (the contents of "DIR/." directly in it); otherwise PATH is the name of the copy. Existing
+/// directories are merged; existing files are not replaced without --overwrite. SRC "-" is standard
+/// input: the file appears when all of it is written.
 ///
-/// Interrupted at any point the image is consistent: the journal is replayed by whoever opens it
-/// next. What was put in the last seconds may be missing, and files may be short. An image without
-/// a journal (ext2, or made with -O ^has_journal) has no such safety, here as anywhere:
-/// interrupted, it needs e2fsck.
+/// Whatever interrupts the command, the image stays consistent: the next program that opens it
+/// replays the journal. Files of the last seconds may be missing or short. An image without a
+/// journal (ext2, or made with -O ^has_journal) has no such safety: after an interruption it needs
+/// e2fsck.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 put disk.img ./app /opt
@@ -42,22 +42,22 @@ pub struct PutArgs {
     /// File or directory, or - for standard input
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Where to put it in the image
+    /// Destination in the image
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Replace files that exist, each in one step
+    /// Replace existing files, each atomically
     #[arg(long)]
     overwrite: bool,
-    /// Owner and group of everything, in place of what SRC has
+    /// Owner and group of every copied file, instead of those of SRC
     #[arg(long, value_name = "UID[:GID]", value_parser = owner::parse)]
     owner: Option<Owner>,
-    /// Leave extended attributes and ACLs out
+    /// Do not copy extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
-    /// Permissions of what comes from standard input, in place of 644; not for other sources
+    /// Permissions of a file from standard input, instead of 644; not for other sources
     #[arg(short, long, value_name = "MODE", value_parser = mode::parse)]
     mode: Option<ModeChange>,
-    /// One JSON object about what was put
+    /// Print one JSON object about what was copied
     #[arg(long)]
     json: bool,
 }
@@ -79,7 +79,7 @@ impl Operation for PutArgs {
             let what = "--mode is for standard input; what is copied has the permissions of SRC";
             return Err(Failure::new(Exit::Usage, what).hint("`uext4 chmod` changes them"));
         }
-        // Named as it was given, before the listing of what is around it.
+        // Named as it was given, before its directory is listed.
         if let Err(error) = fs::symlink_metadata(&self.source) {
             return Err(Failure::io(escaped(source), &error));
         }
@@ -107,7 +107,7 @@ impl Operation for PutArgs {
             leave_out: image.map(|image| (image.dev(), image.ino())),
         };
         let complaints = &mut *target.complaints;
-        let mut kept = false;
+        let mut has_existing = false;
         let bar = PhaseBar::new(true);
         let report = uext4_image::put(
             target.fs,
@@ -117,13 +117,13 @@ impl Operation for PutArgs {
             &options,
             &bar,
             &mut |error| {
-                kept |= is_exists(error);
-                complaints.tell(exit(error), shown(error));
+                has_existing |= is_exists(error);
+                complaints.report(exit(error), shown(error));
             },
         );
         bar.clear();
         let report = report.map_err(failure)?;
-        if kept && !self.overwrite {
+        if has_existing && !self.overwrite {
             messages::warning("--overwrite replaces files that exist");
         }
         for warning in &report.warnings.shown {
@@ -195,7 +195,7 @@ impl PutArgs {
     }
 }
 
-/// What ended it all.
+/// The failure that an error leads to.
 fn failure(error: PutError) -> Failure {
     match error {
         PutError::Entry { path, source } => about(bytes(path.as_os_str()))(source),

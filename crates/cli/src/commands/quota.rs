@@ -1,4 +1,4 @@
-//! `quota`: what users, groups and projects have and may have, in the words of repquota and setquota.
+//! `quota`: usage and limits of users, groups and projects, in the terms of repquota and setquota.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::show::time_short;
 
 /// Report the quotas of users, groups and projects, or set limits
 ///
-/// Without -u, -g and -P, all kinds that the file system counts are reported. In each line, two signs
-/// say whether the soft limits of space and of inodes are exceeded (+) or not (-). Space is in KiB.
+/// Without -u, -g and -P, reports all kinds that the file system counts. In each line, two signs show
+/// whether the soft limits of space and of inodes are exceeded (+) or not (-). Space is in KiB.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("kinds").multiple(true))]
 #[command(after_help = "Examples:
@@ -30,20 +30,20 @@ use crate::show::time_short;
 pub struct QuotaArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Users
+    /// Report users
     #[arg(short, long, group = "kinds")]
     user: bool,
-    /// Groups
+    /// Report groups
     #[arg(short, long, group = "kinds")]
     group: bool,
-    /// Projects
+    /// Report projects
     #[arg(short = 'P', long, group = "kinds")]
     project: bool,
-    /// Set the limits of an id: space in KiB, or with a suffix (K, M, G, T); 0 is no limit
+    /// Set the limits of an id: space in KiB, or with a unit (K, M, G, T); 0 means no limit
     #[arg(long, num_args = 5, requires = "kinds", value_parser = parse_suffixed)]
     #[arg(value_names = ["ID", "BLOCK-SOFT", "BLOCK-HARD", "INODE-SOFT", "INODE-HARD"])]
     set: Vec<Size>,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

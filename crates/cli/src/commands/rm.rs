@@ -1,4 +1,4 @@
-//! `rm`: names taken away.
+//! `rm`: removes files and directories.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ use super::change::{Operands, Operation, Target, about};
 use crate::failure::Failure;
 use crate::open;
 
-/// Remove files, and directories with all that is in them
+/// Remove files, and with -r directories and everything below them
 ///
-/// Symbolic links are removed themselves. Nothing is asked.
+/// Symbolic links are removed themselves. The command never asks.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 rm disk.img /etc/motd
   uext4 rm -r disk.img /var/cache /var/tmp")]
 pub struct RmArgs {
-    /// What to remove
+    /// Files and directories to remove
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Directories too, with everything below
+    /// Remove directories and everything below them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// What is not there is no error
+    /// Ignore paths that do not exist
     #[arg(short, long)]
     force: bool,
 }

@@ -1,4 +1,4 @@
-//! `script`: many changes in one opening.
+//! `script`: runs many commands in one opening of an image.
 
 mod shapes;
 
@@ -24,11 +24,12 @@ const LINE_MAX: u64 = 1 << 20;
 
 /// Run many commands in one opening of the image
 ///
-/// One command a line, as on the command line but without the program and the image: "mkdir -p
-/// /srv". Words are quoted as in a shell; # begins a comment. put, mkdir, rm, mv, ln, chmod, chown,
-/// setfattr, getfattr, truncate, fallocate, touch, ls, cat, stat, stats, which tells what waits to be written, and sync, which makes durable what
-/// was done so far. "put -" wants the script in a file. The first error ends it, with the number of its line; what was done before
-/// stays.
+/// Each line is a command as on the command line, without the program and the image: "mkdir -p /srv".
+/// Words are quoted as in a shell; # begins a comment. The commands are put, mkdir, rm, mv, ln, chmod,
+/// chown, setfattr, getfattr, truncate, fallocate, touch, ls, cat, stat, stats (data that wait to be
+/// written) and sync (makes all changes so far durable). "put -" needs the script in a file (-f). The
+/// first error ends the script and is reported with the number of its line; the changes before it
+/// stay.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 script disk.img < changes.txt
@@ -37,10 +38,10 @@ const LINE_MAX: u64 = 1 << 20;
 pub struct ScriptArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Commands from this file in place of standard input
+    /// Read the commands from this file instead of standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Go on after errors
+    /// Continue after errors
     #[arg(long)]
     keep_going: bool,
 }

@@ -1,4 +1,4 @@
-//! `setfattr`: extended attributes set and removed.
+//! `setfattr`: sets and removes extended attributes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use crate::failure::{Exit, Failure};
 
 /// Set and remove extended attributes
 ///
-/// Values are text; 0x and hexadecimal digits, or 0s and base64, for bytes. ACLs
-/// (system.posix_acl_access) have the form that getxattr gives them. Symbolic links are followed.
+/// A value is text; for other bytes, 0x and hexadecimal digits, or 0s and base64. ACLs
+/// (system.posix_acl_access) have the form that getxattr(2) returns. Symbolic links are followed.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
@@ -26,13 +26,13 @@ use crate::failure::{Exit, Failure};
       disk.img /bin/ping
   uext4 setfattr -x user.origin disk.img /etc/motd")]
 pub struct SetfattrArgs {
-    /// What to change
+    /// Files to change
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Attribute to set, with its prefix (user., security., trusted., system.)
     #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
-    /// Its value; empty if not given
+    /// Value of the attribute; empty if not given
     #[arg(short, long, value_name = "VALUE", requires = "name")]
     value: Option<OsString>,
     /// Attribute to remove

@@ -1,4 +1,4 @@
-//! `stat`: all there is to know about one inode.
+//! `stat`: everything about one inode.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::show::{escaped, mode_text, time_long, type_word};
 /// Extents shown without `--extents`.
 const EXTENTS_SHOWN: u64 = 16;
 
-/// Show all about one file: inode, times, flags, xattrs and extents
+/// Show one inode: times, flags, extended attributes, extents
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 stat disk.img /etc/passwd
@@ -28,15 +28,15 @@ pub struct StatArgs {
     /// Files in the image, or inode numbers as <N>; a symbolic link is shown itself
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// All extents, however many there are
+    /// Print all extents, however many
     #[arg(long)]
     extents: bool,
-    /// One JSON array of objects
+    /// Print one JSON array of objects
     #[arg(long)]
     json: bool,
 }
 
-/// Prints what is known.
+/// Prints it.
 pub fn run(args: &StatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failure> {
     let mut complaints = Complaints::new();
     let mut json = Json::new();
@@ -46,8 +46,8 @@ pub fn run(args: &StatArgs, fs: &Image, out: &mut Output) -> Result<Exit, Failur
         let path = bytes(path.as_os_str());
         let inode = match open::resolve(fs, path, FollowLast::No) {
             Ok(inode) => inode,
-            Err(Failure::Told { exit, what, .. }) => {
-                complaints.tell(exit, what);
+            Err(Failure::Message { exit, what, .. }) => {
+                complaints.report(exit, what);
                 continue;
             }
             Err(failure) => return Err(failure),

@@ -1,5 +1,5 @@
-//! `stats`: of an image free space group by group, as the block allocator looks at it; of a mount what
-//! [`mount_stats`] tells.
+//! `stats`: free space of an image by group, as the block allocator sees it; the statistics of a mount
+//! are in [`mount_stats`].
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::group_space::{GroupSpace, order_max};
 use crate::json::Json;
 use crate::open;
 
-/// Tell what the block allocator finds in an image, or what a running mount does
+/// Show free space by group, or what a running mount does
 ///
-/// Of a mount, named by its directory: what its caches found, what the shrinker freed, commits, dirty
-/// pages and their limit, writers that had to wait, how blocks were searched, and how long each kind of
-/// request took. Only who mounted it may ask.
+/// For a mount, named by its directory: hits of its caches, entries that the shrinker freed, commits,
+/// dirty pages and their limit, writers that had to wait, the search for blocks, and the time of each
+/// kind of request. Restricted to the user who mounted it.
 ///
-/// Of an image: how many groups have their largest free chunk, and their average free run, of which order: what
-/// Linux tells in /proc/fs/ext4/*/mb_structs_summary. With -v a line for each group, as in mb_groups:
-/// free blocks, free runs, the first free block, the longest run, and the free chunks of each order.
+/// For an image: how many groups have a largest free chunk, and an average free run, of each order, as
+/// in Linux's /proc/fs/ext4/*/mb_structs_summary. With -v a line for each group, as in mb_groups: free
+/// blocks, free runs, the first free block, the longest run, and the free chunks of each order.
 /// Nothing is written.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -31,26 +31,26 @@ use crate::open;
   uext4 stats -v disk.img | less -S
   uext4 stats ~/mnt
   uext4 stats --watch ~/mnt             again every second, until q
-  uext4 stats --prometheus ~/mnt        the socket and `-o metrics=FILE` tell the same")]
+  uext4 stats --prometheus ~/mnt        also on the socket, and with `-o metrics=FILE`")]
 pub struct StatsArgs {
     #[command(flatten)]
     image: ImageArgs,
-    /// A line for every group
+    /// Print a line for each group
     #[arg(short)]
     verbose: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// As Prometheus reads it; of a mount
+    /// For a mount: print in the format of Prometheus
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
-    /// Again every so many seconds, 1 where it does not say; of a mount
+    /// For a mount: print again every SECONDS (1 if not given)
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     watch: Option<u32>,
 }
 
-/// What is counted over all groups.
+/// Counts over all groups.
 #[derive(Debug)]
 struct Summary {
     groups: u32,

@@ -1,4 +1,4 @@
-//! `sync`: a journal replayed for good.
+//! `sync`: replays the journal of an image.
 
 use std::io::Write;
 
@@ -14,16 +14,16 @@ use crate::show::escaped;
 
 /// Replay the journal, and mark the image as cleanly unmounted
 ///
-/// Finishes what an interrupted command, or a machine that lost power, left in the journal. The
-/// readers of this program do so in memory only; after this, every other program sees the same. An
-/// image that is clean is not written to.
+/// Writes the changes that an interrupted command, or a machine that lost power, left in the journal
+/// to their home locations. The reading commands do this in memory only; afterwards every other
+/// program sees the same. A clean image is not written to.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 sync disk.img && e2fsck -fn disk.img")]
 pub struct SyncArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `tar`: a tree as a tar archive on standard output.
+//! `tar`: writes a tree as a tar archive to standard output.
 //!
 //! The archive is in pax format, where nothing is lost: nanoseconds, times before 1970, long names,
 //! large ids, xattrs, holes. Left out: sockets, which tar cannot hold.
@@ -33,7 +33,7 @@ const RANGES_MAX: usize = (1 << 20) - 1;
 
 /// Write a tree as a tar archive to standard output
 ///
-/// With xattrs and ACLs, hard links, holes, devices, nanoseconds. GNU tar restores all of it with
+/// The archive has xattrs and ACLs, hard links, holes, devices and nanoseconds. GNU tar restores them with
 /// `tar -x --xattrs --xattrs-include='*' --acls`. Names begin with "./".
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -99,7 +99,7 @@ impl Archive<'_> {
     fn entry(&mut self, entry: &Entry, mut path: Vec<u8>) -> Result<(), Failure> {
         if let Some(problem) = &entry.problem {
             self.complaints
-                .tell(Exit::Damaged, format_args!("{}: {problem}", escaped(&path)));
+                .report(Exit::Damaged, format_args!("{}: {problem}", escaped(&path)));
         }
         if entry.is_unusable() {
             return Ok(());
@@ -200,10 +200,10 @@ impl Archive<'_> {
         Ok(ranges)
     }
 
-    /// Copies a range. The header promised its bytes, so what cannot be read becomes zeroes.
+    /// Copies a range. The header states its length, so bytes that cannot be read become zeroes.
     fn data(&mut self, inode: &Inode, path: &[u8], range: Range<u64>) -> Result<(), Failure> {
         let mut at = range.start;
-        let mut told = false;
+        let mut is_reported = false;
         while at < range.end {
             let want = self.piece.len().min((range.end - at) as usize);
             let piece = &mut self.piece[..want];
@@ -211,7 +211,7 @@ impl Archive<'_> {
                 Ok(got) if got > 0 => got,
                 result => {
                     if let Err(error) = result
-                        && !std::mem::replace(&mut told, true)
+                        && !std::mem::replace(&mut is_reported, true)
                     {
                         self.complaints.engine(escaped(path), &error);
                     }

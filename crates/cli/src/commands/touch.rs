@@ -1,4 +1,4 @@
-//! `touch`: times of files.
+//! `touch`: sets the times of files.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use crate::when;
 
 /// Set times, make empty files
 ///
-/// Both times are set, to now if no time is given. A file that is not there is made. Symbolic
-/// links are followed.
+/// Sets both times, to the present if no time is given. A file that does not exist is created.
+/// Symbolic links are followed.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Examples:
@@ -22,19 +22,19 @@ use crate::when;
   uext4 touch -d '2024-02-29 12:00:00' disk.img /etc/motd
   uext4 touch -m -d @0 disk.img /etc/motd")]
 pub struct TouchArgs {
-    /// What to change or make
+    /// Files to change or create
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// @SECONDS since 1970, or YYYY-MM-DD HH:MM:SS in UTC; fractions allowed
     #[arg(short, long, value_name = "TIME", value_parser = when::parse)]
     date: Option<Timestamp>,
-    /// Only the time of last access
+    /// Set only the access time
     #[arg(short)]
     access: bool,
-    /// Only the time of last modification
+    /// Set only the modification time
     #[arg(short)]
     modification: bool,
-    /// Make no file
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
     /// Change a symbolic link itself

@@ -1,4 +1,4 @@
-//! `tree`: a directory and everything below it, drawn.
+//! `tree`: draws a directory and everything below it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ pub fn run(args: &TreeArgs, out: &mut Output) -> Result<Exit, Failure> {
         match (&entry.inode, &entry.problem) {
             (Err(error), _) => complaints.engine(escaped(&full), error),
             (_, Some(problem)) => {
-                complaints.tell(Exit::Damaged, format_args!("{}: {problem}", escaped(&full)));
+                complaints.report(Exit::Damaged, format_args!("{}: {problem}", escaped(&full)));
             }
             _ => {}
         }

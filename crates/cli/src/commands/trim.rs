@@ -1,4 +1,4 @@
-//! `trim`: the device, or the file an image is in, is told of all free blocks.
+//! `trim`: discards the free blocks of an image.
 
 use std::io::Write;
 
@@ -11,10 +11,10 @@ use crate::json::Json;
 use crate::open;
 use crate::show::{escaped, size_text};
 
-/// Give the free blocks of an image back to what it lies on
+/// Discard the free blocks of an image
 ///
-/// What fstrim does for a mounted file system: a device may forget the contents of free blocks, and an
-/// image file gets holes there. What files hold stays as it is.
+/// This does what fstrim does for a mounted file system: a device may forget the contents of free
+/// blocks, and an image file gets holes there. The contents of files do not change.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 trim disk.img
@@ -22,10 +22,10 @@ use crate::show::{escaped, size_text};
 pub struct TrimArgs {
     #[command(flatten)]
     image: WriteArgs,
-    /// Leave out shorter free runs
+    /// Skip shorter free runs
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size, default_value = "0")]
     minimum: u64,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

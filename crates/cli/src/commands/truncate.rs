@@ -1,4 +1,4 @@
-//! `truncate`: sizes of files.
+//! `truncate`: changes the size of files.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use crate::failure::Failure;
 
 /// Change the size of files
 ///
-/// What is beyond a smaller size is gone; a larger one adds a hole. A file that is not there is
-/// made, empty but for its hole.
+/// Data beyond a smaller size are lost; a larger size adds a hole. A file that does not exist is
+/// created, with a hole of that size.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   uext4 truncate -s 0 disk.img /var/log/syslog
@@ -22,15 +22,15 @@ pub struct TruncateArgs {
     /// Files to change
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Bytes (K, M, G, T): the size, or with + - < > a change of it
+    /// New size in bytes (K, M, G, T), or with + - < > a change, as in truncate(1)
     #[arg(short, long, value_name = "SIZE", value_parser = parse_change, allow_hyphen_values = true)]
     size: SizeChange,
-    /// Make no file
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
 }
 
-/// What to make of a size.
+/// A change of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SizeChange {
     To(u64),
@@ -52,7 +52,7 @@ fn parse_change(text: &str) -> Result<SizeChange, String> {
 }
 
 impl SizeChange {
-    /// The new size of what has this one.
+    /// The new size of a file that has this one.
     fn apply(self, size: u64) -> u64 {
         match self {
             Self::To(to) => to,

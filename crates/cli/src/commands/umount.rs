@@ -1,4 +1,4 @@
-//! `umount`: the end of a mount, when all is durable.
+//! `umount`: ends a mount when all data are durable.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::mount_failure::mount_failure;
 use crate::open;
 use crate::unmounter;
 
-/// How long the daemon is waited for.
+/// The longest wait for the daemon.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What to do where something is missing.
+/// The hint for a missing program.
 const NEXT: &str = "what was fsynced without an error is there; if it cannot be mounted again, \
      `e2fsck -f IMAGE` comes first";
-/// How long it is waited for, at most, that nobody reads the image.
+/// The longest wait for the readers of the image to end.
 const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
 
-/// Unmount what `uext4 mount` mounted
+/// Unmount an image that `uext4 mount` mounted
 ///
-/// Returns when everything is durable in the image and the image is no longer in use. Where something
-/// that was written is not in it, this says so, and ends with exit code 32.
+/// Returns when all data are durable in the image and the image is no longer in use. If data could not
+/// be written, the command reports it and ends with exit code 32.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   uext4 umount ~/mnt
@@ -44,29 +44,29 @@ pub struct UmountArgs {
         reason = "the flag, and its number where that is known"
     )]
     #[arg(
-        long = "when-told",
+        long = "when-notified",
         hide = true,
         num_args = 0..=1,
         require_equals = true,
         value_name = "MAJOR:MINOR",
         value_parser = unmounter::number
     )]
-    when_told: Option<Option<Number>>,
-    /// Take it away at once, also while it is in use: what is open stays usable, and the daemon
+    when_notified: Option<Option<Number>>,
+    /// Detach the mount at once, even while it is in use: open files stay usable, and the daemon
     /// ends with the last user
     #[arg(short, long)]
     lazy: bool,
-    /// When it is unmounted, print which image was and where, as JSON; refusals as JSON, too
+    /// Print the image and the directory as JSON when it is unmounted; print errors as JSON too
     #[arg(long)]
     json: bool,
-    /// Where it is mounted
+    /// Directory where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 /// Unmounts, and waits for the daemon.
 pub fn run(args: &UmountArgs, _: &mut Output) -> Result<Exit, Failure> {
-    if let Some(number) = args.when_told {
+    if let Some(number) = args.when_notified {
         return unmounter::wait(&args.dir, number).map(|()| Exit::Success);
     }
     let shown = unmounted(args)?;
@@ -113,7 +113,8 @@ fn unmounted(args: &UmountArgs) -> Result<Shown, Failure> {
                     Err(Failure::new(Exit::CouldNot, what).hint(NEXT))
                 }
                 None => {
-                    let what = "unmounted, but whether all is in it was not told";
+                    let what =
+                        "unmounted, but the daemon did not report whether all data are in it";
                     let what = format_args!("{}: {what}", shown.source.display());
                     Err(Failure::new(Exit::CouldNot, what).hint("`uext4 check IMAGE` looks at it"))
                 }
@@ -133,13 +134,13 @@ fn still_in_use(shown: &Shown) -> Failure {
     Failure::new(Exit::CouldNot, what)
 }
 
-/// Waits until the daemon has let go of the image: it holds a lock on it to its end. Where the image is
-/// only read others may share that, and they are not waited for.
+/// Waits until the daemon has released its lock on the image, which it holds until it ends. If the
+/// image is only read, other readers may share the lock; this does not wait for them.
 fn wait_until_free(shown: &Shown, began: Instant) -> Result<(), Failure> {
     let image: &Path = &shown.source;
     let file = File::open(image).map_err(|error| {
         let what = format_args!(
-            "{}: unmounted, but whether it is still in use cannot be told: {error}",
+            "{}: unmounted, but whether it is still in use is not known: {error}",
             image.display()
         );
         Failure::new(Exit::CouldNot, what)

@@ -16,7 +16,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// What every mount has.
     pub flags: MountFlags,
-    /// Others than who mounts may use it.
+    /// Users other than the one who mounts may use it.
     pub allow_other: bool,
     /// What is mounted already is to be changed.
     pub remount: bool,
@@ -26,7 +26,7 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// How requests come from the kernel.
     pub transport: Transport,
-    /// Most bytes of what requests carry, and of data of writers that wait.
+    /// The limit in bytes for the contents of requests and the data of waiting writers.
     pub payloads: usize,
     /// Where a superblock is read in place of the first, in units of 1 KiB.
     pub superblock_kib: Option<u64>,

@@ -51,7 +51,7 @@ fn every_option_of_the_kernels_ext4_has_its_answer() {
          journal_ioprio=3 init_itable init_itable=10 test_dummy_encryption inlinecrypt \
          test_dummy_encryption=v2 mb_optimize_scan=1 fc_debug_force fc_debug_max_replay=1";
     for option in refused.split_whitespace() {
-        let Err(Failure::Told { what, .. }) = parse(option) else {
+        let Err(Failure::Message { what, .. }) = parse(option) else {
             panic!("{option} was taken");
         };
         assert!(!what.contains("no such option"), "{what}");
@@ -94,7 +94,7 @@ fn the_engines_options_are_handed_on() {
 }
 
 #[test]
-fn what_is_none_is_refused_by_name() {
+fn unknown_options_are_refused_by_name() {
     for option in [
         "nonsense",
         "memory=x",
@@ -116,7 +116,7 @@ fn what_is_none_is_refused_by_name() {
         "metrics=",
         "noatime=1",
     ] {
-        let Err(Failure::Told { exit, what, .. }) = parse(option) else {
+        let Err(Failure::Message { exit, what, .. }) = parse(option) else {
             panic!("{option} was taken");
         };
         assert_eq!(exit, Exit::Usage);
@@ -161,7 +161,7 @@ fn owners_in_every_form() {
 #[test]
 fn options_that_contradict_each_other_are_a_wrong_command_line() {
     for list in ["min_ratio=60,max_ratio=50", "max_ratio=50,min_ratio=60"] {
-        let Failure::Told { exit, what, .. } = parse(list).unwrap_err() else {
+        let Failure::Message { exit, what, .. } = parse(list).unwrap_err() else {
             panic!("{list}: no failure");
         };
         assert_eq!(exit, Exit::Usage);

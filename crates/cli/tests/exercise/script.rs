@@ -22,7 +22,7 @@ const OUTPUT_MAX: usize = 1 << 20;
 /// Stands in a script for the directory that `put` may read.
 const SOURCE: &[u8] = b"%S";
 
-/// A file, a link, and a directory with one of each. The fuzzer is a package beside the crates.
+/// A file, a link, and a directory with one of each. The fuzzer is a package of its own.
 fn source() -> &'static Path {
     static SOURCE: OnceLock<PathBuf> = OnceLock::new();
     SOURCE.get_or_init(|| {

@@ -29,14 +29,14 @@ fn apart() -> Option<(TempDir, PathBuf)> {
 
 /// The block of attributes of a file.
 fn block(image: &Path, file: &str) -> u64 {
-    let told = run("debugfs", &["-R", &format!("stat {file}"), text(image)]);
-    let told = String::from_utf8(told).unwrap();
-    let number = told.split("File ACL: ").nth(1).unwrap();
+    let printed = run("debugfs", &["-R", &format!("stat {file}"), text(image)]);
+    let printed = String::from_utf8(printed).unwrap();
+    let number = printed.split("File ACL: ").nth(1).unwrap();
     number.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn a_damaged_block_is_told_and_the_others_are_merged() {
+fn a_damaged_block_is_reported_and_the_others_are_merged() {
     let Some((_scratch, image)) = apart() else {
         return;
     };

@@ -10,7 +10,7 @@
 //! | `times.py` | which times change, and what they can be set to |
 //!
 //! In Python, as it has every call of the system, mappings and locks among them, and can become another
-//! user. What FUSE makes impossible is left out there, with a word why, and told in docs/fuse.md.
+//! user. Calls that FUSE makes impossible are left out there, with the reason; docs/fuse.md lists them.
 
 use std::fmt::Write;
 use std::fs;
@@ -94,11 +94,11 @@ impl Both {
     fn answers(&self, part: &str) -> [String; 2] {
         let answers = |place: &str| {
             let root = self.path(place);
-            let told = run(
+            let printed = run(
                 "python3",
                 &[text(&self.path("calls.py")), text(&root), part],
             );
-            String::from_utf8_lossy(&told).replace(text(&root), "ROOT")
+            String::from_utf8_lossy(&printed).replace(text(&root), "ROOT")
         };
         std::thread::scope(|scope| {
             let theirs = scope.spawn(|| answers("kernel"));
@@ -110,12 +110,12 @@ impl Both {
     fn compare(&self, part: &str) {
         let [theirs, ours] = self.answers(part);
         assert!(theirs.lines().count() >= 3, "{part}: nothing was asked");
-        let mut told = String::new();
+        let mut printed = String::new();
         let pairs = theirs.lines().zip(ours.lines());
         for (their, our) in pairs.filter(|(their, our)| their != our).take(SHOWN) {
-            _ = writeln!(told, "kernel: {their}\nours:   {our}");
+            _ = writeln!(printed, "kernel: {their}\nours:   {our}");
         }
-        assert!(told.is_empty(), "{told}");
+        assert!(printed.is_empty(), "{printed}");
         assert_eq!(theirs.lines().count(), ours.lines().count(), "{part}");
     }
 }
@@ -132,7 +132,7 @@ over_each! {
     each_call_on_each_path_by_each_user,
     each_pair_of_paths_renamed_and_linked,
     a_mount_for_reading_refuses_the_same,
-    data_ranges_and_what_is_left_of_them,
+    data_ranges_shrink_as_blocks_are_freed,
     mappings_locks_and_listings,
     owners_modes_and_attributes,
     times_of_everything,
@@ -185,7 +185,7 @@ fn a_mount_for_reading_refuses_the_same(transport: Transport) {
     both.unmount();
 }
 
-fn data_ranges_and_what_is_left_of_them(transport: Transport) {
+fn data_ranges_shrink_as_blocks_are_freed(transport: Transport) {
     if needs_long_mode(transport) {
         return;
     }

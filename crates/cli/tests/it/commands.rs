@@ -106,7 +106,7 @@ fn nonsense_is_a_usage_error() {
 }
 
 #[test]
-fn a_missing_image_is_told_by_name() {
+fn a_missing_image_is_named() {
     for command in COMMANDS {
         let mut arguments = vec![command, "/no/such.img"];
         arguments.extend(match command {
@@ -121,7 +121,7 @@ fn a_missing_image_is_told_by_name() {
 }
 
 #[test]
-fn what_is_no_file_system_is_not_damaged() {
+fn other_contents_are_not_reported_as_damage() {
     let scratch = scratch();
     for (name, len, contents) in [
         ("empty", 0, "no bytes at all"),
@@ -137,7 +137,7 @@ fn what_is_no_file_system_is_not_damaged() {
 }
 
 #[test]
-fn a_missing_path_is_told_and_the_rest_is_done() {
+fn a_missing_path_is_reported_and_the_rest_is_done() {
     let Some((_scratch, image)) = image(&[]) else {
         return;
     };
@@ -414,14 +414,14 @@ fn a_backup_superblock_serves() {
 }
 
 #[test]
-fn info_tells_what_dumpe2fs_tells() {
+fn info_agrees_with_dumpe2fs() {
     let Some((_scratch, image)) = image(&["-L", "label", "-m", "3"]) else {
         return;
     };
     let info: Value = serde_json::from_slice(&uext4_ok(&["info", "--json", text(&image)])).unwrap();
-    let told = dumpe2fs(&image);
+    let printed = dumpe2fs(&image);
     let field = |name: &str| {
-        let line = told.lines().find(|line| line.starts_with(name)).unwrap();
+        let line = printed.lines().find(|line| line.starts_with(name)).unwrap();
         line[name.len()..].trim().to_owned()
     };
     assert_eq!(info["label"], "label");

@@ -41,7 +41,7 @@ fn without_directory_sizes(mut tree: Tree) -> Tree {
     tree
 }
 
-fn assert_holes_are_kept(copy: &Path) {
+fn assert_holes_are_preserved(copy: &Path) {
     let blocks = |name: &str| {
         fs::metadata(copy.join("holes").join(name))
             .unwrap()
@@ -75,7 +75,7 @@ fn get_restores_everything() {
     }
     let copy = scratch.path().join("copy");
     uext4_ok(&["get", text(&image), "/", text(&copy)]);
-    assert_holes_are_kept(&copy);
+    assert_holes_are_preserved(&copy);
     let mut ours = without_directory_sizes(oracle::walk(&copy));
     let mut shown = without_directory_sizes(shown);
     for tree in [&mut ours, &mut shown] {
@@ -148,7 +148,7 @@ fn gnu_tar_restores_everything() {
         "{}",
         String::from_utf8_lossy(&tar.stderr)
     );
-    assert_holes_are_kept(&copy);
+    assert_holes_are_preserved(&copy);
     let mut shown = without_directory_sizes(shown);
     shown.retain(|_, keys| keys["type"] != "sock");
     let mut ours = without_directory_sizes(oracle::walk(&copy));
@@ -161,7 +161,7 @@ fn gnu_tar_restores_everything() {
 }
 
 #[test]
-fn what_exists_is_kept_and_named() {
+fn existing_files_are_not_replaced_and_are_named() {
     let scratch = scratch();
     let source = scratch.path().join("source");
     fs::create_dir_all(source.join("dir")).unwrap();
@@ -172,8 +172,11 @@ fn what_exists_is_kept_and_named() {
     fs::write(&dest, "old").unwrap();
     let output = uext4(&["get", text(&image), "/dir/file", text(&dest)]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.starts_with("uext4: /dir/file: File exists"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        printed.starts_with("uext4: /dir/file: File exists"),
+        "{printed}"
+    );
     assert_eq!(fs::read(&dest).unwrap(), b"old");
     uext4_ok(&["get", "--overwrite", text(&image), "/dir/file", text(&dest)]);
     assert_eq!(fs::read(&dest).unwrap(), b"new");

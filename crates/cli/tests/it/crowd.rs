@@ -16,7 +16,7 @@ use crate::served::Served;
 use crate::transport::{Transport, over_each};
 
 over_each!(
-    look_ups_beside_a_hundred_writers,
+    lookups_are_fast_during_a_hundred_writers,
     the_dirty_limit_holds_for_all_that_was_taken_in,
     a_mount_with_little_memory_takes_little,
 );
@@ -92,7 +92,7 @@ fn over_slow_disk(
 
 /// Where look-ups wait for writers' pauses, the disk takes much in the meantime: so the cost of a
 /// hundred look-ups is counted in bytes.
-fn look_ups_beside_a_hundred_writers(transport: Transport) {
+fn lookups_are_fast_during_a_hundred_writers(transport: Transport) {
     const RATE: u64 = 4 << 20;
     const LOOK_UPS: u64 = 100;
     /// What the disk takes in 16 s, much for a machine that is busy.

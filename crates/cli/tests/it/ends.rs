@@ -1,4 +1,4 @@
-//! How mounts end: what `umount` tells, and that nobody ends what is not his.
+//! How mounts end: what `umount` reports, and that no user ends the mount of another.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -42,7 +42,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn data_that_did_not_reach_the_image_are_told_by_umount() {
+fn umount_reports_data_that_did_not_reach_the_image() {
     if !can_mount() {
         return;
     }
@@ -102,7 +102,7 @@ print(flush=True)
 time.sleep(3600)";
 
 #[test]
-fn others_who_listen_first_do_not_keep_umount_from_its_daemon() {
+fn umount_finds_its_daemon_if_another_process_listens_first() {
     if !can_mount() || !has_tool("python3") {
         return;
     }
@@ -140,7 +140,7 @@ fn umount_waits_for_the_daemon_of_this_mount_alone() {
     assert!(!Path::new("/proc").join(daemon).exists());
     assert!(is_mounted(&other));
     unmount(UEXT4, &["umount", text(&other)]);
-    // Where the image went meanwhile is no matter, for its daemon tells.
+    // Renaming the image meanwhile does not matter: its daemon reports.
     let mount = mount.mounted("rw");
     fs::write(mount.dir().join("file"), "contents").unwrap();
     let moved = mount.image().with_extension("moved");
@@ -151,7 +151,7 @@ fn umount_waits_for_the_daemon_of_this_mount_alone() {
 }
 
 #[test]
-fn an_image_that_a_loop_device_writes_is_mounted_by_nobody_else() {
+fn an_image_on_a_writable_loop_device_is_not_mounted() {
     if !can_mount() {
         return;
     }
@@ -218,7 +218,7 @@ fn a_signal_ends_nothing_but_ones_own_mount() {
 }
 
 #[test]
-fn what_nobody_was_told_of_is_mounted_no_more() {
+fn a_mount_is_undone_if_its_parent_is_gone() {
     if !can_mount() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Devices that fail or are slow beneath a mount: errors are told to who is concerned, the mount goes on
+//! Devices that fail or are slow beneath a mount: errors are returned to the callers concerned, the mount goes on
 //! or can only be read, nothing hangs, and what was fsynced before is there afterwards.
 //!
 //! A device that takes no more is an image with holes on a tmpfs that is full; one that cannot be read
@@ -95,7 +95,7 @@ fn a_device_that_takes_no_more() {
         [Errno::IO, Errno::ROFS, Errno::NOSPC].contains(&error),
         "{error}"
     );
-    // It goes on or can only be read; whoever asks is answered.
+    // It goes on or becomes read-only; every request is answered.
     for number in 0..durable {
         assert!(
             fs::read(name_of(&dir, number)).unwrap() == file_of(number),
@@ -126,7 +126,7 @@ fn a_device_that_takes_no_more() {
     }
     put(&dir, 5000).unwrap();
     assert!(served.end().success());
-    // What could not be written may have left blocks that nobody has.
+    // Data that could not be written may have left blocks without an owner.
     assert_clean(&image);
 }
 
@@ -180,7 +180,7 @@ pub struct SlowDisk {
     number: String,
 }
 
-/// Where the block layer is told.
+/// The file that configures the block layer.
 const LIMIT: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
 impl SlowDisk {
@@ -223,7 +223,7 @@ impl Drop for SlowDisk {
 }
 
 #[test]
-fn a_slow_device_makes_writers_wait_and_nobody_else() {
+fn a_slow_device_delays_only_writers() {
     const RATE: u64 = 4 << 20;
     const FILES: usize = 40;
     if !can_serve() {

@@ -9,7 +9,7 @@ pub use uext4_testkit::{
     has_tool, scratch, unmount_lazily, while_busy,
 };
 
-/// True if ordinary users may open `/dev/fuse`; else says that the test is skipped. Where root runs the
+/// True if ordinary users may open `/dev/fuse`; else says that the test is skipped. If root runs the
 /// tests by cargo, `scripts/run-test` has seen to it, if it could.
 pub fn is_fuse_open_to_users() -> bool {
     let found = std::fs::metadata("/dev/fuse");

@@ -69,17 +69,17 @@ fn must_end(arguments: &[&str]) -> i32 {
         std::thread::sleep(Duration::from_millis(1));
     }
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code().unwrap_or(-1);
     assert!(
         [0, 1, 4, 8].contains(&code),
-        "{arguments:?}: exit {code}: {told}"
+        "{arguments:?}: exit {code}: {printed}"
     );
     code
 }
 
 #[test]
-fn cycles_and_second_names_of_directories_are_told() {
+fn cycles_and_second_names_of_directories_are_reported() {
     let Some((_scratch, image)) = image(&[]) else {
         return;
     };
@@ -94,7 +94,7 @@ fn cycles_and_second_names_of_directories_are_told() {
     let output = uext4(&["manifest", text(&image)]);
     assert_eq!(output.status.code(), Some(4));
     let tree = oracle::parse(&output.stdout);
-    let told: Vec<&str> = tree
+    let printed: Vec<&str> = tree
         .iter()
         .filter(|(_, keys)| keys.contains_key("error"))
         .map(|(path, keys)| {
@@ -106,7 +106,7 @@ fn cycles_and_second_names_of_directories_are_told() {
         })
         .collect();
     // The first name in order is the directory; what is in it is below that name.
-    assert_eq!(told, ["dir/again/up", "dir/sub", "link-to-dir"]);
+    assert_eq!(printed, ["dir/again/up", "dir/sub", "link-to-dir"]);
     for command in [
         &["ls", "-lR"][..],
         &["tree"],
@@ -147,9 +147,9 @@ fn shared_blocks_are_not_read_over_and_over() {
     let begun = Instant::now();
     let output = uext4(&["manifest", text(&image)]);
     assert_eq!(output.status.code(), Some(4));
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("more data than the file system holds"));
-    assert!(told.contains("it has more names than that"));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("more data than the file system holds"));
+    assert!(printed.contains("it has more names than that"));
     assert!(begun.elapsed() < Duration::from_secs(10));
     let dest = scratch.path().join("dest");
     assert_eq!(must_end(&["get", text(&image), "/", text(&dest)]), 4);

@@ -64,8 +64,8 @@ fn put_may_be_killed_at_any_moment() {
         killed += u32::from(!child.wait().unwrap().success());
         // Readers see a sound file system before anybody has written to it again.
         let checked = uext4(&["check", text(&image)]);
-        let told = String::from_utf8_lossy(&checked.stdout);
-        assert!(checked.status.success(), "round {round}: {told}");
+        let printed = String::from_utf8_lossy(&checked.stdout);
+        assert!(checked.status.success(), "round {round}: {printed}");
         uext4_ok(&["sync", text(&image)]);
         judge(&image);
         let kept = scratch.path().join("kept");

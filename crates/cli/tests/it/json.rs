@@ -16,7 +16,7 @@ fn parsed(bytes: &[u8]) -> Value {
 }
 
 #[test]
-fn names_that_look_encoded_are_told_from_those_that_are() {
+fn names_that_look_encoded_differ_from_encoded_ones() {
     let scratch = scratch();
     let source = scratch.path().join("source");
     fs::create_dir_all(source.join("dir")).unwrap();
@@ -174,7 +174,7 @@ fn times_reports_and_errors_are_whole() {
 }
 
 #[test]
-fn mounts_say_as_json_what_is_where() {
+fn mount_prints_image_and_directory_as_json() {
     if !can_mount() {
         return;
     }

@@ -1,8 +1,8 @@
 //! The daemon killed at any moment, under load: whoever replays the journal, ours or the kernel, e2fsck
 //! calls the image clean, and everything that was fsynced is there.
 //!
-//! What was fsynced is noted outside, by who was told so: records at the end of a file, files with their
-//! names, files put in the place of others, rows of databases. Beside them others work who fsync nothing.
+//! Each program notes outside which data its fsync made durable: records at the end of a file, files with their
+//! names, files put in the place of others, rows of databases. Other programs work at the same time without fsync.
 //! Over each transport ten times; with `UEXT4_LONG=1` two hundred times, on one image that grows old.
 
 use std::fs::{self, File};
@@ -36,7 +36,7 @@ fn len_of(number: u64) -> usize {
     100 + (random(number) % 60_000) as usize
 }
 
-/// Somebody who was told that things are durable, and how many.
+/// A program that was notified of durable data, and how many.
 struct Told {
     /// What he calls them.
     what: &'static str,
@@ -110,7 +110,7 @@ fn rows(dir: &Path, mode: &'static str) -> Told {
         .stderr(Stdio::null());
     let mut sqlite = sqlite.spawn().unwrap();
     let mut ask = sqlite.stdin.take().unwrap();
-    let told = BufReader::new(sqlite.stdout.take().unwrap());
+    let printed = BufReader::new(sqlite.stdout.take().unwrap());
     let begun = writeln!(
         ask,
         ".bail on\npragma journal_mode={mode};\npragma synchronous=extra;\n\
@@ -119,8 +119,8 @@ fn rows(dir: &Path, mode: &'static str) -> Told {
     let mut count = 0u64;
     if begun.is_ok() {
         let insert = "insert into t(b) values(hex(randomblob(150))); select last_insert_rowid();";
-        // What it prints comes when the row is durable; the first line tells the mode.
-        for line in told.lines().map_while(Result::ok) {
+        // What it prints comes when the row is durable; the first line is the mode.
+        for line in printed.lines().map_while(Result::ok) {
             count = line.parse().unwrap_or(count);
             if writeln!(ask, "{insert}").is_err() {
                 break;
@@ -131,7 +131,7 @@ fn rows(dir: &Path, mode: &'static str) -> Told {
     _ = sqlite.kill();
     _ = sqlite.wait();
     // A directory that cannot be opened for its fsync, sqlite takes for one that needs none: of the last
-    // row it may tell that it is durable when the daemon is gone.
+    // row it may report that it is durable when the daemon is gone.
     let in_doubt = u64::from(mode == "delete");
     Told {
         what: mode,
@@ -158,12 +158,12 @@ fn busy(dir: &Path) -> Vec<Child> {
     lines.iter().map(spawn).collect()
 }
 
-/// Everybody works until the daemon is killed; what each was told is durable.
+/// All programs work until the daemon is killed. Returns what each reported as durable.
 fn until_killed(served: &mut Served, dir: &Path, after: Duration) -> Vec<Told> {
     let others = dir.join("busy");
     fs::create_dir(&others).unwrap();
     let mut busy = busy(&others);
-    let told = std::thread::scope(|scope| {
+    let printed = std::thread::scope(|scope| {
         let mut all = Vec::new();
         for work in [records, files, versions] {
             all.push(scope.spawn(move || work(dir)));
@@ -182,12 +182,12 @@ fn until_killed(served: &mut Served, dir: &Path, after: Duration) -> Vec<Told> {
         _ = child.kill();
         child.wait().unwrap();
     }
-    told
+    printed
 }
 
-/// All that somebody was told is durable must be there, whole.
-fn check(dir: &Path, told: &Told) {
-    let Told { what, count } = *told;
+/// All data that were reported as durable must exist, whole.
+fn check(dir: &Path, printed: &Told) {
+    let Told { what, count } = *printed;
     match what {
         "records" => {
             let found = fs::read(dir.join("records")).unwrap_or_default();
@@ -250,25 +250,25 @@ fn killed_at_any_moment_it_loses_nothing_that_was_fsynced(transport: Transport) 
     for round in 0i32..rounds {
         let mut served = Served::over(transport, &image, &dir, "rw");
         let place: PathBuf = dir.join(format!("round-{round}"));
-        // Two rounds are kept, older ones go, so that there is much to do besides.
+        // The files of two rounds stay, older ones are removed, so that there is much to do besides.
         _ = fs::remove_dir_all(dir.join(format!("round-{}", round - 2)));
         fs::create_dir(&place).unwrap();
         File::open(&dir).unwrap().sync_all().unwrap();
         let after = Duration::from_millis(20 + random(seed + round as u64) % 600);
-        let told = until_killed(&mut served, &place, after);
+        let printed = until_killed(&mut served, &place, after);
         drop(served);
-        all += told.iter().map(|told| told.count).sum::<u64>();
+        all += printed.iter().map(|printed| printed.count).sum::<u64>();
         let context = format!("round {round}, seed {seed}, killed after {after:?}");
         println!("{context}");
         match round % 2 {
             0 => {
                 let served = Served::over(transport, &image, &dir, "rw");
-                told.iter().for_each(|told| check(&place, told));
+                printed.iter().for_each(|printed| check(&place, printed));
                 assert!(served.end().success(), "{context}");
             }
             _ => {
                 let shown = Shown::new(&image, &dir, "rw");
-                told.iter().for_each(|told| check(&place, told));
+                printed.iter().for_each(|printed| check(&place, printed));
                 shown.end();
             }
         }

@@ -20,11 +20,11 @@
 //! | [`interrupted`] | is the image sound when `put` or `script` is killed? |
 //! | [`hostile`] | cycles, hard-linked directories, planted links, damage |
 //! | [`mounted`] | what programs do to a mount: is it sound, and the same, afterwards? |
-//! | [`ends`] | how mounts end, and what `umount` tells of it |
+//! | [`ends`] | how mounts end, and what `umount` reports |
 //! | [`mounting`] | the commands round it: options, refusals, manual pages |
 //! | [`owners`] | whose files does it show, and whose is what is made? |
 //! | [`sandbox`] | what does its daemon give up, and does it still unmount? |
-//! | [`mount_stats`] | what a running mount tells of itself |
+//! | [`mount_stats`] | the statistics of a running mount |
 //! | [`direct`] | are O_DIRECT writes seen by buffered readers, and is a full image ENOSPC? |
 //! | [`posix`] | does a mount answer random calls as the kernel's ext4 does? |
 //! | [`reuse`] | is an image there for the next command as soon as it is unmounted? |

@@ -94,7 +94,7 @@ fn the_same_arguments_make_the_same_bytes() {
 }
 
 #[test]
-fn an_offset_is_kept_free() {
+fn an_offset_is_left_free() {
     let scratch = scratch();
     let image = scratch.path().join("image");
     let made = uext4_ok(&[
@@ -289,15 +289,15 @@ fn what_cannot_be_built_leaves_nothing() {
         (&["mkfs", "-d", text(&source), image, "1M"], 8),
     ] {
         let output = uext4(arguments);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-        assert!(!told.is_empty());
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {printed}");
+        assert!(!printed.is_empty());
         assert_eq!(names(scratch.path()), before, "{arguments:?}");
     }
 }
 
 #[test]
-fn owners_and_excludes_are_as_told() {
+fn owners_and_excludes_follow_the_options() {
     let scratch = scratch();
     let (source, image) = (scratch.path().join("source"), scratch.path().join("image"));
     fs::create_dir_all(source.join("keep")).unwrap();
@@ -305,9 +305,9 @@ fn owners_and_excludes_are_as_told() {
         fs::write(source.join(name), name).unwrap();
     }
     let arguments = ["build", text(&source), "-o", text(&image), "--json"];
-    let told = uext4_ok(&[&arguments[..], &["--owner", "7:8", "--exclude", "*.tmp"]].concat());
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    assert_eq!(told["entries"], 2);
+    let printed = uext4_ok(&[&arguments[..], &["--owner", "7:8", "--exclude", "*.tmp"]].concat());
+    let printed: Value = serde_json::from_slice(&printed).unwrap();
+    assert_eq!(printed["entries"], 2);
     let tree = oracle::parse(&uext4_ok(&["manifest", text(&image)]));
     let paths: Vec<&str> = tree.keys().map(String::as_str).collect();
     assert_eq!(paths, [".", "keep", "keep/a.txt", "lost+found"]);

@@ -1,4 +1,4 @@
-//! Memory: what an image has much of is shown as it is read, not kept.
+//! Memory: long lists in an image are printed as they are read, not stored.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -106,8 +106,8 @@ fn run(image: &Path, limit: u32, arguments: &[&str], path: &str) -> (Option<i32>
         .args((!path.is_empty()).then_some(path))
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!told.contains("memory"), "{arguments:?}: {told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!printed.contains("memory"), "{arguments:?}: {printed}");
     let lines = String::from_utf8(output.stdout).unwrap();
     (output.status.code(), lines)
 }

@@ -1,4 +1,4 @@
-//! What a running mount tells: text, JSON, Prometheus, a screen.
+//! The statistics of a running mount: text, JSON, Prometheus, a screen.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,13 +25,13 @@ fn used(options: &str) -> Place {
 }
 
 #[test]
-fn a_mount_tells_what_it_does() {
+fn a_mount_reports_its_statistics() {
     if !can_mount() {
         return;
     }
     let place = used("rw");
     let dir = place.dir();
-    let told = String::from_utf8(uext4_ok(&["stats", text(&dir)])).unwrap();
+    let printed = String::from_utf8(uext4_ok(&["stats", text(&dir)])).unwrap();
     for line in [
         "sandbox: capabilities, landlock, seccomp",
         "requests ",
@@ -43,12 +43,12 @@ fn a_mount_tells_what_it_does() {
         "allocator ",
         "caches ",
     ] {
-        assert!(told.contains(line), "{line}: {told}");
+        assert!(printed.contains(line), "{line}: {printed}");
     }
-    let told = uext4_ok(&["stats", "--json", text(&dir)]);
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let printed = uext4_ok(&["stats", "--json", text(&dir)]);
+    let printed: serde_json::Value = serde_json::from_slice(&printed).unwrap();
     let of = |name: &str, label: &str, text: &str| {
-        let all = told[name].as_array().unwrap().iter();
+        let all = printed[name].as_array().unwrap().iter();
         let mut found = all.filter(|one| one[label] == text);
         found.next().unwrap()["value"].as_f64().unwrap()
     };
@@ -56,12 +56,12 @@ fn a_mount_tells_what_it_does() {
     assert_eq!(of("uext4_request_seconds_count", "op", "fsync"), 1.0);
     assert!(of("uext4_request_seconds_sum", "op", "fsync") > 0.0);
     assert!(of("uext4_request_seconds_count", "op", "write") >= 50.0);
-    assert!(told["uext4_journal_commits_total"].as_u64().unwrap() >= 1);
+    assert!(printed["uext4_journal_commits_total"].as_u64().unwrap() >= 1);
     assert!(of("uext4_dirty_limit_bytes", "limit", "writers wait") > 0.0);
-    let info = &told["uext4_info"][0];
+    let info = &printed["uext4_info"][0];
     assert_eq!(info["dir"], text(&dir));
     assert_eq!(info["image"], text(&place.image()));
-    // Whatever is within it tells the mount.
+    // Any path within it names the mount.
     uext4_ok(&["stats", "--json", text(&dir.join("lost+found"))]);
     place.unmount();
     let output = uext4(&["stats", text(&dir)]);
@@ -71,17 +71,17 @@ fn a_mount_tells_what_it_does() {
 }
 
 #[test]
-fn a_mount_that_is_only_read_tells_too() {
+fn a_read_only_mount_reports_its_statistics() {
     if !can_mount() {
         return;
     }
     let place = Place::new(&["-t", "ext4"], 16);
     place.mount("ro");
     fs::read_dir(place.dir()).unwrap().count();
-    let told = String::from_utf8(uext4_ok(&["stats", text(&place.dir())])).unwrap();
+    let printed = String::from_utf8(uext4_ok(&["stats", text(&place.dir())])).unwrap();
     assert!(
-        told.contains(", ro, for") && !told.contains("journal "),
-        "{told}"
+        printed.contains(", ro, for") && !printed.contains("journal "),
+        "{printed}"
     );
     place.unmount();
 }
@@ -119,11 +119,11 @@ fn prometheus_reads_it_from_socket_and_file() {
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
-    let mut told = String::new();
-    stream.read_to_string(&mut told).unwrap();
-    assert!(told.starts_with("HTTP/1.0 200 OK\r\n"), "{told}");
-    assert!(told.contains("\r\n\r\n# HELP uext4_info"), "{told}");
-    // Somebody who asks nothing keeps nobody from asking for long, and from the mount not at all.
+    let mut printed = String::new();
+    stream.read_to_string(&mut printed).unwrap();
+    assert!(printed.starts_with("HTTP/1.0 200 OK\r\n"), "{printed}");
+    assert!(printed.contains("\r\n\r\n# HELP uext4_info"), "{printed}");
+    // A client that sends no request delays others only briefly, and the mount not at all.
     let silent = UnixStream::connect(&socket).unwrap();
     fs::write(place.dir().join("file"), "x").unwrap();
     drop(silent);
@@ -158,17 +158,17 @@ fn a_screen_shows_it_until_a_key_says_that_is_enough() {
     // Two looks, the second of which knows rates.
     let keys = "sleep 2.5; printf q; sleep 1";
     let script = format!("({keys}) | script -qec '{command}' /dev/null");
-    let told = String::from_utf8_lossy(&run("sh", &["-c", &script])).into_owned();
+    let printed = String::from_utf8_lossy(&run("sh", &["-c", &script])).into_owned();
     for shown in ["\x1b[?1049h", "requests", "/s)", "q ends", "\x1b[?1049l"] {
-        assert!(told.contains(shown), "{shown:?}: {told}");
+        assert!(printed.contains(shown), "{shown:?}: {printed}");
     }
-    // Not on a terminal it is told again and again.
+    // Without a terminal it is printed again and again.
     let line = format!(
         "{UEXT4} stats --watch {} | grep -m2 requests",
         text(&place.dir())
     );
-    let told = String::from_utf8(run("sh", &["-c", &line])).unwrap();
-    assert_eq!(told.lines().count(), 2, "{told}");
+    let printed = String::from_utf8(run("sh", &["-c", &line])).unwrap();
+    assert_eq!(printed.lines().count(), 2, "{printed}");
     place.unmount();
 }
 
@@ -180,8 +180,8 @@ fn images_are_asked_as_before() {
     let scratch = scratch();
     let image = scratch.path().join("image");
     mke2fs(&image, &["-t", "ext4"], 16);
-    let told = String::from_utf8(uext4_ok(&["stats", text(&image)])).unwrap();
-    assert!(told.starts_with("groups "), "{told}");
+    let printed = String::from_utf8(uext4_ok(&["stats", text(&image)])).unwrap();
+    assert!(printed.starts_with("groups "), "{printed}");
     let output = uext4(&["stats", "--watch", text(&image)]);
     assert_eq!(output.status.code(), Some(2));
     let output = Command::new(UEXT4).args(["stats", "/"]).output().unwrap();

@@ -86,7 +86,7 @@ impl Mount {
         shown.end();
     }
 
-    /// It was unmounted by somebody else.
+    /// Another program has unmounted it.
     pub fn is_gone(&mut self) {
         self.is_mounted = false;
     }
@@ -376,9 +376,9 @@ fn databases_and_repositories() {
                  delete from t where a%3=0; update t set b=a; pragma integrity_check; \
                  select count(*), sum(b) from t;"
             );
-            let told = run("sqlite3", &[text(&base), &script]);
-            let told = String::from_utf8(told).unwrap();
-            assert!(told.ends_with("ok\n3334|8336667\n"), "{told}");
+            let printed = run("sqlite3", &[text(&base), &script]);
+            let printed = String::from_utf8(printed).unwrap();
+            assert!(printed.ends_with("ok\n3334|8336667\n"), "{printed}");
         }
     }
     if Command::new("git").arg("--version").output().is_ok() {
@@ -534,7 +534,7 @@ fn as_mount_calls_its_helpers() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_told_in_a_sentence() {
+fn a_refused_mount_prints_one_sentence() {
     if !can_mount() {
         return;
     }

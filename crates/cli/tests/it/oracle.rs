@@ -173,7 +173,7 @@ pub fn assert_equal(ours: &Tree, theirs: &Tree, but: &[&str]) {
             continue;
         };
         for key in our.keys().chain(their.keys()) {
-            // The kernel tells flags of files and directories only.
+            // The kernel returns flags of files and directories only.
             let untold = key == "flags" && !their.contains_key(key);
             if our.get(key) != their.get(key) && !but.contains(&key.as_str()) && !untold {
                 let (our, their) = (json!(our.get(key)), json!(their.get(key)));

@@ -1,4 +1,4 @@
-//! Whose files a mount shows: those of others, of somebody, of everybody's superuser.
+//! Whose files a mount shows: those of others, of one user, of root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -24,14 +24,14 @@ fn image_of_others(place: &Place) {
 
 /// What the image says of owners: user and group.
 fn stored(place: &Place, path: &str) -> (u64, u64) {
-    let told = uext4_ok(&["stat", "--json", text(&place.image()), path]);
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
-    let of = |field: &str| told[0][field].as_u64().unwrap();
+    let printed = uext4_ok(&["stat", "--json", text(&place.image()), path]);
+    let printed: serde_json::Value = serde_json::from_slice(&printed).unwrap();
+    let of = |field: &str| printed[0][field].as_u64().unwrap();
     (of("uid"), of("gid"))
 }
 
 #[test]
-fn who_pretends_to_be_root_edits_everything_and_makes_what_is_roots() {
+fn fakeroot_edits_every_file_and_creates_files_of_root() {
     if !user_can_mount() {
         return;
     }
@@ -145,13 +145,16 @@ fn ids_of_the_image_stand_for_others_of_the_machine() {
     let len = rustix::fs::getxattr(&file, name, &mut read[..]).unwrap();
     assert_eq!(read[..len], acl(5));
     place.unmount();
-    // Somebody who stands for nobody in the image makes nothing.
+    // A user without an id in the image creates nothing.
     place.mount("idmap=0:5:1,uid=1,allow_other");
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo x > made"]).current_dir(place.dir());
     let refused = shell.uid(USER).gid(USER).output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(told.contains("too large for defined data type"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        printed.contains("too large for defined data type"),
+        "{printed}"
+    );
     place.unmount();
     place.judge();
 }

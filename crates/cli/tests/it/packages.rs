@@ -147,3 +147,40 @@ fn packages_hold_the_installed_files_and_are_reproducible() {
         );
     }
 }
+
+#[test]
+fn the_debian_package_installs_in_a_new_root_and_mounts_an_image() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root
+        || !["mmdebstrap", "dpkg-deb", "strip"]
+            .into_iter()
+            .all(has_tool)
+    {
+        println!("skipped: needs root, mmdebstrap, dpkg-deb and strip");
+        return;
+    }
+    let scratch = scratch();
+    let (root, out) = (scratch.path().join("root"), scratch.path().join("out"));
+    in_root("install-files", &root, "/usr");
+    run("strip", &[text(&root.join("usr/bin/uext4"))]);
+    run(
+        text(&script("package")),
+        &[text(&root), "1.2.3", "x86_64", text(&out), "libc6"],
+    );
+    // The program of a test is not static: the other packages have no C library in their roots.
+    for name in files(&out) {
+        if name.ends_with(".deb") {
+            let sum = run("sha256sum", &[text(&out.join(&name))]);
+            let sum = String::from_utf8(sum).unwrap();
+            fs::write(out.join("SHA256SUMS"), sum.replace(text(&out), ".")).unwrap();
+        } else {
+            fs::remove_file(out.join(&name)).unwrap();
+        }
+    }
+    let mut tested = Command::new(script("dist-test"));
+    let tested = tested.env("DIST", &out).output().unwrap();
+    let printed = String::from_utf8_lossy(&tested.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&tested.stderr);
+    assert!(tested.status.success(), "{printed}{errors}");
+    assert!(printed.contains("ok: .deb"), "{printed}{errors}");
+}

@@ -11,7 +11,7 @@ use crate::mounted::can_mount;
 /// Not that of some user's own.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Does each thing to a file of its own, with each mode, and says what was told and seen.
+/// Does each operation on a file of its own, with each mode, and prints results and attributes.
 const SCRIPT: &str = r#"
 import ctypes, mmap, os, sys
 os.chdir(sys.argv[1])
@@ -61,13 +61,13 @@ for mode in [0o6777, 0o4777, 0o2777, 0o2766, 0o6766, 0o2677]:
         before = os.stat(path)
         try:
             op()
-            told = "done"
+            printed = "done"
         except OSError as error:
-            told = f"errno {error.errno}"
+            printed = f"errno {error.errno}"
         after = os.stat(path)
         times = before.st_mtime_ns != after.st_mtime_ns, before.st_ctime_ns != after.st_ctime_ns
         what = oct(after.st_mode), after.st_uid, after.st_gid, after.st_size, after.st_nlink
-        print(f"{path}: {told}", *what, *times)
+        print(f"{path}: {printed}", *what, *times)
 "#;
 
 /// User, first group, and the argument that sets the others.
@@ -79,7 +79,7 @@ const WHO: [(&str, &str, &str); 5] = [
     ("1001", "200", "--clear-groups"),
 ];
 
-/// What the script says of one mount, by somebody; with files made anew.
+/// The output of the script for one mount and one user, with new files.
 fn said(place: &Path, (user, group, groups): (&str, &str, &str)) -> String {
     fs::set_permissions(place, fs::Permissions::from_mode(0o777)).unwrap();
     for entry in fs::read_dir(place).unwrap().flatten() {
@@ -90,7 +90,7 @@ fn said(place: &Path, (user, group, groups): (&str, &str, &str)) -> String {
     fs::write(place.join("source"), "contents").unwrap();
     run(PYTHON, &["-c", SCRIPT, text(place), "make"]);
     let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
-    let told = run(
+    let printed = run(
         "setpriv",
         &[
             &user,
@@ -103,12 +103,12 @@ fn said(place: &Path, (user, group, groups): (&str, &str, &str)) -> String {
             "run",
         ],
     );
-    String::from_utf8(told).unwrap()
+    String::from_utf8(printed).unwrap()
 }
 
 /// `chown(-1, -1)` by others of a file with set-id bits is refused by the kernel's ext4; a FUSE mount is not
-/// told enough to do so. It changes nothing here.
-fn is_not_told(line: &str, who: (&str, &str, &str)) -> bool {
+/// informed enough to do so. It changes nothing here.
+fn is_not_passed_on(line: &str, who: (&str, &str, &str)) -> bool {
     who.0 == "1001" && line.contains(" owner: ")
 }
 
@@ -135,7 +135,7 @@ fn set_id_bits_and_times_are_as_in_the_kernels_ext4() {
             let (one, other) = (said(&theirs, who), said(&ours, who));
             assert_eq!(one.lines().count(), 6 * 17);
             for (one, other) in one.lines().zip(other.lines()) {
-                match is_not_told(one, who) {
+                match is_not_passed_on(one, who) {
                     false => assert_eq!(one, other, "by {who:?}"),
                     true => assert!(other.ends_with("False False"), "{other}"),
                 }

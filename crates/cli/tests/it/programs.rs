@@ -21,14 +21,14 @@ use crate::transport::{Transport, over_each};
 /// `nobody`.
 const ORDINARY: u32 = 65_534;
 
-/// Who mounts, and works there.
+/// The user who mounts, and works there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Root,
     Ordinary,
 }
 
-/// An image of somebody's, mounted by him.
+/// An image of a user, mounted by that user.
 struct Place {
     who: Who,
     transport: Transport,
@@ -111,7 +111,7 @@ impl Place {
         command.args([format!("--reuid={id}"), format!("--regid={id}")]);
         command.args(["--clear-groups", program]).args(arguments);
         command.env("HOME", self.at("home")).current_dir("/");
-        // So that git takes what belongs to somebody else.
+        // So that git accepts files of another user.
         let config = [
             ("COUNT", "1"),
             ("KEY_0", "safe.directory"),
@@ -125,16 +125,16 @@ impl Place {
 
     fn run(&self, program: &str, arguments: &[&str]) -> String {
         let output = self.output(program, arguments);
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             output.status.success(),
-            "{:?} over {:?}: {program} {arguments:?}: {}\n{told}{}",
+            "{:?} over {:?}: {program} {arguments:?}: {}\n{printed}{}",
             self.who,
             self.transport,
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
-        told
+        printed
     }
 
     /// Runs lines of shell in the mount; the first that fails ends them.
@@ -218,8 +218,8 @@ fn fio(place: &Place) {
             "--group_reporting",
         ]);
         arguments.extend(more.split(' '));
-        let told = place.run("fio", &arguments);
-        assert!(told.contains("err= 0"), "{told}");
+        let printed = place.run("fio", &arguments);
+        assert!(printed.contains("err= 0"), "{printed}");
         place.shell("rm fio.*");
     }
 }
@@ -249,8 +249,8 @@ fn dbench(place: &Place) {
         &seconds,
         "4",
     ];
-    let told = place.run("dbench", &arguments);
-    assert!(told.contains("Throughput"), "{told}");
+    let printed = place.run("dbench", &arguments);
+    assert!(printed.contains("Throughput"), "{printed}");
 }
 
 /// Each of these works on files in its own way, and checks what it can.

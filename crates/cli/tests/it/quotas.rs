@@ -95,9 +95,9 @@ fn kinds_that_are_not_counted_are_refused() {
         (&["-u", "--set", "1", "1x", "0", "0", "0"], 2, "suffix"),
     ] {
         let output = uext4(&[&["quota"], options, &[text(&image)]].concat());
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{options:?}: {told}");
-        assert!(told.contains(what), "{options:?}: {told}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {printed}");
+        assert!(printed.contains(what), "{options:?}: {printed}");
     }
     run("tune2fs", &["-O", "^quota", text(&image)]);
     let output = uext4(&["quota", text(&image)]);

@@ -11,17 +11,17 @@ use crate::changing::{done, image, judge};
 use crate::host::{Loop, can_mount, has_tool, mke2fs, scratch, text, uext4, uext4_ok};
 
 /// Runs a command that must fail so.
-fn failed(image: &Path, words: &[&str], code: i32, told: &str) {
+fn failed(image: &Path, words: &[&str], code: i32, printed: &str) {
     let (command, rest) = words.split_first().unwrap();
     let mut all = vec![*command, text(image)];
     all.extend(rest);
     let output = uext4(&all);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
-    assert!(stderr.contains(told), "{words:?}: {stderr}");
+    assert!(stderr.contains(printed), "{words:?}: {stderr}");
 }
 
-/// Command lines without the image, exit codes, and a part of what is said. HOST is a file of this
+/// Command lines without the image, exit codes, and a part of the output. HOST is a file of this
 /// machine, LONG a name of 256 bytes.
 const REFUSED: &[(&str, i32, &str)] = &[
     ("mkdir /dir", 1, "/dir: the name exists"),
@@ -74,7 +74,7 @@ const REFUSED: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn what_cannot_be_done_is_told_and_changes_nothing() {
+fn refused_changes_are_reported_and_change_nothing() {
     let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
         return;
     };
@@ -85,10 +85,10 @@ fn what_cannot_be_done_is_told_and_changes_nothing() {
     let host = scratch.path().join("file");
     fs::write(&host, "new").unwrap();
     let long = "n".repeat(256);
-    for (line, code, told) in REFUSED {
+    for (line, code, printed) in REFUSED {
         let line = line.replace("HOST", text(&host)).replace("LONG", &long);
         let words: Vec<_> = line.split(' ').collect();
-        failed(&image, &words, *code, told);
+        failed(&image, &words, *code, printed);
     }
     judge(&image);
     assert_eq!(tree(), before);
@@ -119,11 +119,11 @@ fn an_image_has_one_writer() {
         .read_exact(&mut answer)
         .unwrap();
     assert_eq!(&answer, b"first\n");
-    for told in ["is in use by another program", "try again"] {
-        failed(&image, &["mkdir", "/second"], 8, told);
-        failed(&image, &["sync"], 8, told);
-        failed(&image, &["ls"], 8, told);
-        failed(&image, &["mkfs"], 8, told);
+    for printed in ["is in use by another program", "try again"] {
+        failed(&image, &["mkdir", "/second"], 8, printed);
+        failed(&image, &["sync"], 8, printed);
+        failed(&image, &["ls"], 8, printed);
+        failed(&image, &["mkfs"], 8, printed);
     }
     drop(input);
     assert!(first.wait().unwrap().success());
@@ -146,13 +146,16 @@ fn what_the_kernel_holds_is_left_to_it() {
     let read_only = uext4(&["mkdir", text(device.path()), "/dir"]);
     let path = text(device.path()).to_owned();
     drop(device);
-    let told = String::from_utf8_lossy(&attached.stderr);
-    assert_eq!(attached.status.code(), Some(8), "{told}");
-    assert!(told.contains(&format!("is in use as {path}")), "{told}");
-    assert!(told.contains(&format!("losetup -d {path}")), "{told}");
-    let told = String::from_utf8_lossy(&read_only.stderr);
-    assert_eq!(read_only.status.code(), Some(8), "{told}");
-    assert!(told.contains("make it writable first"), "{told}");
+    let printed = String::from_utf8_lossy(&attached.stderr);
+    assert_eq!(attached.status.code(), Some(8), "{printed}");
+    assert!(
+        printed.contains(&format!("is in use as {path}")),
+        "{printed}"
+    );
+    assert!(printed.contains(&format!("losetup -d {path}")), "{printed}");
+    let printed = String::from_utf8_lossy(&read_only.stderr);
+    assert_eq!(read_only.status.code(), Some(8), "{printed}");
+    assert!(printed.contains("make it writable first"), "{printed}");
     assert!(fs::read(&image).unwrap() == before);
 }
 
@@ -163,7 +166,7 @@ fn an_image_that_may_not_be_written_stays_as_it_is() {
     };
     let before = fs::read(&image).unwrap();
     fs::set_permissions(&image, PermissionsExt::from_mode(0o444)).unwrap();
-    // Root may do anything, so somebody else tries, with a copy of the program in reach.
+    // Root may do anything, so another user tries, with a copy of the program that it can read.
     fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let program = scratch.path().join("uext4");
     fs::copy(env!("CARGO_BIN_EXE_uext4"), &program).unwrap();
@@ -180,18 +183,18 @@ fn an_image_that_may_not_be_written_stays_as_it_is() {
         .args(["mkdir", text(&image), "/dir"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(8), "{told}");
-    assert!(told.contains("Permission denied"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{printed}");
+    assert!(printed.contains("Permission denied"), "{printed}");
     assert!(
-        told.contains("make it writable first: `chmod u+w IMAGE`"),
-        "{told}"
+        printed.contains("make it writable first: `chmod u+w IMAGE`"),
+        "{printed}"
     );
     assert!(fs::read(&image).unwrap() == before);
 }
 
 #[test]
-fn a_full_image_is_told_and_usable_again() {
+fn a_full_image_is_reported_and_usable_again() {
     let Some((scratch, image)) = image(&["-t", "ext4", "-N", "64"], 8) else {
         return;
     };
@@ -202,12 +205,12 @@ fn a_full_image_is_told_and_usable_again() {
         fs::write(many.join(format!("{number}")), "x").unwrap();
     }
     for round in 0..2 {
-        for (words, told) in [
+        for (words, printed) in [
             (&["put", text(&big), "/big"][..], "big: no space left"),
             (&["fallocate", "-l12M", "/new"], "/new: no space left"),
             (&["put", text(&many), "/"], "no inodes left"),
         ] {
-            failed(&image, words, 8, told);
+            failed(&image, words, 8, printed);
             judge(&image);
         }
         failed(&image, &["mkdir", "/dir"], 8, "`uext4 rm`");
@@ -225,7 +228,7 @@ fn a_full_image_is_told_and_usable_again() {
 }
 
 #[test]
-fn file_systems_that_cannot_be_changed_are_told_by_feature() {
+fn read_only_features_are_named_when_a_change_is_refused() {
     if !has_tool("mke2fs") {
         return;
     }

@@ -6,7 +6,7 @@ use crate::changing::{done, image, judge};
 use crate::host::{text, uext4};
 
 #[test]
-fn what_is_there_of_a_cut_off_image_comes_out_and_the_rest_is_named() {
+fn a_truncated_image_is_read_as_far_as_it_goes() {
     let Some((scratch, image)) = image(&["-t", "ext4", "-b", "1024"], 16) else {
         return;
     };
@@ -29,11 +29,11 @@ fn what_is_there_of_a_cut_off_image_comes_out_and_the_rest_is_named() {
         (&["mkdir", image, "/new"], 4, "can only be read"),
         (&["check", image], 4, "the image is cut off"),
     ];
-    for (words, code, told) in cases {
+    for (words, code, printed) in cases {
         let output = uext4(words);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(*code), "{words:?}: {stderr}");
-        assert!(stderr.contains(told), "{words:?}: {stderr}");
+        assert!(stderr.contains(printed), "{words:?}: {stderr}");
         match *words {
             ["cat", _, "/small"] => assert_eq!(output.stdout, b"small"),
             ["cat", ..] => {

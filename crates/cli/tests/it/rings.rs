@@ -96,7 +96,7 @@ fn write_much(dir: &Path, number: u8) -> PathBuf {
 }
 
 #[test]
-fn many_writers_over_the_limits_and_who_asks_beside_them() {
+fn other_requests_are_served_during_many_throttled_writers() {
     let Some(_allowed) = allowed() else { return };
     let options = "transport=io_uring,dirty_bytes=2097152,dirty_background_bytes=1048576";
     let mount = Mount::with(&["-t", "ext4"], 512, options);
@@ -178,7 +178,7 @@ fn data_past_the_page_cache_and_through_mappings() {
 }
 
 #[test]
-fn killed_under_load_it_leaves_nobody_waiting() {
+fn a_daemon_killed_under_load_leaves_no_process_waiting() {
     let Some(_allowed) = allowed() else { return };
     let mut mount = over_rings(64);
     for round in 0..3u8 {

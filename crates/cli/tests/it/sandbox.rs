@@ -48,11 +48,11 @@ fn the_daemon_gives_up_what_it_does_not_need() {
 }
 
 /// The process that unmounts for a daemon.
-fn beside(place: &Place) -> String {
+fn helper_of(place: &Place) -> String {
     let found = fs::read_dir("/proc").unwrap().flatten().find(|entry| {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
-        line.contains("--when-told=0:") && line.contains(text(&place.dir()))
+        line.contains("--when-notified=0:") && line.contains(text(&place.dir()))
     });
     found.unwrap().file_name().into_string().unwrap()
 }
@@ -66,7 +66,7 @@ fn a_signal_to_all_that_belong_to_a_daemon_ends_it_well() {
     for signal in ["-TERM", "-INT", "-HUP"] {
         place.mount("rw");
         fs::write(place.dir().join("file"), vec![1; 1 << 20]).unwrap();
-        let (pid, beside) = (daemon(&place), beside(&place));
+        let (pid, beside) = (daemon(&place), helper_of(&place));
         // As systemd and a closing terminal do.
         run("kill", &[signal, &beside, &pid]);
         for pid in [pid, beside] {

@@ -44,12 +44,12 @@ fn scripts_do_many_things_in_one_opening() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{stderr}");
     let shown = String::from_utf8(output.stdout).unwrap();
-    for told in [
+    for printed in [
         "1970-01-01 00:00:00 file\n\0\0\0# file",
         "user.x=\"y\"",
         "file      /a b\n",
     ] {
-        assert!(shown.contains(told), "{told:?}: {shown}");
+        assert!(shown.contains(printed), "{printed:?}: {shown}");
     }
     judge(&image);
 }
@@ -62,12 +62,12 @@ fn standard_input_is_the_script_or_a_file_of_it() {
     let lines = "mkdir /a\nput --mode 600 - /a/file\n";
     let output = script(&image, &[], lines);
     assert_eq!(output.status.code(), Some(2));
-    let told = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     assert!(
-        told.contains("line 2: put - would read the script"),
-        "{told}"
+        printed.contains("line 2: put - would read the script"),
+        "{printed}"
     );
-    assert!(told.contains("-f FILE"), "{told}");
+    assert!(printed.contains("-f FILE"), "{printed}");
     let file = scratch.path().join("script");
     fs::write(&file, "put --mode 600 - /a/file\n").unwrap();
     let output = script(&image, &["-f", text(&file)], "contents");
@@ -92,15 +92,15 @@ fn a_script_stops_at_the_first_error_or_goes_on() {
     let output = script(&image, &["--keep-going"], lines);
     assert_eq!(output.status.code(), Some(2));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    for told in ["line 1: /a", "line 2:", "line 4:", "line 5: a closing"] {
-        assert!(stderr.contains(told), "{told}: {stderr}");
+    for printed in ["line 1: /a", "line 2:", "line 4:", "line 5: a closing"] {
+        assert!(stderr.contains(printed), "{printed}: {stderr}");
     }
     assert_eq!(done(&image, &["ls", "/"]), "a\nb\nd\nlost+found\n");
     judge(&image);
 }
 
 #[test]
-fn a_script_tells_what_waits_to_be_written() {
+fn a_script_reports_dirty_data() {
     let Some((scratch, image)) = image(&["-t", "ext4"], 16) else {
         return;
     };
@@ -111,8 +111,8 @@ fn a_script_tells_what_waits_to_be_written() {
         text(&source)
     );
     let output = script(&image, &[], &lines);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
     let shown = String::from_utf8(output.stdout).unwrap();
     let (lines, objects): (Vec<&str>, Vec<&str>) =
         shown.lines().partition(|line| !line.starts_with('{'));

@@ -78,7 +78,7 @@ impl Served {
         child.wait().unwrap();
     }
 
-    /// Unmounts, and tells how the daemon ended.
+    /// Unmounts, and returns how the daemon ended.
     pub fn end(mut self) -> ExitStatus {
         unmount("umount", &[text(&self.dir)]);
         self.child.take().unwrap().wait().unwrap()

@@ -223,7 +223,7 @@ impl Header {
 }
 
 /// The map before the data of a file with holes: decimal lines, padded to whole blocks. The last
-/// entry is empty and tells where the file ends.
+/// entry is empty and marks the end of the file.
 pub fn sparse_map(ranges: &[Range<u64>], size: u64) -> Vec<u8> {
     let ends_in_hole = ranges.last().is_none_or(|last| last.end < size);
     let count = ranges.len() + usize::from(ends_in_hole);
@@ -257,8 +257,8 @@ mod tests {
             let mut pax = Pax::default();
             pax.add(b"k", &vec![b'v'; len]);
             let text = String::from_utf8(pax.records.clone()).unwrap();
-            let told: usize = text.split(' ').next().unwrap().parse().unwrap();
-            assert_eq!(told, pax.records.len());
+            let stated: usize = text.split(' ').next().unwrap().parse().unwrap();
+            assert_eq!(stated, pax.records.len());
         }
     }
 

@@ -44,7 +44,7 @@ uext4_mbcache_memory_bytes gauge Memory of the entries and the index.
 uext4_mbcache_chain_max gauge Most entries examined for one search.
 uext4_mbcache_creates_total counter Entries created.
 uext4_mbcache_ebusy_total counter Entries not created because they existed.
-uext4_mbcache_refused_total counter Entries not created because there was no room.
+uext4_mbcache_refused_total counter Entries not created because the cache was full.
 uext4_mbcache_finds_total counter Searches for equal attributes.
 uext4_mbcache_hits_total counter Searches that found a candidate.
 uext4_mbcache_compares_total counter Candidates returned, to be read and compared.
