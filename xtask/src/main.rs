@@ -4,9 +4,11 @@
 //!   `cargo test` runs them);
 //! * `map`: writes the engine's folders into ARCHITECTURE.md;
 //! * `house`: the structure of the tree in figures;
+//! * `book`: builds the guide into a directory, and fails if a link in it is dead;
 //! * `components`: what the released program is made of, as CycloneDX;
 //! * `tests`: what the tree has of tests, for a record of the lab.
 
+mod book;
 mod components;
 mod counts;
 mod house;
@@ -15,7 +17,7 @@ mod tidy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy|map|house|components|tests";
+const USAGE: &str = "usage: cargo xtask tidy|map|house|book DIR|components|tests";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +41,11 @@ fn main() -> ExitCode {
                 println!("{figures}\n{}", house::LEGEND);
                 ExitCode::SUCCESS
             }
+            Err(error) => failed(&error),
+        },
+        ["book", out] => match book::build(&workspace_root(), &PathBuf::from(out)) {
+            Ok(dead) if dead.is_empty() => ExitCode::SUCCESS,
+            Ok(dead) => failed(&format!("dead links:\n{}", dead.join("\n"))),
             Err(error) => failed(&error),
         },
         ["components"] => match components::list(&workspace_root()) {
