@@ -1,5 +1,5 @@
-//! Cost of creating: many small files in directories of 16, names, inodes, data and all, from memory
-//! to a file on tmpfs, or the one that `UEXT4_BENCH_IMAGE` names.
+//! Cost of creating: many small files in directories of 16, names, inodes, data and all, from
+//! memory to a file on tmpfs, or the one that `UEXT4_BENCH_IMAGE` names.
 
 #![allow(clippy::single_range_in_vec_init)]
 

@@ -43,15 +43,16 @@
 //! # Ok(())
 //! # }
 //! ```
-//! A [`Volume`] is an [`Image`] that can be written; it dereferences to one. Opening it claims the
-//! device: a second [`Volume::open`] of the same image, in this process or another, is refused until
-//! the first is closed. A [`Volume`] that is dropped without [`Volume::close`] is closed by its last
-//! clone, or by the last [`OpenInode`] if one lives longer: data are written as far as possible, and
-//! errors go to `tracing`. A thread that panics writes nothing more: the image is then as after a
-//! power cut. Threads commit every 5 seconds by themselves ([`OpenOptions::background`]).
+//! A [`Volume`] is an [`Image`] that can be written; it dereferences to one. Opening it claims
+//! the device: a second [`Volume::open`] of the same image, in this process or another, is
+//! refused until the first is closed. A [`Volume`] that is dropped without [`Volume::close`] is
+//! closed by its last clone, or by the last [`OpenInode`] if one lives longer: data are written
+//! as far as possible, and errors go to `tracing`. A thread that panics writes nothing more: the
+//! image is then as after a power cut. Threads commit every 5 seconds by themselves
+//! ([`OpenOptions::background`]).
 //!
-//! An [`OpenInode`] is in use as long as it lives: unlinked, it keeps its contents until then. Every
-//! call is atomic in memory, seen whole by other threads, and durable once an `fsync` or
+//! An [`OpenInode`] is in use as long as it lives: unlinked, it keeps its contents until then.
+//! Every call is atomic in memory, seen whole by other threads, and durable once an `fsync` or
 //! [`Volume::sync`] after it returned, or a commit passed (every 5 s). The same operations by
 //! path are methods of [`Volume`]. Permissions are the caller's business, as in a file server;
 //! flags, limits and kinds are checked here, in the kernel's order.

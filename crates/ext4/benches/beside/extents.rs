@@ -1,11 +1,12 @@
-//! Where blocks lie, asked at random by P threads: of a file of 10,000 adjacent blocks, and of one of 10,000 extents
-//! with a hole behind each. The kernel's on a loop device; image files on tmpfs, all blocks and extents
-//! known before.
+//! Where blocks lie, asked at random by P threads: of a file of 10,000 adjacent blocks, and of
+//! one of 10,000 extents with a hole behind each. The kernel's on a loop device; image files on
+//! tmpfs, all blocks and extents known before.
 //!
-//! - `read`: 4 KiB, all of it in the page cache, ours and the kernel's. Nobody asks for an extent.
+//! - `read`: 4 KiB, all of it in the page cache, ours and the kernel's. No caller asks for an
+//!   extent.
 //! - `seek`: whether a block is data (`SEEK_DATA`), which takes the extent and nothing else.
-//! - `uncached`: 4 KiB that are not in the page cache: ours with room for 1 MiB of pages, the kernel's
-//!   with `O_DIRECT`, whose loop device then hands each read to a thread of its own.
+//! - `uncached`: 4 KiB that are not in the page cache: ours with room for 1 MiB of pages, the
+//!   kernel's with `O_DIRECT`, whose loop device then hands each read to a thread of its own.
 
 use std::fs::File;
 use std::hint::black_box;

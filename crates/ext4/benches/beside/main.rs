@@ -4,14 +4,15 @@
 //! cargo bench -p uext4 --bench beside -- [ours|kernel|fuse2fs]… [names|threads|fsync|bytes|xattrs|extents|slow]…
 //!     [--rounds N] [--names N] [--processor-time] [--json]
 //! ```
-//! Without words all that can be measured here is. Ours works in this process on an image in memory;
-//! the others are called through the system, on a loop device or a file, both in `/dev/shm`, which
-//! takes root. Figures are medians of the rounds. `--processor-time` measures what one thread does by
-//! the processor time of the process (ours alone, all its threads) instead of the clock: so that a
-//! machine which has other things to do gives figures too. `xattrs` and `extents` put ours on an image
-//! file in `/dev/shm` as well, take turns, and print tables of their own. `slow` puts ours and the
-//! kernel's on the same throttled disk; it takes minutes, and is only measured when asked for. Whatever
-//! cannot be measured here is said to be skipped; an image that e2fsck does not call clean is an error.
+//! Without words all that can be measured here is. Ours works in this process on an image in
+//! memory; the others are called through the system, on a loop device or a file, both in
+//! `/dev/shm`, which takes root. Figures are medians of the rounds. `--processor-time` measures
+//! what one thread does by the processor time of the process (ours alone, all its threads)
+//! instead of the clock: so that a machine which has other things to do gives figures too.
+//! `xattrs` and `extents` put ours on an image file in `/dev/shm` as well, take turns, and print
+//! tables of their own. `slow` puts ours and the kernel's on the same throttled disk; it takes
+//! minutes, and is only measured when asked for. Whatever cannot be measured here is said to be
+//! skipped; an image that e2fsck does not call clean is an error.
 
 mod extents;
 mod loop_mount;

@@ -1,4 +1,4 @@
-//! What is measured, whoever does it.
+//! What is measured, any thread that does it.
 
 use std::hint::black_box;
 
@@ -65,8 +65,8 @@ pub fn names(tree: &dyn Names, clock: Clock, count: usize) -> [(&'static str, f6
     ]
 }
 
-/// Names made and taken in two directories, by one thread in turn and by a thread for each: the same
-/// work. By the processor's time, what two would do if they never waited for one another.
+/// Names made and taken in two directories, by one thread in turn and by a thread for each: the
+/// same work. By the processor's time, what two would do if they never waited for one another.
 pub fn threads(tree: &dyn Names, clock: Clock, count: usize) -> (f64, f64) {
     let names: Vec<String> = (0..count).map(|i| format!("file-{i:06}")).collect();
     let work = |dirs: &[usize]| {

@@ -166,8 +166,8 @@ pub fn fsyncs(writers: usize, count: usize) -> f64 {
     rate
 }
 
-/// Megabytes a second of writing a file into the page cache, and of reading it from there. The cache
-/// has its memory already: the same was written, and cut off again, before.
+/// Megabytes a second of writing a file into the page cache, and of reading it from there. The
+/// cache has its memory already: the same was written, and cut off again, before.
 pub fn bytes(clock: Clock) -> (f64, f64) {
     let fs = open(Arc::new(image()));
     let root = fs.root().unwrap();

@@ -30,7 +30,7 @@ struct Load {
     bytes: usize,
 }
 
-/// The first is the second once before, for memory that is fresh: it is not told.
+/// The first is the second once before, for memory that is fresh: it is not reported.
 const LOADS: [Load; 5] = [
     Load {
         what: "",

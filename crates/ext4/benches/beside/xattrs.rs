@@ -1,12 +1,12 @@
-//! Attributes that are set again and again: the xattr-bench of the thread from which the crate `mbcache`
-//! comes. P threads each have F files and set one attribute of them to one of V values of 300 bytes, drawn
-//! at random; inodes of 256 bytes have no room for it, so that it lies in a block, which files with equal
-//! values share.
+//! Attributes that are set again and again: the xattr-bench of the thread from which the crate
+//! `mbcache` comes. P threads each have F files and set one attribute of them to one of V values
+//! of 300 bytes, drawn at random; inodes of 256 bytes have no room for it, so that it lies in a
+//! block, which files with equal values share.
 //!
-//! Ours is called in this process, on an image file; the kernel's through `fsetxattr`, with all files
-//! open if so many may be (else through `lsetxattr`), on a loop device over such a file. Both have a journal and commit every five seconds. Before
-//! the clock starts every file has a value, and all is on the device. Afterwards e2fsck must call both
-//! images clean.
+//! Ours is called in this process, on an image file; the kernel's through `fsetxattr`, with all
+//! files open if so many may be (else through `lsetxattr`), on a loop device over such a file.
+//! Both have a journal and commit every five seconds. Before the clock starts every file has a
+//! value, and all is on the device. Afterwards e2fsck must call both images clean.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -44,8 +44,8 @@ pub(crate) fn is_uninit(disk: &Disk, desc: &GroupDesc, flag: u16) -> bool {
     disk.geometry().desc_checksum != DescChecksum::None && desc.flags & flag != 0
 }
 
-/// Brings bitmaps into the cache, those that follow one another in one request; what cannot be read is
-/// left to whoever needs it.
+/// Brings bitmaps into the cache, those that follow one another in one request; what cannot be
+/// read is left to any thread that needs it.
 pub(crate) fn read_ahead(cache: &BufferCache, blocks: impl Iterator<Item = Pblk>) {
     let mut run = 0..0;
     for Pblk(block) in blocks {

@@ -1,14 +1,14 @@
-//! Giving back blocks that transactions freed, once that is durable; with `discard`, the device is told
-//! of them before anybody else is given them.
+//! Giving back blocks that transactions freed, once that is durable; with `discard`, the device
+//! is notified of them before any other thread is given them.
 //!
 //! ```text
 //! freed under a handle ──▶ held ──▶ commit is durable ──▶ due ──▶ the device is told ──▶ allocator
 //!                                   (under the log's lock)        (under none of the journal's)
 //! ```
-//! Who waits for a commit does not wait for what follows from it, of which there may be a million blocks.
-//! A slow device keeps nobody from committing: the thread that does what is due is another one, if
-//! threads were started, else the one that committed, after it has let go of the journal. Who needs the
-//! space waits for it ([`Discards::settle`]).
+//! A caller that waits for a commit does not wait for what follows from it, of which there may be
+//! a million blocks. A slow device keeps no thread from committing: the thread that does what is
+//! due is another one, if threads were started, else the one that committed, after it has let go
+//! of the journal. A caller that needs the space waits for it ([`Discards::settle`]).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -23,14 +23,14 @@ use crate::base::disk::Disk;
 /// What is still to be given back.
 #[derive(Debug)]
 pub(crate) struct Discards {
-    /// The device is told, as long as it takes that.
+    /// The device is notified, as long as it takes that.
     is_on: AtomicBool,
     /// Freed by transactions that are durable.
     due: Mutex<Vec<Run>>,
-    /// How many these are, for a glance.
+    /// How many these are, for a snapshot.
     count: AtomicUsize,
-    /// Held while the device is told: outside it are `Names` and flush locks, no handle and no lock of
-    /// the journal; under it are I/O and leaves.
+    /// Held while the device is notified: outside it are `Names` and flush locks, no handle and
+    /// no lock of the journal; under it are I/O and leaves.
     telling: Mutex<()>,
     /// The thread that does it, if there is one.
     waker: Mutex<Option<Waker>>,
@@ -76,8 +76,8 @@ impl Discards {
         }
     }
 
-    /// Tells the device of all that is due, and lets others have it with `give`. Waits for who is at it.
-    /// No handle may be held.
+    /// Notifies the device of all that is due, and lets others have it with `give`. Waits for a
+    /// caller that is at it. No handle may be held.
     pub(crate) fn settle(&self, disk: &Disk, journal: &Journal, give: impl FnOnce(&[Run])) {
         let _telling = self.telling.lock();
         let due = {
@@ -88,8 +88,8 @@ impl Discards {
         if due.is_empty() {
             return;
         }
-        // Without a journal the medium may still have maps that show them.
-        // One that fails is told to whoever syncs next.
+        // Without a journal the medium may still have maps that show them. One that fails is
+        // reported to any thread that syncs next.
         let is_durable = || journal.has_log() || journal.flush_device().is_ok();
         if self.is_on() && is_durable() {
             self.tell(disk, &due);
@@ -97,7 +97,7 @@ impl Discards {
         give(&due);
     }
 
-    /// Tells the device of blocks that nobody uses; neighbours in one call.
+    /// Notifies the device of blocks that no thread uses; neighbours in one call.
     fn tell(&self, disk: &Disk, runs: &[Run]) {
         let mut ranges: Vec<(u64, u64)> =
             runs.iter().map(|run| (run.start.0, run.end().0)).collect();

@@ -1,8 +1,9 @@
-//! Descriptors and bitmaps of a file system that is written: counts in memory, bitmaps in the cache.
+//! Descriptors and bitmaps of a file system that is written: counts in memory, bitmaps in the
+//! cache.
 //!
-//! One lock a group guards its descriptor and the bits of its bitmaps; the counts are also kept as
-//! atomics, so that choosing a group takes no lock. What the descriptors call uninitialised is made up
-//! on first use, as the kernel does. Descriptors reach their blocks only once a commit
+//! One lock a group guards its descriptor and the bits of its bitmaps; the counts are also stored
+//! as atomics, so that choosing a group takes no lock. What the descriptors call uninitialised is
+//! made up on first use, as the kernel does. Descriptors reach their blocks only once a commit
 //! ([`Groups::seal`]), or at the end of filling a new file system ([`Groups::store`]).
 //!
 //! Lock: a group's is a leaf but for the buffers it changes; never two at once.
@@ -75,8 +76,8 @@ impl Tally {
         }
     }
 
-    /// Adds what a group has whose blocks are so many. One that claims more free blocks than that lies:
-    /// the allocator leaves it alone, so none of them count.
+    /// Adds what a group has whose blocks are so many. One that claims more free blocks than that
+    /// lies: the allocator leaves it alone, so none of them count.
     fn add(&self, desc: &GroupDesc, blocks: u32) {
         let is_true = desc.free_clusters <= blocks;
         let free_blocks = if is_true { desc.free_clusters } else { 0 };
@@ -109,7 +110,7 @@ pub(crate) struct Groups {
     system_zone: SystemZone,
 }
 
-/// Hints kept where new directories went.
+/// Hints stored where new directories went.
 const LAST_DIRS: usize = 64;
 
 impl Groups {
@@ -198,8 +199,8 @@ impl Groups {
         ]
     }
 
-    /// The allocator takes nothing more of a group's blocks: they leave the superblock's count, as in
-    /// the kernel, and directories are not placed by them.
+    /// The allocator takes nothing more of a group's blocks: they leave the superblock's count,
+    /// as in the kernel, and directories are not placed by them.
     fn leave_alone(&self, group: GroupNr) {
         // Counts of blocks change under it.
         let _slot = self.slots[group.0 as usize].lock();
@@ -228,7 +229,7 @@ impl Groups {
     ) -> Result<NewIno> {
         let geometry = disk.geometry();
         let count = geometry.inodes_count;
-        // Somebody may take the last inode of a group between the choice and its lock.
+        // A thread may take the last inode of a group between the choice and its lock.
         for _ in 0..=self.geometry_groups {
             let counts: &dyn Counts = self;
             let group = match directory {
@@ -393,7 +394,7 @@ impl Groups {
     }
 
     /// Sums the bitmaps of the groups that changed, and stores their descriptors through `edit`.
-    /// Tells whether there were any.
+    /// Returns whether there were any.
     pub(crate) fn seal(&self, disk: &Disk, edit: &impl Edit) -> Result<bool> {
         let geometry = disk.geometry();
         let mut changed = std::mem::take(&mut *self.changed.lock());
@@ -539,8 +540,8 @@ fn sum_bitmaps(disk: &Disk, slot: &mut Slot) -> Result<()> {
     Ok(())
 }
 
-/// Everything a descriptor points to must lie in the file system. A count of free blocks that is too
-/// large is the allocator's matter.
+/// Everything a descriptor points to must lie in the file system. A count of free blocks that is
+/// too large is the allocator's matter.
 fn check_places(geometry: &Geometry, group: GroupNr, desc: &GroupDesc) -> Result<()> {
     let table_blocks = u64::from(geometry.itable_blocks());
     for (what, block, len) in [

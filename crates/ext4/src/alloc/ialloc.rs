@@ -1,12 +1,13 @@
 //! In which group a new inode goes, after Orlov: directories spread out, files stay with them.
 //!
-//! A directory at the top of a tree begins a new neighbourhood: it goes where few directories are and
-//! enough inodes and blocks are free. Any other directory stays near its parent unless the parent's
-//! neighbourhood is crowded. Everything that is no directory goes where its directory is. A
-//! neighbourhood is a flex group, or a group where there are none.
+//! A directory at the top of a tree begins a new neighbourhood: it goes where few directories are
+//! and enough inodes and blocks are free. Any other directory stays near its parent unless the
+//! parent's neighbourhood is crowded. Everything that is no directory goes where its directory
+//! is. A neighbourhood is a flex group, or a group where there are none.
 //!
-//! Only the choice is made here, from the counts in the descriptors; taking the inode is the caller's
-//! business. Source: J. Corbet, "The Orlov block allocator", and the behaviour of the kernel.
+//! Only the choice is made here, from the counts in the descriptors; taking the inode is the
+//! caller's business. Source: J. Corbet, "The Orlov block allocator", and the behaviour of the
+//! kernel.
 
 use uext4_ondisk::{Geometry, GroupNr};
 
@@ -42,7 +43,7 @@ pub(crate) struct GroupCounts {
 }
 
 /// The counts of all groups. They may change while they are looked at: what comes of them is a
-/// choice, not a promise.
+/// choice, not a reservation.
 pub(crate) trait Counts {
     /// Groups, at least 1.
     fn groups(&self) -> u32;
@@ -59,7 +60,7 @@ pub(crate) trait Counts {
 impl dyn Counts + '_ {
     /// The group for a directory; `None` if no inode is free anywhere.
     ///
-    /// `hash` is any number that depends on the name: it tells where the search for a top-level
+    /// `hash` is any number that depends on the name: it reports where the search for a top-level
     /// directory's place begins.
     pub(crate) fn for_directory(
         &self,
@@ -75,7 +76,8 @@ impl dyn Counts + '_ {
         if let Some(group) = found.and_then(|flex| self.first_free_in(geometry, flex)) {
             return Some(group);
         }
-        // No neighbourhood is good: any group with as many free inodes as the average one, then any.
+        // No neighbourhood is good: any group with as many free inodes as the average one, then
+        // any.
         let average = self.total().free_inodes / u64::from(self.groups().max(1));
         self.from(parent.group.0, |counts| {
             counts.free_inodes > 0 && u64::from(counts.free_inodes) >= average

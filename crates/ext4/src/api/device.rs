@@ -1,9 +1,9 @@
 //! Devices and clocks: what a file system is opened on.
 //!
-//! [`BlockDevice`] is the seam to implement for storage of one's own; [`FileDevice`] is an image file or
-//! a block device, [`MemoryDevice`] a vector, [`SubDevice`] a part of another device, for example one
-//! of its [`partition`]s. A file system that is opened for writing takes the time from a [`Clock`]:
-//! [`SystemClock`], or [`VirtualClock`], which tests set.
+//! [`BlockDevice`] is the seam to implement for storage of one's own; [`FileDevice`] is an image
+//! file or a block device, [`MemoryDevice`] a vector, [`SubDevice`] a part of another device, for
+//! example one of its [`partition`]s. A file system that is opened for writing takes the time
+//! from a [`Clock`]: [`SystemClock`], or [`VirtualClock`], which tests set.
 
 pub use uext4_blockdev::{
     Access, BlockDevice, Clock, Error as DeviceError, FileDevice, MemoryDevice, ReadRequest,

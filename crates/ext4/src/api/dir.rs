@@ -13,8 +13,8 @@ use crate::names::create::Creation;
 
 /// A directory of a [`Volume`](crate::Volume), in use.
 ///
-/// It dereferences to the inode in use, with `lookup`, `create`, `unlink`, `rmdir` and `rename` for its
-/// names.
+/// It dereferences to the inode in use, with `lookup`, `create`, `unlink`, `rmdir` and `rename`
+/// for its names.
 #[derive(Clone, Debug)]
 pub struct Dir(OpenInode);
 

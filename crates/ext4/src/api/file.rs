@@ -1,5 +1,5 @@
-//! Open files with a position, as `std::fs::File` has one: `std::io`'s traits over what is at hand by
-//! offset.
+//! Open files with a position, as `std::fs::File` has one: `std::io`'s traits over what is at
+//! hand by offset.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
@@ -35,9 +35,9 @@ fn check_regular(file_type: FileType) -> Result<()> {
 
 /// A regular file of a [`Volume`](crate::Volume), with a position.
 ///
-/// It dereferences to the inode in use, with its attributes, `read_at`, `write_at` and `fsync`. Writing
-/// takes data into memory, as the kernel does; [`OpenInode::fsync`] makes it durable. `flush` does
-/// nothing: there is no buffer of its own.
+/// It dereferences to the inode in use, with its attributes, `read_at`, `write_at` and `fsync`.
+/// Writing takes data into memory, as the kernel does; [`OpenInode::fsync`] makes it durable.
+/// `flush` does nothing: there is no buffer of its own.
 #[derive(Debug)]
 pub struct File {
     inode: OpenInode,

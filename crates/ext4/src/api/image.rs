@@ -46,9 +46,9 @@ pub struct Image {
 impl Image {
     /// Opens a file system. Nothing is ever written to the device.
     ///
-    /// Where the primary superblock cannot be used and none is asked for, its copy in the journal or a
-    /// backup is taken; where the device is shorter than the file system, what is there can be read.
-    /// [`Image::rescue`] reports both.
+    /// Where the primary superblock cannot be used and none is asked for, its copy in the journal
+    /// or a backup is taken; where the device is shorter than the file system, what is there can
+    /// be read. [`Image::rescue`] reports both.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the superblock and its backups or the journal is damaged,
@@ -205,11 +205,11 @@ impl Image {
         met(&self.sbi, dir.ino, result)
     }
 
-    /// The name to show for one stored in a directory: in an encrypted directory its no-key form, as
-    /// the kernel shows it to who has no key, else the name itself.
+    /// The name to show for one stored in a directory: in an encrypted directory its no-key form,
+    /// as the kernel shows it to a caller that has no key, else the name itself.
     ///
-    /// Directories that are also case-insensitive need [`Image::entry_name`]. If the directory
-    /// is too damaged to tell its hash function, the hash in the name is 0.
+    /// Directories that are also case-insensitive need [`Image::entry_name`]. If the directory is
+    /// too damaged to report its hash function, the hash in the name is 0.
     pub fn display_name(&self, dir: &Inode, stored: &[u8]) -> Vec<u8> {
         NameForm::of(&self.sbi, dir).show(&self.sbi, stored, None)
     }
@@ -256,8 +256,8 @@ impl Image {
         met(&self.sbi, inode.ino, symlink::read_link(&self.sbi, inode))
     }
 
-    /// Reads from a regular file and tells how many bytes there were: fewer than asked for only at
-    /// its end. Holes and unwritten blocks read as zeroes.
+    /// Reads from a regular file and returns how many bytes there were: fewer than asked for only
+    /// at its end. Holes and unwritten blocks read as zeroes.
     ///
     /// # Errors
     /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`] for other special files,
@@ -326,8 +326,8 @@ impl Image {
         self.check_with_progress(report, &mut |_| {})
     }
 
-    /// The same, and calls `progress` before each group and each directory, so that a long check can
-    /// show how far it is. `progress` must be fast: it is called once for each directory.
+    /// The same, and calls `progress` before each group and each directory, so that a long check
+    /// can show how far it is. `progress` must be fast: it is called once for each directory.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).

@@ -26,16 +26,18 @@ use crate::names::rename::{self, Entry, RenameMode};
 use crate::names::unlink;
 use crate::xattr::{self, Reader, SetMode, Xattr};
 
-/// An inode of a file system mounted for writing, in use: it stays what it is, even without a name,
-/// until the last of its users is dropped. Clones are users of their own. May be used by many threads.
+/// An inode of a file system mounted for writing, in use: it stays what it is, even without a
+/// name, until the last of its users is dropped. Clones are users of their own. May be used by
+/// many threads.
 ///
 /// # Locking
 /// Changes of one directory's names, and of one file's contents and size, are made one after the
 /// other; different inodes do not wait for one another. Reading waits for nothing but the copy of
 /// what is being written.
 ///
-/// Dropping one that has written closes the file: where its contents were cut to nothing since it was
-/// closed last, the new ones are written then (`auto_da_alloc`, [`crate::tuning::MountLimits`]).
+/// Dropping one that has written closes the file: where its contents were cut to nothing since it
+/// was closed last, the new ones are written then (`auto_da_alloc`,
+/// [`crate::tuning::MountLimits`]).
 #[derive(Clone, Debug)]
 pub struct OpenInode(pub(crate) InodeRef);
 
@@ -56,15 +58,16 @@ impl OpenInode {
         error_record::met(self.0.sbi(), self.0.ino(), result)
     }
 
-    /// One more user, as if it were opened anew: of what goes wrong in writing its data he is told what
-    /// happens from now on, where a clone is told what the original would be.
+    /// One more user, as if it were opened anew: of what goes wrong in writing its data it is
+    /// informed of what happens from now on, where a clone is informed of what the original would
+    /// be.
     #[must_use]
     pub fn reopened(&self) -> Self {
         self.0.reopened().into()
     }
 
-    /// The same for who writes by way of another user of the inode: dropping it closes the file as if
-    /// this one had written.
+    /// The same for a caller that writes by way of another user of the inode: dropping it closes
+    /// the file as if this one had written.
     #[must_use]
     pub fn for_writing(self) -> Self {
         self.0.note_writing();
@@ -107,7 +110,7 @@ impl OpenInode {
         (inode.links == 0).then_some(inode.blocks)
     }
 
-    /// Space promised to data that waits to be written, in units of 512 bytes: not yet among
+    /// Space reserved for data that waits to be written, in units of 512 bytes: not yet among
     /// [`Inode::blocks`], but among what stat shows.
     pub fn delayed_blocks(&self) -> u64 {
         let known = self.0.known_blocks_if_any();
@@ -178,14 +181,14 @@ impl OpenInode {
     /// Gives this inode a name in `parent`.
     ///
     /// # Errors
-    /// As [`OpenInode::create`]; [`crate::Error::NotPermitted`] for directories and what is immutable
-    /// or append-only, [`crate::Error::NotFound`] for what has lost its last name.
+    /// As [`OpenInode::create`]; [`crate::Error::NotPermitted`] for directories and what is
+    /// immutable or append-only, [`crate::Error::NotFound`] for what has lost its last name.
     pub fn link(&self, parent: &Self, name: &[u8]) -> Result<()> {
         self.met(create::link(&self.0, &parent.0, name))
     }
 
-    /// Gives this inode a name in `parent` that another has, which loses it, in one step that is seen
-    /// whole or not at all.
+    /// Gives this inode a name in `parent` that another has, which loses it, in one step that is
+    /// seen whole or not at all.
     ///
     /// # Errors
     /// As [`OpenInode::link`]; [`crate::Error::NotFound`] where nothing has the name,
@@ -223,9 +226,9 @@ impl OpenInode {
         self.met(rename::rename(from, to, mode))
     }
 
-    /// Moves a name as [`OpenInode::rename`], for callers that must not wait for data to be written:
-    /// false, and nothing has changed, if the data of the source would be written first because it
-    /// replaces another inode.
+    /// Moves a name as [`OpenInode::rename`], for callers that must not wait for data to be
+    /// written: false, and nothing has changed, if the data of the source would be written first
+    /// because it replaces another inode.
     ///
     /// # Errors
     /// As [`OpenInode::rename`].
@@ -247,22 +250,22 @@ impl OpenInode {
         self.met(run())
     }
 
-    /// Reads from `offset` on and returns how many bytes there were: fewer than asked for only at the
-    /// end.
+    /// Reads from `offset` on and returns how many bytes there were: fewer than asked for only at
+    /// the end.
     ///
     /// # Errors
-    /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`], [`crate::Error::Encrypted`], damage,
-    /// device errors.
+    /// [`crate::Error::IsDirectory`], [`crate::Error::Invalid`], [`crate::Error::Encrypted`],
+    /// damage, device errors.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.met(file::change::read(&self.0, offset, buf))
     }
 
-    /// Reads as [`OpenInode::read_at`] up to `len` bytes, and keeps nothing of what it reads: for callers
-    /// that keep it themselves, as a mount's kernel does. What waits to be written, and what was not
-    /// dropped since, comes from memory; all else goes straight into `buf`, in whole blocks and without
-    /// reading ahead. A `buf` longer than `len` may be used up to the end of the last block; past the
-    /// bytes that are told, what is in it means nothing. Blocks at the edges for which there is no room
-    /// are kept.
+    /// Reads as [`OpenInode::read_at`] up to `len` bytes, and keeps nothing of what it reads: for
+    /// callers that keep it themselves, as a mount's kernel does. What waits to be written, and
+    /// what was not dropped since, comes from memory; all else goes straight into `buf`, in whole
+    /// blocks and without reading ahead. A `buf` longer than `len` may be used up to the end of
+    /// the last block; past the bytes that are reported, what is in it means nothing. Blocks at
+    /// the edges for which there is no room are stored.
     ///
     /// # Errors
     /// As [`OpenInode::read_at`].
@@ -270,8 +273,9 @@ impl OpenInode {
         self.met(file::change::read_uncached(&self.0, offset, len, buf))
     }
 
-    /// Writes at `offset` and returns how many bytes were taken in: fewer than `data` has where space
-    /// ran out. Where too much is dirty it sleeps as long as the throttle says; the thread is the writer.
+    /// Writes at `offset` and returns how many bytes were taken in: fewer than `data` has where
+    /// space ran out. Where too much is dirty it sleeps as long as the throttle says; the thread
+    /// is the writer.
     ///
     /// # Errors
     /// As [`OpenInode::write_with`].
@@ -279,8 +283,8 @@ impl OpenInode {
         Ok(self.write_with(WriteContext::default(), offset, data)?.len)
     }
 
-    /// Writes at the end, wherever that is, and returns where that was and how many bytes were taken
-    /// in.
+    /// Writes at the end, wherever that is, and returns where that was and how many bytes were
+    /// taken in.
     ///
     /// # Errors
     /// As [`OpenInode::write_with`].
@@ -293,18 +297,19 @@ impl OpenInode {
     /// Writes at `offset`, or at the end where the context says so, and returns where that was, how
     /// many bytes were taken in, and how long the writer is to wait.
     ///
-    /// [`Pacing::Return`](crate::data::Pacing::Return) is for front ends that have no thread to spare,
-    /// as a mount has: it holds a [`Writer`](crate::data::Writer) for each client, delays its answer by the pause with a timer,
-    /// and, where less was taken in than there was, comes with the rest, for the same writer, when the
-    /// pause is over. A writer that comes earlier gets the rest of the pause, and nothing is taken in.
-    /// The call still waits where the file is being changed by others, and for what it has to read;
-    /// without flushers ([`crate::tuning::Background::None`]) it writes pages itself.
+    /// [`Pacing::Return`](crate::data::Pacing::Return) is for front ends that have no thread to
+    /// spare, as a mount has: it holds a [`Writer`](crate::data::Writer) for each client, delays
+    /// its answer by the pause with a timer, and, where less was taken in than there was, comes
+    /// with the rest, for the same writer, when the pause is over. A writer that comes earlier
+    /// gets the rest of the pause, and nothing is taken in. The call still waits where the file
+    /// is being changed by others, and for what it has to read; without flushers
+    /// ([`crate::tuning::Background::None`]) it writes pages itself.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`],
     /// [`crate::Error::Stalled`] for a device that takes nothing any more,
-    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile, or the writer is cancelled
-    /// before a byte was taken in; as [`OpenInode::read_at`].
+    /// [`crate::Error::Interrupted`] if the file system is closed meanwhile, or the writer is
+    /// cancelled before a byte was taken in; as [`OpenInode::read_at`].
     pub fn write_with(
         &self,
         context: WriteContext<'_>,
@@ -337,8 +342,8 @@ impl OpenInode {
     /// where space runs out. With [`WriteMode::append`] `to_offset` is not used.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as [`OpenInode::read_at`]
-    /// and [`OpenInode::write_with`] if nothing was copied.
+    /// [`crate::Error::Invalid`] if the ranges are of one file and overlap; as
+    /// [`OpenInode::read_at`] and [`OpenInode::write_with`] if nothing was copied.
     pub fn copy_to(
         &self,
         offset: u64,
@@ -353,8 +358,8 @@ impl OpenInode {
         self.met(copy_range::copy_range(from, to, len, mode))
     }
 
-    /// Tells where the parts of a range of bytes lie, in order, as long as `each` returns true; holes
-    /// are left out. Call [`OpenInode::fsync`] before, and nothing is delayed any more.
+    /// Reports where the parts of a range of bytes lie, in order, as long as `each` returns true;
+    /// holes are left out. Call [`OpenInode::fsync`] before, and nothing is delayed any more.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for what has no blocks (a short symbolic link, a device), damage,
@@ -367,8 +372,8 @@ impl OpenInode {
         self.met(fiemap::fiemap(&self.0, range, &mut each))
     }
 
-    /// Reads the whole map of the file's blocks in advance, and has it forgotten last when memory is
-    /// short (`EXT4_IOC_PRECACHE_EXTENTS`).
+    /// Reads the whole map of the file's blocks in advance, and has it forgotten last when memory
+    /// is short (`EXT4_IOC_PRECACHE_EXTENTS`).
     ///
     /// # Errors
     /// As [`OpenInode::fiemap`].
@@ -384,9 +389,9 @@ impl OpenInode {
         }
     }
 
-    /// Compares all that is known of the file's blocks with the map on the device: for tests and tools,
-    /// as the kernel's aggressive tests of its extent status tree. Tells the first block of which
-    /// something else is known.
+    /// Compares all that is known of the file's blocks with the map on the device: for tests and
+    /// tools, as the kernel's aggressive tests of its extent status tree. Reports the first block
+    /// of which something else is known.
     ///
     /// # Errors
     /// Damage, device errors.
@@ -457,19 +462,20 @@ impl OpenInode {
     ///
     /// # Errors
     /// [`crate::Error::Exists`] and [`crate::Error::NoAttribute`] as `mode` wants,
-    /// [`crate::Error::XattrsTooBig`], [`crate::Error::NoSpace`], [`crate::Error::Unsupported`] for a
-    /// name of no known kind, damage, device errors.
+    /// [`crate::Error::XattrsTooBig`], [`crate::Error::NoSpace`], [`crate::Error::Unsupported`]
+    /// for a name of no known kind, damage, device errors.
     pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: SetMode) -> Result<()> {
         self.met(setattr::set_xattr(&self.0, name, value, mode))
     }
 
-    /// Lets the inode have another block of attributes, if one with the same content is known and has
-    /// room for all users of its own, in place of its own; else others find its own. Tells whether it has
-    /// another one now. Asked of all inodes, this merges blocks that are equal (offline deduplication).
+    /// Lets the inode have another block of attributes, if one with the same content is known and
+    /// has room for all users of its own, in place of its own; else others find its own. Returns
+    /// whether it has another one now. Asked of all inodes, this merges blocks that are equal
+    /// (offline deduplication).
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] with `nombcache`, [`crate::Error::ReadOnly`]; damage, device errors: these
-    /// end all writing only if something was changed before.
+    /// [`crate::Error::Invalid`] with `nombcache`, [`crate::Error::ReadOnly`]; damage, device
+    /// errors: these end all writing only if something was changed before.
     pub fn share_xattrs(&self) -> Result<bool> {
         self.met(setattr::share_xattrs(&self.0))
     }

@@ -1,13 +1,13 @@
 //! Paths on top of inode handles: what [`OpenInode`] does with a name in a directory, said with the
 //! path of the name.
 //!
-//! Every path begins at the root, with a slash or without; bytes, not text. Symbolic links on the way
-//! are followed, at most 40, absolute ones from the root of this file system; ".." of the root is the
-//! root. A slash at the end says: a directory.
+//! Every path begins at the root, with a slash or without; bytes, not text. Symbolic links on the
+//! way are followed, at most 40, absolute ones from the root of this file system; ".." of the
+//! root is the root. A slash at the end says: a directory.
 //!
-//! Between finding the directory and using it others may rename it: the name is then made or taken in
-//! the directory that was found, as with the kernel's calls. Every call is atomic but for
-//! [`Volume::create_dir_all`] and [`Volume::remove_all`], which are one step a name.
+//! Between finding the directory and using it others may rename it: the name is then made or
+//! taken in the directory that was found, as with the kernel's calls. Every call is atomic but
+//! for [`Volume::create_dir_all`] and [`Volume::remove_all`], which are one step a name.
 
 use std::collections::HashSet;
 
@@ -37,8 +37,8 @@ impl Volume {
         self.in_use().resolve(path.as_ref(), last)
     }
 
-    /// The directory that the last name of a path is in, or would be, and that name. Slashes after it
-    /// are left out.
+    /// The directory that the last name of a path is in, or would be, and that name. Slashes
+    /// after it are left out.
     ///
     /// # Errors
     /// As [`Volume::open_path`]; [`Error::Invalid`] for the root, which has no name.
@@ -63,8 +63,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::open_path`] for the directory and [`OpenInode::create`] for the name;
-    /// [`Error::Exists`] for the root, "." and ".."; [`Error::IsDirectory`] for a slash after what is
-    /// to be no directory.
+    /// [`Error::Exists`] for the root, "." and ".."; [`Error::IsDirectory`] for a slash after
+    /// what is to be no directory.
     pub fn create(
         &self,
         path: impl AsRef<[u8]>,
@@ -110,7 +110,7 @@ impl Volume {
             // Links are followed from the root, as their targets may lead anywhere.
             dir = match self.open_path(&path[..end], FollowLast::Yes) {
                 Err(Error::NotFound) => match dir.create(name, NewInode::Directory, how) {
-                    // Somebody else was faster, or it is a link to nowhere: finding out tells.
+                    // Another thread was faster, or it is a link to nowhere: finding out reports.
                     Err(Error::Exists) => self.open_path(&path[..end], FollowLast::Yes)?,
                     made => made?,
                 },
@@ -166,8 +166,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::open_path`], [`OpenInode::unlink`] and [`OpenInode::rmdir`];
-    /// [`Error::Invalid`] for the root, "." and ".."; [`Error::NotDirectory`] for a slash after what is
-    /// none.
+    /// [`Error::Invalid`] for the root, "." and ".."; [`Error::NotDirectory`] for a slash after
+    /// what is none.
     pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let (dir, last) = self.removable(path)?;

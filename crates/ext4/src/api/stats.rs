@@ -13,7 +13,8 @@ pub use uext4_writeback::{DeviceStats, Stats as PageStats};
 
 use crate::journal::sbi::Sbi;
 
-/// The statistics of a file system. What only writing has is `None` where it was opened for reading.
+/// The statistics of a file system. What only writing has is `None` where it was opened for
+/// reading.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -33,7 +34,7 @@ pub struct Stats {
     pub xattr_blocks: Option<MbcacheStats>,
     /// Attribute values in inodes of their own that others share; `None` with `nombcache` too.
     pub xattr_values: Option<MbcacheStats>,
-    /// Known extents of files: look-ups and the shrinker.
+    /// Known extents of files: lookups and the shrinker.
     pub extent_status: Option<ExtentStatusStats>,
     /// Pages of files, under the kernel's names (`nr_dirty`, `nr_writeback`, …).
     pub pages: Option<PageStats>,

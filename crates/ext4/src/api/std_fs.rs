@@ -15,7 +15,8 @@ use crate::file::setattr::SetAttributes;
 use crate::inode::Inode;
 use crate::names::create::Creation;
 
-/// Bytes of the largest file that `read` takes into memory: the size of a sparse file costs nothing.
+/// Bytes of the largest file that `read` takes into memory: the size of a sparse file costs
+/// nothing.
 const READ_MAX: u64 = 1 << 30;
 /// Bytes of memory that `read` takes at once, by the size alone.
 const PREALLOCATED_MAX: u64 = 1 << 20;
@@ -139,8 +140,8 @@ impl Volume {
         Dir::new(self.find(path)?)
     }
 
-    /// Writes a file that has these contents alone, as [`Volume::create_file`] opens it. Durable after
-    /// [`Volume::sync`], or with the next commit.
+    /// Writes a file that has these contents alone, as [`Volume::create_file`] opens it. Durable
+    /// after [`Volume::sync`], or with the next commit.
     ///
     /// # Errors
     /// As [`Volume::create_file`] and [`OpenInode::write_at`].

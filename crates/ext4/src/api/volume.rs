@@ -25,12 +25,12 @@ use crate::mount::leave::Users;
 use crate::mount::open_options::{Background, OpenOptions};
 use crate::mount::super_;
 
-/// A file system opened for reading and writing; it gives all that an [`Image`] does too. Clones share
-/// all state and may be used by many threads; each clone reports data lost in writing back once
-/// ([`Volume::sync`]).
+/// A file system opened for reading and writing; it gives all that an [`Image`] does too. Clones
+/// share all state and may be used by many threads; each clone reports data lost in writing back
+/// once ([`Volume::sync`]).
 ///
-/// The last clone closes the file system if [`Volume::close`] was not called; while an [`Image`] of it
-/// is still in use, it stays marked as in use until that is dropped, too.
+/// The last clone closes the file system if [`Volume::close`] was not called; while an [`Image`]
+/// of it is still in use, it stays marked as in use until that is dropped, too.
 #[derive(Debug)]
 pub struct Volume {
     image: Image,
@@ -156,7 +156,8 @@ impl Volume {
         super_::sync(&self.sbi, &self.seen)
     }
 
-    /// Makes everything durable and leaves nothing in the journal: every block is at its final place.
+    /// Makes everything durable and leaves nothing in the journal: every block is at its final
+    /// place.
     ///
     /// # Errors
     /// As [`Volume::sync`].
@@ -198,9 +199,9 @@ impl Volume {
         self.rw().note_access(times);
     }
 
-    /// Starts the threads that do what [`Volume::tick`] does, until [`Volume::close`]; nothing if they
-    /// run. [`Volume::open`] does this already, unless [`OpenOptions::background`] says otherwise: for
-    /// programs that fork between opening and using a file system.
+    /// Starts the threads that do what [`Volume::tick`] does, until [`Volume::close`]; nothing if
+    /// they run. [`Volume::open`] does this already, unless [`OpenOptions::background`] says
+    /// otherwise: for programs that fork between opening and using a file system.
     ///
     /// # Errors
     /// [`crate::Error::NoThreads`] if the system can start no thread.
@@ -229,9 +230,10 @@ impl Volume {
         fitrim::trim(&self.sbi, range, min_len)
     }
 
-    /// Changes a tunable of writeback by the kernel's name (`dirty_ratio`, `dirty_bytes`, …) from now
-    /// on, for all file systems that share limits ([`crate::tuning::WritebackOptions::limits`]).
-    /// What belongs to the device ([`OpenOptions`](crate::OpenOptions) sets it) does not change.
+    /// Changes a tunable of writeback by the kernel's name (`dirty_ratio`, `dirty_bytes`, …) from
+    /// now on, for all file systems that share limits
+    /// ([`crate::tuning::WritebackOptions::limits`]). What belongs to the device
+    /// ([`OpenOptions`](crate::OpenOptions) sets it) does not change.
     ///
     /// # Errors
     /// [`crate::Error::Option`] for an unknown name, and for a value out of range, which it names.
@@ -254,8 +256,8 @@ impl Volume {
         quota_change::set_limits(&self.sbi, kind, id, limits)
     }
 
-    /// Changes the label, up to the first zero byte of `text`: in the superblock with the transaction
-    /// that runs, and in its backups.
+    /// Changes the label, up to the first zero byte of `text`: in the superblock with the
+    /// transaction that runs, and in its backups.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for one of more than 16 bytes; errors of the journal.

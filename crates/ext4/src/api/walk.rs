@@ -34,9 +34,9 @@ struct Level {
     path_len: usize,
 }
 
-/// A directory and all below it: each directory before what is in it, otherwise in the order that the
-/// file system lists names. Symbolic links are not followed. After an error it goes on with what else
-/// there is.
+/// A directory and all below it: each directory before what is in it, otherwise in the order that
+/// the file system lists names. Symbolic links are not followed. After an error it goes on with
+/// what else there is.
 ///
 /// It ends on any image: a directory is entered once, and one that is met again (a circle, or a
 /// second name) is damage, as is a name that no path can hold, more than 16,384 directories inside

@@ -1,6 +1,6 @@
-//! A thread that does what is due, now and then and when it is woken: one commits after five seconds
-//! and checkpoints, one shrinks what is over the budget. Flushing pages has threads of its own in the
-//! room of pages.
+//! A thread that does what is due, now and then and when it is woken: one commits after five
+//! seconds and checkpoints, one shrinks what is over the budget. Flushing pages has threads of
+//! its own in the room of pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ pub(crate) struct Background {
 pub(crate) struct Waker(Arc<Control>);
 
 impl Background {
-    /// Starts it. It calls `work` every `interval` of real time, and when it is woken, until that says
-    /// false.
+    /// Starts it. It calls `work` every `interval` of real time, and when it is woken, until that
+    /// says false.
     pub(crate) fn start(
         name: &str,
         interval: Duration,
@@ -88,7 +88,7 @@ impl Drop for Background {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != own
         {
-            // A panic of the thread has been told where it happened.
+            // A panic of the thread has been informed where it happened.
             _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! The file system as it lies on its device: cache, superblock, shape. Functions that read take it.
 //!
-//! Left out: how it comes to be (`mount::super`), what writing adds (`journal::sbi`), and everything
-//! that knows an inode.
+//! Left out: how it comes to be (`mount::super`), what writing adds (`journal::sbi`), and
+//! everything that knows an inode.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,10 +25,11 @@ pub(crate) const ITABLE_READAHEAD: u64 = 32;
 /// Readahead windows remembered, so that a hit costs one comparison.
 const WINDOWS: usize = 64;
 
-/// What a file system mounted for writing knows better than its blocks, as far as reading must know.
+/// What a file system mounted for writing knows better than its blocks, as far as reading must
+/// know.
 pub(crate) trait Writing: Debug + Send + Sync {
-    /// A group's descriptor as it is now, which its block shows only after the next commit. `None` past
-    /// the last group.
+    /// A group's descriptor as it is now, which its block shows only after the next commit.
+    /// `None` past the last group.
     fn group_desc(&self, group: GroupNr) -> Option<GroupDesc>;
     /// Where a group's inode table begins, which never changes. `None` past the last group.
     fn inode_table(&self, group: GroupNr) -> Option<Pblk>;
@@ -119,8 +120,8 @@ impl Disk {
         have.unwrap_or(u64::MAX).min(self.geometry.blocks_count)
     }
 
-    /// Reads the primary descriptors beside a backup of the superblock, if all of them are sound: they
-    /// are newer than those that follow the backup.
+    /// Reads the primary descriptors next to a backup of the superblock, if all of them are
+    /// sound: they are newer than those that follow the backup.
     pub(crate) fn prefer_primary_descriptors(&mut self) {
         let backup = std::mem::replace(&mut self.superblock_at, Pblk(0));
         let table_blocks = u64::from(self.geometry.itable_blocks());
@@ -138,8 +139,8 @@ impl Disk {
         self.fast_commit.as_deref()
     }
 
-    /// From now on it is written, and memory knows what is newer than the blocks. Only called once, by
-    /// what opened it.
+    /// From now on it is written, and memory knows what is newer than the blocks. Only called
+    /// once, by what opened it.
     pub(crate) fn set_writing(&self, writing: Arc<dyn Writing>) {
         _ = self.writing.set(writing);
     }

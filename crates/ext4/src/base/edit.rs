@@ -1,8 +1,8 @@
 //! How blocks of metadata are changed: by an operation through its journal handle, by the commit
 //! in the transaction that it closes, or by the bulk writer of a new file system directly in the
-//! cache. Functions that more than one of them needs take any: those of groups and their bitmaps, of
-//! the inode table, of quotas and of orphans. Bytes of directories, extents and attributes are made
-//! by `ondisk`.
+//! cache. Functions that more than one of them needs take any: those of groups and their bitmaps,
+//! of the inode table, of quotas and of orphans. Bytes of directories, extents and attributes are
+//! made by `ondisk`.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::Pblk;
@@ -18,8 +18,8 @@ pub(crate) trait Edit {
     /// A block whose old content does not matter, all zero. It must be changed before it is let go.
     fn fresh(&self, block: Pblk) -> Buffer;
 
-    /// Whether an inode that the bitmap calls free may be in use all the same. It cannot be in a file
-    /// system that was just made.
+    /// Whether an inode that the bitmap calls free may be in use all the same. It cannot be in a
+    /// file system that was just made.
     fn distrusts_bitmaps(&self) -> bool {
         true
     }

@@ -85,7 +85,7 @@ pub enum Error {
         /// Bytes it may have.
         max: usize,
     },
-    /// The rules of the file system forbid it to everybody (EPERM).
+    /// The rules of the file system forbid it to every caller (EPERM).
     #[error("not permitted: {what}")]
     NotPermitted {
         /// What is.
@@ -114,10 +114,10 @@ pub enum Error {
         /// The first error.
         reason: String,
     },
-    /// Somebody else writes to it: multiple mount protection (EBUSY).
+    /// Another thread writes to it: multiple mount protection (EBUSY).
     #[error("the file system is in use by {by}")]
     InUse {
-        /// Who has it.
+        /// A caller that has it.
         by: String,
     },
     /// The directory takes in only inodes of its own project (EXDEV).
@@ -202,7 +202,8 @@ impl Error {
         }
     }
 
-    /// The error of the file system that `std::io`'s traits passed on; any other as one of contents.
+    /// The error of the file system that `std::io`'s traits passed on; any other as one of
+    /// contents.
     pub(crate) fn from_io(error: std::io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => error,
@@ -210,7 +211,8 @@ impl Error {
         }
     }
 
-    /// What `std::io` calls an error of this kind. Not `Interrupted`, after which `std` tries again.
+    /// What `std::io` calls an error of this kind. Not `Interrupted`, after which `std` tries
+    /// again.
     fn io_kind(&self) -> std::io::ErrorKind {
         use std::io::ErrorKind as Kind;
         match self {
@@ -250,8 +252,8 @@ impl Error {
         }
     }
 
-    /// Whether an inode was asked for by a number that none has, or none that is in use: if the number
-    /// is the caller's own, nothing on the device is wrong.
+    /// Whether an inode was asked for by a number that none has, or none that is in use: if the
+    /// number is the caller's own, nothing on the device is wrong.
     pub fn is_unused_inode(&self) -> bool {
         self.is_no_inode(true)
     }

@@ -20,14 +20,14 @@ pub struct ReplaySummary {
     pub transactions: u32,
     /// Blocks they changed, each counted once.
     pub blocks: usize,
-    /// Changes told by fast commits after them.
+    /// Changes reported by fast commits after them.
     pub fast_commit_records: usize,
     /// A transaction whose commit block has a wrong checksum, if the log ended with one. The
     /// kernel refuses such a file system; what is shown is the state before that transaction.
     pub failed_commit: Option<u32>,
 }
 
-/// Name → whose it is now, `None` if nobody's.
+/// Name → whose it is now, `None` if no user's.
 pub(crate) type ChangedNames = BTreeMap<Vec<u8>, Option<Ino>>;
 
 /// The outcome of all fast commits of one journal.
@@ -125,8 +125,8 @@ impl FastCommit {
     }
 }
 
-/// Which records describe an inode that is new at that point: a commit tells first what a new inode
-/// is, then what it maps, then that it was created.
+/// Which records describe an inode that is new at that point: a commit reports first what a new
+/// inode is, then what it maps, then that it was created.
 fn births(records: &[Record<'_>]) -> HashSet<usize> {
     let mut last = HashMap::new();
     let mut births = HashSet::new();
@@ -148,7 +148,7 @@ impl ChangedInode {
         self.ranges.values().copied()
     }
 
-    /// Puts a mapping over what was told before.
+    /// Puts a mapping over what was reported before.
     fn set_range(&mut self, new: Mapping) {
         let (from, to) = (new.lblk.0, new.end());
         if to <= from {

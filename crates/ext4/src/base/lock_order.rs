@@ -1,5 +1,6 @@
-//! The order of the engine's locks as data, checked in debug builds: a thread that takes a lock of an
-//! outer rank while it holds one of an inner rank panics there, not once in a while in a deadlock.
+//! The order of the engine's locks as data, checked in debug builds: a thread that takes a lock
+//! of an outer rank while it holds one of an inner rank panics there, not once in a while in a
+//! deadlock.
 //!
 //! `docs/locking.md` says what each lock protects.
 
@@ -125,14 +126,16 @@ impl<T> RankedLock<T> {
         }
     }
 
-    /// Shares it, if nobody has it alone: that waits for nobody, and may be tried under any lock.
+    /// Shares it, if no thread has it alone: that waits for no thread, and may be tried under any
+    /// lock.
     pub(crate) fn try_read(&self) -> Option<Shared<'_, T>> {
         let guard = self.lock.try_read()?;
         let _held = Held::tried(self.rank);
         Some(Shared { guard, _held })
     }
 
-    /// Takes it alone, if no thread has it: that waits for nothing, and may be tried under any lock.
+    /// Takes it alone, if no thread has it: that waits for nothing, and may be tried under any
+    /// lock.
     pub(crate) fn try_write(&self) -> Option<Alone<'_, T>> {
         let guard = self.lock.try_write()?;
         let _held = Held::tried(self.rank);

@@ -2,10 +2,10 @@
 //!
 //! # Why
 //!
-//! Pages of files, blocks of metadata, what is known of extents, inodes, and names are kept by rooms that
-//! know nothing of one another. With a limit each, either much memory lies idle in one room while another
-//! starves, or their sum is more than anybody was promised. So there is one number for all of them, and
-//! each may take what the others leave.
+//! Pages of files, blocks of metadata, what is known of extents, inodes, and names are held by
+//! subsystems that know nothing of one another. With a limit each, either much memory lies idle
+//! in one room while another starves, or their sum is more than any thread was reserved. So there
+//! is one number for all of them, and each may take what the others leave.
 //!
 //! # Picture
 //!
@@ -17,47 +17,50 @@
 //!                         ◀── caller ──┤           │
 //!                                      ├─ drain ───┴──▶
 //! ```
-//! Whoever makes something that takes memory *looks*: adds up what the rooms say they take. Above
-//! *high* the reclaim thread is woken, and brings it down to *low*. Above *direct* it grows faster than
-//! that, and the caller brings it down to *high* himself. The way is the same: each room is asked how
-//! much it could free ([`Shrinker::count`]) and to free its share of what is needed, in proportion
-//! ([`Shrinker::scan`]). Rooms choose what goes: each has its clock or second chance.
+//! A thread that makes something that takes memory *looks*: adds up what the subsystems say they
+//! take. Above *high* the reclaim thread is woken, and brings it down to *low*. Above *direct* it
+//! grows faster than that, and the caller brings it down to *high* itself. The way is the same:
+//! each subsystem is asked how much it could free ([`Shrinker::count`]) and to free its share of
+//! what is needed, in proportion ([`Shrinker::scan`]). Subsystems choose what goes: each has its
+//! clock or second chance.
 //!
-//! What cannot be freed so is not clean: dirty pages, whose flushers are woken by the lowered limit of
-//! their room, and blocks of metadata and inodes that wait for the journal. If these alone keep it above
-//! *direct*, the caller *drains*: it commits, and writes home what is committed (`reclaim.rs`).
+//! What cannot be freed so is not clean: dirty pages, whose flushers are woken by the lowered
+//! limit of their room, and blocks of metadata and inodes that wait for the journal. If these
+//! alone keep it above *direct*, the caller *drains*: it commits, and checkpoints what is
+//! committed (`reclaim.rs`).
 //!
-//! Between two looks one call may copy gigabytes through the pages. So each look also gives pages and
-//! blocks a limit of their own, what they have now and what is free below *direct*, within which they
-//! evict by themselves.
+//! Between two looks one call may copy gigabytes through the pages. So each look also gives pages
+//! and blocks a limit of their own, what they have now and what is free below *direct*, within
+//! which they evict by themselves.
 //!
 //! # Units and bounds
 //!
-//! Bytes, bookkeeping included, as the rooms count them. The sum stays below the budget and a tenth,
-//! but for what cannot go: inodes and blocks that somebody holds, and data that the device does not
-//! take. Not counted: descriptors of groups, copies of blocks that change while a commit writes
-//! them, what callers hold.
+//! Bytes, bookkeeping included, as the subsystems count them. The sum stays below the budget and
+//! a tenth, but for what cannot go: inodes and blocks that a thread holds, and data that the
+//! device does not take. Not counted: descriptors of groups, copies of blocks that change while a
+//! commit writes them, what callers hold.
 //!
-//! The *limit* is the budget, less under pressure: every two seconds the reclaim thread reads how much
-//! time tasks of the machine lost waiting for memory (`/proc/pressure/memory`). While that is above 10 %
-//! of the last ten seconds the limit falls by an eighth a look, down to a quarter of the budget; below
-//! 5 % it rises by a 64th of the budget.
+//! The *limit* is the budget, less under pressure: every two seconds the reclaim thread reads how
+//! much time tasks of the machine lost waiting for memory (`/proc/pressure/memory`). While that
+//! is above 10 % of the last ten seconds the limit falls by an eighth a look, down to a quarter
+//! of the budget; below 5 % it rises by a 64th of the budget.
 //!
 //! # Locks
 //!
-//! One, held while rooms are scanned. Under it only leaf locks of the rooms are taken, and those of
-//! single trees and parts of tables are only tried; so a look may be made under any lock of the engine,
-//! handles included. Draining waits for a commit, so it is done only where a handle could be started.
+//! One, held while subsystems are scanned. Under it only leaf locks of the subsystems are taken,
+//! and those of single trees and parts of tables are only tried; so a look may be made under any
+//! lock of the engine, handles included. Draining waits for a commit, so it is done only where a
+//! handle could be started.
 //!
 //! # Cost
 //!
-//! A look below *high*: about fifty loads, no store, no lock. It is made once a handle, once an inode
-//! that was not in memory, once a run of pages read or written; never on a hit.
+//! A look below *high*: about fifty loads, no store, no lock. It is made once a handle, once an
+//! inode that was not in memory, once a run of pages read or written; never on a hit.
 //!
 //! # Left out
 //!
-//! Which entry of a room goes, and when dirty pages are written: that is the rooms'. Memory of control
-//! groups: their pressure shows in the machine's.
+//! Which entry of a room goes, and when dirty pages are written: that is the subsystems'. Memory
+//! of control groups: their pressure shows in the machine's.
 
 mod pressure;
 mod rooms;
@@ -71,11 +74,11 @@ use crate::base::background::Waker;
 
 pub(crate) use pressure::default_budget;
 
-/// Rooms that share the budget.
+/// Subsystems that share the budget.
 pub(crate) const ROOMS: usize = 7;
 /// Least budget, in bytes: less would not hold what one operation needs.
 const BUDGET_MIN: u64 = 1 << 20;
-/// Rounds of one reclaim: a round may only clear marks of use, or move memory between rooms.
+/// Rounds of one reclaim: a round may only clear marks of use, or move memory between subsystems.
 const ROUNDS: usize = 3;
 
 /// A room that can be asked to take less memory. Everything may be called under any lock of the
@@ -87,8 +90,8 @@ pub(crate) trait Shrinker {
     /// Bytes that could be freed, about; what is only pinned may be counted in.
     fn count(&self) -> u64;
 
-    /// Frees about so many bytes, what was not used for longest first as far as it knows. Tells how
-    /// many went.
+    /// Frees about so many bytes, what was not used for longest first as far as it knows. Returns
+    /// how many went.
     fn scan(&self, bytes: u64) -> u64;
 
     /// Sets how much it may take by itself before it must free something, if it can do that.
@@ -97,7 +100,7 @@ pub(crate) trait Shrinker {
     }
 }
 
-/// All rooms, in the order in which they are asked: what an inode frees may help the others.
+/// All subsystems, in the order in which they are asked: what an inode frees may help the others.
 pub(crate) type Rooms<'a> = [&'a dyn Shrinker; ROOMS];
 
 /// The budget of one file system.
@@ -106,9 +109,9 @@ pub(crate) struct Memory {
     budget: u64,
     /// What may be taken now: the budget, or less under pressure.
     limit: AtomicU64,
-    /// The limits that rooms were given last.
+    /// The limits that subsystems were given last.
     given: [AtomicU64; ROOMS],
-    /// Held while rooms are scanned.
+    /// Held while subsystems are scanned.
     scanning: Mutex<()>,
     /// What was left when reclaim found nothing more; 0 if it did not come to that.
     futile: AtomicU64,
@@ -123,8 +126,8 @@ struct Counters {
     reclaimed: AtomicU64,
 }
 
-/// What a file system takes of its memory budget, and what was done to stay within it. Bytes, unless
-/// said otherwise.
+/// What a file system takes of its memory budget, and what was done to stay within it. Bytes,
+/// unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// What it may take, as it was opened.
@@ -145,7 +148,7 @@ pub struct MemoryUse {
     pub inodes: u64,
     /// Names looked up of late.
     pub names: u64,
-    /// Times a caller freed memory himself.
+    /// Times a caller freed memory itself.
     pub direct_reclaims: u64,
     /// Times the reclaim thread did, or [`Volume::tick`](crate::Volume::tick).
     pub background_reclaims: u64,
@@ -183,8 +186,8 @@ impl Marks {
     }
 }
 
-/// What each room is to free of `want` bytes, in proportion to what it could free; never more than
-/// that.
+/// What each subsystem is to free of `want` bytes, in proportion to what it could free; never
+/// more than that.
 fn shares<const N: usize>(want: u64, counts: [u64; N]) -> [u64; N] {
     let all: u128 = counts.iter().copied().map(u128::from).sum();
     let want = u128::from(want).min(all);
@@ -254,7 +257,8 @@ impl Memory {
         self.reclaim(rooms, marks.high) > marks.direct
     }
 
-    /// What the reclaim thread does when it is woken or its time has come. True if too much is left.
+    /// What the reclaim thread does when it is woken or its time has come. True if too much is
+    /// left.
     pub(crate) fn background(&self, rooms: &Rooms<'_>) -> bool {
         let marks = Marks::of(self.limit());
         self.futile.store(0, Relaxed);
@@ -280,7 +284,7 @@ impl Memory {
         self.limit.store(limit, Relaxed);
     }
 
-    /// What is taken, and what was done about it; the rooms in the order of [`Rooms`].
+    /// What is taken, and what was done about it; the subsystems in the order of [`Rooms`].
     pub(crate) fn usage(&self, rooms: &Rooms<'_>) -> MemoryUse {
         let [names, inodes, extents, buddies, buffers, pages, xattrs] =
             rooms.map(|room| room.memory());
@@ -306,7 +310,8 @@ impl Memory {
         futile > 0 && total <= futile.saturating_add(marks.limit / 64)
     }
 
-    /// Lets each room grow into what is free, if that has changed by much. A 16th is everybody's.
+    /// Lets each subsystem grow into what is free, if that has changed by much. A 16th is every
+    /// user's.
     fn give(&self, rooms: &Rooms<'_>, taken: &[u64; ROOMS], total: u64, marks: Marks) {
         let free = marks.direct.saturating_sub(total);
         let (least, step) = (marks.limit / 16, marks.limit / 64);
@@ -319,7 +324,7 @@ impl Memory {
         }
     }
 
-    /// Frees until `goal` bytes are left, and tells how many are. `scanning` is held.
+    /// Frees until `goal` bytes are left, and returns how many are. `scanning` is held.
     fn reclaim(&self, rooms: &Rooms<'_>, goal: u64) -> u64 {
         let mut total = sum(rooms);
         for _ in 0..ROUNDS {

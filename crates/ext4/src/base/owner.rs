@@ -1,5 +1,5 @@
-//! What a block of metadata is and whose: how it is verified when it comes in, and sealed with a
-//! checksum before it is written.
+//! What a block of metadata is and whose: how it is verified when it comes in, and checksummed
+//! with a checksum before it is written.
 
 use uext4_buffer_cache::{Reuse, Seal, VerifyTag};
 use uext4_ondisk::Ino;
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Extent,
 }
 
-/// When a block of this tag will be used again, as far as its kind tells.
+/// When a block of this tag will be used again, as far as its kind reports.
 pub(crate) fn reuse(tag: VerifyTag) -> Reuse {
     match Kind::of_seal((tag.0 >> 56) as u32) {
         Kind::GroupDesc
@@ -109,7 +109,7 @@ impl Owner {
         VerifyTag(u64::from(self.kind) << 56 | generation << 32 | u64::from(self.ino.0))
     }
 
-    /// How it is sealed before it is written.
+    /// How it is checksummed before it is written.
     pub(crate) fn seal(self) -> Seal {
         Seal {
             kind: self.kind,

@@ -7,8 +7,8 @@
 //!                               the primary, that copy is newer and takes its place
 //! device shorter than claimed   what is there is read, the rest is an error that names its block
 //! ```
-//! For writing only the torn superblock and the copy in the journal are taken: a backup alone does not
-//! say how the file system was left. Left out: descriptors that are damaged alone.
+//! For writing only the torn superblock and the copy in the journal are taken: a backup alone
+//! does not say how the file system was left. Left out: descriptors that are damaged alone.
 
 use std::sync::Arc;
 
@@ -133,8 +133,8 @@ impl Usable {
         }
     }
 
-    /// The primary superblock with the second sector of a backup, if `error` is a wrong checksum and
-    /// its first sector is of the same file system as the backup.
+    /// The primary superblock with the second sector of a backup, if `error` is a wrong checksum
+    /// and its first sector is of the same file system as the backup.
     fn of_torn(device: &dyn BlockDevice, error: &Error) -> Option<Self> {
         if !matches!(error, Error::Corrupt(Damage::SuperblockChecksum { .. })) {
             return None;
@@ -177,7 +177,8 @@ impl Usable {
         self
     }
 
-    /// The device, as long as the file system says: what is missing of it is an error when it is read.
+    /// The device, as long as the file system says: what is missing of it is an error when it is
+    /// read.
     pub(crate) fn extend(&mut self, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
         let Ok(geometry) = Geometry::new(&self.superblock) else {
             return device;
@@ -240,14 +241,14 @@ fn unchanging(superblock: SuperBlock) -> SuperBlock {
     fixed
 }
 
-/// The block of a backup of a superblock on a device, where one is sound: for those that ask whether an
-/// ext file system was there.
+/// The block of a backup of a superblock on a device, where one is sound: for those that ask
+/// whether an ext file system was there.
 pub fn backup_of(device: &dyn BlockDevice) -> Option<Pblk> {
     find_backup(device).map(|(_, at)| at)
 }
 
-/// The first backup that is sound and lies where it says: where what is readable of the primary leads
-/// to, then where mke2fs puts it.
+/// The first backup that is sound and lies where it says: where what is readable of the primary
+/// leads to, then where mke2fs puts it.
 fn find_backup(device: &dyn BlockDevice) -> Option<(SuperBlock, Pblk)> {
     let mut bytes = [0; size_of::<SuperBlock>()];
     let read = device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok();

@@ -1,4 +1,4 @@
-//! What the creator is told: kinds of inodes, their attributes, where contents come from.
+//! What the creator is notified: kinds of inodes, their attributes, where contents come from.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::inode::attr;
 /// How to create. `CreatorOptions::default()` is right unless there is a reason.
 #[derive(Clone, Debug)]
 pub struct CreatorOptions {
-    /// Bytes of metadata kept in memory before some of it is written, roughly.
+    /// Bytes of metadata held in memory before some of it is written, roughly.
     pub memory_max: usize,
     /// Bytes of file data gathered for one write, at least 64 KiB.
     pub buffer_len: usize,
@@ -63,7 +63,7 @@ impl NewInode<'_> {
     }
 }
 
-/// What an inode has beside its type and contents.
+/// What an inode has in addition to its type and contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Permissions, 0 to 0o7777; other bits are ignored.
@@ -82,8 +82,8 @@ pub struct Attributes {
     pub crtime: Timestamp,
     /// Extended attributes, full names and values; ACLs in the form of the system calls. Any order.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Flags as chattr sets them. Those that describe how the inode is stored are ignored, and so are
-    /// those the kernel would not let an inode of its type have.
+    /// Flags as chattr sets them. Those that describe how the inode is stored are ignored, and so
+    /// are those the kernel would not let an inode of its type have.
     pub flags: InodeFlags,
     /// Project id; anything but 0 needs an inode larger than 128 bytes.
     pub projid: u32,
@@ -91,8 +91,8 @@ pub struct Attributes {
 
 /// Where the contents of a file come from.
 pub trait FileContent {
-    /// Fills `buf` with the bytes of the file from `offset` on. Called for ascending, not overlapping
-    /// parts of the ranges that were declared to hold data.
+    /// Fills `buf` with the bytes of the file from `offset` on. Called for ascending, not
+    /// overlapping parts of the ranges that were declared to hold data.
     ///
     /// # Errors
     /// Whatever keeps the bytes from being read, a source that ends too early included.

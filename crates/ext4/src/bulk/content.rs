@@ -24,7 +24,7 @@ const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 /// 512-byte units that `i_blocks` counts with `huge_file`.
 const SECTORS_MAX: u64 = (1 << 48) - 1;
 
-/// Lists that are needed for every file, kept so that no file allocates them.
+/// Lists that are needed for every file, stored so that no file allocates them.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     ranges: Vec<(Lblk, u32)>,
@@ -37,12 +37,13 @@ pub(super) struct Scratch {
 impl Creator {
     /// Writes the contents of a regular file that has none yet.
     ///
-    /// `data` are the ranges of bytes, ascending and disjoint, that hold data; the rest up to `size`
-    /// is holes, as far as whole blocks go.
+    /// `data` are the ranges of bytes, ascending and disjoint, that hold data; the rest up to
+    /// `size` is holes, as far as whole blocks go.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ranges that are not so or an inode that is no empty file,
-    /// [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::Content`] from the source, device errors.
+    /// [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::Content`] from the source, device
+    /// errors.
     pub fn write_file(
         &mut self,
         ino: Ino,
@@ -119,8 +120,8 @@ impl Creator {
         Ok(())
     }
 
-    /// Takes blocks for `ranges` of a new inode and stores the map and the space taken in `raw`; the
-    /// extents are in the scratch lists then.
+    /// Takes blocks for `ranges` of a new inode and stores the map and the space taken in `raw`;
+    /// the extents are in the scratch lists then.
     pub(super) fn map_new(
         &mut self,
         raw: &mut RawInode,
@@ -156,7 +157,7 @@ impl Creator {
         add_sectors(raw, self.sbi.geometry(), (data + tree) * per_block)
     }
 
-    /// Builds the extent tree of the extents in the scratch list; tells its blocks.
+    /// Builds the extent tree of the extents in the scratch list; returns its blocks.
     fn map_extents(&mut self, raw: &mut RawInode, ino: Ino) -> Result<u64> {
         let tree = ExtentTree::new(self.sbi.geometry().block_size, self.inode_seed(ino));
         let (space, sbi, groups) = (&mut self.space, &self.sbi, &self.groups);

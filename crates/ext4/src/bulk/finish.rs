@@ -35,9 +35,10 @@ impl Creator {
     /// Lays out the directories, writes all that waits, and makes the file system valid.
     ///
     /// # Errors
-    /// [`Error::Exists`] if two names in a directory are equal, [`Error::FileTooBig`] for a directory
-    /// that cannot hold its names, [`Error::TooManyLinks`] for more than 64,998 directories in one
-    /// without `dir_nlink`, [`Error::NoSpace`], device errors. The file system stays invalid then.
+    /// [`Error::Exists`] if two names in a directory are equal, [`Error::FileTooBig`] for a
+    /// directory that cannot hold its names, [`Error::TooManyLinks`] for more than 64,998
+    /// directories in one without `dir_nlink`, [`Error::NoSpace`], device errors. The file system
+    /// stays invalid then.
     pub fn finish(mut self) -> Result<Summary> {
         self.begin()?;
         self.stage.flush()?;

@@ -19,9 +19,9 @@ use crate::xattr::layout::{Attribute, XattrShape};
 
 /// Reckons for file systems of one shape: what is laid out depends on the superblock only.
 ///
-/// All counts are in blocks and exact, but for extent trees: how many extents a file has depends on
-/// where it comes to lie. [`Footprint::file`] assumes one more for every file and every half group of
-/// its blocks; up to four extents need no block.
+/// All counts are in blocks and exact, but for extent trees: how many extents a file has depends
+/// on where it comes to lie. [`Footprint::file`] assumes one more for every file and every half
+/// group of its blocks; up to four extents need no block.
 #[derive(Clone, Debug)]
 pub struct Footprint {
     geometry: Geometry,
@@ -41,10 +41,11 @@ pub struct FileFootprint {
 /// What the extended attributes of an inode take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XattrFootprint {
-    /// A block of attributes is needed. Inodes whose numbers here are equal share it, up to 1,024 of
-    /// them; every 1,024 need another one.
+    /// A block of attributes is needed. Inodes whose numbers here are equal share it, up to 1,024
+    /// of them; every 1,024 need another one.
     pub block: Option<u64>,
-    /// Inodes of their own that values take. Equal values may share one, which is not reckoned with.
+    /// Inodes of their own that values take. Equal values may share one, which is not reckoned
+    /// with.
     pub inodes: u32,
     /// Blocks in those.
     pub value_blocks: u64,
@@ -64,8 +65,8 @@ impl Footprint {
         })
     }
 
-    /// Blocks of a directory with these names beside "." and "..", and of its tree of extents or
-    /// block numbers.
+    /// Blocks of a directory with these names in addition to "." and "..", and of its tree of
+    /// extents or block numbers.
     ///
     /// # Errors
     /// [`Error::Exists`] if a name is there twice, [`Error::FileTooBig`].
@@ -78,7 +79,7 @@ impl Footprint {
     }
 
     /// Blocks of a regular file with data in these ranges of bytes, as
-    /// [`super::Creator::write_file`] is told them.
+    /// [`super::Creator::write_file`] is reported them.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::FileTooBig`].
@@ -103,7 +104,7 @@ impl Footprint {
         u64::from(target_len >= I_BLOCK_LEN)
     }
 
-    /// What extended attributes take beside the inode.
+    /// What extended attributes take in addition to the inode.
     ///
     /// # Errors
     /// As [`super::Creator::create`] on what is wrong with them.

@@ -22,8 +22,8 @@ fn finish(sbi: &Sbi, bytes: &mut [u8], ino: Ino, raw: &RawInode) {
     }
 }
 
-/// Writes an inode for the first time. `tail` is what follows the known fields: the attributes in the
-/// body, or nothing; it fits.
+/// Writes an inode for the first time. `tail` is what follows the known fields: the attributes in
+/// the body, or nothing; it fits.
 pub(super) fn write_new(sbi: &Sbi, new: NewIno, raw: &RawInode, tail: &[u8]) -> Result<()> {
     let (_, at) = inode_place(sbi, new.ino)?;
     let buffer = read(sbi, new.block)?;

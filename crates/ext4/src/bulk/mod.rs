@@ -10,9 +10,10 @@
 //!                    └▶ extent tree (cache) ─▶ inode          │ bitmaps summed, metadata written
 //! xattrs ─▶ inode body / shared block / inode of their own    ▼ in one sweep, superblock last
 //! ```
-//! Nothing is allocated before its length is known: file sizes are told, directories are laid out
-//! when all their names are there. File data flows through one buffer straight to the device, one
-//! file behind the other; metadata stays in the cache until it is written in large sorted writes.
+//! Nothing is allocated before its length is known: file sizes are reported, directories are laid
+//! out when all their names are there. File data flows through one buffer straight to the device,
+//! one file behind the other; metadata stays in the cache until it is written in large sorted
+//! writes.
 //!
 //! Left out: deleting, growing and changing of what is there; features that the table in `ondisk`
 //! does not call writable.
@@ -182,7 +183,8 @@ impl Creator {
         self.end(result)
     }
 
-    /// Sets the attributes of an inode anew, the root's for instance: all of them, extended ones too.
+    /// Sets the attributes of an inode anew, the root's for instance: all of them, extended ones
+    /// too.
     ///
     /// # Errors
     /// [`Error::NotFound`], what is wrong with the attributes, [`Error::NoSpace`], device errors;
@@ -193,8 +195,8 @@ impl Creator {
         self.end(result)
     }
 
-    /// What a name in a directory stands for. Looks through all names: for those few that mkfs made,
-    /// like lost+found.
+    /// What a name in a directory stands for. Looks through all names: for those few that mkfs
+    /// made, like lost+found.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], damage, device errors.
@@ -343,8 +345,8 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<SuperBlock> {
     let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;
     let features = superblock.features();
     let mut unwritable = features.unwritable();
-    // Inodes that hold their data are changed through the journal only, and nobody shares a device
-    // that is being filled.
+    // Inodes that hold their data are changed through the journal only, and no thread shares a
+    // device that is being filled.
     for (feature, name) in [
         (Incompat::INLINE_DATA, "inline_data"),
         (Incompat::MMP, "mmp"),

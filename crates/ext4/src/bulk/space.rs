@@ -88,7 +88,7 @@ impl Space {
         Ok(run.start)
     }
 
-    /// Lets the stream go on at `goal`, and tells where it would have.
+    /// Lets the stream go on at `goal`, and returns where it would have.
     pub(super) fn move_to(&mut self, goal: Pblk) -> Pblk {
         std::mem::replace(&mut self.goal, goal)
     }

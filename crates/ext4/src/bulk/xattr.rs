@@ -22,8 +22,9 @@ use crate::inode::{iget, inode_bytes};
 use crate::xattr::layout::Attribute;
 use crate::xattr::read_block;
 
-/// What was written and may be shared. All of it is remembered, for whoever reckons the space has all
-/// that is equal share: some 40 bytes a block, and every value in an inode of its own.
+/// What was written and may be shared. All of it is remembered, for any thread that reckons the
+/// space has all that is equal share: some 40 bytes a block, and every value in an inode of its
+/// own.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     /// By a hash of a block's entries: the last block that holds them, and its users.
@@ -40,8 +41,8 @@ pub(super) fn digest(entries: &[u8]) -> u64 {
 }
 
 impl Creator {
-    /// Writes the attributes of a new inode of `group`, whose other fields are set, and what follows
-    /// the known fields in it: the tail.
+    /// Writes the attributes of a new inode of `group`, whose other fields are set, and what
+    /// follows the known fields in it: the tail.
     pub(super) fn store_xattrs(
         &mut self,
         raw: &mut RawInode,
@@ -107,7 +108,8 @@ impl Creator {
         list.iter().filter(|a| a.apart).map(known).collect()
     }
 
-    /// The entries of attributes; `inos` are those of the values apart. Those of a block carry hashes.
+    /// The entries of attributes; `inos` are those of the values apart. Those of a block carry
+    /// hashes.
     fn entries<'a>(
         &self,
         list: &'a [Attribute<'_>],
@@ -255,7 +257,7 @@ impl Creator {
         })
     }
 
-    /// Lets go of an inode's attributes; tells whether it had a block of them.
+    /// Lets go of an inode's attributes; returns whether it had a block of them.
     fn drop_xattrs(&mut self, ino: Ino, block: Option<Pblk>) -> Result<bool> {
         let apart = |entries: Vec<XattrEntry<'_>>| {
             entries

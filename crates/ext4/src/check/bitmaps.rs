@@ -114,11 +114,11 @@ impl Checker<'_> {
         let mut refs: Vec<(Pblk, u32)> = std::mem::take(&mut self.xattr_refs).into_iter().collect();
         refs.sort_unstable();
         for (block, counted) in refs {
-            // Of a file system that is written to, the journal's commit stores it: asked for first, as it
-            // is forgotten then.
+            // Of a file system that is written to, the journal's commit stores it: asked for
+            // first, as it is forgotten then.
             let rw = self.sbi.rw();
             let gathered = rw.and_then(|rw| rw.xattrs.blocks.counts.users(block.0));
-            // What is wrong with the block itself was told with the inode that has it.
+            // What is wrong with the block itself was reported with the inode that has it.
             let Ok(data) = crate::xattr::read_block(self.sbi, block) else {
                 continue;
             };

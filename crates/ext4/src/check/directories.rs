@@ -52,7 +52,7 @@ impl Checker<'_> {
             match entry.name.as_slice() {
                 b"." | b".." => {
                     dots = u32::saturating_add(dots, 1);
-                    // That there are more, or fewer, is told below.
+                    // That there are more, or fewer, is reported below.
                     if tell && dots <= 2 && entry.name.len() == 2 {
                         self.dot_dots.named.push((dir.ino, entry.ino));
                     }
@@ -80,7 +80,7 @@ impl Checker<'_> {
     }
 
     /// Counts a name, and compares it with its inode, which the table of the inode's window shows
-    /// without a look-up. What is wrong with the name itself is reported with `tell`.
+    /// without a lookup. What is wrong with the name itself is reported with `tell`.
     fn name(&mut self, table: &mut Table, dir: &Inode, entry: &DirEntry, tell: bool) {
         let seen = table.entry(entry.ino).map(|seen| {
             seen.names = seen.names.saturating_add(1);
@@ -149,7 +149,7 @@ impl Checker<'_> {
         }
     }
 
-    /// In a hashed directory a look-up must come to the block that a name lies in.
+    /// In a hashed directory a lookup must come to the block that a name lies in.
     fn found_by_hash(&mut self, dir: &Inode, entry: &DirEntry, leaves: &Leaves, lblk: Lblk) {
         if matches!(entry.name.as_slice(), b"." | b"..") {
             return;

@@ -1,6 +1,6 @@
-//! The index of a hashed directory: which hashes a look-up searches each leaf for.
+//! The index of a hashed directory: which hashes a lookup searches each leaf for.
 //!
-//! The index is gone through once, so that no name of the directory costs a look-up.
+//! The index is gone through once, so that no name of the directory costs a lookup.
 
 use rustc_hash::FxHashMap;
 use uext4_ondisk::inode::InodeFlags;
@@ -13,8 +13,8 @@ use crate::dir::htree::{self, Walk};
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 
-/// The hashes of a leaf: from `low`, which has bit 0 set where a hash goes on from the leaf before, up
-/// to but without `below`.
+/// The hashes of a leaf: from `low`, which has bit 0 set where a hash goes on from the leaf
+/// before, up to but without `below`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hashes {
     low: u32,
@@ -23,7 +23,8 @@ struct Hashes {
 
 impl Hashes {
     fn contain(self, hash: u32) -> bool {
-        // An end with bit 0 set is a hash that the next leaf goes on with, so it is in this one too.
+        // An end with bit 0 set is a hash that the next leaf goes on with, so it is in this one
+        // too.
         self.low & !1 <= hash && self.below.is_none_or(|below| hash < below)
     }
 }
@@ -63,7 +64,7 @@ impl Leaves {
         bad("its htree has more leaves than there are blocks")
     }
 
-    /// Whether a look-up of `name` comes to block `lblk`.
+    /// Whether a lookup of `name` comes to block `lblk`.
     pub(super) fn lead_to(&self, sbi: &Sbi, lblk: Lblk, name: &[u8]) -> Result<bool> {
         let hash = htree::hash_of(sbi, self.code, name)?.hash;
         let hashes = self.hashes.get(&lblk.0);
@@ -72,7 +73,7 @@ impl Leaves {
 }
 
 impl Checker<'_> {
-    /// The leaves of a directory in which look-ups go by an index that can be followed.
+    /// The leaves of a directory in which lookups go by an index that can be followed.
     pub(super) fn leaves(&mut self, dir: &Inode) -> Option<Leaves> {
         // Names under encryption and case folding are hashed in a form that needs key or table.
         let opaque = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;

@@ -193,7 +193,7 @@ pub enum Issue {
         /// The directory that names it.
         parent: Ino,
     },
-    /// A name that a look-up does not find, or finds as another inode: it lies in the wrong leaf.
+    /// A name that a lookup does not find, or finds as another inode: it lies in the wrong leaf.
     NameNotFound {
         /// The directory.
         dir: Ino,

@@ -5,13 +5,13 @@
 //! for each window of inodes:   inodes say their links, directories count them → compare
 //! at the end:                  every directory hangs from the root, the totals agree
 //! ```
-//! Memory is bounded by the windows (`usage::WINDOW_CLUSTERS`, `table::WINDOW_INODES`), not by the
-//! file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more than
-//! once. Beside them there are twenty bytes a directory, sixteen a block of the directory in hand, and
-//! sixteen an attribute block of the window. Inodes are read in the order of their tables, and the
-//! names of a directory in that of its blocks: no name costs a look-up. What is wrong is reported as
-//! soon as it is found, each issue once; a wrong structure is not trusted, what lies below it is left
-//! out.
+//! Memory is bounded by the windows (`usage::WINDOW_CLUSTERS`, `table::WINDOW_INODES`), not by
+//! the file system: one of more than 1 TiB (at 4 KiB blocks) or 16 million inodes is walked more
+//! than once. In addition to them there are twenty bytes a directory, sixteen a block of the
+//! directory in hand, and sixteen an attribute block of the window. Inodes are read in the order
+//! of their tables, and the names of a directory in that of its blocks: no name costs a lookup.
+//! What is wrong is reported as soon as it is found, each issue once; a wrong structure is not
+//! trusted, what lies below it is left out.
 //!
 //! Left out: repair, the contents of files, quota totals, the journal's contents (it is replayed in
 //! memory before anything is looked at).
@@ -394,7 +394,7 @@ impl Checker<'_> {
         (self.observer.report)(issue);
     }
 
-    /// Damage becomes an issue; anything else is kept as the reason why the check failed.
+    /// Damage becomes an issue; anything else is stored as the reason why the check failed.
     fn report_error(&mut self, ino: Option<Ino>, error: Error) {
         match error {
             Error::Corrupt(damage) => self.report(Issue::Damage { ino, damage }),
@@ -406,7 +406,7 @@ impl Checker<'_> {
         }
     }
 
-    /// As [`Checker::report_error`], but what is wrong is told in the first window only.
+    /// As [`Checker::report_error`], but what is wrong is reported in the first window only.
     fn report_once(&mut self, tell: bool, ino: Option<Ino>, error: Error) {
         if tell || matches!(error, Error::Device(_)) {
             self.report_error(ino, error);

@@ -58,7 +58,8 @@ impl Checker<'_> {
         self.orphans.contains(&ino)
     }
 
-    /// Whether a directory has been removed and waits to be deleted: its "." and ".." count no more.
+    /// Whether a directory has been removed and waits to be deleted: its "." and ".." count no
+    /// more.
     pub(super) fn is_removed(&self, dir: &Inode) -> bool {
         dir.links == 0 && self.is_orphan(dir.ino)
     }

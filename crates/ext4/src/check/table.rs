@@ -53,7 +53,8 @@ impl Table {
             .get_mut(at)
     }
 
-    /// Remembers an inode in use, if it is in the window. Those that hold attribute values are not named.
+    /// Remembers an inode in use, if it is in the window. Those that hold attribute values are
+    /// not named.
     pub(super) fn add(&mut self, inode: &Inode) {
         let is_value = inode.has(InodeFlags::EA_INODE);
         if let Some(seen) = self.entry(inode.ino).filter(|_| !is_value) {

@@ -20,8 +20,8 @@ pub struct Usage {
     reason = "clusters are cut to the window, and then counted from its start"
 )]
 impl Usage {
-    /// No owners yet in `window` (cluster numbers), which is at most [`WINDOW_CLUSTERS`] long and is
-    /// cut to it.
+    /// No owners yet in `window` (cluster numbers), which is at most [`WINDOW_CLUSTERS`] long and
+    /// is cut to it.
     pub fn new(window: Range<u64>) -> Self {
         let len = window
             .end

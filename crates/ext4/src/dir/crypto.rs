@@ -1,4 +1,4 @@
-//! Names in encrypted directories, as the kernel shows them to who has no key.
+//! Names in encrypted directories, as the kernel shows them to a caller that has no key.
 //!
 //! The no-key name is base64url, without padding, of
 //! ```text

@@ -56,8 +56,8 @@ fn goal(sbi: &Sbi, dir: &Inode, blocks: u64) -> Result<Pblk> {
     Ok(group.map_or(Pblk(0), |(group, _)| sbi.geometry().group_start(group)))
 }
 
-/// Adds `count` blocks, at most [`GROW_MAX`], to the end of a directory; its size says so. Who calls
-/// fills them. Nothing was changed if there is no room.
+/// Adds `count` blocks, at most [`GROW_MAX`], to the end of a directory; its size says so. A
+/// caller that calls fills them. Nothing was changed if there is no room.
 pub(crate) fn grow(handle: &Handle<'_>, dir: &mut Inode, count: usize) -> Result<Grown> {
     let sbi = handle.sbi();
     let block_size = sbi.geometry().block_size;

@@ -1,9 +1,9 @@
 //! The way down a hashed directory: root, up to two levels of inner nodes, leaf.
 //!
-//! Names whose hash is equal may go on in the next leaf; its entry then carries the hash with bit 0
-//! set. A [`Walk`] stands in one leaf and goes on to the next ones; look-up, changing
-//! (`htree_change`) and listing in the order of hashes (`readdir`) all use it. It pins the nodes on
-//! its way and looks at each once.
+//! Names whose hash is equal may go on in the next leaf; its entry then carries the hash with bit
+//! 0 set. A [`Walk`] stands in one leaf and goes on to the next ones; lookup, changing
+//! (`htree_change`) and listing in the order of hashes (`readdir`) all use it. It pins the nodes
+//! on its way and looks at each once.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block;
@@ -125,7 +125,8 @@ pub(crate) fn hash_of(sbi: &Sbi, code: u8, name: &[u8]) -> Result<DirHash> {
 }
 
 impl Walk {
-    /// Goes to the first leaf where names of the hash are that `hash` tells when it sees the root.
+    /// Goes to the first leaf where names of the hash are that `hash` reports when it sees the
+    /// root.
     pub(crate) fn to(
         sbi: &Sbi,
         dir: &Inode,
@@ -197,7 +198,7 @@ impl Walk {
         self.next_hash().is_some_and(|next| next & !1 == hash)
     }
 
-    /// Goes to the next leaf, which [`Walk::next_hash`] has told of.
+    /// Goes to the next leaf, which [`Walk::next_hash`] has notified of.
     pub(crate) fn advance(&mut self, sbi: &Sbi, dir: &Inode) -> Result<()> {
         let has_next =
             |frame: &Option<Frame>| frame.as_ref().is_some_and(|f| f.next_hash.is_some());

@@ -6,9 +6,10 @@
 //!   full node above      its upper half becomes a node of its own, and so on upwards
 //!   full root            its entries become a node below it
 //! ```
-//! A leaf is split between two different hashes where that can be; else bit 0 of the new leaf's hash
-//! says that it goes on. Blocks are taken before anything is changed, so that a lack of space leaves
-//! no trace. Left out: taking names out (`dir::change`), as that changes nothing but a leaf.
+//! A leaf is split between two different hashes where that can be; else bit 0 of the new leaf's
+//! hash says that it goes on. Blocks are taken before anything is changed, so that a lack of
+//! space leaves no trace. Left out: taking names out (`dir::change`), as that changes nothing but
+//! a leaf.
 
 use uext4_buffer_cache::Buffer;
 use uext4_ondisk::dir_block::{self, DOTS_LEN, DirFormat, NewEntry, Record, Spot};
@@ -104,8 +105,8 @@ fn sorted<'a>(
     Ok(items)
 }
 
-/// Where to cut the names of one leaf in two: of the places where both parts fit a leaf, between two
-/// hashes rather than within one, and then as near the middle as can be.
+/// Where to cut the names of one leaf in two: of the places where both parts fit a leaf, between
+/// two hashes rather than within one, and then as near the middle as can be.
 fn cut(items: &[Item<'_>], room: usize) -> Option<usize> {
     let len = |item: &Item<'_>| rec_len_for(item.entry.name.len());
     let total: usize = items.iter().map(len).sum();
@@ -290,8 +291,8 @@ impl Tree<'_> {
     }
 }
 
-/// Makes a tree of a directory of one block that has no room for `new`: block 0 becomes its root, and
-/// all names go to two leaves.
+/// Makes a tree of a directory of one block that has no room for `new`: block 0 becomes its root,
+/// and all names go to two leaves.
 pub(crate) fn make(
     handle: &Handle<'_>,
     dir: &mut Inode,

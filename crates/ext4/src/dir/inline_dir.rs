@@ -4,9 +4,9 @@
 //! i_block      parent (4) | records (56)
 //! system.data  records
 //! ```
-//! "." and ".." are not there. As a block they come first and the records follow as they are, so that
-//! the place of a record is the same before and after. Left out: new directories of this kind, and
-//! making room by a longer attribute.
+//! "." and ".." are not there. As a block they come first and the records follow as they are, so
+//! that the place of a record is the same before and after. Left out: new directories of this
+//! kind, and making room by a longer attribute.
 
 use uext4_ondisk::dir_block::{
     self, Found, INLINE_PARENT_LEN, NewEntry, Spot, inline_parent, put_inline_parent,

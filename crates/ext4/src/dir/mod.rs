@@ -3,10 +3,10 @@
 //! ```text
 //! DirCursor: runs of blocks → block, verified once      ReadDir: block → records, owned
 //! ```
-//! This file reads them from front to back, block by block or within the inode; in a hashed directory
-//! the inner nodes look like blocks without used records, so that the same walk serves. `htree` looks
-//! a name up by its hash, `change` adds and removes names, with `grow`, `htree_change` and
-//! `inline_dir` below it, and `namei` follows paths.
+//! This file reads them from front to back, block by block or within the inode; in a hashed
+//! directory the inner nodes look like blocks without used records, so that the same walk serves.
+//! `htree` looks a name up by its hash, `change` adds and removes names, with `grow`,
+//! `htree_change` and `inline_dir` below it, and `namei` follows paths.
 
 pub(crate) mod change;
 pub(crate) mod crypto;
@@ -52,7 +52,7 @@ pub struct DirEntry {
     pub ino: Ino,
     /// The name as stored: 1 to 255 bytes, encrypted where the directory is.
     pub name: Vec<u8>,
-    /// The type the record tells; the inode has the last word.
+    /// The type the record reports; the inode has the last word.
     pub file_type: Option<FileType>,
     /// The hash behind the name, in directories that are both encrypted and case-insensitive.
     pub hash: Option<DirHash>,
@@ -337,7 +337,7 @@ pub struct ReadDir {
     sbi: Arc<Sbi>,
     dir: Inode,
     source: Source,
-    /// Names that fast commits added, told last.
+    /// Names that fast commits added, reported last.
     added: vec::IntoIter<(Vec<u8>, Ino)>,
 }
 

@@ -1,14 +1,14 @@
-//! Listing a directory bit by bit while it changes: each entry has a cookie that stands for its place,
-//! and a listing goes on from any cookie.
+//! Listing a directory bit by bit while it changes: each entry has a cookie that stands for its
+//! place, and a listing goes on from any cookie.
 //!
 //! ```text
 //! hashed      hash (31 bits) | minor hash (32 bits)     does not change when names move between leaves
 //! linear      offset in the directory + 1               does not change as records never move
 //! ```
-//! A directory of one block that would get an htree if it grew is listed as if it had one, so that
-//! cookies stay good. "." and ".." come first, at 1 and 2. Names of one hash are all at hand when the
-//! first of them is told; should even their minor hashes be equal, they are told by name, each one
-//! higher than the one before.
+//! A directory of one block that would get an htree if it grew is listed as if it had one, so
+//! that cookies stay good. "." and ".." come first, at 1 and 2. Names of one hash are all at hand
+//! when the first of them is reported; should even their minor hashes be equal, they are reported
+//! by name, each one higher than the one before.
 
 use uext4_ondisk::dir_entry::{DirBlock, DirEntry};
 use uext4_ondisk::hash::{HashVersion, hash_name};
@@ -23,11 +23,12 @@ use crate::dir::{Block, DirCursor, check_is_dir, is_dx};
 use crate::inode::Inode;
 use crate::journal::sbi::Sbi;
 
-/// What is told of each entry: it, and the cookie to go on with after it. False ends the listing.
+/// What is notified of each entry: it, and the cookie to go on with after it. False ends the
+/// listing.
 pub(crate) type Tell<'a> = dyn FnMut(&DirEntry<'_>, u64) -> bool + 'a;
 
-/// Tells the entries of a directory after `cookie`, 0 for all. An entry that is there all the time is
-/// told once, whatever happens to others between one call and the next.
+/// Reports the entries of a directory after `cookie`, 0 for all. An entry that is there all the
+/// time is reported once, whatever happens to others between one call and the next.
 pub(crate) fn read_from(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()> {
     check_is_dir(dir)?;
     if dir.has(InodeFlags::INLINE_DATA) {
@@ -60,7 +61,7 @@ pub struct Listed<'a> {
     pub name: &'a [u8],
     /// Whose it is.
     pub ino: Ino,
-    /// The type noted beside it, where there is one.
+    /// The type noted next to it, where there is one.
     pub file_type: Option<FileType>,
     /// The cookie to go on with after it.
     pub next: u64,
@@ -104,7 +105,7 @@ fn read_linear(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<
     Ok(())
 }
 
-/// Tells the records of a block that begins at byte `start`; false if that is to be all.
+/// Reports the records of a block that begins at byte `start`; false if that is to be all.
 fn tell_records(
     sbi: &Sbi,
     block: &Block,
@@ -131,14 +132,14 @@ struct Item {
     offset: u32,
 }
 
-/// Entries that are told in the order of their hashes.
+/// Entries that are reported in the order of their hashes.
 struct Batch<'a> {
     sbi: &'a Sbi,
     version: HashVersion,
     seed: [u32; 4],
     blocks: Vec<Block>,
     items: Vec<Item>,
-    /// The cookie of the last entry told.
+    /// The cookie of the last entry reported.
     told: u64,
 }
 
@@ -192,7 +193,8 @@ impl<'a> Batch<'a> {
         records.next()?.ok()
     }
 
-    /// Tells what has been gathered and comes after what was told; false if that is to be all.
+    /// Reports what has been gathered and comes after what was reported; false if that is to be
+    /// all.
     fn tell(&mut self, f: &mut Tell<'_>) -> bool {
         let mut items = std::mem::take(&mut self.items);
         items.sort_unstable_by(|a, b| {
@@ -245,7 +247,7 @@ fn read_tree(sbi: &Sbi, dir: &Inode, cookie: u64, f: &mut Tell<'_>) -> Result<()
         let (_, leaf) = walk.leaf(sbi, dir)?;
         batch.gather(Block::from(leaf))?;
         let next = walk.next_hash();
-        // Names of one hash are told together.
+        // Names of one hash are reported together.
         if next.is_none_or(|hash| hash & 1 == 0) && !batch.tell(f) {
             return Ok(());
         }

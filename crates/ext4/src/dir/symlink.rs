@@ -16,8 +16,8 @@ use crate::map::readpage::read_range;
 /// Longest target the kernel follows or creates, in bytes.
 const TARGET_MAX: u64 = 4095;
 
-/// Reads the one block of a target through the cache: a new one is only there until its transaction
-/// has been written home.
+/// Reads the one block of a target through the cache: a new one is only there until its
+/// transaction has been checkpointed.
 fn read_block(sbi: &Sbi, inode: &Inode, target: &mut [u8]) -> Result<()> {
     let run = map_blocks(sbi, inode, Lblk(0), 1)?;
     if run.state != MapState::Written {

@@ -2,12 +2,12 @@
 //!
 //! Programs replace a file by writing another one and renaming it, or by cutting the file to
 //! nothing and writing it anew, mostly without fsync. The commit makes the new name, or the cut,
-//! durable within seconds, while delayed data would wait for half a minute: a crash between the two
-//! would leave an empty file and neither contents. So a rename over an existing file writes the
-//! dirty data of its source before it starts its handle, and whoever lets go of a file that was cut
-//! to nothing writes what is dirty then. Both map the data in the transaction of the change or in
-//! an earlier one, and the flush before a commit block makes the data durable (`data=ordered`).
-//! No thread waits for a flush of the device here.
+//! durable within seconds, while delayed data would wait for half a minute: a crash between the
+//! two would leave an empty file and neither contents. So a rename over an existing file writes
+//! the dirty data of its source before it starts its handle, and any thread that lets go of a
+//! file that was cut to nothing writes what is dirty then. Both map the data in the transaction
+//! of the change or in an earlier one, and the flush before a commit block makes the data durable
+//! (`data=ordered`). No thread waits for a flush of the device here.
 
 use std::sync::atomic::Ordering::Relaxed;
 

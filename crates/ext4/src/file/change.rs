@@ -1,9 +1,9 @@
 //! Reading, writing and resizing files that are in use.
 //!
-//! A write copies into pages and promises blocks for what is not mapped yet, and for the tables of a
-//! file without extents: running out of space is told here. Blocks of extent trees come out of what is
-//! left for them, at most 2 % of the file system: if more fragments wait at once than that has room
-//! for, it is told when the pages are written.
+//! A write copies into pages and reserves blocks for what is not mapped yet, and for the tables
+//! of a file without extents: running out of space is reported here. Blocks of extent trees come
+//! out of what is left for them, at most 2 % of the file system: if more fragments wait at once
+//! than that has room for, it is reported when the pages are written.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -39,7 +39,8 @@ use crate::orphan::change::Orphans;
 /// What pages say.
 type PagesResult<T> = std::result::Result<T, uext4_writeback::Error<Error>>;
 
-/// Largest size a file may have: what its map can hold, the format's field, and what can be counted.
+/// Largest size a file may have: what its map can hold, the format's field, and what can be
+/// counted.
 pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
     let log = sbi.geometry().block_size.log2();
     let blocks = if inode.has(InodeFlags::EXTENTS) {
@@ -52,7 +53,8 @@ pub(crate) fn size_max(sbi: &Sbi, inode: &Inode) -> u64 {
     (blocks << log).min(size_countable(sbi.geometry()))
 }
 
-/// Reads from `offset` on and tells how many bytes there were: fewer than asked for only at the end.
+/// Reads from `offset` on and returns how many bytes there were: fewer than asked for only at the
+/// end.
 pub(crate) fn read(file: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let len = buf.len();
     read_by(file, offset, len, |pages, size| {
@@ -74,7 +76,7 @@ pub(crate) fn read_uncached(
     })
 }
 
-/// Reads up to `len` bytes as `pages` are asked to, which is told the size of the file.
+/// Reads up to `len` bytes as `pages` are asked to, which is informed of the size of the file.
 fn read_by(
     file: &InodeRef,
     offset: u64,
@@ -186,7 +188,7 @@ fn write_by(
     let end = match promise(sbi, file, offset, end) {
         Ok(promised) => promised,
         Err(error) => {
-            // A part of it may be promised, for which no page comes.
+            // A part of it may be reserved, for which no page comes.
             forget_untaken(sbi, file, offset..end);
             return Err(error);
         }
@@ -232,8 +234,8 @@ pub(crate) fn drop_set_id(file: &InodeRef, how: SetId) -> Result<()> {
     Ok(())
 }
 
-/// Promises blocks to what is not mapped of a range, and makes it delayed. Tells how far: less than
-/// `to` where space or a quota ran out.
+/// Reserves blocks to what is not mapped of a range, and makes it delayed. Returns how far: less
+/// than `to` where space or a quota ran out.
 fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     let rw = sbi.writable()?;
     let size = sbi.geometry().block_size;
@@ -255,10 +257,10 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
         };
         match promised {
             Ok(len) => next += len,
-            // What is promised for its tables is less once they are there.
+            // What is reserved for its tables is less once they are there.
             Err(Error::NoSpace { .. }) if has_too_much => {
                 has_too_much = false;
-                // What fails is told to who asks for it.
+                // What fails is reported to the caller for it.
                 _ = file.pages()?.flush(0..OFFSET_MAX);
             }
             Err(_) if u64::from(next) << size.log2() > from => break,
@@ -268,14 +270,14 @@ fn promise(sbi: &Sbi, file: &InodeRef, from: u64, to: u64) -> Result<u64> {
     Ok(to.min(u64::from(next) << size.log2()))
 }
 
-/// Promises blocks from the start of a hole on, all of it at most, and makes these delayed.
+/// Reserves blocks from the start of a hole on, all of it at most, and makes these delayed.
 fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u32> {
     let (len, tables) = match file.delayed_tables_if_any() {
         Some(tables) => tables.part(hole.start, hole.len),
         None => (hole.len, 0),
     };
     let some = reserve_some(sbi, file, len, tables)?;
-    // Who pays must not change meanwhile.
+    // A caller that pays must not change meanwhile.
     let inode = rw.quotas.is_some().then(|| file.inode.read());
     let owners = inode.as_ref().and_then(|inode| inode.owners.as_deref());
     let block = sbi.geometry().block_size.bytes();
@@ -298,7 +300,8 @@ fn promise_hole(sbi: &Sbi, rw: &Rw, file: &InodeRef, hole: LblkRun) -> Result<u3
     Ok(len)
 }
 
-/// Promises up to `len` blocks, fewer where there are no more, and beside them the blocks of tables.
+/// Reserves up to `len` blocks, fewer where there are no more, and next to them the blocks of
+/// tables.
 fn reserve_some(sbi: &Sbi, file: &InodeRef, len: u32, tables: u32) -> Result<u32> {
     let (rw, data) = (sbi.writable()?, Purpose::Data(file.caller()));
     let beside = u64::from(tables);
@@ -315,8 +318,8 @@ fn reserve_some(sbi: &Sbi, file: &InodeRef, len: u32, tables: u32) -> Result<u32
     }
 }
 
-/// Of blocks that are promised to a file, lets who pays for it have as many as limits allow; the others
-/// are given back.
+/// Of blocks that are reserved for a file, lets who pays for it have as many as limits allow; the
+/// others are given back.
 fn promise_some(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u32> {
     let mut len = reserved;
     loop {
@@ -333,8 +336,8 @@ fn promise_some(rw: &Rw, owners: &Owners, reserved: u32, block: u32) -> Result<u
     }
 }
 
-/// What a block of a regular file is, delayed ones included, and at most `len` blocks from it on that
-/// are the same. Where that has to be read, memory is made for it.
+/// What a block of a regular file is, delayed ones included, and at most `len` blocks from it on
+/// that are the same. Where that has to be read, memory is made for it.
 pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Known> {
     let part = |known: Known| Known {
         lblk,
@@ -358,9 +361,9 @@ pub(crate) fn known(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Know
     Ok(found)
 }
 
-/// Before a file grows past its old end: what the device holds behind that end, in its last block,
-/// must be zero before the new size is on disk. It is looked at there, for pages show nothing of it:
-/// a cut may have been lost half-way, and others may have left anything.
+/// Before a file grows past its old end: what the device holds behind that end, in its last
+/// block, must be zero before the new size is on disk. It is looked at there, for pages show
+/// nothing of it: a cut may have been lost half-way, and others may have left anything.
 pub(crate) fn zero_tail(file: &InodeRef, size: u64) -> Result<()> {
     let sbi = file.sbi();
     let block = u64::from(sbi.geometry().block_size.bytes());
@@ -426,7 +429,7 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     if size == 0 && old > 0 {
         auto_da_alloc::note_cut(sbi, file);
     }
-    // From here on nobody reads past the new end, and nothing behind it is written.
+    // From here on no thread reads past the new end, and nothing behind it is written.
     file.pages()?.truncate(size);
     data_blocks::discard(sbi, file);
     forget_delayed(sbi, file, first, u32::MAX);
@@ -436,9 +439,9 @@ pub(crate) fn truncate_locked(file: &InodeRef, size: u64) -> Result<()> {
     cut_to_end(sbi, file)
 }
 
-/// Stores a new size and the time. With `cuts`, a file that has blocks, or may get some from a flusher
-/// that is at it, becomes an orphan with that: it is cut at the next mount if the power goes before it
-/// is. Tells whether it did.
+/// Stores a new size and the time. With `cuts`, a file that has blocks, or may get some from a
+/// flusher that is at it, becomes an orphan with that: it is cut at the next mount if the power
+/// goes before it is. Returns whether it did.
 fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
     let sbi = file.sbi();
     let handle = sbi.start(1 + Orphans::CREDITS)?;
@@ -460,7 +463,8 @@ fn set_size(file: &InodeRef, size: u64, cuts: bool) -> Result<bool> {
     handle.failed(stored)
 }
 
-/// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once more.
+/// Writes the data of a file. Where it finds no space, and a commit makes some, it is tried once
+/// more.
 fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     let told = file.told_errors();
     let written = file.write_pages();
@@ -470,15 +474,16 @@ fn write_all(sbi: &Sbi, rw: &Rw, file: &InodeRef) -> Result<()> {
     rw.journal.commit_now(sbi)?;
     rw.settle_freed(sbi);
     let again = file.write_pages();
-    // What is written now was not lost; what was given up is, then or long before, whatever came after.
+    // What is written now was not lost; what was given up is, then or long before, whatever came
+    // after.
     match file.gave_up_since(told) {
         true => written,
         false => again,
     }
 }
 
-/// Makes a file durable: its data, and what is needed to find them; with `all`, everything else of the
-/// inode too.
+/// Makes a file durable: its data, and what is needed to find them; with `all`, everything else
+/// of the inode too.
 pub(crate) fn fsync(file: &InodeRef, all: bool) -> Result<()> {
     sync(file, all).map_err(|error| file.failed_sync(error))
 }
@@ -489,10 +494,10 @@ fn sync(file: &InodeRef, all: bool) -> Result<()> {
     let written = write_all(sbi, rw, file);
     settle_lost(sbi, file);
     written?;
-    // What was written over in place needs no commit, but counts for nothing where another host has
-    // taken over, or a flush has failed that nobody repeats.
+    // What was written over in place needs no commit, but counts for nothing where another host
+    // has taken over, or a flush has failed that no thread repeats.
     rw.journal.check()?;
-    // The ticket is taken after the data was written and before the commit: if the commit
+    // The number is taken after the data was written and before the commit: if the commit
     // flushes, that flush covers the data, and `wait_durable` finds it done.
     let ticket = rw.journal.barrier().ticket();
     let tid = if all && file.is_changed_later() {

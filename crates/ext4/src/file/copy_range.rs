@@ -24,8 +24,9 @@ impl<'a> Position<'a> {
     }
 }
 
-/// Copies up to `len` bytes and tells how many: fewer at the end of the source, or where space runs
-/// out. Writes as `mode` says. Each chunk is read and written atomically, not all of them together.
+/// Copies up to `len` bytes and returns how many: fewer at the end of the source, or where space
+/// runs out. Writes as `mode` says. Each chunk is read and written atomically, not all of them
+/// together.
 ///
 /// Fails with [`Error::Invalid`] if the ranges are of one file and overlap, or reach past the last
 /// byte a file can have; what reading and writing says if nothing was copied.

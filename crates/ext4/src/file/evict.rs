@@ -95,7 +95,7 @@ pub(crate) fn delete(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
     // The inode is stored as deleted before its number is free: the thread that gets the number
     // next writes to the same record.
     store_deleted(handle, sbi, inode, dtime)?;
-    // Nobody may be given the number while an old one stands for it in memory.
+    // No thread may be given the number while an old one stands for it in memory.
     handle.rw().inodes.remove(inode.ino);
     handle.free_inode(inode.ino, inode.file_type == FileType::Directory)
 }
@@ -109,7 +109,7 @@ pub(crate) fn has_map(sbi: &Sbi, inode: &Inode) -> bool {
     }
 }
 
-/// Whether an inode maps anything that can be unmapped, as far as its root tells.
+/// Whether an inode maps anything that can be unmapped, as far as its root reports.
 pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
     let is_empty = match inode.has(InodeFlags::EXTENTS) {
         true => inode.i_block == empty_extent_root(),
@@ -118,8 +118,8 @@ pub(crate) fn maps_any(sbi: &Sbi, inode: &Inode) -> bool {
     !is_empty && has_map(sbi, inode)
 }
 
-/// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan, or
-/// the caller must not mind a power cut in between.
+/// Unmaps everything from `from` on, in as many handles as it takes. The inode must be an orphan,
+/// or the caller must not mind a power cut in between.
 pub(crate) fn unmap_from(sbi: &Sbi, cell: &Cell, from: Lblk) -> Result<()> {
     forget_delayed(sbi, cell, from, u32::MAX);
     let mut freed = Freed::default();

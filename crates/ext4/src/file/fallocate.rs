@@ -26,15 +26,15 @@ use crate::map::data_blocks;
 
 /// Credits of one step of unmapping or moving a range.
 const STEP_CREDITS: u32 = 64;
-/// Blocks promised to the tree where extents are cut at the ends of a range.
+/// Blocks reserved for the tree where extents are cut at the ends of a range.
 const MAP_BLOCKS: u64 = 8;
-/// Blocks that are promised at once.
+/// Blocks that are reserved at once.
 const PROMISE_MAX: u32 = 32_768;
 
 /// What is to be done with a range of a file. Offsets and lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Blocks are allocated; the file grows to the range's end, unless its size is to be kept.
+    /// Blocks are allocated; the file grows to the range's end, unless its size is to stay.
     Allocate {
         /// The size stays.
         keep_size: bool,
@@ -205,7 +205,7 @@ fn check(file: &InodeRef, how: Fallocate, offset: u64, len: u64) -> Result<Span>
 /// Gives blocks to what has none of a range; they read as zeroes.
 fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
     let sbi = file.sbi();
-    // Afterwards nothing in the range is delayed, and nobody can write to it meanwhile.
+    // Afterwards nothing in the range is delayed, and no thread can write to it meanwhile.
     file.pages()?.flush(span.from..span.to)?;
     let (mut next, end) = (span.outer.start, span.outer.end);
     while next < end {
@@ -219,7 +219,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
         promise_quota(file, len, false)?;
         let start = Lblk(next);
         let taken = data_blocks::take(sbi, file, LblkRun { start, len }, true);
-        // What is taken stays promised until it is charged.
+        // What is taken stays reserved until it is charged.
         let kept = taken.as_ref().map_or(0, |taken| taken.len);
         promise_quota(file, len - kept, true)?;
         let taken = taken?;
@@ -232,7 +232,7 @@ fn allocate(file: &InodeRef, span: &Span) -> Result<()> {
     Ok(())
 }
 
-/// Promises blocks to who pays for a file, or takes that back.
+/// Reserves blocks to a caller that pays for a file, or takes that back.
 fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
     let inode = file.inode.read();
     let bytes = u64::from(blocks) * file.sbi().block_len() as u64;
@@ -244,7 +244,8 @@ fn promise_quota(file: &InodeRef, blocks: u32, back: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes whole blocks, all of which are allocated, read as zeroes. Blocks for the map are promised.
+/// Makes whole blocks, all of which are allocated, read as zeroes. Blocks for the map are
+/// reserved.
 fn make_unwritten(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     let sbi = file.sbi();
     let (mut lblk, mut len) = (Lblk(blocks.start), blocks.end.saturating_sub(blocks.start));
@@ -265,8 +266,8 @@ fn make_unwritten(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Brings the size on disk up to the size, and so the data below it to the device: with pages that go,
-/// nothing might be left to do it, and a larger size is on disk at once.
+/// Brings the size on disk up to the size, and so the data below it to the device: with pages
+/// that go, nothing might be left to do it, and a larger size is on disk at once.
 fn reach_disk(file: &InodeRef) -> Result<()> {
     let (size, is_behind) = {
         let inode = file.inode.read();
@@ -278,7 +279,8 @@ fn reach_disk(file: &InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Gives back whole blocks. Cutting an extent in two may take a block for the tree: it is promised.
+/// Gives back whole blocks. Cutting an extent in two may take a block for the tree: it is
+/// reserved.
 fn unmap(file: &InodeRef, blocks: &Range<u32>) -> Result<()> {
     let sbi = file.sbi();
     if blocks.is_empty() {
@@ -319,7 +321,7 @@ fn settle_from(file: &InodeRef, from: u64) -> Result<()> {
     Ok(())
 }
 
-/// Moves what is mapped from `from` on by `by` blocks. Blocks for the map are promised.
+/// Moves what is mapped from `from` on by `by` blocks. Blocks for the map are reserved.
 fn shift(file: &InodeRef, from: u32, by: i64) -> Result<()> {
     let sbi = file.sbi();
     let mut run = LblkRun {
@@ -370,7 +372,8 @@ pub enum Seek {
     Hole,
 }
 
-/// The first byte at or after `offset` of what is looked for; `None` if there is none before the end.
+/// The first byte at or after `offset` of what is looked for; `None` if there is none before the
+/// end.
 pub(crate) fn seek(file: &InodeRef, offset: u64, what: Seek) -> Result<Option<u64>> {
     let sbi = file.sbi();
     let _contents = file.rw.read();

@@ -1,4 +1,4 @@
-//! Where the parts of a file lie, as FIEMAP tells it.
+//! Where the parts of a file lie, as FIEMAP reports it.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ pub struct FileExtent {
     pub state: ExtentState,
 }
 
-/// Tells all parts that touch a range of bytes, in order, as long as `each` returns true. Parts that
-/// adjoin in the file and on the device, and are the same, are told as one.
+/// Reports all parts that touch a range of bytes, in order, as long as `each` returns true. Parts
+/// that adjoin in the file and on the device, and are the same, are reported as one.
 ///
 /// Locks: shares the file's contents; `each` must not change this file.
 pub(crate) fn fiemap(
@@ -69,7 +69,7 @@ pub(crate) fn fiemap(
         if !has_map(sbi, &inode) {
             return Err(Invalid::NoBlocks(inode.ino).into());
         }
-        // Only extents lead past the end, and only they tell of long holes at once.
+        // Only extents lead past the end, and only they report of long holes at once.
         let range = match inode.has(InodeFlags::EXTENTS) {
             true => range,
             false => range.start..range.end.min(inode.size),
@@ -86,7 +86,7 @@ pub(crate) fn fiemap(
         let part = if is_file {
             known(sbi, file, Lblk(next), end - next)?
         } else {
-            // Who makes a directory grow tells nobody.
+            // A caller that makes a directory grow notifies no thread.
             let inode = file.inode.read();
             as_known(&cursor.map(sbi, &inode, Lblk(next), end - next)?)
         };
@@ -121,7 +121,8 @@ fn tell(known: &Known, log: u32) -> FileExtent {
     }
 }
 
-/// Reads the whole map and has what is known of it shrunk last; of what is no file nothing is known.
+/// Reads the whole map and has what is known of it shrunk last; of what is no file nothing is
+/// known.
 pub(crate) fn precache(file: &InodeRef) -> Result<()> {
     let inodes = &file.sbi().writable()?.inodes;
     fiemap(file, 0..u64::MAX, &mut |_| true)?;

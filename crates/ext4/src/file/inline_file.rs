@@ -20,8 +20,8 @@ use crate::map;
 use crate::map::data_blocks;
 use crate::xattr;
 
-/// Moves what is stored within the inode to a block, if anything is, in one transaction: the block has
-/// its data before that begins. The file's names must be locked by the caller.
+/// Moves what is stored within the inode to a block, if anything is, in one transaction: the
+/// block has its data before that begins. The file's names must be locked by the caller.
 ///
 /// Fails with [`crate::Error::NoSpace`], [`crate::Error::QuotaExceeded`], damage, device errors;
 /// nothing is changed then, or all writing ends.

@@ -1,4 +1,5 @@
-//! An inode that somebody uses: it stays what it is, even without a name, until the last user is gone.
+//! An inode that a thread uses: it stays what it is, even without a name, until the last user is
+//! gone.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ impl InodeRef {
 
     /// One more user of an inode.
     pub(crate) fn get(sbi: &Arc<Sbi>, ino: Ino) -> Result<Self> {
-        // Whoever could change the journal's file, for one, would write over its blocks.
+        // A thread that could change the journal's file, for one, would write over its blocks.
         if is_hidden(sbi, ino) {
             return Err(Error::Corrupt(Damage::InodeNumber {
                 what: "name or orphan",
@@ -114,14 +115,14 @@ impl InodeRef {
             sbi.relieve();
         }
         if let Some(owners) = unknown {
-            // Who had no entry although an inode is his: what is counted will be wrong until e2fsck
-            // counts anew, with an entry or without.
+            // A caller that had no entry although an inode is its: what is counted will be wrong
+            // until e2fsck counts anew, with an entry or without.
             _ = quota_change::place(sbi, Caller::default(), &owners);
         }
         Ok(inode)
     }
 
-    /// Another user, who is told only of errors from now on.
+    /// Another user, who is notified only of errors from now on.
     pub(crate) fn reopened(&self) -> Self {
         self.add_user();
         Self::new(self.sbi(), Arc::clone(&self.user.cell)).with_caller(self.caller)
@@ -165,12 +166,12 @@ impl InodeRef {
         self.user.write_pages()
     }
 
-    /// Errors of writing its data that this user has been told, as a number that grows.
+    /// Errors of writing its data that this user has been notified, as a number that grows.
     pub(crate) fn told_errors(&self) -> u64 {
         self.user.seen.load(Relaxed)
     }
 
-    /// Whether data of it were given up since this user had been told so many errors.
+    /// Whether data of it were given up since this user had been notified so many errors.
     pub(crate) fn gave_up_since(&self, told: u64) -> bool {
         let pages = self.pages_if_any();
         pages.is_some_and(|pages| pages.gave_up_since(told))
@@ -245,8 +246,8 @@ impl Drop for User {
             tracing::error!(%error, ino = self.cell.ino.0, "data of an inode were not written");
         }
         if rw.inodes.put(&self.cell) {
-            // What fails stays an orphan, and is deleted by a later tick, or at the next mount if no error is
-            // recorded by then.
+            // What fails stays an orphan, and is deleted by a later tick, or at the next mount if
+            // no error is recorded by then.
             let evicted = evict::evict(&self.sbi, &self.cell);
             let evicted = error_record::noted(&self.sbi, self.cell.ino, evicted);
             if evicted.is_err_and(|error| evict::may_go_on(rw, &error)) {

@@ -1,9 +1,9 @@
 //! Inodes in use, and what files hold: read, written, allocated, cut, deleted.
 //!
-//! This file reads contents. `inode_ref` is an inode in use, `evict` its end; `pages` ties a file to
-//! the page cache, `change` writes and cuts, `fallocate`, `fiemap` and `copy_range` are the system
-//! calls of these names, `setattr` changes owners, modes and times, and `quota_change` makes the
-//! quota entries of those who pay.
+//! This file reads contents. `inode_ref` is an inode in use, `evict` its end; `pages` ties a file
+//! to the page cache, `change` writes and cuts, `fallocate`, `fiemap` and `copy_range` are the
+//! system calls of these names, `setattr` changes owners, modes and times, and `quota_change`
+//! makes the quota entries of those who pay.
 
 pub(crate) mod auto_da_alloc;
 pub(crate) mod change;
@@ -34,8 +34,8 @@ use crate::journal::sbi::Sbi;
 use crate::map::MapCursor;
 use crate::map::readpage::read_range;
 
-/// Reads from `offset` on into `buf` and tells how many bytes there were: fewer than asked for only
-/// at the end of the file.
+/// Reads from `offset` on into `buf` and returns how many bytes there were: fewer than asked for
+/// only at the end of the file.
 pub(crate) fn read_at(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     check_file(inode)?;
     let left = inode.size.saturating_sub(offset);
@@ -84,7 +84,7 @@ pub struct DataRanges {
     /// Next block to ask for, and the one to stop before.
     next: u32,
     end: u32,
-    /// Blocks that may still be told: no file has more than the file system.
+    /// Blocks that may still be reported: no file has more than the file system.
     room: u64,
     /// The range that may still grow.
     pending: Option<Range<u64>>,

@@ -1,9 +1,10 @@
 //! Between a file's pages and the device: reading what is mapped, mapping what is written.
 //!
-//! Data reaches the device before the transaction that exposes it: a flusher takes blocks from the
-//! allocator in memory, writes the data there, and only then starts a handle that marks them used and
-//! maps them. A power cut in between leaves nothing that refers to them. The size on disk follows what
-//! has been written, never what was only taken in: who sets another size first writes what is below it.
+//! Data reaches the device before the transaction that exposes it: a flusher takes blocks from
+//! the allocator in memory, writes the data there, and only then starts a handle that marks them
+//! used and maps them. A power cut in between leaves nothing that refers to them. The size on
+//! disk follows what has been written, never what was only taken in: who sets another size first
+//! writes what is below it.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -32,7 +33,7 @@ use crate::map::change::Progress;
 use crate::map::data_blocks;
 use crate::map::readpage::read_mapped;
 
-/// Credits beside those of the map: bitmaps of two groups, the inode.
+/// Credits in addition to those of the map: bitmaps of two groups, the inode.
 const CREDITS: u32 = 4;
 /// Longest extent of data, in blocks.
 const EXTENT_MAX: u32 = 32_768;
@@ -77,8 +78,8 @@ impl Pages for FilePages {
             known_map(blocks, lblk, len)
                 .map_or_else(|| read_map(&sbi, &inode, blocks, lblk, len), Ok)
         })?;
-        // What lies past the end is not the file's, whatever was there before; but what a write that is
-        // under way has put on the device already is.
+        // What lies past the end is not the file's, whatever was there before; but what a write
+        // that is under way has put on the device already is.
         let end = inode.size.max(inode.disk_size.unwrap_or(0));
         let left = end.saturating_sub(offset);
         let keep = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
@@ -147,11 +148,11 @@ impl FilePages {
 
 impl MapsPages for FilePages {}
 
-/// Gives back what was promised to delayed blocks of a range that will not be written. The inode's
-/// fields must not be locked.
+/// Gives back what was reserved for delayed blocks of a range that will not be written. The
+/// inode's fields must not be locked.
 pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     let Some(rw) = sbi.rw() else { return };
-    // Who pays must not change meanwhile.
+    // A caller that pays must not change meanwhile.
     let inode = rw.quotas.is_some().then(|| cell.inode.read());
     let delayed = forget_blocks(rw, cell, from, len);
     if let Some(owners) = inode.as_ref().and_then(|inode| inode.owners.as_ref()) {
@@ -159,12 +160,13 @@ pub(crate) fn forget_delayed(sbi: &Sbi, cell: &Cell, from: Lblk, len: u32) {
     }
 }
 
-/// Gives back what was promised to a part of a range, in bytes, where no page waits to be written or is
-/// being written. The file's contents are locked: a writer makes pages of what was promised before.
+/// Gives back what was reserved for a part of a range, in bytes, where no page waits to be
+/// written or is being written. The file's contents are locked: a writer makes pages of what was
+/// reserved before.
 pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
     let size = sbi.geometry().block_size;
     let block = |byte: u64| size.blocks_for(byte).min(u32::MAX.into()) as u32;
-    // A block of which a part is in the range was promised for it too, unless it has a page.
+    // A block of which a part is in the range was reserved for it too, unless it has a page.
     let first = (range.start >> size.log2()).min(u32::MAX.into()) as u32;
     let (mut next, end) = (first, block(range.end));
     while next < end {
@@ -181,8 +183,9 @@ pub(crate) fn forget_untaken(sbi: &Sbi, cell: &Cell, range: Range<u64>) {
     }
 }
 
-/// Gives back what was promised to data that were given up, unless somebody changes the contents now,
-/// who may count on a promise that he found: whoever writes, syncs or lets go of the file next does it.
+/// Gives back what was reserved for data that were given up, unless a thread changes the contents
+/// now, who may count on a reservation that it found: any thread that writes, syncs or lets go of
+/// the file next does it.
 pub(crate) fn settle_lost(sbi: &Sbi, cell: &Cell) {
     if cell.has_lost.load(SeqCst)
         && let Some(_contents) = cell.rw.try_read()
@@ -198,8 +201,8 @@ pub(crate) fn settle_lost_locked(sbi: &Sbi, cell: &Cell) {
     }
 }
 
-/// Forgets where blocks of a range lie, under the lock that changes it: others may have come to know
-/// of them since [`forget_delayed`], after which nothing in the range is delayed.
+/// Forgets where blocks of a range lie, under the lock that changes it: others may have come to
+/// know of them since [`forget_delayed`], after which nothing in the range is delayed.
 pub(crate) fn forget_mapped(cell: &Cell, from: Lblk, len: u32) {
     if let Some(known) = cell.known_blocks_if_any() {
         known.remove(from, len);
@@ -215,8 +218,8 @@ fn what_is(sbi: &Sbi, cell: &Cell, lblk: Lblk, len: u32) -> Result<Mapping> {
     }
 }
 
-/// What is on the device for a part of the file, if it is known; delayed blocks are a hole. While the
-/// inode's fields are locked, it is what the map says.
+/// What is on the device for a part of the file, if it is known; delayed blocks are a hole. While
+/// the inode's fields are locked, it is what the map says.
 fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
     let known = blocks.lookup(lblk)?;
     let skip = lblk.0 - known.lblk.0;
@@ -234,8 +237,8 @@ fn known_map(blocks: &Tree, lblk: Lblk, len: u32) -> Option<Mapping> {
     })
 }
 
-/// What the map on the device says, as [`MapCursor::map`]. What its leaf says of all other blocks is
-/// noted too, as it has been read. The inode's fields are locked.
+/// What the map on the device says, as [`MapCursor::map`]. What its leaf says of all other blocks
+/// is noted too, as it has been read. The inode's fields are locked.
 pub(crate) fn read_map(
     sbi: &Sbi,
     inode: &Inode,
@@ -244,7 +247,7 @@ pub(crate) fn read_map(
     len: u32,
 ) -> Result<Mapping> {
     let mut cursor = MapCursor::default();
-    // An extent tells of all its blocks at once.
+    // An extent reports of all its blocks at once.
     let most = if inode.has(InodeFlags::EXTENTS) {
         u32::MAX
     } else {
@@ -350,7 +353,7 @@ impl Pieces<'_> {
     }
 }
 
-/// Takes blocks for the start of a hole, writes the data, and maps them. Tells how many.
+/// Takes blocks for the start of a hole, writes the data, and maps them. Returns how many.
 fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) -> Result<u32> {
     let rw = sbi.writable()?;
     let wanted = LblkRun {
@@ -371,7 +374,7 @@ fn write_new(sbi: &Sbi, cell: &Cell, hole: &Mapping, pieces: &mut Pieces<'_>) ->
 }
 
 /// Marks blocks used that were taken, and maps them. They are charged as delayed blocks that were
-/// promised; with `unwritten`, as others that were promised beside those.
+/// reserved; with `unwritten`, as others that were reserved in addition to those.
 pub(crate) fn map_taken(
     sbi: &Sbi,
     cell: &Cell,
@@ -476,14 +479,15 @@ fn end_of(sbi: &Sbi, lblk: Lblk, len: u32) -> u64 {
     (u64::from(lblk.0) + u64::from(len)) << sbi.geometry().block_size.log2()
 }
 
-/// The size on disk once what ends at `end` is written, if that is more: as far as the file has got.
+/// The size on disk once what ends at `end` is written, if that is more: as far as the file has
+/// got.
 fn grown(cell: &Cell, inode: &Inode, end: u64) -> Option<u64> {
     let size = inode.size.max(cell.pending_end.load(Relaxed));
     Some(end.min(size)).filter(|end| *end > inode.disk_size.unwrap_or(inode.size))
 }
 
-/// Moves the size on disk to the end of what has been written, in the transaction that maps it: no
-/// file has written blocks past its end, whenever the power goes. Tells whether it changed.
+/// Moves the size on disk to the end of what has been written, in the transaction that maps it:
+/// no file has written blocks past its end, whenever the power goes. Returns whether it changed.
 fn grow(cell: &Cell, inode: &mut Inode, end: u64) -> bool {
     let on_disk = grown(cell, inode, end);
     if let Some(on_disk) = on_disk {

@@ -3,7 +3,8 @@
 //!
 //! An id gets its entry before the operation that first charges it, in a handle of its own: then
 //! charging can neither fail nor run out of space. Entries are filled into leaves that have room;
-//! leaves and blocks of the tree are appended to the file. Entries stay when nothing is left to count.
+//! leaves and blocks of the tree are appended to the file. Entries stay when nothing is left to
+//! count.
 
 use std::sync::Arc;
 
@@ -124,8 +125,8 @@ fn place_one(sbi: &Sbi, caller: Caller, dquot: &Arc<Dquot>) -> Result<()> {
         return Ok(());
     };
     let _blocks = ensure_blocks(sbi, Purpose::Metadata(caller), BLOCKS_MAX)?;
-    // The way down and a leaf, old or new, the next leaf with room, header and inode; for new blocks
-    // bitmaps and the map.
+    // The way down and a leaf, old or new, the next leaf with room, header and inode; for new
+    // blocks bitmaps and the map.
     let map = map::change::credits_insert(sbi, &file.read().inode, 1);
     let credits = NEW_MAX + 1 + 3 + NEW_MAX * (map + 1) + credits_anywhere(sbi, NEW_MAX);
     let most = sbi.writable()?.journal.credits_max();
@@ -241,8 +242,8 @@ fn check_inside(file: &QuotaFile, field: &'static str, block: u32) -> Result<()>
     Err(damaged(field, block, "outside the file"))
 }
 
-/// Puts the entry into a free place of a leaf, and says where that is. A leaf without room leaves the
-/// list.
+/// Puts the entry into a free place of a leaf, and says where that is. A leaf without room leaves
+/// the list.
 fn fill_entry(
     handle: &Handle<'_>,
     file: &mut QuotaFile,

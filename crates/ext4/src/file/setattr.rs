@@ -20,8 +20,8 @@ use crate::xattr;
 use crate::xattr::SetMode;
 use crate::xattr::acl;
 
-/// Blocks that an extended attribute may take: one for attributes, those of a value in an inode of its
-/// own, and its map.
+/// Blocks that an extended attribute may take: one for attributes, those of a value in an inode
+/// of its own, and its map.
 const XATTR_BLOCKS_MAX: u64 = 72;
 
 /// A time to set.
@@ -99,7 +99,8 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     let handle = sbi.start(2 + xattr::change::credits_set(sbi))?;
     let now = handle.now();
     let inode = &mut *file.inode.write();
-    // Damage of the attributes is found here: once the inode has changed, an error ends all writing.
+    // Damage of the attributes is found here: once the inode has changed, an error ends all
+    // writing.
     let acl = match attributes.mode {
         Some(_) => acl::get(sbi, inode, AclKind::Access)?,
         None => None,
@@ -141,7 +142,7 @@ pub(crate) fn set(file: &InodeRef, attributes: &SetAttributes) -> Result<()> {
     handle.failed(result.and_then(|()| store(&handle, sbi, inode)))
 }
 
-/// Who will pay for an inode, if that changes and is counted.
+/// A caller that will pay for an inode, if that changes and is counted.
 fn new_payers(file: &InodeRef, attributes: &SetAttributes) -> Result<Option<Box<Owners>>> {
     let (old, counted) = {
         let inode = file.inode.read();
@@ -185,7 +186,7 @@ fn hand_over(
     }
 }
 
-/// Lets an inode share a block of attributes; tells whether it has another one now.
+/// Lets an inode share a block of attributes; returns whether it has another one now.
 pub(crate) fn share_xattrs(file: &InodeRef) -> Result<bool> {
     let sbi = file.sbi();
     if !sbi.writable()?.xattrs.blocks.is_on() {

@@ -1,4 +1,5 @@
-//! How a write is done: where in the file, on whose account, and who waits where too much is dirty.
+//! How a write is done: where in the file, on whose account, and the thread that waits where too
+//! much is dirty.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub enum Pacing<'a> {
     Return(&'a mut Writer),
 }
 
-/// How one write is done, and who writes.
+/// How one write is done, and the thread that writes.
 #[derive(Debug, Default)]
 pub struct WriteContext<'a> {
     /// How the file is changed.
@@ -63,7 +64,8 @@ pub struct Written {
     pub offset: u64,
     /// Bytes that were taken in.
     pub len: usize,
-    /// How long the writer is to wait before it goes on; zero unless [`Pacing::Return`] was asked for.
+    /// How long the writer is to wait before it goes on; zero unless [`Pacing::Return`] was asked
+    /// for.
     pub pause: Duration,
 }
 

@@ -129,8 +129,8 @@ pub(crate) fn inherited_project(features: Features, parent: &Inode) -> u32 {
     }
 }
 
-/// Whether a directory takes an inode in, by link or rename: one that hands on its project takes only
-/// what belongs to it (otherwise EXDEV).
+/// Whether a directory takes an inode in, by link or rename: one that hands on its project takes
+/// only what belongs to it (otherwise EXDEV).
 pub(crate) fn takes_in(directory: &Inode, inode: &Inode) -> bool {
     !directory.has(InodeFlags::PROJINHERIT) || directory.projid == inode.projid
 }
@@ -157,12 +157,12 @@ pub(crate) fn fixed() -> Error {
 /// What becomes of set-user-id and set-group-id when the contents of a file change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetId {
-    /// They stay, as after the writes of who has `CAP_FSETID`.
+    /// They stay, as after the writes of a caller that has `CAP_FSETID`.
     Keep,
     /// Set-user-id goes, and set-group-id of what the group may execute.
     #[default]
     Drop,
-    /// Both go, as after the writes of who is not in the group.
+    /// Both go, as after the writes of a caller that is not in the group.
     DropAll,
 }
 

@@ -1,9 +1,10 @@
-//! The tables that delayed blocks of a file without extents may take, as far as blocks are promised
-//! for them.
+//! The tables that delayed blocks of a file without extents may take, as far as blocks are
+//! reserved for them.
 //!
-//! Every table of numbers in which a delayed block will stand is promised, together with all above it,
-//! as if none of them were there: from the first delayed block in it to the last. That is never too
-//! little, and too much by 3 blocks at most for each table, which has 256 numbers and more.
+//! Every table of numbers in which a delayed block will stand is reserved, together with all
+//! above it, as if none of them were there: from the first delayed block in it to the last. That
+//! is never too little, and too much by 3 blocks at most for each table, which has 256 numbers
+//! and more.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,12 @@ use uext4_ondisk::indirect::{Reach, Segment};
 #[derive(Debug)]
 pub(crate) struct DelayedTables {
     reach: Reach,
-    /// How many blocks in a table are delayed, by the first logical block of those that stand in it.
+    /// How many blocks in a table are delayed, by the first logical block of those that stand in
+    /// it.
     delayed: Mutex<BTreeMap<u32, u32>>,
 }
 
-/// What is promised and not needed any more.
+/// What is reserved and not needed any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unneeded {
     /// Blocks that were delayed.
@@ -37,8 +39,8 @@ impl DelayedTables {
         }
     }
 
-    /// How many of `len` blocks from `lblk` on stand in one table, and how many tables must be promised
-    /// before these become delayed.
+    /// How many of `len` blocks from `lblk` on stand in one table, and how many tables must be
+    /// reserved before these become delayed.
     pub(crate) fn part(&self, lblk: Lblk, len: u32) -> (u32, u32) {
         match self.reach.segment(lblk.0.into(), len.into()) {
             // OK to truncate: no more than was asked for; 3 levels.
@@ -48,8 +50,8 @@ impl DelayedTables {
         }
     }
 
-    /// Notes what is known of blocks. Delayed ones must stand in one table, and have been promised with
-    /// what [`DelayedTables::part`] says.
+    /// Notes what is known of blocks. Delayed ones must stand in one table, and have been
+    /// reserved with what [`DelayedTables::part`] says.
     pub(crate) fn insert(&self, known: &Tree, extent: Known) -> Unneeded {
         let delayed = &mut *self.delayed.lock();
         let mut unneeded = Unneeded::default();
@@ -70,7 +72,7 @@ impl DelayedTables {
             };
             let was = count(delayed, self.table(lblk), added, replaced);
             let is = was + added > replaced;
-            // Promised before and just now; or before, and for nothing any more.
+            // Reserved before and just now; or before, and for nothing any more.
             if was > 0 && (added > 0 || !is) {
                 unneeded.tables += tables;
             }
@@ -100,7 +102,7 @@ impl DelayedTables {
                 unneeded.tables += all.tree as u32;
             }
         }
-        // Those whose numbers stand in the inode, and what is no promise.
+        // Those whose numbers stand in the inode, and what is no reservation.
         unneeded.data += known.remove(from, len);
         unneeded
     }
@@ -115,8 +117,8 @@ impl DelayedTables {
     }
 }
 
-/// Counts blocks of a table that have become delayed, and others that are so no more. Answers with how
-/// many there were.
+/// Counts blocks of a table that have become delayed, and others that are so no more. Answers
+/// with how many there were.
 fn count(delayed: &mut BTreeMap<u32, u32>, table: Option<u32>, added: u32, gone: u32) -> u32 {
     let Some(table) = table else { return 0 };
     let before = delayed.get(&table).copied().unwrap_or(0);

@@ -1,16 +1,17 @@
-//! Names looked up of late, and whose they are: so that the next look-up need not go into the
+//! Names looked up of late, and whose they are: so that the next lookup need not go into the
 //! directory.
 //!
 //! ```text
 //! (directory, name) → one of 64 parts → young names, then old ones
 //! ```
-//! Only names that are there are kept, and none of more than [`NAME_MAX`] bytes. When the young ones
-//! of a part have used up their room they become the old ones, and those that were old are forgotten.
+//! Only names that are there are stored, and none of more than [`NAME_MAX`] bytes. When the young
+//! ones of a part have used up their room they become the old ones, and those that were old are
+//! forgotten.
 //!
 //! Rules: who puts a name in holds the names of its directory, shared or alone; who changes a
-//! directory holds them alone and tells it here. So what is found here, by who holds the names, is
-//! what the directory says. Forgetting anything at any moment changes no answer. Dropping a directory
-//! needs no word: it is empty.
+//! directory holds them alone and reports it here. So what is found here, by a caller that holds
+//! the names, is what the directory says. Forgetting anything at any moment changes no answer.
+//! Dropping a directory needs no word: it is empty.
 //!
 //! Where memory is short the old names go first ([`Shrinker`]).
 //!
@@ -26,7 +27,7 @@ use uext4_ondisk::Ino;
 
 use crate::base::memory::Shrinker;
 
-/// Longest name that is kept, in bytes: an entry fills 48 with it.
+/// Longest name that is stored, in bytes: an entry fills 48 with it.
 const NAME_MAX: usize = 39;
 /// Parts of the table, a power of two.
 const PARTS: usize = 64;

@@ -6,14 +6,15 @@
 //!  charge  ──▶ space        blocks and inodes have changed hands, inside a handle: never refused
 //!  seal    ──▶ quota file   once a commit, what was charged goes into the block it belongs to
 //! ```
-//! Space is claimed when it is promised to data that waits to be written, or else when it is charged;
-//! limits are about what is claimed. The first charge of a transaction makes the block of the quota
-//! file part of it, so that it is counted in the handle's credits; the numbers are put there when the
-//! transaction closes.
+//! Space is claimed when it is reserved for data that waits to be written, or else when it is
+//! charged; limits are about what is claimed. The first charge of a transaction makes the block
+//! of the quota file part of it, so that it is counted in the handle's credits; the numbers are
+//! put there when the transaction closes.
 //!
-//! Counters are atomic. Who has no limits is counted without any lock; a dquot with limits has a lock
-//! of its own, a leaf, so that two who ask for the last block do not both get it. Id 0 is counted
-//! and never limited, for the one who has it is the one who may exceed every limit.
+//! Counters are atomic. A caller that has no limits is counted without any lock; a dquot with
+//! limits has a lock of its own, a leaf, so that two who ask for the last block do not both get
+//! it. Id 0 is counted and never limited, for the one who has it is the one who may exceed every
+//! limit.
 
 mod owners;
 
@@ -92,7 +93,8 @@ impl Shared {
         }
     }
 
-    /// Puts what was charged since the last commit into the quota files' blocks. Handles are kept out.
+    /// Puts what was charged since the last commit into the quota files' blocks. New handles
+    /// wait.
     pub(crate) fn seal(&self, closing: &impl Edit) {
         for dquot in std::mem::take(&mut *self.changed.lock()) {
             dquot.changed.store(false, Relaxed);
@@ -132,7 +134,7 @@ pub(crate) struct Dquot {
     grace: GracePeriods,
     /// Bytes taken, as stored.
     space: AtomicU64,
-    /// Bytes taken or promised.
+    /// Bytes taken or reserved.
     claimed: AtomicU64,
     inodes: AtomicU64,
     /// There are limits to check.
@@ -232,7 +234,7 @@ impl Dquot {
         if self.changed.swap(true, Relaxed) {
             return;
         }
-        // What has no place is of a file that does not count it: e2fsck will tell.
+        // What has no place is of a file that does not count it: e2fsck will report.
         if let Some(place) = self.place.get() {
             edit.change(&place.buffer, place.file, |_| ());
         }
@@ -343,7 +345,7 @@ impl Dquot {
             What::Inodes => &self.inodes,
         };
         if by == 0 {
-            // Also of who has too much already.
+            // Also of a caller that has too much already.
             return Ok(());
         }
         if !self.limited.load(Relaxed) {

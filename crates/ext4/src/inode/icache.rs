@@ -1,7 +1,7 @@
 //! Inodes in use, each once in memory.
 //!
-//! A [`Cell`] is what all users of one inode share: its fields, what is known of its blocks, and its
-//! locks. It lives as long as somebody holds it, and for a while after.
+//! A [`Cell`] is what all users of one inode share: its fields, what is known of its blocks, and
+//! its locks. It lives as long as a thread holds it, and for a while after.
 
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     /// The fields, and with `i_block` the map of its blocks. Taken inside a handle; held while the
     /// extent tree is read or changed.
     pub(crate) inode: RankedLock<Inode>,
-    /// What is known of its blocks, once anybody asked: see [`InodeCache::known_blocks`].
+    /// What is known of its blocks, once any thread asked: see [`InodeCache::known_blocks`].
     extents: OnceLock<Tree>,
     /// What the allocator remembers of its data, once it was asked for blocks.
     space: OnceLock<Box<FileSpace>>,
@@ -55,7 +55,7 @@ pub(crate) struct Cell {
     pub(crate) datasync_tid: AtomicU64,
     /// End of what a write is taking in, while it does: what is written of that counts on disk.
     pub(crate) pending_end: AtomicU64,
-    /// Data of it were given up, and what was promised to them is not given back yet.
+    /// Data of it were given up, and what was reserved for them is not given back yet.
     pub(crate) has_lost: AtomicBool,
     /// Its contents were cut to nothing, and no close has written new ones since.
     pub(crate) cut_to_zero: AtomicBool,
@@ -68,11 +68,11 @@ pub(crate) struct Cell {
     /// The last transaction that [`Cell::store_times`] stored the fields in.
     stored_in: AtomicU64,
     me: Weak<Self>,
-    /// Somebody wanted it since reclaim came by last.
+    /// A thread wanted it since reclaim came by last.
     referenced: AtomicBool,
     /// Users that hold it; changed under the lock of the table's part.
     users: AtomicU32,
-    /// Nobody may have it any more: it is being deleted.
+    /// No thread may have it any more: it is being deleted.
     dead: AtomicBool,
 }
 
@@ -157,7 +157,7 @@ impl Cell {
         }
     }
 
-    /// What is known of its blocks, if anybody asked for them.
+    /// What is known of its blocks, if any thread asked for them.
     pub(crate) fn known_blocks_if_any(&self) -> Option<&Tree> {
         self.extents.get()
     }
@@ -172,7 +172,7 @@ impl Cell {
         self.space.get().map(|space| &**space)
     }
 
-    /// What is promised for the tables of its delayed blocks, of a file without extents.
+    /// What is reserved for the tables of its delayed blocks, of a file without extents.
     pub(crate) fn delayed_tables(&self, reach: Reach) -> &DelayedTables {
         let new = || Box::new(DelayedTables::new(reach));
         self.delayed_tables.get_or_init(new)
@@ -195,15 +195,15 @@ impl Cell {
         self.users() == 0 && clean && !self.is_changed_later() && promised == 0
     }
 
-    /// Whether it may leave the table, which holds it only once. With `all`, also one that somebody
-    /// wanted lately, or that has clean pages.
+    /// Whether it may leave the table, which holds it only once. With `all`, also one that a
+    /// thread wanted lately, or that has clean pages.
     fn may_go(&self, all: bool) -> bool {
         let referenced = self.referenced.swap(false, Relaxed);
         let has_pages = self.pages_if_any().is_some_and(|pages| !pages.is_empty());
         self.is_idle() && (all || !referenced && !has_pages)
     }
 
-    /// One more user, beside one there is.
+    /// One more user, in addition to one there is.
     pub(crate) fn add_user(&self) {
         self.users.fetch_add(1, Relaxed);
     }
@@ -247,8 +247,9 @@ impl InodeCache {
         &self.room
     }
 
-    /// The inode for one more user, read from its table if nobody has it, and whether it was; then
-    /// `complete` adds what does not stand there, or refuses the inode. [`InodeCache::put`] must follow.
+    /// The inode for one more user, read from its table if no thread has it, and whether it was;
+    /// then `complete` adds what does not stand there, or refuses the inode. [`InodeCache::put`]
+    /// must follow.
     pub(crate) fn get(
         &self,
         disk: &Disk,
@@ -285,7 +286,7 @@ impl InodeCache {
     /// Takes in an inode that was just made, for its first user.
     pub(crate) fn insert(&self, inode: Inode) -> Arc<Cell> {
         let mut shard = self.shard(inode.ino).lock();
-        // Who guessed the number may have read it from its table while it was made.
+        // A caller that guessed the number may have read it from its table while it was made.
         if let Some(cell) = shard.get(&inode.ino)
             && !cell.dead.load(Relaxed)
         {
@@ -304,12 +305,13 @@ impl InodeCache {
         cell
     }
 
-    /// A file got its pages; to be called once for each, while somebody uses it.
+    /// A file got its pages; to be called once for each, while a thread uses it.
     pub(crate) fn made_pages(&self) {
         self.with_pages.fetch_add(1, Relaxed);
     }
 
-    /// An inode has left the table; tells the bytes it took, what is known of its blocks included.
+    /// An inode has left the table; returns the bytes it took, what is known of its blocks
+    /// included.
     fn left(&self, cell: &Cell) -> u64 {
         self.count.fetch_sub(1, Relaxed);
         let mut bytes = Cell::MEMORY + cell.extents.get().map_or(0, |_| Tree::MEMORY);
@@ -320,12 +322,12 @@ impl InodeCache {
         bytes
     }
 
-    /// A user is done with the inode. True if it was the last, and no name is left: the inode is dead
-    /// from now on, and the caller must delete it.
+    /// A user is done with the inode. True if it was the last, and no name is left: the inode is
+    /// dead from now on, and the caller must delete it.
     pub(crate) fn put(&self, cell: &Cell) -> bool {
         let shard = self.shard(cell.ino).lock();
         let last = cell.users.fetch_sub(1, Relaxed) == 1;
-        // Who holds the inode's fields may wait for the table.
+        // A caller that holds the inode's fields may wait for the table.
         drop(shard);
         if !last || cell.inode.read().links > 0 {
             return false;
@@ -360,11 +362,11 @@ impl InodeCache {
         }
     }
 
-    /// Lets go of inodes of one part of the table that nobody uses and nothing waits for, until
-    /// `bytes` are free. With `all` as in [`Cell::may_go`]. Tells how many went.
+    /// Lets go of inodes of one part of the table that no thread uses and nothing waits for,
+    /// until `bytes` are free. With `all` as in [`Cell::may_go`]. Returns how many went.
     fn shrink_part(&self, bytes: u64, all: bool) -> u64 {
         let part = self.hand.fetch_add(1, Relaxed) % SHARDS;
-        // Who holds it may be reading an inode from the device.
+        // A caller that holds it may be reading an inode from the device.
         let Some(mut shard) = self.shards[part].try_lock() else {
             return 0;
         };

@@ -1,4 +1,5 @@
-//! Data within the inode: 60 bytes in `i_block`, the rest in the attribute `system.data` beside it.
+//! Data within the inode: 60 bytes in `i_block`, the rest in the attribute `system.data` in
+//! addition to it.
 
 use uext4_ondisk::dir_block::{INLINE_PARENT_LEN, inline_parent};
 use uext4_ondisk::inode::I_BLOCK_LEN;

@@ -2,7 +2,7 @@
 //!
 //! This file has the inode in host form, as it was when it was read. `icache` holds those in use,
 //! `dentry` the names that led to them, `store` writes their bytes, `attr` is what statx(2) and
-//! chattr(1) show, `dquot` is who pays for one, `delayed_tables` promises indirect blocks, and
+//! chattr(1) show, `dquot` is who pays for one, `delayed_tables` reserves indirect blocks, and
 //! `inline` is data within the inode. Left out: where data is (`map`), attributes (`xattr`).
 
 pub(crate) mod attr;
@@ -32,16 +32,16 @@ use crate::base::mapping::Mapping;
 use crate::base::owner::{Kind, tag};
 use crate::inode::dquot::Owners;
 
-/// Looks up where blocks of an inode lie, as [`crate::map::map_blocks`] does. The files of quotas and
-/// orphans take it as an argument: maps are changed through journal handles, and these know quotas
-/// and orphans, so neither may import the maps.
+/// Looks up where blocks of an inode lie, as [`crate::map::map_blocks`] does. The files of quotas
+/// and orphans take it as an argument: maps are changed through journal handles, and these know
+/// quotas and orphans, so neither may import the maps.
 pub(crate) type MapBlocks = fn(&Disk, &Inode, Lblk, u32) -> Result<Mapping>;
 
 /// Most links an inode counts.
 pub(crate) const LINKS_MAX: u16 = 65_000;
 
-/// An inode number with its generation, which tells two inodes apart that had the number one after
-/// the other.
+/// An inode number with its generation, which distinguishes two inodes that had the number one
+/// after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InodeId {
     /// The number.
@@ -94,7 +94,7 @@ pub struct Inode {
     pub(crate) disk_size: Option<u64>,
     /// Byte offset of the attributes' magic in the inode, where it stands there.
     pub(crate) xattr_offset: Option<u16>,
-    /// Who pays for it, where that is counted.
+    /// A caller that pays for it, where that is counted.
     pub(crate) owners: Option<Box<Owners>>,
 }
 
@@ -212,8 +212,8 @@ pub(crate) fn inode_bytes(disk: &Disk, ino: Ino) -> Result<InodeBytes> {
 
 /// The bytes of an inode after a fast commit that recorded its first bytes as `raw`.
 ///
-/// `i_block` stays as it was where it is a map, of which the commit tells the changes one by one; a
-/// new inode starts with an empty one.
+/// `i_block` stays as it was where it is a map, of which the commit reports the changes one by
+/// one; a new inode starts with an empty one.
 fn fast_committed(
     disk: &Disk,
     ino: Ino,
@@ -238,7 +238,8 @@ fn fast_committed(
         }
     } else if is_file && !flags.contains(InodeFlags::INLINE_DATA) {
         let old = RawInode::parse(before.get(..GOOD_OLD_INODE_SIZE).unwrap_or_default(), ino)?;
-        // The blocks of block numbers that were recorded are not told of, and may not be there.
+        // The blocks of block numbers that were recorded are not notified of, and may not be
+        // there.
         i_block = if is_new {
             [0; I_BLOCK_LEN]
         } else {

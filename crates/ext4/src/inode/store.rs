@@ -107,7 +107,8 @@ fn encode(disk: &Disk, inode: &Inode, raw: &mut RawInode) -> Result<()> {
 }
 
 fn encode_times(inode: &Inode, raw: &mut RawInode) {
-    // Without room for the extra field a time is cut to 32 bits; the field itself is then not stored.
+    // Without room for the extra field a time is cut to 32 bits; the field itself is then not
+    // stored.
     let long = raw.i_extra_isize.get() >= 24;
     let put = |time: Timestamp| match time.encode() {
         (base, extra) if long => (base.into(), extra.into()),

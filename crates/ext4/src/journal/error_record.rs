@@ -2,11 +2,11 @@
 //! records them, and what damage leads to (`errors=`).
 //!
 //! Damage, and metadata that cannot be read, is noted where it is met, under whatever locks
-//! ([`crate::base::disk::Writing::met`]), and acted upon where an operation ends and holds none, or by the
-//! next tick: the record is committed with everything that was complete before, and with
-//! `errors=remount-ro` the journal is aborted then. A change that an error left half-done has
-//! aborted the journal already: its record is written in place, and the log's superblock has the
-//! error too, as a replay brings an older superblock back.
+//! ([`crate::base::disk::Writing::met`]), and acted upon where an operation ends and holds none,
+//! or by the next tick: the record is committed with everything that was complete before, and
+//! with `errors=remount-ro` the journal is aborted then. A change that an error left half-done
+//! has aborted the journal already: its record is written in place, and the log's superblock has
+//! the error too, as a replay brings an older superblock back.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -89,8 +89,8 @@ pub(crate) fn met<T>(sbi: &Sbi, ino: Ino, result: Result<T>) -> Result<T> {
     }
 }
 
-/// The same for what a caller names by the number of an inode, or by a path: that there is none, or none
-/// any more where the path leads, is no damage.
+/// The same for what a caller names by the number of an inode, or by a path: that there is none,
+/// or none any more where the path leads, is no damage.
 pub(crate) fn met_by_caller<T>(sbi: &Sbi, ino: Option<Ino>, result: Result<T>) -> Result<T> {
     if let Err(error) = &result {
         if !error.is_no_inode(ino.is_some()) {
@@ -144,7 +144,8 @@ pub(crate) fn settle(sbi: &Sbi) -> Option<Met> {
     }
     let mut all = std::mem::take(&mut *rw.damage.lock());
     if rw.is_half_done.swap(false, AcqRel) {
-        // One that knows the inode says most. Another thread may have recorded all in memory already.
+        // One that knows the inode says most. Another thread may have recorded all in memory
+        // already.
         let known = all.iter().find(|met| met.ino.is_some()).or(all.first());
         if let Some(met) = known {
             record(rw, &of(met));
@@ -182,7 +183,8 @@ fn of(met: &Met) -> Record {
 /// Writes the records where no commit does it any more: into the superblock on the device, and into
 /// that of the log, each though the other fails.
 fn record_in_place(sbi: &Sbi, rw: &Rw, errno: u32) -> Result<()> {
-    // Not while a commit or a checkpoint writes the block: it would write, or be given, older bytes.
+    // Not while a commit or a checkpoint writes the block: it would write, or be given, older
+    // bytes.
     let (written, noted) = rw.journal.note_errno_after(errno, || -> Result<()> {
         let device = sbi.device();
         let mut bytes = [0; size_of::<SuperBlock>()];

@@ -26,8 +26,8 @@ use crate::journal::rw::Rw;
 use crate::journal::sbi::Sbi;
 use crate::orphan::change::EditList;
 
-/// Blocks of quota files that one operation may be the first to change: of user, group and project of
-/// three inodes.
+/// Blocks of quota files that one operation may be the first to change: of user, group and
+/// project of three inodes.
 const QUOTA_CREDITS: u32 = 9;
 
 /// A journal handle of a mounted file system. Locks below it only: see `docs/locking.md`.
@@ -144,8 +144,9 @@ impl<'a> Handle<'a> {
         Ok(self.rw.allocator.mark(&bitmaps, run)?)
     }
 
-    /// Frees blocks of data, wherever they lie. They are used again only after the commit. Those in a
-    /// group whose bitmap is not to be trusted stay as they are there: it is for a check to find them.
+    /// Frees blocks of data, wherever they lie. They are used again only after the commit. Those
+    /// in a group whose bitmap is not to be trusted stay as they are there: it is for a check to
+    /// find them.
     pub(crate) fn free_blocks(&self, start: Pblk, len: u64) -> Result<()> {
         self.sbi.check_range("blocks to be freed", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
@@ -161,8 +162,8 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Takes just these blocks and marks them used; false, with any part of them taken, if one is in
-    /// use.
+    /// Takes just these blocks and marks them used; false, with any part of them taken, if one is
+    /// in use.
     pub(crate) fn take_blocks_at(&self, start: Pblk, len: u64) -> Result<bool> {
         self.sbi.check_range("blocks to be taken", start, len)?;
         let bitmaps = self.rw.groups.bitmaps(self.sbi, self);
@@ -196,12 +197,13 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Credits that freeing `blocks` blocks of metadata takes beside those of bitmaps.
+    /// Credits that freeing `blocks` blocks of metadata takes in addition to those of bitmaps.
     pub(crate) fn credits_revoke(&self, blocks: u32) -> u32 {
         self.journal.credits_revoke(blocks)
     }
 
-    /// Blocks of metadata that may be freed with `credits` credits beside those of bitmaps.
+    /// Blocks of metadata that may be freed with `credits` credits in addition to those of
+    /// bitmaps.
     pub(crate) fn revokes(&self, credits: u32) -> u32 {
         self.journal.revokes(credits)
     }

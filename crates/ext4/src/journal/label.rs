@@ -34,8 +34,8 @@ pub(crate) fn set_label(sbi: &Sbi, text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Backups are written at once, as nothing is undone by them. One that is damaged, or cannot be written,
-/// stays as it is: it is for repair, and none is needed now.
+/// Backups are written at once, as nothing is undone by them. One that is damaged, or cannot be
+/// written, stays as it is: it is for repair, and none is needed now.
 fn set_in_backups(sbi: &Sbi, label: [u8; LABEL_LEN]) {
     let geometry = sbi.geometry();
     for group in geometry.backup_groups() {

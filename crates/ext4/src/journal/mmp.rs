@@ -1,13 +1,13 @@
 //! Multiple mount protection: a second host that shares the device must not write to it too.
 //!
-//! Whoever writes keeps changing a sequence number in one block. A host that wants to write waits for
-//! longer than the other would take to change it, puts in a number of its own, waits again, and has
-//! the file system if that number is still there. Waiting goes through the clock: about 22 seconds
-//! for the usual interval of 5 after a crash, 11 after a clean unmount.
+//! A thread that writes keeps changing a sequence number in one block. A host that wants to write
+//! waits for longer than the other would take to change it, puts in a number of its own, waits
+//! again, and has the file system if that number is still there. Waiting goes through the clock:
+//! about 22 seconds for the usual interval of 5 after a crash, 11 after a clean unmount.
 //!
-//! The number is changed by [`Mmp::update`], which must be called more often than the interval says:
-//! the background thread does, or whoever calls `tick`. One that comes too late looks first whether
-//! another host has taken over, and ends all writing if so.
+//! The number is changed by [`Mmp::update`], which must be called more often than the interval
+//! says: the background thread does, or any thread that calls `tick`. One that comes too late
+//! looks first whether another host has taken over, and ends all writing if so.
 //!
 //! Source: the kernel's documentation of ext4's on-disk format, "Multiple mount protection".
 
@@ -30,7 +30,7 @@ use crate::base::error::{Error, Result};
 
 /// Seconds between updates where the superblock says nothing.
 const DEFAULT_INTERVAL: u16 = 5;
-/// Seconds that others wait at least before they believe that nobody updates the block.
+/// Seconds that others wait at least before they believe that no thread updates the block.
 const MIN_CHECK_INTERVAL: u16 = 5;
 /// Longest interval the block may ask others to respect, in seconds.
 const MAX_CHECK_INTERVAL: u16 = 300;
@@ -126,8 +126,8 @@ impl Mmp {
         self.update(clock, || self.flush())
     }
 
-    /// Changes the number, if it is time. `flush` flushes the device: the journal does, once it is open,
-    /// so that a flush that fails is told to all who rely on one.
+    /// Changes the number, if it is time. `flush` flushes the device: the journal does, once it
+    /// is open, so that a flush that fails is reported to all who rely on one.
     pub(crate) fn update(
         &self,
         clock: &dyn Clock,
@@ -155,8 +155,8 @@ impl Mmp {
         Ok(())
     }
 
-    /// Gives the file system free, after the last change of it is durable: nobody relies on the device
-    /// any more.
+    /// Gives the file system free, after the last change of it is durable: no thread relies on
+    /// the device any more.
     pub(crate) fn release(&self, clock: &dyn Clock) -> Result<()> {
         let state = &mut *self.state.lock();
         state.block.mmp_seq = EXT4_MMP_SEQ_CLEAN.into();

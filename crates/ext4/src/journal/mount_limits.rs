@@ -1,5 +1,6 @@
 //! What a mount sets itself: how long changes wait, whether the device is flushed, how large
-//! directories grow, when new contents are written, and for whom the superuser's blocks are kept.
+//! directories grow, when new contents are written, and for whom the superuser's blocks are
+//! stored.
 
 use std::time::Duration;
 
@@ -29,9 +30,9 @@ pub enum OnDamage {
 pub struct MountLimits {
     /// `commit=`: seconds that changes wait before they are committed, 0 to 86400; 0 stands for 5.
     pub commit_secs: u32,
-    /// `barrier`: the device is flushed where the order of writes, or an fsync, asks for it. Without it
-    /// only at the end: what was fsynced may be lost, and the file system with it, if the host or the
-    /// power fails.
+    /// `barrier`: the device is flushed where the order of writes, or an fsync, asks for it.
+    /// Without it only at the end: what was fsynced may be lost, and the file system with it, if
+    /// the host or the power fails.
     pub barrier: bool,
     /// `auto_da_alloc`: the data of a file that replaces another one, or that was cut to nothing
     /// before it was written, go to the device when it is renamed or closed, so that a commit never
@@ -41,12 +42,13 @@ pub struct MountLimits {
     /// [`OnDamage::RemountReadOnly`] where it says nothing. `errors=panic` stands for that too: a
     /// library stops writing, not the machine.
     pub errors: Option<OnDamage>,
-    /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0: as large
-    /// as the format allows.
+    /// `max_dir_size_kb=`: directories of so many units of 1024 bytes get no further blocks; 0:
+    /// as large as the format allows.
     pub max_dir_size_kb: u32,
-    /// `resuid=`: who may use reserved blocks beside the superuser; `None`: as the superblock says.
+    /// `resuid=`: who may use reserved blocks in addition to the superuser; `None`: as the
+    /// superblock says.
     pub resuid: Option<u32>,
-    /// `resgid=`: the same for a group; 0 is nobody's.
+    /// `resgid=`: the same for a group; 0 is no user's.
     pub resgid: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! The budget of a mounted file system: what its rooms are, and what is done where they have nothing
-//! clean to give.
+//! The budget of a mounted file system: what its subsystems are, and what is done where they have
+//! nothing clean to give.
 
 use uext4_blockdev::host;
 
@@ -51,7 +51,7 @@ impl Sbi {
         // Handles may have taken all of a transaction, which is a quarter of the log: then it is
         // half of it at most.
         if rw.inodes.later_count() >= rw.journal.credits_max() as usize {
-            // What fails aborts the journal: who changes something next is told.
+            // What fails aborts the journal: who changes something next is notified.
             _ = rw.journal.commit_now(self);
         }
         self.make_room();
@@ -93,8 +93,8 @@ impl Sbi {
         }
     }
 
-    /// Commits and writes home, so that nothing waits for the journal, if much does. One at a time;
-    /// the others go on meanwhile, unless it gets worse.
+    /// Commits and checkpoints, so that nothing waits for the journal, if much does. One at a
+    /// time; the others go on meanwhile, unless it gets worse.
     fn drain(&self, rw: &Rw) {
         let limit = rw.memory.limit();
         let pinned = rw.journal.pinned() + rw.xattrs.blocks.counts.len();
@@ -107,11 +107,11 @@ impl Sbi {
         } else {
             rw.draining.try_lock()
         };
-        // Somebody else may have done it meanwhile.
+        // Another thread may have done it meanwhile.
         if draining.is_none() || !rw.memory.look(&rooms(self, rw)) {
             return;
         }
-        // What fails aborts the journal: who changes something next is told.
+        // What fails aborts the journal: who changes something next is notified.
         let written = rw.journal.commit_now(self);
         _ = written.and_then(|()| rw.journal.checkpoint());
         rw.memory.drained();

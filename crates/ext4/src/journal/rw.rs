@@ -1,5 +1,5 @@
-//! What a file system has beyond reading when it is mounted for writing: its journal, the groups and
-//! the block allocator, the superblock as it will be written, the inodes in use, the clock.
+//! What a file system has beyond reading when it is mounted for writing: its journal, the groups
+//! and the block allocator, the superblock as it will be written, the inodes in use, the clock.
 //!
 //! Everything that changes metadata goes through a handle.
 
@@ -39,8 +39,8 @@ use crate::journal::xattr_shared::XattrSharing;
 use crate::orphan::change::Orphans;
 use crate::quota::Quotas;
 
-/// Blocks that only metadata may take once data has used up the rest, so that what was promised to a
-/// writer can be mapped: at most this many, and at most 2 % of the file system.
+/// Blocks that only metadata may take once data has used up the rest, so that what was reserved
+/// for a writer can be mapped: at most this many, and at most 2 % of the file system.
 const METADATA_RESERVE_MAX: u64 = 4096;
 
 /// What blocks are reserved for: it decides how many others must stay free.
@@ -123,7 +123,7 @@ pub(crate) struct Rw {
     pub(crate) orphans: Orphans,
     /// Blocks of attributes, and inodes of values, that more inodes may come to use.
     pub(crate) xattrs: XattrSharing,
-    /// Who has how much, where that is counted.
+    /// A caller that has how much, where that is counted.
     pub(crate) quotas: Option<Quotas>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The data of files.
@@ -141,19 +141,20 @@ pub(crate) struct Rw {
     /// The superblock but for its counts, which [`Rw::superblock`] puts in.
     superblock: Mutex<SuperBlock>,
     superblock_changed: AtomicBool,
-    /// What the device is to be told of freed blocks.
+    /// What the device is to be notified of freed blocks.
     pub(crate) discards: Discards,
     /// Blocks freed by transactions that are not durable.
     freed: Mutex<Vec<(Tid, Run)>>,
-    /// How many blocks are freed and nobody's yet, those the device is to be told of among them.
+    /// How many blocks are freed and no user's yet, those the device is to be notified of among
+    /// them.
     freed_blocks: AtomicU64,
-    /// Blocks promised to data that waits to be written.
+    /// Blocks reserved for data that waits to be written.
     reserved: Reservations,
     metadata_reserve: u64,
     next_generation: AtomicU32,
     /// What keeps other hosts from writing, where the file system has it.
     mmp: OnceLock<Mmp>,
-    /// Allocations for promised data under way.
+    /// Allocations for reserved data under way.
     pub(crate) taking: Taking,
     /// Cuts and deletions that wait for room.
     pub(crate) unfinished: Unfinished,
@@ -277,8 +278,8 @@ impl Rw {
         self.has_damage.store(true, Relaxed);
     }
 
-    /// Notes that an error has left a change half-done: it is recorded in place, even if another thread
-    /// has taken what was noted before.
+    /// Notes that an error has left a change half-done: it is recorded in place, even if another
+    /// thread has taken what was noted before.
     pub(crate) fn note_half_done(&self, error: &Error) {
         self.is_half_done.store(true, Release);
         self.note(Met {
@@ -368,7 +369,7 @@ impl Rw {
         self.superblock_changed.store(true, Relaxed);
     }
 
-    /// Blocks that data may still be promised, as far as bitmaps were read.
+    /// Blocks that data may still be reserved, as far as bitmaps were read.
     pub(crate) fn available_blocks(&self) -> u64 {
         self.allocator
             .checked_free_blocks()
@@ -376,12 +377,12 @@ impl Rw {
             .saturating_sub(self.metadata_reserve)
     }
 
-    /// Blocks promised to data that waits to be written.
+    /// Blocks reserved for data that waits to be written.
     pub(crate) fn reserved_blocks(&self) -> u64 {
         self.reserved.reserved()
     }
 
-    /// Blocks that data must leave free, for mapping what was promised.
+    /// Blocks that data must leave free, for mapping what was reserved.
     pub(crate) fn metadata_reserve(&self) -> u64 {
         self.metadata_reserve
     }
@@ -412,19 +413,20 @@ impl Rw {
         true
     }
 
-    /// Adds to what is promised only what fits: who asks for too much is in nobody's way.
+    /// Adds to what is reserved only what fits: the caller for too much is in no user's way.
     fn add_reserved(&self, blocks: u64, kept: u64) -> bool {
-        // Read behind what is promised, so that blocks just taken count as one or the other, or as both.
+        // Read behind what is reserved, so that blocks just taken count as one or the other, or
+        // as both.
         let room = || self.allocator.checked_free_blocks().saturating_sub(kept);
         self.reserved.reserve(blocks, room)
     }
 
-    /// Takes a promise back, or says that it was kept.
+    /// Takes a reservation back, or says that it was stored.
     pub(crate) fn release(&self, blocks: u64) {
         self.reserved.release(blocks);
     }
 
-    /// Whether a commit, and telling the device, would make blocks free.
+    /// Whether a commit, and notifying the device, would make blocks free.
     pub(crate) fn has_freed(&self) -> bool {
         self.freed_blocks.load(Relaxed) > 0
     }
@@ -435,8 +437,9 @@ impl Rw {
         self.freed_blocks.fetch_add(run.len.into(), Relaxed);
     }
 
-    /// What was freed up to and with transaction `tid`, which is durable, can be had by others once it is
-    /// settled. Quick: the log is locked, and who waits for the commit waits for this.
+    /// What was freed up to and with transaction `tid`, which is durable, can be had by others
+    /// once it is settled. Quick: the log is locked, and the thread that waits for the commit
+    /// waits for this.
     pub(crate) fn give_freed(&self, tid: Tid) {
         let mut due = Vec::new();
         self.freed.lock().retain(|(by, run)| {
@@ -449,8 +452,8 @@ impl Rw {
         self.discards.add(due);
     }
 
-    /// Tells the device of what is freed and durable, if it is to be told, and lets others have that.
-    /// Waits for who is at it; no handle may be held.
+    /// Notifies the device of what is freed and durable, if it is to be reported, and lets others
+    /// have that. Waits for a caller that is at it; no handle may be held.
     pub(crate) fn settle_freed(&self, disk: &Disk) {
         let give = |runs: &[Run]| self.give(runs);
         self.discards.settle(disk, &self.journal, give);

@@ -1,5 +1,5 @@
-//! Promises of blocks: what was promised will be there when it is taken, so that nothing runs out of
-//! space half-way.
+//! Reservations of blocks: what was reserved will be there when it is taken, so that nothing runs
+//! out of space half-way.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::inode::icache::Cell;
 use crate::journal::rw::{Purpose, Rw};
 use crate::journal::sbi::Sbi;
 
-/// Blocks promised to an operation, for as long as it runs.
+/// Blocks reserved for an operation, for as long as it runs.
 #[derive(Debug)]
 pub(crate) struct Promise<'a> {
     rw: &'a Rw,
@@ -68,9 +68,10 @@ pub(crate) fn reserve(sbi: &Sbi, rw: &Rw, purpose: Purpose, blocks: u64) -> Resu
     })
 }
 
-/// Notes what is known of blocks of a file from now on. What was promised to those of them that were
-/// delayed, and to their tables, is taken back; tells how many they were. Of delayed blocks of a file
-/// without extents the table they stand in must be promised too: see [`DelayedTables::part`].
+/// Notes what is known of blocks of a file from now on. What was reserved for those of them that
+/// were delayed, and to their tables, is taken back; returns how many they were. Of delayed
+/// blocks of a file without extents the table they stand in must be reserved too: see
+/// [`DelayedTables::part`].
 pub(crate) fn note_blocks(rw: &Rw, cell: &Cell, extent: Known) -> u32 {
     let known = rw.inodes.known_blocks(cell);
     release(rw, cell, |tables| match tables {
@@ -100,8 +101,8 @@ fn release(rw: &Rw, cell: &Cell, f: impl FnOnce(Option<&DelayedTables>) -> Unnee
     unneeded.data
 }
 
-/// Writes all data; what fails of one file keeps no other from it. Where it finds no space, and a commit
-/// makes some, it is tried once more.
+/// Writes all data; what fails of one file keeps no other from it. Where it finds no space, and a
+/// commit makes some, it is tried once more.
 pub(crate) fn write_all(sbi: &Sbi, rw: &Rw, seen: &AtomicU64) -> Result<()> {
     let mut written = rw.pages.sync_all().map_err(Error::from);
     if written.as_ref().is_err_and(Error::is_no_space) && rw.has_freed() {

@@ -1,10 +1,10 @@
-//! Blocks that are being allocated for promised data: until the data are written and mapped they are
-//! no longer free, and promised still.
+//! Blocks that are being allocated for reserved data: until the data are written and mapped they
+//! are no longer free, and reserved still.
 //!
-//! They count twice then, which is safe, and would refuse writers blocks that are there: a flusher may
-//! have thousands of them under way. So a writer that is refused waits until one of those flushers has
-//! ended, and asks again. The flushers need nothing that the writer holds, as it has no handle and no
-//! inode's lock.
+//! They count twice then, which is safe, and would refuse writers blocks that are there: a
+//! flusher may have thousands of them under way. So a writer that is refused waits until one of
+//! those flushers has ended, and asks again. The flushers need nothing that the writer holds, as
+//! it has no handle and no inode's lock.
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ struct Counts {
     ended: u64,
 }
 
-/// The allocations under way. Lock: a leaf; an allocation takes it twice, beside writing its data.
+/// The allocations under way. Lock: a leaf; an allocation takes it twice, in addition to writing
+/// its data.
 #[derive(Debug, Default)]
 pub(crate) struct Taking {
     counts: Mutex<Counts>,

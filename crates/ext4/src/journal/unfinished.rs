@@ -1,10 +1,10 @@
-//! Cuts and deletions that stopped because the host has no room for the image: they go on when there
-//! is room again.
+//! Cuts and deletions that stopped because the host has no room for the image: they go on when
+//! there is room again.
 //!
-//! What is cut or deleted is unmapped in steps, each in a handle of its own, and starting a handle may
-//! commit. Where that commit finds no room, the inode stays on the orphan list and is noted here. Each
-//! tick takes up what is noted, and a file is cut to its end before anything else changes its contents:
-//! else a file that grows would show what it held before.
+//! What is cut or deleted is unmapped in steps, each in a handle of its own, and starting a
+//! handle may commit. Where that commit finds no room, the inode stays on the orphan list and is
+//! noted here. Each tick takes up what is noted, and a file is cut to its end before anything
+//! else changes its contents: else a file that grows would show what it held before.
 //!
 //! Locks: leaves, of this module.
 

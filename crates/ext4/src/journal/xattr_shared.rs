@@ -1,20 +1,24 @@
-//! What inodes may share of their attributes: blocks, and inodes of values, found again by their hash.
+//! What inodes may share of their attributes: blocks, and inodes of values, found again by their
+//! hash.
 //!
-//! Two caches of the crate `mbcache`, or none (`nombcache`), and the counts of users with their locks:
-//! a user more or less of a block, or of an inode with a value, is counted under the lock of that. The
-//! requirements of that crate on its callers are stated there; nothing here adds to them.
+//! Two caches of the crate `mbcache`, or none (`nombcache`), and the counts of users with their
+//! locks: a user more or less of a block, or of an inode with a value, is counted under the lock
+//! of that. The requirements of that crate on its callers are stated there; nothing here adds to
+//! them.
 //!
-//! Users of blocks are counted in memory ([`Counts`]), and `h_refcount` is stored once a transaction, when it
-//! takes no more handles ([`XattrSharing::store_counts`]): so a transaction that is recovered has the
-//! counts that its inodes make, and none in between. Meanwhile the header's count is an old one: whoever
-//! wants to know asks [`XattrSharing::users_of_block`]. Users of inodes of values are stored one by one.
+//! Users of blocks are counted in memory ([`Counts`]), and `h_refcount` is stored once a
+//! transaction, when it takes no more handles ([`XattrSharing::store_counts`]): so a transaction
+//! that is recovered has the counts that its inodes make, and none in between. Meanwhile the
+//! header's count is an old one: any thread that wants to know asks
+//! [`XattrSharing::users_of_block`]. Users of inodes of values are stored one by one.
 //!
-//! A thing comes in when it is made, and when it is read for who holds the lock of an inode that leads to
-//! it: attributes that are listed or got, and those of an inode that is about to change them. What is read
-//! for a new inode's ACLs does not count, nor what is read for who has a copy of an inode.
+//! A thing comes in when it is made, and when it is read for a caller that holds the lock of an
+//! inode that leads to it: attributes that are listed or got, and those of an inode that is about
+//! to change them. What is read for a new inode's ACLs does not count, nor what is read for a
+//! caller that has a copy of an inode.
 //!
-//! Locks: a count's, shared or not, is taken with none of the room's held, never two at once, and never while
-//! waiting. Under it come the room's, those of buffers and of a handle.
+//! Locks: a count's, shared or not, is taken with none of the room's held, never two at once, and
+//! never while waiting. Under it come the room's, those of buffers and of a handle.
 
 use std::sync::Arc;
 
@@ -80,7 +84,8 @@ impl XattrSharing {
         self.blocks.counts.users(at.0).unwrap_or(stored)
     }
 
-    /// Stores the counts of blocks that have changed since this was last done. Nobody has a handle.
+    /// Stores the counts of blocks that have changed since this was last done. No thread has a
+    /// handle.
     pub(crate) fn store_counts(&self, closing: &impl Edit) -> Result<()> {
         let mut result = Ok(());
         self.blocks.counts.drain(|at, buffer, users| {

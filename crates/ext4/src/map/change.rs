@@ -2,8 +2,8 @@
 //! not, moved along the file.
 //!
 //! All functions change `i_block` and [`Inode::blocks`] in memory and other blocks through the
-//! handle; the caller holds the inode's lock and stores the inode afterwards, which takes one credit
-//! more. What may take more than one handle says how far it came.
+//! handle; the caller holds the inode's lock and stores the inode afterwards, which takes one
+//! credit more. What may take more than one handle says how far it came.
 
 use uext4_ondisk::Lblk;
 use uext4_ondisk::extent::Extent;
@@ -73,8 +73,9 @@ pub(crate) fn remove(
     remove_part(handle, inode, run, &mut Freed::default())
 }
 
-/// As [`remove`], for what takes several handles: `freed` remembers from one to the next which tables
-/// of a file without extents were freed, so that a map that leads to one twice comes to an end.
+/// As [`remove`], for what takes several handles: `freed` remembers from one to the next which
+/// tables of a file without extents were freed, so that a map that leads to one twice comes to an
+/// end.
 pub(crate) fn remove_part(
     handle: &Handle<'_>,
     inode: &mut Inode,

@@ -1,8 +1,9 @@
-//! Which blocks the data of a file get: what the allocator is asked, and when it may forget the file.
+//! Which blocks the data of a file get: what the allocator is asked, and when it may forget the
+//! file.
 //!
-//! What is preallocated for a file is in memory only ([`uext4_mballoc::FileSpace`], in its cell). It is
-//! given back when the last user has gone and nothing waits to be written, and by all that unmaps or
-//! moves a part of the file.
+//! What is preallocated for a file is in memory only ([`uext4_mballoc::FileSpace`], in its cell).
+//! It is given back when the last user has gone and nothing waits to be written, and by all that
+//! unmaps or moves a part of the file.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -96,8 +97,8 @@ fn in_leaf(leaf: &[RawExtent], lblk: Lblk) -> (Place, Place) {
     (left, right)
 }
 
-/// Where a file begins if nothing else is known: in the group of its inode, and files of one group at
-/// different places, so that each can grow.
+/// Where a file begins if nothing else is known: in the group of its inode, and files of one
+/// group at different places, so that each can grow.
 fn near_inode(sbi: &Sbi, cell: &Cell) -> Pblk {
     let group = sbi.geometry().inode_group(cell.ino).map(|(group, _)| group);
     let start = group.map_or(Pblk(0), |group| sbi.geometry().group_start(group));
@@ -112,7 +113,7 @@ pub(crate) fn discard(sbi: &Sbi, cell: &Cell) {
     }
 }
 
-/// The same, if nobody uses the file and no block of it waits for its place.
+/// The same, if no thread uses the file and no block of it waits for its place.
 pub(crate) fn discard_if_left(sbi: &Sbi, cell: &Cell) {
     let waits = || {
         let known = cell.known_blocks_if_any();

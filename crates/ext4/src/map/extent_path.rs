@@ -53,8 +53,8 @@ pub(crate) struct Path {
     until: u64,
 }
 
-/// Most credits that changing one leaf needs, but for the data it leads to: on each level the node
-/// and one new or freed beside it.
+/// Most credits that changing one leaf needs, but for the data it leads to: on each level the
+/// node and one new or freed next to it.
 pub(crate) fn credits_of_change(sbi: &Sbi, inode: &Inode) -> u32 {
     let depth = match ExtentNode::of_verified(&inode.i_block) {
         Some(ExtentNode::Index { depth, .. }) => u32::from(depth.min(EXT4_MAX_EXTENT_DEPTH)),
@@ -206,8 +206,9 @@ impl Path {
         })
     }
 
-    /// Puts `new` (at most [`NEW_MAX`], in order, within what the leaf may get) in the place of the
-    /// extents with the indices `replaced`. New nodes are taken near `goal`. The way is not good any more.
+    /// Puts `new` (at most [`NEW_MAX`], in order, within what the leaf may get) in the place of
+    /// the extents with the indices `replaced`. New nodes are taken near `goal`. The way is not
+    /// good any more.
     ///
     /// Fails with [`Error::NoSpace`] and [`Error::FileTooBig`] if nothing was changed; damage,
     /// device errors.
@@ -278,7 +279,7 @@ impl Path {
         Owner::new(Kind::Extent, self.depth(level), inode.ino, inode.generation)
     }
 
-    /// Changes a node; `f` is also told how many entries it has.
+    /// Changes a node; `f` is also informed of how many entries it has.
     fn change<R>(
         &self,
         handle: &Handle<'_>,

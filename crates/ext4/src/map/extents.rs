@@ -1,8 +1,8 @@
 //! Extent trees: from a logical block to the leaf that covers it.
 //!
 //! A walk goes down once per leaf, not once per block: [`Leaf`] says which part of the file it
-//! covers, and answers for all of it. Nodes are validated when their block comes in; the depth falls
-//! by one a level, so a cycle cannot be.
+//! covers, and answers for all of it. Nodes are validated when their block comes in; the depth
+//! falls by one a level, so a cycle cannot be.
 
 use std::sync::Arc;
 
@@ -144,8 +144,8 @@ impl Leaf {
         lblk.0 >= self.from && u64::from(lblk.0) < self.until
     }
 
-    /// What `lblk`, which is covered, and up to `len - 1` blocks after it are. Less may be told
-    /// than there is: never past the leaf.
+    /// What `lblk`, which is covered, and up to `len - 1` blocks after it are. Less may be
+    /// reported than there is: never past the leaf.
     pub(crate) fn map(&self, disk: &Disk, lblk: Lblk, len: u32) -> Result<Mapping> {
         let ExtentNode::Leaf(entries) = self.node.view()? else {
             // Cannot be: `find_leaf` ends at a leaf.
@@ -169,8 +169,8 @@ impl Leaf {
 }
 
 impl Leaf {
-    /// All that this leaf says, in order and with the holes. Ends before what lies outside the file
-    /// system: who asks for that is told of the damage.
+    /// All that this leaf says, in order and with the holes. Ends before what lies outside the
+    /// file system: the caller for that is notified of the damage.
     pub(crate) fn whole(&self, disk: &Disk) -> Vec<Mapping> {
         let Ok(ExtentNode::Leaf(entries)) = self.node.view() else {
             return Vec::new();

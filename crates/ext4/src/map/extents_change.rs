@@ -200,8 +200,8 @@ struct Cut {
     from: u64,
 }
 
-/// Unmaps what the leaf has in `from..until`, or as much as the credits allow, and tells what is
-/// left: everything before that block. None if the credits do not allow anything.
+/// Unmaps what the leaf has in `from..until`, or as much as the credits allow, and returns what
+/// is left: everything before that block. None if the credits do not allow anything.
 fn cut(
     handle: &Handle<'_>,
     inode: &mut Inode,

@@ -78,8 +78,8 @@ fn subtract_blocks(handle: &Handle<'_>, inode: &mut Inode, blocks: u64) {
     }
 }
 
-/// Largest size of a file in bytes of which every block can be counted, as the kernel sets it: 2 TiB
-/// less one block without `huge_file`.
+/// Largest size of a file in bytes of which every block can be counted, as the kernel sets it: 2
+/// TiB less one block without `huge_file`.
 pub(crate) fn size_countable(geometry: &Geometry) -> u64 {
     let log = geometry.block_size.log2();
     match geometry.features.ro_compat.contains(RoCompat::HUGE_FILE) {
@@ -146,7 +146,7 @@ fn is_journaled(inode: &Inode) -> bool {
             .intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA)
 }
 
-/// Credits of [`free_data`] of `len` blocks, beside those of bitmaps.
+/// Credits of [`free_data`] of `len` blocks, in addition to those of bitmaps.
 pub(crate) fn credits_revoke(handle: &Handle<'_>, inode: &Inode, len: u64) -> u32 {
     let len = u32::try_from(len).unwrap_or(u32::MAX);
     match is_journaled(inode) {
@@ -155,7 +155,8 @@ pub(crate) fn credits_revoke(handle: &Handle<'_>, inode: &Inode, len: u64) -> u3
     }
 }
 
-/// How many blocks [`free_data`] may free with `credits` credits, beside those of bitmaps.
+/// How many blocks [`free_data`] may free with `credits` credits, in addition to those of
+/// bitmaps.
 pub(crate) fn freed_by(handle: &Handle<'_>, inode: &Inode, credits: u32) -> u64 {
     match is_journaled(inode) {
         true => handle.revokes(credits).into(),

@@ -65,8 +65,8 @@ pub(crate) fn credits_insert(sbi: &Sbi, len: u32) -> u32 {
     tables.saturating_add(credits_anywhere(sbi, tables))
 }
 
-/// Credits that let [`remove`] make some progress: tables of each level changed or freed, and data in
-/// two groups.
+/// Credits that let [`remove`] make some progress: tables of each level changed or freed, and
+/// data in two groups.
 pub(crate) fn credits_step(sbi: &Sbi) -> u32 {
     credits_unwind(sbi, 2)
 }
@@ -315,8 +315,8 @@ impl Clear<'_, '_> {
         Ok(is_empty)
     }
 
-    /// Unmaps places below a table; tells whether it is empty then. An empty table is not changed
-    /// itself.
+    /// Unmaps places below a table; returns whether it is empty then. An empty table is not
+    /// changed itself.
     fn table_once(&mut self, inode: &mut Inode, table: Table, range: &Range<u64>) -> Result<bool> {
         let Table { block, level, base } = table;
         let data = read_table(self.handle.sbi(), Pblk(block.into()))?;
@@ -343,8 +343,8 @@ impl Clear<'_, '_> {
         Ok(false)
     }
 
-    /// Unmaps what lies below the children of `table` at `indices`; tells which of these numbers
-    /// are to be cleared, and whether any is set.
+    /// Unmaps what lies below the children of `table` at `indices`; returns which of these
+    /// numbers are to be cleared, and whether any is set.
     fn children(
         &mut self,
         inode: &mut Inode,
@@ -382,7 +382,7 @@ impl Clear<'_, '_> {
     }
 
     /// Frees the data that numbers at `range` lead to, the last ones first; `numbers` begins with
-    /// place `base`. Tells from which place on they were freed.
+    /// place `base`. Returns from which place on they were freed.
     fn data(
         &mut self,
         inode: &mut Inode,

@@ -77,8 +77,8 @@ impl MapCursor {
 }
 
 impl MapCursor {
-    /// All that the leaf says which answered last, with the holes; nothing if none did, or if a fast
-    /// commit knows better of this inode.
+    /// All that the leaf says which answered last, with the holes; nothing if none did, or if a
+    /// fast commit knows better of this inode.
     pub(crate) fn whole_leaf(&self, disk: &Disk, inode: &Inode) -> Vec<Mapping> {
         let changed = disk.fast_commit().and_then(|all| all.changed(inode.ino));
         match &self.leaf {

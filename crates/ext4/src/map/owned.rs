@@ -38,8 +38,8 @@ pub(crate) fn maps_blocks(sbi: &Sbi, inode: &Inode) -> bool {
     }
 }
 
-/// Shows `visit` every run of blocks that belongs to the inode. `visit` says whether to go below it,
-/// where the run is a node of the tree.
+/// Shows `visit` every run of blocks that belongs to the inode. `visit` says whether to go below
+/// it, where the run is a node of the tree.
 pub(crate) fn for_each_owned(
     sbi: &Sbi,
     inode: &Inode,

@@ -31,7 +31,7 @@ pub(crate) fn read_range(sbi: &Sbi, inode: &Inode, offset: u64, buf: &mut [u8]) 
     })
 }
 
-/// The same of what `map` tells of blocks, as [`MapCursor::map`] does.
+/// The same of what `map` reports of blocks, as [`MapCursor::map`] does.
 pub(crate) fn read_mapped(
     sbi: &Sbi,
     offset: u64,

@@ -30,7 +30,7 @@ pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
         features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
         superblock.set_features(features);
         let valid = superblock.s_state.get() & !STATE_VALID;
-        // With a journal the state stays valid: the journal tells.
+        // With a journal the state stays valid: the journal reports.
         let is_valid = !in_use || has_log;
         superblock.s_state = (valid | if is_valid { STATE_VALID } else { 0 }).into();
         let time = (sec as u32, (sec >> 32) as u8);
@@ -45,8 +45,8 @@ pub(crate) fn set_in_use(sbi: &Sbi, in_use: bool) -> Result<()> {
     Ok(rw.journal.flush_device()?)
 }
 
-/// Notes that data were lost, as the kernel's ext4 notes errors: whoever opens the file system for writing
-/// is told to check it. Written with the superblock.
+/// Notes that data were lost, as the kernel's ext4 notes errors: any thread that opens the file
+/// system for writing is asked to check it. Written with the superblock.
 fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
     let code = match error {
         error if error.is_no_space() => ERR_ENOSPC,
@@ -66,8 +66,8 @@ fn note_loss(sbi: &Sbi, error: &Error) -> Result<()> {
     Ok(())
 }
 
-/// Makes everything durable and marks the file system as cleanly unmounted; with errors where data were
-/// lost. What ended all writing before leaves it as after a power cut.
+/// Makes everything durable and marks the file system as cleanly unmounted; with errors where
+/// data were lost. What ended all writing before leaves it as after a power cut.
 pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     let rw = sbi.writable()?;
     rw.is_left.store(true, Relaxed);
@@ -87,13 +87,13 @@ pub(crate) fn close(sbi: &Sbi, seen: &AtomicU64) -> Result<()> {
     if let Err(error) = &written {
         note_loss(sbi, error)?;
     }
-    // The superblock says "clean" only after everything is at home and flushed; the MMP block
-    // frees the file system for other hosts only after that.
+    // The superblock says "clean" only after everything is at its home location and flushed; the
+    // MMP block frees the file system for other hosts only after that.
     set_in_use(sbi, false)?;
     if let Some(mmp) = rw.mmp() {
         mmp.release(&*rw.clock)?;
     }
-    // Whoever still has an inode open must not write to what is marked as clean.
+    // A thread that still has an inode open must not write to what is marked as clean.
     rw.journal.end(&"the file system was closed");
     *rw.claim.lock() = None;
     written

@@ -1,8 +1,9 @@
 //! The journal of a file system that was not unmounted: where it lies, and what it changes.
 //!
-//! The log itself is read by `uext4_jbd2`, which knows no inodes. Nothing is written: for a reader
-//! whole transactions become a device that reads as if they had been replayed, and fast commits an
-//! overlay in [`Disk`]. A writer's journal replays the log on the device, and `replay` the fast commits.
+//! The log itself is read by `uext4_jbd2`, which knows no inodes. Nothing is written: for a
+//! reader whole transactions become a device that reads as if they had been replayed, and fast
+//! commits an overlay in [`Disk`]. A writer's journal replays the log on the device, and `replay`
+//! the fast commits.
 
 use std::sync::Arc;
 
@@ -25,15 +26,15 @@ const FAST_COMMIT_MAX: u64 = 64 << 20;
 const RUNS_MAX: usize = 1 << 16;
 
 /// Whether there is a journal to look into: the superblock says so, or it is a backup, which the
-/// kernel never tells.
+/// kernel never reports.
 pub(crate) fn needs_recovery(disk: &Disk, from_backup: bool) -> bool {
     let features = disk.geometry().features;
     let dirty = features.incompat.contains(Incompat::RECOVER);
     features.compat.contains(Compat::HAS_JOURNAL) && (dirty || from_backup)
 }
 
-/// Finds what the journal of a file system, mounted without it, would replay. `None` if the journal
-/// is not in it and the file system is a backup's view, of which one cannot tell.
+/// Finds what the journal of a file system, mounted without it, would replay. `None` if the
+/// journal is not in it and the file system is a backup's view, of which one cannot report.
 pub(crate) fn recover(disk: &Disk) -> Result<Option<Recovery>> {
     let superblock = disk.superblock();
     let ino = Ino(superblock.s_journal_inum.get());

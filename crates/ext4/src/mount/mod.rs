@@ -1,8 +1,8 @@
 //! Opening and closing: from the superblock to a file system in use, and back.
 //!
-//! `super` opens, with `open_options` and `writeback_options` for what there is to choose, `journal`
-//! for the log, `background` for threads and `sealer` for what a commit still changes; `in_use` and
-//! `leave` close.
+//! `super` opens, with `open_options` and `writeback_options` for what there is to choose,
+//! `journal` for the log, `background` for threads and `sealer` for what a commit still changes;
+//! `in_use` and `leave` close.
 
 pub(crate) mod background;
 pub(crate) mod in_use;

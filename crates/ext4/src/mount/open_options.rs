@@ -39,12 +39,13 @@ pub enum Background {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Bytes of memory for all that is kept: data of files, metadata, extents, inodes, names. `None`:
-    /// an eighth of the machine's memory, at most 1 GiB; for reading, 64 MiB. At least 1 MiB.
+    /// Bytes of memory for all that is stored: data of files, metadata, extents, inodes, names.
+    /// `None`: an eighth of the machine's memory, at most 1 GiB; for reading, 64 MiB. At least 1
+    /// MiB.
     pub memory: Option<u64>,
-    /// Bytes of metadata kept in memory, at most, within `memory`.
+    /// Bytes of metadata held in memory, at most, within `memory`.
     pub memory_max: usize,
-    /// Bytes of file data kept in memory, at most, within `memory`; at least 64 blocks. Only for
+    /// Bytes of file data held in memory, at most, within `memory`; at least 64 blocks. Only for
     /// writing.
     pub pages_max: u64,
     /// Metadata blocks that each thread finds without asking the shared table, 1 to 64.
@@ -60,8 +61,8 @@ pub struct OpenOptions {
     /// Refuse what exceeds the limits of a user, group or project. Without it they are counted, and
     /// nothing is refused. Only for writing, and only where there is the feature `quota`.
     ///
-    /// Limits are those of who owns what is made or grows, whoever asks for it; what belongs to id 0
-    /// is not limited.
+    /// Limits are those of a caller that owns what is made or grows, any thread that asks for it;
+    /// what belongs to id 0 is not limited.
     pub quota_limits: bool,
     /// When writers wait, how much may be dirty and for how long. Only for writing.
     pub writeback: WritebackOptions,
@@ -71,13 +72,13 @@ pub struct OpenOptions {
     /// How many attributes that inodes may share are remembered. `None`: nothing is shared that is
     /// not yet. Only for writing. Seed and most users are those of the file system.
     pub mbcache: Option<MbcacheOptions>,
-    /// How look-ups of blocks of files, and scans of what is known of them, are counted. Only for
+    /// How lookups of blocks of files, and scans of what is known of them, are counted. Only for
     /// writing.
     pub es_stats: StatsMode,
-    /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says, if it
-    /// fits a group.
+    /// Blocks of a full stripe of the RAID below; 0 for none. `None`: what the superblock says,
+    /// if it fits a group.
     pub stripe: Option<u32>,
-    /// Tell the device of freed blocks once their transaction is durable.
+    /// Notify the device of freed blocks once their transaction is durable.
     pub discard: bool,
     /// Commits, barriers, large directories, reserved blocks. Only for writing.
     pub limits: MountLimits,
@@ -147,8 +148,8 @@ impl OpenOptions {
     /// `nombcache`, `mb_max_entries=` has no effect.
     ///
     /// # Errors
-    /// [`crate::Error::UnknownOption`] if there is none of this name; [`crate::Error::Option`] for a
-    /// value out of its range, which the error names.
+    /// [`crate::Error::UnknownOption`] if there is none of this name; [`crate::Error::Option`]
+    /// for a value out of its range, which the error names.
     pub fn option(&mut self, option: &str) -> Result<()> {
         // The kernel knows both spellings.
         let option = if option == "no_mbcache" {
@@ -245,7 +246,7 @@ impl OpenOptions {
     /// What inodes may share, of this file system.
     pub(crate) fn for_sharing(&self, disk: &Disk, clock: &dyn Clock) -> Result<XattrSharing> {
         let (sec, nsec) = clock.now();
-        // The same on the same clock; not known to who only knows the image.
+        // The same on the same clock; not known to a caller that only knows the image.
         let seed = u64::from(nsec) << 32 ^ sec as u64;
         let options = self.mbcache.map(|options| {
             let options = MbcacheOptions { seed, ..options };

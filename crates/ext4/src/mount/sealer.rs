@@ -1,5 +1,5 @@
-//! What happens once a commit: descriptors, the superblock and counts of users are encoded, blocks get their
-//! checksums, freed blocks become free.
+//! What happens once a commit: descriptors, the superblock and counts of users are encoded,
+//! blocks get their checksums, freed blocks become free.
 
 use std::error::Error as StdError;
 

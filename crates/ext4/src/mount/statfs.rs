@@ -1,7 +1,7 @@
-//! How much room there is, as statfs tells it.
+//! How much room there is, as statfs reports it.
 //!
-//! Blocks that hold nothing but the file system itself are counted neither as there nor as free, and
-//! what is promised to data that waits to be written is not free any more.
+//! Blocks that hold nothing but the file system itself are counted neither as there nor as free,
+//! and what is reserved for data that waits to be written is not free any more.
 
 use uext4_ondisk::features::Compat;
 use uext4_ondisk::{GroupNr, Ino};
@@ -18,7 +18,7 @@ pub struct Statfs {
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
-    /// Of these, what is not kept for the superuser.
+    /// Of these, what is not reserved for the superuser.
     pub available: u64,
     /// Inodes.
     pub inodes: u64,

@@ -125,8 +125,8 @@ pub(crate) fn open_rw(
         }
         sbi.set_rw(rw);
         if let Some(fast_commits) = waiting {
-            // The log is begun anew only after this transaction is at its home: until then a
-            // power cut finds the fast commits still in it.
+            // The log is begun anew only after this transaction is at its home location: until
+            // then a power cut finds the fast commits still in it.
             redo(&sbi, &fast_commits)?;
             sbi.writable()?.journal.flush(&sbi)?;
         }
@@ -215,8 +215,8 @@ fn check_writable(superblock: &SuperBlock) -> Result<()> {
     Ok(())
 }
 
-/// Judges the file system that the replay would leave, before anything of it is written: the log may
-/// hold another superblock.
+/// Judges the file system that the replay would leave, before anything of it is written: the log
+/// may hold another superblock.
 fn check_replayed(
     sbi: &Disk,
     recovery: &Recovery,
@@ -256,8 +256,8 @@ fn check_same_blocks(before: &Disk, after: &Disk) -> Result<()> {
     }))
 }
 
-/// Replays the log, if there is one, and mounts what that leaves. With fast commits that wait, which
-/// it answers, the log stays as it was until they are redone.
+/// Replays the log, if there is one, and mounts what that leaves. With fast commits that wait,
+/// which it answers, the log stays as it was until they are redone.
 fn open_journal(
     sbi: Disk,
     clock: &Arc<dyn Clock>,
@@ -323,8 +323,9 @@ fn set_log_features(sbi: &Sbi) -> Result<()> {
     Ok(sbi.writable()?.journal.set_features(wanted)?)
 }
 
-/// Deletes the inodes that were to be deleted when the file system was left, and cuts others to their
-/// size. Where errors are recorded they stay as they are, for e2fsck: they may be what was met.
+/// Deletes the inodes that were to be deleted when the file system was left, and cuts others to
+/// their size. Where errors are recorded they stay as they are, for e2fsck: they may be what was
+/// met.
 pub(crate) fn adopt_orphans(sbi: &Arc<Sbi>) -> Result<()> {
     if sbi.superblock().s_state.get() & STATE_ERROR != 0 {
         return Ok(());
@@ -455,7 +456,7 @@ fn mount(
     Ok(Disk::new(device, cache, superblock, geometry, at))
 }
 
-/// Reads the superblock that was asked for, and tells the block it lies in.
+/// Reads the superblock that was asked for, and returns the block it lies in.
 fn read_superblock(device: &dyn BlockDevice, options: &OpenOptions) -> Result<(SuperBlock, Pblk)> {
     let Some(block) = options.superblock else {
         let superblock = superblock_at(device, SUPERBLOCK_OFFSET)?;

@@ -18,14 +18,14 @@ const FLUSHERS_MAX: usize = 4;
 pub struct WritebackOptions {
     /// The tunables, with the kernel's names, units and defaults: `tunables.set("dirty_ratio=30")`.
     pub tunables: Tunables,
-    /// Limits that are shared with other file systems, so that a slow device beside a fast one leaves
-    /// it its part; policy, ratios, bytes and times are theirs. `None`: its own.
+    /// Limits that are shared with other file systems, so that a slow device next to a fast one
+    /// leaves it its part; policy, ratios, bytes and times are theirs. `None`: its own.
     pub limits: Option<Arc<DirtyLimits>>,
 }
 
 impl WritebackOptions {
-    /// Pages for a file system opened so, of `memory` bytes at most. The policy is that of the shared
-    /// limits, if there are any.
+    /// Pages for a file system opened so, of `memory` bytes at most. The policy is that of the
+    /// shared limits, if there are any.
     pub(crate) fn page_cache(
         &self,
         policy: Option<NewPolicy>,
@@ -47,8 +47,8 @@ impl WritebackOptions {
     }
 }
 
-/// How many flushers a device gets: as many as are asked for, or one where it seeks, and else as many
-/// as there are processors, four at most.
+/// How many flushers a device gets: as many as are asked for, or one where it seeks, and else as
+/// many as there are processors, four at most.
 pub(crate) fn flushers(asked: u32, is_rotational: bool) -> usize {
     match asked {
         0 if is_rotational => 1,

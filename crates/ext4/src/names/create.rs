@@ -38,11 +38,11 @@ use crate::xattr::acl;
 
 /// `S_ISGID`: what is made in the directory gets its group.
 const S_ISGID: u16 = 0o2000;
-/// Blocks that a new name may take: of the directory and its htree, a new directory's first, a link's
-/// target, attributes.
+/// Blocks that a new name may take: of the directory and its htree, a new directory's first, a
+/// link's target, attributes.
 const BLOCKS_MAX: u64 = 16;
 
-/// Who makes a new inode, and how.
+/// A caller that makes a new inode, and how.
 ///
 /// The default makes what belongs to root, with the permissions that most programs choose
 /// ([`Creation::BY_KIND`]).
@@ -59,17 +59,17 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// Permissions by the kind of the new inode: 0755 for directories, 0777 for symbolic links, which
-    /// have none of their own, and 0644 for everything else.
+    /// Permissions by the kind of the new inode: 0755 for directories, 0777 for symbolic links,
+    /// which have none of their own, and 0644 for everything else.
     pub const BY_KIND: u16 = u16::MAX;
 
-    /// For a regular file that everybody may read and its owner, root, write: mode 0644.
+    /// For a regular file that every caller may read and its owner, root, write: mode 0644.
     #[must_use]
     pub fn file() -> Self {
         Self::with_mode(0o644)
     }
 
-    /// For a directory that everybody may search and its owner, root, change: mode 0755.
+    /// For a directory that every caller may search and its owner, root, change: mode 0755.
     #[must_use]
     pub fn directory() -> Self {
         Self::with_mode(0o755)
@@ -123,8 +123,8 @@ pub(crate) fn create(
     made.map_err(|error| told_first(parent, name, error))
 }
 
-/// That a name is taken, or its directory is none, is told before anything else that may be in the
-/// way.
+/// That a name is taken, or its directory is none, is reported before anything else that may be
+/// in the way.
 fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
     let waits = matches!(
         error,
@@ -146,7 +146,8 @@ fn told_first(parent: &InodeRef, name: &[u8], error: Error) -> Error {
     }
 }
 
-/// Promises the blocks of something new, and of its name; it may inherit attributes of the directory.
+/// Reserves the blocks of something new, and of its name; it may inherit attributes of the
+/// directory.
 fn ensure_for<'a>(parent: &'a InodeRef, kind: NewInode<'_>) -> Result<Promise<'a>> {
     let sbi = parent.sbi();
     let inherits = parent.inode.read().has_attributes();
@@ -380,7 +381,7 @@ fn ids_of_new(sbi: &Sbi, dir: &Inode, creation: &Creation) -> [u32; 3] {
     [creation.uid, gid, project]
 }
 
-/// Who will pay for an inode made in a directory.
+/// A caller that will pay for an inode made in a directory.
 fn payers(sbi: &Sbi, dir: &Inode, creation: &Creation) -> Payers {
     Payers::beside(dir, ids_of_new(sbi, dir, creation))
 }
@@ -526,7 +527,7 @@ fn write_target(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result
         .inode_group(inode.ino)
         .ok_or(Error::NotFound)?;
     let block = handle.take_block(handle.sbi().geometry().group_start(group))?;
-    // Longer than what fits the inode: that is how it is told from a short one.
+    // Longer than what fits the inode: that is how it is distinguished from a short one.
     inode.size = target.len() as u64;
     let extent = uext4_ondisk::extent::Extent {
         lblk: Lblk(0),

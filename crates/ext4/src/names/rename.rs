@@ -26,7 +26,7 @@ use crate::journal::space::ensure_blocks;
 use crate::names::create::{self, Creation};
 use crate::names::unlink::{self, Doomed, check_deletable, drop_directory, drop_link, find};
 
-/// What `renameat2` takes beside the names.
+/// What `renameat2` takes in addition to the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
     /// What has the new name loses it.
@@ -183,7 +183,7 @@ fn rename_locked(
             false => return Ok(Some(file.clone())),
         }
     }
-    // Before the handle of the move: a handle of its own. Nobody sees it without its name.
+    // Before the handle of the move: a handle of its own. No thread sees it without its name.
     let whiteout = match mode {
         RenameMode::Whiteout(by) => Some(make_whiteout(from, &by)?),
         _ => None,

@@ -74,9 +74,9 @@ pub(crate) fn holds_itself(ino: Ino) -> Error {
     })
 }
 
-/// Locks the names of a directory in `parent`, whose own are locked, in the order of their numbers: an
-/// image may say of each of two directories that it is in the other. Tells whether `parent` was
-/// unlocked meanwhile.
+/// Locks the names of a directory in `parent`, whose own are locked, in the order of their
+/// numbers: an image may say of each of two directories that it is in the other. Returns whether
+/// `parent` was unlocked meanwhile.
 fn lock_below<'a>(
     parent: &'a InodeRef,
     names: Alone<'a, ()>,
@@ -157,9 +157,10 @@ fn name_gone(
     handle.store_times(cell, dir, before)
 }
 
-/// An inode that is about to lose its last name, has no user but who takes it, and maps so little that
-/// it can be deleted in the handle that takes the name. Nobody is given it any more, and its pages are
-/// gone: that must happen before the handle, for they may be under writeback, which needs handles.
+/// An inode that is about to lose its last name, has no user but a caller that takes it, and maps
+/// so little that it can be deleted in the handle that takes the name. No thread is given it any
+/// more, and its pages are gone: that must happen before the handle, for they may be under
+/// writeback, which needs handles.
 pub(crate) struct Doomed<'a>(Option<&'a InodeRef>);
 
 impl<'a> Doomed<'a> {
@@ -192,8 +193,8 @@ impl Drop for Doomed<'_> {
     }
 }
 
-/// An inode that is no directory has one name less. With the last one it is deleted at once if it is
-/// doomed, else it becomes an orphan.
+/// An inode that is no directory has one name less. With the last one it is deleted at once if it
+/// is doomed, else it becomes an orphan.
 pub(crate) fn drop_link(handle: &Handle<'_>, child: &InodeRef, doomed: Doomed<'_>) -> Result<()> {
     let inode = &mut *child.inode.write();
     inode.links = inode.links.saturating_sub(1);

@@ -1,8 +1,9 @@
 //! Keeping the orphans: inodes that must be deleted, or cut to their size, if the power goes now.
 //!
-//! They stand in the slots of the orphan file where there is one, else in a list that starts in the
-//! superblock and goes on in the `i_dtime` of each. Memory knows every place, so that leaving costs no
-//! search. One lock guards all of it: it is held for a few changes of blocks, inside a handle.
+//! They stand in the slots of the orphan file where there is one, else in a list that starts in
+//! the superblock and goes on in the `i_dtime` of each. Memory knows every place, so that leaving
+//! costs no search. One lock guards all of it: it is held for a few changes of blocks, inside a
+//! handle.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -63,8 +64,8 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     state: Mutex<State>,
-    /// How many there are: most inodes that are deleted never were among them, and where there are none
-    /// that is found out without the lock.
+    /// How many there are: most inodes that are deleted never were among them, and where there
+    /// are none that is found out without the lock.
     count: AtomicUsize,
 }
 
@@ -72,7 +73,8 @@ impl Orphans {
     /// Of a file system as it was left.
     pub(crate) fn open(disk: &Disk, map: MapBlocks) -> Result<Self> {
         let mut state = State::default();
-        // The first of those told are the list's, from its head on; it has been tested for circles.
+        // The first of those reported are the list's, from its head on; it has been tested for
+        // circles.
         let all = crate::orphan::orphans(disk, map)?;
         state.load_file(disk, map)?;
         let in_list = |ino: &&Ino| !state.places.contains_key(ino);
@@ -148,7 +150,7 @@ impl Orphans {
         ino: Ino,
         generation: u32,
     ) -> Result<()> {
-        // Whoever may remove one has seen it added: the inode's lock lies between the two.
+        // A thread that may remove one has seen it added: the inode's lock lies between the two.
         if self.count.load(Relaxed) == 0 {
             return Ok(());
         }
@@ -250,7 +252,7 @@ impl File {
         Ok(None)
     }
 
-    /// Puts a number into a slot; an inode only into a free one. Tells whether it did.
+    /// Puts a number into a slot; an inode only into a free one. Returns whether it did.
     fn put(&self, disk: &Disk, edit: &impl Edit, block: Pblk, slot: u32, ino: Ino) -> Result<bool> {
         let buffer = disk.bread("orphan file", block, self.owner.tag(), |_| Ok(()))?;
         let at = slot as usize * SLOT_LEN;

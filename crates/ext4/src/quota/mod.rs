@@ -1,7 +1,8 @@
-//! Who has how much of a file system mounted for writing: the dquots in use, each once in memory.
+//! A caller that has how much of a file system mounted for writing: the dquots in use, each once
+//! in memory.
 //!
-//! They are counted wherever there is the feature, as the kernel counts them. `file` reads the hidden
-//! files; `inode::dquot` counts. Left out: new entries in the files, which need handles
+//! They are counted wherever there is the feature, as the kernel counts them. `file` reads the
+//! hidden files; `inode::dquot` counts. Left out: new entries in the files, which need handles
 //! (`file::quota_change`).
 
 pub(crate) mod file;
@@ -25,10 +26,10 @@ use crate::quota::file::{Found, KINDS, QuotaFile, quota_inum};
 
 /// Parts of the table, a power of two.
 const SHARDS: usize = 64;
-/// Dquots of one part that are kept although nobody uses them.
+/// Dquots of one part that are stored although no thread uses them.
 const IDLE_MAX: usize = 64;
 
-/// Who pays: user, group and project.
+/// A caller that pays: user, group and project.
 pub(crate) type Ids = [u32; 3];
 
 type Shard = RwLock<FxHashMap<(usize, u32), Arc<Dquot>>>;
@@ -63,7 +64,7 @@ pub(crate) fn not_counted(kind: QuotaKind) -> Error {
 }
 
 impl Quotas {
-    /// Of a file system with the feature; limits are told or refused as `enforced` says.
+    /// Of a file system with the feature; limits are reported or refused as `enforced` says.
     pub(crate) fn open(
         disk: &Disk,
         map: MapBlocks,
@@ -94,7 +95,8 @@ impl Quotas {
         &self.shards[spread % SHARDS]
     }
 
-    /// The dquot of an id, read from the file if nobody uses it; `None` if its kind is not counted.
+    /// The dquot of an id, read from the file if no thread uses it; `None` if its kind is not
+    /// counted.
     pub(crate) fn get(&self, disk: &Disk, kind: QuotaKind, id: u32) -> Result<Option<Arc<Dquot>>> {
         let Some(file) = self.file(kind) else {
             return Ok(None);
@@ -132,7 +134,7 @@ impl Quotas {
         Ok(Some(dquot))
     }
 
-    /// Who pays for what belongs to these.
+    /// A caller that pays for what belongs to these.
     pub(crate) fn owners(&self, disk: &Disk, ids: Ids) -> Result<Owners> {
         let mut dquots = [None, None, None];
         for ((dquot, kind), id) in dquots.iter_mut().zip(KINDS).zip(ids) {
@@ -141,7 +143,7 @@ impl Quotas {
         Ok(Owners::new(dquots))
     }
 
-    /// Puts what was charged since the last commit into the files' blocks. Handles are kept out.
+    /// Puts what was charged since the last commit into the files' blocks. New handles wait.
     pub(crate) fn seal(&self, closing: &impl Edit) {
         self.shared.seal(closing);
     }

@@ -34,7 +34,8 @@ const LAYOUT: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INDEX)
     .union(InodeFlags::INLINE_DATA);
 
-/// Lets the table have the inode as it was recorded, with the map that it had, or none if it is new.
+/// Lets the table have the inode as it was recorded, with the map that it had, or none if it is
+/// new.
 pub(super) fn put(
     handle: &Handle<'_>,
     ino: Ino,
@@ -195,7 +196,8 @@ fn check_device(inode: &Inode) -> Result<()> {
     Err(misfit(inode.ino, "i_mode", inode.mode.into(), why))
 }
 
-/// Fails with damage if the block of attributes is another one: fast commits tell nothing of them.
+/// Fails with damage if the block of attributes is another one: fast commits report nothing of
+/// them.
 fn check_xattr_block(inode: &Inode, old: Option<&Inode>) -> Result<()> {
     if inode.xattr_block == old.and_then(|old| old.xattr_block) {
         return Ok(());
@@ -225,8 +227,8 @@ fn check_target(sbi: &Sbi, inode: &Inode) -> Result<()> {
     Err(misfit(inode.ino, "i_size", inode.size, why))
 }
 
-/// Stores an inode with the links that it has now. Without any it becomes an orphan, and so does a file
-/// that must be cut to its size.
+/// Stores an inode with the links that it has now. Without any it becomes an orphan, and so does
+/// a file that must be cut to its size.
 pub(super) fn finish(handle: &Handle<'_>, mut inode: Inode, fate: &Fate) -> Result<()> {
     let sbi = handle.sbi();
     let was = inode.links;

@@ -13,8 +13,8 @@
 //! from then on they are stale. An error on the way ends all writing before anything of it was
 //! written, and the image stays as it was, its fast commits waiting.
 //!
-//! Link counts and counts of blocks are not believed but counted, as is what a directory needs that
-//! no record tells. Left out: times of directories, which nobody recorded.
+//! Link counts and counts of blocks are not believed but counted, as is what a directory needs
+//! that no record reports. Left out: times of directories, which no thread recorded.
 
 #![cfg_attr(
     not(test),
@@ -38,7 +38,8 @@ use crate::journal::sbi::Sbi;
 
 use plan::{End, Plan};
 
-/// Redoes fast commits in the running transaction, which nothing else is in. Who calls commits it.
+/// Redoes fast commits in the running transaction, which nothing else is in. A caller that calls
+/// commits it.
 ///
 /// Fails with [`Error::Unsupported`] if they take more than one transaction or do what no kernel's
 /// fast commits do, [`Error::Corrupt`] if they do not fit the file system, [`Error::NoSpace`],

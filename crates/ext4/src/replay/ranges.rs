@@ -114,8 +114,8 @@ pub(super) fn apply(handle: &Handle<'_>, inode: &mut Inode, change: &ChangedInod
     Ok(())
 }
 
-/// Whether a file has blocks with data past its end, as a truncation leaves them that was told only in
-/// part.
+/// Whether a file has blocks with data past its end, as a truncation leaves them that was
+/// reported only in part.
 pub(super) fn has_data_past_end(sbi: &Sbi, inode: &Inode) -> Result<bool> {
     if inode.file_type != FileType::Regular || !has_map(sbi, inode) {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! POSIX ACLs: what requests may ask for, what new inodes inherit, what chmod does to them.
 //!
-//! After POSIX 1003.1e draft 17 as acl(5) tells it. How they are stored is `ondisk`'s business;
+//! After POSIX 1003.1e draft 17 as acl(5) reports it. How they are stored is `ondisk`'s business;
 //! storing them is that of `xattr::change`. Left out: who may do what, which callers decide.
 
 use uext4_ondisk::Damage;

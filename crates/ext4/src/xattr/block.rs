@@ -1,11 +1,13 @@
 //! Blocks of attributes: written, shared by inodes whose attributes are equal, freed with the last.
 //!
-//! A block counts its users in `h_refcount`, under the lock of that count, and is changed in place only
-//! while there is one, whom nobody joins meanwhile: such a block leaves the cache of shared ones first. The inodes of
-//! values that its entries lead to count the block as one user, however many inodes share it.
+//! A block counts its users in `h_refcount`, under the lock of that count, and is changed in
+//! place only while there is one, whom no thread joins meanwhile: such a block leaves the cache
+//! of shared ones first. The inodes of values that its entries lead to count the block as one
+//! user, however many inodes share it.
 //!
-//! The count is stored by the commit ([`crate::journal::xattr_shared`]). Who comes to a block that has users, or leaves
-//! some behind, shares the count's lock; that of the buffer is not taken, nor is the block copied.
+//! The count is stored by the commit ([`crate::journal::xattr_shared`]). A caller that comes to a
+//! block that has users, or leaves some behind, shares the count's lock; that of the buffer is
+//! not taken, nor is the block copied.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -134,7 +136,7 @@ pub(crate) fn release(handle: &Handle<'_>, at: Pblk) -> Result<()> {
         return Ok(());
     }
     let buffer = bread(handle.sbi(), at)?;
-    // Nobody changes the content but its only user, so it stays.
+    // No thread changes the content but its only user, so it stays.
     let data = buffer.data();
     let hash = header(&data, at)?.h_hash.get();
     let entries = parse_entries(&data, XATTR_BLOCK_HEADER_LEN, XattrPlace::Block(at))?;
@@ -186,8 +188,8 @@ pub(crate) fn inos(entries: &[XattrEntry<'_>]) -> impl Iterator<Item = Ino> {
 /// Searches at most, where what was found has gone each time.
 const SEARCHES_MAX: usize = 8;
 
-/// Becomes one more user of a block like this that has room for so many, if one is known: perhaps the
-/// `old` one itself, which then counts its user already.
+/// Becomes one more user of a block like this that has room for so many, if one is known: perhaps
+/// the `old` one itself, which then counts its user already.
 fn share(
     handle: &Handle<'_>,
     old: Option<Pblk>,
@@ -236,7 +238,8 @@ enum Joined<'a> {
     Gone,
 }
 
-/// Becomes one more user of a block that was found and had this content, if it has room for so many.
+/// Becomes one more user of a block that was found and had this content, if it has room for so
+/// many.
 fn join<'a>(
     handle: &Handle<'_>,
     candidate: Candidate<'a>,
@@ -249,7 +252,7 @@ fn join<'a>(
     let room_for = |users: u32| users > 0 && users.saturating_add(coming) <= XATTR_REFCOUNT_MAX;
     if let Some(count) = counts.share(at) {
         let users = count.users();
-        // Not the last it has room for: the cache is told of a full block by one alone.
+        // Not the last it has room for: the cache is notified of a full block by one alone.
         if users > 0 && room_for(users + 1) && is_same(data, buffer) {
             let taken = candidate.taken(users + 1).is_ok();
             if taken && count.come(XATTR_REFCOUNT_MAX - 1).is_some() {
@@ -284,14 +287,14 @@ fn is_same(data: &Arc<[u8]>, buffer: &Buffer) -> bool {
     Arc::ptr_eq(data, &now) || body(data) == body(&now)
 }
 
-/// The block, if it has one user and so may be changed; nobody else finds it any more.
+/// The block, if it has one user and so may be changed; no other thread finds it any more.
 fn claim(handle: &Handle<'_>, at: Pblk) -> Result<Option<Buffer>> {
     let blocks = &handle.rw().xattrs.blocks;
     let buffer = bread(handle.sbi(), at)?;
     let data = buffer.data();
     let header = header(&data, at)?;
     let hash = header.h_hash.get();
-    // Whoever goes after this look frees nothing: a block is made, and this one let go of.
+    // A thread that goes after this look frees nothing: a block is made, and this one let go of.
     if handle
         .rw()
         .xattrs
@@ -314,9 +317,9 @@ fn claim(handle: &Handle<'_>, at: Pblk) -> Result<Option<Buffer>> {
     }
 }
 
-/// Another block like the inode's, whose user it now is in place of its own; `None` if there is none
-/// that is known and has room for all users of its own, so that this is freed with the last that moves:
-/// then others find its own. The inode itself is not changed.
+/// Another block like the inode's, whose user it now is in place of its own; `None` if there is
+/// none that is known and has room for all users of its own, so that this is freed with the last
+/// that moves: then others find its own. The inode itself is not changed.
 ///
 /// Fails with damage of the inode's block, device errors: nothing has changed. Damage of what it
 /// leads to.
@@ -358,8 +361,8 @@ pub(crate) fn merge(handle: &Handle<'_>, inode: &Inode) -> Result<Option<Pblk>> 
 fn take(handle: &Handle<'_>, inode: &Inode) -> Result<Pblk> {
     let (geometry, rw) = (handle.sbi().geometry(), handle.rw());
     let (group, _) = geometry.inode_group(inode.ino).ok_or(Error::NotFound)?;
-    // Who changes attributes has made sure of the blocks before, by what he may use: here nothing may be
-    // refused but what is not there.
+    // A caller that changes attributes has made sure of the blocks before, by what it may use:
+    // here nothing may be refused but what is not there.
     if !rw.reserve(handle.sbi(), Purpose::Maps, 1) {
         return Err(Error::NoSpace {
             needed: 1,

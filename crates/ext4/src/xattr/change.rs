@@ -1,12 +1,12 @@
-//! Changing extended attributes: in the inode first, else in a block, and values that fit neither in
-//! inodes of their own where the file system has them.
+//! Changing extended attributes: in the inode first, else in a block, and values that fit neither
+//! in inodes of their own where the file system has them.
 //!
 //! Entries are placed as the kernel places them: only the one that is set moves, and only its value
 //! goes into an inode of its own. Left out: who may change what (owners, capabilities, immutable
 //! inodes), which callers decide; quotas.
 //!
-//! The inode must be in its table already ([`crate::inode::store::store_new`]); its fields change in
-//! memory, and the caller stores them afterwards. Who calls holds the inode's lock.
+//! The inode must be in its table already ([`crate::inode::store::store_new`]); its fields change
+//! in memory, and the caller stores them afterwards. A caller that calls holds the inode's lock.
 
 use uext4_ondisk::acl::Acl;
 use uext4_ondisk::features::Compat;
@@ -396,7 +396,8 @@ fn new_entry<'a>(
 /// What attributes add to what their inode takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Charge {
-    /// To its `blocks`: the block of attributes, and all of every value apart, however many share it.
+    /// To its `blocks`: the block of attributes, and all of every value apart, however many share
+    /// it.
     units: u64,
     /// To the inodes that its owners pay for: one for each value apart.
     inodes: u64,
@@ -423,7 +424,7 @@ fn charge(sbi: &Sbi, body: &[XattrEntry<'_>], block: &[XattrEntry<'_>]) -> Charg
     charge
 }
 
-/// Inodes that an inode's owners pay for beside itself.
+/// Inodes that an inode's owners pay for in addition to itself.
 pub(crate) fn inodes_apart(sbi: &Sbi, inode: &Inode) -> Result<u64> {
     if !XattrShape::new(sbi.geometry()).has_apart() {
         return Ok(0);

@@ -117,7 +117,7 @@ pub(crate) fn obtain(handle: &Handle<'_>, owner: &Inode, value: &[u8]) -> Result
     Ok(ino)
 }
 
-/// The key of a value: its hash and length, which its inode tells without being read.
+/// The key of a value: its hash and length, which its inode reports without being read.
 fn key(handle: &Handle<'_>, hash: u32, len: u64) -> Option<Key> {
     handle
         .rw()
@@ -393,8 +393,8 @@ fn create(handle: &Handle<'_>, owner: &Inode, value: &[u8], hash: u32) -> Result
     let (group, _) = geometry.inode_group(owner.ino).ok_or(Error::NotFound)?;
     let len = geometry.block_size.blocks_for(value.len() as u64);
     let needed = len + 1;
-    // Who changes attributes has made sure of the blocks before, by what he may use: here nothing may be
-    // refused but what is not there.
+    // A caller that changes attributes has made sure of the blocks before, by what it may use:
+    // here nothing may be refused but what is not there.
     if !rw.reserve(sbi, Purpose::Maps, needed) {
         let free = rw.available_blocks();
         return Err(Error::NoSpace { needed, free });

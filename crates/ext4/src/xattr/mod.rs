@@ -79,7 +79,7 @@ impl XattrName<'_> {
     }
 }
 
-/// Who reads the attributes of an inode.
+/// A caller that reads the attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// Holds the inode's lock: it keeps what it leads to, and others may come to share that.
@@ -358,13 +358,13 @@ fn ea_inode_value(
         return Err(bad("value's size differs from its inode's"));
     }
     let value = ea_inode::read(sbi, &inode)?;
-    // Older writers kept the owner there in place of a hash.
+    // Older writers stored the owner there in place of a hash.
     let lustre = inode.mtime.sec as u32 == owner.ino.0 && inode.generation == owner.generation;
     let hash = ea_inode_hash(sbi.superblock().seed(), &value);
     if hash != ea_inode::hash(&inode) && !lustre {
         return Err(bad("value does not match its hash"));
     }
-    // Nobody counts the users of an older writer's.
+    // No thread counts the users of an older writer's.
     if reader == Reader::Holder && !lustre {
         ea_inode::seen(sbi, &inode)?;
     }

@@ -47,7 +47,7 @@ fn images_of_mke2fs_are_clean() {
     }
 }
 
-/// Breaks a fresh image with debugfs commands and tells the kinds of issues found.
+/// Breaks a fresh image with debugfs commands and reports the kinds of issues found.
 fn kinds_after(commands: &[&str]) -> Vec<&'static str> {
     let dir = tempfile::tempdir().unwrap();
     let (source, image) = (dir.path().join("source"), dir.path().join("image"));

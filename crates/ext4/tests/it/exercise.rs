@@ -185,8 +185,8 @@ fn fill(root: &Path) {
     rustix::fs::setxattr(root.join("d/file"), "user.big", &[7; 600], flags).unwrap();
 }
 
-/// Lays patches over an image: each is four bytes that say where, one that says how long (up to 16),
-/// and the bytes. What is left at the end is ignored.
+/// Lays patches over an image: each is four bytes that say where, one that says how long (up to
+/// 16), and the bytes. What is left at the end is ignored.
 pub fn patch(image: &mut [u8], mut patches: &[u8]) {
     while let [a, b, c, d, len, rest @ ..] = patches {
         let place = [a, b, c, d]

@@ -1,5 +1,6 @@
-//! Operations of every kind on a damaged image that was opened for writing: used by the test of hostile
-//! images and by the fuzzer. What an operation answers does not matter, that it answers does.
+//! Operations of every kind on a damaged image that was opened for writing: used by the test of
+//! hostile images and by the fuzzer. What an operation answers does not matter, that it answers
+//! does.
 
 use std::sync::Arc;
 

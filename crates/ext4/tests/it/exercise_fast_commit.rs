@@ -1,5 +1,5 @@
-//! Records of fast commits that no file system wrote, in a log whose checksums are right: used by the
-//! test of hostile images and by the fuzzer.
+//! Records of fast commits that no file system wrote, in a log whose checksums are right: used by
+//! the test of hostile images and by the fuzzer.
 
 use std::sync::Arc;
 

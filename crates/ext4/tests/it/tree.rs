@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uext4::{FileType, FollowLast, Image, Inode, InodeFlags, OpenOptions};
 use uext4_blockdev::{Access, FileDevice};
 
-/// One file. Fields that an oracle cannot tell are zero or empty on both sides.
+/// One file. Fields that an oracle cannot report are zero or empty on both sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub mode: u32,
@@ -174,7 +174,7 @@ fn node_of(fs: &Image, inode: &Inode, oracle: Oracle, contents: &mut Contents) -
         node.ino = inode.ino.0.into();
         node.blocks = inode.blocks;
         if inode.has(InodeFlags::INLINE_DATA) && inode.file_type == FileType::Regular {
-            // So that nobody takes the file for a hole, stat adds this.
+            // So that no thread takes the file for a hole, stat adds this.
             node.blocks += inode.size.div_ceil(512);
         }
     }
@@ -222,7 +222,7 @@ fn assert_zeroes(hole: &[u8]) {
     );
 }
 
-/// Leaves out what the oracle cannot tell.
+/// Leaves out what the oracle cannot report.
 fn normal(mut node: Node, oracle: Oracle) -> Node {
     let is_dir = node.mode & 0o170_000 == 0o040_000;
     let is_special = !matches!(node.mode & 0o170_000, 0o040_000 | 0o100_000 | 0o120_000);

@@ -1,11 +1,12 @@
-//! In which group a thread takes inodes while another thread is at the group that both would choose.
+//! In which group a thread takes inodes while another thread is at the group that both would
+//! choose.
 //!
 //! Everything that is no directory goes to the first group of its directory's flex group that has
 //! a free inode. So threads that create files in different directories would meet in one group's
 //! lock. A thread that finds the lock taken goes on to the next group of the flex group that has
-//! free inodes and whose lock is free, and takes its next inodes there, up to [`STAY`] of them. The kernel's
-//! block allocator skips busy groups in the same way (`ext4_try_lock_group`). Where one thread
-//! creates files, they go where they always went.
+//! free inodes and whose lock is free, and takes its next inodes there, up to [`STAY`] of them.
+//! The kernel's block allocator skips busy groups in the same way (`ext4_try_lock_group`). Where
+//! one thread creates files, they go where they always went.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,8 +20,8 @@ use crate::alloc::ialloc::{Counts, Parent};
 /// Inodes that a thread takes in a group that it turned to, before it looks at the usual one again.
 const STAY: u32 = 512;
 
-/// The group that the threads of each slot turned to, in the low half, and in the high half how many
-/// inodes they take there still.
+/// The group that the threads of each slot turned to, in the low half, and in the high half how
+/// many inodes they take there still.
 #[derive(Debug, Default)]
 pub(super) struct Turned(PerThread<AtomicU64>);
 

@@ -1,5 +1,5 @@
-//! Free inodes by a bitmap that may be wrong: an inode that is in use by its own fields, or in memory,
-//! is not allocated again.
+//! Free inodes by a bitmap that may be wrong: an inode that is in use by its own fields, or in
+//! memory, is not allocated again.
 
 use uext4_ondisk::group_desc::{DescChecksum, GroupDesc};
 use uext4_ondisk::inode::{FileType, RawInode, inode_checksum, stored_checksum};
@@ -13,8 +13,8 @@ use crate::base::error::{Error, Result};
 use crate::base::owner::{Kind, tag};
 
 impl Groups {
-    /// Sets a group aside whose inode bitmap is wrong: none of its inodes is allocated any more, as in
-    /// the kernel. Returns the error to report.
+    /// Sets a group aside whose inode bitmap is wrong: none of its inodes is allocated any more,
+    /// as in the kernel. Returns the error to report.
     pub(super) fn distrust_inodes(&self, group: GroupNr, slot: &mut Slot, damage: Damage) -> Error {
         if !slot.inodes_bad {
             slot.inodes_bad = true;
@@ -28,8 +28,8 @@ impl Groups {
         Error::Corrupt(damage)
     }
 
-    /// An inode that was just allocated is in use in memory: its group is set aside. Returns the error
-    /// to report.
+    /// An inode that was just allocated is in use in memory: its group is set aside. Returns the
+    /// error to report.
     pub(crate) fn in_use_in_memory(&self, disk: &Disk, ino: Ino) -> Error {
         let damage = Damage::InodeField {
             ino,

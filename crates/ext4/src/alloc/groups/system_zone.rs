@@ -1,5 +1,6 @@
-//! The blocks that hold metadata of fixed places: bitmaps and inode tables of all groups, superblocks,
-//! descriptors and the journal. A block bitmap that calls one of them free is not believed.
+//! The blocks that hold metadata of fixed places: bitmaps and inode tables of all groups,
+//! superblocks, descriptors and the journal. A block bitmap that calls one of them free is not
+//! believed.
 
 use uext4_ondisk::{Damage, Geometry, GroupNr, Pblk};
 

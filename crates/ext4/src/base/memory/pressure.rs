@@ -2,7 +2,7 @@
 
 /// Bytes of the default budget at most.
 const DEFAULT_MAX: u64 = 1 << 30;
-/// The default where the machine does not tell how much memory it has.
+/// The default where the machine does not report how much memory it has.
 const DEFAULT_UNKNOWN: u64 = 256 << 20;
 
 /// Per cent of the last ten seconds in which some task waited for memory, above which the limit is
@@ -30,8 +30,8 @@ pub(crate) fn some_avg10(text: &str) -> Option<f64> {
     (0.0..=100.0).contains(&share).then_some(share)
 }
 
-/// The limit after one more look at the pressure: an eighth less while it is high, down to a quarter
-/// of the budget; a 64th of the budget more while it is low. Without a number it rises.
+/// The limit after one more look at the pressure: an eighth less while it is high, down to a
+/// quarter of the budget; a 64th of the budget more while it is low. Without a number it rises.
 pub(crate) fn next_limit(limit: u64, budget: u64, share: Option<f64>) -> u64 {
     let share = share.unwrap_or(0.0);
     if share > HIGH {

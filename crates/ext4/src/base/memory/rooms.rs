@@ -1,4 +1,4 @@
-//! The rooms of other crates, in bytes.
+//! The subsystems of other crates, in bytes.
 
 use uext4_buffer_cache::BufferCache;
 use uext4_extent_status::{BATCH, Room};
@@ -60,7 +60,7 @@ impl Shrinker for Room {
     }
 }
 
-/// What is kept for files holds its groups: they are counted, and do not go.
+/// What is reserved for files holds its groups: they are counted, and do not go.
 impl Shrinker for Allocator {
     fn memory(&self) -> u64 {
         u64::from(self.loaded_groups()) * self.group_memory()
@@ -116,7 +116,7 @@ mod tests {
             pblk: Pblk(0),
             status: Status::Hole,
         };
-        // Look-ups count once as time passes: as leaves come and go.
+        // Lookups count once as time passes: as leaves come and go.
         let passing: Vec<Tree> = (0..200).map(|_| Tree::new(&room)).collect();
         for tree in &trees {
             tree.cache(hole(0));

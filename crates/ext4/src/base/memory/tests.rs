@@ -1,4 +1,4 @@
-//! The budget over rooms that are numbers.
+//! The budget over subsystems that are numbers.
 
 use super::*;
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ impl Shrinker for Toy {
 
 const MIB: u64 = 1 << 20;
 
-/// A budget of 64 MiB and rooms that take so many MiB.
+/// A budget of 64 MiB and subsystems that take so many MiB.
 fn toys(taken: [u64; ROOMS]) -> (Memory, [Toy; ROOMS]) {
     let toys = taken.map(|taken| Toy {
         memory: AtomicU64::new(taken * MIB),
@@ -52,7 +52,7 @@ fn taken(toys: &[Toy; ROOMS]) -> [u64; ROOMS] {
     toys.each_ref().map(|toy| toy.memory() / MIB)
 }
 
-/// Whether all take so many MiB together; each room's share is rounded up.
+/// Whether all take so many MiB together; each subsystem's share is rounded up.
 fn is_about(memory: &Memory, toys: &[Toy; ROOMS], mib: u64) -> bool {
     let total = memory.usage(&rooms(toys)).total();
     (mib * MIB - 8..=mib * MIB).contains(&total)
@@ -129,7 +129,7 @@ fn rooms_grow_into_what_is_free() {
     assert_eq!(limits(), [40, 41, 41, 40, 50, 48, 40]);
     toys[5].memory.store(48 * MIB, Relaxed);
     memory.look(&rooms(&toys));
-    // Full; but a sixteenth of the limit is everybody's.
+    // Full; but a sixteenth of the limit is every user's.
     assert_eq!(limits(), [4, 4, 4, 4, 10, 48, 4]);
 }
 
@@ -145,7 +145,7 @@ fn pressure_lowers_what_may_be_taken() {
     assert_eq!(memory.limit(), 16 * MIB);
     assert!(!memory.look(&rooms(&toys)));
     assert!(is_about(&memory, &toys, 14));
-    // Where the kernel does not tell, it rises again.
+    // Where the kernel does not report, it rises again.
     memory.pressed(None);
     assert_eq!(memory.limit(), 17 * MIB);
     for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! What becomes of promises, sizes and bytes past the end where a write or a cut is interrupted: by a
-//! commit, by a device that fails, by who calls it off.
+//! What becomes of reservations, sizes and bytes past the end where a write or a cut is
+//! interrupted: by a commit, by a device that fails, by a caller that calls it off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -116,7 +116,7 @@ fn commit(sbi: &Sbi) {
     sbi.rw().unwrap().journal.commit_now(sbi).unwrap();
 }
 
-/// Blocks that may be promised, once all bitmaps were read.
+/// Blocks that may be reserved, once all bitmaps were read.
 fn available(sbi: &Sbi) -> u64 {
     let rw = sbi.rw().unwrap();
     assert!(!rw.reserve(sbi, Purpose::Maps, 1 << 40));
@@ -149,8 +149,8 @@ fn recovered(image: MemoryDevice) -> Vec<u8> {
     content(&InodeRef::get(&sbi, ino).unwrap())
 }
 
-/// A file is cut to nothing while a flusher is at it, with commits before and after the
-/// flusher has done: every one of them can be recovered. What it writes has a place already, or none.
+/// A file is cut to nothing while a flusher is at it, with commits before and after the flusher
+/// has done: every one of them can be recovered. What it writes has a place already, or none.
 fn cut_amid(has_blocks: bool) {
     let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
     let file = new_file(&sbi, b"file");
@@ -173,7 +173,7 @@ fn cut_amid(has_blocks: bool) {
         while !entered.load(SeqCst) {
             thread::yield_now();
         }
-        // It waits for the flusher, once nobody reads past the new end.
+        // It waits for the flusher, once no thread reads past the new end.
         let cut = scope.spawn(|| truncate_locked(&file, 0));
         while file.inode.read().size > 0 {
             thread::yield_now();
@@ -252,7 +252,7 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
     write_with(&file, WriteContext::default(), 0, &bytes(1)).unwrap();
     fsync(&file, true).unwrap();
     {
-        // As a power cut leaves it, or anybody else who wrote to it before.
+        // As a power cut leaves it, or any other thread who wrote to it before.
         let handle = sbi.start(1).unwrap();
         let inode = &mut *file.inode.write();
         inode.size = 10;
@@ -340,13 +340,13 @@ fn fails(device: &Asking, last: impl Fn() + Send + Sync + 'static) {
     }));
 }
 
-/// Unmounts, which tells that data were given up, and asserts that e2fsck finds nothing wrong.
+/// Unmounts, which reports that data were given up, and asserts that e2fsck finds nothing wrong.
 fn lossy_close(sbi: &Sbi, device: &MemoryDevice) {
     assert!(close(sbi, &AtomicU64::new(0)).is_err());
     e2fsck(device);
 }
 
-/// Asserts that a promise stands for each dirty block and for no other.
+/// Asserts that a reservation stands for each dirty block and for no other.
 fn all_promised(file: &InodeRef, before: u64) {
     let sbi = file.sbi();
     let mut next = 0;
@@ -395,7 +395,7 @@ fn what_is_given_up_under_a_writer_keeps_his_promise() {
         let before = available(&sbi);
         write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
         fails(&device, || ());
-        // Blocks that were promised before, and are given up before he has them.
+        // Blocks that were reserved before, and are given up before it has them.
         let data = bytes(1);
         write_by(
             &file,
@@ -423,7 +423,7 @@ fn what_is_given_up_under_a_writer_keeps_his_promise() {
                 all_promised(&file, before);
             }
             "fsync" => {
-                // It tells what was lost, once.
+                // It reports what was lost, once.
                 assert!(fsync(&file, true).is_err());
                 fsync(&file, true).unwrap();
                 assert_eq!(delayed(&file), 0);
@@ -449,7 +449,7 @@ fn fsync_has_what_was_freed_committed_where_that_makes_space() {
     let file = new_file(&sbi, b"file");
     write_with(&file, WriteContext::default(), 0, &bytes(16)).unwrap();
     sbi.writable().unwrap().journal.commit_now(&*sbi).unwrap();
-    // Others take what was promised, and give it back; until the commit nobody has it.
+    // Others take what was reserved, and give it back; until the commit no thread has it.
     let handle = sbi.start(64).unwrap();
     let taken: Vec<Pblk> = std::iter::from_fn(|| handle.take_block(Pblk(0)).ok()).collect();
     assert!(taken.len() > 16);

@@ -1,5 +1,5 @@
-//! Moments that only the engine's insides can choose: a commit between two writes of one file, a look
-//! at a map that is about to change, an inode that memory lost.
+//! Moments that only the engine's insides can choose: a commit between two writes of one file, a
+//! look at a map that is about to change, an inode that memory lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -44,8 +44,8 @@ fn new_file(sbi: &Arc<Sbi>, name: &[u8]) -> InodeRef {
     create(&root(sbi), name, NewInode::File, &Creation::default()).unwrap()
 }
 
-/// A device that commits before every write of data that does not go on where the last one ended, and
-/// before each part of a run of data.
+/// A device that commits before every write of data that does not go on where the last one ended,
+/// and before each part of a run of data.
 #[derive(Debug)]
 struct Eager {
     base: Arc<MemoryDevice>,
@@ -244,7 +244,7 @@ fn what_is_half_marked_is_not_known_as_it_was() {
     let (file, other) = (new_file(&sbi, b"file"), new_file(&sbi, b"other"));
     truncate_locked(&file, 40 << 10).unwrap();
     let mut aside = Vec::new();
-    // Four extents, none beside another on the device: the inode has no room for a fifth.
+    // Four extents, none adjacent to another on the device: the inode has no room for a fifth.
     for at in (0..40).step_by(10) {
         let hole = LblkRun {
             start: Lblk(at),

@@ -1,4 +1,4 @@
-//! Who pays for an inode, and what is charged to them.
+//! A caller that pays for an inode, and what is charged to them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Dquot, What, add, subtract};
 use crate::base::edit::Edit;
 use crate::base::error::Result;
 
-/// Who pays for an inode: at most one dquot of each kind.
+/// A caller that pays for an inode: at most one dquot of each kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
     dquots: [Option<Arc<Dquot>>; 3],
@@ -21,7 +21,7 @@ pub(crate) struct Owners {
 pub(crate) struct Usage {
     /// Bytes of its blocks.
     pub(crate) space: u64,
-    /// Bytes that are promised to its delayed blocks beside these.
+    /// Bytes that are reserved for its delayed blocks in addition to these.
     pub(crate) promised: u64,
     /// Inodes: itself, and those of attribute values.
     pub(crate) inodes: u64,
@@ -68,7 +68,7 @@ impl Owners {
         claim_all(self.dquots(), What::Space, bytes, self.free)
     }
 
-    /// Takes back what was promised.
+    /// Takes back what was reserved.
     pub(crate) fn unpromise(&self, bytes: u64) {
         if bytes > 0 {
             self.dquots()
@@ -76,20 +76,20 @@ impl Owners {
         }
     }
 
-    /// The next `bytes` that are charged had been promised.
+    /// The next `bytes` that are charged had been reserved.
     pub(crate) fn draw(&mut self, bytes: u64) {
         self.drawn += bytes;
     }
 
-    /// Of `drawn` bytes, `promised` had been: what was not charged is given back, what had not been
-    /// promised is claimed now.
+    /// Of `drawn` bytes, `promised` had been: what was not charged is given back, what had not
+    /// been reserved is claimed now.
     pub(crate) fn settle(&mut self, drawn: u64, promised: u64) {
         self.drawn = 0;
         self.unpromise(promised.saturating_sub(drawn));
         self.claim_anyway(drawn.saturating_sub(promised));
     }
 
-    /// Of `drawn` bytes nothing was charged after all: they stay promised.
+    /// Of `drawn` bytes nothing was charged after all: they stay reserved.
     pub(crate) fn undraw(&mut self, drawn: u64) {
         let left = std::mem::take(&mut self.drawn);
         // What was charged and uncharged again is no longer claimed.

@@ -107,7 +107,7 @@ fn new_inodes_inherit_as_in_the_kernel() {
             }
         }
     }
-    // What is inherited is stored as it is told.
+    // What is inherited is stored as it is reported.
     let mut target = find(&sbi, "4-0/dir");
     let inherited = inherit(&sbi, &find(&sbi, "0-0"), 0o040_750, 0).unwrap();
     let handle = sbi.start(credits_set(&sbi)).unwrap();

@@ -372,7 +372,8 @@ fn equal_blocks_are_one_until_one_of_them_changes() {
     unmount_and_check(&sbi, &device);
 }
 
-/// Nothing but counts in memory has changed when the value cannot be let go of: that is half-done too.
+/// Nothing but counts in memory has changed when the value cannot be let go of: that is half-done
+/// too.
 #[test]
 fn who_stops_after_counts_have_changed_has_changed_something() {
     let device = device("-t ext4 -b 4096 -O ea_inode", 16_384);

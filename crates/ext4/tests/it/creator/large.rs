@@ -20,8 +20,8 @@ fn a_directory_of_100000_files() {
         maker.make(path.as_bytes(), NewInode::File, &attributes(0o644, i));
     }
     maker.check("100,000 files");
-    // The names are in the order of their hashes, far from that of their inodes, and 25 MiB of inodes
-    // do not fit into the memory: each block is read about once all the same.
+    // The names are in the order of their hashes, far from that of their inodes, and 25 MiB of
+    // inodes do not fit into the memory: each block is read about once all the same.
     let device = Arc::new(Counting {
         bytes: fs::read(maker.image()).unwrap(),
         read: AtomicU64::new(0),

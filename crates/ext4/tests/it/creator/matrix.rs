@@ -17,7 +17,7 @@ fn capability(permitted: u8) -> Vec<u8> {
     value
 }
 
-/// An access ACL in the form of the system calls: one user beside the owner.
+/// An access ACL in the form of the system calls: one user in addition to the owner.
 pub fn acl() -> Vec<u8> {
     let mut acl = vec![2, 0, 0, 0];
     let none = [0xFF; 4];

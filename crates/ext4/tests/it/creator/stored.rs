@@ -172,7 +172,7 @@ fn image_bytes(options: &CreatorOptions) -> Vec<u8> {
     let uuid = "6b33f586-a183-4383-921d-30da3fef2e5c";
     let seed = format!("hash_seed={uuid}");
     let arguments = ["-t", "ext4", "-U", uuid, "-E", &seed, "-N", "2000"];
-    // mke2fs has no other way to be told the time.
+    // mke2fs has no other way to be reported the time.
     let mke2fs = ["E2FSPROGS_FAKE_TIME=1700000000", "mke2fs", "-q", "-F"];
     let place = [path.to_str().unwrap(), "16M"];
     run("env", mke2fs.iter().chain(&arguments).chain(&place));

@@ -1,5 +1,5 @@
-//! The power goes at every write of the replay: what was told by the fast commits is there all the
-//! same, whoever mounts next.
+//! The power goes at every write of the replay: what was reported by the fast commits is there
+//! all the same, any thread that mounts next.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub fn for_each_cut(image: &MemoryDevice, seeds: u64, mut f: impl FnMut(MemoryDe
     }
 }
 
-/// What is redone after a cut, cut again if `again`, must be what was told.
+/// What is redone after a cut, cut again if `again`, must be what was reported.
 fn judge_cut(image: &MemoryDevice, expected: &Tree, what: &str, again: Option<u64>) {
     assert_equal(expected, &tree(image), &format!("{what}, read"));
     let mut redone = image.snapshot();

@@ -1,5 +1,5 @@
-//! Records that nobody would write: refused by name, with nothing changed, or redone to something
-//! sound; never a panic.
+//! Records that no thread would write: refused by name, with nothing changed, or redone to
+//! something sound; never a panic.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::{complaints, open_and_close};
 use crate::exercise::exercise;
 use crate::writing::device::{judge, steps};
 
-/// Opens an image with these records, which must be refused, and tells why. Nothing may have changed
-/// but that blocks of the log are home, and a second try says the same.
+/// Opens an image with these records, which must be refused, and reports why. Nothing may have
+/// changed but that blocks of the log are checkpointed, and a second try says the same.
 fn refused(left: &Left, records: &[Record], what: &str) -> Error {
     let image = Arc::new(left.with(records));
     let Err(error) = open_and_close(Arc::clone(&image) as _) else {

@@ -60,9 +60,10 @@ fn redo_and_compare(crashed: &Path, live: &Tree, what: &str) -> usize {
     records
 }
 
-/// What the kernel finds after a replay of its own, which gives some files the time of the replay.
-/// Nothing if its replay calls the image damaged, as Linux 6.18 does now and then (EUCLEAN): what it
-/// should have found is known from before the crash. Tells whether it could say anything.
+/// What the kernel finds after a replay of its own, which gives some files the time of the
+/// replay. Nothing if its replay calls the image damaged, as Linux 6.18 does now and then
+/// (EUCLEAN): what it should have found is known from before the crash. Returns whether it could
+/// say anything.
 fn compare_with_kernel(crashed: &Path, live: &Tree, what: &str) -> bool {
     let copy = copy(crashed, "for-the-kernel");
     let mount = match Mount::attempt(&copy, "rw,noatime") {
@@ -170,7 +171,7 @@ fn the_kernel_goes_on_after_any_cut() {
     let sync = || rustix::fs::syncfs(File::open(mount.path()).unwrap()).unwrap();
     (0..30).for_each(|_| workload.step());
     sync();
-    // Few, or the area is full and all is told in the log.
+    // Few, or the area is full and all is reported in the log.
     (0..12).for_each(|_| workload.step());
     let live = of_host(mount.path(), Oracle::FastCommit);
     let crashed = copy(&image, "crashed");

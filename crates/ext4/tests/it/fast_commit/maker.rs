@@ -1,4 +1,4 @@
-//! Images with fast commits of our own making, so that nobody's rules need be kept.
+//! Images with fast commits of our own making, so that no user's rules must be obeyed.
 
 use uext4::{FileType, Image, Ino};
 

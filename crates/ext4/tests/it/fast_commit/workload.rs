@@ -1,5 +1,5 @@
-//! Random operations on a mounted file system, each made durable by an fsync: what the kernel tells
-//! in fast commits.
+//! Random operations on a mounted file system, each made durable by an fsync: what the kernel
+//! reports in fast commits.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};

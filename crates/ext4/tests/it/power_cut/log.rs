@@ -1,4 +1,5 @@
-//! Logs as they are after some use: summed as the kernel does it, and full of what was there before.
+//! Logs as they are after some use: summed as the kernel does it, and full of what was there
+//! before.
 
 use uext4_blockdev::{BlockDevice, MemoryDevice};
 

@@ -1,9 +1,9 @@
 //! Power cuts at every write: whatever a cut leaves is recovered to a sound file system in which
 //! everything that was made durable is there, unchanged, and nothing else than was ever done.
 //!
-//! A run of random operations is recorded, change by change. Then for every point between two changes
-//! images are built of what was durable and of a part of what was written since the last flush, torn
-//! at sectors. Each is recovered and judged. `UEXT4_LONG=1` makes many more of them.
+//! A run of random operations is recorded, change by change. Then for every point between two
+//! changes images are built of what was durable and of a part of what was written since the last
+//! flush, torn at sectors. Each is recovered and judged. `UEXT4_LONG=1` makes many more of them.
 
 mod inline;
 mod judge;
@@ -27,7 +27,7 @@ use model::Oracle;
 use recorder::{Cuts, Recorder};
 use workload::Run;
 
-/// Images built for each point, beside the one that lost nothing.
+/// Images built for each point, next to the one that lost nothing.
 const SEEDS: u64 = 3;
 
 /// How much is done with the states of one kind of file system.

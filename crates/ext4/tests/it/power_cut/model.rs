@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Bytes of the unit in which files are written here: smaller than a sector.
 pub const CELL: usize = 64;
 
-/// An inode, told by its owner's number. The root is 0.
+/// An inode, identified by its owner's number. The root is 0.
 pub type Id = u32;
 
 /// What a cell of a file holds when version `version` of it was written; never zeroes.

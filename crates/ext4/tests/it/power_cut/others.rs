@@ -73,7 +73,8 @@ fn check(path: &Path) -> Result<(), String> {
     complaints(path).map_or(Ok(()), Err)
 }
 
-/// Whether the kernel mounts what is clean, where quotas are counted: one may be built without them.
+/// Whether the kernel mounts what is clean, where quotas are counted: one may be built without
+/// them.
 fn counts_quotas(path: &Path, ours: &MemoryDevice) -> bool {
     std::fs::write(path, ours.to_bytes()).unwrap();
     let features = superblock_of(path).features();

@@ -9,8 +9,8 @@ use uext4_testkit::SplitMix64;
 
 /// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;
-/// The superblock takes two sectors under one checksum. Everybody who mounts an ext4 relies on a
-/// device that writes them together.
+/// The superblock takes two sectors under one checksum. Every caller who mounts an ext4 relies on
+/// a device that writes them together.
 const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
 
 /// A change of a device, or the moment that makes those before it durable.

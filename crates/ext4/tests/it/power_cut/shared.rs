@@ -1,7 +1,8 @@
-//! Blocks of attributes that many files share: whatever a cut leaves, each counts the files that have it.
+//! Blocks of attributes that many files share: whatever a cut leaves, each counts the files that
+//! have it.
 //!
-//! The counts are stored once a transaction, and files come and go within one: so every state is held
-//! against the inodes by our check, and every few by e2fsck.
+//! The counts are stored once a transaction, and files come and go within one: so every state is
+//! held against the inodes by our check, and every few by e2fsck.
 
 use std::sync::Arc;
 
@@ -35,8 +36,8 @@ fn create(root: &OpenInode, number: u64) -> OpenInode {
     root.create(name.as_bytes(), NewInode::File, &BY).unwrap()
 }
 
-/// Files get and lose one of three values, some of which fit in no inode and one in no block, and are made
-/// anew. Transactions have from one change to some dozens.
+/// Files get and lose one of three values, some of which fit in no inode and one in no block, and
+/// are made anew. Transactions have from one change to some dozens.
 fn run(empty: &MemoryDevice, seed: u64) -> Vec<(usize, Event)> {
     let device = Arc::new(Recorder::new(empty));
     let clock = Arc::new(VirtualClock::new(1_700_000_000));

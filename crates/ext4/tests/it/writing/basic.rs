@@ -239,7 +239,7 @@ fn deleted_inodes_are_not_opened_again() {
         let file = root.create(b"file", NewInode::File, &FILE).unwrap();
         let ino = file.ino();
         root.unlink(b"file").unwrap();
-        // It is there as long as somebody has it.
+        // It is there as long as a thread has it.
         fs.sync().unwrap();
         fs.open_inode(ino).unwrap().write_at(0, b"more").unwrap();
         drop(file);

@@ -1,5 +1,6 @@
-//! Images made to mislead the writer: directories that lie in themselves, maps that lead to the same
-//! blocks again and again, journals that replay another superblock, counts of what is not there.
+//! Images made to mislead the writer: directories that lie in themselves, maps that lead to the
+//! same blocks again and again, journals that replay another superblock, counts of what is not
+//! there.
 
 use std::sync::Arc;
 

@@ -142,8 +142,8 @@ fn damaged_attributes_are_recorded_while_others_wait_for_the_inode() {
     }
     let fs = open(device, OpenOptions::default(), "errors=continue").unwrap();
     let file = fs.open_path(b"/file", FollowLast::No).unwrap();
-    // Another thread changes the inode all the time: each of its handles waits for the inode's lock, which
-    // a commit must not be waited for with.
+    // Another thread changes the inode all the time: each of its handles waits for the inode's
+    // lock, which a commit must not be waited for with.
     let ended = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (ended, other) = (&ended, file.clone());

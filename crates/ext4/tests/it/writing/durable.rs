@@ -1,4 +1,4 @@
-//! What must hold whoever had the file system before, and whatever is refused.
+//! What must hold any thread that had the file system before, and whatever is refused.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Devices that fail: for every request of a workload, what happens when that one fails, alone or with
-//! all after it. Nothing panics, what was made durable before is there, and once the journal could not
-//! be written nothing changes any more.
+//! Devices that fail: for every request of a workload, what happens when that one fails, alone or
+//! with all after it. Nothing panics, what was made durable before is there, and once the journal
+//! could not be written nothing changes any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -242,7 +242,8 @@ fn flushes_that_fail() {
     every("-t ext3 -b 1024", Op::Flush, 6);
 }
 
-/// A flush that failed is told to who syncs, whoever met it: the device may tell it only once.
+/// A flush that failed is reported to a caller that syncs, any thread that met it: the device may
+/// report it only once.
 #[test]
 fn a_flush_that_failed_for_others_is_told_to_who_syncs() {
     for by_mmp in [false, true] {

@@ -16,7 +16,7 @@ use crate::mke2fs::mke2fs;
 const SIZE_MAX: u64 = 400_000;
 /// No operation touches more.
 const LEN_MAX: u64 = 70_000;
-/// Steps that are told when something is wrong.
+/// Steps that are reported when something is wrong.
 const TOLD: usize = 60;
 const CREATION: Creation = Creation {
     mode: 0o600,
@@ -303,7 +303,7 @@ impl Fsx {
         mirror(&mut self.twins[twin].bytes, how, offset, len);
     }
 
-    /// Holes read as zeroes, and what holds data is told as data.
+    /// Holes read as zeroes, and what holds data is reported as data.
     fn seek(&mut self, number: u64, twin: usize) {
         let (offset, _) = self.range(twin);
         self.note(format!("{number}: seek {twin} {offset}"));

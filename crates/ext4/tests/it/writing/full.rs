@@ -1,5 +1,5 @@
-//! Full file systems: every error is clean, nothing that was taken in is lost, and what is deleted can
-//! be had again.
+//! Full file systems: every error is clean, nothing that was taken in is lost, and what is
+//! deleted can be had again.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -277,8 +277,8 @@ fn ranges_that_do_not_fit() {
     }
 }
 
-/// Writes blocks so far apart that they are five extents, which do not fit an inode, to so many files;
-/// they are not mapped yet.
+/// Writes blocks so far apart that they are five extents, which do not fit an inode, to so many
+/// files; they are not mapped yet.
 fn scatter(root: &OpenInode, files: usize) -> Vec<OpenInode> {
     let scattered = |number| {
         let name = format!("scattered {number}");
@@ -292,7 +292,7 @@ fn scatter(root: &OpenInode, files: usize) -> Vec<OpenInode> {
     (0..files).map(scattered).collect()
 }
 
-/// What gives blocks back, or moves them, goes on where nobody else gets any.
+/// What gives blocks back, or moves them, goes on where no other thread gets any.
 #[test]
 fn ranges_of_a_full_file_system_are_given_back_and_moved() {
     for flags in &FLAGS[..3] {
@@ -364,7 +364,7 @@ fn what_finds_no_place_is_tried_again_with_what_was_freed() {
     }
 }
 
-/// Each block far from the others takes a table: that is promised with it.
+/// Each block far from the others takes a table: that is reserved with it.
 #[test]
 fn tables_of_a_sparse_file_without_extents_have_their_place() {
     for flags in ["-t ext3 -b 1024 -N 256", "-t ext2 -b 1024 -N 256"] {
@@ -392,7 +392,7 @@ fn tables_of_a_sparse_file_without_extents_have_their_place() {
                 }
             }
             assert!(written.len() > 1500, "{flags}: {}", written.len());
-            // Names go on beside it.
+            // Names go on next to it.
             fs.sync().unwrap();
             fits(root.create(b"d", NewInode::Directory, &CREATION));
             for (number, at) in &written {
@@ -401,7 +401,7 @@ fn tables_of_a_sparse_file_without_extents_have_their_place() {
                 file.read_at(*at, &mut found).unwrap();
                 assert_eq!(u64::from_le_bytes(found), *at, "{flags}");
             }
-            // All that was promised was taken or given back: as many fit a second time.
+            // All that was reserved was taken or given back: as many fit a second time.
             let names = names(&root);
             for name in names.iter().filter(|name| *name != b"lost+found") {
                 let child = root.lookup(name).unwrap();

@@ -342,8 +342,8 @@ fn the_model_is_the_kernels() {
         let mut maker = Maker::new(seed);
         maker.remounts = false;
         let ops = maker.ops(300);
-        // Once in some ten thousand operations a listing leaves the time of access as it was, in the
-        // kernel; why is not known. What the model has wrong is wrong each time.
+        // Once in some ten thousand operations a listing leaves the time of access as it was, in
+        // the kernel; why is not known. What the model has wrong is wrong each time.
         if (0..4).all(|_| fails(&ops).is_some()) {
             let (ops, why) = shrink(ops, fails);
             panic!("seed {seed}: {why}\nafter {ops:#?}");

@@ -1,4 +1,5 @@
-//! What is known of the blocks of files: too little memory for it, options, the calls that load and clear.
+//! What is known of the blocks of files: too little memory for it, options, the calls that load
+//! and clear.
 
 use std::sync::Arc;
 
@@ -35,7 +36,8 @@ pub(super) fn apart() -> Policies {
     }
 }
 
-/// Every second block of the file, two passes so that neighbours lie apart, and a hole in the middle.
+/// Every second block of the file, two passes so that neighbours lie apart, and a hole in the
+/// middle.
 fn scatter(file: &OpenInode, blocks: usize, seed: u8, contents: &mut Vec<u8>) {
     contents.resize(blocks * BLOCK, 0);
     for pass in 0..2 {
@@ -108,7 +110,7 @@ fn a_leaf_is_known_once_a_block_of_it_is_asked_for() {
     scattered.clear_extent_cache();
     let count = || fs.stats().extent_status.unwrap().es_stats_all_cnt;
     assert_eq!(count(), 0);
-    // One part is told; all others of its leaf are known then, with the holes between them.
+    // One part is reported; all others of its leaf are known then, with the holes between them.
     scattered.fiemap(0..4096, |_| false).unwrap();
     assert!(count() > 500, "{}", count());
     let misses = fs.stats().extent_status.unwrap().es_stats_cache_misses;

@@ -1,5 +1,5 @@
-//! Descriptors that claim more free blocks than their group has, or than its bitmap says: the group is
-//! left alone, the others are used, and nothing is promised on such a claim.
+//! Descriptors that claim more free blocks than their group has, or than its bitmap says: the
+//! group is left alone, the others are used, and nothing is reserved on such a claim.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn a_group_that_claims_too_much_is_left_alone_and_others_are_used() {
         let files = fill(&root);
         fs.sync().unwrap();
         let used: usize = files.iter().map(|(_, taken)| taken).sum();
-        // Four of five groups, but for metadata: what was promised was there.
+        // Four of five groups, but for metadata: what was reserved was there.
         assert!((22 << 20..32 << 20).contains(&used), "{flags}: {used}");
         let contents = contents();
         for (file, taken) in &files {
@@ -219,8 +219,8 @@ fn a_group_that_claims_too_little_leaves_the_count_of_free_blocks() {
     }
 }
 
-/// Makes all blocks in use but the last `left` of group 1; a checksum does not fit the bitmap of group
-/// 3 if it is `damaged`, and its descriptor claims 6000 free blocks in any case.
+/// Makes all blocks in use but the last `left` of group 1; a checksum does not fit the bitmap of
+/// group 3 if it is `damaged`, and its descriptor claims 6000 free blocks in any case.
 fn use_all(device: &MemoryDevice, left: u32, damaged: bool) {
     let clock = Arc::new(VirtualClock::new(1_700_000_000));
     let bytes: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(device.to_bytes()));

@@ -1,5 +1,5 @@
-//! One budget for everything that is kept in memory: it holds, whatever is done, and nothing is lost
-//! by it.
+//! One budget for everything that is held in memory: it holds, whatever is done, and nothing is
+//! lost by it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -124,7 +124,8 @@ struct Worker {
     large: u64,
 }
 
-/// Small files of a worker at most, and bytes of its large one: all fit the image, however long it runs.
+/// Small files of a worker at most, and bytes of its large one: all fit the image, however long
+/// it runs.
 const SMALL_MAX: usize = 2000;
 const LARGE_MAX: u64 = 40 * MIB;
 

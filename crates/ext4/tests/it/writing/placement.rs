@@ -1,4 +1,5 @@
-//! Where the data of files is put: what is kept for them, given back, and told to the device.
+//! Where the data of files is put: what is preallocated for them, freed, and discarded on the
+//! device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ fn files_written_side_by_side_stay_whole_and_give_back_what_was_kept() {
         let places = places(file);
         assert!(places.len() <= 8, "{places:?}");
     }
-    // Behind a cut, and with its last user, nothing is kept for a file.
+    // Behind a cut, and with its last user, nothing is reserved for a file.
     files[0]
         .set_attributes(&uext4::SetAttributes {
             size: Some(1000),
@@ -151,7 +152,7 @@ fn options_have_names_and_ranges() {
     judge(&device, "stripes");
 }
 
-/// Remembers what it was told to forget.
+/// Remembers what it was asked to forget.
 #[derive(Debug)]
 struct Flash {
     base: Arc<MemoryDevice>,

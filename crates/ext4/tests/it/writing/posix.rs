@@ -39,8 +39,8 @@ pub struct Posix {
     nodes: BTreeMap<u64, Node>,
     open: [Option<u64>; SLOTS],
     next: u64,
-    /// As the kernel does it for root, where the engine does otherwise: who writes keeps set-user-id,
-    /// and a directory notes that a whiteout was put in and taken out again.
+    /// As the kernel does it for root, where the engine does otherwise: who writes keeps
+    /// set-user-id, and a directory notes that a whiteout was put in and taken out again.
     pub is_kernel: bool,
 }
 

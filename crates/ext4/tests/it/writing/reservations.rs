@@ -1,10 +1,10 @@
-//! Threads that write, punch, truncate and write back beside one another in little memory: no delayed extent is lost, none is counted twice, and what is known of a file never
-//! contradicts its map.
+//! Threads that write, punch, truncate and write back side by side in little memory: no delayed
+//! extent is lost, none is counted twice, and what is known of a file never contradicts its map.
 //!
-//! Whole blocks are written, so what waits to be written is known from outside: the blocks with data
-//! less those that the map has. When nobody works, the quota of their owner must be exactly what the
-//! inodes have and that; when all is synced, what may still be promised must be what it is after the
-//! next mount; and e2fsck counts blocks and quotas once more.
+//! Whole blocks are written, so what waits to be written is known from outside: the blocks with
+//! data less those that the map has. When no thread works, the quota of their owner must be
+//! exactly what the inodes have and that; when all is synced, what may still be reserved must be
+//! what it is after the next mount; and e2fsck counts blocks and quotas once more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl Worker {
                 let end = self.lanes[which].len();
                 self.fill(which, from.min(end)..(from + len).min(end), None);
             }
-            // Who has the last lane of the shared file may move its end.
+            // A caller that has the last lane of the shared file may move its end.
             12 | 13 if which == 0 || self.number == WORKERS - 1 => {
                 resize(file, first + from);
                 self.lanes[which].resize(from, None);
@@ -110,7 +110,7 @@ impl Worker {
         lane[blocks].fill(what);
     }
 
-    /// What may be done to anybody's file at any time.
+    /// What may be done to any user's file at any time.
     fn others(&mut self, bench: &Bench) {
         let file = &bench.files[self.below(WORKERS + 1)];
         match self.below(8) {
@@ -147,7 +147,8 @@ impl Bench {
         mapped as usize
     }
 
-    /// Asserts, when nobody works, that all that waits to be written is counted, once. Tells how much.
+    /// Asserts, when no thread works, that all that waits to be written is counted, once. Returns
+    /// how much.
     fn count(&self, workers: &[Worker], what: &str) -> usize {
         let lanes = workers.iter().flat_map(|worker| &worker.lanes);
         let blocks: usize = lanes.map(|lane| lane.iter().flatten().count()).sum();
@@ -183,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// Blocks that may still be promised, as a request tells that is far too large.
+    /// Blocks that may still be reserved, as a request reports that is far too large.
     fn promisable(&self) -> u64 {
         let root = self.fs.root().unwrap();
         let file = root.create_unnamed(NewInode::File, &CREATION).unwrap();

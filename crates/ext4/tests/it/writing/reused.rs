@@ -1,6 +1,6 @@
-//! Inode bitmaps that call inodes free which are in use: their numbers are not given out again, no
-//! thread waits for itself, and what the inodes hold stays. Block bitmaps that call metadata free: no
-//! file gets it.
+//! Inode bitmaps that call inodes free which are in use: their numbers are not given out again,
+//! no thread waits for itself, and what the inodes hold stays. Block bitmaps that call metadata
+//! free: no file gets it.
 
 use std::sync::Arc;
 

@@ -106,8 +106,8 @@ pub fn target(len: usize) -> Vec<u8> {
     vec![b't'; len]
 }
 
-/// Runs a sequence on the model and a target; tells the first difference. With `every` all inodes
-/// are compared after each operation, else at the end.
+/// Runs a sequence on the model and a target; reports the first difference. With `every` all
+/// inodes are compared after each operation, else at the end.
 pub fn compare(ops: &[Op], target: &mut dyn Target, every: bool) -> Result<(), String> {
     let mut model = Posix::new(START);
     model.is_kernel = target.is_kernel();

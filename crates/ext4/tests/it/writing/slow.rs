@@ -1,4 +1,4 @@
-//! Devices that take long to discard, or fail at data: who waits for them, and who is told.
+//! Devices that take long to discard, or fail at data: who waits for them, and who is notified.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ fn places(file: &OpenInode) -> Vec<Range<u64>> {
     all
 }
 
-/// Flushers meet the errors, and give the data up: who syncs or closes is told, each once.
+/// Flushers meet the errors, and give the data up: who syncs or closes is notified, each once.
 #[test]
 fn what_was_given_up_is_told_to_who_syncs_and_who_closes() {
     let (device, clock, fs) = open(65_536, "");
@@ -161,7 +161,7 @@ fn a_device_slow_to_discard_keeps_nobody_from_committing() {
             while device.begun.load(SeqCst) == 0 {
                 yield_now();
             }
-            // The unlinking is durable, and so is what comes now. The blocks are nobody's yet.
+            // The unlinking is durable, and so is what comes now. The blocks are no user's yet.
             for number in 0..4 {
                 let other = file(&fs, &format!("{number}"), 4 << 20);
                 other.fsync().unwrap();
@@ -198,7 +198,7 @@ fn who_needs_the_space_waits_until_the_device_was_told() {
             while device.begun.load(SeqCst) == 0 {
                 yield_now();
             }
-            // Does not fit beside what is being discarded.
+            // Does not fit next to what is being discarded.
             let writer = scope.spawn(|| file(&fs, "next", 16 << 20).fsync().unwrap());
             for _ in 0..20 {
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! Many threads at once, with little memory and all background threads: nobody waits for ever, and
-//! what is there afterwards is what the threads say.
+//! Many threads at once, with little memory and all background threads: no thread waits for ever,
+//! and what is there afterwards is what the threads say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const CREATION: Creation = Creation {
     gid: 0,
 };
 
-/// Ends the process, telling what each thread was doing, when no thread gets on.
+/// Ends the process, reporting what each thread was doing, when no thread gets on.
 struct Watchdog {
     doing: Vec<Mutex<&'static str>>,
     count: AtomicU64,
@@ -115,7 +115,7 @@ impl Worker<'_> {
         (self.files, self.records)
     }
 
-    /// Nobody else is here: everything must be as it was left.
+    /// No other thread is here: everything must be as it was left.
     fn in_own(&mut self) {
         let name = format!("f{}", self.below(20));
         let raw = name.as_bytes();

@@ -1,5 +1,5 @@
-//! Blocks of attributes and values that inodes share: what is read is shared later, equal blocks are
-//! merged where that frees one, and damage ends what it is in alone.
+//! Blocks of attributes and values that inodes share: what is read is shared later, equal blocks
+//! are merged where that frees one, and damage ends what it is in alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn block(inode: &OpenInode) -> u64 {
     inode.inode().xattr_block.unwrap().0
 }
 
-/// Files with equal attributes, each with a block of its own, on a file system that is not mounted; and
-/// the numbers of the blocks.
+/// Files with equal attributes, each with a block of its own, on a file system that is not
+/// mounted; and the numbers of the blocks.
 fn apart(flags: &str, names: &[&str]) -> (Arc<MemoryDevice>, Vec<u64>) {
     let device = made(flags, 32_768);
     let fs = mount(&device, "nombcache");
@@ -86,7 +86,8 @@ fn what_is_read_is_shared_by_who_sets_the_same() {
     judge(&device, "shared after reading");
 }
 
-/// Who has only a copy of an inode, perhaps an old one, lets nobody share what it led to.
+/// A caller that has only a copy of an inode, perhaps an old one, lets no thread share what it
+/// led to.
 #[test]
 fn what_an_onlooker_reads_is_not_shared() {
     let (device, _) = apart("-t ext4 -b 4096", &["a"]);
@@ -117,7 +118,7 @@ fn damage_of_one_block_is_no_matter_of_the_others() {
 #[test]
 fn a_block_is_looked_at_before_another_gets_its_user() {
     for (damaged, at, bytes) in [
-        // Nobody is its user.
+        // No thread is its user.
         ("b", USERS, [0; 4]),
         // Equal to another, and both lead out of the block.
         ("a b", VALUE_PLACE, [0xff, 0xff, 0, 0]),

@@ -48,7 +48,7 @@ fn names_of_one_hash() {
     }
 }
 
-/// Tells `count` entries after `cookie`; answers the cookie to go on with, `None` at the end.
+/// Reports `count` entries after `cookie`; answers the cookie to go on with, `None` at the end.
 fn list(world: &World, cookie: u64, count: usize, told: &mut Vec<Vec<u8>>) -> Option<u64> {
     let (mut left, mut next) = (count, None);
     read_from(&world.sbi, &world.dir, cookie, &mut |entry, cookie| {

@@ -45,7 +45,7 @@ fn threads_share_and_part_again_under_each() {
         println!("{word}");
         let device = device("-t ext4 -b 4096 -O ea_inode", 32_768);
         let sbi = mount_with(&device, &options);
-        // One that stays, so that there is something to share for whoever comes first.
+        // One that stays, so that there is something to share for any thread that comes first.
         let mut stays = find(&sbi, "d0");
         change(&sbi, &mut stays, "user.a", Some(&[0; 700]), SetMode::Any).unwrap();
         let free = sbi.rw().unwrap().groups.total();

@@ -298,7 +298,7 @@ fn many_threads_are_counted() {
     close_and_judge(fs, &device, "threads");
 }
 
-/// That e2fsck would tell.
+/// That e2fsck would report.
 #[test]
 fn what_is_counted_wrong_is_told_by_e2fsck() {
     let device = made("-t ext4 -O quota,project", 16_384);

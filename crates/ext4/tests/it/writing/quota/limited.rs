@@ -268,7 +268,7 @@ fn soft_limits_have_a_grace() {
     clock.advance(Duration::from_secs(1));
     refused(a.append(&[1]), (USER, 1000));
     refused(fs.create_dir(b"d", &creation(1000, 5)), (USER, 1000));
-    // The end of the grace is kept over an unmount.
+    // The end of the grace stays over an unmount.
     fs.close().unwrap();
     drop((a, b, fs));
     let fs = mount_small(device.clone(), &clock, 4 << 20);

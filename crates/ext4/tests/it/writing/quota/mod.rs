@@ -49,8 +49,9 @@ fn told(fs: &Volume, kind: QuotaKind) -> BTreeMap<u32, (u64, u64)> {
     used.filter(|(_, used)| *used != (0, 0)).collect()
 }
 
-/// Unmounts; then e2fsck finds nothing wrong, debugfs reads what we told, and tune2fs counts anew
-/// just the same (but for values in inodes of their own, which tune2fs charges to themselves).
+/// Unmounts; then e2fsck finds nothing wrong, debugfs reads what we reported, and tune2fs counts
+/// anew just the same (but for values in inodes of their own, which tune2fs charges to
+/// themselves).
 fn close_and_judge(fs: Volume, device: &Arc<MemoryDevice>, what: &str) {
     fs.sync().unwrap();
     let ours: Vec<_> = KINDS
