@@ -1,13 +1,14 @@
-//! The ceiling: a file system that does next to nothing, behind the same transports, with the same
-//! words in INIT and the same answers that hold for good. What the mount of an image costs beside it is
-//! the engine's; what this one costs is the kernel's and the transport's.
+//! The ceiling: a file system that does next to nothing, behind the same transports, with the
+//! same words in INIT and the same answers that hold for good. What the mount of an image costs
+//! in addition to it is the engine's; what this one costs is the kernel's and the transport's.
 //!
 //! ```text
 //! ceiling DIR [auto|dev|io_uring]
 //! ```
 //! Mounts at `DIR` and serves until it is unmounted. Everything is in memory: files are bytes, a
 //! directory is a map. Requests are those that the mount of an image gets: FLUSH and OPENDIR are
-//! answered once with ENOSYS, attributes that are asked for are not there. No hard links, no special files.
+//! answered once with ENOSYS, attributes that are asked for are not there. No hard links, no
+//! special files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ struct Node {
 
 type Shared = Arc<Mutex<Node>>;
 
-/// Nodes by their number, less one; those that are gone leave a place that nobody gets again.
+/// Nodes by their number, less one; those that are gone leave a place that no thread gets again.
 #[derive(Debug, Default)]
 struct Ceiling {
     nodes: RwLock<Vec<Option<Shared>>>,
@@ -136,7 +137,7 @@ impl Ceiling {
         }
     }
 
-    /// The entry of a node that the kernel is told of.
+    /// The entry of a node that the kernel is notified of.
     fn told(&self, node: &Shared) -> EntryOut {
         let mut node = node.lock();
         node.lookups += 1;

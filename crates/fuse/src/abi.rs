@@ -121,7 +121,8 @@ structs! {
     }
     CopyFileRangeOut, 8 { bytes_copied: u64 }
     SyncfsIn, 8 { padding: u64 }
-    /// A notification that nobody asked for: attributes, and with `off` ≥ 0 data too, are to be asked for anew.
+    /// A notification that no caller asked for: attributes, and with `off` ≥ 0 data too, are to
+    /// be asked for anew.
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 }
     /// What `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` carry.
     Fsxattr, 28 {

@@ -7,7 +7,7 @@ use crate::errno::{Errno, Result};
 pub enum Answer {
     /// The reply is in what was given for it, or it is an error.
     Now(Result<()>),
-    /// A ticket answers later.
+    /// A pending reply answers later.
     Later,
     /// There is none to this kind of request.
     Never,

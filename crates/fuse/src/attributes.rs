@@ -101,7 +101,8 @@ fn set(owners: &Owners, node: &Node, header: &InHeader, it: &SetattrIn) -> Resul
     Ok(inode.set_attributes(&wanted)?)
 }
 
-/// Nothing is left of a request that was to drop set-id bits and no more: `chown(-1, -1)` above all.
+/// Nothing is left of a request that was to drop set-id bits and no more: `chown(-1, -1)` above
+/// all.
 fn drops_only(it: &SetattrIn) -> bool {
     it.valid & !(fattr::FH | fattr::LOCKOWNER) == 0
 }
@@ -146,8 +147,8 @@ fn wanted(
     }
 }
 
-/// The mode without set-group-id, if the owner of a file is changed by who is not in its group; `None` if
-/// that changes nothing. What the group may execute loses it in any case.
+/// The mode without set-group-id, if the owner of a file is changed by a caller that is not in
+/// its group; `None` if that changes nothing. What the group may execute loses it in any case.
 fn without_foreign_group(owners: &Owners, header: &InHeader, inode: &Inode) -> Option<u16> {
     let old = inode.mode & 0o7777;
     let may_lose = old & 0o2000 != 0 && inode.file_type != FileType::Directory;
@@ -156,8 +157,8 @@ fn without_foreign_group(owners: &Owners, header: &InHeader, inode: &Inode) -> O
     loses.then_some(old & !0o6000)
 }
 
-/// The mode without set-user-id, and without set-group-id where the group may execute or who asks is not in
-/// it; `None` if that changes nothing.
+/// The mode without set-user-id, and without set-group-id where the group may execute or the
+/// caller is not in it; `None` if that changes nothing.
 pub fn without_set_id(owners: &Owners, header: &InHeader, inode: &Inode) -> Option<u16> {
     let old = inode.mode & 0o7777;
     let dropped = match is_root(header) {

@@ -1,8 +1,8 @@
-//! What a panic leads to: an error for who asked, and an end of all writing.
+//! What a panic leads to: an error for the caller, and an end of all writing.
 //!
-//! There should be none. Where there is one, what is in memory may be half-done: from then on nothing of it
-//! reaches the image, as after a journal that could not be written. What was durable stays as it was, the
-//! mount goes on reading, and the next one replays the journal.
+//! There should be none. Where there is one, what is in memory may be half-done: from then on
+//! nothing of it reaches the image, as after a journal that could not be written. What was
+//! durable stays as it was, the mount goes on reading, and the next one replays the journal.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

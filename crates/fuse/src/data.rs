@@ -44,8 +44,8 @@ pub fn open(
     out.put(&opened(server, &node, it.flags))
 }
 
-/// What opening a file with these flags does to it, and what it refuses: the kernel does not know of
-/// immutable and append-only files here.
+/// What opening a file with these flags does to it, and what it refuses: the kernel does not know
+/// of immutable and append-only files here.
 ///
 /// Fails with `EPERM`; those of cutting the file to nothing.
 fn prepare(owners: &Owners, header: &InHeader, node: &Node, it: &OpenIn) -> Result<()> {
@@ -76,12 +76,12 @@ fn prepare(owners: &Owners, header: &InHeader, node: &Node, it: &OpenIn) -> Resu
 pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<()> {
     check_direct(it.flags, it.offset, it.size)?;
     let node = server.nodes.get(id)?;
-    // All there is: a last block is read wholly, of which no more is told than was asked for.
+    // All there is: a last block is read wholly, of which no more is reported than was asked for.
     let (room, wanted, mut len) = (out.room(usize::MAX), it.size as usize, 0);
     while len < wanted {
         let at = it.offset.saturating_add(len as u64);
-        // What is short is the end to the kernel, which would cut the file there: so the error that ended
-        // it is asked for.
+        // What is short is the end to the kernel, which would cut the file there: so the error
+        // that ended it is asked for.
         match node.read(&server.fs, at, wanted - len, &mut room[len..])? {
             0 => break,
             more => len += more,
@@ -91,8 +91,8 @@ pub fn read(server: &Server, id: u64, it: &ReadIn, out: &mut Out<'_>) -> Result<
     Ok(())
 }
 
-/// Past the cache only whole sectors are read and written: what the kernel's ext4 demands on most devices.
-/// Where the memory lies is not told.
+/// Past the cache only whole sectors are read and written: what the kernel's ext4 demands on most
+/// devices. Where the memory lies is not reported.
 fn check_direct(flags: u32, offset: u64, size: u32) -> Result<()> {
     const SECTOR: u64 = 512;
     let is_whole = (offset | u64::from(size)).is_multiple_of(SECTOR);
@@ -116,14 +116,14 @@ struct Writing {
     offset: u64,
     /// Bytes that were taken in.
     done: usize,
-    /// Pages that the kernel writes back: it calls them clean whatever is said of their number, so they
-    /// are taken in wholly, or their writing has failed.
+    /// Pages that the kernel writes back: it calls them clean whatever is said of their number,
+    /// so they are taken in wholly, or their writing has failed.
     is_whole: bool,
 }
 
 impl Writing {
-    /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a pause. After an
-    /// error nothing of `rest` counts as taken in, so that it can be tried again.
+    /// Goes on, if the writer may. Of what must be taken in wholly nothing is left without a
+    /// pause. After an error nothing of `rest` counts as taken in, so that it can be tried again.
     fn step(&mut self, rest: &[u8]) -> Result<Written> {
         let mut taken = 0;
         loop {
@@ -156,12 +156,13 @@ impl Writing {
         }
     }
 
-    /// Before the writer is told anything.
+    /// Before the writer is informed of anything.
     fn settle(&self, channel: &dyn Channel) {
         self.before.settle(&self.inode, channel);
     }
 
-    /// What the writer is told where it ends with an error: of what was taken in, if anything was.
+    /// What the writer is informed where it ends with an error: of what was taken in, if anything
+    /// was.
     fn end(&self, ticket: Ticket, error: Option<Errno>) {
         self.settle(ticket.channel());
         match error {
@@ -271,7 +272,7 @@ fn wait(
                 if paced.pause.is_zero() {
                     return writing.end(ticket, None);
                 }
-                // Where all ends nobody waits for pauses any more.
+                // Where all ends no thread waits for pauses any more.
                 if !called_off {
                     return wait(&server, writing, rest, paced, ticket);
                 }
@@ -298,8 +299,8 @@ fn later(
     Answer::Later
 }
 
-/// FSYNC of a node by a handle, 0 for none, and FSYNCDIR. Of a file system that was opened for reading all
-/// is durable.
+/// FSYNC of a node by a handle, 0 for none, and FSYNCDIR. Of a file system that was opened for
+/// reading all is durable.
 pub fn fsync(
     server: &Server,
     id: u64,
@@ -359,7 +360,7 @@ pub fn fallocate(
             let before = Before::of(&inode);
             let allocate = || inode.fallocate(how, offset, len).map_err(Errno::from);
             let done = all.deletions.retried(&all.fs, allocate, |done| done.err());
-            // The kernel drops them before, but only of files of who asks.
+            // The kernel drops them before, but only of files of the caller.
             let dropped = match before.has_any() && !is_root(&header) && may_have_begun(done) {
                 true => inode.drop_set_id(fate_of(&all.owners, &header, &inode)),
                 false => Ok(()),
@@ -461,8 +462,8 @@ pub fn copy(
         return Answer::Now(Err(Errno::EINVAL));
     }
     let (offset, to_offset) = (it.off_in, it.off_out);
-    // Who copies asks again for the rest. Nobody else's fsync waits for a thread for long, and the short
-    // answer can tell so much.
+    // A caller that copies asks again for the rest. No other thread's fsync waits for a thread
+    // for long, and the short answer can report so much.
     let len = it.len.min(COPY_MAX);
     let (header, ticket, all) = (*header, caller.ticket(), Arc::clone(server));
     server.late.run(move || {
@@ -497,7 +498,8 @@ pub fn copy(
     Answer::Later
 }
 
-/// BMAP: where a block of a file lies; 0 where there is none. Only asked on mounts of block devices.
+/// BMAP: where a block of a file lies; 0 where there is none. Only asked on mounts of block
+/// devices.
 pub fn bmap(server: &Server, id: u64, it: &BmapIn, out: &mut Out<'_>) -> Result<()> {
     let node = server.nodes.get(id)?;
     let size = u64::from(it.blocksize.max(512));

@@ -1,14 +1,16 @@
 //! Deletions under way: space that is about to be free.
 //!
-//! Whoever takes a file's last name is answered before the file is deleted: the kernel tells only then
-//! that it knows the file no longer (FORGET), which another thread may read, and a large one is deleted by
-//! the pool. On a file system of the kernel the space is free when the name is gone. So who asks how much
-//! there is is answered when the deletions that had begun are over, and, where a name was taken just now,
-//! when nothing is left to be deleted; and what finds no space is tried once more then.
+//! A thread that takes a file's last name is answered before the file is deleted: the kernel
+//! reports only then that it knows the file no longer (FORGET), which another thread may read,
+//! and a large one is deleted by the pool. On a file system of the kernel the space is free when
+//! the name is gone. So the caller how much there is is answered when the deletions that had
+//! begun are over, and, where a name was taken just now, when nothing is left to be deleted; and
+//! what finds no space is tried once more then.
 //!
-//! STATFS waits with the timer and holds no thread. What finds no space waits in the thread that serves it, so
-//! it waits [`TRY`] at most, and only [`WAITING_MAX`] do at once: somebody has to read what the kernel
-//! forgets. A file without a name that somebody has open is waited for as well, [`SOON`] at most.
+//! STATFS waits with the timer and holds no thread. What finds no space waits in the thread that
+//! serves it, so it waits [`TRY`] at most, and only [`WAITING_MAX`] do at once: a thread has to
+//! read what the kernel forgets. A file without a name that a thread has open is waited for as
+//! well, [`SOON`] at most.
 //!
 //! No lock.
 
@@ -65,7 +67,7 @@ impl Drop for Deletion {
 /// What there was to wait for at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// Until when the kernel may forget what it was told the name of is gone.
+    /// Until when the kernel may forget what it was informed of the name of is gone.
     soon: Option<Instant>,
     begun: u64,
 }
@@ -118,7 +120,8 @@ impl Deletions {
         others < WAITING_MAX || self.ended() != ended
     }
 
-    /// Does what may find no space, of which nothing is done then; once more if there may be some now.
+    /// Does what may find no space, of which nothing is done then; once more if there may be some
+    /// now.
     pub fn retried<R>(
         &self,
         fs: &Served,
@@ -168,7 +171,7 @@ mod tests {
         let file = root.create(b"file", NewInode::File, &how).unwrap();
         root.unlink(b"file").unwrap();
         assert_eq!(fs.unlinked(), 1);
-        // Nobody says that a name was taken: a file that has been open for long.
+        // No thread says that a name was taken: a file that has been open for long.
         assert_eq!(waited(&deletions).0, 1);
         deletions.name_taken();
         let (tries, took) = waited(&deletions);
@@ -229,7 +232,7 @@ mod tests {
             assert!(free() < before / 8);
             client.ask(opcode::UNLINK, 1, b"full\0").unwrap();
             thread::scope(|scope| {
-                // As the kernel does: when it has told the other that the name is gone.
+                // As the kernel does: when it has reported the other that the name is gone.
                 scope.spawn(|| {
                     thread::sleep(5 * LOOK);
                     client.forget(full, 1);

@@ -1,8 +1,8 @@
 //! Listing directories.
 //!
-//! An entry's offset is the engine's cookie: it stands for the place of the name and stays good while
-//! others come and go, so a directory needs no handle (`NO_OPENDIR`). With READDIRPLUS each entry is a
-//! look-up too: what does not fit is not counted.
+//! An entry's offset is the engine's cookie: it stands for the place of the name and stays good
+//! while others come and go, so a directory needs no handle (`NO_OPENDIR`). With READDIRPLUS each
+//! entry is a lookup too: what does not fit is not counted.
 
 use uext4::{FileType, Ino, InodeFlags};
 use zerocopy::IntoBytes;
@@ -89,13 +89,14 @@ pub fn readdir(
     Ok(())
 }
 
-/// Names that the kernel ends a listing at, with an error: what comes behind it has never been told.
+/// Names that the kernel ends a listing at, with an error: what comes behind it has never been
+/// reported.
 fn is_refused(name: &[u8]) -> bool {
     name.is_empty() || name.contains(&b'/')
 }
 
-/// Adds a name with its attributes, if it fits. Those of "." and "..", and of what cannot be read, are
-/// not told: the kernel asks for them by name.
+/// Adds a name with its attributes, if it fits. Those of "." and "..", and of what cannot be
+/// read, are not reported: the kernel asks for them by name.
 fn entry_plus(
     server: &Server,
     limit: usize,
@@ -244,7 +245,7 @@ mod tests {
         let told = entries(&told, true);
         let refused = told.iter().position(|entry| entry.3 == b"t/o").unwrap();
         assert_eq!((refused, told[refused].4), (told.len() - 1, 0));
-        // The root, and what it will be told to forget.
+        // The root, and what it will be asked to forget.
         let known = told.iter().filter(|entry| entry.4 != 0).count();
         assert_eq!(client.server.nodes.len(), 1 + known);
     }

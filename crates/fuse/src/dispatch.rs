@@ -2,7 +2,7 @@
 //!
 //! | family | file |
 //! |---|---|
-//! | names: look-up, make, take, move | [`names`](crate::names) |
+//! | names: lookup, make, take, move | [`names`](crate::names) |
 //! | attributes | [`attributes`](crate::attributes) |
 //! | contents | [`data`](crate::data) |
 //! | listing directories | [`directories`](crate::directories) |
@@ -10,11 +10,11 @@
 //! | flags, projects, discarding | [`ioctl`](crate::ioctl) |
 //! | free space | [`statfs`](crate::statfs) |
 //!
-//! Whether a user may do something is decided by the kernel before it asks (`default_permissions`),
-//! ACLs included; here only the engine's own rules are kept. Every answer is given at once, or by a
-//! [`Ticket`](crate::Ticket) later: fsync and what else may take long by the threads of
-//! [`Late`](crate::late::Late), a writer who is over the dirty limits when his pause is over. A panic is
-//! an error for who asked ([`Breaker`](crate::breaker::Breaker)).
+//! Whether a user may do something is decided by the kernel before it asks
+//! (`default_permissions`), ACLs included; here only the engine's own rules are obeyed. Every
+//! answer is given at once, or by a [`Ticket`](crate::Ticket) later: fsync and what else may take
+//! long by the threads of [`Late`](crate::late::Late), a writer who is over the dirty limits when
+//! its pause is over. A panic is an error for the caller ([`Breaker`](crate::breaker::Breaker)).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -87,7 +87,7 @@ impl Server {
         };
         let answer = self.breaker.catch(retried);
         answer.unwrap_or_else(|| match asker.has_ticket() {
-            // A ticket that is lost answers by itself.
+            // A pending reply that is lost answers by itself.
             true => Answer::Later,
             false => Answer::Now(Err(Errno::EIO)),
         })
@@ -181,8 +181,8 @@ impl Server {
                 Ok(())
             }
             Operation::Releasedir | Operation::Destroy => Ok(()),
-            // Never asked again: nothing is to be done when a descriptor is closed, directories need no
-            // handle, and the kernel knows itself who may do what.
+            // Never asked again: nothing is to be done when a descriptor is closed, directories
+            // need no handle, and the kernel knows itself who may do what.
             _ => Err(Errno::ENOSYS),
         }
     }

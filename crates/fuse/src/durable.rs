@@ -1,14 +1,15 @@
 //! `sync` and `dirsync`: what a request did is durable before it is answered.
 //!
-//! An answer goes through [`Awaiting`], whoever gives it: a thread of the pool has the node's transaction
-//! committed first, so that all who wait meanwhile share one commit, and no thread that reads requests
-//! waits. A flush that fails is the answer, though what was asked for was done; so is a panic. How long a
-//! request took is known when it is durable.
+//! An answer goes through [`Awaiting`], any thread that gives it: a thread of the pool has the
+//! node's transaction committed first, so that all who wait meanwhile share one commit, and no
+//! thread that reads requests waits. A flush that fails is the answer, though what was asked for
+//! was done; so is a panic. How long a request took is known when it is durable.
 //!
-//! What remains: a name is there for others as soon as it is made, so they may see what a power cut still takes.
-//! What a request did before it failed is durable with the next commit, not with its answer. With `All`, what is
-//! written through mappings, and times of access, wait for a commit too; and what FITRIM, `EXT4_IOC_SHUTDOWN` and
-//! other calls do that carry nothing to us is not awaited.
+//! What remains: a name is there for others as soon as it is made, so they may see what a power
+//! cut still takes. What a request did before it failed is durable with the next commit, not with
+//! its answer. With `All`, what is written through mappings, and times of access, wait for a
+//! commit too; and what FITRIM, `EXT4_IOC_SHUTDOWN` and other calls do that carry nothing to us
+//! is not awaited.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl Awaiting {
 fn make_durable(server: &Server, node: u64) -> Result<()> {
     match server.nodes.get(node) {
         Ok(node) => Ok(node.writable()?.fsync()?),
-        // Nobody has it any more.
+        // No thread has it any more.
         Err(Errno::ESTALE) => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,8 +1,8 @@
 //! Whether a thread that waits for an answer is about to end.
 //!
-//! The kernel reports a signal to a thread that waits (INTERRUPT), but not which. One that ends the
-//! process leaves SIGKILL pending for each of its threads, whichever signal it was, and a thread that
-//! waits for us has it pending until it is answered: `/proc` shows that.
+//! The kernel reports a signal to a thread that waits (INTERRUPT), but not which. One that ends
+//! the process leaves SIGKILL pending for each of its threads, whichever signal it was, and a
+//! thread that waits for us has it pending until it is answered: `/proc` shows that.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! Files that are open for writing, each opening by itself.
 //!
-//! Nodes would do for everything but one thing: what went wrong in writing a file is told once to each
-//! who has it open, and so each has a user of the inode of his own. Who only reads has none, and handle 0.
+//! Nodes would do for everything but one thing: what went wrong in writing a file is reported
+//! once to each who has it open, and so each has a user of the inode of its own. A caller that
+//! only reads has none, and handle 0.
 //!
 //! Lock: one of 64 parts, a leaf; an inode is let go of outside it.
 
@@ -37,7 +38,8 @@ impl Handles {
         &self.parts[handle as usize % PARTS]
     }
 
-    /// A handle of an inode that was opened for writing. From now on it is told what goes wrong.
+    /// A handle of an inode that was opened for writing. From now on it is informed of what goes
+    /// wrong.
     pub fn open(&self, inode: &OpenInode) -> u64 {
         let handle = self.next.fetch_add(1, Relaxed);
         let inode = Arc::new(inode.reopened().for_writing());
@@ -50,7 +52,7 @@ impl Handles {
         self.part(handle).lock().get(&handle).cloned()
     }
 
-    /// The end of a handle. Gives the inode: whoever drops it may delete it with that.
+    /// The end of a handle. Gives the inode: any thread that drops it may delete it with that.
     pub fn release(&self, handle: u64) -> Option<Arc<OpenInode>> {
         self.part(handle).lock().remove(&handle)
     }

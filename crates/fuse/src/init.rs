@@ -12,7 +12,7 @@ pub const IO_MAX: u32 = 1 << 20;
 pub const IO_MIN: u32 = 128 << 10;
 /// Pages of a request without `MAX_PAGES`.
 const PAGES_DEFAULT: u32 = 32;
-/// Requests nobody waits for that may be under way at once, readahead above all.
+/// Requests no thread waits for that may be under way at once, readahead above all.
 const BACKGROUND_MAX: u16 = 64;
 
 /// What we want where the kernel has it.
@@ -76,8 +76,8 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// Those of `/dev/fuse` where so many threads, each with a request and a reply, may take so many
-    /// bytes.
+    /// Those of `/dev/fuse` where so many threads, each with a request and a reply, may take so
+    /// many bytes.
     pub fn of_device(threads: usize, payloads: usize) -> Self {
         let each = payloads / (2 * threads.max(1));
         let mut terms = Self::default();
@@ -106,9 +106,9 @@ impl Terms {
     }
 }
 
-/// Answers INIT. Gives no dialect where the kernel speaks a newer major version: it is told ours, and
-/// comes again. `time_gran`: the steps of times, in nanoseconds; `page`: bytes of a page of the machine, which
-/// the protocol counts in.
+/// Answers INIT. Gives no negotiated protocol where the kernel speaks a newer major version: it
+/// receives ours, and comes again. `time_gran`: the steps of times, in nanoseconds; `page`: bytes
+/// of a page of the machine, which the protocol counts in.
 ///
 /// # Errors
 /// `EPROTO` for a kernel too old to be understood.

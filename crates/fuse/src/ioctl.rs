@@ -1,10 +1,11 @@
 //! What programs ask of ext4 by ioctl: flags, projects, versions, labels, discarding, shutting
 //! down.
 //!
-//! Who may change flags and projects is checked here too: kernels before 5.13 do not, and no kernel
-//! checks numbers meant for programs of 32 bits. What else is for the privileged is checked here, by
-//! the user's id. FUSE passes on only calls whose number tells what they carry; of
-//! `EXT4_IOC_SHUTDOWN` it does not pass on how, so it is the way that makes nothing durable.
+//! Who may change flags and projects is checked here too: kernels before 5.13 do not, and no
+//! kernel checks numbers meant for programs of 32 bits. What else is for the privileged is
+//! checked here, by the user's id. FUSE passes on only calls whose number reports what they
+//! carry; of `EXT4_IOC_SHUTDOWN` it does not pass on how, so it is the way that makes nothing
+//! durable.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ const FSLABEL_LEN: usize = 256;
 const EXT4_IOC_PRECACHE_EXTENTS: u32 = 0x6612;
 const EXT4_IOC_CLEAR_ES_CACHE: u32 = 0x6628;
 
-/// Flags that only root changes, of his own files too.
+/// Flags that only root changes, of its own files too.
 const FOR_ROOT: InodeFlags = InodeFlags::IMMUTABLE
     .union(InodeFlags::APPEND)
     .union(InodeFlags::JOURNAL_DATA);
@@ -230,7 +231,7 @@ fn trim(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>
     Answer::Later
 }
 
-/// Writes everything home until the journal is empty.
+/// Checkpoints everything until the journal is empty.
 fn checkpoint(server: &Arc<Server>, header: &InHeader, data: &[u8], caller: &Asker<'_>) -> Answer {
     const DISCARD: u32 = 1;
     const ZERO_OUT: u32 = 2;
@@ -292,7 +293,7 @@ mod tests {
         );
         // It set the time of change too.
         assert_eq!(client.forgotten(), [file]);
-        // Not his to set, by whichever number it is asked for; nor another's file to change.
+        // Not its to set, by whichever number it is asked for; nor another's file to change.
         let fixed = 0x8_0010u32;
         for cmd in [FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS] {
             let told = call(&client, file, cmd, fixed.as_bytes(), 0);

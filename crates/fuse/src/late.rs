@@ -4,10 +4,10 @@
 //! run(job)               a pool of up to POOL_MAX threads, started when they are needed
 //! after(pause, unique)   one thread, a heap of what is due when
 //! ```
-//! A writer over the dirty limits is not answered until its pause is over, and no thread waits for
-//! that but the one timer for all. A signal ([`Late::interrupt`]) ends the pause at once. It does not
-//! cut a write to a file short, unless it ends the writer's process: whether one came, at any time
-//! since the writer began to wait, is what a [`Watch`] knows.
+//! A writer over the dirty limits is not answered until its pause is over, and no thread waits
+//! for that but the one timer for all. A signal ([`Late::interrupt`]) ends the pause at once. It
+//! does not cut a write to a file short, unless it ends the writer's process: whether one came,
+//! at any time since the writer began to wait, is what a [`Watch`] knows.
 //!
 //! Lock: one for the pool and one for the timer, leaves; jobs run with neither.
 
@@ -106,7 +106,7 @@ impl Drop for Watch {
     }
 }
 
-/// Who answers later.
+/// A caller that answers later.
 #[derive(Default)]
 pub struct Late {
     shared: Arc<Shared>,
@@ -125,7 +125,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Late {
-    /// Nobody yet. What panics loses its ticket, which answers, and is left to `breaker`.
+    /// No thread yet. What panics loses its pending reply, which answers, and is left to
+    /// `breaker`.
     pub fn new(breaker: Breaker) -> Self {
         Self {
             breaker,
@@ -167,7 +168,8 @@ impl Late {
         }
     }
 
-    /// Calls `ending` when the pause of a request is over, or earlier if it is interrupted or all ends.
+    /// Calls `ending` when the pause of a request is over, or earlier if it is interrupted or all
+    /// ends.
     pub fn after(&self, pause: Duration, unique: u64, ending: impl FnOnce(bool) + Send + 'static) {
         let breaker = self.breaker.clone();
         let ending = move |called_off| {
@@ -247,7 +249,7 @@ impl Late {
         drop(pool);
         self.shared.has_jobs.notify_all();
         for thread in threads.into_iter().chain(timer) {
-            // What a job panicked of has been told.
+            // What a job panicked of has been reported.
             _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
 //! How long requests take, by kind: counted where they are answered, without a lock.
 //!
-//! A time falls into one of 4 steps between a power of two and the next, so a percentile is told 25 % too
-//! high at most. Cost: two looks at the clock and three additions, to memory that few
-//! other threads write: threads of the process share `SHARDS` parts.
+//! A time falls into one of 4 steps between a power of two and the next, so a percentile is
+//! reported 25 % too high at most. Cost: two looks at the clock and three additions, to memory
+//! that few other threads write: threads of the process share `SHARDS` parts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use crate::errno::Result;
 
 /// Kinds that are counted by number; the highest of the protocol is below.
 const KINDS: usize = 64;
-/// Powers of two up to 2^40 ns, 18 minutes, in 4 steps each; what takes longer is counted with these.
+/// Powers of two up to 2^40 ns, 18 minutes, in 4 steps each; what takes longer is counted with
+/// these.
 const BUCKETS: usize = 41 * 4;
 /// Parts that threads count in.
 const SHARDS: usize = 8;
@@ -52,13 +53,13 @@ pub struct Latency {
 /// Writers that had to wait for the dirty limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses {
-    /// How often one was told to wait.
+    /// How often one was asked to wait.
     pub count: u64,
     /// How long, together.
     pub total: Duration,
 }
 
-/// The shares of requests that [`Latency::percentiles`] tells.
+/// The shares of requests that [`Latency::percentiles`] reports.
 pub const SHARES: [f64; 4] = [0.5, 0.9, 0.99, 1.0];
 
 const NAMES: [(u32, &str); 36] = [
@@ -150,7 +151,7 @@ impl Latencies {
         }
     }
 
-    /// A writer was told to wait.
+    /// A writer was asked to wait.
     pub fn paused(&self, pause: Duration) {
         self.pauses.fetch_add(1, Relaxed);
         // OK to truncate: pauses have limits.

@@ -5,17 +5,19 @@
 //!              ▲                           │
 //!              └──────── bytes ── reply ◀──┘  at once, or by a ticket, later
 //! ```
-//! The protocol is decoded and encoded here ([`abi`], [`request`], `reply`), so that every transport
-//! feeds the same requests to the same `server`, and so that a test can ask as a kernel does without
-//! a mount. What is read goes from the image straight into the buffer the transport writes.
+//! The protocol is decoded and encoded here ([`abi`], [`request`], `reply`), so that every
+//! transport feeds the same requests to the same `server`, and so that a test can ask as a kernel
+//! does without a mount. What is read goes from the image straight into the buffer the transport
+//! writes.
 //!
-//! Threads: several read requests and do at once what is asked ([`session`]); what may take long goes
-//! to others, and a writer over the dirty limits is answered when its pause is over, by one timer for
-//! all (`late`). Locks: those of the engine; `nodes`, `writers` and `late` have leaves of their
-//! own.
+//! Threads: several read requests and do at once what is asked ([`session`]); what may take long
+//! goes to others, and a writer over the dirty limits is answered when its pause is over, by one
+//! timer for all (`late`). Locks: those of the engine; `nodes`, `writers` and `late` have leaves
+//! of their own.
 //!
-//! Who caches what is told in `docs/fuse.md`. Left out: who may do what (the kernel decides,
-//! `default_permissions`), locks of files (the kernel keeps them), options of the command line.
+//! A caller that caches what is notified in `docs/fuse.md`. Left out: who may do what (the kernel
+//! decides, `default_permissions`), locks of files (the kernel keeps them), options of the
+//! command line.
 
 #![cfg_attr(test, allow(missing_docs))]
 

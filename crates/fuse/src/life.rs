@@ -1,7 +1,7 @@
-//! How long requests are served: until the file system is unmounted, or until somebody ends it.
+//! How long requests are served: until the file system is unmounted, or until a thread ends it.
 //!
-//! Whoever ends it waits for the requests under way; those that come after are refused. No request takes a
-//! lock for that, nor touches memory that another thread writes.
+//! A thread that ends it waits for the requests under way; those that come after are refused. No
+//! request takes a lock for that, nor touches memory that another thread writes.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -52,7 +52,7 @@ impl Life {
     /// No request is served any more, but those under way to their end.
     pub fn end(&self) {
         self.ended.store(true, SeqCst);
-        // Who is about to wait has the lock.
+        // A caller that is about to wait has the lock.
         drop(self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }

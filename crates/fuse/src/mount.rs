@@ -1,4 +1,5 @@
-//! Mounting and unmounting: root asks the kernel itself, others `fusermount3`, which is set-user-id.
+//! Mounting and unmounting: root asks the kernel itself, others `fusermount3`, which is
+//! set-user-id.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -47,7 +48,7 @@ pub enum Error {
         /// Where.
         dir: PathBuf,
     },
-    /// Somebody uses it.
+    /// A thread uses it.
     #[error("{}: in use", .dir.display())]
     Busy {
         /// Where.
@@ -77,9 +78,10 @@ pub struct Options {
     pub source: PathBuf,
     /// What every mount has: read-only, no devices, …
     pub flags: MountFlags,
-    /// Others than who mounts may use it.
+    /// Others than a caller that mounts may use it.
     pub allow_other: bool,
-    /// The kernel decides by owners and modes who may do what; else whoever asks may do all.
+    /// The kernel decides by owners and modes who may do what; else any thread that asks may do
+    /// all.
     pub kernel_decides: bool,
     /// What is in the directory may be hidden.
     pub nonempty: bool,
@@ -218,8 +220,8 @@ fn mount_with_help(dir: &Path, options: &Options) -> Result<OwnedFd, Error> {
     let ended = child.wait_with_output().map_err(failed)?;
     match received {
         Some(fd) if ended.status.success() => Ok(fd),
-        // It opens the device with the rights of its caller. Asked afterwards, as it may have a device
-        // elsewhere: outside of a sandbox, for example.
+        // It opens the device with the rights of its caller. Asked afterwards, as it may have a
+        // device elsewhere: outside of a sandbox, for example.
         _ => Err(match open_device() {
             Err(error) => Error::Device(error),
             Ok(_) => refused(&ended.stderr),
@@ -250,8 +252,8 @@ fn receive(socket: impl AsFd) -> Option<OwnedFd> {
     })
 }
 
-/// Unmounts what is mounted at `dir`. When it returns, its daemon has been told; that has everything
-/// durable when it has ended.
+/// Unmounts what is mounted at `dir`. When it returns, its daemon has been notified; that has
+/// everything durable when it has ended.
 ///
 /// # Errors
 /// [`Error::Busy`], [`Error::NotMounted`], [`Error::Place`], those of `fusermount3`.
@@ -310,8 +312,8 @@ impl Mounted {
         self.number
     }
 
-    /// Unmounts. What is in use is made durable and taken from its users: they get errors from then on.
-    /// What is mounted there by now and is not this is left alone.
+    /// Unmounts. What is in use is made durable and taken from its users: they get errors from
+    /// then on. What is mounted there by now and is not this is left alone.
     ///
     /// # Errors
     /// As [`unmount`].
@@ -344,8 +346,8 @@ impl Mounted {
         }
     }
 
-    /// Ends the connection where its owner may: it is listed under the minor number of its device. Once it
-    /// is mounted nowhere, others may come to have that.
+    /// Ends the connection where its owner may: it is listed under the minor number of its
+    /// device. Once it is mounted nowhere, others may come to have that.
     fn abort(&self) {
         if let Some(number) = self.number
             && number.major == 0

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// The type that the table shows.
 pub const TYPE: &str = "fuse.uext4";
 
-/// The number of a mounted file system's device, which no other has as long as it is mounted anywhere.
+/// The number of a mounted file system's device, which no other has as long as it is mounted
+/// anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     /// 0 for all that lie on no device of their own.
@@ -92,8 +93,8 @@ fn find(table: &[u8], dir: &Path) -> Option<Shown> {
     here.last()?.shown
 }
 
-/// `36 35 0:41 / /mnt rw,noatime shared:1 - fuse.uext4 /disk.img rw,user_id=0,…`, where there may be any
-/// number of fields before the `-`.
+/// `36 35 0:41 / /mnt rw,noatime shared:1 - fuse.uext4 /disk.img rw,user_id=0,…`, where there may
+/// be any number of fields before the `-`.
 fn line(line: &[u8]) -> Option<Line> {
     let mut fields = line.split(|byte| *byte == b' ');
     let number = std::str::from_utf8(fields.nth(2)?).ok()?;

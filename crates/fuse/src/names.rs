@@ -53,7 +53,7 @@ pub fn readlink(server: &Server, id: u64, out: &mut Out<'_>) -> Result<()> {
     out.put_bytes(&target)
 }
 
-/// Who makes an inode, and how. OK to truncate: twelve bits.
+/// A caller that makes an inode, and how. OK to truncate: twelve bits.
 fn creation(header: &InHeader, mode: u32, umask: u32) -> Creation {
     Creation {
         mode: (mode & 0o7777) as u16,
@@ -160,8 +160,8 @@ pub fn opened(server: &Server, node: &Node, flags: u32) -> OpenOut {
 /// CREATE: makes a file and opens it.
 ///
 /// # Errors
-/// `ESTALE` if the name is there, though the kernel was told that it is not: then it looks once more, and
-/// opens what it finds as the rules are. Here nobody has checked that he may.
+/// `ESTALE` if the name is there, though the kernel was notified that it is not: then it looks
+/// once more, and opens what it finds as the rules are. Here no thread has checked that it may.
 pub fn create(
     server: &Server,
     header: &InHeader,
@@ -280,7 +280,7 @@ fn prepared(
     let from = server.nodes.get(old.dir)?;
     let to = server.nodes.get(new.dir)?;
     let mode = match flags {
-        // The kernel holds both directories: nobody makes the name meanwhile.
+        // The kernel holds both directories: no thread makes the name meanwhile.
         BOTH if !matches!(to.lookup(&server.fs, new.name), Err(Errno::ENOENT)) => {
             return Err(Errno::EEXIST);
         }

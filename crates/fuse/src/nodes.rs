@@ -1,12 +1,13 @@
-//! What the kernel knows of us: nodes, and how often it was told of each.
+//! What the kernel knows of us: nodes, and how often it was notified of each.
 //!
 //! ```text
 //! nodeid → one of 64 parts → (look-ups, inode in use)
 //! ```
-//! A nodeid is the inode's number, but for the root (1, where the inode is 2). Each reply that names a
-//! node counts one look-up; FORGET takes back as many as it says, and with the last one the node goes.
-//! Until then its inode is in use: what is unlinked keeps its contents as long as the kernel knows
-//! it, and no number comes to mean something else meanwhile. The root stays for good.
+//! A nodeid is the inode's number, but for the root (1, where the inode is 2). Each reply that
+//! names a node counts one lookup; FORGET takes back as many as it says, and with the last one
+//! the node goes. Until then its inode is in use: what is unlinked keeps its contents as long as
+//! the kernel knows it, and no number comes to mean something else meanwhile. The root stays for
+//! good.
 //!
 //! Lock: one a part, a leaf; an inode is let go of outside it, for that may delete it.
 
@@ -51,7 +52,7 @@ impl Node {
         }
     }
 
-    /// Units of 512 bytes that are promised to it and not allocated yet.
+    /// Units of 512 bytes that are reserved for it and not allocated yet.
     pub fn delayed(&self) -> u64 {
         match self {
             Self::Writable(inode) => inode.delayed_blocks(),
@@ -104,8 +105,8 @@ impl Node {
         Ok(Self::ReadOnly(Box::new(fs.inode(ino)?)))
     }
 
-    /// Reads up to `len` bytes from `offset` on, of which the kernel keeps its own copy. Where `buf` has
-    /// room for more, that may be used.
+    /// Reads up to `len` bytes from `offset` on, of which the kernel keeps its own copy. Where
+    /// `buf` has room for more, that may be used.
     ///
     /// # Errors
     /// Those of the engine.
@@ -128,7 +129,7 @@ impl Node {
         })
     }
 
-    /// Tells the names of this directory after `cookie`.
+    /// Reports the names of this directory after `cookie`.
     ///
     /// # Errors
     /// Those of the engine.
@@ -198,14 +199,14 @@ impl Nodes {
     /// A node.
     ///
     /// # Errors
-    /// `ESTALE` for one that the kernel was never told of.
+    /// `ESTALE` for one that the kernel was never notified of.
     pub fn get(&self, id: u64) -> Result<Arc<Node>> {
         let part = self.part(id).read();
         let known = part.get(&id).ok_or(Errno::ESTALE)?;
         Ok(Arc::clone(&known.node))
     }
 
-    /// The kernel is told of a node once more.
+    /// The kernel is notified of a node once more.
     pub fn remember(&self, node: Node) -> Arc<Node> {
         let id = node_of(node.ino().0.into());
         let mut part = self.part(id).write();
@@ -230,7 +231,7 @@ impl Nodes {
         }
     }
 
-    /// The kernel forgets so many look-ups. Gives the node if it knows it no longer.
+    /// The kernel forgets so many lookups. Gives the node if it knows it no longer.
     pub fn forget(&self, id: u64, lookups: u64) -> Option<Arc<Node>> {
         if id == FUSE_ROOT_ID {
             return None;

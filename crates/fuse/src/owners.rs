@@ -6,18 +6,18 @@
 //! uid=, gid=   everything is shown as this user's, this group's; what is stored is as without
 //! fakeroot     whoever asks is the image's superuser; the kernel decides nothing
 //! ```
-//! An id of the image that nobody here stands for is shown as 65534 (nobody); an id of this machine that
-//! stands for nobody in the image makes nothing (`EOVERFLOW`) and is given nothing (`EINVAL`). The
-//! superuser of this machine is the image's, unless it is mapped to another.
+//! An id of the image that no user here stands for is shown as 65534 (nobody); an id of this
+//! machine that has no id in the image makes nothing (`EOVERFLOW`) and is given nothing
+//! (`EINVAL`). The superuser of this machine is the image's, unless it is mapped to another.
 
 use uext4::Inode;
 
 use crate::abi::InHeader;
 use crate::errno::{Errno, Result};
 
-/// Shown where nobody stands for an id.
+/// Shown where no thread stands for an id.
 const NOBODY: u32 = 65_534;
-/// Who asks, where it stands for nobody in the image.
+/// The caller, where it has no id in the image.
 const NO_ID: u32 = u32::MAX;
 /// The version of ACLs that system calls carry.
 const ACL_VERSION: [u8; 4] = [2, 0, 0, 0];
@@ -84,7 +84,7 @@ impl Map {
         })
     }
 
-    /// `None` if nobody here stands for it.
+    /// `None` if no user here stands for it.
     fn known(&self, inside: u32) -> Option<u32> {
         self.find(inside, |range| (range.inside, range.outside))
     }
@@ -97,7 +97,7 @@ impl Map {
         self.find(outside, |range| (range.outside, range.inside))
     }
 
-    /// Who asks.
+    /// The caller.
     fn caller(&self, outside: u32) -> u32 {
         let no_one = if outside == 0 { 0 } else { NO_ID };
         self.inside(outside).unwrap_or(no_one)
@@ -113,7 +113,7 @@ pub struct Owners {
     pub user: Option<u32>,
     /// Everything is shown as this group's.
     pub group: Option<u32>,
-    /// Whoever asks is the image's superuser.
+    /// A thread that asks is the image's superuser.
     pub fakeroot: bool,
 }
 
@@ -140,7 +140,7 @@ impl Owners {
         inode
     }
 
-    /// Who asks, in ids of the image.
+    /// The caller, in ids of the image.
     pub fn caller(&self, header: &InHeader) -> InHeader {
         let (uid, gid) = match self.fakeroot {
             true => (0, 0),
@@ -156,14 +156,16 @@ impl Owners {
         }
     }
 
-    /// Whether an inode is shown as that of who asks. What belongs to nobody here is nobody's.
+    /// Whether an inode is shown as that of the caller. What belongs to no user here is no
+    /// user's.
     pub fn is_owner(&self, caller: &InHeader, inode: &Inode) -> bool {
         let shown = self.user.or_else(|| self.users.known(inode.uid));
         caller.uid != NO_ID && shown.is_some() && shown == self.users.known(caller.uid)
     }
 
-    /// Whether an inode of this group is shown as of one of the groups of who asks: of his first, or of
-    /// another, which `also` tells of a group of this machine. One that nobody here stands for is foreign.
+    /// Whether an inode of this group is shown as of one of the groups of the caller: of its
+    /// first, or of another, which `also` reports of a group of this machine. One that no user
+    /// here stands for is foreign.
     pub fn is_in_group(
         &self,
         caller: &InHeader,
@@ -180,7 +182,7 @@ impl Owners {
     /// A user that something is to belong to.
     ///
     /// # Errors
-    /// `EINVAL` if it stands for nobody in the image.
+    /// `EINVAL` if it has no id in the image.
     pub fn stored_user(&self, uid: u32) -> Result<u32> {
         self.users.inside(uid).ok_or(Errno::EINVAL)
     }
@@ -203,7 +205,7 @@ impl Owners {
     /// The same as it is stored.
     ///
     /// # Errors
-    /// `EINVAL` for who stands for nobody in the image.
+    /// `EINVAL` for a caller that has no id in the image.
     pub fn stored_value(&self, name: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         self.each_id(name, value.to_vec(), |map, id| {
             map.inside(id).ok_or(Errno::EINVAL)
@@ -239,7 +241,7 @@ impl Owners {
 }
 
 /// # Errors
-/// `EOVERFLOW` for who stands for nobody in the image: what is made would be nobody's.
+/// `EOVERFLOW` for a caller that has no id in the image: what is made would be no user's.
 pub fn somebody(header: &InHeader) -> Result<()> {
     match header.uid == NO_ID || header.gid == NO_ID {
         true => Err(Errno::EOVERFLOW),
@@ -305,7 +307,7 @@ mod tests {
         let of = |uid, gid| owners.caller(&header(uid, gid));
         assert!(owners.is_owner(&of(100_000, 0), &inode(1)));
         assert!(!owners.is_owner(&of(1, 0), &inode(1)));
-        // Of nobody here: not even nobody's, nor that of any stranger.
+        // Of no thread here: not even no user's, nor that of any other user.
         for uid in [501, NO_ID] {
             assert!(!owners.is_owner(&of(NOBODY, 0), &inode(uid)));
         }
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!(shown[24..28], 200_003u32.to_le_bytes());
         assert_eq!(shown[8..12], [0xFF; 4]);
         assert_eq!(owners.stored_value(name, &shown), Ok(acl.clone()));
-        // Those of the image stand for nobody here.
+        // Those of the image have no id here.
         assert_eq!(owners.stored_value(name, &acl), Err(Errno::EINVAL));
         assert_eq!(owners.shown_value(b"user.x", acl.clone()), acl);
         assert_eq!(Owners::default().shown_value(name, acl.clone()), acl);
@@ -407,7 +409,7 @@ mod tests {
         let body = [it.as_bytes(), b"dir\0"].concat();
         let made = client.ask(opcode::MKDIR, 1, &body);
         assert_eq!(made, Err(Errno::EOVERFLOW));
-        // The root directory is nobody's here.
+        // The root directory is no user's here.
         let told: AttrOut = client.get(opcode::GETATTR, 1, &[0; 16]).unwrap();
         assert_eq!(told.attr.uid, NOBODY);
     }
@@ -419,7 +421,7 @@ mod tests {
         let free: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
         let kept = free.bfree - free.bavail;
         assert!(kept > 200, "{free:?}");
-        // Done by another thread, in the name of who asked.
+        // Done by another thread, in the name of the caller.
         let it = FallocateIn {
             length: (free.bavail + kept / 3) * u64::from(free.bsize),
             ..FallocateIn::default()

@@ -1,8 +1,8 @@
 //! Data of writers who wait until their pause is over: what was not taken in yet.
 //!
-//! A request's data are copied once, into memory that goes from writer to writer: allocated and freed
-//! for each pause it would be strewn over the allocator's arenas, and stay there. What waits at once is
-//! bounded by the threads that write, each with one request.
+//! A request's data are copied once, into memory that goes from writer to writer: allocated and
+//! freed for each pause it would be strewn over the allocator's arenas, and stay there. What
+//! waits at once is bounded by the threads that write, each with one request.
 //!
 //! Lock: one, a leaf.
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::init::IO_MAX;
 
-/// Most buffers kept for the next who wait.
+/// Most buffers reserved for the next who wait.
 const KEPT_MAX: usize = 64;
 
 /// Memory for those who wait.

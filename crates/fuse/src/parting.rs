@@ -1,4 +1,4 @@
-//! A mount's last word: how it ended, told to those who wait for that.
+//! A mount's last word: how it ended, reported to those who wait for that.
 //!
 //! ```text
 //! daemon   listens at the abstract address "uext4-mount-MAJOR:MINOR-WHEN-RANDOM-IMAGE", of the
@@ -8,14 +8,14 @@
 //!          unmounts, waits  ◀── the daemon writes one line: "ok", or what went wrong
 //!                           ◀── the daemon has ended: the image is free
 //! ```
-//! umount(8) does not wait for the daemon, as the kernel does not. So a command that finds an image in
-//! use looks for the daemons of that image: where one is no longer mounted, the command waits for it
-//! ([`Holder`]).
+//! umount(8) does not wait for the daemon, as the kernel does not. So a command that finds an
+//! image in use looks for the daemons of that image: where one is no longer mounted, the command
+//! waits for it ([`Holder`]).
 //!
-//! Needs no directory and no right but to be the one who mounted, or root: others are not told, and who is
-//! neither is not believed. No other can take the address before, as its last part cannot be guessed. It is
-//! gone when the daemon has ended, however it did: then those who wait read an end without a line. Only
-//! where both see the same network.
+//! Needs no directory and no right but to be the one who mounted, or root: others are not
+//! reported, and the thread that is neither is not believed. No other can take the address
+//! before, as its last part cannot be guessed. It is gone when the daemon has ended, however it
+//! did: then those who wait read an end without a line. Only where both see the same network.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -39,7 +39,7 @@ use crate::mountinfo::{Number, Shown};
 const WAITING_MAX: usize = 64;
 /// Bytes of the line, at most.
 const LINE_MAX: usize = 4096;
-/// What is said to one who has come while the file system is mounted, and will be told.
+/// What is said to one who has come while the file system is mounted, and will be reported.
 const MOUNTED: &str = "";
 /// What is said to one who has come later.
 const ENDING: &str = "ending";
@@ -63,8 +63,8 @@ fn suffix(image: &Path) -> io::Result<String> {
     })
 }
 
-/// An address that is not taken yet, for the daemon of a mount and of its image. Of two, that of the
-/// younger is greater.
+/// An address that is not taken yet, for the daemon of a mount and of its image. Of two, that of
+/// the younger is greater.
 ///
 /// # Errors
 /// Those of random numbers.
@@ -101,7 +101,7 @@ fn addresses(prefix: &str, suffix: &str) -> Vec<String> {
     all
 }
 
-/// Connects without waiting: one who listens and takes nobody in must not hold us up.
+/// Connects without waiting: one who listens and takes no thread in must not hold us up.
 fn connect(address: &str) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -121,8 +121,8 @@ fn peer(stream: &UnixStream) -> Option<u32> {
 
 #[derive(Debug)]
 struct State {
-    /// The descriptor of `/dev/fuse`, by which the kernel tells at once that nothing is mounted any
-    /// more.
+    /// The descriptor of `/dev/fuse`, by which the kernel reports at once that nothing is mounted
+    /// any more.
     fuse: Option<OwnedFd>,
     /// These wait: for the line, and then for the end of the process.
     waiting: Vec<UnixStream>,
@@ -209,7 +209,7 @@ fn came(state: &Mutex<State>, stream: UnixStream) {
 }
 
 fn tell(mut stream: &UnixStream, line: &str) {
-    // A line fits in the socket's buffer. Who has gone need not be told.
+    // A line fits in the socket's buffer. A caller that has gone need not be notified.
     _ = stream.set_nonblocking(true);
     _ = writeln!(stream, "{line}");
 }
@@ -227,7 +227,7 @@ pub enum Ended {
     NotYet,
 }
 
-/// Who waits for the end of a mount.
+/// A caller that waits for the end of a mount.
 #[derive(Debug)]
 pub struct Waiting {
     daemon: UnixStream,
@@ -257,10 +257,10 @@ impl Waiting {
         }
     }
 
-    /// Asks the listener to note us, if it is root or one of these owners; tells whether it is
+    /// Asks the listener to note us, if it is root or one of these owners; returns whether it is
     /// ending.
     fn noted(stream: UnixStream, owners: &[u32]) -> Option<(Self, bool)> {
-        // Before it is waited for: anybody can listen and say nothing.
+        // Before it is waited for: any thread can listen and say nothing.
         let uid = peer(&stream)?;
         if uid != 0 && !owners.contains(&uid) {
             return None;

@@ -1,10 +1,11 @@
-//! Who asks, and what that lets him keep of a file's set-id bits.
+//! The caller, and what that lets it keep of a file's set-id bits.
 //!
-//! The kernel says with a write, and with cutting a file, whether the bits are to go (`HANDLE_KILLPRIV_V2`);
-//! with FALLOCATE and COPY_FILE_RANGE it does not. What can be told of who asks are his ids, so root, by
-//! his file-system id, stands for all that have `CAP_FSETID`, `CAP_SYS_ADMIN` or `CAP_LINUX_IMMUTABLE`.
-//! Of his groups only the first comes with the request; the others are looked up where one matters, which
-//! is rarely. They are groups of this machine, so they are compared with what is shown.
+//! The kernel says with a write, and with cutting a file, whether the bits are to go
+//! (`HANDLE_KILLPRIV_V2`); with FALLOCATE and COPY_FILE_RANGE it does not. What can be notified
+//! of the caller are its ids, so root, by its file-system id, stands for all that have
+//! `CAP_FSETID`, `CAP_SYS_ADMIN` or `CAP_LINUX_IMMUTABLE`. Of its groups only the first comes
+//! with the request; the others are looked up where one matters, which is rarely. They are groups
+//! of this machine, so they are compared with what is shown.
 
 use uext4::OpenInode;
 use uext4::data::SetId;
@@ -17,12 +18,12 @@ use crate::ticket::Channel;
 /// Set-user-id and set-group-id.
 const BITS: u16 = 0o6000;
 
-/// Whether who asks may do what only the privileged do.
+/// Whether the caller may do what only the privileged do.
 pub fn is_root(header: &InHeader) -> bool {
     header.uid == 0
 }
 
-/// Whether a group of the image is one of his.
+/// Whether a group of the image is one of its.
 pub fn is_in_group(owners: &Owners, header: &InHeader, group: u32) -> bool {
     let also = |shown| groups_of(header.pid).is_some_and(|all| all.contains(&shown));
     owners.is_in_group(header, group, also)
@@ -40,7 +41,8 @@ fn groups_of(thread: u32) -> Option<Vec<u32>> {
 
 /// What becomes of the bits of a file with this mode, of a group, when they may go.
 pub fn fate(owners: &Owners, header: &InHeader, mode: u16, group: impl FnOnce() -> u32) -> SetId {
-    // Set-group-id without execution by the group is told apart only for who is not in it.
+    // Set-group-id without execution by the group is distinguished only for a caller that is not
+    // in it.
     let is_foreign = || !is_in_group(owners, header, group());
     match mode & 0o2010 == 0o2000 && is_foreign() {
         true => SetId::DropAll,
@@ -53,8 +55,8 @@ pub fn fate_of(owners: &Owners, header: &InHeader, inode: &OpenInode) -> SetId {
     fate(owners, header, inode.mode(), || inode.inode().gid)
 }
 
-/// A file's bits before something that may drop them. The kernel takes them to stay, unless it is told that
-/// they went.
+/// A file's bits before something that may drop them. The kernel takes them to stay, unless it is
+/// notified that they went.
 #[derive(Debug)]
 pub struct Before(u16);
 

@@ -73,8 +73,8 @@ impl<'a> Out<'a> {
         self.len = self.bytes.len().min(self.len + len);
     }
 
-    /// Adds an entry of a directory, after `before` (empty for READDIR); false if it would need more
-    /// than `limit` bytes in all.
+    /// Adds an entry of a directory, after `before` (empty for READDIR); false if it would need
+    /// more than `limit` bytes in all.
     pub fn entry(&mut self, limit: usize, before: &[u8], dirent: Dirent, name: &[u8]) -> bool {
         let plain = before.len() + size_of::<Dirent>() + name.len();
         let padded = plain.next_multiple_of(8);
@@ -87,7 +87,7 @@ impl<'a> Out<'a> {
     }
 }
 
-/// How long the kernel may rely on what it was told.
+/// How long the kernel may rely on what it was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// Names, those that are not there as well.
@@ -97,7 +97,7 @@ pub struct Validity {
 }
 
 impl Default for Validity {
-    /// For good: nobody else changes the image.
+    /// For good: no other thread changes the image.
     fn default() -> Self {
         let for_good = Duration::from_secs(1 << 30);
         Self {
@@ -113,7 +113,8 @@ impl Validity {
         let nodeid = node_of(attr.ino);
         EntryOut {
             nodeid,
-            // The kernel made the root itself, with this one: it would take any other for another inode.
+            // The kernel made the root itself, with this one: it would take any other for another
+            // inode.
             generation: match nodeid {
                 FUSE_ROOT_ID => 0,
                 _ => generation.into(),

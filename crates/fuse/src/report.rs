@@ -1,4 +1,5 @@
-//! What is told to nobody who asked: to standard error, and to the system's log, for a daemon has only that.
+//! What is reported to no thread the caller: to standard error, and to the system's log, for a
+//! daemon has only that.
 
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
@@ -8,9 +9,9 @@ const LOG: &str = "/dev/log";
 /// `LOG_DAEMON | LOG_ERR`.
 const PRIORITY: u32 = 3 << 3 | 3;
 
-/// Tells a sentence.
+/// Reports a sentence.
 pub fn report(what: &str) {
-    // Where neither is there, nobody listens.
+    // Where neither is there, no thread listens.
     _ = writeln!(std::io::stderr(), "uext4: {what}");
     if let Ok(socket) = UnixDatagram::unbound() {
         _ = socket.set_nonblocking(true);

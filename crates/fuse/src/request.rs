@@ -67,7 +67,7 @@ fn two_names(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
 }
 
 impl Operation<'_> {
-    /// Whether something new comes of it, which belongs to who asks.
+    /// Whether something new comes of it, which belongs to the caller.
     pub fn makes(&self) -> bool {
         matches!(
             self,
@@ -121,7 +121,7 @@ pub enum SetxattrForm {
 pub enum Operation<'a> {
     /// A name in a directory.
     Lookup(&'a [u8]),
-    /// The kernel forgets so many look-ups of the inode.
+    /// The kernel forgets so many lookups of the inode.
     Forget(u64),
     /// The same of many.
     BatchForget(&'a [u8]),
@@ -207,7 +207,7 @@ pub enum Operation<'a> {
     Access,
     /// The first of all.
     Init(abi::InitIn),
-    /// Somebody no longer waits for the request with this number.
+    /// A thread no longer waits for the request with this number.
     Interrupt(u64),
     /// Where a block of a file lies.
     Bmap(abi::BmapIn),
@@ -220,7 +220,7 @@ pub enum Operation<'a> {
 /// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Who asks, and about which node.
+    /// The caller, and about which node.
     pub header: InHeader,
     /// What for.
     pub operation: Operation<'a>,
@@ -382,7 +382,7 @@ fn forgotten(body: Body<'_>) -> Result<Operation<'_>> {
     Ok(Operation::BatchForget(all))
 }
 
-/// What [`Operation::BatchForget`] tells: nodes, and how many look-ups of each.
+/// What [`Operation::BatchForget`] reports: nodes, and how many lookups of each.
 pub fn each_forgotten(bytes: &[u8]) -> impl Iterator<Item = abi::ForgetOne> {
     let pieces = bytes.chunks_exact(size_of::<abi::ForgetOne>());
     pieces.filter_map(|piece| abi::ForgetOne::read_from_bytes(piece).ok())

@@ -1,4 +1,5 @@
-//! Who answers requests, as a transport sees it: the [`Server`] of an image, or any other.
+//! A caller that answers requests, as a transport sees it: the [`Server`] of an image, or any
+//! other.
 
 use std::fmt::Debug;
 use std::sync::Arc;

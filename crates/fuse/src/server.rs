@@ -154,7 +154,8 @@ impl Server {
         Answer::Never
     }
 
-    /// Drops what may be the last user of an inode, and so delete so many units of 512 bytes: by another thread where deleting it may take long.
+    /// Drops what may be the last user of an inode, and so delete so many units of 512 bytes: by
+    /// another thread where deleting it may take long.
     pub(crate) fn let_go(&self, deletes: Option<u64>, user: impl Send + 'static) {
         let Some(blocks) = deletes else {
             return drop(user);
@@ -170,7 +171,7 @@ impl Server {
         }
     }
 
-    /// Tells the kernel of a node: one look-up more.
+    /// Notifies the kernel of a node: one lookup more.
     pub(crate) fn tell(&self, node: Node, out: &mut Out<'_>) -> Result<()> {
         let node = self.nodes.remember(node);
         let inode = self.owners.shown(node.inode());
@@ -193,8 +194,8 @@ impl Server {
         }
     }
 
-    /// After the last request: all that is under way is answered, nothing is known any more, and what
-    /// was written is durable and the file system closed.
+    /// After the last request: all that is under way is answered, nothing is known any more, and
+    /// what was written is durable and the file system closed.
     ///
     /// # Errors
     /// Those of the engine.
@@ -202,7 +203,7 @@ impl Server {
         if let Some(volume) = self.fs.volume() {
             volume.cancel_writers();
         }
-        // Whatever went wrong: somebody waits for an answer.
+        // Whatever went wrong: a thread waits for an answer.
         self.late.finish();
         self.handles.clear();
         self.nodes.clear();

@@ -57,12 +57,13 @@ impl Default for How {
 pub struct Ender(Arc<Life>);
 
 impl Ender {
-    /// What is under way is served to its end, what comes after is refused: [`Session::wait`] goes on.
+    /// What is under way is served to its end, what comes after is refused: [`Session::wait`]
+    /// goes on.
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// Whether it is over: what is mounted where it was is somebody else's.
+    /// Whether it is over: what is mounted where it was is another thread's.
     pub fn has_ended(&self) -> bool {
         self.0.is_over()
     }
@@ -111,8 +112,9 @@ impl<S: Serve> Session<S> {
     /// Answers INIT, and starts the threads: what the mount shows can be used from now on.
     ///
     /// # Errors
-    /// Those of reading the device, of starting threads; `ConnectionAborted` if it was unmounted before
-    /// INIT, or its version is not spoken; `Unsupported` where io_uring must be and is not there.
+    /// Those of reading the device, of starting threads; `ConnectionAborted` if it was unmounted
+    /// before INIT, or its version is not spoken; `Unsupported` where io_uring must be and is not
+    /// there.
     pub fn begin(server: Arc<S>, fd: OwnedFd, how: How) -> io::Result<Self> {
         let is_wanted = how.transport != Transport::Dev && uring::is_allowed();
         let sizes = is_wanted.then(|| Sizes::of_machine(how.payloads)).flatten();
@@ -177,11 +179,11 @@ impl<S: Serve> Session<S> {
         Ender(Arc::clone(&self.life))
     }
 
-    /// Waits until it is unmounted or ended; then all that was written is made durable, and the file system
-    /// closed.
+    /// Waits until it is unmounted or ended; then all that was written is made durable, and the
+    /// file system closed.
     ///
     /// # Errors
-    /// Those of the engine, as of the last of all that could be told.
+    /// Those of the engine, as of the last of all that could be notified.
     pub fn wait(self) -> uext4::Result<()> {
         self.life.wait();
         self.server.finish()
@@ -391,7 +393,8 @@ mod tests {
                     scope.spawn(move || std::fs::write(path, vec![7; 20_000]).unwrap())
                 })
                 .collect();
-            // A look-up that finds an entry gives it back, and so fetches what waits in the kernel.
+            // A lookup that finds an entry gives it back, and so fetches what waits in the
+            // kernel.
             let (end, mut asked) = (Instant::now() + Duration::from_secs(30), Vec::new());
             let is_open = |asked: &[thread::ScopedJoinHandle<'_, ()>]| {
                 waiting() < WRITERS || !asked.iter().all(thread::ScopedJoinHandle::is_finished)
@@ -401,7 +404,7 @@ mod tests {
                 asked.push(scope.spawn(move || assert!(std::fs::metadata(missing).is_err())));
                 thread::sleep(Duration::from_millis(5));
             }
-            // All still wait, and every look-up was answered beside them.
+            // All still wait, and every lookup was answered next to them.
             let most = match is_open(&asked) {
                 true => 0,
                 false => waiting(),
@@ -439,7 +442,7 @@ mod tests {
         let error = Session::begin(client.server, ours, over_dev(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         assert_eq!(error.to_string(), "INIT was refused");
-        // The kernel was told.
+        // The kernel was notified.
         let mut answer = [0; 64];
         assert_eq!(rustix::io::read(&kernel, &mut answer).unwrap(), 16);
         drop(kernel);

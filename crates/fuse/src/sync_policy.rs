@@ -3,7 +3,8 @@
 use crate::abi::flags::{WRITE_CACHE, open};
 use crate::request::{Operation, Request};
 
-/// The direction, in an ioctl's number, of those that only carry something to us: what they change is theirs.
+/// The direction, in an ioctl's number, of those that only carry something to us: what they
+/// change is theirs.
 const IOW: u32 = 1;
 
 /// What is durable before it is answered.
@@ -14,14 +15,14 @@ pub enum SyncPolicy {
     OnDemand,
     /// Names made, taken and moved (`dirsync`).
     Names,
-    /// Those, what is written, and attributes (`sync`). Pages changed through mappings are not: msync waits
-    /// for them.
+    /// Those, what is written, and attributes (`sync`). Pages changed through mappings are not:
+    /// msync waits for them.
     All,
 }
 
 impl SyncPolicy {
-    /// The node to be made durable before a request is answered, if one is. Where a name moves that is the
-    /// directory it leaves: both change in one transaction.
+    /// The node to be made durable before a request is answered, if one is. Where a name moves
+    /// that is the directory it leaves: both change in one transaction.
     pub fn of(self, request: &Request<'_>) -> Option<u64> {
         let id = request.header.nodeid;
         let (node, from) = match request.operation {

@@ -121,7 +121,7 @@ impl BlockDevice for Faulty {
     }
 }
 
-/// Somebody who asks.
+/// A caller that asks.
 pub struct Client {
     pub server: Arc<Server>,
     pub device: Arc<MemoryDevice>,
@@ -204,7 +204,7 @@ impl Client {
     /// Of a new file system whose files are shown as others'.
     pub fn with_owners(owners: Owners) -> Self {
         let new = Self::without_init();
-        // OK to unwrap: nobody else has it yet.
+        // OK to unwrap: no other thread has it yet.
         let server = Arc::into_inner(new.server).unwrap().owned_by(owners);
         Self {
             server: Arc::new(server),
@@ -213,7 +213,7 @@ impl Client {
         .greeted()
     }
 
-    /// Where anybody may write names, for nothing is summed.
+    /// Where any thread may write names, for nothing is summed.
     pub fn without_checksums() -> Self {
         Self::writable("^metadata_csum", "").greeted()
     }
@@ -225,7 +225,7 @@ impl Client {
 
     /// The same, of what was asked nothing yet.
     pub fn awaiting(self, sync_policy: SyncPolicy) -> Self {
-        // OK to unwrap: nobody else has it yet.
+        // OK to unwrap: no other thread has it yet.
         let server = Arc::into_inner(self.server).unwrap();
         let server = Arc::new(server.with_sync_policy(sync_policy));
         Self { server, ..self }
@@ -246,7 +246,7 @@ impl Client {
 
     /// The same, where threads are looked up in another directory than `/proc`.
     pub fn looking_up_threads_at(self, proc: std::path::PathBuf) -> Self {
-        // OK to unwrap: nobody else has it yet.
+        // OK to unwrap: no other thread has it yet.
         let mut server = Arc::into_inner(self.server).unwrap();
         server.threads = Threads::at(proc);
         let server = Arc::new(server);
@@ -297,7 +297,7 @@ impl Client {
         Self { uid: 0, ..self }
     }
 
-    /// As when those who asked last get a signal.
+    /// As when those the caller last get a signal.
     pub fn interrupt(&self) {
         let last = self.unique.load(SeqCst);
         for back in 1..=8 {

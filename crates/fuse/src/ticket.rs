@@ -9,14 +9,15 @@ use crate::latency::Latencies;
 
 /// Where answers go.
 pub trait Channel: Send + Sync + std::fmt::Debug {
-    /// Answers the request of this number. Who asked may be gone: then nothing happens.
+    /// Answers the request of this number. A caller that asked may be gone: then nothing happens.
     fn send(&self, unique: u64, answer: Result<&[u8]>);
-    /// Has the kernel forget the attributes of a node, which it does before this returns. Only for who is asked
-    /// to do something with the node just now: so it is in use, and the kernel waits for nothing.
+    /// Has the kernel forget the attributes of a node, which it does before this returns. Only
+    /// for a caller that is asked to do something with the node just now: so it is in use, and
+    /// the kernel waits for nothing.
     fn forget_attributes(&self, id: u64);
 }
 
-/// Who asks: may be answered later, and told something before.
+/// The caller: may be answered later, and reported something before.
 #[derive(Debug)]
 pub struct Asker<'a> {
     channel: &'a Arc<dyn Channel>,
@@ -51,7 +52,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Whether somebody answers later.
+    /// Whether a thread answers later.
     pub(crate) fn has_ticket(&self) -> bool {
         self.has_ticket.get()
     }
@@ -98,7 +99,7 @@ impl Ticket {
         }
     }
 
-    /// The same, which tells how long the request took.
+    /// The same, which reports how long the request took.
     pub(crate) fn timed(mut self, latencies: &Arc<Latencies>, arrival: Arrival) -> Self {
         self.timer = Some(Timer {
             latencies: Arc::clone(latencies),
@@ -134,7 +135,7 @@ impl Ticket {
 }
 
 impl Drop for Ticket {
-    /// What was to be done ended in a panic: nobody is to wait for ever.
+    /// What was to be done ended in a panic: no thread is to wait for ever.
     fn drop(&mut self) {
         if !self.answered {
             self.give(Err(Errno::EIO));

@@ -16,7 +16,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Whether what is wanted is there, as far as can be told before a mount.
+    /// Whether what is wanted is there, as far as can be reported before a mount.
     ///
     /// # Errors
     /// `NO_RINGS` where io_uring must be and is not allowed.

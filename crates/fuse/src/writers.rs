@@ -1,9 +1,10 @@
-//! Who writes, as throttling sees it: a thread of the kernel's side is a writer of its own.
+//! A caller that writes, as throttling sees it: a thread of the kernel's side is a writer of its
+//! own.
 //!
-//! Those that wrote of late are known; who has written nothing while many others did is forgotten, and
-//! begins anew. Pages changed through mappings are written by nobody in particular: those of a file have a
-//! writer of their own. So have those who write it from a pid namespace that is not seen from here, of whom
-//! the kernel tells no number.
+//! Those that wrote of late are known; who has written nothing while many others did is
+//! forgotten, and begins anew. Pages changed through mappings are written by no writer in
+//! particular: those of a file have a writer of their own. So have those who write it from a pid
+//! namespace that is not seen from here, of whom the kernel reports no number.
 //!
 //! Lock: one for the table, a leaf; one a writer, held while it writes.
 
@@ -16,7 +17,7 @@ use uext4::data::Writer;
 /// Writers that are young before those that were young grow old, and the old are forgotten.
 const YOUNG_MAX: usize = 512;
 
-/// Who writes.
+/// A caller that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
     /// A thread of the kernel's side.
@@ -28,7 +29,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// Who asks to write a file: the thread with this number, 0 if there is none.
+    /// The caller to write a file: the thread with this number, 0 if there is none.
     pub fn asks(pid: u32, node: u64) -> Self {
         match pid {
             0 => Self::Unseen(node),
@@ -51,7 +52,7 @@ struct Table {
 pub struct Writers(Mutex<Table>);
 
 impl Writers {
-    /// The writer that somebody is.
+    /// The writer that a thread is.
     pub fn of(&self, who: Who) -> Shared {
         let table = &mut *self.0.lock();
         if let Some(writer) = table.young.get(&who) {

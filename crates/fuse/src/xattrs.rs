@@ -1,7 +1,7 @@
 //! Extended attributes, ACLs among them.
 //!
-//! The kernel asks for everything by its full name and lets through whatever begins with `system.`: of
-//! these there are only the two ACLs, in the form of the system calls.
+//! The kernel asks for everything by its full name and lets through whatever begins with
+//! `system.`: of these there are only the two ACLs, in the form of the system calls.
 
 use uext4::SetAttributes;
 use uext4::xattr::SetMode;

@@ -49,7 +49,8 @@ pub mod fopen {
 
 /// `OpenIn::open_flags`: set-id bits are to be dropped with the contents.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// `WriteIn::write_flags`: pages that were changed through a mapping; nobody in particular writes.
+/// `WriteIn::write_flags`: pages that were changed through a mapping; no writer in particular
+/// writes.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// `WriteIn::write_flags`: set-id bits are to be dropped.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;

@@ -94,7 +94,7 @@ fn what_is_read_is_kept_by_the_kernel_alone() {
     }
     assert_eq!(client.read(file, LEN as u64, 10), b"");
     assert_eq!(kept(&client), 0);
-    // What is changed is kept, with the block around it.
+    // What is changed is cached, with the block around it.
     client.write(file, 5000, b"changed");
     assert!(kept(&client) > 0);
     let read = client.read(file, 0, 1 << 17);
@@ -124,7 +124,7 @@ fn set_id_bits_go_with_the_writes_of_others() {
     assert_eq!(mode(), 0o6755);
     assert_eq!(client.forgotten(), []);
     client.write_with(file, 0, b"of another", WRITE_KILL_SUIDGID, 0);
-    // The kernel, which keeps attributes, is told that they have changed; and only then.
+    // The kernel, which keeps attributes, is notified that they have changed; and only then.
     assert_eq!((mode(), client.forgotten()), (0o755, vec![file]));
     client.write_with(file, 0, b"of another", WRITE_KILL_SUIDGID, 0);
     assert_eq!(client.forgotten(), []);

@@ -1,7 +1,7 @@
 //! `/dev/fuse`: a read is a request, a write is a reply.
 //!
-//! Threads share one descriptor: the kernel gives each request to one of those who read. A descriptor
-//! of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores.
+//! Threads share one descriptor: the kernel gives each request to one of those who read. A
+//! descriptor of its own for each (`FUSE_DEV_IOC_CLONE`) measured no faster on two cores.
 
 use std::io::{Error, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,7 +50,7 @@ impl Device {
         // OK to index: the header and what was put behind it.
         let reply = &mut reply[..header.len as usize];
         reply[..HEADER].copy_from_slice(header.as_bytes());
-        // It fails only if nobody waits for the answer any more.
+        // It fails only if no thread waits for the answer any more.
         _ = rustix::io::write(&self.0, reply);
     }
 
@@ -89,7 +89,7 @@ impl Channel for Device {
             IoSlice::new(header.as_bytes()),
             IoSlice::new(answer.unwrap_or_default()),
         ];
-        // It fails only if nobody waits for the answer any more.
+        // It fails only if no thread waits for the answer any more.
         _ = rustix::io::writev(&self.0, &parts);
     }
 
@@ -147,8 +147,8 @@ impl<S: Serve> EventLoop<S> {
     /// Waits for a request, does what it asks and answers it; false once there will be none.
     ///
     /// # Errors
-    /// Those of reading the device; `ConnectionAborted` once INIT was answered with an error: the kernel asks
-    /// nothing more, and the mount never begins.
+    /// Those of reading the device; `ConnectionAborted` once INIT was answered with an error: the
+    /// kernel asks nothing more, and the mount never begins.
     pub fn turn(&mut self) -> std::io::Result<bool> {
         let Some(len) = self.device.read(&mut self.request)? else {
             return Ok(false);

@@ -8,20 +8,22 @@
 //! One call gives the kernel a reply and waits for the next request. What a request carries is read
 //! where the kernel put it, and what is read goes straight to where the kernel takes it.
 //!
-//! INIT, FORGET, INTERRUPT and what is told to the kernel stay on `/dev/fuse`, with one thread. The
-//! kernel uses the queues once every possible CPU's has an entry; it holds all requests back until then, or
-//! until one is refused: then it goes on over `/dev/fuse`. So all that may fail on our side, memory,
-//! rings and threads, is there before INIT is answered ([`Rings::prepare`]).
+//! INIT, FORGET, INTERRUPT and what is reported to the kernel stay on `/dev/fuse`, with one
+//! thread. The kernel uses the queues once every possible CPU's has an entry; it holds all
+//! requests back until then, or until one is refused: then it goes on over `/dev/fuse`. So all
+//! that may fail on our side, memory, rings and threads, is there before INIT is answered
+//! ([`Rings::prepare`]).
 //!
-//! An entry is its request until that is answered, so a late answer holds one: that of a throttled
-//! writer for its whole pause. For each entry that waits so the queue gets another one, and all other
-//! requests have as many entries as there were at the beginning ([`Sizes`]), however many writers wait.
-//! Their data are copied before ([`crate::parked`]), and an entry that waits needs no memory. Nothing
-//! that answers late waits for another request (but what finds no space, for a tenth of a second): fsync
-//! and the like have threads of their own ([`crate::late`]), the pause of a writer ends by itself, and
-//! INTERRUPT comes by `/dev/fuse`. The kernel takes the entry that was given back last, so that those
-//! that are not needed are never touched, and take no memory. Requests that come while the kernel has no
-//! entry at all wait there until any entry is given back: adding one does not serve them.
+//! An entry is its request until that is answered, so a late answer holds one: that of a
+//! throttled writer for its whole pause. For each entry that waits so the queue gets another one,
+//! and all other requests have as many entries as there were at the beginning ([`Sizes`]),
+//! however many writers wait. Their data are copied before ([`crate::parked`]), and an entry that
+//! waits needs no memory. Nothing that answers late waits for another request (but what finds no
+//! space, for a tenth of a second): fsync and the like have threads of their own
+//! ([`crate::late`]), the pause of a writer ends by itself, and INTERRUPT comes by `/dev/fuse`.
+//! The kernel takes the entry that was given back last, so that those that are not needed are
+//! never touched, and take no memory. Requests that come while the kernel has no entry at all
+//! wait there until any entry is given back: adding one does not serve them.
 //!
 //! Lock: one a [`Mailbox`], a leaf.
 
@@ -78,7 +80,7 @@ struct Mailbox {
     /// The connection is over.
     is_over: AtomicBool,
     wake: Arc<OwnedFd>,
-    /// What the kernel is told goes there.
+    /// What the kernel is notified goes there.
     device: Arc<Device>,
 }
 
@@ -138,8 +140,8 @@ struct Queue<S> {
 }
 
 impl<S: Serve> Queue<S> {
-    /// Offers the entries, and serves until there will be no more requests. `tell` is told whether
-    /// the kernel took any.
+    /// Offers the entries, and serves until there will be no more requests. `tell` is reported
+    /// whether the kernel took any.
     fn run(&mut self, tell: &Sender<bool>) {
         let registered = self.commands.register();
         self.look();
@@ -153,7 +155,7 @@ impl<S: Serve> Queue<S> {
                 if self.mailbox.is_over.load(Relaxed) {
                     break;
                 }
-                // Too little memory for now. Nobody else serves this CPU.
+                // Too little memory for now. No other thread serves this CPU.
                 thread::sleep(AGAIN);
             }
             self.look();
@@ -177,7 +179,7 @@ impl<S: Serve> Queue<S> {
                     self.commands.listen();
                 }
             }
-            // Who was answered need not wait until the next one is.
+            // A caller that was answered need not wait until the next one is.
             if has_more {
                 _ = self.commands.submit();
             }
@@ -233,8 +235,8 @@ impl<S: Serve> Queue<S> {
         self.reply_to(index, asked.unique, done);
     }
 
-    /// Adds entries for those whose requests are answered later, so that such requests, however many they
-    /// are, leave others as many entries as there were at the beginning.
+    /// Adds entries for those whose requests are answered later, so that such requests, however
+    /// many they are, leave others as many entries as there were at the beginning.
     fn replace_late(&mut self) {
         let (depth, busy) = (self.commands.depth(), self.lost + self.late.len());
         let is_short = depth - busy < self.spare;
@@ -284,7 +286,7 @@ pub struct Rings {
     mailboxes: Vec<Arc<Mailbox>>,
 }
 
-/// Ends queues when the connection is over, also those of which the kernel has nothing to tell.
+/// Ends queues when the connection is over, also those of which the kernel has nothing to report.
 #[derive(Debug)]
 pub struct Closer(Vec<Arc<Mailbox>>);
 
@@ -298,7 +300,8 @@ impl Drop for Closer {
 }
 
 impl Rings {
-    /// Makes rings, memory and threads for all CPUs there may be. The threads wait; dropped, they end.
+    /// Makes rings, memory and threads for all CPUs there may be. The threads wait; dropped, they
+    /// end.
     ///
     /// # Errors
     /// Those of setting up rings, of starting threads.
@@ -337,8 +340,8 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Offers the queues to the kernel, after INIT was answered. `None`: it did not take them, and goes on
-    /// over `/dev/fuse`.
+    /// Offers the queues to the kernel, after INIT was answered. `None`: it did not take them,
+    /// and goes on over `/dev/fuse`.
     pub fn offer(self) -> Option<Closer> {
         let (tell, told) = mpsc::channel();
         for go in self.go {

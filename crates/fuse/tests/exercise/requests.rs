@@ -1,5 +1,6 @@
-//! Requests that no kernel would send, in any order, to a server of a small image: used by the test of
-//! requests and by the fuzzer. What a request is answered with does not matter, that it is does.
+//! Requests that no kernel would send, in any order, to a server of a small image: used by the
+//! test of requests and by the fuzzer. What a request is answered with does not matter, that it
+//! is does.
 
 use std::sync::Arc;
 
@@ -50,8 +51,8 @@ fn ask(server: &Arc<Server>, header: InHeader, body: &[u8], reply: &mut [u8]) {
     _ = server.handle(&request, &mut Out::new(reply), &channel);
 }
 
-/// Each request is its kind, a node, the length of its body, and the body. What is left at the end is
-/// ignored.
+/// Each request is its kind, a node, the length of its body, and the body. What is left at the
+/// end is ignored.
 pub fn exercise(mut bytes: &[u8]) {
     let mut options = OpenOptions::default();
     options.memory_max = 1 << 20;

@@ -1,9 +1,9 @@
 //! One queue of a ring: its commands, and the memory they name. The only `unsafe` of this crate.
 //!
-//! An entry is either ours or the kernel's. Offered ([`Commands::register`], [`Commands::commit`]), the
-//! kernel may write to it at any time until its completion is seen ([`Commands::next`]); while that is
-//! so, nobody here gets at its memory, and the memory is never freed: entries that the kernel still has
-//! when a queue is dropped are leaked.
+//! An entry is either ours or the kernel's. Offered ([`Commands::register`],
+//! [`Commands::commit`]), the kernel may write to it at any time until its completion is seen
+//! ([`Commands::next`]); while that is so, no thread here gets at its memory, and the memory is
+//! never freed: entries that the kernel still has when a queue is dropped are leaked.
 //!
 //! Entries can be added at any time ([`Commands::grow`]); none is ever taken away. Of each queue,
 //! [`Sizes::resident`] entries may hold more than a page of memory: the payloads of the others go
@@ -31,7 +31,7 @@ use crate::abi::{
 use crate::transport::dev::Device;
 use crate::transport::uring::Sizes;
 
-/// The number of the completion that says that somebody woke us.
+/// The number of the completion that says that a thread woke us.
 const WOKEN: u64 = u64::MAX;
 /// The number of the completion of what was to be refused.
 const REFUSED: u64 = u64::MAX - 1;
@@ -96,8 +96,8 @@ impl Entry {
         let Some(rest) = rest.filter(|_| rustix::param::page_size() == PAGE) else {
             return;
         };
-        // SAFETY: whole pages, so the system rounds nothing up, of memory that is borrowed exclusively
-        // and holds plain bytes, which read as zeroes afterwards.
+        // SAFETY: whole pages, so the system rounds nothing up, of memory that is borrowed
+        // exclusively and holds plain bytes, which read as zeroes afterwards.
         unsafe { libc::madvise(rest.as_mut_ptr().cast(), rest.len(), libc::MADV_DONTNEED) };
     }
 }
@@ -109,7 +109,7 @@ pub enum Event {
     Request(usize),
     /// An entry will have none any more; the error's number.
     Lost(i32),
-    /// Somebody woke us.
+    /// A thread woke us.
     Woken,
 }
 
@@ -157,8 +157,8 @@ impl Commands {
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
         let builder = builder.dontfork().setup_r_disabled();
         let ring = builder.build(slots as u32)?;
-        // Nothing else can be asked of it, also by who has got into this process and whose system calls
-        // are bounded: a ring would be a way around that.
+        // Nothing else can be asked of it, also by a caller that has got into this process and
+        // whose system calls are bounded: a ring would be a way around that.
         let mut allowed =
             [opcode::UringCmd80::CODE, opcode::PollAdd::CODE].map(Restriction::sqe_op);
         let submitter = ring.submitter();
@@ -195,8 +195,8 @@ impl Commands {
         self.offered
     }
 
-    /// Offers all entries, from the thread that will wait for requests. Those that the kernel does not
-    /// take are lost at once.
+    /// Offers all entries, from the thread that will wait for requests. Those that the kernel
+    /// does not take are lost at once.
     ///
     /// # Errors
     /// Those of the ring.
@@ -275,7 +275,7 @@ impl Commands {
         }
     }
 
-    /// Wants to be told when it is woken; once.
+    /// Wants to be reported when it is woken; once.
     pub fn listen(&mut self) {
         let poll = opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), READABLE).build();
         self.push(Entry128::from(poll.user_data(WOKEN)));
@@ -374,8 +374,8 @@ impl Commands {
             .addr(Some(parts.expose_provenance() as u64));
         let mut command = command.build().user_data(number);
         const { assert!(size_of::<Entry128>() == 128 && align_of::<Entry128>() >= 4) };
-        // SAFETY: a number of 32 bits in the 128 bytes of a submission as the kernel reads it, aligned;
-        // the crate has no way to say how many parts there are.
+        // SAFETY: a number of 32 bits in the 128 bytes of a submission as the kernel reads it,
+        // aligned; the crate has no way to say how many parts there are.
         unsafe {
             (&raw mut command)
                 .cast::<u8>()
@@ -393,11 +393,12 @@ impl Commands {
         }
     }
 
-    /// Puts a command into a slot of the ring; false if all are taken until the next call of the kernel.
+    /// Puts a command into a slot of the ring; false if all are taken until the next call of the
+    /// kernel.
     fn slot(&mut self, command: &Entry128) -> bool {
-        // SAFETY: what a command names are parts, header and payload of an entry, which is the kernel's
-        // until its completion is seen, and not freed before; a poll names no memory. Both descriptors
-        // are open as long as the ring.
+        // SAFETY: what a command names are parts, header and payload of an entry, which is the
+        // kernel's until its completion is seen, and not freed before; a poll names no memory.
+        // Both descriptors are open as long as the ring.
         unsafe { self.ring.submission().push(command).is_ok() }
     }
 }

@@ -23,9 +23,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those that are right for this machine, where payloads may take so many bytes, and whether so
-    /// few are enough. `None` where it does not tell how many CPUs it has: with a queue less than
-    /// that, the kernel would wait for it for ever.
+    /// Those that are right for this machine, where payloads may take so many bytes, and whether
+    /// so few are enough. `None` where it does not report how many CPUs it has: with a queue less
+    /// than that, the kernel would wait for it for ever.
     pub fn of_machine(payloads: usize) -> Option<(Self, bool)> {
         let count = |list| {
             let path = format!("/sys/devices/system/cpu/{list}");
