@@ -1,8 +1,8 @@
 //! How much file data a walk may read: no more than the file system holds.
 //!
-//! Files of a sound file system do not share blocks, so all their data together are no more than its
-//! size. Where a damaged one has thousands of files mapping the same blocks, copying or hashing each
-//! of them would take days; the budget ends that with an error for those past it.
+//! Files of a sound file system do not share blocks, so all their data together are no more than
+//! its size. Where a damaged one has thousands of files mapping the same blocks, copying or
+//! hashing each of them would take days; the budget ends that with an error for those past it.
 
 use std::ops::Range;
 

@@ -390,7 +390,7 @@ impl FileContent for Reader<'_> {
     }
 }
 
-/// Tells the phases, and how long each took.
+/// Reports the phases, and how long each took.
 struct Timing<'a> {
     progress: &'a dyn Progress,
     clock: SystemClock,

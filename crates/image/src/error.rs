@@ -126,7 +126,7 @@ pub enum Error {
     DoesNotFit {
         /// "bytes" or "inodes".
         what: &'static str,
-        /// How many the source needs, beside those of the file system itself.
+        /// How many the source needs, in addition to those of the file system itself.
         need: u64,
         /// How many are free in the empty image.
         have: u64,

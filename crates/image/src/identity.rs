@@ -1,9 +1,10 @@
-//! Who an image is when nobody says: UUID, hash seed and time from what it will hold.
+//! A caller that an image is when no thread says: UUID, hash seed and time from what it will
+//! hold.
 //!
 //! The same source gives the same image, byte by byte, and another source another UUID. Names,
-//! attributes and sizes count; contents do not, because they are read only when the image is written
-//! – who changes a file without touching its times has the same UUID, and an image that differs
-//! elsewhere.
+//! attributes and sizes count; contents do not, because they are read only when the image is
+//! written – who changes a file without touching its times has the same UUID, and an image that
+//! differs elsewhere.
 
 use sha2::{Digest, Sha256};
 use uext4_ondisk::inode::FileType;

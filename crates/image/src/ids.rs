@@ -1,7 +1,7 @@
-//! Names of users and groups on this machine, for archives that tell names and no numbers.
+//! Names of users and groups on this machine, for archives that report names and no numbers.
 //!
-//! Only `/etc/passwd` and `/etc/group` are asked, and only when a name comes up: an image should not
-//! depend on where it is built, so numbers are what is used by default.
+//! Only `/etc/passwd` and `/etc/group` are asked, and only when a name comes up: an image should
+//! not depend on where it is built, so numbers are what is used by default.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;

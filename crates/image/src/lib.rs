@@ -4,14 +4,15 @@
 //! source ──► tree ──► size ──► mkfs ──► Creator ──► image, renamed into place
 //!   (1)       (2)      (3)     (4)       (5)
 //! ```
-//! 1. [`Source`] is listed, a directory or an archive: names and attributes now, contents where they lie.
+//! 1. [`Source`] is listed, a directory or an archive: names and attributes now, contents where
+//!    they lie.
 //! 2. [`tree`] is the plan, in memory: what the image will hold, at most some 150 bytes an entry.
 //! 3. The plan is counted: every block it will take is known before the first is written.
 //! 4. The empty file system is laid out for just that.
 //! 5. The plan is carried out in order, contents copied from where they lie.
 //!
-//! [`put()`] makes the plan in a file system that is there, through its journal. [`get()`] copies files
-//! and directories out of one, in the order of a [`walk`].
+//! [`put()`] makes the plan in a file system that is there, through its journal. [`get()`] copies
+//! files and directories out of one, in the order of a [`walk`].
 //!
 //! Left out: the disk format (`uext4-mkfs`, `uext4`), and choosing what to do (the command).
 

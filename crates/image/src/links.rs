@@ -8,7 +8,7 @@ use uext4_ondisk::inode::FileType;
 
 /// Bytes of paths remembered, at most.
 const MEMORY_MAX: usize = 64 << 20;
-/// Bytes an entry takes beside its path.
+/// Bytes an entry takes in addition to its path.
 const OVERHEAD: usize = 64;
 
 /// Files of which a link was seen and another is still to come.

@@ -110,9 +110,9 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// Blocks that extent trees may take beyond what is counted. The count has each file broken once more
-/// than its size makes necessary. Blocks are given out in one stream, so that each run of free blocks
-/// ends but once, and the file it ends in may have been broken before.
+/// Blocks that extent trees may take beyond what is counted. The count has each file broken once
+/// more than its size makes necessary. Blocks are given out in one stream, so that each run of
+/// free blocks ends but once, and the file it ends in may have been broken before.
 fn slack(layout: &Layout) -> u64 {
     if !layout
         .geometry

@@ -1,12 +1,13 @@
-//! The image while it is made: a file beside its final name, or a block device in place.
+//! The image while it is made: a file next to its final name, or a block device in place.
 //!
-//! A file gets its name only when everything in it is durable; until then, and after any failure, what
-//! had the name before still has it. Where the file system can, the file has no name at all before, so
-//! that not even a killed process leaves anything; elsewhere it has a hidden one. On a block device
-//! there is no beside: the superblock, written last, is what makes it a file system.
+//! A file gets its name only when everything in it is durable; until then, and after any failure,
+//! what had the name before still has it. Where the file system can, the file has no name at all
+//! before, so that not even a killed process leaves anything; elsewhere it has a hidden one. On a
+//! block device there is no second file: the superblock, written last, is what makes it a file
+//! system.
 //!
-//! A file that has the name already is locked until it is replaced, so that no image in use is lost,
-//! and the new file gets its permission bits and, where the system allows that, its owner.
+//! A file that has the name already is locked until it is replaced, so that no image in use is
+//! lost, and the new file gets its permission bits and, where the system allows that, its owner.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -54,7 +55,7 @@ pub struct Draft {
 /// What an image is until it is finished.
 #[derive(Debug)]
 enum Being {
-    /// A file without a name, kept by this descriptor.
+    /// A file without a name, held by this descriptor.
     Unnamed(File),
     /// A file with a name of its own, which goes when this is dropped.
     Named(TempPath),
@@ -172,7 +173,7 @@ impl Output {
     /// The directory temporary files go to.
     pub fn directory(&self) -> &Path {
         match self.path.parent() {
-            // Nobody wants to fill /dev.
+            // No thread wants to fill /dev.
             _ if self.block_device.is_some() => Path::new("/var/tmp"),
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
@@ -237,7 +238,7 @@ fn io_error(error: uext4_blockdev::Error) -> io::Error {
     }
 }
 
-/// Makes something under a name nobody uses, beside the final one.
+/// Makes something under a name no thread uses, next to the final one.
 fn hidden_name<R>(
     path: &Path,
     dir: &Path,
@@ -279,7 +280,7 @@ impl Draft {
         let name = match self.being {
             Being::InPlace => return Ok(()),
             Being::Named(name) => name,
-            // There is no way to link a file over another: a name beside, then the final one.
+            // There is no way to link a file over another: a name next to, then the final one.
             Being::Unnamed(file) => {
                 let link = |path: &Path| {
                     let flags = AtFlags::SYMLINK_FOLLOW;

@@ -1,4 +1,4 @@
-//! Telling how far a build is.
+//! Reporting how far a build is.
 
 use std::cell::Cell;
 
@@ -26,7 +26,7 @@ pub struct Amount {
     pub bytes: u64,
 }
 
-/// Who wants to know. Called by the thread that builds, often; must return at once.
+/// A caller that wants to know. Called by the thread that builds, often; must return at once.
 pub trait Progress {
     /// A phase begins; how much it will do, where that is known.
     fn begin(&self, phase: Phase, total: Option<Amount>);
@@ -34,7 +34,7 @@ pub trait Progress {
     fn update(&self, done: Amount);
 }
 
-/// Nobody wants to know.
+/// No thread wants to know.
 impl Progress for () {
     fn begin(&self, _: Phase, _: Option<Amount>) {}
     fn update(&self, _: Amount) {}
@@ -44,7 +44,7 @@ impl Progress for () {
 const UPDATE_ENTRIES: u64 = 256;
 const UPDATE_BYTES: u64 = 4 << 20;
 
-/// Counts, and tells now and then.
+/// Counts, and reports now and then.
 pub struct Counter<'a> {
     progress: &'a dyn Progress,
     done: Cell<Amount>,
@@ -85,7 +85,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Tells how much has been done, and returns it.
+    /// Returns how much has been done, and returns it.
     pub fn tell(&self) -> Amount {
         let done = self.done.get();
         self.told.set(done);

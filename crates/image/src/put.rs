@@ -1,9 +1,9 @@
-//! Files and directories of this machine put into a file system that is in use: [`Tree`]s carried out
-//! through the journaled engine.
+//! Files and directories of this machine put into a file system that is in use: [`Tree`]s carried
+//! out through the journaled engine.
 //!
-//! What is put is listed first, as for a new image, then made name by name. An entry that cannot be
-//! had or made is told, and the rest goes on; errors of the file system itself (no space, damage, the
-//! device) end it. Directories that are there stay as they are and get more names.
+//! What is put is listed first, as for a new image, then made name by name. An entry that cannot
+//! be had or made is reported, and the rest goes on; errors of the file system itself (no space,
+//! damage, the device) end it. Directories that are there stay as they are and get more names.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ const PIECE: usize = 1 << 20;
 pub struct PutOptions {
     /// How to read the source.
     pub source: SourceOptions,
-    /// Files that are there are replaced, each in one step; else they stay and are told.
+    /// Files that are there are replaced, each in one step; else they stay and are reported.
     pub overwrite: bool,
     /// Extended attributes are left out.
     pub no_xattrs: bool,
@@ -45,12 +45,13 @@ pub struct PutReport {
     pub warnings: Warnings,
 }
 
-/// Puts `source` into the directory `into` under the name `name`; with `None` all that is in `source`,
-/// which is a directory then. A symbolic link is put itself, unless a slash follows it. `told` is
-/// shown what could not be put.
+/// Puts `source` into the directory `into` under the name `name`; with `None` all that is in
+/// `source`, which is a directory then. A symbolic link is put itself, unless a slash follows it.
+/// `told` is shown what could not be put.
 ///
 /// # Errors
-/// [`Error::Source`] if the source cannot be listed, [`Error::Entry`] for errors of the file system.
+/// [`Error::Source`] if the source cannot be listed, [`Error::Entry`] for errors of the file
+/// system.
 pub fn put(
     fs: &Volume,
     source: &Path,
@@ -195,7 +196,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Makes one name, and tells it if that cannot be.
+    /// Makes one name, and reports it if that cannot be.
     fn entry(
         &mut self,
         entry: EntryId,
@@ -254,8 +255,8 @@ impl<'a> Filler<'a> {
         Ok((made, true))
     }
 
-    /// Makes what an entry stands for in a directory; without a name an orphan, which goes away with
-    /// an interruption.
+    /// Makes what an entry stands for in a directory; without a name an orphan, which goes away
+    /// with an interruption.
     fn make(
         &mut self,
         entry: EntryId,
@@ -404,8 +405,8 @@ pub enum Existing {
     Replace,
 }
 
-/// Puts what `content` gives until its end into a file: whole, or not at all. It gets the name when all
-/// of it is durable.
+/// Puts what `content` gives until its end into a file: whole, or not at all. It gets the name
+/// when all of it is durable.
 ///
 /// # Errors
 /// [`Error::Source`] for the content, [`Error::Entry`] for the file system:

@@ -1,9 +1,10 @@
 //! How large an image must be: the smallest layout whose free blocks are enough.
 //!
-//! A larger file system has more free blocks, but not one more for each block it has more: a group
-//! that begins costs its bitmaps and inode table, and at some sizes the journal grows. So the search
-//! goes up from below by what is missing: each step is no longer than the shortest way to enough, and
-//! the first layout that is enough is the smallest. It takes a handful of layouts, which are cheap.
+//! A larger file system has more free blocks, but not one more for each block it has more: a
+//! group that begins costs its bitmaps and inode table, and at some sizes the journal grows. So
+//! the search goes up from below by what is missing: each step is no longer than the shortest way
+//! to enough, and the first layout that is enough is the smallest. It takes a handful of layouts,
+//! which are cheap.
 
 use uext4_mkfs::{BlockSizeWish, Layout, Options, UsageType, layout};
 use uext4_ondisk::BlockSize;
@@ -17,8 +18,8 @@ pub enum Size {
     /// So many bytes, as the size argument of mke2fs; block size and number of inodes are then what
     /// mke2fs would choose. It is an error if the source does not fit.
     Exact(u64),
-    /// As small as can be with so many bytes free for users other than root (as `df` tells it), and
-    /// inodes in mke2fs's proportion.
+    /// As small as can be with so many bytes free for users other than root (as `df` reports it),
+    /// and inodes in mke2fs's proportion.
     Free(u64),
     /// As small as can be: no free blocks, and no free inodes but those that fill their table.
     Min,
@@ -28,12 +29,12 @@ pub enum Size {
     Auto,
 }
 
-/// What an image takes beside what its layout takes empty.
+/// What an image takes in addition to what its layout takes empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
     /// Blocks.
     pub blocks: u64,
-    /// Blocks that it may take beside those, depending on where things come to lie.
+    /// Blocks that it may take in addition to those, depending on where things come to lie.
     pub slack: u64,
     /// Inodes.
     pub inodes: u64,
@@ -42,8 +43,8 @@ pub struct Need {
 /// What the image's contents need under a layout.
 pub type Needs<'a> = &'a mut dyn FnMut(&Layout) -> Result<Need, Error>;
 
-/// Blocks of files under 4 KiB and 256 bytes of inode: what images have if nobody says otherwise,
-/// however small they are (mke2fs takes 1 KiB below 512 MiB).
+/// Blocks of files under 4 KiB and 256 bytes of inode: what images have if no thread says
+/// otherwise, however small they are (mke2fs takes 1 KiB below 512 MiB).
 const BLOCK_SIZE: BlockSize = match BlockSize::from_bytes(4096) {
     Some(size) => size,
     None => BlockSize::MAX,
@@ -151,9 +152,9 @@ fn with_inodes(options: &Options, len: u64, inodes: u64) -> Result<Layout, Error
     }
 }
 
-/// Blocks that must stay free so that others than root have `bytes`: those reserved for root come on
-/// top, and what the kernel keeps back from everybody where there are extents (a fiftieth, at most
-/// 4,096 blocks).
+/// Blocks that must stay free so that others than root have `bytes`: those reserved for root come
+/// on top, and what the kernel keeps back from every user where there are extents (a fiftieth, at
+/// most 4,096 blocks).
 fn free_for_users(layout: &Layout, bytes: u64) -> u64 {
     let geometry = &layout.geometry;
     let kept = match geometry.features.incompat.contains(Incompat::EXTENTS) {
@@ -211,8 +212,8 @@ fn auto(options: &Options, needs: Needs<'_>) -> Result<Layout, Error> {
     }
 }
 
-/// The smallest layout with what is needed and `spare(layout)` free blocks beside; with at least
-/// `inodes` in all, or as many as the options say.
+/// The smallest layout with what is needed and `spare(layout)` free blocks at the same time; with
+/// at least `inodes` in all, or as many as the options say.
 fn search(
     options: &Options,
     inodes: Option<u64>,
@@ -292,7 +293,8 @@ impl Search<'_> {
         first(blocks, is_more)
     }
 
-    /// The layout of `blocks` blocks, or of the fewest more that hold the metadata of a file system.
+    /// The layout of `blocks` blocks, or of the fewest more that hold the metadata of a file
+    /// system.
     fn first_possible(&self, blocks: u64) -> Result<Layout, Error> {
         match self.layout(blocks) {
             Err(e) if is_about_size(&e) => {}
@@ -307,7 +309,8 @@ impl Search<'_> {
     }
 }
 
-/// The first number above `bad` that is good, if all after it are: by steps that double, then halve.
+/// The first number above `bad` that is good, if all after it are: by steps that double, then
+/// halve.
 fn first(mut bad: u64, is_good: impl Fn(u64) -> Result<bool, Error>) -> Result<u64, Error> {
     let mut step = 1;
     while !is_good(bad.saturating_add(step))? {

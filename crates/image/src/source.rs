@@ -1,8 +1,8 @@
 //! Where images come from: directories and tar archives, listed into a [`Tree`].
 //!
 //! Listing reads names and attributes; contents stay where they are, in files below the directory
-//! or at offsets of the archive, until the image is written. An archive that cannot be read twice is
-//! unpacked into a temporary file first.
+//! or at offsets of the archive, until the image is written. An archive that cannot be read twice
+//! is unpacked into a temporary file first.
 
 mod contents;
 mod copies;
@@ -63,8 +63,8 @@ pub struct SourceOptions {
     /// Group of everything, in place of what the source says.
     pub gid: Option<u32>,
     /// Archives: take the owner's and group's number from their names on this machine, where it
-    /// knows them. Else, and by default, the numbers in the archive count, so that an image does not
-    /// depend on where it is built.
+    /// knows them. Else, and by default, the numbers in the archive count, so that an image does
+    /// not depend on where it is built.
     pub owner_names: bool,
     /// What to leave out.
     pub excludes: Excludes,
@@ -104,7 +104,7 @@ pub enum Store {
     },
 }
 
-/// Most warnings kept in full.
+/// Most warnings stored in full.
 const WARNINGS_MAX: usize = 100;
 
 /// What a source has and the image cannot have, in words.
@@ -127,7 +127,7 @@ impl Warnings {
     }
 }
 
-/// What all listings need beside the options.
+/// What all listings need in addition to the options.
 pub struct Context<'a> {
     pub options: &'a SourceOptions,
     /// Directory for temporary files: the output's.

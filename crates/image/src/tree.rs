@@ -1,13 +1,13 @@
 //! The plan of an image: every entry with its attributes, and where its contents are to be read.
 //!
-//! Entries are kept in the order they came in and never move: a parent always stands before its
-//! children, so carrying the plan out is one walk over a list. An entry names a node; hard links are
-//! entries that name the same one. Costs about 32 bytes an entry and 88 a node, beside the names;
-//! putting one in or finding one is one hash look-up a path component.
+//! Entries are stored in the order they came in and never move: a parent always stands before its
+//! children, so carrying the plan out is one walk over a list. An entry names a node; hard links
+//! are entries that name the same one. Costs about 32 bytes an entry and 88 a node, in addition
+//! to the names; putting one in or finding one is one hash lookup a path component.
 //!
-//! Inserting follows tar's rules: missing directories appear by themselves, a directory that comes
-//! again gets new attributes, anything else that comes again replaces what was there, and a path that
-//! leads through a symbolic link follows it – inside the tree, never out of it.
+//! Inserting follows tar's rules: missing directories appear by themselves, a directory that
+//! comes again gets new attributes, anything else that comes again replaces what was there, and a
+//! path that leads through a symbolic link follows it – inside the tree, never out of it.
 
 mod insert;
 mod node;
@@ -44,7 +44,7 @@ impl EntryId {
     /// The root directory, which every tree has and which has no name.
     pub const ROOT: EntryId = EntryId(0);
 
-    /// As an index, for tables beside the tree.
+    /// As an index, for tables next to the tree.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -55,7 +55,7 @@ impl EntryId {
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// As an index, for tables beside the tree.
+    /// As an index, for tables next to the tree.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -253,8 +253,8 @@ impl Tree {
         }
     }
 
-    /// Sets the times that a copy of the source would not share to the time of modification: those of
-    /// the last change and of the last access.
+    /// Sets the times that a copy of the source would not share to the time of modification:
+    /// those of the last change and of the last access.
     pub fn forget_own_times(&mut self) {
         for node in &mut self.nodes {
             let [_, mtime, _] = node.times;

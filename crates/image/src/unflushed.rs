@@ -1,4 +1,5 @@
-//! A file that nobody can find yet: it need not be durable step by step, only once, at the end.
+//! A file that no thread can find yet: it need not be durable step by step, only once, at the
+//! end.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -19,8 +19,8 @@
 //!
 //! **Hostile images.** A directory is entered once; meeting it again (a cycle, or hard-linked
 //! directories) is a [`Problem`]. Depth and length of paths are limited, and directories together
-//! may be no larger than the file system. A directory that cannot be
-//! read, wholly or in part, tells so with its own entry.
+//! may be no larger than the file system. A directory that cannot be read, wholly or in part,
+//! reports so with its own entry.
 
 mod events;
 mod seen;

@@ -1,4 +1,4 @@
-//! Sets of extended attributes, each kept once: most files of a tree have none or share theirs.
+//! Sets of extended attributes, each stored once: most files of a tree have none or share theirs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -57,8 +57,8 @@ impl Aside {
         Err(Errno::EXIST.into())
     }
 
-    /// Makes an empty regular file that only its owner may use. `can_be_unnamed` becomes false where
-    /// the file system has no files without a name.
+    /// Makes an empty regular file that only its owner may use. `can_be_unnamed` becomes false
+    /// where the file system has no files without a name.
     ///
     /// # Errors
     /// Those of opening a file.

@@ -121,9 +121,10 @@ impl Restorer {
         made.chmod(mode.as_raw_mode())
     }
 
-    /// The mode to restore: with set-user-id and set-group-id only if what was made, whose owner and
-    /// group `look` shows, belongs to the user and the group it belongs to in the image. A program
-    /// that is root's in the image would otherwise run with the rights of the user that copied it.
+    /// The mode to restore: with set-user-id and set-group-id only if what was made, whose owner
+    /// and group `look` shows, belongs to the user and the group it belongs to in the image. A
+    /// program that is root's in the image would otherwise run with the rights of the user that
+    /// copied it.
     fn mode(
         &mut self,
         inode: &Inode,

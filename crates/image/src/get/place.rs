@@ -61,7 +61,8 @@ impl Place {
         }
     }
 
-    /// Goes down into a directory; `None` stays in the one that was opened, which is the walk's top.
+    /// Goes down into a directory; `None` stays in the one that was opened, which is the walk's
+    /// top.
     pub fn enter(&mut self, name: Option<&[u8]>) -> Result<(), Errno> {
         let below = match name {
             Some(name) => {

@@ -1,6 +1,7 @@
-//! Owners, permission bits and devices where a library is preloaded, as `fakeroot` and `pseudo` do: it
-//! notes those that it is asked for by calls of the C library, and shows them afterwards. A device
-//! that only the library knows of is made by mknod(1), as there is no safe call for it here.
+//! Owners, permission bits and devices where a library is preloaded, as `fakeroot` and `pseudo`
+//! do: it notes those that it is asked for by calls of the C library, and shows them afterwards.
+//! A device that only the library knows of is made by mknod(1), as there is no safe call for it
+//! here.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

@@ -76,7 +76,7 @@ fn exact_sizes_are_taken_as_they_are() {
     let small = choose(&options(), Size::Exact(1 << 20), None, &mut need(5000, 1));
     let error = small.unwrap_err().to_string();
     assert!(error.contains("needs 5120000 bytes"), "{error}");
-    // As many inodes as it takes, unless somebody said how many.
+    // As many inodes as it takes, unless a thread said how many.
     let many = chosen(&options(), Size::Exact(50 << 20), 1000, 20_000);
     assert!(many.free_inodes() >= 20_000);
     let mut few = options();

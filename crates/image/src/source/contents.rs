@@ -136,8 +136,8 @@ impl Content<'_> {
     /// Fills `buf` from `offset` of the file on; holes are zeroes.
     ///
     /// # Errors
-    /// What reading says; [`Content::take_error`] tells more. A file that has become shorter is an
-    /// error, never zeroes.
+    /// What reading says; [`Content::take_error`] reports more. A file that has become shorter is
+    /// an error, never zeroes.
     pub fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let file = match &self.file {
             Handle::Shared(file) => file,

@@ -1,5 +1,5 @@
-//! Copies of files that have contents although their size is 0, as below `/proc`: only reading such a
-//! file to its end says how much it holds, and reading it again may give something else.
+//! Copies of files that have contents although their size is 0, as below `/proc`: only reading
+//! such a file to its end says how much it holds, and reading it again may give something else.
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -1,9 +1,9 @@
 //! A directory and all below it, in the order of the bytes of the names, depth first: the order of
 //! `tar --sort=name`.
 //!
-//! Nothing is followed and nothing is opened that could block: contents of files are looked at only
-//! where holes are likely (fewer blocks than the size needs). Access times stay as they are where the
-//! kernel allows that (`O_NOATIME`, for the owner and root).
+//! Nothing is followed and nothing is opened that could block: contents of files are looked at
+//! only where holes are likely (fewer blocks than the size needs). Access times stay as they are
+//! where the kernel allows that (`O_NOATIME`, for the owner and root).
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -202,7 +202,8 @@ impl Walk<'_> {
         let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             let target = rustix::fs::readlinkat(&level.fd, os_name, Vec::new());
             let target = target.map_err(|e| self.failed("read", e))?;
-            // Reading it was an access: listing again shows the same time only if it is told now.
+            // Reading it was an access: listing again shows the same time only if it is reported
+            // now.
             stat = look().map_err(|e| failed(&self.path, "stat", e))?;
             target.into_bytes()
         } else {
@@ -289,8 +290,9 @@ impl Walk<'_> {
         Ok(entry)
     }
 
-    /// Some file systems, such as that of `/proc`, give 0 as the size of files that have contents: a
-    /// copy of these. `None` for what is empty, or may not be read and is empty by its size.
+    /// Some file systems, such as that of `/proc`, give 0 as the size of files that have
+    /// contents: a copy of these. `None` for what is empty, or may not be read and is empty by
+    /// its size.
     fn copy(&mut self, level: &Level, name: &[u8]) -> Result<Option<copies::Place>, Error> {
         match open(level.fd.as_fd(), name, OFlags::empty()) {
             Ok(fd) => self.copies.take(&mut File::from(fd), &self.path),
@@ -320,7 +322,7 @@ impl Walk<'_> {
                 Ok(offset) if offset < size => offset,
                 // Nothing but a hole from here on.
                 Ok(_) | Err(Errno::NXIO) => break,
-                // This file system does not tell.
+                // This file system does not report.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if at == 0 => return Ok(None),
                 Err(e) => return Err(self.failed("seek", e)),
             };
@@ -418,8 +420,8 @@ impl Walk<'_> {
 enum Place<'a> {
     /// The root of the source, which may have been given as a link.
     Root(BorrowedFd<'a>),
-    /// Anything below. There is no call that takes a directory and a name, so it is the path, or one
-    /// through `/proc` if that is too long.
+    /// Anything below. There is no call that takes a directory and a name, so it is the path, or
+    /// one through `/proc` if that is too long.
     Below(PathBuf),
 }
 

@@ -1,8 +1,8 @@
 //! Archives that cannot be read twice – compressed, or from a pipe – into an unlinked file.
 //!
 //! A thread decompresses and writes the archive whole, headers and all, so that an offset in the
-//! archive is an offset in the file; whoever reads behind it waits until there is enough. What stops
-//! the thread reaches the reader when it gets there, not before.
+//! archive is an offset in the file; any thread that reads behind it waits until there is enough.
+//! What stops the thread reaches the reader when it gets there, not before.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -15,8 +15,8 @@ use crate::error::Error;
 
 /// Bytes decompressed between two messages to the reader.
 const CHUNK: usize = 1 << 20;
-/// Bytes after the end of the archive that are still read, so that a compressor's checksum is tested
-/// and a writer into a pipe is not cut off.
+/// Bytes after the end of the archive that are still read, so that a compressor's checksum is
+/// tested and a writer into a pipe is not cut off.
 const AFTER_END_MAX: u64 = 64 << 20;
 /// Memory an xz stream may ask for, in bytes: 64 MiB of dictionary (`xz -9`) and its tables.
 const XZ_MEMORY_MAX: u64 = 80 << 20;
@@ -89,7 +89,7 @@ struct State {
     ended: bool,
     /// Why, if it was not the end of the input.
     error: Option<Error>,
-    /// The reader has seen the archive's end: nothing more need be kept.
+    /// The reader has seen the archive's end: nothing more need be stored.
     finished: bool,
     /// The reader is gone.
     abandoned: bool,
@@ -103,8 +103,8 @@ impl Shared {
 }
 
 impl Spool {
-    /// Begins to read `input` into a file without a name in the directory `dir`. `path` is how errors
-    /// call the input.
+    /// Begins to read `input` into a file without a name in the directory `dir`. `path` is how
+    /// errors call the input.
     ///
     /// # Errors
     /// [`Error::Spool`] if there is no room for the file.
@@ -133,12 +133,12 @@ impl Spool {
         Ok(Self { file, shared })
     }
 
-    /// The file. What lies before an offset [`Spool::wait_for`] has told of may be read.
+    /// The file. What lies before an offset [`Spool::wait_for`] has notified of may be read.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Waits until `end` bytes are there, or all there will be, and tells how many are.
+    /// Waits until `end` bytes are there, or all there will be, and returns how many are.
     ///
     /// # Errors
     /// What stopped the thread, once; the bytes before that were fine.

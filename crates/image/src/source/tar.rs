@@ -38,8 +38,8 @@ use pax::Pax;
 const RECORDS_MAX: u64 = 8 << 20;
 /// Most bytes of what global records say: every member to come carries it.
 const GLOBAL_MAX: u64 = 16 << 10;
-/// Most bytes that extended attributes of global records take in all sets of attributes together: one
-/// short record for each member can make a set of its own out of them.
+/// Most bytes that extended attributes of global records take in all sets of attributes together:
+/// one short record for each member can make a set of its own out of them.
 const GLOBAL_XATTRS_MAX: u64 = 64 << 20;
 /// Longest name in a GNU long-name member, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
@@ -320,8 +320,8 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// The member at `path` has a set of attributes of its own, which those of the global records may
-    /// be part of.
+    /// The member at `path` has a set of attributes of its own, which those of the global records
+    /// may be part of.
     fn repeat_global(&mut self, path: &[u8]) -> Result<(), Error> {
         self.repeated += self.global.len();
         match self.repeated > GLOBAL_XATTRS_MAX {
@@ -400,7 +400,7 @@ impl Lister<'_> {
         })
     }
 
-    /// Goes past the contents of a file, telling its size and where they are.
+    /// Goes past the contents of a file, reporting its size and where they are.
     fn contents(
         &mut self,
         member: &Member,

@@ -96,7 +96,8 @@ impl Tree {
     /// Makes `path` another name of what `target` names now.
     ///
     /// # Errors
-    /// [`Error::HardLink`] if there is no such thing or it is a directory; else as [`Tree::insert`].
+    /// [`Error::HardLink`] if there is no such thing or it is a directory; else as
+    /// [`Tree::insert`].
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<EntryId, Error> {
         let bad = |why| Error::HardLink {
             path: path_buf(path),
@@ -259,16 +260,16 @@ impl Tree {
 
     /// The entry a path names, itself not followed if it is a symbolic link.
     fn find(&mut self, path: &[u8]) -> Result<Option<EntryId>, Error> {
-        // Following may make directories a dangling link points to; a target below one of those is
-        // not there, so the worst that happens is an empty directory beside the error.
+        // Following may make directories a dangling link points to; a target below one of those
+        // is not there, so the worst that happens is an empty directory next to the error.
         Ok(match self.parent_of(path)? {
             Some((parent, name)) => self.child(parent, &name),
             None => Some(EntryId::ROOT),
         })
     }
 
-    /// The directory a path's last name belongs into, made if missing, and that name; `None` for the
-    /// root itself.
+    /// The directory a path's last name belongs into, made if missing, and that name; `None` for
+    /// the root itself.
     fn parent_of(&mut self, path: &[u8]) -> Result<Option<(EntryId, Vec<u8>)>, Error> {
         let mut names = path::names(path)?;
         let Some(mut last) = names.next() else {

@@ -4,7 +4,7 @@ use uext4_ondisk::inode::{DeviceNumber, FileType, Timestamp};
 
 use crate::xattrs::{Xattr, XattrSet};
 
-/// What `stat` and `listxattr` tell of a node.
+/// What `stat` and `listxattr` report of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Permission bits, 0 to 0o7777.

@@ -23,7 +23,7 @@ pub struct Event {
     pub ino: u32,
     /// The contents of the directory, not the name itself.
     pub subtree: bool,
-    /// The type the directory entry tells; none if it tells none.
+    /// The type the directory entry reports; none if it reports none.
     pub directory: Option<bool>,
 }
 
@@ -38,7 +38,7 @@ impl Event {
 /// Offers all events of a directory.
 pub fn collect(fs: &Image, dir: &Inode, order: Order, smallest: &mut Smallest) {
     let mut errors = 0;
-    // An error was told with the directory's entry; what could be read is still shown.
+    // An error was reported with the directory's entry; what could be read is still shown.
     for entry in fs.read_dir(dir).into_iter().flatten() {
         let Ok(entry) = entry else {
             errors += 1;
@@ -165,8 +165,8 @@ fn key_of(order: Order, name: &[u8], subtree: bool, key: &mut Vec<u8>) {
     }
 }
 
-/// A name as text: itself if it is UTF-8, a path can hold it, and it does not begin with `hex:`; else
-/// `hex:…`.
+/// A name as text: itself if it is UTF-8, a path can hold it, and it does not begin with `hex:`;
+/// else `hex:…`.
 pub fn text_name(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
         Ok(text) if name.is_empty() || !(is_unusable(name) || text.starts_with("hex:")) => {

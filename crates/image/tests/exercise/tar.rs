@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a tar archive that an image is built from: used by the test of archives and by the
-//! fuzzer. An archive is refused, or becomes an image that nothing is wrong with.
+//! Arbitrary bytes as a tar archive that an image is built from: used by the test of archives and
+//! by the fuzzer. An archive is refused, or becomes an image that nothing is wrong with.
 
 use std::fs;
 use std::sync::Arc;

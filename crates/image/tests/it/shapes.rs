@@ -63,7 +63,7 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// What inodes of 128 bytes cannot tell.
+/// What inodes of 128 bytes cannot report.
 fn short_times(all: &mut BTreeMap<String, Entry>) {
     for one in all.values_mut() {
         one.times = one.times.map(|t| {

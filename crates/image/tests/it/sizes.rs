@@ -27,7 +27,7 @@ fn so_much_is_free_for_a_user() {
         let statvfs = rustix::fs::statvfs(mount.path()).unwrap();
         let free = statvfs.f_bavail * statvfs.f_frsize;
         assert!((wanted..wanted + (1 << 20)).contains(&free), "{free}");
-        // And it can be used, by somebody who is not root.
+        // And it can be used, by a caller that is not root.
         fs::write(mount.path().join("mine"), "").unwrap();
         std::os::unix::fs::chown(mount.path().join("mine"), Some(65534), None).unwrap();
         let command = format!("head -c {wanted} /dev/zero > mine");

@@ -56,8 +56,8 @@ pub fn walk(root: &Path) -> BTreeMap<String, Entry> {
     all.into_iter().map(same).collect()
 }
 
-/// The same as an image of the directory has it: reading a file, or copying it, changes nothing of that,
-/// so times of access and change are that of the contents.
+/// The same as an image of the directory has it: reading a file, or copying it, changes nothing
+/// of that, so times of access and change are that of the contents.
 pub fn walk_source(root: &Path) -> BTreeMap<String, Entry> {
     let mut all = walk(root);
     for entry in all.values_mut() {

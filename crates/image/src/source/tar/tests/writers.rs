@@ -8,7 +8,7 @@ use uext4_ondisk::inode::FileType;
 use crate::source::{Source, Warnings};
 use crate::tests::{Seen, has_tool, listed, pattern, populate, run, seen};
 
-/// A directory with one of everything in `tree`, beside which archives can be made.
+/// A directory with one of everything in `tree`, next to which archives can be made.
 fn fixture() -> (TempDir, BTreeMap<String, Seen>) {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
@@ -18,7 +18,7 @@ fn fixture() -> (TempDir, BTreeMap<String, Seen>) {
     (dir, want)
 }
 
-/// What a format cannot tell, made equal; `ns` if it tells nanoseconds and access times.
+/// What a format cannot report, made equal; `ns` if it reports nanoseconds and access times.
 fn level(all: &mut BTreeMap<String, Seen>, ns: bool, xattrs: bool, acls: bool) {
     for one in all.values_mut() {
         one.times[2] = 0;
