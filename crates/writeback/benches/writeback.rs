@@ -1,5 +1,5 @@
-//! How fast bytes go through the cache, beside a plain copy of memory: 1 MiB at a time round and
-//! round a window of 64 MiB, and 4 KiB at random places in it.
+//! How fast bytes go through the cache, in addition to a plain copy of memory: 1 MiB at a time
+//! round and round a window of 64 MiB, and 4 KiB at random places in it.
 
 use std::hint::black_box;
 use std::sync::{Arc, Weak};

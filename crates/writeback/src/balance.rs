@@ -14,7 +14,7 @@ use crate::{Error, MappingError, trace};
 const NAP: Duration = Duration::from_millis(5);
 /// Looks where no flusher runs, nothing is left to write, and time seems to stand still.
 const LOOKS: u32 = 3;
-/// The shortest pause that a caller is told to make.
+/// The shortest pause that a caller is asked to make.
 const TELL_MIN: Duration = Duration::from_millis(1);
 
 /// What a writer does about a pause.
@@ -22,7 +22,7 @@ const TELL_MIN: Duration = Duration::from_millis(1);
 pub(crate) enum Manner {
     /// It sleeps.
     Sleep,
-    /// It tells its caller.
+    /// It reports its caller.
     Tell,
 }
 
@@ -61,8 +61,8 @@ enum Step {
 }
 
 impl<E: MappingError> Cache<E> {
-    /// Asks before up to `pages` pages become dirty. Tells how long the caller is to wait first, if it
-    /// does not sleep; nothing is admitted then.
+    /// Asks before up to `pages` pages become dirty. Returns how long the caller is to wait
+    /// first, if it does not sleep; nothing is admitted then.
     ///
     /// Fails with [`Error::Cancelled`], [`Error::Stalled`]; what a mapping said, when nothing could
     /// be written.
@@ -78,7 +78,7 @@ impl<E: MappingError> Cache<E> {
         let task = &mut writer.known(&self.gate).task;
         match self.gate.bdi.admit(task, pages, now) {
             Verdict::Go => {
-                // What it was told to wait is over.
+                // What it was asked to wait is over.
                 writer.known(&self.gate).told = None;
                 Ok(None)
             }
@@ -86,8 +86,8 @@ impl<E: MappingError> Cache<E> {
         }
     }
 
-    /// Does what was said after pages became dirty. Tells how long the caller is to wait, if it does
-    /// not sleep.
+    /// Does what was said after pages became dirty. Returns how long the caller is to wait, if it
+    /// does not sleep.
     pub(crate) fn pace(
         &self,
         writer: &mut Writer,
@@ -99,7 +99,7 @@ impl<E: MappingError> Cache<E> {
         }
         let freed = self.gate.limits.waiters.freed();
         let result = self.throttle(writer, verdict, freed, Ask::Resume, manner);
-        // The caller is told how much was taken in, which was all perhaps.
+        // The caller is informed how much was taken in, which was all perhaps.
         let owed = match &result {
             Err(Error::Stalled) => Some(Owed::Stalled),
             Err(Error::Mapping(_)) => Some(Owed::Failed),
@@ -110,7 +110,7 @@ impl<E: MappingError> Cache<E> {
         result
     }
 
-    /// What a write before this one should have told, unless the device gets on again.
+    /// What a write before this one should have reported, unless the device gets on again.
     pub(crate) fn pay(&self, writer: &mut Writer) -> Result<(), Error<E>> {
         let owed = writer.known(&self.gate).owed.take();
         let Some((owed, written)) = owed else {
@@ -123,7 +123,7 @@ impl<E: MappingError> Cache<E> {
         }
     }
 
-    /// Goes on with what the caller was told last: tells how long it is still to wait.
+    /// Goes on with what the caller was informed last: reports how long it is still to wait.
     pub(crate) fn go_on(&self, writer: &mut Writer) -> Result<Option<Duration>, Error<E>> {
         let now = self.gate.now();
         let known = writer.known(&self.gate);
@@ -138,7 +138,7 @@ impl<E: MappingError> Cache<E> {
         }
         let verdict = self.gate.bdi.resumed(&mut known.task, 0, now);
         let waits = self.pace(writer, verdict, Manner::Tell);
-        // An error is told now, and not once more with the next write.
+        // An error is reported now, and not once more with the next write.
         writer.known(&self.gate).owed = None;
         let waits = waits?;
         if waits.is_none() {
@@ -195,7 +195,7 @@ impl<E: MappingError> Cache<E> {
         }
     }
 
-    /// Nobody but the writer could do anything, there is nothing to do, and it has waited.
+    /// No thread but the writer could do anything, there is nothing to do, and it has waited.
     fn is_alone(&self, throttling: &Throttling) -> bool {
         throttling.ask == Ask::Resume
             && throttling.rounds > LOOKS
@@ -263,7 +263,8 @@ impl<E: MappingError> Cache<E> {
         Ok(Step::Done { written: 0 })
     }
 
-    /// Whether the throttling ends with an error. A pause that a writer makes once is not worth one.
+    /// Whether the throttling ends with an error. A pause that a writer makes once is not worth
+    /// one.
     fn is_over(&self, throttling: &Throttling, is_waiting: bool) -> bool {
         let failed = self.flushers.failed() != throttling.failed;
         self.gate.cancelled.load(SeqCst) != throttling.cancelled
@@ -288,8 +289,8 @@ impl<E: MappingError> Cache<E> {
         }
     }
 
-    /// Writes about so many pages, or what there is that nobody is at; tells how many it was. Each file
-    /// has one turn.
+    /// Writes about so many pages, or what there is that no thread is at; returns how many it
+    /// was. Each file has one turn.
     fn write_pages(&self, pages: u64) -> Result<u64, Error<E>> {
         let (mut written, mut failed) = (0, None);
         let bound = self.dirty.next_ticket();

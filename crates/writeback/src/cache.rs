@@ -22,8 +22,8 @@ pub struct PageCache<E: MappingError> {
 }
 
 impl<E: MappingError> PageCache<E> {
-    /// An empty cache without flushers. Times are told by the clock's monotonic time; who sleeps does
-    /// so in real time.
+    /// An empty cache without flushers. Times are measured by the clock's monotonic time; who
+    /// sleeps does so in real time.
     ///
     /// # Errors
     ///
@@ -33,8 +33,8 @@ impl<E: MappingError> PageCache<E> {
         Self::with_limits(options, clock, &limits)
     }
 
-    /// The same of a device that shares limits with others: policy, ratios, bytes, and times are those
-    /// of the limits, what belongs to a device is as the options say.
+    /// The same of a device that shares limits with others: policy, ratios, bytes, and times are
+    /// those of the limits, what belongs to a device is as the options say.
     ///
     /// # Errors
     ///
@@ -53,14 +53,14 @@ impl<E: MappingError> PageCache<E> {
         })
     }
 
-    /// What it may share with others, and who does.
+    /// What it may share with others, and the thread that does.
     #[must_use]
     pub fn limits(&self) -> &Arc<DirtyLimits> {
         &self.shared.gate.limits
     }
 
-    /// The pages of a file, none yet, that lies anywhere. One a file: two of one file would not know
-    /// each other.
+    /// The pages of a file, none yet, that lies anywhere. One a file: two of one file would not
+    /// know each other.
     #[must_use]
     pub fn file(&self, mapping: Weak<dyn Mapping<Error = E>>) -> FilePages<E> {
         self.file_at(mapping, Place::default())
@@ -121,8 +121,8 @@ impl<E: MappingError> PageCache<E> {
     ///
     /// # Errors
     ///
-    /// As [`Domain::set_tunable`](crate::throttle::Domain::set_tunable): a device's are set when the
-    /// cache is made. Nothing has changed then.
+    /// As [`Domain::set_tunable`](crate::throttle::Domain::set_tunable): a device's are set when
+    /// the cache is made. Nothing has changed then.
     pub fn set_tunable(&self, name: &str, value: &str) -> Result<(), TunableError> {
         let domain = self.shared.gate.limits.domain();
         domain.set_tunable(name, value)?;
@@ -168,16 +168,16 @@ impl<E: MappingError> PageCache<E> {
         self.shared.sync_all()
     }
 
-    /// What somebody who comes now has been told of data that were given up, for
+    /// What a caller that comes now has been notified of data that were given up, for
     /// [`PageCache::error_since`].
     #[must_use]
     pub fn error_token(&self) -> u64 {
         self.shared.losses.token()
     }
 
-    /// What sync tells beside [`PageCache::sync_all`]: whether data of any file were given up since
-    /// `seen` was brought up to date last, whoever tried to write them. Now it is. Of two threads that
-    /// come with one `seen`, one gets what was lost before.
+    /// What sync reports next to [`PageCache::sync_all`]: whether data of any file were given up
+    /// since `seen` was brought up to date last, any thread that tried to write them. Now it is.
+    /// Of two threads that come with one `seen`, one gets what was lost before.
     ///
     /// # Errors
     ///
@@ -186,8 +186,8 @@ impl<E: MappingError> PageCache<E> {
         self.shared.losses.tell(seen).map_or(Ok(()), Err)
     }
 
-    /// Writes the files that have been dirty for `dirty_expire_centisecs` or longer, as a flusher does
-    /// every `dirty_writeback_centisecs`. Errors stay with the files.
+    /// Writes the files that have been dirty for `dirty_expire_centisecs` or longer, as a flusher
+    /// does every `dirty_writeback_centisecs`. Errors stay with the files.
     pub fn flush_expired(&self) {
         self.shared.flush_expired();
     }
@@ -199,7 +199,7 @@ impl<E: MappingError> PageCache<E> {
     }
 
     /// Frees about `bytes` of clean folios, but those used since the last time round, and the
-    /// memory kept for new folios; returns how many bytes of folios.
+    /// memory reserved for new folios; returns how many bytes of folios.
     pub fn scan(&self, bytes: u64) -> u64 {
         self.shared.scan(bytes)
     }
@@ -210,15 +210,16 @@ impl<E: MappingError> PageCache<E> {
         self.stats().nr_dirty
     }
 
-    /// Bytes of memory taken: folios, snapshots being written, and buffers kept for new folios.
+    /// Bytes of memory taken: folios, snapshots being written, and buffers reserved for new
+    /// folios.
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.shared.pool.resident() + self.shared.pool.free_bytes()
     }
 
-    /// Sets how many bytes of memory it may hold from now on, at least 64 blocks and at most what it
-    /// was made with. What may be dirty shrinks in proportion, and flushers are woken if that is
-    /// less than there is. What is over goes when the next folio comes, or with
+    /// Sets how many bytes of memory it may hold from now on, at least 64 blocks and at most what
+    /// it was made with. What may be dirty shrinks in proportion, and flushers are woken if that
+    /// is less than there is. What is over goes when the next folio comes, or with
     /// [`PageCache::scan`].
     pub fn set_limit(&self, bytes: u64) {
         self.shared.set_limit(bytes);

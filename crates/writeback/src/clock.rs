@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Files that are gone and may stand under the clock, beside an eighth of all.
+/// Files that are gone and may stand under the clock, next to an eighth of all.
 const DEAD_MIN: usize = 64;
 
 /// Held weakly: a file that is gone is passed over.

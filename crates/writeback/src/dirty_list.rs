@@ -1,5 +1,5 @@
-//! The files with something to write: in shards by where they lie, in each the one dirty for longest
-//! first.
+//! The files with something to write: in shards by where they lie, in each the one dirty for
+//! longest first.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -15,7 +15,8 @@ pub(crate) const SHARDS: usize = 16;
 /// Most files chosen at once.
 pub(crate) const CHOSEN_MAX: usize = 1024;
 
-/// A place in the list: since when the file is dirty, and a ticket that no other place has.
+/// A place in the list: since when the file is dirty, and a sequence number that no other place
+/// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// On the monotonic clock.
@@ -26,7 +27,7 @@ pub(crate) struct Key {
 /// How many files are on which of the kernel's lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queues {
-    /// Nobody is at them.
+    /// No thread is at them.
     pub(crate) b_dirty: u64,
     /// Chosen, or being written.
     pub(crate) b_io: u64,
@@ -34,8 +35,8 @@ pub(crate) struct Queues {
     pub(crate) b_more_io: u64,
 }
 
-/// Files `F` ordered by key, which is the order of age. Each shard has a leaf lock, taken once when a
-/// file becomes dirty and once when it becomes clean.
+/// Files `F` ordered by key, which is the order of age. Each shard has a leaf lock, taken once
+/// when a file becomes dirty and once when it becomes clean.
 #[derive(Debug)]
 pub(crate) struct DirtyList<F> {
     shards: [Mutex<Shard<F>>; SHARDS],
@@ -80,7 +81,7 @@ impl<F> DirtyList<F> {
     }
 
     fn shard(&self, place: Place) -> &Mutex<Shard<F>> {
-        // In range: `shard_of` tells less than their number.
+        // In range: `shard_of` reports less than their number.
         &self.shards[shard_of(place)]
     }
 
@@ -126,14 +127,14 @@ impl<F> DirtyList<F> {
         self.shard(place).lock().0.remove(&key);
     }
 
-    /// Every file that joins from now on has this ticket or a higher one.
+    /// Every file that joins from now on has this sequence number or a higher one.
     pub(crate) fn next_ticket(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
-    /// Files of one shard (they go round) that no flusher is at, dirty since `since` or longer, with a
-    /// ticket below `bound`: the oldest, `max` at most, in the order in which they lie. They are to be
-    /// claimed one by one.
+    /// Files of one shard (they go round) that no flusher is at, dirty since `since` or longer,
+    /// with a sequence number below `bound`: the oldest, `max` at most, in the order in which
+    /// they lie. They are to be claimed one by one.
     pub(crate) fn choose(
         &self,
         shard: usize,
@@ -158,8 +159,8 @@ impl<F> DirtyList<F> {
         Chosen { list, shard, keys }
     }
 
-    /// The file of a place, if it is still there and nobody is at it. It is the caller's until it
-    /// gets another place or leaves.
+    /// The file of a place, if it is still there and no thread is at it. It is the caller's until
+    /// it gets another place or leaves.
     fn claim(&self, shard: usize, key: Key) -> Option<Arc<F>> {
         let mut shard = self.shards[shard].lock();
         let entry = shard.0.get_mut(&key)?;
@@ -223,8 +224,8 @@ impl<F> Chosen<'_, F> {
         self.keys.len()
     }
 
-    /// The next that is still there and that nobody is at. It is the caller's until it gets another
-    /// place or leaves.
+    /// The next that is still there and that no thread is at. It is the caller's until it gets
+    /// another place or leaves.
     pub(crate) fn next(&mut self) -> Option<Arc<F>> {
         while let Some((_, key)) = self.keys.pop() {
             self.list.chosen.fetch_sub(1, Relaxed);

@@ -1,8 +1,9 @@
-//! Write errors of one file, or losses of a cache, each reported once to everyone who asks.
+//! Write errors of one file, or losses of a cache, each reported once to everyone the caller.
 //!
-//! The scheme of the kernel's `errseq_t`: a counter goes up with each error; whoever fsyncs keeps
-//! the value he saw last. An error nobody has seen yet is also new to those who come later. It belongs
-//! to the file, not to who wrote or whose call met it: each handle that was open before is told.
+//! The scheme of the kernel's `errseq_t`: a counter goes up with each error; any thread that
+//! fsyncs keeps the value it saw last. An error no thread has seen yet is also new to those who
+//! come later. It belongs to the file, not to a caller that wrote or whose call met it: each
+//! handle that was open before is notified.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Errors<E> {
-    /// Errors so far; a glance without the lock.
+    /// Errors so far; a snapshot without the lock.
     count: AtomicU64,
     /// How many there were when something was given up last.
     given_up: AtomicU64,
@@ -21,7 +22,7 @@ pub(crate) struct Errors<E> {
 #[derive(Debug)]
 struct Last<E> {
     error: Option<E>,
-    /// How many of them somebody was told.
+    /// How many of them a thread was notified.
     reported: u64,
 }
 
@@ -56,7 +57,7 @@ impl<E: Clone> Errors<E> {
         self.given_up.load(Ordering::Acquire) > seen
     }
 
-    /// What somebody who comes now has seen.
+    /// What a caller that comes now has seen.
     pub(crate) fn token(&self) -> u64 {
         self.last.lock().reported
     }
@@ -74,7 +75,7 @@ impl<E: Clone> Errors<E> {
         last.error.clone().filter(|_| is_new)
     }
 
-    /// The same; of two threads that come with one `seen`, one is told.
+    /// The same; of two threads that come with one `seen`, one is reported.
     pub(crate) fn tell(&self, seen: &AtomicU64) -> Option<E> {
         let before = seen.load(Relaxed);
         let mut now = before;
@@ -97,7 +98,7 @@ mod tests {
         errors.record("second");
         assert_eq!(errors.since(&mut early), Some("second"));
         assert_eq!(errors.since(&mut early), None);
-        // Nobody had seen the first when the second asked for a token.
+        // No thread had seen the first when the second asked for a token.
         assert!(errors.since(&mut late).is_some());
         let mut later = errors.token();
         assert_eq!(errors.since(&mut later), None);

@@ -47,13 +47,13 @@ impl<E: MappingError> FilePages<E> {
         self.0.read(offset, buf, size)
     }
 
-    /// Reads from byte `offset` up to byte `end`, which the file has, into `buf`, and keeps nothing
-    /// of it: for who keeps it himself. Returns how many bytes, as many as `buf` has room for. What
-    /// the cache has is copied from it; what is missing is read straight into `buf`, in whole
-    /// blocks, up to 1 MiB at once and without readahead. `buf` may be longer than what is wanted:
-    /// a last block, of which a part is wanted, is read into it if it has room for the whole. Past
-    /// what is returned, whatever is in `buf` means nothing. Other blocks of which `buf` has room
-    /// for a part only are read into the cache.
+    /// Reads from byte `offset` up to byte `end`, which the file has, into `buf`, and keeps
+    /// nothing of it: for a caller that keeps it itself. Returns how many bytes, as many as `buf`
+    /// has room for. What the cache has is copied from it; what is missing is read straight into
+    /// `buf`, in whole blocks, up to 1 MiB at once and without readahead. `buf` may be longer
+    /// than what is wanted: a last block, of which a part is wanted, is read into it if it has
+    /// room for the whole. Past what is returned, whatever is in `buf` means nothing. Other
+    /// blocks of which `buf` has room for a part only are read into the cache.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl<E: MappingError> FilePages<E> {
         with_own(|writer| self.write_by(writer, offset, data, old_size))
     }
 
-    /// The same for a writer who says who he is, and may be called off.
+    /// The same for a writer who says who it is, and may be called off.
     ///
     /// # Errors
     ///
@@ -98,13 +98,14 @@ impl<E: MappingError> FilePages<E> {
         Ok(paced.taken)
     }
 
-    /// Takes `data` in as [`FilePages::write`] does, but never sleeps: where the writer should, it
-    /// tells how long, and the caller lets the writer wait, with no thread. A front end delays its
-    /// answer by that much.
+    /// Takes `data` in as [`FilePages::write`] does, but never sleeps: where the writer should,
+    /// it reports how long, and the caller lets the writer wait, with no thread. A front end
+    /// delays its answer by that much.
     ///
     /// If less than all was taken, the rest is to be written when the pause is over, by the same
-    /// writer. A writer that comes earlier gets what is left of the pause. It waits for what it reads and
-    /// for memory as [`FilePages::write`] does; and where no flushers run, it writes pages itself.
+    /// writer. A writer that comes earlier gets what is left of the pause. It waits for what it
+    /// reads and for memory as [`FilePages::write`] does; and where no flushers run, it writes
+    /// pages itself.
     ///
     /// # Errors
     ///

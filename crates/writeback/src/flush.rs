@@ -57,7 +57,8 @@ impl<E: MappingError> File<E> {
         self.end_pass(pass)
     }
 
-    /// Writes some of what is dirty now, about `budget` bytes, and goes on next time where it stopped.
+    /// Writes some of what is dirty now, about `budget` bytes, and goes on next time where it
+    /// stopped.
     pub(crate) fn flush_turn(&self, budget: u64) -> (Turn, Result<(), Error<E>>) {
         let mut turn = Turn {
             written: 0,
@@ -79,10 +80,10 @@ impl<E: MappingError> File<E> {
         (turn, self.end_pass(pass).map(drop))
     }
 
-    /// Of the passes of flushers those count that are far enough from the last that counted: several
-    /// flushers may come one after the other, and what is in the device's way may take a while.
-    /// `None` where there is no owner any more, and nothing to write: he may have dropped what was dirty
-    /// since the caller looked, as who deletes a file does.
+    /// Of the passes of flushers those count that are far enough from the last that counted:
+    /// several flushers may come one after the other, and what is in the device's way may take a
+    /// while. `None` where there is no owner any more, and nothing to write: it may have dropped
+    /// what was dirty since the caller looked, as who deletes a file does.
     fn begin_pass(&self, is_turn: bool) -> Result<Option<Pass<E>>, Error<E>> {
         let Some(mapping) = self.mapping.upgrade() else {
             return match self.lose_all() {
@@ -104,9 +105,9 @@ impl<E: MappingError> File<E> {
         }))
     }
 
-    /// Writes what is dirty in the range now, until the pass has taken `budget` bytes; tells where it
-    /// stopped on account of that. The flush lock is let go between batches, so that truncation waits
-    /// for one batch only.
+    /// Writes what is dirty in the range now, until the pass has taken `budget` bytes; returns
+    /// where it stopped on account of that. The flush lock is let go between batches, so that
+    /// truncation waits for one batch only.
     fn write_dirty(&self, range: Range<u64>, budget: u64, pass: &mut Pass<E>) -> Option<u64> {
         let end = {
             let _flush = self.flush.lock();
@@ -174,8 +175,8 @@ impl<E: MappingError> File<E> {
         (pieces, started)
     }
 
-    /// Writes the runs of a batch, which counts as so many pages. No lock but the flush lock is held
-    /// while the mapping works.
+    /// Writes the runs of a batch, which counts as so many pages. No lock but the flush lock is
+    /// held while the mapping works.
     fn write_batch(&self, pieces: Vec<Piece>, mut left: u64, pass: &mut Pass<E>) {
         pass.taken += pieces.iter().map(Piece::len).sum::<u64>();
         let mapping = Arc::clone(&pass.mapping);
@@ -258,7 +259,8 @@ impl<E: MappingError> File<E> {
         self.settle(&mut state, before);
     }
 
-    /// Drops what is dirty: there is nobody any more who could write it. Tells how many bytes that was.
+    /// Drops what is dirty: there is no thread any more who could write it. Returns how many
+    /// bytes that was.
     fn lose_all(&self) -> u64 {
         let _flush = self.flush.lock();
         let mut state = self.state.write();
@@ -275,8 +277,9 @@ impl<E: MappingError> File<E> {
         before
     }
 
-    /// Gives the file its new place in the list of dirty files after its turn, if it is still dirty.
-    /// Unless it has more that it had no time for, what is dirty now became so since, or failed.
+    /// Gives the file its new place in the list of dirty files after its turn, if it is still
+    /// dirty. Unless it has more that it had no time for, what is dirty now became so since, or
+    /// failed.
     pub(crate) fn requeue(&self, has_more: bool) {
         let mut state = self.state.write();
         if let Some(key) = state.key {

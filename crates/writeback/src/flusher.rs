@@ -140,8 +140,8 @@ impl<E: MappingError> Cache<E> {
         pages.max(1).saturating_mul(PAGE_SIZE)
     }
 
-    /// Writes some of one file with a ticket below `bound`, if there is one that nobody is at; the
-    /// oldest of its shard.
+    /// Writes some of one file with a sequence number below `bound`, if there is one that no
+    /// thread is at; the oldest of its shard.
     pub(crate) fn flush_any(&self, bound: u64) -> Option<Result<u64, Error<E>>> {
         let first = bound as usize;
         let file = (0..SHARDS).find_map(|next| {
@@ -176,8 +176,8 @@ impl<E: MappingError> Cache<E> {
     }
 
     /// Writes until little enough is unwritten. Fails if a pass wrote nothing because of errors;
-    /// that counts if no other writer wrote anything either, nor may yet: several flushers share the
-    /// files, and the one that got the bad one is no measure.
+    /// that counts if no other writer wrote anything either, nor may yet: several flushers share
+    /// the files, and the one that got the bad one is no measure.
     fn flush_background<'a>(
         &'a self,
         flusher: usize,

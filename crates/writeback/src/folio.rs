@@ -9,7 +9,8 @@ use crate::pool::{Buffer, Pool};
 /// Neighbouring blocks of a file, aligned to their size. Offsets and blocks in here are relative
 /// to the folio. A block that is not uptodate shows nothing; a dirty one is uptodate.
 ///
-/// The buffer is shared with whoever writes it to the device, and then copied by the next change.
+/// The buffer is shared with any thread that writes it to the device, and then copied by the next
+/// change.
 #[derive(Debug)]
 pub(crate) struct Folio {
     buffer: Arc<Buffer>,
@@ -51,7 +52,7 @@ impl Folio {
         Arc::clone(&self.buffer)
     }
 
-    /// Notes that somebody used it.
+    /// Notes that a thread used it.
     pub(crate) fn touch(&self) {
         // Read first: many readers of one folio then share its cache line.
         if !self.referenced.load(Relaxed) {
@@ -83,7 +84,7 @@ impl Folio {
     }
 
     /// Takes the bytes in at `at` and marks their blocks dirty. What the first and the last block
-    /// have around them is kept if they are uptodate and becomes zero if not. Returns how many
+    /// have around them is cached if they are uptodate and becomes zero if not. Returns how many
     /// blocks were clean before.
     pub(crate) fn write(
         &mut self,

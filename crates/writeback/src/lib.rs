@@ -24,24 +24,24 @@
 //! ```
 //!
 //! A *folio* is a power of two of blocks, aligned to its size, in one buffer; small where small
-//! writes and reads are, up to 256 KiB where large ones are, so that a large copy costs one look-up
-//! in the map every 256 KiB. For each of its blocks it knows whether it is *uptodate* (its bytes
-//! are the file's) and *dirty* (the device's are older). Buffers are recycled, because fresh memory
-//! costs more than the copy into it, and are not zeroed before they are overwritten.
+//! writes and reads are, up to 256 KiB where large ones are, so that a large copy costs one
+//! lookup in the map every 256 KiB. For each of its blocks it knows whether it is *uptodate* (its
+//! bytes are the file's) and *dirty* (the device's are older). Buffers are recycled, because
+//! fresh memory costs more than the copy into it, and are not zeroed before they are overwritten.
 //!
 //! A flusher takes a snapshot of the buffer (an `Arc`) and marks its blocks clean; a write that
 //! comes meanwhile gets a private copy and makes its blocks dirty anew. So writeback never stops a
 //! writer.
 //!
-//! Who keeps what he reads himself, as a mount's kernel does, reads *past* the cache
-//! ([`FilePages::read_uncached`]): what is here is copied from here, what is missing goes from the
-//! device straight to him, and the cache keeps what was written, and blocks that were read for a
-//! part of them.
+//! A caller that keeps what it reads itself, as a mount's kernel does, reads *past* the cache
+//! ([`FilePages::read_uncached`]): what is here is copied from here, what is missing goes from
+//! the device straight to it, and the cache keeps what was written, and blocks that were read for
+//! a part of them.
 //!
 //! What stops writers is *throttling* ([`throttle`]): the cache asks before pages become dirty,
-//! tells what becomes of them, and does what it is told. A [`Writer`] sleeps on a condition of its
-//! own until its time is over, until something it waits for is free, or until it is called off
-//! ([`Cancel`], [`PageCache::cancel_writers`]); a front end is told the pause instead
+//! returns what becomes of them, and does what it is reported. A [`Writer`] sleeps on a condition
+//! of its own until its time is over, until something it waits for is free, or until it is called
+//! off ([`Cancel`], [`PageCache::cancel_writers`]); a front end is informed of the pause instead
 //! ([`FilePages::write_paced`]). Several caches may keep limits together ([`DirtyLimits`]).
 //!
 //! *Flushers* share areas of the device among them ([`Place`]), and take whole files from one
@@ -54,17 +54,17 @@
 //! 1. A dirty block is uptodate. Bytes of an uptodate block past the end of the file are zero.
 //! 2. A folio that is dirty or under writeback is never evicted. Dropping all others at any moment
 //!    changes no answer.
-//! 3. Who reads from the device holds no lock; what was dropped in its range meanwhile spoils what
-//!    it read, what was written meanwhile wins over it.
+//! 3. A caller that reads from the device holds no lock; what was dropped in its range meanwhile
+//!    spoils what it read, what was written meanwhile wins over it.
 //! 4. A file is on the dirty list as long as anything of it is dirty or under writeback. The cache
 //!    holds mappings weakly: the owner keeps the mapping while [`FilePages::is_dirty`].
-//! 5. What could not be written stays dirty and is tried again; each error belongs to the file, and
-//!    is reported once to each token ([`FilePages::error_since`]). A stall is no error: nothing is
-//!    lost yet, and writers get [`Error::Stalled`], whether all of their bytes were taken in or
-//!    not. A file of which [`FAILURES_MAX`] passes failed in a row loses the blocks that failed
-//!    again, so that everything ends; [`Mapping::lost`] tells which, and the next
-//!    [`PageCache::error_since`] of each token that it happened. Of a flusher's passes those count
-//!    that are a second or more after the last that did.
+//! 5. What could not be written stays dirty and is tried again; each error belongs to the file,
+//!    and is reported once to each token ([`FilePages::error_since`]). A stall is no error:
+//!    nothing is lost yet, and writers get [`Error::Stalled`], whether all of their bytes were
+//!    taken in or not. A file of which [`FAILURES_MAX`] passes failed in a row loses the blocks
+//!    that failed again, so that everything ends; [`Mapping::lost`] reports which, and the next
+//!    [`PageCache::error_since`] of each token that it happened. Of a flusher's passes those
+//!    count that are a second or more after the last that did.
 //!
 //! # Units and bounds
 //!
@@ -107,7 +107,7 @@
 //!
 //! # Cost
 //!
-//! Hit: one shared lock and one look-up a folio, then copies; no allocation, nothing noted but a
+//! Hit: one shared lock and one lookup a folio, then copies; no allocation, nothing noted but a
 //! bit. Write: the same with the lock exclusive; a new folio takes a buffer from the pool. Flush:
 //! O(dirty folios), whatever else the file has. Miss: one request a folio, a window (up to 1 MiB)
 //! at once. Miss past the cache: one request for all that is missing without a gap (up to 1 MiB),
@@ -117,12 +117,13 @@
 //!
 //! # Left out
 //!
-//! No readahead that nobody waits for, no mmap, no writing past the cache, no knowledge of extents,
-//! sizes or reservations: those are the owner's; so are inodes of which only times changed. Files
-//! are ordered by what their owner says of their place, not by their first block. A run is the unit
-//! of completion: of a run of 8 MiB is known before its end that the device works on it
-//! ([`Mapping::write_run_telling`]), not how much of it is written. Real timers: each writer that
-//! sleeps has one of its own, where one for all due within 4 ms would wake fewer times.
+//! No readahead that no thread waits for, no mmap, no writing past the cache, no knowledge of
+//! extents, sizes or reservations: those are the owner's; so are inodes of which only times
+//! changed. Files are ordered by what their owner says of their place, not by their first block.
+//! A run is the unit of completion: of a run of 8 MiB is known before its end that the device
+//! works on it ([`Mapping::write_run_telling`]), not how much of it is written. Real timers: each
+//! writer that sleeps has one of its own, where one for all due within 4 ms would wake fewer
+//! times.
 
 mod balance;
 mod block_set;
@@ -268,8 +269,8 @@ pub trait Mapping: Send + Sync {
 
     /// Bytes of this range that were dirty were given up after too many errors: what was reserved
     /// for them can be released. Once a batch, from the first of its runs that were to the last.
-    /// Parts may have become dirty again meanwhile: [`FilePages::next_dirty`] tells which. Nothing
-    /// of the file is being written, nor will be before this returns.
+    /// Parts may have become dirty again meanwhile: [`FilePages::next_dirty`] reports which.
+    /// Nothing of the file is being written, nor will be before this returns.
     fn lost(&self, range: Range<u64>) {
         let _ = range;
     }

@@ -16,7 +16,8 @@ pub(crate) trait Member: Send + Sync {
 }
 
 /// Limits of dirty data that several caches keep together, each of its own device, so that a slow
-/// device beside a fast one leaves it its part. The memory that could be dirty is that of all of them.
+/// device next to a fast one leaves it its part. The memory that could be dirty is that of all of
+/// them.
 ///
 /// May be used from any thread; its locks are leaves.
 pub struct DirtyLimits {
@@ -97,7 +98,7 @@ impl DirtyLimits {
         self.domain.set_dirtyable(self.dirtyable.load(Relaxed));
     }
 
-    /// Wakes the flushers of all caches: what others have dirty may be in somebody's way.
+    /// Wakes the flushers of all caches: what others have dirty may be in another thread's way.
     pub(crate) fn wake_flushers(&self) {
         for member in self.members() {
             member.wake_flushers();

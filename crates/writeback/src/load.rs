@@ -100,7 +100,7 @@ impl Pages {
         }
     }
 
-    /// Takes in what was read of one piece; blocks that somebody filled meanwhile stay.
+    /// Takes in what was read of one piece; blocks that a thread filled meanwhile stay.
     pub(crate) fn install(&mut self, start: u64, buffer: Buffer) {
         let shape = self.shape;
         let len = buffer.bytes().len() as u64;

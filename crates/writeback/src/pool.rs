@@ -1,9 +1,9 @@
 //! Memory of folios: buffers of a power of two bytes, handed out again instead of freed.
 //!
-//! Fresh memory costs a page fault every 4 KiB, which is dearer than the copy into it. So a buffer
-//! that is dropped goes to a free list of its size, up to a bound over all sizes, and the next
-//! folio of that size takes it. Old bytes stay in it: nobody sees them, because a folio only shows
-//! blocks that were filled since it got the buffer.
+//! Fresh memory costs a page fault every 4 KiB, which costs more than the copy into it. So a
+//! buffer that is dropped goes to a free list of its size, up to a bound over all sizes, and the
+//! next folio of that size takes it. Old bytes stay in it: no thread sees them, because a folio
+//! only shows blocks that were filled since it got the buffer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,8 +27,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool that keeps no bytes nobody uses past `total_max` bytes together with those in use,
-    /// and at most a quarter of that.
+    /// A pool that keeps no bytes no thread uses past `total_max` bytes together with those in
+    /// use, and at most a quarter of that.
     pub(crate) fn new(total_max: u64) -> Arc<Self> {
         Arc::new(Self {
             free: Default::default(),
@@ -93,7 +93,7 @@ impl Pool {
         buffer
     }
 
-    /// A buffer that shows `len` bytes of any content, for somebody who fills them all.
+    /// A buffer that shows `len` bytes of any content, for a caller that fills them all.
     pub(crate) fn take_filled(self: &Arc<Self>, len: usize) -> Buffer {
         let mut buffer = self.take_stale(len);
         buffer.bytes.resize(len, 0);

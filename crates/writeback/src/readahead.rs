@@ -6,7 +6,7 @@
 //! any other reads what was asked for. Four streams are remembered a file, so that several readers
 //! of one file do not spoil each other's windows.
 //!
-//! Windows are read by whoever misses: there is no read that nobody waits for.
+//! Windows are read by any thread that misses: there is no read that no thread waits for.
 
 const STREAMS: usize = 4;
 
@@ -33,8 +33,8 @@ impl Readahead {
         }
     }
 
-    /// Bytes to read from `start` where `want` are wanted; both are whole blocks. `behind` says whether
-    /// the blocks before are in the cache.
+    /// Bytes to read from `start` where `want` are wanted; both are whole blocks. `behind` says
+    /// whether the blocks before are in the cache.
     pub(crate) fn window(&mut self, start: u64, want: u64, behind: bool) -> u64 {
         let known = self
             .streams

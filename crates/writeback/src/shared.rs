@@ -64,7 +64,7 @@ impl<E: MappingError, F> Shared<E, F> {
     ) -> Result<Self, TunableError> {
         let block = u64::from(options.block_size.bytes());
         options.memory_max = options.memory_max.max(block * BLOCKS_MIN);
-        // Folios and chunks stay small beside a small memory.
+        // Folios and chunks stay small next to a small memory.
         let power = |bytes: u64, max: usize| {
             let max = max as u64;
             1u64 << bytes.clamp(block, max.max(block)).ilog2()

@@ -12,7 +12,7 @@ use crate::throttle::BdiStats;
 pub struct Stats {
     /// Held in folios and in snapshots being written.
     pub nr_file_pages: u64,
-    /// Kept ready for new folios.
+    /// Ready for new folios.
     pub nr_free: u64,
     /// Dirty now.
     pub nr_dirty: u64,
@@ -42,13 +42,13 @@ pub struct Stats {
     pub nr_lost: u64,
 }
 
-/// What throttling knows of a device, and how many files wait for being written. Its text is that of
-/// the kernel's `/sys/kernel/debug/bdi/*/stats`, in kB and kBps.
+/// What throttling knows of a device, and how many files wait for being written. Its text is that
+/// of the kernel's `/sys/kernel/debug/bdi/*/stats`, in kB and kBps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {
     /// Pages and rates.
     pub bdi: BdiStats,
-    /// Dirty files nobody is at.
+    /// Dirty files no thread is at.
     pub b_dirty: u64,
     /// Files that flushers have chosen or write.
     pub b_io: u64,
@@ -59,7 +59,8 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
-    /// Files by the list they are in, by the kernel's names. The other lines are [`BdiStats::lines`].
+    /// Files by the list they are in, by the kernel's names. The other lines are
+    /// [`BdiStats::lines`].
     #[must_use]
     pub fn queues(&self) -> [(&'static str, u64); 4] {
         [

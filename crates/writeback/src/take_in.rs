@@ -60,8 +60,9 @@ impl<E: MappingError> File<E> {
                 }
                 Err((taken, error)) if done + taken == 0 => return Err(error),
                 Err((taken, _)) => {
-                    // What was taken in is dirty: if it cannot be written, its sync is told so then. The
-                    // writer is told when it comes again, unless the device gets on until then.
+                    // What was taken in is dirty: if it cannot be written, its sync is notified
+                    // then. The writer is informed when it comes again, unless the device gets on
+                    // until then.
                     done += taken;
                     break;
                 }
@@ -87,7 +88,7 @@ impl<E: MappingError> File<E> {
     }
 
     /// Takes some in, as much as is done under one lock, and does what throttling says before and
-    /// after. If something fails, tells how much was taken nevertheless.
+    /// after. If something fails, returns how much was taken nevertheless.
     fn write_step(
         &self,
         writer: &mut Writer,
@@ -115,8 +116,8 @@ impl<E: MappingError> File<E> {
         Ok((taken, pause.map_err(|error| (taken, error))?))
     }
 
-    /// Takes bytes in that were admitted, up to the first block that must be read, or past it if it is
-    /// the first of all. Tells how many, and what throttling says to it.
+    /// Takes bytes in that were admitted, up to the first block that must be read, or past it if
+    /// it is the first of all. Returns how many, and what throttling says to it.
     fn take_in(
         &self,
         task: &mut Task,

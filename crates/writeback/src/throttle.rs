@@ -67,10 +67,10 @@
 //! # Failure
 //!
 //! A device that completes nothing for `wb_stall_ms`, and reports no part of its runs either
-//! ([`Bdi::progressed`]), while writers wait for it fails those that wait, at that moment.
-//! Time in which no writer looked, for the process was stopped, does not count. Pages that could not
-//! be written are dirty again and stay counted. A device that is dropped takes its pages out of all
-//! sums, and the other devices of the [`Domain`] go on.
+//! ([`Bdi::progressed`]), while writers wait for it fails those that wait, at that moment. Time
+//! in which no writer looked, for the process was stopped, does not count. Pages that could not
+//! be written are dirty again and stay counted. A device that is dropped takes its pages out of
+//! all sums, and the other devices of the [`Domain`] go on.
 //!
 //! # Locks
 //!

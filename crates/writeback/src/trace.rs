@@ -1,6 +1,6 @@
-//! Trace events with the names and fields of the kernel's `writeback` events, for whoever
-//! subscribes to the target `writeback` of crate `tracing`. Where nobody does, an event costs a
-//! load.
+//! Trace events with the names and fields of the kernel's `writeback` events, for any thread that
+//! subscribes to the target `writeback` of crate `tracing`. Where no thread does, an event costs
+//! a load.
 //!
 //! `balance_dirty_pages` lacks `dirtied` and `dirtied_pause`: pacing has no such counts.
 //!

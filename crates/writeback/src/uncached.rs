@@ -1,12 +1,13 @@
-//! Reading what is not to be kept, straight into the caller's memory.
+//! Reading what is not to be cached, straight into the caller's memory.
 //!
-//! For readers that keep what they read themselves, as the kernel above a mount does. What the cache
-//! has is copied from it; what it misses the mapping reads to where it is wanted, in whole blocks, and
-//! nothing enters the cache. Such a load is on the list of [`Loads`] as any other, so that whoever drops
-//! blocks spoils it: what was read may be used if nothing was, for then a block that was written
-//! meanwhile is still here, and is taken from here. It waits for loads that fill the cache; nobody
-//! waits for it, as it leaves nothing behind that another could use: so many read one block at once, and
-//! who changes a part of it is not kept from it.
+//! For readers that keep what they read themselves, as the kernel above a mount does. What the
+//! cache has is copied from it; what it misses the mapping reads to where it is wanted, in whole
+//! blocks, and nothing enters the cache. Such a load is on the list of [`Loads`] as any other, so
+//! that any thread that drops blocks spoils it: what was read may be used if nothing was, for
+//! then a block that was written meanwhile is still here, and is taken from here. It waits for
+//! loads that fill the cache; no thread waits for it, as it leaves nothing behind that another
+//! could use: so many read one block at once, and the thread that changes a part of it is not
+//! prevented from it.
 //!
 //! A block for which the caller has no room, at an edge of what is wanted, is read into the cache.
 //!
@@ -19,12 +20,12 @@ use crate::pages::{COPY_MAX, Pages};
 use crate::stats::add;
 use crate::{Error, MappingError, OFFSET_MAX};
 
-/// What to do about a block that is not to be kept.
+/// What to do about a block that is not to be cached.
 #[derive(Debug)]
 enum Step {
     /// It is there by now.
     Present,
-    /// Somebody reads it into the cache: wait until more loads ended than these.
+    /// A thread reads it into the cache: wait until more loads ended than these.
     Wait(u64),
     /// Read so many bytes, whole blocks; then take the load off the list.
     Read { id: u64, len: usize },
@@ -43,8 +44,8 @@ impl<E: MappingError> Drop for Passing<'_, E> {
 }
 
 impl Pages {
-    /// Plans the reading of what is missing without a gap from the start of a block on, `len` bytes at
-    /// most (whole blocks, at least one).
+    /// Plans the reading of what is missing without a gap from the start of a block on, `len`
+    /// bytes at most (whole blocks, at least one).
     fn plan_passing(&mut self, start: u64, len: u64) -> Step {
         if self.is_uptodate(start) {
             return Step::Present;
@@ -122,9 +123,10 @@ impl<E: MappingError> File<E> {
         Ok(done)
     }
 
-    /// Reads what is missing at `at`, of which `wanted` bytes are wanted and `most` at once; tells how many
-    /// there are now: none if others were faster, or nothing of it can be used. Then the next tries begin
-    /// with one block, so that one that is bad or often dropped keeps no others away.
+    /// Reads what is missing at `at`, of which `wanted` bytes are wanted and `most` at once;
+    /// returns how many there are now: none if others were faster, or nothing of it can be used.
+    /// Then the next tries begin with one block, so that one that is bad or often dropped keeps
+    /// no others away.
     fn read_past(
         &self,
         at: u64,

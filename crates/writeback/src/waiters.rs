@@ -1,10 +1,10 @@
-//! Writers that sleep, and what wakes them: their time, memory that becomes free, somebody who
+//! Writers that sleep, and what wakes them: their time, memory that becomes free, a caller that
 //! cancels them.
 //!
-//! Each writer sleeps on a condition of its own, so that waking one disturbs no other, and a thousand
-//! can be called off at once. Nothing is missed: who sleeps enters the list first and looks after
-//! that whether something happened since it asked; who makes something happen says so first and looks
-//! into the list after that.
+//! Each writer sleeps on a condition of its own, so that waking one disturbs no other, and a
+//! thousand can be called off at once. Nothing is missed: who sleeps enters the list first and
+//! looks after that whether something happened since it asked; who makes something happen says so
+//! first and looks into the list after that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ struct Inner {
 }
 
 impl Cancel {
-    /// One that nobody has called yet.
+    /// One that no thread has called yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -94,13 +94,14 @@ pub(crate) struct Sleep {
     pub(crate) cache: u64,
     /// How many pages it waits for; 0: for its time alone.
     pub(crate) pages: u64,
-    /// [`Waiters::freed`] when it was told to sleep.
+    /// [`Waiters::freed`] when it was asked to sleep.
     pub(crate) freed: u64,
     /// Real time.
     pub(crate) at_most: Duration,
 }
 
-/// The writers of all caches that share limits. One leaf lock, which nobody takes while nobody sleeps.
+/// The writers of all caches that share limits. One leaf lock, which no thread takes while no
+/// thread sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     /// How often something became free.
@@ -163,9 +164,9 @@ impl Waiters {
         self.sleeping.fetch_sub(1, SeqCst);
     }
 
-    /// So many pages of this cache became free: wakes those who wait for some, who came first first,
-    /// as many as can use them; of this cache and of the others, for it is not known here who may
-    /// have them.
+    /// So many pages of this cache became free: wakes those who wait for some, who came first
+    /// first, as many as can use them; of this cache and of the others, for it is not known here
+    /// who may have them.
     pub(crate) fn free(&self, cache: u64, pages: u64) {
         self.freed.fetch_add(1, SeqCst);
         if self.sleeping.load(SeqCst) == 0 {

@@ -1,4 +1,4 @@
-//! Who writes, as throttling sees it: each of its own share of what devices take.
+//! A caller that writes, as throttling sees it: each of its own share of what devices take.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -53,13 +53,13 @@ pub(crate) struct Known {
     pub(crate) told: Option<Told>,
     /// When its last throttling ended; zero: there was none.
     pub(crate) went_on: Duration,
-    /// Why a write was let off without its pause, and how much the cache had written then: its next one
-    /// is refused for it, if nothing was written meanwhile. What the file owes those who sync it is kept
-    /// with the file.
+    /// Why a write was let off without its pause, and how much the cache had written then: its
+    /// next one is refused for it, if nothing was written meanwhile. What the file owes those who
+    /// sync it is cached with the file.
     pub(crate) owed: Option<(Owed, u64)>,
 }
 
-/// An error that is told with the next write.
+/// An error that is reported with the next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
     /// Nothing could be written.
@@ -67,13 +67,13 @@ pub(crate) enum Owed {
     Stalled,
 }
 
-/// A pause that the caller was told to make.
+/// A pause that the caller was asked to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) until: Duration,
     /// After it the policy wants to hear from the writer, before this writes on.
     pub(crate) resumes: bool,
-    /// Failed passes of flushers when it was told so first.
+    /// Failed passes of flushers when it was notified first.
     pub(crate) failed: u64,
 }
 

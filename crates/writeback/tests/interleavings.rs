@@ -1,6 +1,6 @@
-//! Writers who sleep and what wakes them, in many orders, as the model checker `shuttle` chooses them.
-//! Time never passes here: whoever is not woken sleeps for ever, which the checker tells as a deadlock.
-//! `UEXT4_LONG=1` tries many more.
+//! Writers who sleep and what wakes them, in many orders, as the model checker `shuttle` chooses
+//! them. Time never passes here: any thread that is not woken sleeps for ever, which the checker
+//! reports as a deadlock. `UEXT4_LONG=1` tries many more.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,11 +12,11 @@ use super::{
 
 /// A device that pages are written to, as throttling sees it.
 ///
-/// The cache tells it what becomes of pages; it tells writers what to do. Every page goes the same
-/// way: [`Bdi::dirtied`] → [`Bdi::writeback_started`] → [`Bdi::completed`], or from dirty to
-/// [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses, no panic. May
-/// be called from any thread, with any lock held: what it locks itself are leaves, held for a few
-/// instructions.
+/// The cache reports it what becomes of pages; it notifies writers what to do. Every page goes
+/// the same way: [`Bdi::dirtied`] → [`Bdi::writeback_started`] → [`Bdi::completed`], or from
+/// dirty to [`Bdi::cleaned`]. Counts saturate: a caller that forgets a step gets wrong pauses, no
+/// panic. May be called from any thread, with any lock held: what it locks itself are leaves,
+/// held for a few instructions.
 #[derive(Debug)]
 pub struct Bdi {
     domain: Arc<Domain>,
@@ -33,7 +33,7 @@ pub struct Bdi {
     stall: Stall,
 }
 
-/// Takes so much away as there is; tells how much that was.
+/// Takes so much away as there is; returns how much that was.
 fn take(counter: &AtomicU64, count: u64) -> u64 {
     let less = |value: u64| Some(value.saturating_sub(count));
     // The closure always says what to store.
@@ -47,8 +47,8 @@ impl Bdi {
     ///
     /// # Errors
     ///
-    /// A tunable is out of range, `min_ratio` is above `max_ratio`, or those of all devices are above
-    /// 100 together.
+    /// A tunable is out of range, `min_ratio` is above `max_ratio`, or those of all devices are
+    /// above 100 together.
     pub fn new(domain: &Arc<Domain>, tunables: &Tunables) -> Result<Arc<Self>, TunableError> {
         tunables.check()?;
         let min = u64::from(tunables.min_ratio);
@@ -105,9 +105,9 @@ impl Bdi {
         self.judge(task, verdict, now)
     }
 
-    /// Pages the task may dirty now before the policy wants to know, 1 to [`super::PAGES_MAX`]. Who
-    /// dirties more at once gets coarser pauses, and the limit is only kept exactly by those who
-    /// ask [`Bdi::admit`] for no more than this.
+    /// Pages the task may dirty now before the policy wants to know, 1 to [`super::PAGES_MAX`]. A
+    /// caller that dirties more at once gets coarser pauses, and the limit is only exact for
+    /// those who ask [`Bdi::admit`] for no more than this.
     #[must_use]
     pub fn allowance(&self, task: &Task, now: Duration) -> u64 {
         let pages = self.policy.allowance(&self.view(now), task);
@@ -118,7 +118,8 @@ impl Bdi {
     /// writer should wait. Pages that were dirty already are no matter of it.
     pub fn dirtied(&self, task: &mut Task, pages: u64, now: Duration) -> Verdict {
         self.dirtied.fetch_add(pages, Relaxed);
-        // The sum first, so that what the device is taken off with is never more than it counts for.
+        // The sum first, so that what the device is taken off with is never more than it counts
+        // for.
         self.domain.dirty.fetch_add(pages, Relaxed);
         self.dirty.fetch_add(pages, Relaxed);
         let verdict = self.policy.dirtied(&self.view(now), task, pages);
@@ -276,7 +277,7 @@ impl Bdi {
             task.throttled_since = None;
             return Verdict::Failed;
         }
-        // Nobody sleeps past the moment at which it would be told to give up.
+        // No thread sleeps past the moment at which it would be asked to give up.
         let left = left.unwrap_or(Duration::MAX);
         match verdict {
             Verdict::Pause(pause) => Verdict::Pause(pause.min(left)),

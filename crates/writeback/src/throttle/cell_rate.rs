@@ -13,18 +13,19 @@
 //! 3. *Pacing*: each writer has a generic cell rate clock, as ATM networks police sources, in its
 //!    leaky form: what it dirties fills a bucket, which leaks at its rate and may lag a burst
 //!    behind. The writer sleeps when it is a whole target pause ahead, until it no longer is.
-//!    Thinking lets it lag, so it is paid for once, and by nobody else. The bucket holds pages, not
-//!    time: what was dirtied while the device was slow is not waited for at that rate when it is
-//!    fast again.
+//!    Thinking lets it lag, so it is paid for once, and by no other thread. The bucket holds
+//!    pages, not time: what was dirtied while the device was slow is not waited for at that rate
+//!    when it is fast again.
 //! 4. *Wake-up budget*: the target pause is a 200th second a writer, 10 to 200 ms:
 //!    200 wake-ups a second up to 40 writers, and one each 200 ms for each of more. New writers
 //!    start at different points of it, so that those that start together do not stay together.
 //! 5. *Credits* ([`super::credits`]): a page becomes dirty only with one, so dirty pages never
-//!    exceed the limit, however many writers start at once. Who gets none waits its turn on one
-//!    more such clock, which spreads those who wait over the time their pages take to be written.
+//!    exceed the limit, however many writers start at once. A caller that gets none waits its
+//!    turn on one more such clock, which spreads those who wait over the time their pages take to
+//!    be written.
 //! 6. A device may take credits up to its part of the limit, or an eighth of what is free (all of
-//!    it, while nobody is throttled): a slow one cannot take the memory of a fast one, even if it
-//!    was there first. Where there are others that live it leaves them a sixteenth of what it
+//!    it, while no thread is throttled): a slow one cannot take the memory of a fast one, even if
+//!    it was there first. Where there are others that live it leaves them a sixteenth of what it
 //!    finds, whether they write or not: a device that gets nowhere keeps what it has until it is
 //!    known to be dead. The controller aims below that, so that writers are paced and do not wait
 //!    for credits.
@@ -57,7 +58,7 @@ const WAKE_BUDGET: f64 = 200.0;
 const MIN_TARGET: Duration = Duration::from_millis(10);
 /// How far a real-time writer's clock may lag.
 const REALTIME_BURST: Duration = Duration::from_secs(1);
-/// Fewest and most pages between two looks while nobody is throttled.
+/// Fewest and most pages between two looks while no thread is throttled.
 const FREE_PAGES: (u64, u64) = (8, 1024);
 /// One part in so many of what a device finds free, and has, is left to other devices.
 const LEFT_TO_OTHERS: u64 = 16;
@@ -110,8 +111,8 @@ impl CellRate {
         })
     }
 
-    /// The pause to aim at for so many writers. Where memory is small beside the device, shorter:
-    /// what is written between two pauses must fit between setpoint and limit.
+    /// The pause to aim at for so many writers. Where memory is small next to the device,
+    /// shorter: what is written between two pauses must fit between setpoint and limit.
     fn target(&self, writers: f64, memory: Duration) -> Duration {
         let budget = seconds(writers / WAKE_BUDGET).clamp(MIN_TARGET, MAX_PAUSE);
         let memory = memory.as_secs_f64() * writers.max(1.0).sqrt() / 4.0;
@@ -226,8 +227,8 @@ impl CellRate {
         credits - (credits - others) / LEFT_TO_OTHERS
     }
 
-    /// A device's part of the limit, or of what is free as much again while nobody is throttled, an
-    /// eighth else.
+    /// A device's part of the limit, or of what is free as much again while no thread is
+    /// throttled, an eighth else.
     fn claim(view: &View<'_>) -> u64 {
         let (limit, unwritten) = (view.domain.thresh(), view.domain.unwritten());
         if view.bdi.unwritten() >= unwritten && view.bdi.tunables().max_ratio == 100 {
@@ -260,7 +261,7 @@ impl Policy for CellRate {
             Class::RealTime => limit,
             Class::Normal | Class::Idle => Self::credit_limit(limit),
         };
-        // A block larger than all there is for everybody passes when nothing else is dirty.
+        // A block larger than all there is for every caller passes when nothing else is dirty.
         let pages = pages.min(limit);
         if pages <= task.pacing.credits {
             return Verdict::Go;

@@ -1,9 +1,9 @@
 //! Page credits: the right to make a page dirty, so that no more can be than the limit says.
 //!
-//! A page that is dirty or under writeback holds one credit. Free ones are handed out in blocks of
-//! [`BLOCK`] to processors, so that most writes touch one counter that few others touch. Who finds
-//! no free credit collects what lies about in the blocks of other processors first: none is idle
-//! while somebody goes without.
+//! A page that is dirty or under writeback holds one credit. Free ones are handed out in blocks
+//! of [`BLOCK`] to processors, so that most writes touch one counter that few others touch. A
+//! caller that finds no free credit collects what lies about in the blocks of other processors
+//! first: none is idle while a thread goes without.
 //!
 //! `granted` counts the credits that are out, wherever: on pages, with tasks that are about to make
 //! pages dirty, in blocks. It only grows past the limit where the caller does not ask: pages that

@@ -12,7 +12,7 @@ use super::proportion::Global;
 use super::tunables::NO_SUCH;
 use super::{BDI_TUNABLES, DOMAIN_TUNABLES, NewPolicy, Policy, SHIPPED, Tunables};
 
-/// Most processors that are told apart.
+/// Most processors that are distinguished.
 const CPUS_MAX: usize = 64;
 /// After which the devices' shares of completions age.
 const COMPLETIONS_AGE: Duration = Duration::from_secs(3);
@@ -41,8 +41,8 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain with so many bytes of dirtyable memory and so many processors (1 to 64 are told
-    /// apart), whose devices have the shipped policy.
+    /// A domain with so many bytes of dirtyable memory and so many processors (1 to 64 are
+    /// distinguished), whose devices have the shipped policy.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Domain {
         })
     }
 
-    /// Processors that are told apart, 1 to 64.
+    /// Processors that are distinguished, 1 to 64.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cpus

@@ -3,7 +3,7 @@
 //! The time is added up from looks: each throttled writer that asks looks, and what lies between
 //! two looks counts for a second at most. So a process that was stopped, or a machine that slept,
 //! does not find its devices stalled when it wakes. A completion begins anew, and so does a
-//! throttling that begins when nobody looked for longer than any pause.
+//! throttling that begins when no thread looked for longer than any pause.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::nanos;
 
 /// What lies between two looks counts for so much at most.
 const STEP_MAX: Duration = Duration::from_secs(1);
-/// Longer than any pause: nobody waited.
+/// Longer than any pause: no thread waited.
 const NOBODY: Duration = Duration::from_secs(2);
 
 /// Lock-free.

@@ -112,7 +112,7 @@ fn writers_readers_flushers_and_reclaim() {
 }
 
 /// Sizes go up and down while others read and flush: readers see blocks of the file or nothing.
-/// Tells others to stop when it goes.
+/// Notifies others to stop when it goes.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

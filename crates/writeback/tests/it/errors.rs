@@ -89,7 +89,8 @@ fn a_dead_device_is_given_up_in_the_end() {
     assert_eq!(file.read(0, 32 << 10).unwrap(), pattern(32 << 10, 3));
 }
 
-/// Flushers give a file up: each who syncs all files is told once, whether it is dirty then or not.
+/// Flushers give a file up: each who syncs all files is informed once, whether it is dirty then
+/// or not.
 #[test]
 fn what_flushers_give_up_is_told_to_who_syncs() {
     let (cache, clock) = cache(4 << 20);
@@ -109,7 +110,7 @@ fn what_flushers_give_up_is_told_to_who_syncs() {
     cache.error_since(&one).unwrap();
     assert!(matches!(cache.error_since(&two), Err(Error::Mapping(_))));
     cache.error_since(&two).unwrap();
-    // Somebody knows: it is no news to who comes now.
+    // A thread knows: it is no news to a caller that comes now.
     cache
         .error_since(&AtomicU64::new(cache.error_token()))
         .unwrap();
@@ -177,7 +178,7 @@ fn writers_get_the_error_instead_of_waiting_for_ever() {
     }
 }
 
-/// One bad file: who writes others, with a flusher at each or with none, is not told.
+/// One bad file: who writes others, with a flusher at each or with none, is not reported.
 #[test]
 fn a_bad_file_is_no_matter_of_those_who_write_others() {
     for flushers in [0, 3] {

@@ -168,8 +168,8 @@ impl Mapping for Logged {
     }
 }
 
-/// Writes files of these numbers and lengths, each at its place, and tells in what order they were
-/// written back when all were old.
+/// Writes files of these numbers and lengths, each at its place, and returns in what order they
+/// were written back when all were old.
 fn order_of(files: &[(u64, usize, Place)]) -> Vec<u64> {
     let (cache, clock) = cache(64 << 20);
     let log = Arc::new(Mutex::new(Vec::new()));

@@ -31,7 +31,7 @@ pub struct Disk {
     pub fail_reads: AtomicBool,
     /// Reads that touch this range fail.
     pub bad_reads: Mutex<Range<u64>>,
-    /// The next read tells where it is when it has its bytes, and then waits.
+    /// The next read reports where it is when it has its bytes, and then waits.
     held: Mutex<Option<(Sender<u64>, Receiver<()>)>>,
     /// Runs that touch this range fail.
     pub bad: Mutex<Range<u64>>,
@@ -225,8 +225,8 @@ impl TestFile {
         Ok(buf)
     }
 
-    /// The same, and does something else when the device has given the first bytes, which are told
-    /// where they are, before they are used; after the reading if it gives none.
+    /// The same, and does something else when the device has given the first bytes, which are
+    /// reported where they are, before they are used; after the reading if it gives none.
     pub fn read_uncached_beside(
         &self,
         offset: u64,

@@ -133,8 +133,8 @@ impl Run {
         }
     }
 
-    /// What came from the cache before the device was asked is what it was then; all else is as it is
-    /// after, zero if it is no more.
+    /// What came from the cache before the device was asked is what it was then; all else is as
+    /// it is after, zero if it is no more.
     fn beside(&mut self, offset: u64, len: usize, op: Op) {
         let file = Arc::clone(&self.model.file);
         let mut expected = part(&self.model.bytes, offset, len).to_vec();

@@ -62,8 +62,8 @@ impl Writer {
     }
 }
 
-/// Memory so small that the setpoint is as high as it gets, and a device that others could use but do
-/// not: credits end below the limit then, and writers must be paced all the same.
+/// Memory so small that the setpoint is as high as it gets, and a device that others could use
+/// but do not: credits end below the limit then, and writers must be paced all the same.
 #[test]
 fn writers_are_paced_beside_an_idle_device_in_small_memory() {
     let tunables = Tunables::default();
@@ -98,7 +98,8 @@ fn writers_are_paced_beside_an_idle_device_in_small_memory() {
     assert_eq!(waits, 0, "held by credits, not paced");
     // 200 a second, and a tenth.
     assert!(wakes <= 220 * steps / 1000, "{wakes} in {steps} ms");
-    // 15/16 of the 63/64 of the limit that normal writers may have; 4/5 of the way there from freerun.
+    // 15/16 of the 63/64 of the limit that normal writers may have; 4/5 of the way there from
+    // freerun.
     let ceiling = domain.thresh() as f64 * (63.0 / 64.0) * (15.0 / 16.0);
     let freerun = domain.freerun() as f64;
     let setpoint = freerun + 0.8 * (ceiling - freerun);

@@ -21,7 +21,7 @@ fn device(set: &str) -> (Arc<Domain>, Arc<Bdi>) {
     (domain, bdi)
 }
 
-/// Dirties so many pages without asking, in the name of somebody else.
+/// Dirties so many pages without asking, in the name of another thread.
 fn fill(bdi: &Bdi, pages: u64, now: Duration) {
     let mut other = Task::new(Class::Normal, 7);
     let _ = bdi.dirtied(&mut other, pages, now);
@@ -78,7 +78,7 @@ fn throttling_aims_at_two_hundred_wake_ups_a_second() {
         let (_, bdi) = device("");
         fill(&bdi, FREERUN, ms(1));
         let mut tasks: Vec<_> = (0..writers).map(|i| Task::new(Class::Normal, i)).collect();
-        // The first look tells it how many there are.
+        // The first look reports it how many there are.
         for task in &mut tasks {
             let _ = bdi.dirtied(task, 1, ms(1));
         }
@@ -177,7 +177,7 @@ fn a_debt_of_slow_times_is_forgotten() {
     }
 }
 
-/// Blocks of 64 KiB beside a limit of 100 pages.
+/// Blocks of 64 KiB next to a limit of 100 pages.
 #[test]
 fn a_large_block_is_admitted_whole_and_the_limit_holds() {
     let (domain, bdi) = device("dirty_bytes=409600");
@@ -262,7 +262,7 @@ fn statistics_have_the_kernels_form() {
     );
 }
 
-/// A device that never has anything under writeback when somebody looks, and stalls for 3 s.
+/// A device that never has anything under writeback when a thread looks, and stalls for 3 s.
 #[test]
 fn bandwidth_is_learnt_between_runs_and_again_after_a_stall() {
     let (domain, bdi) = device("");

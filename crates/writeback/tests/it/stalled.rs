@@ -1,4 +1,4 @@
-//! Devices that take long, or for ever: who is told, and who must not be.
+//! Devices that take long, or for ever: who is reported, and the thread that must not be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -23,7 +23,7 @@ fn is_stalled<T>(result: &Result<T, Error<Injected>>) -> bool {
     matches!(result, Err(Error::Stalled))
 }
 
-/// A device that tells of parts of a run, as many as it is let.
+/// A device that reports of parts of a run, as many as it is let.
 struct Slow {
     asked: AtomicU64,
     told: AtomicU64,
@@ -95,7 +95,8 @@ fn a_run_that_takes_minutes_is_no_stall_while_its_parts_are_told() {
     assert!(told.is_some_and(|told| is_stalled(&told)));
 }
 
-/// Devices that took all they could get and write nothing, not dead: the next one works all the same.
+/// Devices that took all they could get and write nothing, not dead: the next one works all the
+/// same.
 #[test]
 fn devices_that_get_nowhere_leave_credits_to_others() {
     let tunables = Tunables::default();

@@ -152,7 +152,7 @@ fn a_thousand_throttled_writers_are_called_off_at_once() {
         while ready.load(SeqCst) < WRITERS || cache.stats().throttled < WRITERS as u64 / 2 {
             std::thread::yield_now();
         }
-        // The device is at its first run, so nobody can end but by this.
+        // The device is at its first run, so no thread can end but by this.
         assert_eq!(ended.load(SeqCst), 0);
         cancel.cancel();
         while ended.load(SeqCst) < WRITERS {
@@ -240,7 +240,7 @@ fn a_stalled_device_is_told_by_its_name() {
     while cache.stats().nr_writeback == 0 {
         std::thread::yield_now();
     }
-    // Nothing is written for longer than anybody has patience.
+    // Nothing is written for longer than any thread has patience.
     let other = TestFile::new(&cache, Vec::new());
     let mut writer = Writer::default();
     let mut told = None;

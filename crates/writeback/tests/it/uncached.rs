@@ -41,7 +41,8 @@ fn a_mebibyte_is_read_at_once() {
     assert_eq!(*file.disk.reads.lock().unwrap(), reads);
 }
 
-/// Of the last block of the file a part is wanted, and the buffer has room for that part or for all.
+/// Of the last block of the file a part is wanted, and the buffer has room for that part or for
+/// all.
 #[test]
 fn a_last_block_needs_room_or_is_kept() {
     for (room, kept) in [(1023, 0), (1022, BLOCK), (0, BLOCK)] {

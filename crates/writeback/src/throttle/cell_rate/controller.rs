@@ -5,9 +5,9 @@
 //! R = bandwidth · clamp(1 + kp·e + I, 0, 2)            I += ki·e·Δt, held where R is at an end
 //! ```
 //!
-//! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. Let a be
-//! 2·bandwidth / (ceiling − freerun): kp = 0.3 / (a · delay), at most 1.5, keeps the loop far from
-//! swinging whatever device and memory are, and ki = a·kp²/4 is critical damping.
+//! Dirty pages integrate R − bandwidth, and writers act on a new R only after their pauses. Let a
+//! be 2·bandwidth / (ceiling − freerun): kp = 0.3 / (a · delay), at most 1.5, keeps the loop far
+//! from swinging whatever device and memory are, and ki = a·kp²/4 is critical damping.
 //!
 //! The ceiling is the limit, or what credits allow the device where some are left to others. The
 //! setpoint is half way from freerun to it. Where the device writes that in less than 200 ms it is
@@ -111,7 +111,7 @@ impl State {
             busy = elapsed;
         }
         if pages == 0 {
-            // Nobody was there to look, nor was perhaps the device.
+            // No thread was there to look, nor was perhaps the device.
             (busy, all) = (busy.min(STEP_MAX), all.min(STEP_MAX));
         }
         if pages == 0 && busy.is_zero() {
@@ -224,8 +224,8 @@ impl Controller {
         now.saturating_sub(last) >= STEP
     }
 
-    /// One step, if nobody else takes it; `pause` is the writers' delay, `ceiling` the most pages
-    /// that this device can bring the sum of all to.
+    /// One step, if no other thread takes it; `pause` is the writers' delay, `ceiling` the most
+    /// pages that this device can bring the sum of all to.
     pub(super) fn step(&self, view: &View<'_>, pause: Duration, ceiling: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -255,8 +255,8 @@ impl Controller {
         let limit = domain.thresh();
         let least = limit.saturating_sub(domain.unwritten()) / 8;
         let part = view.bdi.part_of(limit, view.now).max(least).max(2);
-        // What others hold that they do not write is not for this one to wait for: what is left above it
-        // is its range, even where that begins above freerun.
+        // What others hold that they do not write is not for this one to wait for: what is left
+        // above it is its range, even where that begins above freerun.
         let others = domain.unwritten().saturating_sub(view.bdi.unwritten());
         let stuck = others.saturating_sub(limit.saturating_sub(part));
         let freerun = domain.freerun().max(stuck).min(ceiling);
