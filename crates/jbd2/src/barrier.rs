@@ -9,13 +9,14 @@ use uext4_blockdev::BlockDevice;
 use crate::Error;
 use crate::turn::Turn;
 
-/// Shares flushes: whoever needs one that *starts* after a certain moment takes a [`Ticket`] then,
-/// and later either finds that somebody's flush did, joins the next one, or does it.
+/// Shares flushes: any thread that needs one that *starts* after a certain moment takes a
+/// [`Ticket`] then, and later either finds that another thread's flush did, joins the next one,
+/// or does it.
 #[derive(Debug)]
 pub struct Barrier {
     device: Arc<dyn BlockDevice>,
     state: Mutex<State>,
-    /// Who flushes; the others wait for that.
+    /// A caller that flushes; the others wait for that.
     turn: Turn,
     /// Nothing is flushed.
     is_off: AtomicBool,
@@ -35,7 +36,7 @@ struct State {
 pub struct Ticket(u64);
 
 impl Barrier {
-    /// Over a device of which nobody else flushes.
+    /// Over a device of which no other thread flushes.
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
         Self {
             device,
@@ -72,8 +73,8 @@ impl Barrier {
     /// Returns when a flush that began after `ticket` has succeeded.
     ///
     /// # Errors
-    /// The device's error for who met it, [`Error::FlushFailed`] for everybody after that: what was
-    /// written before a failed flush may be lost, and no later flush tells.
+    /// The device's error for a caller that met it, [`Error::FlushFailed`] for every caller after
+    /// that: what was written before a failed flush may be lost, and no later flush reports.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Error> {
         loop {
             if let Some(answer) = self.answer(ticket) {
@@ -83,7 +84,7 @@ impl Barrier {
             let Some(_turn) = self.turn.take_or_wait(needless) else {
                 continue;
             };
-            // Somebody's turn may have ended since.
+            // A thread's turn may have ended since.
             if let Some(answer) = self.answer(ticket) {
                 return answer;
             }
@@ -92,9 +93,9 @@ impl Barrier {
                 state.begun += 1;
                 state.begun
             };
-            // The number was taken before the flush began: a thread that takes its ticket from
-            // now on may have written something that this flush misses, and waits for the next
-            // one.
+            // The number was taken before the flush began: a thread that takes its flush number
+            // from now on may have written something that this flush misses, and waits for the
+            // next one.
             let result = self.device.flush();
             let mut state = self.state.lock();
             match &result {

@@ -1,4 +1,4 @@
-//! What is committed in the log but not yet at home.
+//! What is committed in the log but not yet at its home location.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use uext4_ondisk::{BlockSize, Pblk};
 
 use crate::{Error, Tid};
 
-/// Most bytes written home in one batch.
+/// Most bytes checkpointed in one batch.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// A committed block: the pin keeps it in the cache until it is home.
+/// A committed block: the pin keeps it in the cache until it is checkpointed.
 #[derive(Debug)]
 struct Waiting {
     _pin: Buffer,
@@ -21,11 +21,11 @@ struct Waiting {
     tid: Tid,
 }
 
-/// The newest committed content of every block that is not home.
+/// The newest committed content of every block that is not yet checkpointed.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoint {
     waiting: Mutex<FxHashMap<Pblk, Waiting>>,
-    /// Held while blocks are written home: one at a time, and nobody reuses a block meanwhile.
+    /// Held while blocks are checkpointed: one at a time, and no thread reuses a block meanwhile.
     writing: Mutex<()>,
 }
 
@@ -59,8 +59,8 @@ impl Checkpoint {
         }
     }
 
-    /// Writes home everything that waits, not durable before a flush; then calls `written` with the
-    /// number of blocks, and lets go of them if it agrees.
+    /// Checkpoints everything that waits, not durable before a flush; then calls `written` with
+    /// the number of blocks, and lets go of them if it agrees.
     pub(crate) fn write_home(
         &self,
         device: &dyn BlockDevice,
@@ -89,8 +89,8 @@ impl Checkpoint {
         written(blocks.len())?;
         let mut waiting = self.waiting.lock();
         for (block, _, tid) in &blocks {
-            // A later transaction may have committed the block meanwhile: its contents are not
-            // at home yet.
+            // A later transaction may have committed the block meanwhile: its contents are not at
+            // its home location yet.
             if waiting.get(block).is_some_and(|now| now.tid == *tid) {
                 waiting.remove(block);
             }

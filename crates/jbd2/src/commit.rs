@@ -1,4 +1,4 @@
-//! Closing a transaction and making it durable; writing home what is.
+//! Closing a transaction and making it durable; checkpointing what is.
 
 use std::mem;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::ring::{LogImage, Ring};
 use crate::transaction::{Closed, Tid, Transaction};
 
 impl Journal {
-    /// Returns when transaction `tid` is durable (without a log: when it has been written home, not
-    /// flushed). All who wait share one commit: the first does it, the others find it done, and who
-    /// comes meanwhile is in the next.
+    /// Returns when transaction `tid` is durable (without a log: when it has been checkpointed,
+    /// not flushed). All who wait share one commit: the first does it, the others find it done,
+    /// and the thread that comes meanwhile is in the next.
     ///
     /// The thread must hold no handle.
     ///
@@ -105,7 +105,7 @@ impl Journal {
             .fetch_add(u64::from(!closed.blocks.is_empty()), Relaxed);
         self.checkpoint.add(tid, closed.blocks);
         // A block that an earlier transaction changed and this one freed must not be written to
-        // its home any more: the data of another file may lie there soon.
+        // its home location any more: the data of another file may lie there soon.
         self.checkpoint.forget(&closed.revoked);
         for &block in &closed.revoked {
             self.cache.forget(block);
@@ -128,7 +128,7 @@ impl Journal {
     /// Keeps handles out, lets the file system finish, takes the content of every block, and opens
     /// the next transaction.
     fn close(&self, sealer: &dyn Sealer) -> Result<Closed, Error> {
-        // Handles are kept out until the next transaction is in place: a change that started now
+        // New handles wait until the next transaction is in place: a change that started now
         // would be in neither.
         let mut closing = self.running.close();
         // One of the handles that were waited for may have left its change half-done.
@@ -178,10 +178,11 @@ impl Journal {
             .map(|(buffer, data)| (buffer.block(), &data[..]));
         let sb = ring.sb;
         let image = LogImage::new(&sb, sequence, block_len, data, &revoked);
-        // OK to truncate: a transaction is at most a quarter of the log, and its tags less than that.
+        // OK to truncate: a transaction is at most a quarter of the log, and its tags less than
+        // that.
         let len = image.blocks.len() as u32;
-        // The log has no room: what is committed goes home, up to the transaction before this
-        // one, whose own blocks are not in the log yet.
+        // The log has no room: what is committed is checkpointed, up to the transaction before
+        // this one, whose own blocks are not in the log yet.
         if ring.free() < len + 1 {
             self.write_home(Some(&mut *ring), closed.tid - 1)?;
         }
@@ -193,7 +194,8 @@ impl Journal {
         }
         let mut blocks: Vec<&[u8]> = image.blocks.iter().map(|block| block.bytes()).collect();
         // Zeroes where the commit block will be: if only its first sector reaches the medium, its
-        // checksum is right all the same. The kernel and e2fsck refuse a log that ends in a wrong one.
+        // checksum is right all the same. The kernel and e2fsck refuse a log that ends in a wrong
+        // one.
         let zeroes = vec![0; block_len];
         blocks.push(&zeroes);
         ring.write(&*self.device, 0, &blocks)?;
@@ -228,7 +230,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes home what is committed, up to and with `tid`, and frees its part of the log.
+    /// Checkpoints what is committed, up to and with `tid`, and frees its part of the log.
     fn write_home(&self, log: Option<&mut Ring>, tid: Tid) -> Result<(), Error> {
         let size = self.cache.block_size();
         self.checkpoint.write_home(&*self.device, size, |blocks| {
@@ -247,7 +249,7 @@ impl Journal {
         })
     }
 
-    /// Writes home everything that is committed.
+    /// Checkpoints everything that is committed.
     ///
     /// # Errors
     /// [`Error::Aborted`], device errors; the journal is aborted then.
@@ -259,7 +261,7 @@ impl Journal {
             .inspect_err(|error| self.failed(error))
     }
 
-    /// Commits and writes home everything, and leaves a log that says there is nothing to replay.
+    /// Commits and checkpoints everything, and leaves a log that says there is nothing to replay.
     /// Handles may be started again afterwards.
     ///
     /// # Errors

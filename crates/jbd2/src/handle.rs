@@ -78,8 +78,8 @@ impl<'a> Handle<'a> {
         result
     }
 
-    /// Takes one credit. The first handle of a transaction that asks for a block which is changed once
-    /// for many handles, by [`crate::Sealing::modify`], takes it for that block.
+    /// Takes one credit. The first handle of a transaction that asks for a block which is changed
+    /// once for many handles, by [`crate::Sealing::modify`], takes it for that block.
     pub fn charge(&self) {
         match self.credits.get().checked_sub(1) {
             Some(left) => self.credits.set(left),
@@ -87,9 +87,9 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Declares blocks of metadata freed: nothing of them is replayed or written home any more once
-    /// this transaction has committed. The blocks must not be used again before that. Takes a credit
-    /// for each block of the log that it begins: [`Handle::credits_revoke`].
+    /// Declares blocks of metadata freed: nothing of them is replayed or checkpointed any more
+    /// once this transaction has committed. The blocks must not be used again before that. Takes
+    /// a credit for each block of the log that it begins: [`Handle::credits_revoke`].
     pub fn revoke(&self, blocks: Range<u64>) {
         let mut revoked = self.transaction.revoked.lock();
         for block in blocks {

@@ -28,11 +28,11 @@ const BUFFERS_MAX: u32 = 32_768;
 const REVOKE_OVERHEAD: u32 = 16 + 4;
 /// Most bytes of one that is named.
 const REVOKE_LEN: u32 = 8;
-/// Blocks that wait to be written home when there is no log to bound them.
+/// Blocks that wait to be checkpointed when there is no log to bound them.
 const WAITING_MAX: usize = 8192;
 
-/// What the file system does when its changes are committed. The journal calls it with handles kept
-/// out, so it must not start one.
+/// What the file system does when its changes are committed. The journal calls it with new
+/// handles waiting, so it must not start one.
 pub trait Sealer: Sync {
     /// The last changes of a transaction: what is encoded once for all operations, such as counts.
     ///
@@ -46,8 +46,9 @@ pub trait Sealer: Sync {
     /// Transaction `tid` is durable, and every one before it. Blocks it freed may be used again.
     fn after_commit(&self, tid: Tid);
 
-    /// The same thread has let go of every lock of the journal since: what takes long and need not be
-    /// done before others commit. Who waited for the commit does not wait for this.
+    /// The same thread has let go of every lock of the journal since: what takes long and need
+    /// not be done before others commit. A caller that waited for the commit does not wait for
+    /// this.
     fn commit_ended(&self) {}
 }
 
@@ -88,7 +89,7 @@ pub struct Stats {
     pub log_blocks: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Blocks written home.
+    /// Blocks checkpointed.
     pub home_blocks: u64,
 }
 
@@ -123,7 +124,7 @@ pub struct Journal {
     pub(crate) clock: Arc<dyn Clock>,
     /// Handles share it; commit takes it alone for the moment between two transactions.
     pub(crate) running: Running,
-    /// Who commits; the others wait for that.
+    /// A caller that commits; the others wait for that.
     pub(crate) turn: Turn,
     /// One commit or checkpoint at a time; `None` without a log.
     pub(crate) log: Mutex<Option<Ring>>,
@@ -142,17 +143,18 @@ pub struct Journal {
     pub(crate) lost: Mutex<Vec<Buffer>>,
     /// A closed transaction that the host had no room for. Taken and put back under `log`.
     pub(crate) unwritten: Mutex<Option<Closed>>,
-    /// Without a log: the last commit found no room to write its blocks home.
+    /// Without a log: the last commit found no room to checkpoint its blocks.
     pub(crate) is_behind: AtomicBool,
     pub(crate) counters: Counters,
 }
 
 impl Journal {
-    /// Opens the log on `runs` for writing and replays it: afterwards nothing is left to replay, and
-    /// the device is flushed. `cache` must not hold blocks of before the replay.
+    /// Opens the log on `runs` for writing and replays it: afterwards nothing is left to replay,
+    /// and the device is flushed. `cache` must not hold blocks of before the replay.
     ///
-    /// Whatever waits in the fast-commit area is lost by that: [`recover`] tells beforehand whether
-    /// anything does, and [`Journal::open_behind`] keeps it. The second result is what was found.
+    /// Whatever waits in the fast-commit area is lost by that: [`recover`] reports beforehand
+    /// whether anything does, and [`Journal::open_behind`] keeps it. The second result is what
+    /// was found.
     ///
     /// # Errors
     /// Those of [`recover`]; [`Error::FailedCommit`] for a log that ends in a transaction whose
@@ -174,9 +176,10 @@ impl Journal {
     }
 
     /// The same, but what the log holds stays there, home though it is, until the first commit's
-    /// blocks go home or need the room. So fast commits that wait stay valid up to that commit, and
-    /// are no longer with it: they carry the sequence that it takes. Who puts all that they say into
-    /// one transaction and commits it replays them, and may be cut short at any time.
+    /// blocks are checkpointed or need the room. So fast commits that wait stay valid up to that
+    /// commit, and are no longer with it: they carry the sequence that it takes. A caller that
+    /// puts all that they say into one transaction and commits it replays them, and may be cut
+    /// short at any time.
     ///
     /// # Errors
     /// As [`Journal::open`].
@@ -202,7 +205,7 @@ impl Journal {
         Ok((journal, recovery))
     }
 
-    /// The same without a log: a commit writes home in place.
+    /// The same without a log: a commit checkpoints in place.
     pub fn without_log(cache: Arc<BufferCache>, clock: Arc<dyn Clock>) -> Self {
         let barrier = Barrier::new(Arc::clone(cache.device()));
         Self::new(cache, clock, barrier, BUFFERS_MAX, None)
@@ -325,7 +328,7 @@ impl Journal {
 
     /// Makes durable what was written before now.
     ///
-    /// As [`Barrier::wait`]; the journal is aborted then, for nobody knows what the device has
+    /// As [`Barrier::wait`]; the journal is aborted then, for no code knows what the device has
     /// lost.
     pub fn flush_device(&self) -> Result<(), Error> {
         self.barrier.flush().inspect_err(|error| self.abort(error))
@@ -359,7 +362,8 @@ impl Journal {
 
     /// Whether a commit waits for room on the host, so that it should be tried again.
     pub fn has_unwritten(&self) -> bool {
-        // Without a log nothing is kept aside: what was closed waits among the blocks to be written home.
+        // Without a log nothing is set aside: what was closed waits among the blocks to be
+        // checkpointed.
         self.unwritten.lock().is_some() || self.is_behind.load(Relaxed)
     }
 
@@ -411,7 +415,8 @@ impl Journal {
         self.note_errno_after(errno, || ()).1
     }
 
-    /// The same after something that no commit and no checkpoint may run beside; the results of both.
+    /// The same after something that no commit and no checkpoint may run at the same time; the
+    /// results of both.
     pub fn note_errno_after<R>(
         &self,
         errno: u32,
@@ -443,14 +448,15 @@ impl Journal {
         Sealing { transaction }
     }
 
-    /// Blocks that are kept in the cache until they are home: those of the running transaction whose
-    /// handles have ended, and those that are committed. Waits while a transaction is being closed.
+    /// Blocks that are held in the cache until they are checkpointed: those of the running
+    /// transaction whose handles have ended, and those that are committed. Waits while a
+    /// transaction is being closed.
     pub fn pinned(&self) -> usize {
         let running = self.running.share().len();
         running + self.checkpoint.len()
     }
 
-    /// Whether so much waits to be written home that it should happen now.
+    /// Whether so much waits to be checkpointed that it should happen now.
     pub fn wants_checkpoint(&self) -> bool {
         match self.log.try_lock().as_deref() {
             Some(Some(ring)) => ring.free() < ring.len() / 2,

@@ -14,25 +14,27 @@
 //!                                                 blocks wait in the map            ▼ tail moves
 //! ```
 //! A [`Handle`] is one operation's right to change blocks; it holds the *gate* shared, so that a
-//! transaction cannot close under it. Closing takes the gate alone: the file system encodes what is
-//! counted once for all ([`Sealer::before_commit`]), every changed block gets its checksum and its
-//! content is taken as an `Arc`, and the next transaction opens. Writing the log happens outside the
-//! gate: later changes copy a block that the log still needs (copy on write in the buffer cache).
-//! Whoever wants a transaction durable calls [`Journal::commit`]: the first does the work, all others
-//! wait for it, those who come too late share the next one (group commit).
+//! transaction cannot close under it. Closing takes the gate alone: the file system encodes what
+//! is counted once for all ([`Sealer::before_commit`]), every changed block gets its checksum and
+//! its content is taken as an `Arc`, and the next transaction opens. Writing the log happens
+//! outside the gate: later changes copy a block that the log still needs (copy on write in the
+//! buffer cache). A thread that wants a transaction durable calls [`Journal::commit`]: the first
+//! does the work, all others wait for it, those who come too late share the next one (group
+//! commit).
 //!
-//! Rules: a block is pinned from its first change until it is home. Metadata goes home only after
-//! its transaction is durable. A freed block's earlier copies are revoked, it is not used again
-//! before the freeing transaction is durable ([`Sealer::after_commit`]), and not written home after.
-//! The first error of a commit or checkpoint aborts the journal: nothing is written any more.
-//! Without a log the same order of events holds, and a commit writes home.
+//! Rules: a block is pinned from its first change until it is checkpointed. Metadata is
+//! checkpointed only after its transaction is durable. A freed block's earlier copies are
+//! revoked, it is not used again before the freeing transaction is durable
+//! ([`Sealer::after_commit`]), and not checkpointed after. The first error of a commit or
+//! checkpoint aborts the journal: nothing is written any more. Without a log the same order of
+//! events holds, and a commit checkpoints.
 //!
-//! Locks, outer first: turn (one commit) → gate (shared by handles) or log (one commit or checkpoint)
-//! → gate alone, while closing → checkpoint's writing → its map, a transaction's lists, a buffer.
-//! [`Sealer`] is called under log and gate, [`Sealer::commit_ended`] under none. The gate is a lock
-//! for each slot of threads (`running`), and credits are stocked by slot. Cost of a handle: two
-//! atomic instructions each for start and end, one lock of the slot's list at the end, all on cache
-//! lines of the thread's slot; of a change: the buffer's lock.
+//! Locks, outer first: turn (one commit) → gate (shared by handles) or log (one commit or
+//! checkpoint) → gate alone, while closing → checkpoint's writing → its map, a transaction's
+//! lists, a buffer. [`Sealer`] is called under log and gate, [`Sealer::commit_ended`] under none.
+//! The gate is a lock for each slot of threads (`running`), and credits are stocked by slot. Cost
+//! of a handle: two atomic instructions each for start and end, one lock of the slot's list at
+//! the end, all on cache lines of the thread's slot; of a change: the buffer's lock.
 //!
 //! Behind a log that was left with fast commits waiting, see [`Journal::open_behind`].
 //!
@@ -67,19 +69,20 @@
 //!    over. It yields one record of 24 bytes for each data block, and the places of the revoke
 //!    blocks. It ends where the next block is not of this log: no magic, another sequence, a
 //!    commit block that does not match.
-//! 2. *Revoke* (`recovery.rs`): the last record of each home stays, then the revoke blocks are
-//!    read and strike out what they name. No table of revokes is kept.
+//! 2. *Revoke* (`recovery.rs`): the last record of each home location stays, then the revoke
+//!    blocks are read and strike out what they name. No table of revokes is stored.
 //! 3. *Verify*: with v2 or v3 checksums the data of what is left is read and summed.
 //!
 //! # What damage means here
 //!
 //! As in the kernel, a log ends quietly where it may have ended when the power went: a commit
 //! missing, a descriptor or revoke block of an uncommitted transaction torn. A commit block whose
-//! checksum is wrong also ends it, but is told as [`Recovery::failed_commit`]: the kernel refuses
-//! to mount then. What was committed and cannot be read as such is an error, with one exception:
-//! with `async_commit` the last transaction's commit may have reached the medium before its
-//! blocks, and such a transaction is dropped whole. Data blocks that nobody would see, because a
-//! later copy or a revoke overrides them, are not verified; the kernel verifies some of them.
+//! checksum is wrong also ends it, but is reported as [`Recovery::failed_commit`]: the kernel
+//! refuses to mount then. What was committed and cannot be read as such is an error, with one
+//! exception: with `async_commit` the last transaction's commit may have reached the medium
+//! before its blocks, and such a transaction is dropped whole. Data blocks that no thread would
+//! see, because a later copy or a revoke overrides them, are not verified; the kernel verifies
+//! some of them.
 //!
 //! The kernel (6.18) makes no exception for `async_commit` and refuses. And when two commits in a
 //! row are bad under `async_commit`, it replays the first of them; here the log ends before it.
@@ -95,8 +98,8 @@
 //!
 //! # Left out
 //!
-//! External journals. Journalling of file data. Writing fast commits. What fast commits mean: their area
-//! is handed out as blocks, with the sequence they must carry.
+//! External journals. Journalling of file data. Writing fast commits. What fast commits mean:
+//! their area is handed out as blocks, with the sequence they must carry.
 
 /// The locks of the model checker, under the name of the product's.
 #[cfg(feature = "shuttle")]
@@ -184,7 +187,7 @@ pub enum Error {
     LogFull {
         /// Blocks it takes in the log.
         needed: u32,
-        /// Blocks that are free after everything was written home.
+        /// Blocks that are free after everything was checkpointed.
         free: u32,
     },
 }

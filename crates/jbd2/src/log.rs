@@ -25,7 +25,7 @@ const FAST_COMMIT_BLOCKS_MAX: u32 = 1 << 20;
 pub(crate) struct Log<'a> {
     pub(crate) device: &'a dyn BlockDevice,
     pub(crate) block_size: BlockSize,
-    /// Blocks of the file system; every home lies below.
+    /// Blocks of the file system; every home location lies below.
     pub(crate) blocks_count: u64,
     /// Runs with the log block each begins at.
     runs: Vec<(u32, LogRun)>,

@@ -36,9 +36,9 @@ pub struct Recovery {
     /// Blocks of the fast-commit area in order; none without the feature, and none if the log is
     /// empty or ended at a failed commit.
     pub fast_commit: Vec<Pblk>,
-    /// The sequence of a transaction that ends the log because the checksum of its commit block is
-    /// wrong, other than by a commit that may be unfinished. The kernel refuses to mount such a
-    /// file system; what is told here is the state before that transaction.
+    /// The sequence of a transaction that ends the log because the checksum of its commit block
+    /// is wrong, other than by a commit that may be unfinished. The kernel refuses to mount such
+    /// a file system; what is reported here is the state before that transaction.
     pub failed_commit: Option<u32>,
 }
 
@@ -105,8 +105,9 @@ pub fn recover(
     Ok(recovery)
 }
 
-/// Of each home the last copy, unless it was revoked; sorted by home. Only transactions below
-/// `found.transactions` count; `found.records` is sorted by home and distance.
+/// Of each home location the last copy, unless it was revoked; sorted by home location. Only
+/// transactions below `found.transactions` count; `found.records` is sorted by home location and
+/// distance.
 fn live_records(log: &Log<'_>, found: &Scan) -> Result<Vec<Record>, Error> {
     let counts = |record: &&Record| record.transaction < found.transactions;
     let mut live: Vec<Record> = found
@@ -142,7 +143,7 @@ struct BadData {
 }
 
 /// Sums the data of all records if tags carry checksums; the outer error is the device's. Leaves
-/// the records sorted by distance. Of several bad blocks the last one is told.
+/// the records sorted by distance. Of several bad blocks the last one is reported.
 fn verify(log: &Log<'_>, records: &mut [Record]) -> Result<Result<(), BadData>, Error> {
     records.sort_unstable_by_key(|record| record.distance);
     if log.sb.checksum_version() < 2 {
@@ -197,7 +198,7 @@ fn verify_data(log: &Log<'_>, record: &Record, data: &[u8]) -> Result<(), BadDat
     })
 }
 
-/// The replay of what is left, each home tested.
+/// The replay of what is left, each home location tested.
 fn replay(log: &Log<'_>, live: &[Record]) -> Result<Replay, Error> {
     let mut blocks = Vec::with_capacity(live.len());
     for record in live {

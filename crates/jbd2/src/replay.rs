@@ -9,7 +9,7 @@ use uext4_blockdev::{BlockDevice, Error, WriteRequest};
 use uext4_ondisk::journal::unescape;
 use uext4_ondisk::{BlockSize, Pblk};
 
-/// Most bytes written home in one batch.
+/// Most bytes checkpointed in one batch.
 const BATCH_BYTES: usize = 4 << 20;
 
 const _: () = assert!(BATCH_BYTES >= BlockSize::MAX.len());
@@ -30,14 +30,14 @@ pub struct ReplayedBlock {
     pub escaped: bool,
 }
 
-/// What a replay would write: each home once, sorted.
+/// What a replay would write: each home location once, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     blocks: Vec<ReplayedBlock>,
 }
 
 impl Replay {
-    /// From blocks in any order; no home twice.
+    /// From blocks in any order; no home location twice.
     pub(crate) fn new(mut blocks: Vec<ReplayedBlock>) -> Self {
         blocks.sort_unstable_by_key(|block| block.home);
         Self { blocks }
@@ -58,12 +58,13 @@ impl Replay {
         self.from(home).first().filter(|block| block.home == home)
     }
 
-    /// All blocks, sorted by home.
+    /// All blocks, sorted by home location.
     pub fn blocks(&self) -> &[ReplayedBlock] {
         &self.blocks
     }
 
-    /// Copies every block from the log to its home, not durable before a flush. May be done again.
+    /// Copies every block from the log to its home location, not durable before a flush. May be
+    /// done again.
     pub(crate) fn write_home(
         &self,
         device: &dyn BlockDevice,
@@ -93,7 +94,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The blocks whose home is `home` or lies behind it. O(log n).
+    /// The blocks whose home location is `home` or lies behind it. O(log n).
     pub(crate) fn from(&self, home: Pblk) -> &[ReplayedBlock] {
         let at = self.blocks.partition_point(|block| block.home < home);
         self.blocks.get(at..).unwrap_or_default()

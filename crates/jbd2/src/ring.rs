@@ -122,8 +122,8 @@ impl Ring {
         }
     }
 
-    /// The write side of a log that is left as it is, to be gone on with behind what it holds. The
-    /// transactions in it count as one with number 0, which is home already.
+    /// The write side of a log that is left as it is, to be gone on with behind what it holds.
+    /// The transactions in it count as one with number 0, which is checkpointed already.
     pub(crate) fn behind(log: &Log<'_>, recovery: &Recovery) -> Self {
         let start = log.sb.s_start.get();
         let mut ring = Self::new(log, recovery.next_sequence);
@@ -197,8 +197,8 @@ impl Ring {
         self.used = self.used.saturating_add(blocks);
     }
 
-    /// Everything up to and with `tid` is home: the log begins behind it from now on. Written, not
-    /// flushed; the space is free once it was, see [`Ring::reclaim`].
+    /// Everything up to and with `tid` is checkpointed: the log begins behind it from now on.
+    /// Written, not flushed; the space is free once it was, see [`Ring::reclaim`].
     pub(crate) fn write_tail(&mut self, device: &dyn BlockDevice, tid: Tid) -> Result<(), Error> {
         let next = self.live.iter().find(|live| live.tid > tid);
         let (start, sequence) = next.map_or((self.head, self.sequence), |live| {

@@ -1,7 +1,7 @@
-//! Whose turn it is to commit, and who waits meanwhile.
+//! Whose turn it is to commit, and the thread that waits meanwhile.
 //!
-//! All who wait are woken at once when a turn ends, and take no lock to find out that theirs is done:
-//! a queue for a lock would let them through one by one, each after the one before has run.
+//! All who wait are woken at once when a turn ends, and take no lock to find out that theirs is
+//! done: a queue for a lock would let them through one by one, each after the one before has run.
 
 #[cfg(not(feature = "shuttle"))]
 use std::thread::{self, Thread};
@@ -25,8 +25,8 @@ pub(crate) struct Turn(Mutex<State>);
 pub(crate) struct Taken<'a>(&'a Turn);
 
 impl Turn {
-    /// Takes the turn. If somebody has it, waits until it may have ended and returns nothing, or does so
-    /// at once if `needless`: then the caller looks again what is left to do.
+    /// Takes the turn. If a thread has it, waits until it may have ended and returns nothing, or
+    /// does so at once if `needless`: then the caller looks again what is left to do.
     pub(crate) fn take_or_wait(&self, needless: impl FnOnce() -> bool) -> Option<Taken<'_>> {
         let mut state = self.0.lock();
         if !state.taken {
@@ -36,7 +36,8 @@ impl Turn {
         if !needless() {
             state.waiting.push(thread::current());
             drop(state);
-            // Whoever ends the turn sees this thread in the list: it does not sleep past that.
+            // A thread that ends the turn sees this thread in the list: it does not sleep past
+            // that.
             thread::park();
         }
         None

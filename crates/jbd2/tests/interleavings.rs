@@ -1,6 +1,6 @@
-//! Handles, commits, checkpoints and flushes of several threads in many orders, as the model checker
-//! `shuttle` chooses them: nothing hangs, nothing durable is missing, nothing half-done is there.
-//! `UEXT4_LONG=1` tries many more.
+//! Handles, commits, checkpoints and flushes of several threads in many orders, as the model
+//! checker `shuttle` chooses them: nothing hangs, nothing durable is missing, nothing half-done
+//! is there. `UEXT4_LONG=1` tries many more.
 
 // The locks of the model checker, under the name of the product's.
 extern crate shuttle_parking_lot as parking_lot;
@@ -32,7 +32,8 @@ fn schedules() -> usize {
 /// Tries random schedules, and some that switch at few unlikely places.
 fn check(test: impl Fn() + Send + Sync + Copy + 'static) {
     let mut config = Config::new();
-    // The journal and its device are made on a thread's stack, more than 32 KiB without optimisation.
+    // The journal and its device are made on a thread's stack, more than 32 KiB without
+    // optimisation.
     config.stack_size = 256 << 10;
     Runner::new(RandomScheduler::new(schedules()), config.clone()).run(test);
     Runner::new(PctScheduler::new(3, schedules()), config).run(test);

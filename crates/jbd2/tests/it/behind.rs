@@ -1,5 +1,5 @@
-//! Logs that are gone on with behind what they hold, so that fast commits stay valid up to the first
-//! commit.
+//! Logs that are gone on with behind what they hold, so that fast commits stay valid up to the
+//! first commit.
 
 use std::sync::Arc;
 

@@ -304,7 +304,8 @@ fn homes_lie_on_the_file_system() {
     });
 }
 
-/// A home whose offset has more than 64 bits is refused, whatever size the caller claims.
+/// A home location whose offset has more than 64 bits is refused, whatever size the caller
+/// claims.
 #[test]
 fn every_home_has_an_offset() {
     let mut log = Maker::new(Place::bare(), V3.with(JournalIncompat::BIT64));

@@ -180,7 +180,7 @@ fn bad_data() {
         log.commit();
         Refused
     });
-    // Nobody sees what a later copy replaces.
+    // No thread sees what a later copy replaces.
     judge_kinds(&SUMMED, |log| {
         let at = log.blocks(&[(1, 2), (2, 2)]);
         log.damage(at + 2, 1);

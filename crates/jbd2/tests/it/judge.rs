@@ -1,4 +1,4 @@
-//! Who says whether recovery is right: what the maker of a log expects, and the kernel.
+//! A caller that says whether recovery is right: what the maker of a log expects, and the kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub enum Verdict {
     Replays(u32),
     /// So many, then a commit with a wrong checksum. The kernel replays them and then refuses.
     FailedCommit(u32),
-    /// Nobody reads it.
+    /// No thread reads it.
     Refused,
     /// So many; the kernel refuses.
     MoreThanKernel(u32),
@@ -113,7 +113,7 @@ pub fn mounts(image: &Path, options: &str) -> bool {
     Mount::attempt(image, options).is_ok()
 }
 
-/// The pieces of an image's journal, as debugfs tells them: `(0-11):8-19, (IND):20, (12):21`.
+/// The pieces of an image's journal, as debugfs reports them: `(0-11):8-19, (IND):20, (12):21`.
 pub fn journal_runs(image: &Path) -> Vec<LogRun> {
     let told = debugfs(image, "stat <8>");
     let mut words = told.split_whitespace();
@@ -132,7 +132,7 @@ pub fn journal_runs(image: &Path) -> Vec<LogRun> {
     runs.collect()
 }
 
-/// An empty file system with a journal of 2,048 blocks in several pieces; `None` if nobody may
+/// An empty file system with a journal of 2,048 blocks in several pieces; `None` if no thread may
 /// mount it.
 fn image_place() -> Option<&'static Place> {
     static PLACE: OnceLock<Option<Place>> = OnceLock::new();

@@ -15,7 +15,7 @@ const OPERATIONS: u64 = 150;
 /// Images made of each cut.
 const SEEDS: u64 = 6;
 
-/// Cuts after every change of a run; tells how many images were recovered.
+/// Cuts after every change of a run; returns how many images were recovered.
 fn cut_everywhere(kind: Kind, seed: u64) -> usize {
     let place = place(kind);
     let whole = Arc::new(SimDevice::new(&place.device, SimOptions::default()));

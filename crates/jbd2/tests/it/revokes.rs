@@ -121,8 +121,8 @@ fn the_count_of_a_revoke_block_must_fit_it() {
     }
 }
 
-/// Revokes take room in the log: who frees much is told to go on in another transaction, before one
-/// grows larger than the log.
+/// Revokes take room in the log: who frees much is asked to go on in another transaction, before
+/// one grows larger than the log.
 #[test]
 fn what_is_revoked_is_charged() {
     for kind in [PLAIN, V3] {

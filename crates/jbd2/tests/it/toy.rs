@@ -13,7 +13,7 @@ use uext4_testkit::{SimDevice, SplitMix64};
 use crate::maker::{Kind, Maker, Place};
 
 const TAG: VerifyTag = VerifyTag(1);
-/// What a block ends with when it was sealed.
+/// What a block ends with when it was checksummed.
 const SEALED: u64 = 0x5EA1_ED00;
 /// Blocks of one handle, at most.
 const CREDITS: u32 = 4;
@@ -34,7 +34,7 @@ pub enum Cell {
 pub struct Model {
     pub now: Vec<Cell>,
     pub closed: Vec<Vec<Cell>>,
-    /// The last of `closed` of which a commit has told that it is durable.
+    /// The last of `closed` of which a commit has notified that it is durable.
     pub durable: usize,
     /// Blocks freed since the last transaction was closed, in a closed one, and those to be used.
     freed: [Vec<usize>; 3],
@@ -134,8 +134,8 @@ impl Toy {
         Ok(())
     }
 
-    /// One operation: some blocks get a version, one may be freed, one that was freed may be used for
-    /// data or again.
+    /// One operation: some blocks get a version, one may be freed, one that was freed may be used
+    /// for data or again.
     pub fn operate(&self, random: &mut SplitMix64, version: u64) -> Result<(), Error> {
         let reused = self.model.lock().freed[2].pop();
         if let Some(index) = reused
@@ -227,7 +227,7 @@ impl Sealer for Toy {
 }
 
 /// Asserts that a recovered device holds what was there after one transaction, not before `model`
-/// knows one to be durable; tells which.
+/// knows one to be durable; returns which.
 pub fn judge(place: &Place, image: &MemoryDevice, model: &Model, what: &str) -> usize {
     let first = place.read(image, place.homes[0]);
     let number = u32::from_le_bytes(first[4..8].try_into().unwrap()) as usize;
