@@ -8,20 +8,21 @@
 //!
 //! # The design
 //!
-//! Each thread has one array of the blocks used last, the newest first ([`Recent`]), for all its caches:
-//! the design of the kernel, 16 blocks. It holds weak handles, so it needs no lock, keeps no memory
-//! alive, and nothing has to be invalidated when a block or a cache goes.
+//! Each thread has one array of the blocks used last, the newest first ([`Recent`]), for all its
+//! caches: the design of the kernel, 16 blocks. It holds weak handles, so it needs no lock, keeps
+//! no memory alive, and nothing has to be invalidated when a block or a cache goes.
 //!
-//! Strict LRU over a cycle of k blocks always hits if it has k slots and never if it has fewer, so a
-//! size is right for one workload. Designs without that cliff find more by the lab's counts; by the
-//! clock no difference was proven between them, this one and none at all, so this is the simplest one
-//! that spares a lookup the lock of the table.
+//! Strict LRU over a cycle of k blocks always hits if it has k slots and never if it has fewer,
+//! so a size is right for one workload. Designs without that cliff find more by the lab's counts;
+//! by the clock no difference was proven between them, this one and none at all, so this is the
+//! simplest one that spares a lookup the lock of the table.
 //!
 //! # The seam
 //!
 //! Another design is an object with the trait [`BhLru`], given in [`crate::Options::bh_lru`]. It
-//! changes what a lookup costs, never its answer. The designs of the kernel before 3.19, of the patch
-//! of 2014 and of today's kernel, and one with sets, are in `lab/policies`, with the tests that any design must pass.
+//! changes what a lookup costs, never its answer. The designs of the kernel before 3.19, of the
+//! patch of 2014 and of today's kernel, and one with sets, are in `lab/policies`, with the tests
+//! that any design must pass.
 //!
 //! Source: Sebastien Buisson with Liang Zhen and Andreas Dilger, "\[PATCH\] Allow increasing the
 //! buffer-head per-CPU LRU size", 2014.
@@ -56,8 +57,9 @@ pub struct Key {
 }
 
 impl Key {
-    /// Bits that look random, the upper ones most. They are the same for the same block of any cache:
-    /// which entries a block competes with does not depend on how many caches were made before.
+    /// Bits that look random, the upper ones most. They are the same for the same block of any
+    /// cache: which entries a block competes with does not depend on how many caches were made
+    /// before.
     pub fn hash(self) -> u64 {
         self.block.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
@@ -77,9 +79,9 @@ pub enum Reuse {
 
 /// What a cache asks before it looks into its table.
 ///
-/// One object serves all threads of a cache, and may serve several caches. It is called with no lock
-/// of the cache held, must not call the cache, and should not wait: a lookup that would have to wait
-/// for another thread answers `None`.
+/// One object serves all threads of a cache, and may serve several caches. It is called with no
+/// lock of the cache held, must not call the cache, and should not wait: a lookup that would have
+/// to wait for another thread answers `None`.
 pub trait BhLru: fmt::Debug + Send + Sync {
     /// The block, if this thread or processor used it lately and it is still in its cache.
     fn lookup(&self, key: Key) -> Option<Buffer>;

@@ -61,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// Tells the clock that the block is in use; writes only if that is news.
+    /// Notifies the clock that the block is in use; writes only if that is news.
     pub(crate) fn touch(&self) {
         if !self.referenced.load(Relaxed) {
             self.referenced.store(true, Relaxed);
@@ -127,8 +127,9 @@ impl Buffer {
     }
 
     /// Changes the content on behalf of transaction `tid` (not 0), without marking it dirty: who
-    /// calls keeps a clone of this buffer, and with it the block in the cache, until the change is
-    /// home. Tells whether this is the transaction's first change of the block, and what `f` did.
+    /// calls keeps a clone of this buffer, and with it the block in the cache, until the change
+    /// is checkpointed. Returns whether this is the transaction's first change of the block, and
+    /// what `f` did.
     ///
     /// The block counts as verified under `tag` from here on; its checksum may be wrong until
     /// [`Buffer::sealed`] is called. Locking as for [`Buffer::modify`].

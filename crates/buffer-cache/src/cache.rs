@@ -170,7 +170,7 @@ impl BufferCache {
     /// each run of missing blocks. Errors are left to the `bread` that needs the block.
     ///
     /// At most a quarter of the cache is filled by one call; blocks past that, past the device or
-    /// being read by somebody else are left out.
+    /// being read by another thread are left out.
     pub fn readahead(&self, start: Pblk, count: u32) {
         let device_blocks = self.device.len() >> self.block_size.log2();
         let end = start.0.saturating_add(u64::from(count)).min(device_blocks);
@@ -187,8 +187,8 @@ impl BufferCache {
         }
     }
 
-    /// Declares a block's content to be of no use: it is not written, and read again if anybody
-    /// asks for it. For blocks that were freed, or changed on the device behind the cache.
+    /// Declares a block's content to be of no use: it is not written, and read again if any
+    /// thread asks for it. For blocks that were freed, or changed on the device behind the cache.
     pub fn forget(&self, block: Pblk) {
         let found = self.shard(block).table.lock().get(block).map(Arc::clone);
         if let Some(inner) = found {
@@ -211,7 +211,7 @@ impl BufferCache {
         self.scan_counted(nr).0
     }
 
-    /// As [`Self::scan`]; tells too how many blocks it looked at.
+    /// As [`Self::scan`]; returns too how many blocks it looked at.
     fn scan_counted(&self, nr: usize) -> (usize, usize) {
         let (mut gone, mut steps) = self.scan_unpinned(nr);
         // What the LRUs hold is pinned for no reason that counts now.
@@ -223,7 +223,7 @@ impl BufferCache {
         (gone, steps)
     }
 
-    /// Tells how many blocks went, and how many were looked at for that.
+    /// Returns how many blocks went, and how many were looked at for that.
     fn scan_unpinned(&self, nr: usize) -> (usize, usize) {
         let (mut gone, mut idle, mut steps) = (0, 0, 0);
         // Each shard twice: the first round may only clear the marks of use.
@@ -331,9 +331,9 @@ impl BufferCache {
         (inner, true)
     }
 
-    /// Gets back below the memory limit, unless everything is pinned or dirty. Where the clock had to
-    /// go far for the little that is not, it rests until so many blocks came that pay for that: an
-    /// eighth of what is held at most.
+    /// Gets back below the memory limit, unless everything is pinned or dirty. Where the clock
+    /// had to go far for the little that is not, it rests until so many blocks came that pay for
+    /// that: an eighth of what is held at most.
     fn make_room(&self, over: usize) {
         let rest = self.clock_rest.load(Relaxed);
         if rest > 0 {
@@ -357,8 +357,8 @@ impl BufferCache {
         }
     }
 
-    /// Lets the clock go once round the next shard for up to `want` blocks. Tells how many went, and
-    /// how many it looked at.
+    /// Lets the clock go once round the next shard for up to `want` blocks. Returns how many
+    /// went, and how many it looked at.
     fn reclaim_shard(&self, want: usize) -> (usize, usize) {
         let shard = &self.shards[self.clock_shard.fetch_add(1, Relaxed) % SHARDS];
         let mut gone = 0;
@@ -406,7 +406,8 @@ impl BufferCache {
             .collect();
         let mut locked: Vec<(&Inner, u32, MutexGuard<'_, ()>)> = Vec::with_capacity(absent.len());
         for inner in &absent {
-            // Whoever holds it reads the block; nobody waits here, so there is no lock order.
+            // A thread that holds it reads the block; no thread waits here, so there is no lock
+            // order.
             if let Some(guard) = inner.io.try_lock()
                 && let Some(forgotten) = missing(inner)
             {

@@ -22,31 +22,31 @@
 //! ```
 //!
 //! A buffer in use is pinned by the `Arc` its holder has; nothing else counts references. The
-//! data itself is an `Arc<[u8]>` that is never changed while anybody else holds it: a reader's
-//! snapshot stays what it was, and a writer gets a private copy only if somebody still looks at
-//! the old one.
+//! data itself is an `Arc<[u8]>` that is never changed while any other thread holds it: a
+//! reader's snapshot stays what it was, and a writer gets a private copy only if a thread still
+//! looks at the old one.
 //!
 //! # Rules
 //!
-//! 1. A block in the table is never removed while it is pinned or dirty. So two buffers of one block
-//!    never exist, and what an LRU finds is never stale: its entries are weak, an upgrade succeeds
-//!    only while the table still holds the buffer, and taking one out of the table destroys it in the
-//!    same step (`Arc::try_unwrap`). The LRU keeps no memory alive; a dropped cache leaves at most 64
-//!    empty handles in each thread that used it.
+//! 1. A block in the table is never removed while it is pinned or dirty. So two buffers of one
+//!    block never exist, and what an LRU finds is never stale: its entries are weak, an upgrade
+//!    succeeds only while the table still holds the buffer, and taking one out of the table
+//!    destroys it in the same step (`Arc::try_unwrap`). The LRU keeps no memory alive; a dropped
+//!    cache leaves at most 64 empty handles in each thread that used it.
 //! 2. Dropping all clean, unpinned blocks at any moment changes no answer.
-//! 3. A block changed under a journal ([`Buffer::modify_pinned`]) is not dirty; the journal pins it
-//!    until it wrote it home.
+//! 3. A block changed under a journal ([`Buffer::modify_pinned`]) is not dirty; the journal pins
+//!    it until it checkpointed it.
 //! 4. Dirty blocks reach the device only in [`BufferCache::write_dirty`]. A block is clean again
 //!    only after its write succeeded and only if it was not changed meanwhile.
 //!
 //! # Units and bounds
 //!
 //! Memory is counted in blocks; one costs the block size and [`OVERHEAD`] bytes. The bound is
-//! `memory_max` bytes, or less where [`BufferCache::set_limit`] says so. When a new block passes it, a clock hand goes round the shards and takes
-//! clean, unpinned blocks that were not used since the hand last came by. Only pinned and dirty
-//! blocks may exceed the bound; while nothing else is left the hand rests for a while (an eighth
-//! of the cache's length in new blocks), so that a cache full of dirty blocks is not searched on
-//! every miss.
+//! `memory_max` bytes, or less where [`BufferCache::set_limit`] says so. When a new block passes
+//! it, a clock hand goes round the shards and takes clean, unpinned blocks that were not used
+//! since the hand last came by. Only pinned and dirty blocks may exceed the bound; while nothing
+//! else is left the hand rests for a while (an eighth of the cache's length in new blocks), so
+//! that a cache full of dirty blocks is not searched on every miss.
 //!
 //! # Locks
 //!
@@ -65,9 +65,10 @@
 //!
 //! # Cost
 //!
-//! LRU hit: at most 16 keys compared, one atomic upgrade, one uncontended lock, one counter
-//! of the thread's. Table hit: one shard lock more and the LRU's install. Miss: one device read, one
-//! allocation, amortised O(1) for the clock. `write_dirty`: O(d log d) for d dirty blocks; clean ones are not looked at.
+//! LRU hit: at most 16 keys compared, one atomic upgrade, one uncontended lock, one counter of
+//! the thread's. Table hit: one shard lock more and the LRU's install. Miss: one device read, one
+//! allocation, amortised O(1) for the clock. `write_dirty`: O(d log d) for d dirty blocks; clean
+//! ones are not looked at.
 //!
 //! # Left out
 //!
@@ -100,7 +101,7 @@ pub use stats::Stats;
 /// How much a cache may hold.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of memory for blocks, bookkeeping included. At least 16 blocks are kept whatever
+    /// Bytes of memory for blocks, bookkeeping included. At least 16 blocks are cached whatever
     /// this says.
     pub memory_max: usize,
     /// Blocks that each thread knows without the table, 1 to [`BH_LRU_SIZE_MAX`].
@@ -125,7 +126,7 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VerifyTag(pub u64);
 
-/// What has to be done to a block before it is written, in the words of whoever owns it: the kind of
+/// What has to be done to a block before it is written, in the words of its owner: the kind of
 /// structure and whose it is. The cache only keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seal {

@@ -13,7 +13,7 @@ use crate::buffer::Inner;
 use crate::dirty_set::DirtySet;
 use crate::stats::Counters;
 
-/// Bytes of memory a block takes beside its data: the buffer, its places in the table.
+/// Bytes of memory a block takes in addition to its data: the buffer, its places in the table.
 pub const OVERHEAD: usize = 160;
 
 /// Parts of the table; a power of two.
@@ -99,8 +99,8 @@ impl Table {
             return false;
         };
         match Arc::try_unwrap(entry.remove().0) {
-            // Nobody can reach it any more. It may have been pinned, changed and let go since the
-            // hand looked at it.
+            // No thread can reach it any more. It may have been pinned, changed and let go since
+            // the hand looked at it.
             Ok(inner) if inner.state.lock().dirty => {
                 self.insert(Arc::new(inner));
                 false

@@ -30,7 +30,7 @@ pub struct Stats {
     pub nr_buffers: u64,
     /// Blocks held now that differ from the device.
     pub nr_dirty: u64,
-    /// Times a look-up in the table had to wait for another thread's.
+    /// Times a lookup in the table had to wait for another thread's.
     pub lock_contended: u64,
 }
 

@@ -1,14 +1,14 @@
 //! An array of the blocks used last, the newest first, of which nothing is held.
 //!
-//! Source: the rules of Linux since 4.12: 16 slots, and an install that moves the older ones down by
-//! one.
+//! Source: the rules of Linux since 4.12: 16 slots, and an install that moves the older ones down
+//! by one.
 //!
-//! - A lookup compares slot by slot. What it finds goes to the front, and what stood before it down by
-//!   one. A block that has left its cache leaves its slot empty, behind all others.
+//! - A lookup compares slot by slot. What it finds goes to the front, and what stood before it
+//!   down by one. A block that has left its cache leaves its slot empty, behind all others.
 //! - An install puts a block in front; the last one of those that the cache may have gives way.
 //!
-//! Differences: the kernel's slots hold a reference, so that a block which is to go must be taken out
-//! of all LRUs. These handles are weak.
+//! Differences: the kernel's slots hold a reference, so that a block which is to go must be taken
+//! out of all LRUs. These handles are weak.
 
 use super::{BH_LRU_SIZE_MAX, Key};
 use crate::buffer::{Buffer, WeakBuffer};

@@ -55,7 +55,7 @@ fn the_table_serves_a_block_the_lru_saw_dropped() {
     let cache = cache(device.clone(), 16);
     assert_eq!(get(&cache, 3).data()[0], 3);
     assert_eq!(cache.scan(usize::MAX), 1);
-    // Changed below while nobody holds it: the thread's LRU must not know the old content.
+    // Changed below while no thread holds it: the thread's LRU must not know the old content.
     uext4_blockdev::BlockDevice::write_at(&*device, 3 * 1024, &[9; 1024]).unwrap();
     assert_eq!(get(&cache, 3).data()[0], 9);
     assert_eq!(cache.stats().lru_hits, 0);

@@ -71,7 +71,7 @@ proptest! {
                 Op::Readahead(b, n) => cache.readahead(Pblk(b), n),
                 Op::Pin(b) => pins.push(cache.bread(Pblk(b), VerifyTag(0), |_| Ok(())).unwrap()),
                 Op::Unpin => drop(pins.pop()),
-                // Forgetting is for blocks nobody uses any more.
+                // Forgetting is for blocks no thread uses any more.
                 Op::Forget(b) => if pins.iter().all(|pin| pin.block() != Pblk(b)) {
                     cache.forget(Pblk(b));
                     (now[b as usize], dirty[b as usize]) = (written[b as usize], false);
