@@ -1,14 +1,14 @@
 //! Sending what was written on its way to the medium.
 //!
-//! A write ends in the page cache of the machine, where gigabytes can wait. Whoever limits how much
-//! is dirty must see them go: what is [sent](Behind::send) is gathered to batches, each batch is
-//! started, and the batch a few before it is waited for. So at most [`UNDER_WAY_MAX`] batches, one that
-//! is gathered, and one for each thread that waits are not on the medium yet, and a thread that writes
-//! much is as slow as the medium.
+//! A write ends in the page cache of the machine, where gigabytes can wait. A thread that limits
+//! how much is dirty must see them go: what is [sent](Behind::send) is gathered to batches, each
+//! batch is started, and the batch a few before it is waited for. So at most [`UNDER_WAY_MAX`]
+//! batches, one that is gathered, and one for each thread that waits are not on the medium yet,
+//! and a thread that writes much is as slow as the medium.
 //!
-//! A batch is what the medium writes in [`BATCH_TIME`], as measured, up to [`UNSENT_MAX`]: on a slow
-//! medium a flush would wait for larger ones, and they would add to the data that their owner counts
-//! as dirty. The first batches are small, and grow while no thread has to wait.
+//! A batch is what the medium writes in [`BATCH_TIME`], as measured, up to [`UNSENT_MAX`]: on a
+//! slow medium a flush would wait for larger ones, and they would add to the data that their
+//! owner counts as dirty. The first batches are small, and grow while no thread has to wait.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -43,7 +43,7 @@ const GAP_MAX: u64 = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Behind {
     /// The same file, opened once more: what writing these pages fails with is still reported to
-    /// who flushes the first one.
+    /// a caller that flushes the first one.
     file: Option<File>,
     /// The file system of the machine does not know the call.
     is_refused: AtomicBool,

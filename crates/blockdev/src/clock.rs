@@ -1,4 +1,4 @@
-//! Time as the engine sees it: the machine's own, or one that only moves when told to.
+//! Time as the engine sees it: the machine's own, or one that only moves on request.
 
 use std::fmt::Debug;
 use std::sync::OnceLock;

@@ -16,7 +16,8 @@ pub struct CutDevice {
 }
 
 impl CutDevice {
-    /// The device as if it had `len` bytes. Errors count in blocks of `block_len` bytes, at least 1.
+    /// The device as if it had `len` bytes. Errors count in blocks of `block_len` bytes, at least
+    /// 1.
     pub fn new(device: Arc<dyn BlockDevice>, len: u64, block_len: u32) -> Self {
         Self {
             device,

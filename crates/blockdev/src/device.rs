@@ -100,9 +100,10 @@ pub trait BlockDevice: Send + Sync + Debug {
             .try_for_each(|request| self.write_at(request.offset, request.buf))
     }
 
-    /// File data was written to a range, and is wanted on the medium soon: starts writing it, and waits
-    /// while much of such data is under way, so that who writes much is as slow as the medium.
-    /// Nothing is durable by this, and errors are for the next [`BlockDevice::flush`] to report.
+    /// File data was written to a range, and is wanted on the medium soon: starts writing it, and
+    /// waits while much of such data is under way, so that who writes much is as slow as the
+    /// medium. Nothing is durable by this, and errors are for the next [`BlockDevice::flush`] to
+    /// report.
     ///
     /// The provided form does nothing: nothing lies between the device and its bytes.
     fn write_behind(&self, _range: Range<u64>) {}
@@ -120,9 +121,10 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// As [`BlockDevice::write_at`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
 
-    /// Tells the medium that nobody needs the bytes of the range, whatever they read as afterwards.
-    /// False if it cannot be told: then nothing has happened, while [`BlockDevice::discard`] would
-    /// write zeroes. Parts of sectors at both ends stay as they are.
+    /// Notifies the medium that no thread needs the bytes of the range, whatever they read as
+    /// afterwards. False if it cannot be reported: then nothing has happened, while
+    /// [`BlockDevice::discard`] would write zeroes. Parts of sectors at both ends stay as they
+    /// are.
     ///
     /// # Errors
     /// As [`BlockDevice::write_at`].
@@ -131,9 +133,9 @@ pub trait BlockDevice: Send + Sync + Debug {
     }
 
     /// The first range at or after `offset` that may hold bytes other than zero; `None` when
-    /// there is none up to the end. What lies outside the ranges told reads as zeroes.
+    /// there is none up to the end. What lies outside the ranges reported reads as zeroes.
     ///
-    /// The provided form knows of no holes and tells the rest of the device.
+    /// The provided form knows of no holes and reports the rest of the device.
     ///
     /// # Errors
     /// [`Error::Io`]. An `offset` at or past the end gives `None`.

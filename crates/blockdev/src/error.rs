@@ -58,8 +58,8 @@ pub enum Error {
         /// The path as given.
         path: PathBuf,
     },
-    /// The kernel has the image attached as a loop device, or the device mounted: it would never see
-    /// what another program writes, and writes itself.
+    /// The kernel has the image attached as a loop device, or the device mounted: it would never
+    /// see what another program writes, and writes itself.
     #[error("{} is in use as {device}{}", path.display(), at_place(mounted))]
     Attached {
         /// The path as given.

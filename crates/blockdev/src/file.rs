@@ -1,8 +1,8 @@
 //! Image files and block devices of the machine.
 //!
-//! Every transfer names its place (`pread`, `pwrite` and their vector forms), so threads share one
-//! descriptor without a lock. The file position is used by nobody but `lseek`'s search for holes,
-//! which tells its answer and does not care where it was left.
+//! Every transfer names its place (`pread`, `pwrite` and their vector forms), so threads share
+//! one descriptor without a lock. The file position is used by no thread but `lseek`'s search for
+//! holes, which reports its answer and does not care where it was left.
 //!
 //! Left out: direct I/O, `io_uring`, and looking for holes before a read. The kernel answers a read
 //! of a hole from nothing, while asking where a hole ends walks the whole run of data on tmpfs; who
@@ -103,8 +103,8 @@ impl FileDevice {
     /// Opens an image file or a block device.
     ///
     /// # Errors
-    /// [`Error::Open`] if it cannot be opened, is neither of the two, or is a block device that was to
-    /// be written, and is in use or read-only.
+    /// [`Error::Open`] if it cannot be opened, is neither of the two, or is a block device that
+    /// was to be written, and is in use or read-only.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
         let path = path.as_ref();
         let open_error = |source| Error::Open {
@@ -162,7 +162,8 @@ impl FileDevice {
         let file = options.read(true).write(true).create_new(true).open(path);
         let file = file.map_err(open_error)?;
         if let Err(source) = file.set_len(len) {
-            // Nobody asked for an empty file; that it stays where removing fails is no new harm.
+            // No caller asked for an empty file; that it stays where removing fails is no new
+            // harm.
             let _ = std::fs::remove_file(path);
             return Err(open_error(source));
         }
@@ -218,8 +219,8 @@ impl FileDevice {
         })
     }
 
-    /// Claims exclusive use of the whole image file or device until this `FileDevice` is dropped, for
-    /// a command that writes or replaces it. Works for devices opened for reading, too.
+    /// Claims exclusive use of the whole image file or device until this `FileDevice` is dropped,
+    /// for a command that writes or replaces it. Works for devices opened for reading, too.
     ///
     /// # Errors
     /// [`Error::Locked`] at once if another writer or reader has locked it, [`Error::Attached`] if
@@ -319,8 +320,8 @@ impl FileDevice {
         }
     }
 
-    /// Tells a block device that the whole sectors of the range are not needed. False if it takes no
-    /// discards.
+    /// Notifies a block device that the whole sectors of the range are not needed. False if it
+    /// takes no discards.
     fn discard_sectors(&self, offset: u64, len: u64) -> Result<bool, Error> {
         let sector = u64::from(self.sector_size).max(1);
         let end = (offset + len) / sector * sector;
@@ -536,8 +537,8 @@ impl BlockDevice for FileDevice {
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Some(offset..len)),
             Err(errno) => return Err(Error::io("seek to data", offset, errno)),
         };
-        // The rest may be data where the end of the run cannot be told, or another thread has just
-        // punched the run away.
+        // The rest may be data where the end of the run cannot be reported, or another thread has
+        // just punched the run away.
         let end = match rustix::fs::seek(&self.file, SeekFrom::Hole(start)) {
             Ok(end) if end > start => end.min(len),
             _ => len,

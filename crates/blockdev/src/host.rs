@@ -12,14 +12,14 @@ pub fn meminfo() -> Option<String> {
     text("/proc/meminfo")
 }
 
-/// `/proc/pressure/memory`: how much time was lost waiting for memory. `None` where the kernel does
-/// not tell.
+/// `/proc/pressure/memory`: how much time was lost waiting for memory. `None` where the kernel
+/// does not report.
 pub fn memory_pressure() -> Option<String> {
     text("/proc/pressure/memory")
 }
 
-/// Whether a disk, or the disk that a partition is of, is a spindle, by its `queue/rotational`; false
-/// where the kernel does not tell, as for what is no disk.
+/// Whether a disk, or the disk that a partition is of, is a spindle, by its `queue/rotational`;
+/// false where the kernel does not report, as for what is no disk.
 pub(crate) fn is_rotational(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
@@ -29,7 +29,7 @@ pub(crate) fn is_rotational(device: u64) -> bool {
         .is_some_and(|text| text.trim() == "1")
 }
 
-/// Whether the kernel refuses to write a disk or partition; false where it does not tell.
+/// Whether the kernel refuses to write a disk or partition; false where it does not report.
 pub(crate) fn is_read_only(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     text(&format!("/sys/dev/block/{major}:{minor}/ro")).is_some_and(|text| text.trim() == "1")

@@ -4,8 +4,8 @@
 //! # What it is for
 //!
 //! Everything above is written against two narrow traits, [`BlockDevice`] and [`Clock`]. Which
-//! medium is below, how fast it is, whether it fails and when its power goes is decided by whoever
-//! makes the device:
+//! medium is below, how fast it is, whether it fails and when its power goes is decided by the
+//! code that makes the device:
 //!
 //! | device | bytes are in | holes |
 //! |---|---|---|
@@ -18,10 +18,10 @@
 //!
 //! # Units
 //!
-//! Offsets and lengths are bytes in a `u64`, from the start of the device. There is no alignment to
-//! keep; sectors exist only in partition tables ([`BlockDevice::sector_size`]) and in what a power
-//! cut may tear. A transfer does all it was asked or is an error; short reads and writes of the
-//! operating system are finished here and nobody above sees one.
+//! Offsets and lengths are bytes in a `u64`, from the start of the device. There is no alignment
+//! to keep; sectors exist only in partition tables ([`BlockDevice::sector_size`]) and in what a
+//! power cut may tear. A transfer does all it was asked or is an error; short reads and writes of
+//! the operating system are finished here and no thread above sees one.
 //!
 //! # What is durable
 //!
@@ -45,30 +45,31 @@
 //! second flush that succeeds proves nothing: who gets the error stops writing.
 //!
 //! Of a new file its name is not covered: a flush makes the contents durable, the directory that
-//! names it is for whoever made it.
+//! names it is for any thread that made it.
 //!
 //! # Threads
 //!
 //! Devices are shared as `Arc<dyn BlockDevice>` and take `&self`. Overlapping calls have no order
-//! among themselves. [`FileDevice`] has a lock for claims alone; [`MemoryDevice`] holds one leaf lock
-//! while bytes are copied.
+//! among themselves. [`FileDevice`] has a lock for claims alone; [`MemoryDevice`] holds one leaf
+//! lock while bytes are copied.
 //!
 //! # One writer
 //!
 //! Two writers of one image destroy it, so each claims it first: [`Claim`] for as long as a file
 //! system is open for writing, [`FileDevice::claim`] for as long as the device is open. A
-//! [`FileDevice`] then holds the exclusive lock (`flock`) of the file, which another process sees as
-//! well as another [`FileDevice`] of the same process, and refuses an image that the kernel has
-//! attached as a loop device. One device can have many claims at once if their ranges do not overlap:
-//! the partitions of a disk. Where the file system of the machine knows no locks, claims bind only
-//! the users of the same [`FileDevice`]. [`MemoryDevice`] grants every claim.
+//! [`FileDevice`] then holds the exclusive lock (`flock`) of the file, which another process sees
+//! as well as another [`FileDevice`] of the same process, and refuses an image that the kernel
+//! has attached as a loop device. One device can have many claims at once if their ranges do not
+//! overlap: the partitions of a disk. Where the file system of the machine knows no locks, claims
+//! bind only the users of the same [`FileDevice`]. [`MemoryDevice`] grants every claim.
 //!
 //! # Cost
 //!
-//! What [`BlockDevice::write_behind`] was called for leaves the page cache of the machine at once: of
-//! all that goes through one [`FileDevice`] so, at most 20 MiB, and 4 MiB for each thread that waits,
-//! are not on the medium yet; on a slow medium at most what it writes in a tenth of a second, and a
-//! 20 ms more for each thread. It takes one or two system calls for 4 MiB that lie together.
+//! What [`BlockDevice::write_behind`] was called for leaves the page cache of the machine at
+//! once: of all that goes through one [`FileDevice`] so, at most 20 MiB, and 4 MiB for each
+//! thread that waits, are not on the medium yet; on a slow medium at most what it writes in a
+//! tenth of a second, and a 20 ms more for each thread. It takes one or two system calls for 4
+//! MiB that lie together.
 //!
 //! One system call a transfer; [`BlockDevice::write_many`] and [`BlockDevice::read_many`] join
 //! requests that follow one another into one call of up to 1024 buffers. Nothing is copied or

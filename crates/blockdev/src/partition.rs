@@ -3,10 +3,10 @@
 //! A table only says where partitions lie; whether a file system is in one is for the caller to
 //! judge, who hands a closure to [`find_file_systems`]. Tables are hostile input: every list and
 //! chain is bounded, and a damaged entry costs itself but not its neighbours. What was wrong is
-//! kept in [`Table::damage`].
+//! stored in [`Table::damage`].
 //!
-//! Tables count in sectors. A GPT header tells by its place whether they are of 512 or 4096 bytes;
-//! an MBR does not, so the device's own [`BlockDevice::sector_size`] decides, and
+//! Tables count in sectors. A GPT header reports by its place whether they are of 512 or 4096
+//! bytes; an MBR does not, so the device's own [`BlockDevice::sector_size`] decides, and
 //! [`find_file_systems`] tries 4096 where 512 led to no file system.
 //!
 //! Left out: writing tables, BSD and Sun labels, LVM and RAID members.
@@ -31,7 +31,7 @@ pub enum TableKind {
     Gpt,
 }
 
-/// One partition as its table tells it. It may lie partly or wholly past the end of the device.
+/// One partition as its table reports it. It may lie partly or wholly past the end of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// Number as Linux counts: from 1; logical partitions of an MBR from 5.

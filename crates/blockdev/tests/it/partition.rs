@@ -143,7 +143,7 @@ fn a_disk_of_4096_byte_sectors_is_read_through_a_loop_device() {
         assert_eq!(spans, [(MIB, 8 * MIB), (9 * MIB, 8 * MIB)]);
         drop(disk);
 
-        // The image alone does not tell its sector size, but where the file system is does.
+        // The image alone does not report its sector size, but where the file system is does.
         let copy = FileDevice::open(&image, Access::ReadWrite).unwrap();
         copy.write_at(9 * MIB + 100, b"magic").unwrap();
         let found = find_file_systems(Arc::new(copy), has_magic).unwrap();
