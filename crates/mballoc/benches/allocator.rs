@@ -1,6 +1,6 @@
-//! Cost of an allocation: a stream at its goal, and searches on a device that was
-//! filled to 90 % and half emptied several times. What each search looked at is printed beside, and how
-//! often 64 writers that start in one place waited for each other.
+//! Cost of an allocation: a stream at its goal, and searches on a device that was filled to 90 %
+//! and half emptied several times. What each search looked at is printed at the same time, and
+//! how often 64 writers that start in one place waited for each other.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -111,7 +111,8 @@ impl Aged {
         let mut goal = Pblk(self.random.below(u64::from(GROUPS)) * u64::from(PER_GROUP));
         let mut runs = Vec::new();
         while left > 0 {
-            // A window of a power of two, as normalised requests are, of which the rest is given back.
+            // A window of a power of two, as normalised requests are, of which the rest is given
+            // back.
             let request = Request {
                 goal,
                 len: left.next_power_of_two().min(2048),

@@ -43,7 +43,8 @@ pub struct Allocator {
 
 impl Allocator {
     /// Over the groups of `geometry` (without clusters), whose free counts are read now and whose
-    /// bitmaps when they are first needed. A group that has more free blocks than blocks is marked bad.
+    /// bitmaps when they are first needed. A group that has more free blocks than blocks is
+    /// marked bad.
     ///
     /// # Errors
     /// [`Error::Bitmaps`] if a descriptor cannot be read.
@@ -99,8 +100,8 @@ impl Allocator {
         }
     }
 
-    /// Free blocks in all groups but bad ones, and those preallocated for files; of groups whose bitmaps
-    /// were not read, what their descriptors claim.
+    /// Free blocks in all groups but bad ones, and those preallocated for files; of groups whose
+    /// bitmaps were not read, what their descriptors claim.
     pub fn free_blocks(&self) -> u64 {
         self.space.free_blocks()
     }
@@ -110,8 +111,9 @@ impl Allocator {
         self.space.counters.snapshot()
     }
 
-    /// Groups whose bitmap contradicts their descriptor or cannot be read, in the order they were found: their free
-    /// blocks are not in the total, and nothing is taken of them or given back to them.
+    /// Groups whose bitmap contradicts their descriptor or cannot be read, in the order they were
+    /// found: their free blocks are not in the total, and nothing is taken of them or given back
+    /// to them.
     pub fn bad_groups(&self) -> Vec<BadGroup> {
         self.space.groups.bad()
     }
@@ -122,7 +124,7 @@ impl Allocator {
         place.is_some_and(|place| self.space.groups.is_bad(place.group))
     }
 
-    /// What the buddy of a group tells; `None` if the group does not exist or is not loaded.
+    /// What the buddy of a group reports; `None` if the group does not exist or is not loaded.
     pub fn group_info(&self, group: GroupNr) -> Option<GroupInfo> {
         self.space.groups.peek(group, |buddy| GroupInfo {
             free: buddy.free(),
@@ -142,8 +144,8 @@ impl Allocator {
         u64::from(self.space.groups.shape.blocks_per_group) * 15 / 32 + 512
     }
 
-    /// Drops the buddies of up to `most` groups that nothing is under way in, and answers with how many.
-    /// Changes no answer: they are read again when they are needed.
+    /// Drops the buddies of up to `most` groups that nothing is under way in, and answers with
+    /// how many. Changes no answer: they are read again when they are needed.
     pub fn shrink(&self, most: u32) -> u32 {
         let (dropped, next) = self
             .space
@@ -153,7 +155,8 @@ impl Allocator {
         dropped
     }
 
-    /// Takes a run of at least `request.min_len` and at most `request.len` blocks and marks it used.
+    /// Takes a run of at least `request.min_len` and at most `request.len` blocks and marks it
+    /// used.
     ///
     /// # Errors
     /// As [`Allocator::take`] and [`Allocator::mark`]; nothing is allocated then.
@@ -163,8 +166,8 @@ impl Allocator {
         Ok(run)
     }
 
-    /// Takes a run as [`Allocator::allocate`] does, in memory only: nobody else is given it, and its
-    /// bits are still clear. [`Allocator::mark`] or [`Allocator::untake`] must follow.
+    /// Takes a run as [`Allocator::allocate`] does, in memory only: no other thread is given it,
+    /// and its bits are still clear. [`Allocator::mark`] or [`Allocator::untake`] must follow.
     ///
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Bitmaps`]; nothing is taken then.
@@ -172,8 +175,8 @@ impl Allocator {
         self.take_with(bitmaps, request, &Hints::default())
     }
 
-    /// The same, with what else is known of the request. What is preallocated for files is given back
-    /// before anything is refused.
+    /// The same, with what else is known of the request. What is preallocated for files is given
+    /// back before anything is refused.
     ///
     /// # Errors
     /// As [`Allocator::take`].
@@ -222,8 +225,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes exactly this run, which must be in one group, and marks it used; false if any of it is in
-    /// use, and nothing was changed.
+    /// Takes exactly this run, which must be in one group, and marks it used; false if any of it
+    /// is in use, and nothing was changed.
     ///
     /// # Errors
     /// As [`Allocator::clear`]; nothing is taken then.
@@ -269,12 +272,12 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks blocks free that must all be used and in one group, but lets nobody have them before
-    /// [`Allocator::give`] is called for the same run, which must happen some time.
+    /// Marks blocks free that must all be used and in one group, but lets no thread have them
+    /// before [`Allocator::give`] is called for the same run, which must happen some time.
     ///
     /// # Errors
-    /// [`Error::NotUsed`] for a run that is not, or is past the end; [`Error::FreeCount`] if its group
-    /// is marked bad; [`Error::Bitmaps`]. Nothing is freed then.
+    /// [`Error::NotUsed`] for a run that is not, or is past the end; [`Error::FreeCount`] if its
+    /// group is marked bad; [`Error::Bitmaps`]. Nothing is freed then.
     pub fn clear<B: GroupBitmaps>(&self, bitmaps: &B, run: Run) -> Answer<(), B> {
         let Place { group, offset } = self.space.groups.locate_run(run)?;
         self.change(bitmaps, group, |buddy| {

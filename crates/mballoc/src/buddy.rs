@@ -1,8 +1,8 @@
 //! The buddy of one group: its free runs, cut into aligned chunks of a power of two.
 //!
-//! Beside a copy of the bitmap there is one bitmap an order, in which a bit is set if that chunk is
-//! free and no larger free chunk contains it. So the chunks of all orders together are exactly the
-//! largest aligned intervals within the free space, however it came about.
+//! Next to a copy of the bitmap there is one bitmap an order, in which a bit is set if that chunk
+//! is free and no larger free chunk contains it. So the chunks of all orders together are exactly
+//! the largest aligned intervals within the free space, however it came about.
 
 use crate::bits;
 use crate::runs::{Piece, RunTree};
@@ -16,7 +16,8 @@ pub(crate) const ORDERS_MAX: usize = 18;
 pub(crate) struct Shape {
     /// Blocks of every group but the last.
     pub(crate) blocks_per_group: u32,
-    /// Largest order tracked: a quarter of a full group of 8 × block size blocks, as the kernel has it.
+    /// Largest order tracked: a quarter of a full group of 8 × block size blocks, as the kernel
+    /// has it.
     pub(crate) order_max: u32,
     /// Blocks of a stripe if free ones are listed, else 0.
     pub(crate) stripe: u32,
@@ -190,8 +191,8 @@ impl Buddy {
         bits::next(&self.used, from, self.blocks, false)
     }
 
-    /// Free blocks from the free block `start` on as chunks tell: to the end of its chunk, and whole
-    /// chunks more until there are `need`.
+    /// Free blocks from the free block `start` on as chunks report: to the end of its chunk, and
+    /// whole chunks more until there are `need`.
     pub fn extent(&self, start: u32, need: u32) -> Piece {
         let (order, chunk) = self.chunk_with(start);
         let mut end = chunk + (1 << order);
@@ -226,9 +227,9 @@ impl Buddy {
         stripes.map_or((0, 0), |s| (s.free_count(), s.longest()))
     }
 
-    /// The shortest of the first few runs of at least `least` blocks, those that follow `from` first
-    /// and the one that `from` lies in whole; one that breaks fewer free stripes is better still.
-    /// Looks at `scan_max` runs at most, and also tells at how many.
+    /// The shortest of the first few runs of at least `least` blocks, those that follow `from`
+    /// first and the one that `from` lies in whole; one that breaks fewer free stripes is better
+    /// still. Looks at `scan_max` runs at most, and also returns at how many.
     pub(crate) fn fit(&self, least: u32, from: u32, scan_max: u32) -> (Option<Piece>, u32) {
         let from = from.min(self.blocks);
         let first = if from < self.blocks && !bits::get(&self.used, from) {

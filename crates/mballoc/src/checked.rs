@@ -1,5 +1,5 @@
-//! Groups whose bitmaps were read and agreed with their descriptors: only what these have free is sure
-//! to be there, and may be promised.
+//! Groups whose bitmaps were read and agreed with their descriptors: only what these have free is
+//! sure to be there, and may be reserved.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,15 +10,16 @@ use crate::allocator::Allocator;
 use crate::options::PREFETCH;
 
 impl Allocator {
-    /// Of [`Allocator::free_blocks`], those in groups whose bitmap was read, now or before its buddy was
-    /// dropped, and agreed with its descriptor.
+    /// Of [`Allocator::free_blocks`], those in groups whose bitmap was read, now or before its
+    /// buddy was dropped, and agreed with its descriptor.
     pub fn checked_free_blocks(&self) -> u64 {
         self.groups().checked_free.load(Relaxed)
     }
 
     /// Reads bitmaps that were not read yet, first those of the first groups, until
-    /// [`Allocator::checked_free_blocks`] are `wanted`, or no other group calls blocks free. Returns
-    /// whether they are. A group that contradicts its bitmap, or has none to be read, is marked bad.
+    /// [`Allocator::checked_free_blocks`] are `wanted`, or no other group calls blocks free.
+    /// Returns whether they are. A group that contradicts its bitmap, or has none to be read, is
+    /// marked bad.
     ///
     /// Costs nothing but a look where enough was checked before, or all. No lock is held.
     pub fn check_more<B: GroupBitmaps>(&self, bitmaps: &B, wanted: u64) -> bool {
@@ -42,8 +43,8 @@ impl Allocator {
         self.checked_free_blocks() >= wanted
     }
 
-    /// Asks for the bitmaps that are read next from `first` on, as far as it takes to find `lacking`
-    /// blocks and at most [`PREFETCH`] groups. Returns the group behind the last.
+    /// Asks for the bitmaps that are read next from `first` on, as far as it takes to find
+    /// `lacking` blocks and at most [`PREFETCH`] groups. Returns the group behind the last.
     fn ask_for<B: GroupBitmaps>(&self, bitmaps: &B, first: u32, lacking: u64) -> u32 {
         let groups = self.groups();
         let (mut wanted, mut claimed) = (Vec::new(), 0);

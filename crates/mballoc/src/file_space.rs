@@ -15,9 +15,10 @@ use crate::request::DataRequest;
 use crate::search::Hints;
 use crate::{Error, GroupBitmaps, Request, Run, trace};
 
-/// What the allocator remembers of one file: what was preallocated for it, and how it grew. Its owner
-/// keeps it as long as the file is in use and gives it back with [`Allocator::discard`]; what is not
-/// given back stays taken until the next [`Allocator::discard_all`]. For one allocator only.
+/// What the allocator remembers of one file: what was preallocated for it, and how it grew. Its
+/// owner keeps it as long as the file is in use and gives it back with [`Allocator::discard`];
+/// what is not given back stays taken until the next [`Allocator::discard_all`]. For one
+/// allocator only.
 ///
 /// Locks of its own, which no other is held in but a group's.
 #[derive(Debug, Default)]
@@ -30,9 +31,9 @@ impl Allocator {
     /// Takes a run for the start of what is wanted, in memory only, as [`Allocator::take`] does; at
     /// most `request.len` blocks. [`Allocator::mark`] or [`Allocator::untake`] must follow.
     ///
-    /// What was preallocated for these blocks is used first. Else more may be taken than is wanted,
-    /// as [`crate::Normalize`] says, and kept for the file; or the file is small, and served from what
-    /// is kept for such.
+    /// What was preallocated for these blocks is used first. Else more may be taken than is
+    /// wanted, as [`crate::Normalize`] says, and preallocated for the file; or the file is small,
+    /// and served from what is preallocated for such.
     ///
     /// # Errors
     /// As [`Allocator::take`].
@@ -64,7 +65,7 @@ impl Allocator {
         Ok(run)
     }
 
-    /// The same for blocks that nothing is kept for.
+    /// The same for blocks that nothing is preallocated for.
     fn take_unkept<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
@@ -110,7 +111,7 @@ impl Allocator {
         if let Some(run) = all.take_small(self.space(), bitmaps, small)? {
             return Ok(run);
         }
-        // What is kept for others is given back before this is refused.
+        // What is preallocated for others is given back before this is refused.
         let exact = Request {
             goal: small.goal,
             len: small.len,
@@ -127,22 +128,22 @@ impl Allocator {
         }
     }
 
-    /// How much is kept for files now.
+    /// How much is preallocated for files now.
     pub fn preallocation_stats(&self) -> PreallocationStats {
         self.preallocations().stats()
     }
 
-    /// What is kept for files now, in no order; each run in one group.
+    /// What is preallocated for files now, in no order; each run in one group.
     pub fn preallocated(&self) -> Vec<Run> {
         self.preallocations().runs()
     }
 
-    /// Gives back all that is kept, for every file. Returns how many blocks that were.
+    /// Gives back all that is preallocated, for every file. Returns how many blocks that were.
     pub fn discard_all(&self) -> u64 {
         self.preallocations().discard_for(self.space(), 0)
     }
 
-    /// Where a window should lie: beside its neighbours if it has any; closed files go where the
+    /// Where a window should lie: next to its neighbours if it has any; closed files go where the
     /// others of this thread go.
     fn goal_of(&self, plan: &Plan) -> Pblk {
         let all = self.preallocations();
@@ -180,7 +181,7 @@ impl Allocator {
         }
     }
 
-    /// Takes a window, of which what is needed is handed out and the rest kept.
+    /// Takes a window, of which what is needed is handed out and the rest preallocated.
     fn take_window<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
@@ -226,8 +227,8 @@ impl Allocator {
         Ok(run)
     }
 
-    /// Hands out as many blocks as `hints` say are needed, and keeps the others; `None` if nothing may
-    /// be kept.
+    /// Hands out as many blocks as `hints` say are needed, and keeps the others; `None` if
+    /// nothing may be preallocated.
     fn take_and_keep<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
@@ -273,9 +274,10 @@ impl Allocator {
     }
 }
 
-/// First block of the file that `run`, taken for a window, is for: one that lets it hold the block
-/// wanted. Where the window could not be filled its end is kept, else its start, else it begins with
-/// the block wanted (mainline's rule of 2023); what lies at the goal begins where the window does.
+/// First block of the file that `run`, taken for a window, is for: one that lets it hold the
+/// block wanted. Where the window could not be filled its end is preallocated, else its start,
+/// else it begins with the block wanted (mainline's rule of 2023); what lies at the goal begins
+/// where the window does.
 fn place(window: &Window, wanted: Lblk, run: Run) -> Lblk {
     let first = window.lblk();
     let from_end = first.0 + window.blocks() - run.len.min(window.blocks());

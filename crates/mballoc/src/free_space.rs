@@ -1,5 +1,5 @@
-//! The free space of a file system: its groups, the search over them, and the counters. What is taken
-//! here is taken in memory only, and nothing is preallocated.
+//! The free space of a file system: its groups, the search over them, and the counters. What is
+//! taken here is taken in memory only, and nothing is preallocated.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -85,8 +85,9 @@ impl FreeSpace {
         }
     }
 
-    /// Takes a run, of which only the first `counted` blocks count as handed out: the others stay free
-    /// for [`FreeSpace::free_blocks`], until [`FreeSpace::divide`] or [`FreeSpace::release`].
+    /// Takes a run, of which only the first `counted` blocks count as handed out: the others stay
+    /// free for [`FreeSpace::free_blocks`], until [`FreeSpace::divide`] or
+    /// [`FreeSpace::release`].
     pub(crate) fn take<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
@@ -119,8 +120,8 @@ impl FreeSpace {
         Ok(run)
     }
 
-    /// What is free at the goal, if it is [`Request::min_len`] to [`Request::len`] blocks; counted as
-    /// by [`FreeSpace::take`].
+    /// What is free at the goal, if it is [`Request::min_len`] to [`Request::len`] blocks;
+    /// counted as by [`FreeSpace::take`].
     pub(crate) fn take_near<B: GroupBitmaps>(
         &self,
         bitmaps: &B,
@@ -149,8 +150,8 @@ impl FreeSpace {
         }
     }
 
-    /// Of blocks near `at` that are taken and not marked, `used` more count as handed out (fewer, if
-    /// it is negative), and there are `marks` more or fewer parts than before.
+    /// Of blocks near `at` that are taken and not marked, `used` more count as handed out (fewer,
+    /// if it is negative), and there are `marks` more or fewer parts than before.
     pub(crate) fn divide(&self, at: Pblk, marks: i32, used: i64) {
         let counters = &self.counters;
         if let Some(place) = self.groups.locate(at) {

@@ -23,9 +23,9 @@ struct Slot {
     buddy: Option<Box<Buddy>>,
     /// Free blocks as far as they count in the total.
     free: u32,
-    /// Blocks taken and kept for files: used in the buddy, counted as free in the total.
+    /// Blocks taken and preallocated for files: used in the buddy, counted as free in the total.
     kept: u32,
-    /// Times a buddy was put here: tells whether a bitmap read without the lock is still good.
+    /// Times a buddy was put here: reports whether a bitmap read without the lock is still good.
     loads: u32,
     /// Its bitmap was read and agreed with its descriptor.
     checked: bool,
@@ -36,7 +36,7 @@ struct Slot {
 #[derive(Debug, Default)]
 struct Group {
     slot: Mutex<Slot>,
-    /// Marks of this group's bitmap under way; its buddy is kept until they are done. Only raised
+    /// Marks of this group's bitmap under way; its buddy stays until they are done. Only raised
     /// under the lock.
     marks: AtomicU32,
     free: AtomicU32,
@@ -89,7 +89,8 @@ pub(crate) struct Groups {
     groups: Box<[Group]>,
     /// Blocks of each group's longest free run, at most so many if it is not loaded.
     pub(crate) longest: Maxima,
-    /// Free stripes in the longest row of each group, likewise; of no group if there are no stripes.
+    /// Free stripes in the longest row of each group, likewise; of no group if there are no
+    /// stripes.
     pub(crate) stripe_rows: Maxima,
     /// That of a design of the search other than ours.
     index: Option<Arc<dyn Index>>,
@@ -288,8 +289,8 @@ impl Groups {
         Some(mutex.lock())
     }
 
-    /// Runs `f` under the group's lock, with its buddy loaded, and brings the indexes up to date. If
-    /// it answers, a mark of the bitmap is under way until [`Groups::marked`].
+    /// Runs `f` under the group's lock, with its buddy loaded, and brings the indexes up to date.
+    /// If it answers, a mark of the bitmap is under way until [`Groups::marked`].
     pub(crate) fn visit<B: GroupBitmaps, R>(
         &self,
         io: Io<'_, B>,
@@ -299,8 +300,8 @@ impl Groups {
         self.visit_counted(io, group, u32::MAX, f)
     }
 
-    /// The same; of what `f` takes only the first `counted` blocks leave the total, the others are
-    /// kept.
+    /// The same; of what `f` takes only the first `counted` blocks leave the total, the others
+    /// are preallocated.
     pub(crate) fn visit_counted<B: GroupBitmaps, R>(
         &self,
         io: Io<'_, B>,
@@ -356,8 +357,9 @@ impl Groups {
         (!slot.checked && !slot.bad).then_some(slot.loads)
     }
 
-    /// Reads a group's bitmap and keeps its buddy, unless it was loaded `loads` times already; marks
-    /// the group bad if the two contradict each other, or it cannot be read: others may be used.
+    /// Reads a group's bitmap and keeps its buddy, unless it was loaded `loads` times already;
+    /// marks the group bad if the two contradict each other, or it cannot be read: others may be
+    /// used.
     pub(crate) fn load<B: GroupBitmaps>(
         &self,
         Io { bitmaps, counters }: Io<'_, B>,
@@ -401,7 +403,7 @@ impl Groups {
         }
         let mut guard = self.groups[group as usize].slot.lock();
         let slot = &mut *guard;
-        // Loaded by somebody else meanwhile, and perhaps changed: then ours may be half old.
+        // Loaded by another thread meanwhile, and perhaps changed: then ours may be half old.
         if slot.loads == loads && !slot.bad {
             slot.loads = slot.loads.wrapping_add(1);
             slot.buddy = Some(Box::new(buddy));
@@ -415,7 +417,7 @@ impl Groups {
     }
 
     /// Leaves a group alone from now on, unless it was loaded meanwhile: then it may have changed
-    /// between one look and the next. Tells whether it did.
+    /// between one look and the next. Returns whether it did.
     fn mark_bad(&self, group: u32, loads: u32, bad: impl FnOnce(&Slot) -> BadGroup) -> bool {
         let mut guard = self.groups[group as usize].slot.lock();
         let slot = &mut *guard;
@@ -466,8 +468,8 @@ impl Groups {
         self.marked(group);
     }
 
-    /// Of the blocks that are kept, `used` are handed out (or kept again, if it is negative), in
-    /// `marks` more or fewer parts; some mark is under way before and after.
+    /// Of the blocks that are preallocated, `used` are handed out (or preallocated again, if it
+    /// is negative), in `marks` more or fewer parts; some mark is under way before and after.
     pub(crate) fn divide(&self, counters: &Counters, group: u32, marks: i32, used: i64) {
         let Some(mut guard) = self.lock(counters, group, Lock::Wait) else {
             return;
@@ -475,14 +477,14 @@ impl Groups {
         let at = &self.groups[group as usize];
         at.marks.fetch_add(marks.cast_unsigned(), Relaxed);
         let kept = i64::from(guard.kept) - used;
-        // Never out of range: what is used was kept before.
+        // Never out of range: what is used was preallocated before.
         guard.kept = u32::try_from(kept).unwrap_or(0);
         if used != 0 {
             self.reindex(group, &mut guard);
         }
     }
 
-    /// Gives blocks that are kept back to their buddy; ends their mark.
+    /// Gives blocks that are held back to their buddy; ends their mark.
     pub(crate) fn release(&self, counters: &Counters, at: Place, len: u32) {
         let Place { group, offset } = at;
         if let Some(mut guard) = self.lock(counters, group, Lock::Wait) {
@@ -497,8 +499,9 @@ impl Groups {
         self.marked(group);
     }
 
-    /// Drops the buddies of up to `most` groups that nothing is under way in, from `from` on and once
-    /// round; what the indexes know of them stays true. Answers with how many, and where to go on.
+    /// Drops the buddies of up to `most` groups that nothing is under way in, from `from` on and
+    /// once round; what the indexes know of them stays true. Answers with how many, and where to
+    /// go on.
     pub(crate) fn unload(&self, from: u32, most: u32) -> (u32, u32) {
         let from = from.min(self.count());
         let mut dropped = 0;

@@ -1,4 +1,5 @@
-//! What is known of a group without its lock, and the index that a design of the search may keep of it.
+//! What is known of a group without its lock, and the index that a design of the search may keep
+//! of it.
 
 use std::fmt;
 
@@ -37,7 +38,8 @@ impl GroupState {
 
 /// An index over the groups that a design of the search has for itself.
 pub trait Index: fmt::Debug + Send + Sync {
-    /// The group of this number now looks like `state`. Called under the group's lock, for all groups
-    /// once at first and then at each change but that its buddy is dropped: it must not wait.
+    /// The group of this number now looks like `state`. Called under the group's lock, for all
+    /// groups once at first and then at each change but that its buddy is dropped: it must not
+    /// wait.
     fn update(&self, group: u32, state: &GroupState);
 }

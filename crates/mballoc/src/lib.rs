@@ -14,107 +14,112 @@
 //!                                                            order 0:  … 8th bit
 //! the longest free run of each group, in a tree of maxima:   9 40 ‖ 0 7 3 ‖ 32768 …
 //! ```
-//! The *buddy* of a group is its bitmap and these chunks. A free chunk is kept at its own order only,
-//! and always is as large as alignment lets it be, up to a quarter of a full group. Longer runs are
-//! seen in the bitmap, over which a tree knows the longest free run of the group exactly.
+//! The *buddy* of a group is its bitmap and these chunks. A free chunk is stored at its own order
+//! only, and always is as large as alignment lets it be, up to a quarter of a full group. Longer
+//! runs are seen in the bitmap, over which a tree knows the longest free run of the group
+//! exactly.
 //!
 //! # The search
 //!
-//! First the *goal*: the run that starts at the goal block, if it is long enough. Else the next group
-//! whose longest run, or row of free stripes, is long enough, and in it the shortest run that is. A
-//! file that grows as a stream and has nothing beside what it asks for goes on where its stream does,
-//! apart from other streams as long as there is space. What reaches the end of a group goes on in the
-//! next, if that begins with free blocks: extents do not know of groups.
+//! First the *goal*: the run that starts at the goal block, if it is long enough. Else the next
+//! group whose longest run, or row of free stripes, is long enough, and in it the shortest run
+//! that is. A file that grows as a stream and has nothing in addition to what it asks for goes on
+//! where its stream does, apart from other streams as long as there is space. What reaches the
+//! end of a group goes on in the next, if that begins with free blocks: extents do not know of
+//! groups.
 //!
 //! Groups not loaded yet stand in the index with what their number of free blocks allows at best;
-//! loading one corrects it. So every step either answers or improves the index, and it looks into at
-//! most 64 groups and at most 512 runs for one request; the bitmaps of groups it will come to are
-//! asked for ahead. Nothing is refused as long as any run of [`Request::min_len`] is free.
+//! loading one corrects it. So every step either answers or improves the index, and it looks into
+//! at most 64 groups and at most 512 runs for one request; the bitmaps of groups it will come to
+//! are asked for ahead. Nothing is refused as long as any run of [`Request::min_len`] is free.
 //!
 //! With [`Request::next_fit`] none of this happens: the next free run after the goal is taken as it
 //! comes, so that a stream of requests fills the device without gaps.
 //!
-//! A group whose bitmap contradicts its descriptor is marked bad: it is left alone, its free blocks
-//! leave the total, and [`Allocator::bad_groups`] reports it. That is seen when the bitmap is read. So
-//! the total, [`Allocator::free_blocks`], is what descriptors claim; a caller that reserves blocks
-//! counts on [`Allocator::checked_free_blocks`], and has more bitmaps read when these do not do
-//! ([`Allocator::check_more`]).
+//! A group whose bitmap contradicts its descriptor is marked bad: it is left alone, its free
+//! blocks leave the total, and [`Allocator::bad_groups`] reports it. That is seen when the bitmap
+//! is read. So the total, [`Allocator::free_blocks`], is what descriptors claim; a caller that
+//! reserves blocks counts on [`Allocator::checked_free_blocks`], and has more bitmaps read when
+//! these do not do ([`Allocator::check_more`]).
 //!
 //! # Data of files
 //!
 //! [`Allocator::take_data`] takes more than is needed and preallocates the rest:
 //!
 //! 1. What is *preallocated* for the blocks wanted is used first, block by block of the file.
-//! 2. Else there is a *plan* for the request ([`Plan`]): a window, which is trimmed against what is
-//!    mapped and preallocated around it and lies beside that. A small file is served from what is
-//!    preallocated for small files, a list a thread.
+//! 2. Else there is a *plan* for the request ([`Plan`]): a window, which is trimmed against what
+//!    is mapped and preallocated around it and lies next to that. A small file is served from
+//!    what is preallocated for small files, a list a thread.
 //! 3. The search takes a run for the window; its part that was asked for is handed out, the rest is
 //!    preallocated.
 //!
-//! More taken means fewer extents where files grow side by side, and free space cut into more pieces
-//! if what was not used lies between files. The plan has both: a file that goes on growing gets
-//! windows that double, and one that does not gets exactly what is needed, side by side with others.
+//! More taken means fewer extents where files grow side by side, and free space cut into more
+//! pieces if what was not used lies between files. The plan has both: a file that goes on growing
+//! gets windows that double, and one that does not gets exactly what is needed, side by side with
+//! others.
 //!
-//! What is preallocated is used in the buddies and free in the bitmaps, so only memory knows of it, and
-//! nothing is lost with the power. It counts as free, and is given back with the file's last user
-//! ([`Allocator::discard`]) and before anything is refused: a request that finds nothing waits for
-//! those that are just about to preallocate, takes all back, and looks again, while nothing more is
-//! preallocated. So preallocations never make a reservation fail that counts on
+//! What is preallocated is used in the buddies and free in the bitmaps, so only memory knows of
+//! it, and nothing is lost with the power. It counts as free, and is given back with the file's
+//! last user ([`Allocator::discard`]) and before anything is refused: a request that finds
+//! nothing waits for those that are just about to preallocate, takes all back, and looks again,
+//! while nothing more is preallocated. So preallocations never make a reservation fail that
+//! counts on
 //! [`Allocator::checked_free_blocks`]: the blocks are there unless a bitmap that agreed cannot be read
 //! again, or no longer agrees, after its buddy was dropped.
 //!
 //! # The seams
 //!
-//! Two decisions can be taken by other designs, for experiments ([`Policies`]): how much is taken for a
-//! file beyond its need ([`Normalize`]), and in which groups a run is looked for ([`Search`]). Each
-//! trait has an essay in its file; the other designs are in `lab/policies`.
+//! Two decisions can be taken by other designs, for experiments ([`Policies`]): how much is taken
+//! for a file beyond its need ([`Normalize`]), and in which groups a run is looked for
+//! ([`Search`]). Each trait has an essay in its file; the other designs are in `lab/policies`.
 //!
 //! # Units
 //!
-//! Blocks; file systems with clusters (`bigalloc`) are not served here. Orders are binary logarithms
-//! of blocks. Positions are [`Pblk`] outside, offsets from the start of the group within.
+//! Blocks; file systems with clusters (`bigalloc`) are not served here. Orders are binary
+//! logarithms of blocks. Positions are [`Pblk`] outside, offsets from the start of the group
+//! within.
 //!
 //! # Locks
 //!
-//! One lock a group, a leaf: no other lock is taken and nothing is called out to while it is held, but
-//! the index of another design of the search. [`GroupBitmaps`] is only called with no lock held. A
-//! bitmap is read before the group's lock is taken; a group stays loaded while marks of it are under
-//! way, so that what is read is complete. A run is taken from the buddy before it is marked in the
-//! bitmap, and given back to the buddy after it is cleared there: a block whose bit is still being
-//! changed is handed to no other caller. Marks are counted without the lock.
+//! One lock a group, a leaf: no other lock is taken and nothing is called out to while it is
+//! held, but the index of another design of the search. [`GroupBitmaps`] is only called with no
+//! lock held. A bitmap is read before the group's lock is taken; a group stays loaded while marks
+//! of it are under way, so that what is read is complete. A run is taken from the buddy before it
+//! is marked in the bitmap, and given back to the buddy after it is cleared there: a block whose
+//! bit is still being changed is handed to no other caller. Marks are counted without the lock.
 //!
-//! Preallocations have locks outside the groups': one a file and one a list of small files, in which a
-//! group's may be taken; the register of files and the count of requests that are about to preallocate
-//! are leaves. None is held while [`GroupBitmaps`] is called. A request that is about to be refused
-//! waits for others that hold no lock of this crate, and read bitmaps at most; or, while free blocks
-//! are trimmed, discard one piece on the device.
+//! Preallocations have locks outside the groups': one a file and one a list of small files, in
+//! which a group's may be taken; the register of files and the count of requests that are about
+//! to preallocate are leaves. None is held while [`GroupBitmaps`] is called. A request that is
+//! about to be refused waits for others that hold no lock of this crate, and read bitmaps at
+//! most; or, while free blocks are trimmed, discard one piece on the device.
 //!
-//! The index is read without a lock and changed under the lock of the group concerned: what it says is
-//! a hint, and tested under the lock. A group that another thread has locked is passed by, until
-//! nothing else is left; the thread then goes to a group of its own.
+//! The index is read without a lock and changed under the lock of the group concerned: what it
+//! says is a hint, and tested under the lock. A group that another thread has locked is passed
+//! by, until nothing else is left; the thread then goes to a group of its own.
 //!
 //! # Cost
 //!
-//! An allocation at its goal: one lock, a few words read, at most one chunk an order changed, and one
-//! path of the tree over the bitmap. A search: a few rows of 64 numbers to find a group, one path in
-//! its tree for each run looked at. Loading a group: its bitmap once, and 4 bits of memory a block until
-//! it is full; a full group's buddy is dropped. A group that was never loaded costs less than 100 bytes.
+//! An allocation at its goal: one lock, a few words read, at most one chunk an order changed, and
+//! one path of the tree over the bitmap. A search: a few rows of 64 numbers to find a group, one
+//! path in its tree for each run looked at. Loading a group: its bitmap once, and 4 bits of
+//! memory a block until it is full; a full group's buddy is dropped. A group that was never
+//! loaded costs less than 100 bytes.
 //!
 //! # Events
 //!
-//! What it does is sent as events of crate `tracing` with the target `ext4` and the names and fields
-//! of the kernel's: requests and answers, searches, what is preallocated and given back, frees, loaded
-//! bitmaps, trims. None is sent under a lock of this crate, so a listener may take its time, and may see
-//! events of several threads in another order than things happened.
+//! What it does is sent as events of crate `tracing` with the target `ext4` and the names and
+//! fields of the kernel's: requests and answers, searches, what is preallocated and given back,
+//! frees, loaded bitmaps, trims. None is sent under a lock of this crate, so a listener may take
+//! its time, and may see events of several threads in another order than things happened.
 //!
 //! # What this crate leaves out
 //!
-//! It knows no inode: what it remembers of a file is a [`FileSpace`], which the owner keeps beside it,
-//! and what is mapped around a request comes with it. It knows no transaction either, but lets a caller
-//! that does take blocks before they are marked ([`Allocator::take`]), and hold freed ones back
-//! ([`Allocator::clear`]).
-//! It never says what a block holds: a caller that maps a run before it is written must map it as
-//! unwritten, so that no stale data is ever exposed.
+//! It knows no inode: what it remembers of a file is a [`FileSpace`], which the owner keeps next
+//! to it, and what is mapped around a request comes with it. It knows no transaction either, but
+//! lets a caller that does take blocks before they are marked ([`Allocator::take`]), and hold
+//! freed ones back ([`Allocator::clear`]). It never says what a block holds: a caller that maps a
+//! run before it is written must map it as unwritten, so that no stale data is ever exposed.
 
 mod allocator;
 mod bits;
@@ -168,9 +173,9 @@ pub trait GroupBitmaps {
     /// Whatever keeps the descriptor from being read.
     fn free_blocks(&self, group: GroupNr) -> Result<u32, Self::Error>;
 
-    /// Reads the group's bitmap into `bitmap`, one bit a block, set if it is used. `bitmap` holds all
-    /// blocks of a full group; what stands past the end of a short last group does not matter. A
-    /// group whose bitmap was never initialised is given as it would be.
+    /// Reads the group's bitmap into `bitmap`, one bit a block, set if it is used. `bitmap` holds
+    /// all blocks of a full group; what stands past the end of a short last group does not
+    /// matter. A group whose bitmap was never initialised is given as it would be.
     ///
     /// # Errors
     /// Whatever keeps the bitmap from being read, damage included.
@@ -211,8 +216,8 @@ pub struct Request {
     pub len: u32,
     /// Fewest blocks that are of use, 1 to `len` and to a group.
     pub min_len: u32,
-    /// Takes the next free run at or after the goal, if it has `min_len` blocks, rather than look for
-    /// a longer one elsewhere; after the last block the first follows.
+    /// Takes the next free run at or after the goal, if it has `min_len` blocks, rather than look
+    /// for a longer one elsewhere; after the last block the first follows.
     pub next_fit: bool,
 }
 
@@ -242,7 +247,7 @@ impl Run {
     }
 }
 
-/// What the buddy of a group tells of its free space.
+/// What the buddy of a group reports of its free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupInfo {
     /// `bb_free`: free blocks.

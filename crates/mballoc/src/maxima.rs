@@ -1,8 +1,9 @@
 //! A number for every group, and the next group whose number is large enough.
 //!
-//! A tree of maxima, 64 numbers to one above, so that finding a group reads a few rows of 64 numbers
-//! however many groups there are. A group's number is set under that group's lock; searches take no
-//! lock, and what they find is a hint to be tested under the lock of the group found.
+//! A tree of maxima, 64 numbers to one above, so that finding a group reads a few rows of 64
+//! numbers however many groups there are. A group's number is set under that group's lock;
+//! searches take no lock, and what they find is a hint to be tested under the lock of the group
+//! found.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -53,7 +54,7 @@ impl Maxima {
         } else if number < old {
             for pair in self.levels.windows(2) {
                 at /= FAN;
-                // Somebody else has more; who takes that away reads the row again after it.
+                // Another thread has more; who takes that away reads the row again after it.
                 if pair[1][at].load(SeqCst) > old || !lower(&pair[0], &pair[1][at], at) {
                     return;
                 }
@@ -76,8 +77,8 @@ impl Maxima {
         }
     }
 
-    /// Whether any group has `least`, looking at each: for when a search found none, as it may while
-    /// others change numbers.
+    /// Whether any group has `least`, looking at each: for when a search found none, as it may
+    /// while others change numbers.
     pub(crate) fn any(&self, least: u32) -> Option<u32> {
         let found = self.levels[0].iter().position(|n| n.load(SeqCst) >= least);
         found.map(|group| group as u32)
@@ -91,8 +92,8 @@ fn lower(below: &[AtomicU32], above: &AtomicU32, row: usize) -> bool {
     loop {
         let was = above.load(SeqCst);
         let now = numbers.iter().map(|n| n.load(SeqCst)).max().unwrap_or(0);
-        // Who raised a number of the row after it was read here found `above` high enough, and left
-        // it: so the row is read once more after every change.
+        // A caller that raised a number of the row after it was read here found `above` high
+        // enough, and left it: so the row is read once more after every change.
         if was == now {
             return now != first;
         }

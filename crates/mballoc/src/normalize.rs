@@ -15,22 +15,23 @@
 //!
 //! # The design
 //!
-//! [`Predict`] looks at what the file did so far ([`History`]). A writer that appends gets windows
-//! that double. A writer of scattered blocks gets what it needs. A file that is closed will not grow:
-//! it gets what it needs, next to other closed files. As the device fills, less is taken.
+//! [`Predict`] looks at what the file did so far ([`History`]). A writer that appends gets
+//! windows that double. A writer of scattered blocks gets what it needs. A file that is closed
+//! will not grow: it gets what it needs, next to other closed files. As the device fills, less is
+//! taken.
 //!
-//! The kernel's windows depend on the size of the file alone, by a table of sizes. Those of the patch
-//! of 2014 are powers of two: a third of the table's extents in the lab, and free runs half as long.
-//! This design has half of the extents of today's kernel, a fifth on an aged device, and free runs
-//! nearly as long as the table's (`docs/performance.md`).
+//! The kernel's windows depend on the size of the file alone, by a table of sizes. Those of the
+//! patch of 2014 are powers of two: a third of the table's extents in the lab, and free runs half
+//! as long. This design has half of the extents of today's kernel, a fifth on an aged device, and
+//! free runs nearly as long as the table's (`docs/performance.md`).
 //!
 //! # The seam
 //!
 //! Another design is an object with the trait [`Normalize`], given in
-//! [`Policies::normalize`](crate::Policies::normalize). It decides how much is taken and for which
-//! kind of preallocation; it cannot map a block twice or leave the file system, because a [`Window`]
-//! is trimmed when it is made. The table, the powers of two and the rules of stripes of the thread
-//! are in `lab/policies`, with the tests that any design must pass.
+//! [`Policies::normalize`](crate::Policies::normalize). It decides how much is taken and for
+//! which kind of preallocation; it cannot map a block twice or leave the file system, because a
+//! [`Window`] is trimmed when it is made. The table, the powers of two and the rules of stripes
+//! of the thread are in `lab/policies`, with the tests that any design must pass.
 //!
 //! Source: Lukas Czerner and Andreas Dilger, "\[RFC\]\[PATCH 0/1\] ext4: Fix
 //! ext4_mb_normalize_request", linux-ext4, June 2014.
@@ -72,8 +73,8 @@ pub struct Surroundings<'a> {
     pub writers: u32,
     /// What the file did so far, this request included.
     pub history: History,
-    /// Parts of the file that blocks are preallocated for: the nearest at least, in any order; empty
-    /// ones do not count.
+    /// Parts of the file that blocks are preallocated for: the nearest at least, in any order;
+    /// empty ones do not count.
     pub held: &'a [Range<u64>],
 }
 
@@ -96,8 +97,8 @@ impl Surroundings<'_> {
         (stripe > 1 && stripe <= self.blocks_per_group).then_some(stripe.into())
     }
 
-    /// Moves the end of `span`, in blocks of the file, to the end of a stripe if it has at least one:
-    /// up, or down where it would become longer than `cap` blocks.
+    /// Moves the end of `span`, in blocks of the file, to the end of a stripe if it has at least
+    /// one: up, or down where it would become longer than `cap` blocks.
     pub fn to_stripes(&self, span: Range<u64>, cap: u64) -> Range<u64> {
         let Some(stripe) = self.whole_stripe() else {
             return span;
@@ -142,7 +143,8 @@ pub struct Plan {
     /// `None`: the window is taken for the file. Else the request is served from what is
     /// preallocated for the small files of this thread, and the window is what it needs.
     pub small: Option<SmallFiles>,
-    /// The file is placed next to the closed files of this thread, if it has no neighbours of its own.
+    /// The file is placed next to the closed files of this thread, if it has no neighbours of its
+    /// own.
     pub beside_closed: bool,
     /// The next closed file of this thread is placed behind this one.
     pub leads_closed: bool,
@@ -168,9 +170,10 @@ impl Plan {
 
 /// A design that says how much is taken beyond the need, and where.
 ///
-/// One object serves all threads and may serve several file systems. It is called with no lock of the
-/// allocator held.
+/// One object serves all threads and may serve several file systems. It is called with no lock of
+/// the allocator held.
 pub trait Normalize: fmt::Debug + Send + Sync {
-    /// The plan for a request that nothing is preallocated for. The same arguments give the same plan.
+    /// The plan for a request that nothing is preallocated for. The same arguments give the same
+    /// plan.
     fn plan(&self, request: &DataRequest, around: &Surroundings<'_>) -> Plan;
 }

@@ -1,4 +1,4 @@
-//! What is taken for a file beyond its need, and kept for what it needs next.
+//! What is taken for a file beyond its need, and preallocated for what it needs next.
 //!
 //! ```text
 //! file        … 40 ┆ 48                64 ┆ …
@@ -6,17 +6,19 @@
 //! handed out       [████)                        the caller marks these
 //! kept                  [░░░░░░░░░░░░░)          block 48 of the file will lie behind block 47
 //! ```
-//! Two kinds are kept. Those of a *file* map its blocks: whoever asks for block 48 is given the one
-//! behind block 47, however many files grow at once ([`files`]). Those of a *locality* are for small
-//! files, whichever comes next on this thread, so that these lie side by side ([`locality`]).
+//! Two kinds are preallocated. Those of a *file* map its blocks: any thread that asks for block
+//! 48 is given the one behind block 47, however many files grow at once ([`files`]). Those of a
+//! *locality* are for small files, whichever comes next on this thread, so that these lie side by
+//! side ([`locality`]).
 //!
-//! What is kept is used in the buddies and free in the bitmaps: only memory knows of it, nothing is
-//! lost with the power, and no check finds it. It counts as free ([`crate::Allocator::free_blocks`]),
-//! for whoever is refused otherwise gets it: [`crate::Allocator::discard_all`] takes it back from all
-//! files before an allocation fails. So what is kept is never missing where it was promised to a writer.
+//! What is preallocated is used in the buddies and free in the bitmaps: only memory knows of it,
+//! nothing is lost with the power, and no check finds it. It counts as free
+//! ([`crate::Allocator::free_blocks`]), for any thread that is refused otherwise gets it:
+//! [`crate::Allocator::discard_all`] takes it back from all files before an allocation fails. So
+//! what is preallocated is never missing where it was reserved for a writer.
 //!
-//! Each part kept lies in one group and holds one mark of it, as a run does that was taken and is not
-//! marked yet: the group stays loaded.
+//! Each part preallocated lies in one group and holds one mark of it, as a run does that was
+//! taken and is not marked yet: the group stays loaded.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -33,28 +35,28 @@ pub(crate) use files::{FileParts, Part};
 use locality::Localities;
 pub(crate) use locality::Small;
 
-/// All that is kept for the files of one file system.
+/// All that is preallocated for the files of one file system.
 #[derive(Debug, Default)]
 pub(crate) struct Preallocations {
     pub(crate) files: Registry,
     pub(crate) localities: Localities,
-    /// Blocks kept now.
+    /// Blocks preallocated now.
     kept: AtomicU64,
-    /// Requests that are about to be refused: nothing more is kept meanwhile.
+    /// Requests that are about to be refused: nothing more is preallocated meanwhile.
     squeezed: AtomicU32,
-    /// Requests that have taken more than they need, and not kept it yet.
+    /// Requests that have taken more than they need, and not preallocated it yet.
     flights: Mutex<u32>,
     landed: Condvar,
     /// For threads that wait until no request is about to be refused.
     eased: Condvar,
 }
 
-/// How much is kept for files; [`crate::Stats`] tell how much was.
+/// How much is preallocated for files; [`crate::Stats`] report how much was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreallocationStats {
-    /// Blocks kept now: used in the buddies, free in the bitmaps.
+    /// Blocks preallocated now: used in the buddies, free in the bitmaps.
     pub kept: u64,
-    /// Files that any are kept for.
+    /// Files that any are preallocated for.
     pub files: u64,
 }
 
@@ -72,8 +74,8 @@ impl Drop for Flight<'_> {
 }
 
 impl Preallocations {
-    /// To be held from before a window is taken until what is left of it is kept. `None` if nothing
-    /// may be kept now.
+    /// To be held from before a window is taken until what is left of it is preallocated. `None`
+    /// if nothing may be preallocated now.
     pub(crate) fn start(&self) -> Option<Flight<'_>> {
         let mut flights = self.flights.lock();
         (self.squeezed.load(Relaxed) == 0).then(|| {
@@ -82,7 +84,7 @@ impl Preallocations {
         })
     }
 
-    /// The same, but waits until something may be kept.
+    /// The same, but waits until something may be preallocated.
     pub(crate) fn start_when_eased(&self) -> Flight<'_> {
         let mut flights = self.flights.lock();
         while self.squeezed.load(Relaxed) > 0 {
@@ -92,12 +94,12 @@ impl Preallocations {
         Flight(self)
     }
 
-    /// Kept blocks are handed out.
+    /// Preallocated blocks are handed out.
     fn used(&self, blocks: u32) {
         self.kept.fetch_sub(blocks.into(), Relaxed);
     }
 
-    /// How much is kept now.
+    /// How much is preallocated now.
     pub(crate) fn stats(&self) -> PreallocationStats {
         PreallocationStats {
             kept: self.kept.load(Relaxed),
@@ -105,7 +107,7 @@ impl Preallocations {
         }
     }
 
-    /// What is kept now, in no order.
+    /// What is preallocated now, in no order.
     pub(crate) fn runs(&self) -> Vec<Run> {
         let mut runs = self.localities.runs();
         for parts in self.files.all() {
@@ -114,7 +116,8 @@ impl Preallocations {
         runs
     }
 
-    /// Gives back all that is kept, because `needed` blocks are. Returns how many blocks that were.
+    /// Gives back all that is preallocated, because `needed` blocks are. Returns how many blocks
+    /// that were.
     pub(crate) fn discard_for(&self, space: &FreeSpace, needed: u32) -> u64 {
         trace::discard_all(&space.groups, needed);
         let mut blocks = 0;
@@ -124,14 +127,15 @@ impl Preallocations {
         blocks + self.localities.discard(space, self)
     }
 
-    /// Blocks are kept from now on.
+    /// Blocks are prevented from now on.
     fn note_kept(&self, space: &FreeSpace, blocks: u32) {
         self.kept.fetch_add(blocks.into(), Relaxed);
         let counters = &space.counters;
         counters.add(&counters.preallocated, blocks.into());
     }
 
-    /// Runs `f` while nothing more is preallocated, and what was about to be is kept already.
+    /// Runs `f` while nothing more is preallocated, and what was about to be is preallocated
+    /// already.
     pub(crate) fn squeezed<R>(&self, f: impl FnOnce() -> R) -> R {
         self.squeezed.fetch_add(1, Relaxed);
         let mut flights = self.flights.lock();
@@ -148,7 +152,7 @@ impl Preallocations {
         result
     }
 
-    /// Gives parts back that were kept. Returns how many blocks that were.
+    /// Gives parts back that were preallocated. Returns how many blocks that were.
     fn give_back(&self, space: &FreeSpace, runs: &[Run]) -> u64 {
         let mut blocks = 0;
         for run in runs {

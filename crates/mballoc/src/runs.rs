@@ -1,9 +1,9 @@
-//! The longest free run of a group, kept exact while blocks come and go.
+//! The longest free run of a group, which stays exact while blocks come and go.
 //!
-//! A tree over the bitmap. A leaf stands for 256 blocks, a node above for twice as many as those below
-//! it; each knows how much is free at its head, at its tail, and in one run within. The root so knows
-//! the longest run; a change of the bitmap costs its leaves and one path to the root; and a search for
-//! a run of some length steps over nodes that cannot hold one.
+//! A tree over the bitmap. A leaf stands for 256 blocks, a node above for twice as many as those
+//! below it; each knows how much is free at its head, at its tail, and in one run within. The
+//! root so knows the longest run; a change of the bitmap costs its leaves and one path to the
+//! root; and a search for a run of some length steps over nodes that cannot hold one.
 
 use crate::bits;
 
@@ -103,8 +103,8 @@ impl RunTree {
         None
     }
 
-    /// Where the tail of the largest node begins that starts at `at`, a leaf's start, and holds no run
-    /// of `least` blocks; `None` if there is none or all of it is its tail.
+    /// Where the tail of the largest node begins that starts at `at`, a leaf's start, and holds
+    /// no run of `least` blocks; `None` if there is none or all of it is its tail.
     fn step_over(&self, at: u32, least: u32) -> Option<u32> {
         let (mut index, mut size, mut past) = ((at / LEAF) as usize, LEAF, None);
         for level in &self.levels {

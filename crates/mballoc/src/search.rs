@@ -2,25 +2,25 @@
 //!
 //! # Why
 //!
-//! The kernel's search asks group after group by criteria that get weaker, and measures free runs in
-//! those that may do. What it knows of a group without its lock says little of the longest run in it:
-//! on an aged device it looks at ten times as many groups and runs as the search here, and finds
-//! shorter ones (`docs/performance.md`).
+//! The kernel's search asks group after group by criteria that get weaker, and measures free runs
+//! in those that may do. What it knows of a group without its lock says little of the longest run
+//! in it: on an aged device it looks at ten times as many groups and runs as the search here, and
+//! finds shorter ones (`docs/performance.md`).
 //!
 //! # The design
 //!
-//! [`LargestRun`] knows the length of the longest free run of each group exactly, and that of
-//! the longest row of free stripes. Trees of maxima over the groups find the next group that has what
+//! [`LargestRun`] knows the length of the longest free run of each group exactly, and that of the
+//! longest row of free stripes. Trees of maxima over the groups find the next group that has what
 //! is wanted, so a group that is looked into has it; the work for one request is bounded.
 //!
 //! # The seam
 //!
 //! Another design is an object with the trait [`Search`], made by a
-//! [`NewSearch`](crate::NewSearch) in [`Policies::search`](crate::Policies::search). It sees the groups
-//! through a [`Seek`] and takes a run under the lock of its group. It decides which run is found and what
-//! that costs, never whether: it may refuse nothing as long as any run of [`Query::min`] blocks is free.
-//! The searches of Linux 3.15 and of today's kernel are in `lab/policies`, with the tests that any
-//! design must pass.
+//! [`NewSearch`](crate::NewSearch) in [`Policies::search`](crate::Policies::search). It sees the
+//! groups through a [`Seek`] and takes a run under the lock of its group. It decides which run is
+//! found and what that costs, never whether: it may refuse nothing as long as any run of
+//! [`Query::min`] blocks is free. The searches of Linux 3.15 and of today's kernel are in
+//! `lab/policies`, with the tests that any design must pass.
 //!
 //! Source: the thread named in `normalize.rs`, and the kernels named in `lab/policies`.
 
@@ -55,8 +55,8 @@ pub struct Hints {
     pub merge: bool,
     /// Blocks needed before the request was normalised; 0: [`Request::min_len`].
     pub need: u32,
-    /// Number of a file that grows as a stream: if the goal is not free, the search starts where the
-    /// stream goes on.
+    /// Number of a file that grows as a stream: if the goal is not free, the search starts where
+    /// the stream goes on.
     pub stream: Option<u64>,
     /// No other file is written: the stream goes on behind the last stream, whichever that was, so
     /// that nothing is left over between files.
@@ -64,7 +64,8 @@ pub struct Hints {
     /// A free run of at least so many blocks, and no more than are wanted, is taken whole before a
     /// longer one is broken; 0: none is.
     pub fill: u32,
-    /// There is not so much free space that streams could lie far apart: none looks for such a place.
+    /// There is not so much free space that streams could lie far apart: none looks for such a
+    /// place.
     pub crowded: bool,
     /// The file's number and the block of it that is wanted, for events; 0 for what is of no file.
     pub ino: u64,
@@ -119,14 +120,14 @@ pub struct Found {
 /// One object searches for one allocator, for all its threads at once. It is called with no lock of
 /// the allocator held.
 pub trait Search: fmt::Debug + Send + Sync {
-    /// An index to be brought up to date with each change of a group; asked for once, before anything
-    /// else is.
+    /// An index to be brought up to date with each change of a group; asked for once, before
+    /// anything else is.
     fn index(&self) -> Option<Arc<dyn Index>> {
         None
     }
 
-    /// Takes a run for `seek.query`, from the goal on or from where `seek.hints` say; `None` only if
-    /// no free run has [`Query::min`] blocks.
+    /// Takes a run for `seek.query`, from the goal on or from where `seek.hints` say; `None` only
+    /// if no free run has [`Query::min`] blocks.
     fn find(&self, seek: &mut Seek<'_>) -> Option<Found>;
 
     /// Takes the run that starts at the goal, if it will do; looks nowhere else.
@@ -210,7 +211,8 @@ impl Work {
     }
 }
 
-/// The bitmaps of an allocator, whatever their errors are: a group that cannot be read is marked bad.
+/// The bitmaps of an allocator, whatever their errors are: a group that cannot be read is marked
+/// bad.
 trait Bitmaps {
     /// Loads a group unless it was loaded `loads` times; false if it cannot be read.
     fn load(&self, groups: &Groups, group: u32, loads: u32) -> bool;
@@ -330,8 +332,9 @@ impl<'a> Seek<'a> {
         &self.groups.stripe_rows
     }
 
-    /// Runs `f` under the lock of a group, with its bitmap read. What `f` answers it must have taken
-    /// ([`Buddy::take`]). A group whose bitmap cannot be read, or contradicts its descriptor, is bad.
+    /// Runs `f` under the lock of a group, with its bitmap read. What `f` answers it must have
+    /// taken ([`Buddy::take`]). A group whose bitmap cannot be read, or contradicts its
+    /// descriptor, is bad.
     pub fn visit(
         &self,
         group: u32,

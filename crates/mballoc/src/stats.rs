@@ -44,8 +44,8 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// By step of the search: whole stripes, runs that are long enough, the longest there are,
-            /// what is certain, and new places for streams.
+            /// By step of the search: whole stripes, runs that are long enough, the longest there
+            /// are, what is certain, and new places for streams.
             pub criteria: [CriterionStats; CRITERIA],
         }
 
@@ -83,7 +83,7 @@ counters! {
     len_goal_hits,
     /// Requests answered where their stream goes on.
     stream_goal_hits,
-    /// `groups_considered`: groups asked whether they may do, beside the goal's.
+    /// `groups_considered`: groups asked whether they may do, next to the goal's.
     groups_considered,
     /// `groups_scanned`: groups whose free runs were looked at.
     groups_scanned,
@@ -97,13 +97,13 @@ counters! {
     preallocated,
     /// `discarded`: blocks preallocated and given back.
     discarded,
-    /// Blocks told to the device as unused.
+    /// Blocks reported to the device as unused.
     trimmed,
     /// Locks of groups taken.
     lock_acquired,
     /// Those of them that had to be waited for.
     lock_contended,
-    /// Groups left out because somebody else held their lock.
+    /// Groups left out because another thread held their lock.
     trylock_skipped,
     /// Most groups considered for one request.
     max_groups,

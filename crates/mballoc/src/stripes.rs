@@ -1,8 +1,9 @@
 //! Free whole stripes of a group, counted and listed.
 //!
-//! A stripe is all blocks of one row of a RAID; writing all of it needs no reading. Where stripes begin
-//! is counted from the start of the device. A bit a stripe tells whether all of it is free, kept true
-//! while blocks come and go; the need was named by T. Ts'o, linux-ext4, October 2025.
+//! A stripe is all blocks of one row of a RAID; writing all of it needs no reading. Where stripes
+//! begin is counted from the start of the device. A bit a stripe reports whether all of it is
+//! free, which stays true while blocks come and go; the need was named by T. Ts'o, linux-ext4,
+//! October 2025.
 
 use crate::bits;
 
@@ -87,8 +88,9 @@ impl Stripes {
         })
     }
 
-    /// First block of the shortest row of at least `least` free stripes among the first few, those at
-    /// or after block `from` first; with the number of rows looked at, at most `scan_max`.
+    /// First block of the shortest row of at least `least` free stripes among the first few,
+    /// those at or after block `from` first; with the number of rows looked at, at most
+    /// `scan_max`.
     pub(crate) fn find(&self, least: u32, from: u32, scan_max: u32) -> (Option<u32>, u32) {
         let from = from.saturating_sub(self.first).div_ceil(self.stripe);
         let rows = self.rows(from).chain(self.rows(0));

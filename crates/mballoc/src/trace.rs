@@ -1,6 +1,7 @@
-//! Trace events with the names and fields of the kernel's `ext4` events, for whoever subscribes to the
-//! target `ext4` of crate `tracing`. Without a subscriber an event costs a load. All but those of a
-//! loaded bitmap (`groups.rs`) are here, and all are sent with no lock of this crate held.
+//! Trace events with the names and fields of the kernel's `ext4` events, for any thread that
+//! subscribes to the target `ext4` of crate `tracing`. Without a subscriber an event costs a
+//! load. All but those of a loaded bitmap (`groups.rs`) are here, and all are sent with no lock
+//! of this crate held.
 //!
 //! `dev` is the number of the allocator among those of the process. `ino` is
 //! [`DataRequest::file`](crate::DataRequest::file), 0 for what is of no file. Starts are counted
@@ -8,14 +9,15 @@
 //!
 //! What differs from the kernel's:
 //!
-//! - `buddy` of `ext4_mballoc_alloc` is the binary logarithm of the goal's length, 0 if that is no power
-//!   of two, and `tail` what the result is shorter by; not what is left of the chunk it was cut from.
-//! - `ext4_free_blocks` and `ext4_mballoc_free` have 0 for `ino`, `flags` and `mode`: who frees does not
-//!   say for whom.
-//! - `ext4_mballoc_alloc` tells of searches only: a block taken as the next after a goal, or a run taken
-//!   just where it was asked for, sends none.
-//! - Where a file keeps more parts than it may, the first is told as released before the new one is
-//!   told of.
+//! - `buddy` of `ext4_mballoc_alloc` is the binary logarithm of the goal's length, 0 if that is
+//!   no power of two, and `tail` what the result is shorter by; not what is left of the chunk it
+//!   was cut from.
+//! - `ext4_free_blocks` and `ext4_mballoc_free` have 0 for `ino`, `flags` and `mode`: who frees
+//!   does not say for whom.
+//! - `ext4_mballoc_alloc` reports of searches only: a block taken as the next after a goal, or a
+//!   run taken just where it was asked for, sends none.
+//! - Where a file keeps more parts than it may, the first is reported as released before the new
+//!   one is notified of.
 
 use tracing::trace;
 use uext4_ondisk::Lblk;
@@ -107,7 +109,7 @@ pub(crate) fn alloc(groups: &Groups, first: &Query, seek: &Seek<'_>, run: Run) {
     );
 }
 
-/// What was kept before serves a request.
+/// What was preallocated before serves a request.
 pub(crate) fn prealloc(groups: &Groups, request: &DataRequest, run: Run) {
     let goal = Run {
         start: request.goal,
@@ -129,7 +131,7 @@ pub(crate) fn prealloc(groups: &Groups, request: &DataRequest, run: Run) {
     );
 }
 
-/// A part is kept for a file.
+/// A part is preallocated for a file.
 pub(crate) fn new_inode_pa(groups: &Groups, ino: u64, lblk: Lblk, run: Run) {
     trace!(
         name: "ext4_mb_new_inode_pa",
@@ -142,7 +144,7 @@ pub(crate) fn new_inode_pa(groups: &Groups, ino: u64, lblk: Lblk, run: Run) {
     );
 }
 
-/// A run is kept for small files, of which this one is the first.
+/// A run is preallocated for small files, of which this one is the first.
 pub(crate) fn new_group_pa(groups: &Groups, ino: u64, run: Run) {
     trace!(
         name: "ext4_mb_new_group_pa",
@@ -155,7 +157,7 @@ pub(crate) fn new_group_pa(groups: &Groups, ino: u64, run: Run) {
     );
 }
 
-/// What was kept for a file was given back.
+/// What was preallocated for a file was given back.
 pub(crate) fn release_inode(groups: &Groups, ino: u64, runs: &[Run]) {
     for run in runs {
         trace!(
@@ -170,7 +172,7 @@ pub(crate) fn release_inode(groups: &Groups, ino: u64, runs: &[Run]) {
     }
 }
 
-/// What was kept for small files was given back.
+/// What was preallocated for small files was given back.
 pub(crate) fn release_group(groups: &Groups, runs: &[Run]) {
     for run in runs {
         trace!(
@@ -196,7 +198,7 @@ fn discard(groups: &Groups, ino: u64, run: Run) {
     );
 }
 
-/// All that was kept for a file was given back, so many parts.
+/// All that was preallocated for a file was given back, so many parts.
 pub(crate) fn discard_file(groups: &Groups, ino: u64, parts: usize) {
     trace!(
         name: "ext4_discard_preallocations",
@@ -207,7 +209,7 @@ pub(crate) fn discard_file(groups: &Groups, ino: u64, parts: usize) {
     );
 }
 
-/// All that is kept is given back, because so many blocks are needed.
+/// All that is preallocated is given back, because so many blocks are needed.
 pub(crate) fn discard_all(groups: &Groups, needed: u32) {
     trace!(name: "ext4_mb_discard_preallocations", target: "ext4", dev = groups.number, needed);
 }

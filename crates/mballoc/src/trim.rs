@@ -13,10 +13,10 @@ use crate::{Error, GroupBitmaps, Run, trace};
 const PIECE_MAX: u32 = 4096;
 
 impl Allocator {
-    /// Calls `f` for every free run of at least `min_len` blocks that lies in `range`, group by group
-    /// and in pieces of at most 4096 blocks. While `f` has a piece no other caller gets it, and no lock
-    /// is held; afterwards it is free again. Groups marked bad are passed by. Answers with the blocks
-    /// shown.
+    /// Calls `f` for every free run of at least `min_len` blocks that lies in `range`, group by
+    /// group and in pieces of at most 4096 blocks. While `f` has a piece no other caller gets it,
+    /// and no lock is held; afterwards it is free again. Groups marked bad are passed by. Answers
+    /// with the blocks shown.
     ///
     /// # Errors
     /// What `f` answers, and [`Error::Bitmaps`]; what was shown before is counted.
@@ -56,7 +56,8 @@ impl Allocator {
         // Where the run ends of which a piece was shown: the rest may be shorter.
         let mut run_end = at;
         while at < part.end {
-            // A request that finds nothing waits for the piece to come back, and no piece is taken meanwhile.
+            // A request that finds nothing waits for the piece to come back, and no piece is
+            // taken meanwhile.
             let _flight = self.preallocations().start_when_eased();
             let io = self.space().io(bitmaps);
             let visit = self.groups().visit_counted(io, group, 0, |buddy| {

@@ -1,14 +1,16 @@
 //! By what the file did so far.
 //!
-//! - A file that was appended to is expected to grow on: a window is as long again as the run so far,
-//!   so windows double. A window that the device could not fill is followed by one of twice what it
-//!   had. Blocks that are dirty behind the request are known to follow and are taken at once.
+//! - A file that was appended to is expected to grow on: a window is as long again as the run so
+//!   far, so windows double. A window that the device could not fill is followed by one of twice
+//!   what it had. Blocks that are dirty behind the request are known to follow and are taken at
+//!   once.
 //! - A file that is written here and there gets what is asked for, up to a boundary of 16 KiB.
-//! - A file that is closed will not grow: it gets what it still needs. Closed files lie side by side,
-//!   small ones in what is preallocated for the small files of the thread, larger ones behind these.
-//! - `fallocate` is not padded: nothing follows that it does not ask for. Its windows end at multiples
-//!   of 32,767 blocks of the file, the length of the longest unwritten extent: what lies side by side
-//!   becomes as few extents as it can, wherever a group ends.
+//! - A file that is closed will not grow: it gets what it still needs. Closed files lie side by
+//!   side, small ones in what is preallocated for the small files of the thread, larger ones
+//!   behind these.
+//! - `fallocate` is not padded: nothing follows that it does not ask for. Its windows end at
+//!   multiples of 32,767 blocks of the file, the length of the longest unwritten extent: what
+//!   lies side by side becomes as few extents as it can, wherever a group ends.
 //! - Windows of at least a stripe are whole stripes. As the device fills, windows become shorter.
 
 use std::ops::Range;
@@ -16,9 +18,9 @@ use std::ops::Range;
 use super::{Normalize, Plan, SmallFiles, Stream, Surroundings, Wanted, Window};
 use crate::request::DataRequest;
 
-/// All windows together are at most this part of what is free. What is not used of them is given back
-/// when the file is closed; with an eighth, ten writers on a half full device get no larger windows
-/// than the kernel's table gives them.
+/// All windows together are at most this part of what is free. What is not used of them is given
+/// back when the file is closed; with an eighth, ten writers on a half full device get no larger
+/// windows than the kernel's table gives them.
 const SHARE: u64 = 2;
 /// Binary logarithm of the bytes that a scattered request is rounded up to.
 const SCATTERED: u32 = 14;
@@ -28,8 +30,8 @@ const UNWRITTEN_MAX: u64 = 32_767;
 const EXTENT_MAX: u32 = 32_768;
 /// Free extents of most length, or groups, for each file that grows, below which none lies apart.
 const ROOMY: u64 = 8;
-/// Where free runs are short, a stream fills those of this part of what the file has, and of so many
-/// blocks at least.
+/// Where free runs are short, a stream fills those of this part of what the file has, and of so
+/// many blocks at least.
 const FILLED_PART: u32 = 64;
 const FILLED_MIN: u32 = 32;
 
@@ -64,7 +66,8 @@ impl Normalize for Predict {
     }
 }
 
-/// Whether a request is served from what is preallocated for small files. Nothing small is fallocated.
+/// Whether a request is served from what is preallocated for small files. Nothing small is
+/// fallocated.
 fn is_small(request: &DataRequest, around: &Surroundings<'_>) -> bool {
     let size = request.size.max(request.end());
     if request.unwritten {

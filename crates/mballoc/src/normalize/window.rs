@@ -24,7 +24,8 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// No number of the request makes this fail: one outside the longest file is cut or moved into it.
+    /// No number of the request makes this fail: one outside the longest file is cut or moved
+    /// into it.
     pub fn of(request: &DataRequest) -> Self {
         let lblk = u64::from(request.lblk.0).min(BLOCKS_MAX - 1);
         let len = u64::from(request.len).clamp(1, BLOCKS_MAX - lblk);
@@ -140,9 +141,9 @@ fn trim(span: Range<u64>, request: &DataRequest, around: &Surroundings<'_>) -> R
     start..end.min(start + group)
 }
 
-/// Where a window should lie, and whether its neighbour lies right beside that place: behind what is
-/// mapped before it, else before what is mapped behind it, each at its distance, else where the
-/// request says.
+/// Where a window should lie, and whether its neighbour lies right next to that place: behind
+/// what is mapped before it, else before what is mapped behind it, each at its distance, else
+/// where the request says.
 fn goal(span: &Range<u64>, request: &DataRequest) -> (Pblk, bool) {
     if let Some((lblk, pblk)) = request.left {
         let distance = span.start.saturating_sub(lblk.0.into());

@@ -1,4 +1,4 @@
-//! What is kept for single files: which of their blocks will lie where.
+//! What is preallocated for single files: which of their blocks will lie where.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -12,11 +12,11 @@ use super::Preallocations;
 use crate::free_space::FreeSpace;
 use crate::{Run, trace};
 
-/// Parts kept for one file at most; with more the first is given back. (The kernel's
+/// Parts preallocated for one file at most; with more the first is given back. (The kernel's
 /// `mb_max_inode_prealloc`.)
 const PARTS_MAX: usize = 512;
 
-/// Blocks of a file that are not mapped, and what is kept for them.
+/// Blocks of a file that are not mapped, and what is preallocated for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) lblk: Lblk,
@@ -77,7 +77,7 @@ impl Parts {
     }
 }
 
-/// All files that anything is kept for. Its lock is innermost.
+/// All files that anything is preallocated for. Its lock is innermost.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     next: AtomicU64,
@@ -103,8 +103,8 @@ impl Registry {
 }
 
 impl FileParts {
-    /// The parts of the file next before and behind block `lblk` that something is kept for; one that
-    /// holds it counts as before.
+    /// The parts of the file next before and behind block `lblk` that something is preallocated
+    /// for; one that holds it counts as before.
     pub(crate) fn beside(&self, lblk: Lblk) -> [Range<u64>; 2] {
         let parts = self.parts.lock();
         [parts.at_or_before(lblk), parts.after(lblk)]
@@ -119,8 +119,9 @@ impl FileParts {
         self.parts.lock().is_registered
     }
 
-    /// Gives everything back. Only then the file is not found any more: a request that is about to be
-    /// refused waits for the lock, or finds the blocks free. Returns how many blocks that were.
+    /// Gives everything back. Only then the file is not found any more: a request that is about
+    /// to be refused waits for the lock, or finds the blocks free. Returns how many blocks that
+    /// were.
     pub(crate) fn discard(&self, space: &FreeSpace, all: &Preallocations) -> u64 {
         let mut parts = self.parts.lock();
         let runs: Vec<Run> = std::mem::take(&mut parts.map).into_values().collect();
@@ -139,7 +140,7 @@ impl FileParts {
         }
     }
 
-    /// Hands out what is kept for block `lblk` of the file and up to `len - 1` after it.
+    /// Hands out what is preallocated for block `lblk` of the file and up to `len - 1` after it.
     pub(crate) fn use_at(
         &self,
         space: &FreeSpace,
@@ -170,8 +171,8 @@ impl FileParts {
         Some(used.run)
     }
 
-    /// Keeps `part`, which holds no mark yet, unless something is kept for any of its blocks. Returns
-    /// whether it did.
+    /// Keeps `part`, which holds no mark yet, unless something is preallocated for any of its
+    /// blocks. Returns whether it did.
     pub(crate) fn keep(
         self: &Arc<Self>,
         space: &FreeSpace,

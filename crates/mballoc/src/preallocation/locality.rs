@@ -1,12 +1,13 @@
-//! What is kept for small files, a list a thread (the kernel's locality groups, one a processor).
+//! What is preallocated for small files, a list a thread (the kernel's locality groups, one a
+//! processor).
 //!
-//! A small file is handed exactly what it needs from the shortest part that has it, the nearest among
-//! equals. More is taken [`Options::group_prealloc`](crate::Options::group_prealloc) blocks at a time,
-//! right behind the last, and joined with that, so that nothing is left over between files: what is
-//! too short for one file at the end of a free run is kept for a smaller one, and a large file that
-//! comes between is given what is kept right before the end ([`Preallocations::leave_locality`]). A plan with
-//! [`SmallFiles::Apart`] has it taken where the request says. When there are too many parts, the
-//! shortest are given back.
+//! A small file is handed exactly what it needs from the shortest part that has it, the nearest
+//! among equals. More is taken [`Options::group_prealloc`](crate::Options::group_prealloc) blocks
+//! at a time, right behind the last, and joined with that, so that nothing is left over between
+//! files: what is too short for one file at the end of a free run is preallocated for a smaller
+//! one, and a large file that comes between is given what is preallocated right before the end
+//! ([`Preallocations::leave_locality`]). A plan with [`SmallFiles::Apart`] has it taken where the
+//! request says. When there are too many parts, the shortest are given back.
 
 use std::thread;
 
@@ -57,7 +58,7 @@ impl Localities {
         &self.0[(uext4_support::thread_number() % self.0.len() as u64) as usize]
     }
 
-    /// Where the next small file of this thread would go if nothing is kept.
+    /// Where the next small file of this thread would go if nothing is preallocated.
     pub(crate) fn next(&self) -> Option<Pblk> {
         self.mine().lock().next
     }
@@ -127,8 +128,8 @@ impl Locality {
         run
     }
 
-    /// Keeps a run that holds a mark, joined with the part it continues if there is one. What is too
-    /// much is given back, and returned.
+    /// Keeps a run that holds a mark, joined with the part it continues if there is one. What is
+    /// too much is given back, and returned.
     fn keep(&mut self, space: &FreeSpace, all: &Preallocations, run: Run) -> Vec<Run> {
         all.note_kept(space, run.len);
         self.next = Some(run.end());
@@ -154,8 +155,8 @@ impl Locality {
 }
 
 impl Preallocations {
-    /// Serves `len` blocks, at most a group, for a small file near `goal`; `None` if nothing may be kept
-    /// now, or nothing is free.
+    /// Serves `len` blocks, at most a group, for a small file near `goal`; `None` if nothing may
+    /// be preallocated now, or nothing is free.
     pub(crate) fn take_small<B: GroupBitmaps>(
         &self,
         space: &FreeSpace,
@@ -174,7 +175,8 @@ impl Preallocations {
         }
     }
 
-    /// Serves a small file that has all blocks up to `goal`, if a part begins there; up to `len` blocks.
+    /// Serves a small file that has all blocks up to `goal`, if a part begins there; up to `len`
+    /// blocks.
     pub(crate) fn take_small_at(&self, space: &FreeSpace, len: u32, goal: Pblk) -> Option<Run> {
         let mut list = self.localities.mine().lock();
         let at = list.parts.iter().position(|part| part.start == goal)?;
@@ -182,9 +184,9 @@ impl Preallocations {
         Some(list.cut(space, self, at, len))
     }
 
-    /// Where a file that is not small goes, to lie beside the small ones of this thread: what is kept
-    /// for these right before the place where they go on is given back, so that nothing is left over
-    /// between them and it.
+    /// Where a file that is not small goes, to lie next to the small ones of this thread: what is
+    /// preallocated for these right before the place where they go on is given back, so that
+    /// nothing is left over between them and it.
     pub(crate) fn leave_locality(&self, space: &FreeSpace) -> Option<Pblk> {
         let mut list = self.localities.mine().lock();
         let next = list.next?;
@@ -198,7 +200,7 @@ impl Preallocations {
         Some(place)
     }
 
-    /// Takes more than is needed, and keeps the rest; `None` if nothing may be kept.
+    /// Takes more than is needed, and keeps the rest; `None` if nothing may be preallocated.
     fn take_more<B: GroupBitmaps>(
         &self,
         space: &FreeSpace,
@@ -221,7 +223,7 @@ impl Preallocations {
             && let Some(next) = end
         {
             window.goal = next;
-            // What is too short for this file is kept for one that is smaller.
+            // What is too short for this file is preallocated for one that is smaller.
             if let Some(run) = space.take_near(bitmaps, &window, 0) {
                 let mut list = list.lock();
                 let given_back = list.keep(space, self, run);

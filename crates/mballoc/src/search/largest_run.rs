@@ -1,23 +1,23 @@
 //! The exact longest run of every group, and bounded work.
 //!
-//! Each group's longest run is kept exact while blocks come and go, and so is its longest row of free
-//! stripes; trees of maxima over the groups find the next group that has enough. So a group that is
-//! looked into has what is wanted, but for groups whose bitmap was never read: these stand under
-//! their number of free blocks, and are corrected when they are read. If the goal does not do
-//! (`goal.rs`), in this order:
+//! Each group's longest run stays exact while blocks come and go, and so is its longest row of
+//! free stripes; trees of maxima over the groups find the next group that has enough. So a group
+//! that is looked into has what is wanted, but for groups whose bitmap was never read: these
+//! stand under their number of free blocks, and are corrected when they are read. If the goal
+//! does not do (`goal.rs`), in this order:
 //!
-//! 0. A stream that needs a new place: the start of the longest run, or row of free stripes, of the
-//!    next group where that has eight times what is wanted and no other stream goes on: so files that
-//!    grow together lie apart, and go on for long. Where there is not so much space
+//! 0. A stream that needs a new place: the start of the longest run, or row of free stripes, of
+//!    the next group where that has eight times what is wanted and no other stream goes on: so
+//!    files that grow together lie apart, and go on for long. Where there is not so much space
 //!    ([`crate::Hints::crowded`]) none looks for such a place: they lie one behind the other.
-//! 1. With a stripe, requests of one or more: the next group with a row of as many free stripes, the
-//!    shortest such row among the first few; if there is none, the longest row there is, as long as it
-//!    has half of what is wanted or all that is needed.
-//! 2. For streams, but not with windows of stripes: a run among the first few of the next groups that
-//!    is no longer than what is wanted and not much shorter ([`crate::Hints::fill`]): it is taken whole,
-//!    so that one free run less is left, not one more.
-//!    Else the next group with a run of the length wanted; in it the shortest such run among the first
-//!    few after the goal. With a stripe one that breaks fewer free stripes is preferred.
+//! 1. With a stripe, requests of one or more: the next group with a row of as many free stripes,
+//!    the shortest such row among the first few; if there is none, the longest row there is, as
+//!    long as it has half of what is wanted or all that is needed.
+//! 2. For streams, but not with windows of stripes: a run among the first few of the next groups
+//!    that is no longer than what is wanted and not much shorter ([`crate::Hints::fill`]): it is
+//!    taken whole, so that one free run less is left, not one more. Else the next group with a
+//!    run of the length wanted; in it the shortest such run among the first few after the goal.
+//!    With a stripe one that breaks fewer free stripes is preferred.
 //! 3. The next group whose longest run has the binary order of the longest there is.
 //! 4. What is certain: the longest run met, else the next group that has any of use.
 //!
@@ -25,16 +25,17 @@
 //! steps 0 to 3 pass by it, and only if they find nothing look again without that. What is not data
 //! goes there first if its goal does not do, not behind the data of a file.
 //!
-//! All but the last together look into [`GROUPS_MAX`] groups at most, and measure [`FIT_SCAN`] runs in
-//! each; the last looks into few: each group that was read once answers. Only a request that has a
-//! least length of more than one block may there have to read groups never read before, and groups
-//! that turn out to be bad come on top once each. A lock that another thread holds is waited for in
-//! the last step only, and by requests that continue something at their goal. A thread that finds a
-//! lock held goes to a group of its own from then on (`leases.rs`) as long as its goal is held.
+//! All but the last together look into [`GROUPS_MAX`] groups at most, and measure [`FIT_SCAN`]
+//! runs in each; the last looks into few: each group that was read once answers. Only a request
+//! that has a least length of more than one block may there have to read groups never read
+//! before, and groups that turn out to be bad come on top once each. A lock that another thread
+//! holds is waited for in the last step only, and by requests that continue something at their
+//! goal. A thread that finds a lock held goes to a group of its own from then on (`leases.rs`) as
+//! long as its goal is held.
 //!
-//! It differs from the proposals it draws on: no chunks are handed out under a lease without the lock,
-//! as most requests are windows already, and an answer does not go past the end of a group: one that
-//! would is given as the group's tail, and the rest goes on in the next group.
+//! It differs from the proposals it draws on: no chunks are handed out under a lease without the
+//! lock, as most requests are windows already, and an answer does not go past the end of a group:
+//! one that would is given as the group's tail, and the rest goes on in the next group.
 
 use uext4_ondisk::GroupNr;
 
@@ -238,9 +239,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    /// A place for a stream, so far from others that it does not meet them before it has filled an
-    /// extent; with small blocks an extent is longer than a group, and if there is no place that far, a
-    /// group of its own will do.
+    /// A place for a stream, so far from others that it does not meet them before it has filled
+    /// an extent; with small blocks an extent is longer than a group, and if there is no place
+    /// that far, a group of its own will do.
     fn place_apart(&mut self, met: &mut Met) -> Option<Found> {
         let group = u64::from(self.seek.blocks_per_group());
         self.apart = EXTENT_MAX.max(group);
@@ -255,8 +256,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         found
     }
 
-    /// A place where a stream can go on for long: the next group in which no other stream goes on and
-    /// whose longest run, or row of free stripes, has several times what is wanted; its start.
+    /// A place where a stream can go on for long: the next group in which no other stream goes on
+    /// and whose longest run, or row of free stripes, has several times what is wanted; its
+    /// start.
     fn new_place(&mut self, met: &mut Met) -> Option<Found> {
         let want = self.seek.query.want;
         let wide = want
@@ -336,8 +338,9 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Groups whose number is at least `least`, from the goal's on and once round, until `choose`
-    /// finds something in one; it is given the offset to start at, and also tells at how many runs it
-    /// looked. A thread that found a lock held passes by the groups that others were sent to, at first.
+    /// finds something in one; it is given the offset to start at, and also returns at how many
+    /// runs it looked. A thread that found a lock held passes by the groups that others were sent
+    /// to, at first.
     fn walk(
         &mut self,
         step: usize,

@@ -3,8 +3,8 @@
 use super::{Found, Seek};
 use crate::groups::{Lock, Place, Visit};
 
-/// The next run of at least [`Query::min`](super::Query::min) blocks at or after the goal; then from the
-/// start.
+/// The next run of at least [`Query::min`](super::Query::min) blocks at or after the goal; then
+/// from the start.
 pub(crate) fn next_fit(seek: &mut Seek<'_>) -> Option<Found> {
     let goal = seek.query.goal;
     let has_free = seek.group(goal.group).free > 0;

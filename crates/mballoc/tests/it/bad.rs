@@ -195,8 +195,8 @@ fn only_checked_groups_count_for_promises() {
     assert_eq!(allocator.checked_free_blocks(), 118);
     allocator.free(&lying, held).unwrap();
     assert_eq!(allocator.checked_free_blocks(), 128);
-    // All of it: no more than is there, however much is claimed; group 5 is not looked at, which claims
-    // nothing.
+    // All of it: no more than is there, however much is claimed; group 5 is not looked at, which
+    // claims nothing.
     assert!(!allocator.check_more(&lying, 20 * 64));
     assert_eq!(allocator.checked_free_blocks(), 16 * 64);
     assert_eq!(allocator.free_blocks(), 16 * 64);

@@ -45,7 +45,8 @@ const PER_GROUP: u32 = 32_768;
 /// Groups and runs that a bounded search may look at for one request.
 const BOUND: (u64, u64) = (64, 512);
 
-/// Whole groups of 32,768 blocks of 4 KiB, all of whose words are what `pattern` says for the group.
+/// Whole groups of 32,768 blocks of 4 KiB, all of whose words are what `pattern` says for the
+/// group.
 fn synthetic(groups: u32, pattern: impl Fn(u32) -> u64 + 'static) -> Synthetic {
     let blocks = u64::from(groups) * u64::from(PER_GROUP);
     let mut sb = SuperBlock::zeroed();

@@ -13,7 +13,7 @@ fn files_that_grow_together_lie_apart() {
     let mut extents = 0;
     for _ in 0..30 {
         for (file, end) in ends.iter_mut().enumerate() {
-            // All of one directory: beside the same inodes.
+            // All of one directory: next to the same inodes.
             let request = Request {
                 goal: end.unwrap_or(Pblk(1)),
                 len: 8,

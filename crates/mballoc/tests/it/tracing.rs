@@ -16,7 +16,7 @@ use crate::model::Bitmaps;
 type Seen = (&'static str, BTreeMap<&'static str, String>);
 
 thread_local! {
-    /// What this thread did since it was last asked; `None` if nobody asks.
+    /// What this thread did since it was last asked; `None` if no caller asks.
     static SEEN: RefCell<Option<Vec<Seen>>> = const { RefCell::new(None) };
 }
 

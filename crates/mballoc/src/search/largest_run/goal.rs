@@ -10,7 +10,8 @@ impl Walk<'_, '_> {
     /// A run for the request; `None` if there is none of [`Query::min`] blocks.
     ///
     /// If the goal does not do, the search for a stream starts where that goes on; a stream that
-    /// continues nothing starts there at once. A thread that had to wait starts in a group of its own.
+    /// continues nothing starts there at once. A thread that had to wait starts in a group of its
+    /// own.
     pub(super) fn find(&mut self) -> Option<Found> {
         let hints = self.seek.hints;
         let starts = !hints.merge;
@@ -49,10 +50,10 @@ impl Walk<'_, '_> {
     }
 
     /// The run that starts at the goal, if it is long enough: as long as wanted, or with
-    /// [`Hints::merge`](crate::Hints::merge) as little as will do. Also one that ends with the group, if
-    /// the next begins with what is missing: the caller asks for that next, and both lie side by side.
-    /// Requests of a stripe or more are only answered here at the start of one, unless they continue
-    /// something.
+    /// [`Hints::merge`](crate::Hints::merge) as little as will do. Also one that ends with the
+    /// group, if the next begins with what is missing: the caller asks for that next, and both
+    /// lie side by side. Requests of a stripe or more are only answered here at the start of one,
+    /// unless they continue something.
     pub(super) fn at_goal(&mut self) -> Option<Found> {
         let Query { want, min, .. } = self.seek.query;
         let Place { group, offset } = self.seek.query.goal;

@@ -1,11 +1,11 @@
 //! Which group each thread was sent to when it found others busy.
 //!
-//! A thread that finds the group of its goal locked goes to a group of its own and remembers it, so
-//! that threads which all start in one place soon work in different ones. A thread that must wait,
-//! because what it asks for continues something, starts its next few files in its own group. There are
-//! at most as many places as a quarter of the groups, and threads get theirs in the order of their
-//! first request that found a lock held: one thread alone never has one, and its layout depends on
-//! nothing else.
+//! A thread that finds the group of its goal locked goes to a group of its own and remembers it,
+//! so that threads which all start in one place soon work in different ones. A thread that must
+//! wait, because what it asks for continues something, starts its next few files in its own
+//! group. There are at most as many places as a quarter of the groups, and threads get theirs in
+//! the order of their first request that found a lock held: one thread alone never has one, and
+//! its layout depends on nothing else.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -1,10 +1,11 @@
-//! Where streams go on: goals of large files that have nothing mapped beside what they ask for.
+//! Where streams go on: goals of large files that have nothing mapped in addition to what they
+//! ask for.
 //!
-//! An array of goals, at most one for four groups, chosen by the file's number, stored and read without
-//! a lock. A stream that begins while nothing is preallocated for any other file goes on behind the
-//! last stream, whichever that was: no other file is written beside it. The number of goals does not
-//! depend on that of the machine's processors, so that the same requests give the same layout
-//! everywhere.
+//! An array of goals, at most one for four groups, chosen by the file's number, stored and read
+//! without a lock. A stream that begins while nothing is preallocated for any other file goes on
+//! behind the last stream, whichever that was: no other file is written next to it. The number of
+//! goals does not depend on that of the machine's processors, so that the same requests give the
+//! same layout everywhere.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
