@@ -1,4 +1,5 @@
-//! What a look-up, an insert and a scan cost; look-ups also beside a second thread, and beside a scan.
+//! What a lookup, an insert and a scan cost; lookups also next to a second thread, and next to a
+//! scan.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ fn tree(room: &Arc<Room>, extents: u32) -> Tree {
     tree
 }
 
-/// One look-up of some block of `extents` extents.
+/// One lookup of some block of `extents` extents.
 fn step(tree: &Tree, at: &mut u32, extents: u32) {
     *at = at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     let lblk = (u64::from(*at) * u64::from(extents * 8)) >> 32;

@@ -52,8 +52,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Places there can be, 2^60: the kernel packs the status beside them into 64 bits, and so does
-    /// this room. ext4 itself has at most 2^48 blocks.
+    /// Places there can be, 2^60: the kernel packs the status next to them into 64 bits, and so
+    /// does this cache. ext4 itself has at most 2^48 blocks.
     pub const PLACES: u64 = 1 << 60;
 
     /// The block after the last one, at most `u32::MAX`.
@@ -69,7 +69,7 @@ impl Extent {
     }
 
     /// The extent as trees keep it: cut at the last block there is, no place where there is none.
-    /// `None` if nothing of it can be kept: no block, or a place beyond [`Extent::PLACES`].
+    /// `None` if nothing of it can be stored: no block, or a place beyond [`Extent::PLACES`].
     pub(crate) fn bounded(self) -> Option<Self> {
         let (lblk, len) = bounded(self.lblk, self.len)?;
         let pblk = if self.status.is_mapped() {

@@ -1,5 +1,5 @@
-//! The shipped design: leaves in sharded queues after S3-FIFO. What is new goes first, what was used
-//! again stays, and look-ups take no lock.
+//! The shipped design: leaves in sharded queues after S3-FIFO. What is new goes first, what was
+//! used again stays, and lookups take no lock.
 //!
 //! ```text
 //! tree ── roots ─┬─ cached ── index ─┬─ leaf ◄────── shard 0: probation, main, protected; ghost
@@ -10,39 +10,39 @@
 //!
 //! - The unit is a leaf of up to 64 extents. Delayed extents are in leaves of their own, which are
 //!   in no queue: no scan ever meets one.
-//! - A new leaf is on probation, or in the main queue if it was dropped a short while ago. Probation
-//!   holds a tenth of all; the leaf at its head goes, unless it was used: then it joins the main
-//!   queue. The leaf at the head of that goes, unless it was used: then it goes round once more and
-//!   one use is forgotten. At most three uses count.
-//! - Leaves of trees loaded in advance by request are in a queue that is looked at only if the others
-//!   gave nothing.
-//! - Each leaf belongs to one of a power of two of shards, and scans take the shards in turn. No step
-//!   depends on how many trees or delayed extents there are.
-//! - What [`Tree::cache_all`](crate::Tree::cache_all) puts in at once, a leaf of the map on the device,
-//!   gets leaves of its own if it is large enough: it is used, dropped and read again together, and the
-//!   queues see it so.
+//! - A new leaf is on probation, or in the main queue if it was dropped a short while ago.
+//!   Probation holds a tenth of all; the leaf at its head goes, unless it was used: then it joins
+//!   the main queue. The leaf at the head of that goes, unless it was used: then it goes round
+//!   once more and one use is forgotten. At most three uses count.
+//! - Leaves of trees loaded in advance by request are in a queue that is looked at only if the
+//!   others gave nothing.
+//! - Each leaf belongs to one of a power of two of shards, and scans take the shards in turn. No
+//!   step depends on how many trees or delayed extents there are.
+//! - What [`Tree::cache_all`](crate::Tree::cache_all) puts in at once, a leaf of the map on the
+//!   device, gets leaves of its own if it is large enough: it is used, dropped and read again
+//!   together, and the queues see it so.
 //!
 //! # Locks
 //!
-//! One lock a tree for its writers, and inside it one for each shard, held for a step. The writer makes
-//! the tree's version odd, changes entries in place, and makes it even again; a look-up that saw the
-//! same even version before and after has its answer. After three that did not, it takes the lock. An
-//! index or leaf lives as long as a reader looks at it (`arc-swap`). A scan takes a leaf off its queue,
-//! unlocks the shard, and only tries the lock of the tree.
+//! One lock a tree for its writers, and inside it one for each shard, held for a step. The writer
+//! makes the tree's version odd, changes entries in place, and makes it even again; a lookup that
+//! saw the same even version before and after has its answer. After three that did not, it takes
+//! the lock. An index or leaf lives as long as a reader looks at it (`arc-swap`). A scan takes a
+//! leaf off its queue, unlocks the shard, and only tries the lock of the tree.
 //!
 //! # Cost
 //!
-//! A look-up writes one cache line of its own thread's (that keeps the index), and at most once in a
-//! while a mark of use in the leaf. A change moves up to 64 entries of 16 bytes, and about one in 32
-//! copies up to 32 rows of each level of the index. A scan costs a step for each leaf taken and the
-//! copying of index rows for each one dropped. The price: neighbours go together, and a tree of few
-//! extents takes a leaf of four all the same.
+//! A lookup writes one cache line of its own thread's (that keeps the index), and at most once in
+//! a while a mark of use in the leaf. A change moves up to 64 entries of 16 bytes, and about one
+//! in 32 copies up to 32 rows of each level of the index. A scan costs a step for each leaf taken
+//! and the copying of index rows for each one dropped. The price: neighbours go together, and a
+//! tree of few extents takes a leaf of four all the same.
 //!
-//! Source: ours; the queues follow "FIFO queues are all you need for cache eviction" (Yang, Zhang,
-//! Qiu, Yue, Rashmi; SOSP 2023). Differences: the ghost is a table in which each slot belongs to the
-//! last leaf that fell on it, and says how long ago that went; look-ups in quick succession, as of a
-//! reader that goes through a file, are one use (a shard's clock ticks when one in 32 of its leaves has
-//! moved).
+//! Source: ours; the queues follow "FIFO queues are all you need for cache eviction" (Yang,
+//! Zhang, Qiu, Yue, Rashmi; SOSP 2023). Differences: the eviction history is a table in which
+//! each slot belongs to the last leaf that fell on it, and says how long ago that went; lookups
+//! in quick succession, as of a reader that goes through a file, are one use (a shard's clock
+//! ticks when one in 32 of its leaves has moved).
 
 mod ghost;
 mod index;
@@ -64,8 +64,8 @@ use tree::{LeafTree, Queues};
 
 pub use leaf::LEAF_EXTENTS;
 
-/// What a tree takes beside its extents, in bytes: itself, its handle, its roots, what its first node
-/// has spare.
+/// What a tree takes in addition to its extents, in bytes: itself, its handle, its roots, what
+/// its first node has spare.
 pub(crate) const TREE_MEMORY: u64 = size_of::<LeafTree>() as u64 + 184;
 
 /// Leaves of trees in use that a scan bears: where there are few trees, it may be all of them.

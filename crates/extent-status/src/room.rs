@@ -15,9 +15,9 @@ pub const BATCH: usize = 128;
 /// What a [`Room`] is made with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// `es_stats=`: how look-ups and scans are counted.
+    /// `es_stats=`: how lookups and scans are counted.
     pub stats: StatsMode,
-    /// The design, which serves this room alone. `None`: [`LeafQueue`] as it is by default.
+    /// The design, which serves this cache alone. `None`: [`LeafQueue`] as it is by default.
     pub shrinker: Option<Arc<dyn Shrinker>>,
 }
 
@@ -31,12 +31,13 @@ pub struct Room {
 }
 
 impl Room {
-    /// A room without trees. `monotonic` gives the time that scans are measured by, from any origin.
+    /// A cache without trees. `monotonic` gives the time that scans are measured by, from any
+    /// origin.
     pub fn new(monotonic: impl Fn() -> Duration + Send + Sync + 'static) -> Arc<Self> {
         Self::with_options(Options::default(), monotonic)
     }
 
-    /// A room without trees with a design and a mode of counting.
+    /// A cache without trees with a design and a mode of counting.
     pub fn with_options(
         options: Options,
         monotonic: impl Fn() -> Duration + Send + Sync + 'static,
@@ -58,9 +59,9 @@ impl Room {
     /// Drops about `nr` extents and returns how many. As whole leaves go, it may be up to
     /// [`LEAF_EXTENTS`](crate::LEAF_EXTENTS) - 1 more than `nr`.
     ///
-    /// 0 does not mean that nothing is left: it may have met only extents in recent use (dropped at a
-    /// later visit) or trees in use. [`count`](Self::count) says what is left. Ask in batches of
-    /// [`BATCH`].
+    /// 0 does not mean that nothing is left: it may have met only extents in recent use (dropped
+    /// at a later visit) or trees in use. [`count`](Self::count) says what is left. Ask in
+    /// batches of [`BATCH`].
     pub fn scan(&self, nr: usize) -> usize {
         self.scan_recorded(nr).freed
     }
@@ -107,7 +108,7 @@ impl Room {
         &self.counters
     }
 
-    /// A tree of the room's design.
+    /// A tree of the cache's design.
     pub(crate) fn tree(&self) -> Arc<dyn EsTree> {
         self.shrinker.tree()
     }

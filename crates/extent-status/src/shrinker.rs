@@ -2,33 +2,33 @@
 //!
 //! # Why one seam for both
 //!
-//! A shrinker finds what may go by the shape of the index. One that takes trees in turn needs them on
-//! a list, and in each a way past the extents that must stay; one that takes leaves needs extents that
-//! lie in leaves. So a design is both: a [`Shrinker`] for the file system, which makes an [`EsTree`]
-//! for each inode. What any design must do is here; what it costs is its own.
+//! A shrinker finds what may go by the shape of the index. One that takes trees in turn needs
+//! them on a list, and in each a way past the extents that must stay; one that takes leaves needs
+//! extents that lie in leaves. So a design is both: a [`Shrinker`] for the file system, which
+//! makes an [`EsTree`] for each inode. What any design must do is here; what it costs is its own.
 //!
 //! # What a design must do
 //!
-//! - It never drops a delayed extent, in whatever order threads call: [`Shrinker::scan`] beside every
-//!   method of every tree, and all methods of one tree beside each other.
-//! - A look-up returns what was inserted or cached last and not removed since, or nothing: dropping an
-//!   extent makes it unknown, never another.
-//! - It brings the [`Counters`] of the room after every change before the call returns.
-//! - Its locks are leaves of the lock order. A scan only *tries* the lock of a tree: the thread that
-//!   calls may be using one.
+//! - It never drops a delayed extent, in whatever order threads call: [`Shrinker::scan`] next to
+//!   every method of every tree, and all methods of one tree side by side.
+//! - A lookup returns what was inserted or cached last and not removed since, or nothing:
+//!   dropping an extent makes it unknown, never another.
+//! - It brings the [`Counters`] of the cache after every change before the call returns.
+//! - Its locks are leaves of the lock order. A scan only *tries* the lock of a tree: the thread
+//!   that calls may be using one.
 //!
-//! [`Room`](crate::Room) and [`Tree`](crate::Tree) check ranges, count look-ups and scans, and trace;
-//! a design sees extents that fit ([`Extent::PLACES`], no block beyond the last).
+//! [`Room`](crate::Room) and [`Tree`](crate::Tree) check ranges, count lookups and scans, and
+//! trace; a design sees extents that fit ([`Extent::PLACES`], no block beyond the last).
 //!
 //! # The designs
 //!
 //! Shipped: [`LeafQueue`](crate::LeafQueue). An object of another is given in
-//! [`Options::shrinker`](crate::Options::shrinker) and serves one room at a time. The shrinkers of
-//! Linux 3.11 to today, those of the thread of 2014 and a clock over leaves are in `lab/policies`, with
-//! the tests that any design must pass.
+//! [`Options::shrinker`](crate::Options::shrinker) and serves one cache at a time. The shrinkers
+//! of Linux 3.11 to today, those of the thread of 2014 and a clock over leaves are in
+//! `lab/policies`, with the tests that any design must pass.
 //!
-//! Source: "ext4: extents status tree shrinker improvement" (Zheng Liu, linux-ext4, April 2014), which
-//! compared three of them.
+//! Source: "ext4: extents status tree shrinker improvement" (Zheng Liu, linux-ext4, April 2014),
+//! which compared three of them.
 
 use std::fmt;
 use std::ops::Range;
@@ -46,13 +46,14 @@ pub trait Shrinker: fmt::Debug + Send + Sync {
     /// Drops about `nr` extents: see [`Room::scan`](crate::Room::scan). Records each step.
     fn scan(&self, counters: &Counters, nr: usize) -> Scan;
 
-    /// Bytes beside those of [`Counters::bytes`]: queues, and what is remembered of dropped extents.
+    /// Bytes in addition to those of [`Counters::bytes`]: queues, and what is remembered of
+    /// dropped extents.
     fn memory(&self) -> u64 {
         0
     }
 }
 
-/// What a look-up found, and how.
+/// What a lookup found, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
     /// The whole known extent that contains the block; `None` if it is not known.
@@ -82,7 +83,8 @@ pub trait EsTree: fmt::Debug + Send + Sync {
     /// Puts those extents in of whose range nothing is known.
     fn cache_all(&self, counters: &Counters, extents: &mut dyn Iterator<Item = Extent>);
 
-    /// The first extent of a wanted status that ends after `from`, cut to start there at the earliest.
+    /// The first extent of a wanted status that ends after `from`, cut to start there at the
+    /// earliest.
     fn find(&self, from: u32, wanted: StatusSet) -> Option<Extent>;
 
     /// Drops all that is not delayed, and the mark of [`set_precached`](Self::set_precached).

@@ -1,4 +1,4 @@
-//! What the room has done, under the kernel's names where it has them.
+//! What the cache has done, under the kernel's names where it has them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,15 +11,15 @@ use uext4_tunables::Tunable;
 
 use crate::scan::Scan;
 
-/// `es_stats=`: how look-ups and scans are counted. What `count` needs is always counted.
+/// `es_stats=`: how lookups and scans are counted. What `count` needs is always counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StatsMode {
     /// Nothing is.
     Off,
-    /// Every scan, and one look-up in 64 of a thread's, for 64.
+    /// Every scan, and one lookup in 64 of a thread's, for 64.
     #[default]
     Sampled,
-    /// Every scan and every look-up.
+    /// Every scan and every lookup.
     On,
 }
 
@@ -41,15 +41,15 @@ pub const TUNABLES: &[Tunable<StatsMode>] = &[Tunable::word(
     |mode, index| *mode = StatsMode::ALL.get(index).copied().unwrap_or_default(),
 )];
 
-/// A snapshot of the counters since the room was made.
+/// A snapshot of the counters since the cache was made.
 ///
-/// What is marked "switched" stands still while statistics are off. Look-ups are estimated from one in
-/// 64 while they are sampled.
+/// What is marked "switched" stands still while statistics are off. Lookups are estimated from
+/// one in 64 while they are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// `es_stats_cache_hits`: look-ups that were answered (switched).
+    /// `es_stats_cache_hits`: lookups that were answered (switched).
     pub es_stats_cache_hits: u64,
-    /// `es_stats_cache_misses`: look-ups of blocks not known (switched).
+    /// `es_stats_cache_misses`: lookups of blocks not known (switched).
     pub es_stats_cache_misses: u64,
     /// `es_stats_all_cnt`: extents now.
     pub es_stats_all_cnt: u64,
@@ -80,19 +80,19 @@ pub struct Stats {
     pub leaves_evicted: u64,
     /// Leaves that came back soon after they were dropped (always counted).
     pub ghost_hits: u64,
-    /// Look-ups that took a lock and were answered.
+    /// Lookups that took a lock and were answered.
     pub lookup_hit_locks: u64,
 }
 
-/// One look-up in so many is counted while statistics are sampled; a power of two.
+/// One lookup in so many is counted while statistics are sampled; a power of two.
 const SAMPLE: u32 = 64;
 
 thread_local! {
-    /// Look-ups of this thread, whatever the room.
+    /// Lookups of this thread, whatever the cache.
     static LOOKUPS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Says of one look-up in [`SAMPLE`] of this thread's that it is the one to count.
+/// Says of one lookup in [`SAMPLE`] of this thread's that it is the one to count.
 fn is_sampled() -> bool {
     let count = LOOKUPS.get();
     LOOKUPS.set(count.wrapping_add(1));
@@ -115,8 +115,8 @@ struct Shard {
     bytes: AtomicI64,
 }
 
-/// What a room counts, and its clock. Its [`Shrinker`](crate::Shrinker) keeps the counts of extents,
-/// trees and bytes after each change; threads add to lines of their own.
+/// What a cache counts, and its clock. Its [`Shrinker`](crate::Shrinker) keeps the counts of
+/// extents, trees and bytes after each change; threads add to lines of their own.
 pub struct Counters {
     monotonic: Box<dyn Fn() -> Duration + Send + Sync>,
     mode: AtomicU8,
@@ -152,7 +152,7 @@ impl Counters {
         self.mode.load(Relaxed) != StatsMode::Off as u8
     }
 
-    /// The time of the room's clock, in nanoseconds.
+    /// The time of the cache's clock, in nanoseconds.
     pub fn now(&self) -> u64 {
         u64::try_from((self.monotonic)().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -161,7 +161,7 @@ impl Counters {
         self.shards.get()
     }
 
-    /// Notes a look-up: whether it was answered, and whether it took a lock.
+    /// Notes a lookup: whether it was answered, and whether it took a lock.
     pub(crate) fn looked_up(&self, hit: bool, locked: bool) {
         const ON: u8 = StatsMode::On as u8;
         const SAMPLED: u8 = StatsMode::Sampled as u8;

@@ -1,5 +1,5 @@
-//! Trace events with the names of the kernel's `ext4` events, for whoever subscribes to the target
-//! `extent_status` of crate `tracing`. Where nobody does, an event costs a load.
+//! Trace events with the names of the kernel's `ext4` events, for any thread that subscribes to
+//! the target `extent_status` of crate `tracing`. Where no thread does, an event costs a load.
 
 use tracing::{Level, event_enabled, trace};
 
@@ -22,14 +22,14 @@ pub(crate) fn cached(extents: impl Iterator<Item = Extent>, seq: impl Fn() -> u6
     }
 }
 
-/// A look-up was answered.
+/// A lookup was answered.
 pub(crate) fn lookup(lblk: u32, found: Option<&Extent>) {
     if event_enabled!(target: "extent_status", Level::TRACE) {
         trace!(target: "extent_status", name = "ext4_es_lookup_extent_exit", lblk, ?found);
     }
 }
 
-/// Somebody asked how much there is to drop.
+/// A caller asked how much there is to drop.
 pub(crate) fn shrink_count(count: usize) {
     trace!(target: "extent_status", name = "ext4_es_shrink_count", count);
 }

@@ -21,7 +21,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// What a tree takes beside its extents, in bytes.
+    /// What a tree takes in addition to its extents, in bytes.
     pub const MEMORY: u64 = TREE_MEMORY;
 
     /// A tree that knows nothing.
@@ -65,11 +65,12 @@ impl Tree {
 
     /// Notes what the map on the device says of a range, where nothing is known yet.
     ///
-    /// Never replaces anything. It begins at the first block, and ends where 64 parts have been gone
-    /// over, known ones and others: what a look-up that fails costs does not grow with what is known.
+    /// Never replaces anything. It begins at the first block, and ends where 64 parts have been
+    /// gone over, known ones and others: what a lookup that fails costs does not grow with what
+    /// is known.
     ///
-    /// The caller must have read the map under a lock that kept it from changing until now. Delayed
-    /// extents are not the map's to tell, and are ignored.
+    /// The caller must have read the map under a lock that prevented it from changing until now.
+    /// Delayed extents are not the map's to report, and are ignored.
     pub fn cache(&self, extent: Extent) {
         let known = extent.bounded().filter(|e| e.status.is_reclaimable());
         if let Some(extent) = &known {

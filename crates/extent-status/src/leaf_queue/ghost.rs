@@ -1,5 +1,5 @@
 //! What was dropped of late: not the leaves, only that they were. Bounded, and a guess: a slot is
-//! taken over by whoever comes next.
+//! taken over by any thread that comes next.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,8 @@ const SLOTS_MAX: usize = 16_384;
 /// Fingerprints of leaves, each with the number of its dropping.
 #[derive(Debug, Default)]
 pub(super) struct Ghost {
-    /// Made when the first leaf is dropped: a slot for each leaf there then is, if that many may be.
+    /// Made when the first leaf is dropped: a slot for each leaf there then is, if that many may
+    /// be.
     slots: OnceLock<Box<[AtomicU64]>>,
     /// Leaves dropped, wrapping.
     dropped: AtomicU32,

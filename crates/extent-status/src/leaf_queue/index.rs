@@ -1,10 +1,11 @@
 //! The index of a tree's leaves: a tree of small nodes that are never changed, only copied. So who
 //! holds a root sees all leaves as they were, for as long as it looks.
 //!
-//! Most files have a handful of extents: all of them lie in one leaf, which then is the root itself.
+//! Most files have a handful of extents: all of them lie in one leaf, which then is the root
+//! itself.
 //!
-//! A leaf holds the extents that begin from its key up to the next leaf's; the first leaf also those
-//! before its key. An extent may end behind the next leaf's key.
+//! A leaf holds the extents that begin from its key up to the next leaf's; the first leaf also
+//! those before its key. An extent may end behind the next leaf's key.
 
 use std::sync::Arc;
 
@@ -61,8 +62,8 @@ impl<T> Root<T> {
         self.0.is_none()
     }
 
-    /// The leaf whose extents begin around `key`, and its own key, which lies behind it only for the
-    /// first leaf.
+    /// The leaf whose extents begin around `key`, and its own key, which lies behind it only for
+    /// the first leaf.
     pub(super) fn leaf_at(&self, key: u32) -> Option<(u32, &Arc<Leaf<T>>)> {
         let mut row = self.0.as_ref()?;
         loop {

@@ -161,7 +161,7 @@ pub(super) fn capacity_for(len: usize) -> usize {
 pub(super) struct Leaf<T> {
     entries: Entries,
     len: AtomicU32,
-    /// The tick of the last look-up that counted, and how many counted.
+    /// The tick of the last lookup that counted, and how many counted.
     mark: AtomicU32,
     /// Its tree and its place in the queues, unless its extents are delayed.
     pub(super) queued: Option<(Weak<T>, Place)>,
@@ -226,7 +226,7 @@ impl<T> Leaf<T> {
         }
     }
 
-    /// The entries in use. A reader may see a length that is not theirs yet, within the room.
+    /// The entries in use. A reader may see a length that is not theirs yet, within the cache.
     fn known(&self) -> &[Entry] {
         &self.entries()[..self.len()]
     }
@@ -278,7 +278,7 @@ impl<T> Leaf<T> {
         self.len.store(grown as u32, Relaxed);
     }
 
-    /// Counts a look-up, if it is the first in this tick of the queue and may still count: look-ups
+    /// Counts a lookup, if it is the first in this tick of the queue and may still count: lookups
     /// in quick succession are one use. One store at most.
     pub(super) fn refer(&self, tick: u32) {
         let mark = self.mark.load(Relaxed);
@@ -300,7 +300,7 @@ impl<T> Leaf<T> {
         self.mark.store(tick | freq.min(FREQ_MAX), Relaxed);
     }
 
-    /// Begins its life in this tick: look-ups in it do not count.
+    /// Begins its life in this tick: lookups in it do not count.
     pub(super) fn begin(&self, tick: u32) {
         self.mark.store(tick << FREQ_BITS, Relaxed);
     }

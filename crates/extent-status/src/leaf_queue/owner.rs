@@ -1,5 +1,5 @@
-//! What the leaves of one tree are made and dropped with: the room's counters, the queues, and the
-//! tree that they lead back to.
+//! What the leaves of one tree are made and dropped with: the cache's counters, the queues, and
+//! the tree that they lead back to.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -34,7 +34,7 @@ impl<T> Owner<'_, T> {
         self.queues.is_remembered(self.number, first)
     }
 
-    /// Puts a new leaf into the queues: beside the one it was split from, or as one that is new.
+    /// Puts a new leaf into the queues: next to the one it was split from, or as one that is new.
     pub(super) fn enter(&self, leaf: &Arc<Leaf<T>>, from: Option<&Arc<Leaf<T>>>) {
         let from = from.map(|from| &**from);
         if self.queues.enter(leaf, from, self.precached) {

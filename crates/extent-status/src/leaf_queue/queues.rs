@@ -1,8 +1,8 @@
 //! Queues of leaves that may be dropped, in shards with a lock each.
 //!
-//! A shard's lock is taken inside a tree's, for a step. A scan takes a leaf off its queue, lets go of
-//! the shard, and then only tries the lock of the tree. Meanwhile the leaf is in no queue; if its
-//! tree drops it just then, it is marked, and not put back.
+//! A shard's lock is taken inside a tree's, for a step. A scan takes a leaf off its queue, lets
+//! go of the shard, and then only tries the lock of the tree. Meanwhile the leaf is in no queue;
+//! if its tree drops it just then, it is marked, and not put back.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -54,9 +54,9 @@ impl<T> Rings<T> {
 #[repr(align(128))]
 struct Shard<T> {
     rings: Mutex<Rings<T>>,
-    /// Counts up as leaves move: what is one use is told by it.
+    /// Counts up as leaves move: what is one use is reported by it.
     tick: AtomicU32,
-    /// Leaves now, for who holds no lock.
+    /// Leaves now, for a caller that holds no lock.
     len: AtomicUsize,
     ghost: Ghost,
     /// What the queues of all shards take, in bytes.
@@ -123,7 +123,7 @@ impl<T> Queues<T> {
         self.shards.len()
     }
 
-    /// What is kept of leaves that were dropped, in bytes.
+    /// What is stored of leaves that were dropped, in bytes.
     pub(super) fn ghost_bytes(&self) -> u64 {
         let bytes = self.shards.iter().map(|shard| shard.ghost.bytes() as u64);
         bytes.sum()
@@ -153,7 +153,7 @@ impl<T> Queues<T> {
         shard.ghost.knows(hash, shard.len.load(Relaxed))
     }
 
-    /// The tick by which look-ups of the leaf count.
+    /// The tick by which lookups of the leaf count.
     pub(super) fn tick(&self, place: &Place) -> u32 {
         self.shard(place.shard).tick.load(Relaxed)
     }
@@ -222,8 +222,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Takes the leaf that goes first: on probation, if there are more than their share of the shard's,
-    /// or in the main queue; of the protected ones, if `protected` says so.
+    /// Takes the leaf that goes first: on probation, if there are more than their share of the
+    /// shard's, or in the main queue; of the protected ones, if `protected` says so.
     pub(super) fn take(&self, shard: usize, protected: bool, scan: &mut Scan) -> Taken<T> {
         scan.list_locks += 1;
         let shard = self.shard(shard as u32);

@@ -162,9 +162,9 @@ impl<T> Side<T> {
         self.put(Packed::from(&new), owner);
     }
 
-    /// Puts extents where nothing is, also between them: in ascending order, merged among each other
-    /// if the tree does that. Many of them, as a leaf of the map on the device has, get leaves of
-    /// their own: they came together, and so they go and come back.
+    /// Puts extents where nothing is, also between them: in ascending order, merged among each
+    /// other if the tree does that. Many of them, as a leaf of the map on the device has, get
+    /// leaves of their own: they came together, and so they go and come back.
     pub(super) fn add_all(&mut self, extents: &[Extent], owner: &Owner<'_, T>) {
         if extents.len() <= FEWEST && self.root.is_empty() {
             self.add_first(extents, owner);
@@ -217,8 +217,8 @@ impl<T> Side<T> {
         self.enter(leaf, None, owner);
     }
 
-    /// Makes leaves of extents that lie between two leaves. Answers whether they do; else nothing was
-    /// done.
+    /// Makes leaves of extents that lie between two leaves. Answers whether they do; else nothing
+    /// was done.
     fn add_leaves(&mut self, extents: &[Extent], owner: &Owner<'_, T>) -> bool {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else {
             return false;
@@ -358,8 +358,8 @@ impl<T> Side<T> {
         self.enter(&two, Some(&one), owner);
     }
 
-    /// Makes a leaf with few entries one with a neighbour that has few too. Answers whether there is
-    /// one.
+    /// Makes a leaf with few entries one with a neighbour that has few too. Answers whether there
+    /// is one.
     fn merge(&mut self, leaf: &Arc<Leaf<T>>, owner: &Owner<'_, T>) -> bool {
         let few = |(_, leaf): &(u32, &Arc<Leaf<T>>)| leaf.len() <= FEW;
         let root = &self.root;
@@ -425,7 +425,7 @@ impl<T> Side<T> {
         Arc::new(leaf)
     }
 
-    /// Puts a new leaf into the queues: beside the one it was split from, or as one that is new.
+    /// Puts a new leaf into the queues: next to the one it was split from, or as one that is new.
     fn enter(&self, leaf: &Arc<Leaf<T>>, from: Option<&Arc<Leaf<T>>>, owner: &Owner<'_, T>) {
         if self.queued {
             owner.enter(leaf, from);

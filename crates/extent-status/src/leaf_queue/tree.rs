@@ -1,9 +1,9 @@
-//! A tree whose look-ups take no lock: its cache and its delayed extents apart, both in leaves.
+//! A tree whose lookups take no lock: its cache and its delayed extents apart, both in leaves.
 //!
 //! Writers and the shrinker hold one lock. They raise the tree's version to an odd number before
-//! they change anything and to an even one afterwards; a look-up that sees the same even number
-//! before and after has seen no half of a change, and else tries again, at last under the lock. The
-//! indices are published as one pointer, so that what a reader looks at is not freed.
+//! they change anything and to an even one afterwards; a lookup that sees the same even number
+//! before and after has seen no half of a change, and else tries again, at last under the lock.
+//! The indices are published as one pointer, so that what a reader looks at is not freed.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool as Flag;
@@ -27,7 +27,7 @@ type Owner<'a> = owner::Owner<'a, LeafTree>;
 /// The queues of all trees.
 pub(super) type Queues = queues::Queues<LeafTree>;
 
-/// Look-ups tried without the lock.
+/// Lookups tried without the lock.
 const TRIES: u32 = 3;
 
 /// A tree, to which its leaves in the queues lead back.
@@ -74,7 +74,7 @@ struct ExtentCounts {
     delayed: i64,
 }
 
-/// What a look-up without the lock saw.
+/// What a lookup without the lock saw.
 enum Seen {
     Extent(Extent),
     Nothing,
@@ -132,7 +132,8 @@ impl State {
         nexts.into_iter().flatten().fold(end, u32::min)
     }
 
-    /// Puts those extents in of whose range nothing is known. Those in ascending order go in together.
+    /// Puts those extents in of whose range nothing is known. Those in ascending order go in
+    /// together.
     fn add_unknown(&mut self, extents: impl Iterator<Item = Extent>, owner: &Owner<'_>) {
         let mut batch: Vec<Extent> = Vec::new();
         // Where nothing is known but the batch.
@@ -200,7 +201,7 @@ fn found<'a>(cached: &'a Root, delayed: &'a Root, lblk: u32) -> Option<(&'a Arc<
     Some((leaf, packed))
 }
 
-/// The answer to a look-up, which counts as a use of the leaf.
+/// The answer to a lookup, which counts as a use of the leaf.
 fn referred(queues: &Queues, leaf: &Arc<Leaf>, packed: Packed) -> Extent {
     if let Some((_, place)) = &leaf.queued {
         leaf.refer(queues.tick(place));
@@ -253,7 +254,7 @@ impl LeafTree {
         self.seq.fetch_add(1, Release);
     }
 
-    /// Brings the room's counters after a change, given the extents before and after it.
+    /// Brings the cache's counters after a change, given the extents before and after it.
     fn count(&self, counters: &Counters, before: ExtentCounts, after: ExtentCounts) {
         let reclaimable = after.reclaimable - before.reclaimable;
         counters.extents(reclaimable + after.delayed - before.delayed, reclaimable);
@@ -262,8 +263,8 @@ impl LeafTree {
         }
     }
 
-    /// Drops a leaf. `None` if the tree is in use. Returns its extents, 0 if the tree has dropped it
-    /// meanwhile, and the rows of the index copied.
+    /// Drops a leaf. `None` if the tree is in use. Returns its extents, 0 if the tree has dropped
+    /// it meanwhile, and the rows of the index copied.
     pub(super) fn try_evict(&self, counters: &Counters, leaf: &Arc<Leaf>) -> Option<(usize, u64)> {
         let state = &mut *self.state.try_lock()?;
         let before = state.cached.copied();
@@ -283,7 +284,7 @@ impl LeafTree {
         }
     }
 
-    /// Changes what readers see, and brings the room's counters after it.
+    /// Changes what readers see, and brings the cache's counters after it.
     fn change<R>(
         &self,
         counters: &Counters,
@@ -417,7 +418,7 @@ impl EsTree for LeafTree {
         all
     }
 
-    /// No look-up can come any more, so nothing is published.
+    /// No lookup can come any more, so nothing is published.
     fn close(&self, counters: &Counters) {
         let state = &mut *self.state.lock();
         let owner = self.owner(counters);

@@ -1,6 +1,6 @@
-//! Threads at the shipped design, in orders as the model checker `shuttle` chooses
-//! them. It knows every atomic that look-ups without a lock read, one by one, but no order of memory
-//! weaker than one after the other. `UEXT4_LONG=1` tries many more.
+//! Threads at the shipped design, in orders as the model checker `shuttle` chooses them. It knows
+//! every atomic that lookups without a lock read, one by one, but no order of memory weaker than
+//! one after the other. `UEXT4_LONG=1` tries many more.
 
 mod orders;
 

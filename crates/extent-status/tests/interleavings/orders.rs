@@ -1,6 +1,6 @@
-//! Look-ups, changes and reclaim of several threads in many orders: delayed extents stay, no answer was
-//! never so, counts add up at the end. The tests of `lab/policies` include this file, for the designs
-//! there; `check` beside it runs each test with its designs.
+//! Lookups, changes and reclaim of several threads in many orders: delayed extents stay, no
+//! answer was never so, counts add up at the end. The tests of `lab/policies` include this file,
+//! for the designs there; `check` next to it runs each test with its designs.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::conformance::shrink::{scan_all, scattered};
 use crate::conformance::{Merge, delayed, hole, room, written};
 use crate::leaf_queue;
 
-/// A room with so many shards, and its queues.
+/// A cache with so many shards, and its queues.
 fn shards(shards: usize) -> (Arc<Room>, Arc<LeafQueue>) {
     let queue = Arc::new(LeafQueue::new(LeafQueueOptions {
         shards,
@@ -21,7 +21,7 @@ fn shards(shards: usize) -> (Arc<Room>, Arc<LeafQueue>) {
     (room(shrinker), queue)
 }
 
-/// A room with one shard, so that the order is plain.
+/// A cache with one shard, so that the order is plain.
 fn one_queue() -> Arc<Room> {
     shards(1).0
 }
@@ -179,7 +179,7 @@ fn memory_follows_what_is_known() {
     let room = two_queues();
     let tree = scattered(&room, 64_000);
     let full = room.memory();
-    // Sixteen bytes an extent and little beside.
+    // Sixteen bytes an extent and little at the same time.
     assert!((64_000 * 16..64_000 * 24).contains(&full), "{full}");
     assert!(
         (16..24).contains(&room.extent_bytes()),

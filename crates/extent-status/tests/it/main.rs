@@ -1,4 +1,4 @@
-//! Tests of the room as its users see it.
+//! Tests of the cache as its users see it.
 
 #[path = "conformance/suite.rs"]
 mod conformance;

@@ -17,7 +17,7 @@ fn hole(lblk: u32) -> Extent {
     }
 }
 
-/// A tree in queues, and the counters of its room.
+/// A tree in queues, and the counters of its cache.
 fn tree() -> (Arc<LeafTree>, Arc<Queues>, Counters) {
     let queues = Arc::new(Queues::new(10, 2));
     let counters = Counters::new(StatsMode::On, || Duration::ZERO);
@@ -74,7 +74,7 @@ fn a_tree_in_use_is_not_waited_for() {
         found(state.cached.root(), state.delayed.root(), 3).map(|(leaf, _)| Arc::clone(leaf));
     let leaf = leaf.unwrap();
     assert_eq!(tree.try_evict(&counters, &leaf), None);
-    // Look-ups wait only while something changes.
+    // Lookups wait only while something changes.
     let look = tree.lookup(&counters, 3);
     assert_eq!((look.extent, look.locked), (Some(hole(3)), false));
     drop(state);

@@ -130,7 +130,7 @@ fn what_a_miss_costs_does_not_grow_with_what_is_known() {
         tree.cache(hole(100_001, 50_000));
         assert_eq!(room.count(), 1 + 32, "{name}");
         assert_eq!(tree.lookup(Lblk(100_001)), Some(hole(100_001, 1)));
-        // One beside the other, they are gone over alike.
+        // Side by side, they are gone over alike.
         tree.clear_cache();
         each_delayed(&tree, 1, 100_000);
         tree.cache(hole(0, u32::MAX));

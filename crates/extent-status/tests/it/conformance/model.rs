@@ -1,4 +1,5 @@
-//! Random calls on two trees of one room of each design, compared with what each block is, one by one.
+//! Random calls on two trees of one cache of each design, compared with what each block is, one
+//! by one.
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ fn any_extent(blocks: u32, longest: u32) -> impl Strategy<Value = Extent> {
     })
 }
 
-/// Blocks one beside the other that do not merge, as a whole leaf of the map on the device.
+/// Blocks side by side that do not merge, as a whole leaf of the map on the device.
 fn leaf(blocks: u32) -> impl Strategy<Value = Vec<Extent>> {
     (0..blocks, 0..blocks).prop_map(move |(from, count)| {
         let to = (from + count).min(blocks);
@@ -62,7 +63,7 @@ fn op(blocks: u32, longest: u32) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A tree beside the blocks it must know, `base` being the first of the window.
+/// A tree next to the blocks it must know, `base` being the first of the window.
 struct Pair {
     tree: Tree,
     blocks: Vec<Block>,
@@ -137,8 +138,8 @@ impl Pair {
         }
     }
 
-    /// The blocks as the tree must tell them: the largest possible extents, or, if neighbours are
-    /// not merged, any that say the same.
+    /// The blocks as the tree must report them: the largest possible extents, or, if neighbours
+    /// are not merged, any that say the same.
     fn expected(&self) -> Vec<Extent> {
         if self.merge == Merge::Off {
             let extents = self.tree.extents();
@@ -238,7 +239,7 @@ impl Pair {
                     .for_each(|b| *b = b.filter(|_| stays(b)));
                 prop_assert_eq!(self.tree.seq(), seq);
             }
-            // Of the room, not of one tree.
+            // Of the cache, not of one tree.
             Op::Scan(_) => {}
         }
         Ok(())
@@ -261,7 +262,7 @@ impl Pair {
     }
 }
 
-/// Two trees of a room: one window at the first block, one that ends at the last.
+/// Two trees of a cache: one window at the first block, one that ends at the last.
 fn run(
     design: Design,
     merge: Merge,

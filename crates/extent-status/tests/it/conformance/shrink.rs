@@ -118,7 +118,7 @@ fn what_was_used_often_goes_if_all_is_asked_for() {
         let trees: Vec<Tree> = (0..300).map(|_| scattered(room, 1)).collect();
         let passing = Tree::new(room);
         for _ in 0..4 {
-            // Look-ups count once as time passes: as leaves come and go.
+            // Lookups count once as time passes: as leaves come and go.
             for _ in 0..100 {
                 passing.cache(hole(0, 1));
                 passing.remove(Lblk(0), 1);
@@ -194,7 +194,7 @@ fn sampled_look_ups_add_up() {
         for _ in 0..6400 {
             tree.lookup(Lblk(3)).unwrap();
         }
-        // Of 6400 look-ups one after the other, each 64th was counted for 64.
+        // Of 6400 lookups one after the other, each 64th was counted for 64.
         assert_eq!(room.stats().es_stats_cache_hits, 6400);
     });
 }
@@ -223,7 +223,7 @@ fn scans_are_counted_unless_switched_off() {
     });
 }
 
-/// The same counters with nothing in the room; trees may still be on a list.
+/// The same counters with nothing in the cache; trees may still be on a list.
 fn without_extents(stats: Stats) -> Stats {
     Stats {
         es_stats_all_cnt: 0,

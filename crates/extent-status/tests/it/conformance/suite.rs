@@ -1,5 +1,5 @@
-//! What any design must do. The tests of `lab/policies` include this file and run it for the designs
-//! there; a file that includes it has a function `designs` beside the module.
+//! What any design must do. The tests of `lab/policies` include this file and run it for the
+//! designs there; a file that includes it has a function `designs` in addition to the module.
 
 mod edges;
 mod model;
@@ -20,7 +20,7 @@ use super::designs;
 pub struct Design {
     pub name: &'static str,
     pub make: fn(Merge) -> Arc<dyn Shrinker>,
-    /// Extents lie in leaves: these go as a whole, and look-ups take no lock.
+    /// Extents lie in leaves: these go as a whole, and lookups take no lock.
     pub has_leaves: bool,
     /// Trees that hold nothing to drop may be on its list, and the first scan may only sort it.
     pub lists_idle_trees: bool,
@@ -33,7 +33,7 @@ pub enum Merge {
     Off,
 }
 
-/// A design with its room.
+/// A design with its cache.
 pub struct Subject {
     pub design: Design,
     pub shrinker: Arc<dyn Shrinker>,
@@ -56,7 +56,7 @@ impl Subject {
     }
 }
 
-/// A room whose clock moves by a microsecond whenever it is read, and which counts all.
+/// A cache whose clock moves by a microsecond whenever it is read, and which counts all.
 pub fn room(shrinker: Arc<dyn Shrinker>) -> Arc<Room> {
     let reads = AtomicU64::new(0);
     let options = Options {
@@ -75,7 +75,7 @@ fn with_each(test: impl Fn(&Subject)) {
     }
 }
 
-/// Runs a test in a room of each design.
+/// Runs a test in a cache of each design.
 fn in_each_room(test: impl Fn(&Arc<Room>)) {
     with_each(|subject| test(&subject.room));
 }

@@ -40,7 +40,7 @@ fn write(tree: &Tree, rounds: u32) -> u64 {
     reserved
 }
 
-/// Reads until told to stop: a block is delayed or written at its place, or not known.
+/// Reads until it is stopped: a block is delayed or written at its place, or not known.
 fn read(trees: &[Tree], stop: &AtomicBool, mut at: u32) {
     while !stop.load(Relaxed) {
         at = at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
