@@ -45,9 +45,9 @@ fn are_zeros(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|c| c == &ZEROS[..c.len()])
 }
 
-/// The hash, the same whether the caller knows of zeros or not. A block of attributes has entries at
-/// the start, values at the end and zeros, most of it, between: of these only the place and the
-/// number are hashed.
+/// The hash, the same whether the caller knows of zeros or not. A block of attributes has entries
+/// at the start, values at the end and zeros, most of it, between: of these only the place and
+/// the number are hashed.
 pub(crate) fn content_hash(content: &Content<'_>, secrets: &RapidSecrets) -> u64 {
     let (body, zeros) = (content.bytes, &content.zeros);
     let (chunks, _) = body.as_chunks::<CHUNK>();

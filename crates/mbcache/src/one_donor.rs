@@ -283,7 +283,7 @@ impl OneDonor {
         }
     }
 
-    /// Promises a user's room of an entry that has some.
+    /// Reserves a user's room of an entry that has some.
     fn promise(&self, entry: &Entry) -> bool {
         let promised = self.change(entry, |state| has_room(state).then(|| state - 1 + PENDING));
         if promised.is_some() && entry.flags.load(Relaxed) < USES_MAX {

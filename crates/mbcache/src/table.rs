@@ -94,8 +94,8 @@ impl Owned {
             self.set(table, more);
             return true;
         }
-        // Without memory, of those that are kept empty. In this order: a thread that sees that the
-        // old one has left comes to the new one behind it.
+        // Without memory, of those that are stored empty. In this order: a thread that sees that
+        // the old one has left comes to the new one behind it.
         let is_put = self.0.put(new);
         if is_put {
             self.0.leave(at);

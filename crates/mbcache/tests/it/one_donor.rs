@@ -103,7 +103,7 @@ fn a_full_donor_makes_room_for_the_oldest_spare() {
     }
     cache.find(key).unwrap().taken(2).unwrap();
     let second = cache.find(key).unwrap();
-    // While all room of the donor is promised the next gives.
+    // While all room of the donor is reserved the next gives.
     let third = cache.find(key).unwrap();
     assert_eq!((second.value(), third.value()), (11, 12));
     assert!(cache.find(key).is_none());

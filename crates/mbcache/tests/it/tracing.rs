@@ -1,4 +1,4 @@
-//! What a block goes through is told, event by event.
+//! What a block goes through is reported, event by event.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use tracing::{Event, Metadata, Subscriber};
 use uext4_mbcache::{Cache, Options};
 
 thread_local! {
-    /// What this thread was told: a line each.
+    /// What this thread was notified: a line each.
     static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
