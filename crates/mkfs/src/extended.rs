@@ -201,7 +201,8 @@ fn number(flag: &'static str, value: Option<&str>, max: u64) -> Result<u64, Erro
         .ok_or_else(|| bad(flag, text, "not a number within its bounds"))
 }
 
-/// `uid:gid`. Who runs the program is for the front end to say, so there is no form without a value.
+/// `uid:gid`. A caller that runs the program is for the front end to say, so there is no form
+/// without a value.
 fn owner(value: Option<&str>) -> Result<(u32, u32), Error> {
     let text = needed("-E root_owner", value)?;
     let parts = text.split_once(':');

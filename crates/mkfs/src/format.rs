@@ -112,8 +112,8 @@ fn offset(layout: &Layout, block: Pblk) -> u64 {
     block.0 << layout.geometry.block_size.log2()
 }
 
-/// Makes what must read as zeroes do so. What was recognised on the device before goes first, and is
-/// gone for good before anything else is written.
+/// Makes what must read as zeroes do so. What was recognised on the device before goes first, and
+/// is gone for good before anything else is written.
 fn clear(layout: &Layout, batch: &mut Batch<'_>) -> Result<(), Error> {
     if layout.zeroing.assumed {
         return Ok(());

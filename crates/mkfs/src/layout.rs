@@ -84,7 +84,7 @@ pub fn layout(options: &Options, device_len: u64) -> Result<Layout, Error> {
     groups::place(&mut plan, options)?;
     files(&mut plan, options)?;
     let zeroing = zeroing(&plan, options);
-    // Lazy tables are not told as zeroed even where nothing can be lazy, and so all are.
+    // Lazy tables are not reported as zeroed even where nothing can be lazy, and so all are.
     let zeroed = !options.extended.lazy_itable_init || options.tables_read_as_zeroes();
     summarize(&mut plan, zeroed);
     plan.blocks.sort_by_key(|&(block, _)| block);

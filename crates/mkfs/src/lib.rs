@@ -1,4 +1,5 @@
-//! The empty file system: what mke2fs 1.47 chooses for a device and its flags, and the writing of it.
+//! The empty file system: what mke2fs 1.47 chooses for a device and its flags, and the writing of
+//! it.
 //!
 //! Three steps, each with one type between it and the next:
 //!
@@ -8,11 +9,11 @@
 //! ```
 //!
 //! [`Options`] holds what the flags of mke2fs say and nothing else; [`parse_features`],
-//! [`parse_extended`], [`parse_journal`] and [`parse_size`] read their values. [`layout`] chooses:
-//! type by size, features, counts of groups and inodes, then where each structure goes. A
-//! [`Layout`] knows how many blocks and inodes will be free, so that a planner can ask without a
-//! device. [`format`](format()) writes it in large batches; its cost is that of the metadata written, and no
-//! step works block by block: 16 TiB are 131,072 descriptors and 8,192 runs.
+//! [`parse_extended`], [`parse_journal`] and [`parse_size`] read their values. [`layout`]
+//! chooses: type by size, features, counts of groups and inodes, then where each structure goes.
+//! A [`Layout`] knows how many blocks and inodes will be free, so that a planner can ask without
+//! a device. [`format`](format()) writes it in large batches; its cost is that of the metadata
+//! written, and no step works block by block: 16 TiB are 131,072 descriptors and 8,192 runs.
 //!
 //! Units: blocks of the file system unless a name says bytes, clusters or groups. Identity and time
 //! are options: the same options give the same bytes.

@@ -1,4 +1,4 @@
-//! The block that tells other hosts whether somebody has the file system open.
+//! The block that shows other hosts whether a thread has the file system open.
 
 use uext4_ondisk::mmp::{EXT4_MMP_MAGIC, EXT4_MMP_SEQ_CLEAN, MMP_LEN, MmpBlock};
 use zerocopy::{FromZeros, IntoBytes};
@@ -9,10 +9,10 @@ use crate::plan::Plan;
 
 /// Seconds between updates when nothing was said.
 const DEFAULT_INTERVAL: u16 = 5;
-/// Seconds a host waits at least before it believes that nobody updates the block.
+/// Seconds a host waits at least before it believes that no thread updates the block.
 const MIN_CHECK_INTERVAL: u16 = 5;
 
-/// Makes the block: nobody has the file system open, and no host is named.
+/// Makes the block: no process has the file system open, and no host is named.
 pub(crate) fn create(plan: &mut Plan, options: &Options) -> Result<(), Error> {
     let interval = match options.extended.mmp_update_interval {
         0 => DEFAULT_INTERVAL,

@@ -143,7 +143,8 @@ impl Plan {
         Ino(last.map_or(Ino::GOOD_OLD_FIRST.0, |(&ino, _)| ino + 1))
     }
 
-    /// Where the first block of an inode is looked for: the start of its group, or of its flex group.
+    /// Where the first block of an inode is looked for: the start of its group, or of its flex
+    /// group.
     pub fn goal_of(&self, ino: Ino) -> u64 {
         let flex = self.geometry.log_groups_per_flex;
         let group = self
@@ -154,7 +155,8 @@ impl Plan {
         self.geometry.group_start(GroupNr(first)).0
     }
 
-    /// Takes the first free blocks in a row at or after `goal`, else from the start, at most `most`.
+    /// Takes the first free blocks in a row at or after `goal`, else from the start, at most
+    /// `most`.
     ///
     /// # Errors
     /// [`Error::NoSpace`] for `what`.
@@ -184,8 +186,8 @@ impl Plan {
         self.take_run(goal, 1, what).map(|run| run.start)
     }
 
-    /// Takes block `index` of a file whose other `blocks` are taken already or 0: within the cluster
-    /// of a neighbour where that has one, else the first free one from `goal` on.
+    /// Takes block `index` of a file whose other `blocks` are taken already or 0: within the
+    /// cluster of a neighbour where that has one, else the first free one from `goal` on.
     ///
     /// # Errors
     /// [`Error::NoSpace`].

@@ -20,8 +20,8 @@ pub(crate) fn create(plan: &mut Plan) -> Result<(), Error> {
     let backups: Vec<u64> = (1..geometry.groups_count.get())
         .map(GroupNr)
         .filter(|&group| geometry.has_super(group))
-        // Relative to the primary copy, as the kernel reckons: the first block of group 0 is not its
-        // start where clusters make the boot block part of it.
+        // Relative to the primary copy, as the kernel reckons: the first block of group 0 is not
+        // its start where clusters make the boot block part of it.
         .map(|group| u64::from(group.0) * u64::from(geometry.blocks_per_group.get()))
         .collect();
     let first = geometry.superblock_block().0;

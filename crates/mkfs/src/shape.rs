@@ -71,10 +71,10 @@ pub(crate) fn superblock(params: &Parameters, options: &Options) -> Result<Super
 
 /// Finds counts that hold together, and the blocks reserved for root.
 ///
-/// Where the last group is dropped, its share of the reserved blocks goes too. Where a group would
-/// have more inodes than a bitmap block has bits, groups are made smaller, which brings back the
-/// dropped blocks but not the share; not with clusters. Part of a cluster at the end is dropped first,
-/// but not its share.
+/// Where the last group is dropped, its share of the reserved blocks goes too. Where a group
+/// would have more inodes than a bitmap block has bits, groups are made smaller, which brings
+/// back the dropped blocks but not the share; not with clusters. Part of a cluster at the end is
+/// dropped first, but not its share.
 fn settle(params: &Parameters, options: &Options) -> Result<(Counts, u64), Error> {
     let wished = (options.reserved_percent * params.blocks as f64 / 100.0) as u64;
     let mut reserved = wished;

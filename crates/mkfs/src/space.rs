@@ -22,7 +22,7 @@ impl Run {
 /// The used clusters of a file system. All arguments and results are block numbers; a block is used
 /// when its cluster is.
 ///
-/// Adjacent runs are kept merged, so that finding a free run looks at each gap once.
+/// Adjacent runs stay merged, so that finding a free run looks at each gap once.
 #[derive(Clone, Debug, Default)]
 pub struct SpaceMap {
     /// First cluster → cluster past the last, disjoint and not touching.

@@ -21,8 +21,9 @@ struct Builder {
     leaves: VecDeque<u64>,
 }
 
-/// Takes the next `len` free blocks from `goal` on, however scattered, and maps them. A block of the
-/// tree is taken when the extent that needs it is there, right before the file if that is free.
+/// Takes the next `len` free blocks from `goal` on, however scattered, and maps them. A block of
+/// the tree is taken when the extent that needs it is there, right before the file if that is
+/// free.
 pub(crate) fn extent_file(
     plan: &mut Plan,
     ino: Ino,

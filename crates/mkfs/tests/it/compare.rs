@@ -7,7 +7,7 @@ use uext4_blockdev::{Access, BlockDevice, FileDevice};
 
 /// Bytes compared at a time.
 const CHUNK: u64 = 1024;
-/// Differences told before giving up.
+/// Differences reported before giving up.
 const MOST: usize = 40;
 
 /// Offsets and bytes of the 1 KiB pieces that differ; `normalize` gets each pair before.

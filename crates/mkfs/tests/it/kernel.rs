@@ -35,7 +35,7 @@ const CASES: &[(&str, u64)] = &[
     ("-t ext4 -b 2048 -I 512 -G 4 -J size=8", 200 << 20),
 ];
 
-/// Free blocks and inodes, as statfs tells.
+/// Free blocks and inodes, as statfs reports.
 fn free(at: &Path) -> (u64, u64) {
     let arguments = ["-f", "-c", "%f %d"].map(AsRef::as_ref);
     let text = run_text("stat", arguments.into_iter().chain([at]));

@@ -27,7 +27,7 @@ const ALLOWED_LINES: &[(&str, &str)] = &[
     ("    mmp_device_name:", "mke2fs names the file"),
 ];
 
-/// Differences told of each kind.
+/// Differences notified of each kind.
 const MOST_TOLD: usize = 4;
 /// e2fsck takes many seconds for more than this.
 const FSCK_MAX: u64 = 8 << 40;
