@@ -20,11 +20,11 @@ pub const EXT4_ACL_VERSION: u32 = 1;
 pub const POSIX_ACL_XATTR_VERSION: u32 = 2;
 /// Length of the version word that both forms begin with.
 pub const ACL_HEADER_LEN: usize = 4;
-/// Length of an entry on disk that names nobody.
+/// Length of an entry on disk that names no user.
 pub const ACL_SHORT_ENTRY_LEN: usize = 4;
 /// Length of an entry on disk that names a user or group, and of every entry on the wire.
 pub const ACL_ENTRY_LEN: usize = 8;
-/// Id on the wire of an entry that names nobody.
+/// Id on the wire of an entry that names no user.
 pub const ACL_UNDEFINED_ID: u32 = u32::MAX;
 
 /// An entry with its id; the short form on disk is its first four bytes.
@@ -52,7 +52,7 @@ pub enum AclTag {
     Group(u32),
     /// The most that named users and all groups get.
     Mask,
-    /// Everybody else.
+    /// Every user else.
     Other,
 }
 
@@ -146,7 +146,7 @@ impl Acl {
         Ok(Self { entries })
     }
 
-    /// Reads the form getxattr returns. The id of an entry that names nobody is ignored.
+    /// Reads the form getxattr returns. The id of an entry that names no user is ignored.
     ///
     /// # Errors
     /// [`Damage::Acl`] for a version other than 2, an unknown tag, or a cut-off entry.
@@ -195,8 +195,8 @@ impl Acl {
         value
     }
 
-    /// Tests what setxattr demands: owner, group and others once each, named users after the owner,
-    /// named groups after the group, and a mask if anybody is named.
+    /// Tests what setxattr demands: owner, group and others once each, named users after the
+    /// owner, named groups after the group, and a mask if any thread is named.
     ///
     /// # Errors
     /// [`Damage::Acl`] with the first rule that is broken.

@@ -18,8 +18,8 @@ pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// Continues the crc32 (polynomial 0x04C11DB7, most significant bit first, no inversion) `seed` over
-/// `bytes`: what v1 journal checksums use.
+/// Continues the crc32 (polynomial 0x04C11DB7, most significant bit first, no inversion) `seed`
+/// over `bytes`: what v1 journal checksums use.
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |crc, &byte| {
         crc << 8 ^ CRC32_BE_TABLE[index(crc >> 24) ^ usize::from(byte)]

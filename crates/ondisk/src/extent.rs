@@ -173,8 +173,8 @@ pub fn empty_extent_root() -> [u8; I_BLOCK_LEN] {
 }
 
 impl<'a> ExtentNode<'a> {
-    /// Validates the node in `bytes` (`i_block`, or a whole block). `at` is the block it came from,
-    /// `None` for the root; `depth` is what the parent promises, `None` for the root.
+    /// Validates the node in `bytes` (`i_block`, or a whole block). `at` is the block it came
+    /// from, `None` for the root; `depth` is what the parent states, `None` for the root.
     ///
     /// Also checked: entries strictly ascending and, in leaves, not overlapping and not empty.
     ///
@@ -247,8 +247,8 @@ impl<'a> ExtentNode<'a> {
     }
 }
 
-/// Writes a leaf with room for `max` entries (at least `extents.len()`) into `node`: `i_block`, or a
-/// block. Bytes behind the entries are left as they are, the tail too.
+/// Writes a leaf with room for `max` entries (at least `extents.len()`) into `node`: `i_block`,
+/// or a block. Bytes behind the entries are left as they are, the tail too.
 pub(crate) fn put_leaf(node: &mut [u8], max: u16, extents: &[Extent]) {
     put_header(node, max, 0, extents.len());
     for (at, extent) in entries_mut(node, extents.len()).iter_mut().zip(extents) {
@@ -281,7 +281,8 @@ pub fn header(node: &[u8]) -> Option<ExtentHeader> {
     Some(header)
 }
 
-/// An entry of either kind as it lies in a node: both are twelve bytes and begin with a logical block.
+/// An entry of either kind as it lies in a node: both are twelve bytes and begin with a logical
+/// block.
 pub type NodeEntry = [u8; EXTENT_ENTRY_LEN];
 
 /// The entry of an extent in a leaf.

@@ -42,7 +42,7 @@ bitflags! {
     pub struct Incompat: u32 {
         /// Compressed files.
         const COMPRESSION = 0x1;
-        /// Directory entries tell the file type.
+        /// Directory entries report the file type.
         const FILETYPE = 0x2;
         /// The journal must be replayed.
         const RECOVER = 0x4;
@@ -262,7 +262,8 @@ impl FeatureBit {
     }
 }
 
-/// The row of the table with this name (`extents` and `huge_files` style aliases of mke2fs included).
+/// The row of the table with this name (`extents` and `huge_files` style aliases of mke2fs
+/// included).
 pub fn feature_by_name(name: &str) -> Option<&'static Feature> {
     let name = match name {
         "extents" => "extent",

@@ -1,5 +1,5 @@
-//! The shape of one file system, validated once, so that later code cannot divide by zero or index a
-//! group that does not exist.
+//! The shape of one file system, validated once, so that later code cannot divide by zero or
+//! index a group that does not exist.
 //!
 //! ```text
 //! block 0 │ group 0: super, descriptors, reserved │ bitmaps, tables (flex groups pack them) │ data
@@ -185,7 +185,8 @@ impl Geometry {
         self.groups_count.get().div_ceil(self.descs_per_block())
     }
 
-    /// Group that block lies in and its offset there; `None` before the first group or past the end.
+    /// Group that block lies in and its offset there; `None` before the first group or past the
+    /// end.
     pub fn group_of(&self, block: Pblk) -> Option<(GroupNr, u32)> {
         if block.0 >= self.blocks_count {
             return None;
@@ -327,8 +328,9 @@ impl Geometry {
         self.features.incompat.contains(Incompat::META_BG) && index >= self.first_meta_bg
     }
 
-    /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors, and
-    /// in group 0 by the boot block where it has one of its own there (`bigalloc`, 1 KiB blocks).
+    /// Blocks at the start of a group taken by superblock, descriptors and reserved descriptors,
+    /// and in group 0 by the boot block where it has one of its own there (`bigalloc`, 1 KiB
+    /// blocks).
     pub fn group_base_blocks(&self, group: GroupNr) -> u32 {
         let boot = match group {
             GroupNr(0) => lo32(self.superblock_block().0) - self.first_data_block,

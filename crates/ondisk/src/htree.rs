@@ -125,12 +125,12 @@ impl<'a> DxNode<'a> {
         Ok(node)
     }
 
-    /// The entries of `block`, their order not looked at: what a look-up needs. Where hashes descend
-    /// it ends in some leaf all the same.
+    /// The entries of `block`, their order not looked at: what a lookup needs. Where hashes
+    /// descend it ends in some leaf all the same.
     ///
     /// # Errors
-    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for, or the count
-    /// exceeds it.
+    /// [`Damage::HtreeNode`] if the limit is not what a node of this size has room for, or the
+    /// count exceeds it.
     pub fn head(block: &'a [u8], shape: DxShape, at: Lblk) -> Result<Self, Damage> {
         let bad = |why, limit: u16, count: u16| Damage::HtreeNode {
             lblk: at,
@@ -189,8 +189,8 @@ impl<'a> DxNode<'a> {
     }
 }
 
-/// Whether block 0 of a directory with checksums is an htree root: ".." reaches to the end, where the
-/// checksum of any other block is.
+/// Whether block 0 of a directory with checksums is an htree root: ".." reaches to the end, where
+/// the checksum of any other block is.
 pub fn is_root(block: &[u8]) -> bool {
     let dotdot = block
         .get(DOTDOT_OFFSET..)
@@ -236,8 +236,8 @@ pub const fn entries_offset(lblk: Lblk) -> usize {
     }
 }
 
-/// Writes a whole root. There are 1 to [`DxShape::limit`] entries, in ascending order of their hashes;
-/// the first one's hash counts as 0. The checksum is to be computed.
+/// Writes a whole root. There are 1 to [`DxShape::limit`] entries, in ascending order of their
+/// hashes; the first one's hash counts as 0. The checksum is to be computed.
 pub fn fill_root(
     block: &mut [u8],
     format: DirFormat,
@@ -331,8 +331,8 @@ fn node_checksum(
     Some((at.saturating_add(DX_SUM_OFFSET), crc32c(crc, &[0; 4])))
 }
 
-/// Verifies the checksum of a root (`offset` [`DX_ROOT_ENTRIES_OFFSET`]) or inner node; `seed` is the
-/// directory inode's.
+/// Verifies the checksum of a root (`offset` [`DX_ROOT_ENTRIES_OFFSET`]) or inner node; `seed` is
+/// the directory inode's.
 ///
 /// # Errors
 /// Those of [`DxNode::parse`], [`Damage::NoChecksum`] and [`Damage::BlockChecksum`].

@@ -222,8 +222,8 @@ impl Timestamp {
     /// The latest time an inode with extra fields can hold: 2446-05-10.
     pub const MAX_SEC: i64 = (1 << 31) - 1 + 3 * (1 << 32);
 
-    /// The time that a file system keeps of this one: the nearest in its range, and no nanoseconds at
-    /// the ends of the range.
+    /// The time that a file system keeps of this one: the nearest in its range, and no
+    /// nanoseconds at the ends of the range.
     #[must_use]
     pub fn kept(self, fields: TimeFields) -> Self {
         let last = match fields {

@@ -416,7 +416,7 @@ impl JournalSuperblock {
 /// One tag of a descriptor, in host form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Home of the data block that follows.
+    /// Home location of the data block that follows.
     pub block: Pblk,
     /// The tag's flags.
     pub flags: TagFlags,

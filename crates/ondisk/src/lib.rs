@@ -2,10 +2,10 @@
 //! policy, no caches.
 //!
 //! One file a structure. Each declares the raw layout once, with the format's own field names and
-//! little-endian (in [`journal`]: big-endian) field types, asserts its size and offsets at compile
-//! time, and beside it gives a host form in plain words. Whatever number is read from an image is
-//! validated here or by [`Geometry`] before any other crate sees it; what is wrong comes back as a
-//! [`Damage`] with the numbers that show it.
+//! little-endian (in [`journal`]: big-endian) field types, asserts its size and offsets at
+//! compile time, and next to it gives a host form in plain words. Whatever number is read from an
+//! image is validated here or by [`Geometry`] before any other crate sees it; what is wrong comes
+//! back as a [`Damage`] with the numbers that show it.
 //!
 //! Only this crate knows an offset, and only it makes the bytes of nodes, directories and
 //! attributes: [`pack`] says where.

@@ -1,5 +1,5 @@
-//! Multiple mount protection: one block that whoever has the file system open keeps changing, so
-//! that a second host sees it is alive.
+//! Multiple mount protection: one block that any thread that has the file system open keeps
+//! changing, so that a second host sees it is alive.
 //!
 //! Left out: the waiting. Reading ignores the block; it is parsed to be shown and checked.
 
@@ -14,7 +14,7 @@ use crate::units::Pblk;
 
 /// `mmp_magic`: "MMP".
 pub const EXT4_MMP_MAGIC: u32 = 0x004D_4D50;
-/// `mmp_seq`: nobody has the file system open.
+/// `mmp_seq`: no process has the file system open.
 pub const EXT4_MMP_SEQ_CLEAN: u32 = 0xFF4D_4D50;
 /// `mmp_seq`: a file-system check is running.
 pub const EXT4_MMP_SEQ_FSCK: u32 = 0xE24D_4D50;
@@ -49,11 +49,11 @@ const _: () = {
 /// What `mmp_seq` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmpState {
-    /// Nobody has the file system open.
+    /// No process has the file system open.
     Clean,
     /// A file-system check has it.
     Fsck,
-    /// Somebody has it mounted, or lost it that way.
+    /// A thread has it mounted, or lost it that way.
     Mounted,
 }
 

@@ -1,4 +1,5 @@
-//! The orphan file (`orphan_file`): inodes that are to be deleted or cut when nobody has them open.
+//! The orphan file (`orphan_file`): inodes that are to be deleted or cut when no process has them
+//! open.
 //!
 //! ```text
 //! inode u32 | inode u32 | …  0 means "free slot"  … | magic u32 | checksum u32

@@ -1,7 +1,7 @@
 //! The four kinds of number that must never be mixed up, and the block size.
 //!
-//! All are plain host integers in a newtype; the raw value is the public field. None is validated by
-//! itself: [`crate::Geometry`] says which values exist on a given file system.
+//! All are plain host integers in a newtype; the raw value is the public field. None is validated
+//! by itself: [`crate::Geometry`] says which values exist on a given file system.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ macro_rules! display_number {
 }
 display_number!(Pblk, Lblk, Ino, GroupNr);
 
-/// A block size: a power of two from 1 KiB to 64 KiB, kept as its binary logarithm.
+/// A block size: a power of two from 1 KiB to 64 KiB, stored as its binary logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockSize(u32);
 

@@ -250,8 +250,8 @@ pub fn parse_entries(
     Ok(entries)
 }
 
-/// The entries of a list that is to be written again, as [`parse_entries`]. Values that share bytes are
-/// read, but there is no room to write each of them.
+/// The entries of a list that is to be written again, as [`parse_entries`]. Values that share
+/// bytes are read, but there is no room to write each of them.
 ///
 /// # Errors
 /// [`Damage::Xattr`], also if the values share bytes.
@@ -283,8 +283,8 @@ pub fn entries_len(entries: &[XattrEntry<'_>]) -> usize {
     entries.iter().map(one).fold(4, usize::saturating_add)
 }
 
-/// Where nothing lies between the list of these entries and their values, in a region of `room` bytes
-/// that begins with the first entry; empty if they do not fit.
+/// Where nothing lies between the list of these entries and their values, in a region of `room`
+/// bytes that begins with the first entry; empty if they do not fit.
 pub fn entries_gap(room: usize, entries: &[XattrEntry<'_>]) -> Range<usize> {
     let names = entries.iter().map(|entry| entry_len(entry.name.len()));
     let list = names.fold(4, usize::saturating_add);
@@ -342,8 +342,8 @@ fn check_fit(room: usize, entries: &[XattrEntry<'_>]) -> Result<(), PackError> {
     }
 }
 
-/// Writes `entries` in this order into a region of zeroes: the list from `first` on, the values from
-/// its end backward. [`entries_len`] of them must fit behind `first`.
+/// Writes `entries` in this order into a region of zeroes: the list from `first` on, the values
+/// from its end backward. [`entries_len`] of them must fit behind `first`.
 #[expect(
     clippy::arithmetic_side_effects,
     reason = "`at` and `end` stay within the region, which holds all entries: see `check_fit`"
@@ -458,7 +458,8 @@ pub fn entry_hash(name: &[u8], value: &[u8], sign: CharSign) -> u32 {
     hash
 }
 
-/// The hash an `ea_inode` value carries in its inode: crc32c of the bytes with the file system's seed.
+/// The hash an `ea_inode` value carries in its inode: crc32c of the bytes with the file system's
+/// seed.
 pub fn ea_inode_hash(seed: CsumSeed, value: &[u8]) -> u32 {
     seed.over(value)
 }

@@ -198,10 +198,10 @@ pub fn commit_block(
 }
 
 impl JournalSuperblock {
-    /// Turns on what an empty journal of a file system may come to need: revokes, and 64-bit block
-    /// numbers (`BIT64`) and v3 checksums (`CSUM_V3`) where these are `wanted`; its other flags are ignored. The superblock's
-    /// own checksum is for the caller to bring up to date. False, and nothing is changed, for a
-    /// journal before there were features.
+    /// Turns on what an empty journal of a file system may come to need: revokes, and 64-bit
+    /// block numbers (`BIT64`) and v3 checksums (`CSUM_V3`) where these are `wanted`; its other
+    /// flags are ignored. The superblock's own checksum is for the caller to bring up to date.
+    /// False, and nothing is changed, for a journal before there were features.
     pub fn set_features(&mut self, wanted: JournalIncompat) -> bool {
         if !self.has_features() {
             return false;

@@ -96,7 +96,7 @@ impl DirShape {
         }
     }
 
-    /// Plans a directory of `count` names beside "." and "..".
+    /// Plans a directory of `count` names in addition to "." and "..".
     ///
     /// # Errors
     /// [`PackError::SameName`], [`PackError::NameLength`], [`PackError::TooManyNames`].

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 const SEED: CsumSeed = CsumSeed(1);
 
-/// The first byte is the depth the parent promises, the rest the node.
+/// The first byte is the depth the parent states, the rest the node.
 pub fn exercise(data: &[u8]) {
     let Some((&depth, node)) = data.split_first() else {
         return;

@@ -129,7 +129,8 @@ fn how_uninit(how: DescChecksum) -> u16 {
 }
 
 /// Verifies all inodes in use with their extent trees, directories and attribute blocks. Returns
-/// what the largest directory held, the deepest tree's blocks, and the attributes in inodes and in blocks.
+/// what the largest directory held, the deepest tree's blocks, and the attributes in inodes and
+/// in blocks.
 fn verify_inodes(image: &Image) -> (Met, usize, [usize; 2]) {
     let (mut largest, mut tree_blocks) = (Met::default(), 0);
     let (mut in_inodes, mut in_blocks) = (0, 0);
@@ -187,7 +188,7 @@ fn verify_xattr_block(image: &Image, at: Pblk) -> usize {
     let header = verify_block(block, at, image.geometry.csum_seed).unwrap();
     let entries = parse_entries(block, 32, XattrPlace::Block(at)).unwrap();
     verify_entries(image, &entries);
-    // libext2fs leaves it at 0, which means that nobody may share the block.
+    // libext2fs leaves it at 0, which means that no thread may share the block.
     let hash = block_hash(entries.iter().map(|e| e.hash));
     assert!([0, hash].contains(&header.h_hash.get()));
     entries.len()
@@ -222,7 +223,7 @@ fn verify_entries(image: &Image, entries: &[XattrEntry<'_>]) {
     }
 }
 
-/// What stands for a value that has an inode of its own: its sum, kept in that inode's atime.
+/// What stands for a value that has an inode of its own: its sum, stored in that inode's atime.
 fn ea_inode_sum(image: &Image, ino: Ino, size: u32) -> [u8; 4] {
     let blocks = image.blocks(ino).data;
     let data: Vec<u8> = blocks
