@@ -1,17 +1,18 @@
-//! What crates of every level share: state with a slot for each thread, in place of the kernel's per-CPU
-//! variables, and the queue [`Ring`], in place of its lists.
+//! What crates of every level share: state with a slot for each thread, in place of the kernel's
+//! per-CPU variables, and the queue [`Ring`], in place of its lists.
 //!
 //! Threads that write the same cache line wait for one another, whether or not they work on the
-//! same thing: a counter of operations costs two threads more than the operations. A [`PerThread`]
-//! value has [`SLOTS`] slots on cache lines of their own, and a thread always uses the same slot.
-//! [`Counter`] is the kernel's `percpu_counter` (`lib/percpu_counter.c`): each slot collects up to
-//! a batch before it is added to the total, so reading the total is cheap and nearly right, and
-//! the exact sum takes one read of each slot. A [`Tally`] is a table of numbers that only grow, such
-//! as the counters that [`counters!`] declares: an addition is never handed over, and the sum is read
-//! from all slots.
+//! same thing: a counter of operations costs two threads more than the operations. A
+//! [`PerThread`] value has [`SLOTS`] slots on cache lines of their own, and a thread always uses
+//! the same slot. [`Counter`] is the kernel's `percpu_counter` (`lib/percpu_counter.c`): each
+//! slot collects up to a batch before it is added to the total, so reading the total is cheap and
+//! nearly right, and the exact sum takes one read of each slot. A [`Tally`] is a table of numbers
+//! that only grow, such as the counters that [`counters!`] declares: an addition is never handed
+//! over, and the sum is read from all slots.
 //!
 //! Threads are numbered in the order in which they first ask ([`thread_number`]); thread `SLOTS`
-//! shares the slot of thread 0. So a slot is shared in the worst case, and everything in it must be safe to share.
+//! shares the slot of thread 0. So a slot is shared in the worst case, and everything in it must
+//! be safe to share.
 //!
 //! Units: a counter counts whatever its owner counts. Locks: none. Cost: an addition is one atomic
 //! instruction on a line of the thread's own; a value takes `SLOTS` × 128 bytes, so it belongs to

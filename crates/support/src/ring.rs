@@ -1,9 +1,9 @@
 //! A queue whose members can be taken out or moved from the middle at once, by the slot they were
 //! given: what the kernel does with list heads inside its objects.
 //!
-//! It orders what is to be dropped by last use or by a hand that gives second chances. The caches that
-//! go over a table of their own in its order need none: blocks (slots of the hash table), pages
-//! (folios by number), inodes and dentries (one shard at a time).
+//! It orders what is to be dropped by last use or by a hand that gives second chances. The caches
+//! that go over a table of their own in its order need none: blocks (slots of the hash table),
+//! pages (folios by number), inodes and dentries (one shard at a time).
 
 /// No slot.
 pub const NONE: u32 = u32::MAX;
