@@ -10,8 +10,8 @@
 //! | [`random`] | one generator of seeded random numbers |
 //! | [`sim`] | a device that takes time, fails on request and loses power |
 //!
-//! A test that this machine cannot run says so and passes: [`can_mount`] and [`has_tool`] print why.
-//! All other functions panic on what goes wrong, at the line of the test.
+//! A test that this machine cannot run says so and passes: [`can_mount`] and [`has_tool`] print
+//! why. All other functions panic on what goes wrong, at the line of the test.
 
 #[cfg(feature = "shuttle")]
 extern crate shuttle_parking_lot as parking_lot;

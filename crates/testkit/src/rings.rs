@@ -26,7 +26,8 @@ impl RingsAllowed {
         Self::opened().is_some()
     }
 
-    /// Gets it, or prints why the test is skipped. Other tests that want it wait until this is dropped.
+    /// Gets it, or prints why the test is skipped. Other tests that want it wait until this is
+    /// dropped.
     pub fn new() -> Option<Self> {
         let parameter = Self::opened()?;
         rustix::fs::flock(&parameter, rustix::fs::FlockOperation::LockExclusive).unwrap();

@@ -1,4 +1,4 @@
-//! A device that is simulated: it takes time on a clock, fails when told to, and loses power.
+//! A device that is simulated: it takes time on a clock, fails on request, and loses power.
 //!
 //! Contents are two sparse images in memory (see `volatile`). A write is in a volatile cache until
 //! a flush; at a power cut any subset of what was written since survives, torn between sectors of
@@ -72,7 +72,7 @@ pub struct SimOptions {
     pub sector_size: u32,
     /// Decides which sectors of a failed write are written all the same. Default: 0.
     pub seed: u64,
-    /// Whether requests are kept for [`SimDevice::take_record`]. Default: no.
+    /// Whether requests are reserved for [`SimDevice::take_record`]. Default: no.
     pub record: bool,
 }
 

@@ -136,7 +136,7 @@ fn run(device: &SimDevice, model: &mut Model, step: &Step) {
             model.fail_flush();
         }
         Step::FailWrite(offset, bytes) => {
-            // Every byte changes, so that what is found tells which sectors were written.
+            // Every byte changes, so that what is found reports which sectors were written.
             let old = &model.current[*offset..];
             let bytes: Vec<u8> = bytes.iter().zip(old).map(|(a, b)| a ^ b).collect();
             device.inject(Fault::new(Op::Write));

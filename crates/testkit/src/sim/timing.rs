@@ -81,7 +81,8 @@ impl Cost {
         self.requests = self.requests.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
         if distance > 0 && !timing.seek.is_zero() {
-            // Both are far below 2⁵³ or the fraction is close enough; the root is exact by IEEE 754.
+            // Both are far below 2⁵³ or the fraction is close enough; the root is exact by IEEE
+            // 754.
             let fraction = distance as f64 / device_len.max(distance) as f64;
             self.seeking = self
                 .seeking

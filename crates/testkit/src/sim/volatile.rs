@@ -1,8 +1,8 @@
 //! A medium behind a volatile write cache.
 //!
-//! Two images are kept: `current` is what reads see, `durable` what the last flush made safe. They
-//! differ only in sectors of `pending`, which also holds what stood there in between: a device may
-//! write a sector several times between two flushes, and lose any of these.
+//! Two images are stored: `current` is what reads see, `durable` what the last flush made safe.
+//! They differ only in sectors of `pending`, which also holds what stood there in between: a
+//! device may write a sector several times between two flushes, and lose any of these.
 //!
 //! ```text
 //! write → current, pending        flush: current → durable, pending emptied
