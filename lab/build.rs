@@ -1,4 +1,4 @@
-//! Tells the lab how it was built: its records say so.
+//! Reports the lab how it was built: its records say so.
 
 use std::env;
 use std::process::Command;

@@ -54,7 +54,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Writes the report of a folder of records: one HTML page that needs nothing beside it.
+    /// Writes the report of a folder of records: one HTML page that needs no other file.
     Report(Report),
     /// Judges the gates by a folder of records and prints the table of verdicts, as Markdown.
     Verdicts {

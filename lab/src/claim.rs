@@ -15,7 +15,7 @@ pub struct Claim {
     pub name: String,
     /// What is claimed, in one line.
     pub title: String,
-    /// Who claimed it, where and when.
+    /// A caller that claimed it, where and when.
     pub source: String,
     /// The subsystem it is about.
     pub room: Room,
@@ -52,8 +52,8 @@ pub struct Claim {
     /// Whether the running kernel is one of its subjects.
     #[serde(default)]
     pub is_beside_kernel: bool,
-    /// Whether real devices, processes and the clock decide its gates: `gate` leaves it out unless it
-    /// is named, because other work on the machine would change what it says.
+    /// Whether real devices, processes and the clock decide its gates: `gate` leaves it out
+    /// unless it is named, because other work on the machine would change what it says.
     #[serde(default)]
     pub is_live: bool,
     /// What of the results is shown as tables.
@@ -117,7 +117,8 @@ pub struct Gate {
     pub bound: Bound,
     /// What it must be at least for the direction to be right, if that is less than the bound asks.
     pub direction: Option<Bound>,
-    /// Why the bound is given up: the proof that it cannot be met. It is measured and shown all the same.
+    /// Why the bound is given up: the proof that it cannot be met. It is measured and shown all
+    /// the same.
     pub struck: Option<String>,
 }
 
@@ -129,7 +130,7 @@ pub enum Kind {
     Reproduced,
     /// Our design is better than that of the source or of the kernel.
     Beaten,
-    /// What must be true anyway: nothing is lost, a limit is kept.
+    /// What must be true anyway: nothing is lost, a limit holds.
     Holds,
 }
 

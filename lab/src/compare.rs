@@ -39,7 +39,8 @@ pub struct Change {
 /// Compares all claims that either folder has, in the order of the registry.
 ///
 /// # Errors
-/// [`Failure::Usage`] for a folder that is not there, [`Failure::Run`] for a file that is no record.
+/// [`Failure::Usage`] for a folder that is not there, [`Failure::Run`] for a file that is no
+/// record.
 pub fn compare(before: &Path, after: &Path, claims: &[Claim]) -> Result<Vec<Comparison>, Failure> {
     let folders = [Folder::open(before)?, Folder::open(after)?];
     let noise = f64::max(noise_floor(&folders[0])?, noise_floor(&folders[1])?);

@@ -17,9 +17,9 @@ pub struct Verdict {
 /// What a figure says of its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The bound is kept; of a difference: it is proven, and in our favour.
+    /// The bound holds; of a difference: it is proven, and in our favour.
     Met,
-    /// The bound is not kept, but the direction is right.
+    /// The bound does not hold, but the direction is right.
     DirectionOnly,
     /// Two sets of samples do not differ by more than chance and the machine's noise.
     NotProven,

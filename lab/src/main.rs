@@ -1,12 +1,12 @@
-//! The lab: the experiments behind the rooms' policies.
+//! The lab: the experiments behind the subsystems' policies.
 //!
 //! Each claim (a mailing-list thread's, a paper's, or our own) is one file of `lab/claims`. Four
-//! things are kept apart:
+//! things are separated:
 //!
 //! | | file | holds |
 //! |---|---|---|
 //! | claim | [`claim`], read from `lab/claims` | the figures as printed, the policies, the gates |
-//! | experiment | [`experiment`], one file under its room | how it is tried |
+//! | experiment | [`experiment`], one file under its subsystem | how it is tried |
 //! | record | [`record`] | what a run produced |
 //! | report | [`report`] | how claim, record and verdict are shown |
 //!
@@ -14,9 +14,9 @@
 //! byte for byte. Timed ones interleave the policies and are judged by [`ministat`]'s rule and by
 //! the machine's own [`noise`].
 //!
-//! Gates are bounds on figures of the record. They are never fitted to what a run gave: a miss stays
-//! a miss, with its figure. Exit status: 0, 1 if a gate is contrary or a run fails, 2 for a command
-//! line that asks for what there is not.
+//! Gates are bounds on figures of the record. They are never fitted to what a run gave: a miss
+//! stays a miss, with its figure. Exit status: 0, 1 if a gate is contrary or a run fails, 2 for a
+//! command line that asks for what there is not.
 
 mod args;
 mod bh_lru;
@@ -151,7 +151,8 @@ fn run_claims(run: &Run) -> Result<bool, Failure> {
     Ok(all_pass)
 }
 
-/// One line a gate, then the counts; false if any fails. If no claim is named, all but the live ones.
+/// One line a gate, then the counts; false if any fails. If no claim is named, all but the live
+/// ones.
 fn gate(claims: &[String]) -> Result<bool, Failure> {
     let mut wanted = registry::named(claims)?;
     wanted.retain(|claim| !claim.gates.is_empty() && (!claims.is_empty() || !claim.is_live));

@@ -1,13 +1,13 @@
 //! How noisy this machine is, as the lab itself measures it.
 //!
-//! Two things are measured. *A/A*: one workload of the engine, the same binary on both sides, run in
-//! turns and judged as any two policies are; what the sides differ by is chance. *Wake-up*: how long
-//! a sleeping thread takes to run once it is woken.
+//! Two things are measured. *A/A*: one workload of the engine, the same binary on both sides, run
+//! in turns and judged as any two policies are; what the sides differ by is chance. *Wake-up*:
+//! how long a sleeping thread takes to run once it is woken.
 //!
-//! A difference is believed only above `floor`: the third quartile of the A/A differences and three
-//! times the distance of the quartiles (the rule of rustc-perf's comparisons), and 3 % at least: a
-//! machine that was calm while it was measured need not be calm later. In a calm minute the rule alone
-//! gave 0.67 %, and of 20 pairs of the same binary two differed by more.
+//! A difference is believed only above `floor`: the third quartile of the A/A differences and
+//! three times the distance of the quartiles (the rule of rustc-perf's comparisons), and 3 % at
+//! least: a machine that was calm while it was measured need not be calm later. In a calm minute
+//! the rule alone gave 0.67 %, and of 20 pairs of the same binary two differed by more.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -128,8 +128,8 @@ fn sample(empty: &MemoryDevice) -> Result<f64, Failure> {
     Ok(seconds)
 }
 
-/// Above which a difference is more than the machine's noise: the third quartile and three times the
-/// distance of the quartiles, [`FLOOR_LEAST`] at least.
+/// Above which a difference is more than the machine's noise: the third quartile and three times
+/// the distance of the quartiles, [`FLOOR_LEAST`] at least.
 fn floor(differences: &[f64]) -> f64 {
     let mut sorted = differences.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,9 @@
-//! The record of a run: what was run, with which setting, and what came out. Nothing is judged here.
+//! The record of a run: what was run, with which setting, and what came out. Nothing is judged
+//! here.
 //!
-//! A folder of records (`lab/records/<date>-<machine>/`) has the machine's page, `machine.json`, and
-//! one file a claim. Files appear whole or not at all, and are never changed: a run that finds
-//! another run's file in its place keeps it or refuses.
+//! A folder of records (`lab/records/<date>-<machine>/`) has the machine's page, `machine.json`,
+//! and one file a claim. Files appear whole or not at all, and are never changed: a run that
+//! finds another run's file in its place keeps it or refuses.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -84,7 +85,8 @@ impl Record {
             && self.on == other.on
     }
 
-    /// As JSON without what differs from run to run: the same seed gives the same bytes, if counted.
+    /// As JSON without what differs from run to run: the same seed gives the same bytes, if
+    /// counted.
     pub fn to_json(&self) -> Value {
         let mut value = json!(self);
         if let Some(object) = value.as_object_mut() {

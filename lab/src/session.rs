@@ -45,9 +45,9 @@ pub fn jobs(claims: &[&'static Claim], wish: &Wish) -> Result<Vec<Job>, Failure>
 
 /// Runs all jobs; `each` is given every record as soon as it is there.
 ///
-/// What `folder` has already is kept and not run again; what is run is written there before `each`
-/// sees it, whole or not at all, so that a session may be interrupted at any moment and goes on
-/// where it was. A claim that cannot be run on this machine has a record that says why.
+/// What `folder` has already is stored and not run again; what is run is written there before
+/// `each` sees it, whole or not at all, so that a session may be interrupted at any moment and
+/// goes on where it was. A claim that cannot be run on this machine has a record that says why.
 ///
 /// # Errors
 /// [`Failure::Run`] if the folder holds a record of another setting, cannot be written, or, at the
@@ -78,7 +78,7 @@ pub fn run(
         if has_failed {
             failed.push(job.claim.name.as_str());
         }
-        // A failure is not kept: the next session runs it again.
+        // A failure is not stored: the next session runs it again.
         if let Some(folder) = folder
             && !has_failed
         {
@@ -115,8 +115,8 @@ fn run_one(job: &Job, commit: &str) -> Ran {
     Ran { record, has_failed }
 }
 
-/// Runs jobs whose figures no other work changes, as many at once as there are processors. `each` is
-/// given the records in the order of the jobs.
+/// Runs jobs whose figures no other work changes, as many at once as there are processors. `each`
+/// is given the records in the order of the jobs.
 ///
 /// # Errors
 /// [`Failure::Run`], at the end, if a claim could not be run to its end; what `each` fails with.

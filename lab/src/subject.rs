@@ -1,7 +1,8 @@
 //! What an experiment runs on, and the calls that its workload needs.
 //!
-//! A workload is written once, over [`Files`], and runs on the library in this process ([`Library`])
-//! and on any mounted directory ([`Directory`]), be that our mount or the kernel's file system.
+//! A workload is written once, over [`Files`], and runs on the library in this process
+//! ([`Library`]) and on any mounted directory ([`Directory`]), be that our mount or the kernel's
+//! file system.
 
 use std::fmt;
 use std::fs::{self, File};

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Figures of several policies or subjects beside each other, and beside the printed ones.
+/// Figures of several policies or subjects side by side, and compared with the printed ones.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {

@@ -1,6 +1,6 @@
 //! The designs of `lab/policies`, compiled once more with locks, atomics and threads that a model
-//! checker schedules: that crate itself needs the whole engine, other parts of which cannot run under
-//! one. Empty without the feature `shuttle`.
+//! checker schedules: that crate itself needs the whole engine, other parts of which cannot run
+//! under one. Empty without the feature `shuttle`.
 
 #![cfg(feature = "shuttle")]
 

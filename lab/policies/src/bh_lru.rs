@@ -15,8 +15,9 @@
 //!
 //! # Scopes
 //!
-//! `thread`: each thread has an LRU of its own. `core`: the threads of one processor share one, as in
-//! the kernel, and their working sets mix there. Each LRU has a lock, which lookups only *try*.
+//! `thread`: each thread has an LRU of its own. `core`: the threads of one processor share one,
+//! as in the kernel, and their working sets mix there. Each LRU has a lock, which lookups only
+//! *try*.
 //!
 //! | setting | unit | range | default |
 //! |---|---|---|---|

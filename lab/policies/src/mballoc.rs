@@ -21,11 +21,12 @@
 //! | `criteria` | by indexes of the order of the largest chunk and of the average run; five criteria: Linux since 2023 | the same |
 //! | `largest-run` | the product's | |
 //!
-//! A pair is spelled as both joined by a `+`: `table+linear` is Linux 3.15, `table+criteria` today's
-//! kernel. With `linear` small files that are closed get what they need and no more, as before 2022.
+//! A pair is spelled as both joined by a `+`: `table+linear` is Linux 3.15, `table+criteria`
+//! today's kernel. With `linear` small files that are closed get what they need and no more, as
+//! before 2022.
 //!
-//! What differs from the kernel: the tree of the longest run of each group is kept under any search,
-//! because the allocator has it. See `linear` and `criteria` for the rest.
+//! What differs from the kernel: the tree of the longest run of each group stays under any
+//! search, because the allocator has it. See `linear` and `criteria` for the rest.
 
 mod criteria;
 mod kernel;

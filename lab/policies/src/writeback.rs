@@ -27,9 +27,9 @@ use std::time::Duration;
 use uext4_writeback::DirtyLimits;
 use uext4_writeback::throttle::{Domain, NewPolicy, TunableError, Tunables};
 
-/// Timer ticks a second of the kernel that a design comes from: the unit of its pauses, which is a
-/// choice of whoever builds it. It changes what the designs do: `ioless` lengthens its interval
-/// until pauses have two ticks, so that a light writer wakes `HZ / 2` times a second.
+/// Timer ticks a second of the kernel that a design comes from: the unit of its pauses, which is
+/// a choice of any thread that builds it. It changes what the designs do: `ioless` lengthens its
+/// interval until pauses have two ticks, so that a light writer wakes `HZ / 2` times a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Hz {
     /// 10 ms.

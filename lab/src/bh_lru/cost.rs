@@ -5,8 +5,8 @@ use uext4_lab_policies::bh_lru::Stats;
 
 use crate::experiment::Failure;
 
-/// Nanoseconds of each: a compare, a slot written, an uncontended atomic, a look-up in the table, a
-/// lock taken there, a byte copied. The room paper's.
+/// Nanoseconds of each: a compare, a slot written, an uncontended atomic, a lookup in the table,
+/// a lock taken there, a byte copied. The design paper's.
 const COMPARE: f64 = 0.6;
 const SLOT_WRITE: f64 = 0.4;
 const ATOMIC: f64 = 5.0;

@@ -1,4 +1,5 @@
-//! The blocks that creating a file touches in the kernel, as the thread counts them, round and round.
+//! The blocks that creating a file touches in the kernel, as the thread counts them, round and
+//! round.
 
 use std::sync::Arc;
 

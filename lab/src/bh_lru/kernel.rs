@@ -1,4 +1,5 @@
-//! The kernel's LRU beside the designs: the blocks that its ext4 looks up, looked up in each design.
+//! The kernel's LRU compared with the designs: the blocks that its ext4 looks up, looked up in
+//! each design.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -115,7 +116,7 @@ fn summarize(results: &mut Map<String, Value>) {
     results.insert("worst".to_owned(), told);
 }
 
-/// Runs the three phases on the kernel's ext4, in a thread on one processor; the look-ups of each.
+/// Runs the three phases on the kernel's ext4, in a thread on one processor; the lookups of each.
 fn trace(case: &Case, files: usize) -> Result<Vec<Phase>, String> {
     let trace = Trace::new(Clock::Counter)?;
     trace.resize(BUFFER_KIB)?;
@@ -183,7 +184,7 @@ fn work(trace: &Trace, root: &Path, case: &Case, files: usize) -> Result<(), Str
     Ok(())
 }
 
-/// The look-ups of each phase, of what was recorded between marks.
+/// The lookups of each phase, of what was recorded between marks.
 fn phases(events: &[Event]) -> Vec<Phase> {
     let mut traced: HashMap<&str, Vec<Traced>> = HashMap::new();
     let mut current: Option<(&str, Traced, u32)> = None;
@@ -229,7 +230,7 @@ fn phases(events: &[Event]) -> Vec<Phase> {
     vec![create, stat, remove]
 }
 
-/// Every design's figures beside the kernel's, phase by phase.
+/// Every design's figures compared with the kernel's, phase by phase.
 fn beside(setting: &Setting, phases: &[Phase]) -> Result<Value, Failure> {
     let mut results = Map::new();
     let mut kernel = Map::new();

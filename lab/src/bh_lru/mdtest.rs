@@ -60,11 +60,11 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     Ok(Value::Object(results))
 }
 
-/// All cells of the policies beside each other, without those in which the engine looked nothing up;
+/// All cells of the policies side by side, without those in which the engine looked nothing up;
 /// `None` if a policy that is needed was not run.
 ///
 /// # Errors
-/// [`Failure::Run`] for a cell without look-ups.
+/// [`Failure::Run`] for a cell without lookups.
 pub fn compare(results: &Map<String, Value>) -> Result<Option<Value>, Failure> {
     let needed = [VANILLA_8, VANILLA_16, MAINLINE, DEFAULT];
     let Some(cells) = results.get(DEFAULT).and_then(Value::as_object) else {

@@ -1,4 +1,5 @@
-//! How the lab spells a policy and its size: `mainline`, `vanilla+16`; and what all claims have to set.
+//! How the lab spells a policy and its size: `mainline`, `vanilla+16`; and what all claims have
+//! to set.
 
 use uext4_lab_policies::bh_lru::{Options, Scope};
 

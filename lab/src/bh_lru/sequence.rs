@@ -1,14 +1,15 @@
 //! The blocks that the kernel looks up, made whole from those that its LRU has answered.
 //!
-//! The kernel has no counter of its LRU, and the only trace of a look-up is `block_touch_buffer`: it
-//! says which block was found in the LRU, and nothing of a look-up that went on to the page cache.
+//! The kernel has no counter of its LRU, and the only trace of a lookup is `block_touch_buffer`:
+//! it says which block was found in the LRU, and nothing of a lookup that went on to the page
+//! cache.
 //!
-//! But operations of one kind look up the same *roles* in the same order. Most are the same block for
-//! all (a bitmap, the root of a directory's index), the others change with the file (a leaf, a block
-//! of the inode table). What is looked up a second time within an operation is answered; so what an
-//! operation lacks is the first look-up of blocks that change. A sequence of roles that is common, and
-//! is no other common one without such first look-ups, is whole; every operation that can come of a
-//! whole one so is explained by it.
+//! But operations of one kind look up the same *roles* in the same order. Most are the same block
+//! for all (a bitmap, the root of a directory's index), the others change with the file (a leaf,
+//! a block of the inode table). What is looked up a second time within an operation is answered;
+//! so what an operation lacks is the first lookup of blocks that change. A sequence of roles that
+//! is common, and is no other common one without such first lookups, is whole; every operation
+//! that can come of a whole one so is explained by it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +40,7 @@ enum Role {
     Changing(usize),
 }
 
-/// A look-up, and whether the kernel's LRU answered it.
+/// A lookup, and whether the kernel's LRU answered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
     /// The block.
@@ -53,7 +54,7 @@ pub struct Lookup {
 /// The operations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
-    /// The look-ups of each operation; those of one that is not explained are its answers alone.
+    /// The lookups of each operation; those of one that is not explained are its answers alone.
     pub operations: Vec<Vec<Lookup>>,
     /// Operations that are explained.
     pub explained: usize,
@@ -66,12 +67,12 @@ struct Origin {
     /// For each changing block of the whole one: its number among those of the answers, if it is
     /// among them.
     numbers: Vec<Option<usize>>,
-    /// Places of the look-ups that were not answered.
+    /// Places of the lookups that were not answered.
     missing: HashSet<usize>,
 }
 
-/// Makes the look-ups of a phase whole. `known` has the changing blocks of files, by file, where an
-/// operation does not tell all of them; what operations tell is added.
+/// Makes the lookups of a phase whole. `known` has the changing blocks of files, by file, where
+/// an operation does not report all of them; what operations report is added.
 pub fn whole(traced: &[Traced], known: &mut HashMap<usize, Vec<u64>>) -> Phase {
     let fixed = fixed_blocks(traced);
     let roles: Vec<_> = traced.iter().map(|one| roles(&one.hits, &fixed)).collect();
@@ -201,7 +202,7 @@ fn origins(roles: &[(Vec<Role>, Vec<u64>)]) -> HashMap<Vec<Role>, Vec<Origin>> {
 }
 
 impl Origin {
-    /// A whole sequence, and what is left of it if first look-ups were not answered.
+    /// A whole sequence, and what is left of it if first lookups were not answered.
     fn all(whole: &[Role]) -> Vec<Self> {
         let changing = whole.iter().filter_map(|role| match role {
             Role::Changing(at) => Some(*at),
@@ -213,7 +214,7 @@ impl Origin {
             .collect()
     }
 
-    /// Without the first look-ups of those changing blocks whose bits are set.
+    /// Without the first lookups of those changing blocks whose bits are set.
     fn without(whole: &[Role], count: usize, missed: u32) -> Self {
         let is_missed = |at: usize| missed >> at & 1 == 1;
         let first = |at: usize| whole.iter().position(|role| *role == Role::Changing(at));
@@ -277,14 +278,14 @@ mod tests {
         let mut traced: Vec<_> = (0..50)
             .map(|file| create(100 + file as u64 % 3, 200 + file as u64 / 4, &[], file))
             .collect();
-        // The table is met before the leaf where the leaf's first look-up was not answered.
+        // The table is met before the leaf where the leaf's first lookup was not answered.
         traced.push(create(150, 250, &[1, 3], 50));
         traced.push(create(151, 251, &[1], 51));
         traced.push(Traced {
             file: 52,
             hits: vec![9, 9],
         });
-        // A second kind, with one look-up of the bitmap more.
+        // A second kind, with one lookup of the bitmap more.
         for file in 53..60 {
             let mut more = create(150, 250, &[], file);
             more.hits.insert(2, 2);

@@ -1,4 +1,5 @@
-//! Time on the wall beside the model: policies take turns, and what differs is said by ministat's rule.
+//! Time on the wall compared with the model: policies take turns, and what differs is said by
+//! ministat's rule.
 
 use serde_json::{Map, Value, json};
 
@@ -107,7 +108,7 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     Ok(Value::Object(results))
 }
 
-/// The times of one policy beside those of the first.
+/// The times of one policy compared with those of the first.
 fn tell(times: &[[f64; 3]], first: &[[f64; 3]]) -> Value {
     let mut told = Map::new();
     for (at, phase) in PHASES.into_iter().enumerate() {

@@ -64,7 +64,8 @@ pub fn run(image: &MemoryDevice, policy: &str, plan: &Plan) -> Result<Value, Fai
     Ok(Value::Object(results))
 }
 
-/// Runs all phases on a copy of an image, with nothing counted; nanoseconds of an operation in each.
+/// Runs all phases on a copy of an image, with nothing counted; nanoseconds of an operation in
+/// each.
 ///
 /// # Errors
 /// [`Failure::Run`] as the engine says.
@@ -115,8 +116,8 @@ pub fn time_at_once(image: &MemoryDevice, design: &str, plan: &Plan) -> Result<[
     Ok(times)
 }
 
-/// The LRUs of a design, which count nothing; `None` for the product's own by thread: a thread-local
-/// variable without a lock.
+/// The LRUs of a design, which count nothing; `None` for the product's own by thread: a
+/// thread-local variable without a lock.
 fn uncounted(design: &str, plan: &Plan) -> Result<Option<Arc<Lrus>>, Failure> {
     if design == policy::PRODUCT && plan.scope == LruScope::Thread {
         return Ok(None);
@@ -130,8 +131,9 @@ fn options(design: &str, plan: &Plan) -> Result<Options, Failure> {
     policy::parse(design, plan.scope).map_err(Failure::Usage)
 }
 
-/// LRUs by core: whatever this thread does outside the operations, too, it does on the first core.
-/// Opening fills an LRU, so the core that the thread happens to run on would change what is counted.
+/// LRUs by core: whatever this thread does outside the operations, too, it does on the first
+/// core. Opening fills an LRU, so the core that the thread happens to run on would change what is
+/// counted.
 fn on_first_core(plan: &Plan) {
     bind_core((plan.scope == LruScope::Core).then_some(0));
 }
@@ -161,7 +163,7 @@ impl Bench {
         })
     }
 
-    /// Calls `work` with what does one operation and tells how long it took.
+    /// Calls `work` with what does one operation and returns how long it took.
     fn with_tasks(
         &self,
         work: impl FnOnce(&dyn Fn(Turn) -> Result<Duration, Failure>) -> Result<(), Failure>,
@@ -182,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// Does all operations of a phase in turn. Tells how long they took together.
+    /// Does all operations of a phase in turn. Returns how long they took together.
     fn each(
         &self,
         phase: &'static str,

@@ -1,4 +1,4 @@
-//! What the shrinkers keep: how many look-ups are answered, alone and beside a sweep.
+//! What the shrinkers keep: how many lookups are answered, alone and during a sweep.
 
 use serde_json::{Map, Value, json};
 
@@ -122,7 +122,7 @@ fn once(setting: &Setting, policy: &str, cell: Cell) -> Result<Value, Failure> {
     let shrinker = policy::parse(policy).map_err(Failure::Usage)?;
     let shape = cell.shape(setting);
     let leaves = shape.all_leaves();
-    // As many files again are swept; nobody else asks for them.
+    // As many files again are swept; no other thread asks for them.
     let both = Shape {
         files: shape.files * 2,
         ..shape

@@ -1,4 +1,4 @@
-//! The kernel's shrinker beside the designs: its own calls, replayed.
+//! The kernel's shrinker compared with the designs: its own calls, replayed.
 
 use std::fs;
 
@@ -81,7 +81,7 @@ fn store(all: &[Step]) -> Result<(), String> {
     stored.map_err(|error| format!("{STORED}: {error}"))
 }
 
-/// Every design's figures beside those of the kernel.
+/// Every design's figures compared with those of the kernel.
 fn beside(setting: &Setting, steps: &[Step]) -> Result<Value, Failure> {
     let kernel = Figures::of_kernel(steps);
     let mut results = Map::new();
@@ -127,7 +127,8 @@ fn live(setting: &Setting) -> Result<(Vec<Step>, Value), String> {
     let trace = Trace::new(Clock::Counter)?;
     trace.resize(BUFFER_KIB)?;
     trace.enable(EVENTS)?;
-    // What mounting looks up is part of it, so events are recorded before there is a device to name.
+    // What mounting looks up is part of it, so events are recorded before there is a device to
+    // name.
     let mounted = Mounted::new(&Plan {
         bytes: 10 << 30,
         options: "noatime",

@@ -87,7 +87,7 @@ fn tell(rates: &[f64], first: &[f64], reference: Option<&Summary>, volume: &Volu
     })
 }
 
-/// Look-ups a second of all readers together, over so long a time.
+/// Lookups a second of all readers together, over so long a time.
 fn look_up(
     volume: &Volume,
     zipf: &Zipf,

@@ -1,4 +1,4 @@
-//! Writers, a flusher and a shortage of memory around one room, on a virtual clock.
+//! Writers, a flusher and a shortage of memory around one subsystem, on a virtual clock.
 //!
 //! Writers dirty a page at a time, which makes its block delayed. The flusher writes back the file
 //! that has been dirty for longest, up to a chunk of it, and then has it queue again; what it takes
@@ -20,7 +20,8 @@ use uext4_testkit::SplitMix64;
 
 /// Nanoseconds of a write into memory.
 const WRITE: u64 = 2_000;
-/// Nanoseconds the device needs for a block of 4 KiB: 100 MB/s, and a seek of 8 ms every 512 blocks.
+/// Nanoseconds the device needs for a block of 4 KiB: 100 MB/s, and a seek of 8 ms every 512
+/// blocks.
 const DEVICE: u64 = 40_960 + 8_000_000 / 512;
 /// Dirty pages, of a hundred of memory: the flusher starts, writers are slowed down.
 const BACKGROUND: usize = 60;
@@ -124,8 +125,8 @@ impl Machine {
         self.dirty * 100 >= self.plan.memory * SLOWED
     }
 
-    /// One page of a file is written, a block that the file does not have yet; then whatever else is
-    /// due happens.
+    /// One page of a file is written, a block that the file does not have yet; then whatever else
+    /// is due happens.
     pub fn write(&mut self, file: usize, lblk: u32) {
         let took = if self.is_slowed() { DEVICE } else { WRITE };
         let now = self.clock.fetch_add(took, Relaxed) + took;
@@ -169,7 +170,7 @@ impl Machine {
             while let Some(first) = rest.first() {
                 let most = 1 + self.random.below(2 * self.plan.run - 1) as usize;
                 let len = rest.len().min(most);
-                // Never beside the one before, so that they are two extents under any rule.
+                // Never adjacent to the one before, so that they are two extents under any rule.
                 self.next_place += len as u64 + 1;
                 self.files[number].tree.insert(Extent {
                     lblk: Lblk(*first),

@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const WRITERS: usize = 25;
-/// Files that vanilla's growth is told from.
+/// Files that vanilla's growth is distinguished from.
 const FEWER: usize = 25_000;
 const MORE: usize = 100_000;
 /// Blocks of a file: 1 MiB.

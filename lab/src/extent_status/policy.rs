@@ -38,7 +38,7 @@ pub fn accepts(policy: &str) -> Result<(), String> {
     parse(policy).map(|_| ())
 }
 
-/// A room that counts everything, on a clock that the caller moves, in nanoseconds.
+/// A subsystem that counts everything, on a clock that the caller moves, in nanoseconds.
 pub fn room(policy: Policy, merge: bool, clock: &Arc<AtomicU64>) -> Arc<Room> {
     let design = policies::Options {
         merge,

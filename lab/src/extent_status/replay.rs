@@ -1,4 +1,4 @@
-//! A shrinker beside the kernel's: what the kernel did is done to its trees, call by call.
+//! A shrinker compared with the kernel's: what the kernel did is done to its trees, call by call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub struct Figures {
     pub microseconds: Vec<f64>,
     /// Extents that might have been dropped, before each call.
     pub reclaimable: Vec<u64>,
-    /// Steps of each call; the kernel does not tell them.
+    /// Steps of each call; the kernel does not report them.
     pub steps: Vec<u64>,
-    /// Whether each look-up was answered.
+    /// Whether each lookup was answered.
     pub found: Vec<bool>,
     /// Which calls were the first of a shortage.
     pub first: Vec<usize>,
@@ -106,7 +106,7 @@ impl Figures {
         })
     }
 
-    /// How many of a hundred calls and look-ups were as the kernel's.
+    /// How many of a hundred calls and lookups were as the kernel's.
     pub fn beside(&self, kernel: &Self) -> Value {
         fn same<T: PartialEq>(ours: &[T], theirs: &[T]) -> (usize, Value) {
             let same = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();

@@ -172,7 +172,7 @@ fn extent(event: &Event, es: &str, mapped: &str, letters: &str) -> Option<Extent
     ))
 }
 
-/// What a look-up found: `found 1 [0/1) 8481 WR`. The outer `None`: it cannot be read.
+/// What a lookup found: `found 1 [0/1) 8481 WR`. The outer `None`: it cannot be read.
 fn found(event: &Event) -> Option<Option<Extent>> {
     let mut words = event.fields.split_ascii_whitespace();
     words.find(|word| *word == "found")?;

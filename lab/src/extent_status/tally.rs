@@ -61,7 +61,7 @@ impl Tally {
         Summary::of(&all.copied().collect::<Vec<_>>())
     }
 
-    /// As the record tells it.
+    /// As the record reports it.
     pub fn tell(&self) -> Value {
         let calls = self.scans().count().max(1) as f64;
         let sum = |of: fn(&Scan) -> u64| self.scans().map(of).sum::<u64>() as f64;

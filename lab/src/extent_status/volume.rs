@@ -75,8 +75,8 @@ impl Volume {
         }
     }
 
-    /// Looks up an extent of a leaf of the volume; reads the leaf if it is not known. Answers whether
-    /// it was.
+    /// Looks up an extent of a leaf of the volume; reads the leaf if it is not known. Answers
+    /// whether it was.
     pub fn read(&self, leaf: usize, extent: usize) -> bool {
         let tree = &self.trees[leaf / self.shape.leaves];
         let first = leaf % self.shape.leaves * self.shape.span();

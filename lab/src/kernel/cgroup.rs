@@ -1,9 +1,9 @@
 //! Limits by control groups: bytes a second of a block device.
 //!
-//! With version 1 the root group limits a device for every process, buffered writes included. With
-//! version 2 the root group has no limits: a group is made, and what it limits are the processes that
-//! [enter](Throttled::enter) it. Every guard undoes its change, even if this process is killed
-//! ([`Undo`]).
+//! With version 1 the root group limits a device for every process, buffered writes included.
+//! With version 2 the root group has no limits: a group is made, and what it limits are the
+//! processes that [enter](Throttled::enter) it. Every guard undoes its change, even if this
+//! process is killed ([`Undo`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,8 +114,8 @@ impl Throttled {
         })
     }
 
-    /// Has a process, and those it starts from now on, use the device at this rate. With version 1 of
-    /// control groups all processes do anyway.
+    /// Has a process, and those it starts from now on, use the device at this rate. With version
+    /// 1 of control groups all processes do anyway.
     ///
     /// # Errors
     /// Why the kernel did not move the process.

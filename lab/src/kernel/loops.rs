@@ -10,8 +10,8 @@ use uext4_testkit::{is_root, try_run};
 
 use super::undo::Undo;
 
-/// How long this tries to get a loop device that another process may just have taken, and to unmount
-/// while a process that is being started still has our files open.
+/// How long this tries to get a loop device that another process may just have taken, and to
+/// unmount while a process that is being started still has our files open.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Undoes what a killed process left; it fails without effect where all was undone.
 const CLEAN: &str = "umount -l \"$1\"; rm -rf \"$2\"";
@@ -44,8 +44,8 @@ impl Default for Plan<'_> {
     }
 }
 
-/// A file system of the kernel's; unmounted, detached and deleted when dropped, also if this process
-/// is killed.
+/// A file system of the kernel's; unmounted, detached and deleted when dropped, also if this
+/// process is killed.
 #[derive(Debug)]
 pub struct Mounted {
     is_mounted: bool,
@@ -133,8 +133,8 @@ impl Mounted {
                 .into_iter()
                 .chain([device.as_os_str(), point.as_os_str()]),
         );
-        // The kernel detaches a device that is in use when its last user has gone: so the mount alone
-        // holds it, and nothing else is to be undone.
+        // The kernel detaches a device that is in use when its last user has gone: so the mount
+        // alone holds it, and nothing else is to be undone.
         _ = try_run("losetup", ["-d".as_ref(), device.as_os_str()]);
         mounted?;
         Ok(Self {

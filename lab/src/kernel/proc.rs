@@ -1,4 +1,4 @@
-//! What the kernel tells in files below /proc and /sys: read, taken apart, and set for a while.
+//! What the kernel reports in files below /proc and /sys: read, taken apart, and set for a while.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,8 +47,8 @@ pub fn store(path: &Path, value: &str) -> Result<(), String> {
     fs::write(path, value).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Has the kernel drop clean caches of the whole machine: 1 is page cache, 2 slabs (inodes, names and
-/// whatever a shrinker may drop), 3 both.
+/// Has the kernel drop clean caches of the whole machine: 1 is page cache, 2 slabs (inodes, names
+/// and whatever a shrinker may drop), 3 both.
 ///
 /// # Errors
 /// What writing the file failed with.
@@ -80,16 +80,16 @@ pub fn tree(text: &str) -> BTreeMap<String, f64> {
     found
 }
 
-/// What `es_shrinker_info` tells.
+/// What `es_shrinker_info` reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shrinker {
     /// Extents in memory.
     pub objects: u64,
     /// Those that may be dropped.
     pub reclaimable: u64,
-    /// Look-ups that found an extent, and others.
+    /// Lookups that found an extent, and others.
     pub hits: u64,
-    /// Look-ups that found none.
+    /// Lookups that found none.
     pub misses: u64,
     /// Inodes on the list.
     pub inodes: u64,

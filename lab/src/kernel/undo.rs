@@ -1,8 +1,8 @@
 //! Undoing a change of the machine, however this process ends.
 //!
-//! A guard whose `drop` undoes a change does not run when the process is killed. So the command that
-//! undoes it belongs to a small process (`sh`) that waits for the end of a pipe: the kernel closes the
-//! pipe when the guard is dropped and also when this process dies from any signal.
+//! A guard whose `drop` undoes a change does not run when the process is killed. So the command
+//! that undoes it belongs to a small process (`sh`) that waits for the end of a pipe: the kernel
+//! closes the pipe when the guard is dropped and also when this process dies from any signal.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -33,7 +33,8 @@ const FULL_PERCENT: u64 = 90;
 const REPLACED: usize = 5000;
 /// Files there is no space for before the image counts as full.
 const REFUSED: u64 = 200;
-/// One file in so many is large: log-normal with this median, standard deviation of the logarithm, most.
+/// One file in so many is large: log-normal with this median, standard deviation of the
+/// logarithm, most.
 const LARGE_EVERY: u64 = 50;
 const LARGE: (f64, f64, f64) = (1048576.0, 1.5, 134217728.0);
 /// Files of a directory.
@@ -45,8 +46,8 @@ struct Aging {
     random: SplitMix64,
     sizes: Vec<u64>,
     files: Vec<FileNr>,
-    /// Blocks of their contents: what is made and removed follows from these alone, so that it is the
-    /// same under every policy.
+    /// Blocks of their contents: what is made and removed follows from these alone, so that it is
+    /// the same under every policy.
     blocks: u64,
     part: usize,
     left_out: u64,
@@ -171,7 +172,7 @@ impl Aging {
         self.settle()
     }
 
-    /// Until nothing more may be written: whatever was promised must then be found.
+    /// Until nothing more may be written: whatever was reserved must then be found.
     fn fill_up(&mut self) -> Result<(), Failure> {
         let mut refused = 0;
         while refused < REFUSED {

@@ -1,4 +1,5 @@
-//! Who does the steps: the kernel's ext4, our library, the lab's volume; and where it put the files.
+//! A caller that does the steps: the kernel's ext4, our library, the lab's volume; and where it
+//! put the files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -180,7 +181,8 @@ impl Kernel {
         self.frozen(|image| model(image, setup, design, !self.has_index()))
     }
 
-    /// Whether its searches begin with the indexes: a device that seeks has near groups asked first.
+    /// Whether its searches begin with the indexes: a device that seeks has near groups asked
+    /// first.
     fn has_index(&self) -> bool {
         let queue = Path::new("/sys/block").join(self.mounted.name());
         proc::number(&queue.join("queue/rotational")) == Ok(0.0)

@@ -1,11 +1,11 @@
 //! A simulated disk in virtual time, alone or as the members of a RAID 5.
 //!
 //! A seek costs 8 ms times the square root of the distance's share of the disk, a transfer what
-//! 150 MB/s give. Writes that continue each other are one write, as the block layer's plug makes them.
-//! On a RAID 5 a stripe of which only a part was written is read, changed and written again with its
-//! parity: counted, and paid with two transfers of the part. Parts wait for the rest of their stripe
-//! as long as no more than 16 do, as many as md's 256 stripe heads hold of 64 KiB chunks; otherwise
-//! the turns of the flusher, which end anywhere, would be all that is counted.
+//! 150 MB/s give. Writes that continue each other are one write, as the block layer's plug makes
+//! them. On a RAID 5 a stripe of which only a part was written is read, changed and written again
+//! with its parity: counted, and paid with two transfers of the part. Parts wait for the rest of
+//! their stripe as long as no more than 16 do, as many as md's 256 stripe heads hold of 64 KiB
+//! chunks; otherwise the turns of the flusher, which end anywhere, would be all that is counted.
 
 use std::collections::VecDeque;
 

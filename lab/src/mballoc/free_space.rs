@@ -1,4 +1,4 @@
-//! Free space as `e2freefrag` tells it: runs across the bounds of groups, by size.
+//! Free space as `e2freefrag` reports it: runs across the bounds of groups, by size.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,8 @@ pub fn summary(runs: &[(u64, u64)], blocks: u64, block_bytes: u64) -> Value {
     })
 }
 
-/// Per power of two, under `e2freefrag`'s names: free extents, free blocks, per cent of the free blocks.
+/// Per power of two, under `e2freefrag`'s names: free extents, free blocks, per cent of the free
+/// blocks.
 fn histogram(lengths: &[u64], block_bytes: u64) -> Value {
     let free: u64 = lengths.iter().sum();
     let mut rows = Map::new();

@@ -1,4 +1,5 @@
-//! The kernel's allocator beside its model and our library: the thread's steps, on each of them.
+//! The kernel's allocator compared with its model and our library: the thread's steps, on each of
+//! them.
 
 use serde_json::{Map, Value, json};
 

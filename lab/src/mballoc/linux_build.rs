@@ -1,4 +1,4 @@
-//! A source tree built into an image, beside what `mke2fs -d` makes of it.
+//! A source tree built into an image, compared with what `mke2fs -d` makes of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

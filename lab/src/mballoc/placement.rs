@@ -1,8 +1,8 @@
 //! Which part of the disk a new file or directory is placed in: Orlov's rule, by flex group.
 //!
-//! Directories in the root are spread: of the parts with average or more free inodes and blocks, the
-//! one with the fewest directories. Other directories stay with their parent as long as that part has
-//! no less than three quarters of the average; files stay as long as it has an inode.
+//! Directories in the root are spread: of the parts with average or more free inodes and blocks,
+//! the one with the fewest directories. Other directories stay with their parent as long as that
+//! part has no less than three quarters of the average; files stay as long as it has an inode.
 
 use uext4_testkit::SplitMix64;
 
@@ -24,7 +24,8 @@ impl Placement {
         }
     }
 
-    /// Of a new directory; `parent` is `None` in the root. `free` are the free blocks of every part.
+    /// Of a new directory; `parent` is `None` in the root. `free` are the free blocks of every
+    /// part.
     pub fn directory(&mut self, parent: Option<usize>, free: &[u64]) -> usize {
         let parts = self.inodes.len();
         let mean = |values: &[u64]| values.iter().sum::<u64>() / parts as u64;

@@ -17,8 +17,8 @@ pub const SEEDS: Parameter = Parameter {
     values: &["5", "1"],
 };
 
-/// Runs `one` at each seed, as many at once as there are processors: the results of each by its seed
-/// under `seeds`, their means under `mean`, and the largest of each figure under `largest`.
+/// Runs `one` at each seed, as many at once as there are processors: the results of each by its
+/// seed under `seeds`, their means under `mean`, and the largest of each figure under `largest`.
 ///
 /// # Errors
 /// Those of `one`, of the lowest seed that had one.
@@ -67,8 +67,8 @@ pub fn run(
     }))
 }
 
-/// Each figure made of those at its place; one that some of the values do not have counts as 0 there
-/// in the mean.
+/// Each figure made of those at its place; one that some of the values do not have counts as 0
+/// there in the mean.
 fn joined(values: &[&Value], join: &dyn Fn(&[f64]) -> f64) -> Value {
     match values.first() {
         Some(Value::Object(_)) => {

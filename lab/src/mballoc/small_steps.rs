@@ -1,8 +1,9 @@
-//! The steps of the thread's script for any tree of files: our library, the kernel, the lab's volume.
+//! The steps of the thread's script for any tree of files: our library, the kernel, the lab's
+//! volume.
 //!
 //! What is read in the thread is not read here: it changes no layout. Whenever so many bytes were
-//! written, everything is synced, also while files are open: so the flusher of each subject writes at
-//! the same points, and what is preallocated for open files matters.
+//! written, everything is synced, also while files are open: so the flusher of each subject
+//! writes at the same points, and what is preallocated for open files matters.
 
 use std::io;
 
@@ -18,7 +19,8 @@ const SYNC_EVERY: u64 = 64 * MIB;
 const WRITE_MAX: usize = 1 << 20;
 /// Bytes of a record of the archive.
 const TAR_RECORD: u64 = 10 << 10;
-/// Copies of the tree, GiB of the thread's device, those fallocated, and files they are fallocated in.
+/// Copies of the tree, GiB of the thread's device, those fallocated, and files they are
+/// fallocated in.
 const COPIES: usize = 5;
 const THREAD_GIB: u64 = 85;
 const FALLOCATED_GIB: u64 = 70;

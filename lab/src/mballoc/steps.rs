@@ -40,7 +40,8 @@ pub const CHUNK: Parameter = Parameter {
     values: &["4", "8", "64"],
 };
 
-/// Of the device, one of the five copies: together 19.5 %, as the thread's counts of free blocks say.
+/// Of the device, one of the five copies: together 19.5 %, as the thread's counts of free blocks
+/// say.
 const TREE_SHARE: f64 = 0.039;
 
 fn run(setting: &Setting) -> Result<Value, Failure> {

@@ -11,7 +11,8 @@ const LINUX_BYTES_MAX: usize = 1 << 20;
 const LOGNORMAL_FILES: u64 = 47_000;
 /// Files in each of its directories.
 const LOGNORMAL_FILES_PER_DIRECTORY: usize = 16;
-/// Median of their sizes, standard deviation of the logarithm (so that the mean is 12 KiB), largest.
+/// Median of their sizes, standard deviation of the logarithm (so that the mean is 12 KiB),
+/// largest.
 const LOGNORMAL: (f64, f64, f64) = (4.5 * 1024.0, 1.4006, 5.0 * 1024.0 * 1024.0);
 
 /// A tree.

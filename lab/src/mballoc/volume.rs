@@ -5,8 +5,8 @@
 //! write → dirty, reserved ──(too much dirty, sync)──> flusher: a chunk of each dirty file in turn
 //!         → take_data, mark → extents → disk
 //! ```
-//! The allocator is the real one, its requests those of ext4: a dirty run in pieces of at most 2,048
-//! blocks, with the mapped neighbours, the size, and whether anybody has the file open.
+//! The allocator is the real one, its requests those of ext4: a dirty run in pieces of at most
+//! 2,048 blocks, with the mapped neighbours, the size, and whether any thread has the file open.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -142,8 +142,8 @@ impl Volume {
         })
     }
 
-    /// Makes a directory below one placed at `parent` (`None`: the root) for so many names; where it
-    /// is placed.
+    /// Makes a directory below one placed at `parent` (`None`: the root) for so many names; where
+    /// it is placed.
     ///
     /// # Errors
     /// [`Failure::Run`] as for [`Volume::flush`].
@@ -173,7 +173,7 @@ impl Volume {
         self.geometry.len_bytes()
     }
 
-    /// Of the blocks, those used or promised.
+    /// Of the blocks, those used or reserved.
     pub fn used_percent(&self) -> u64 {
         let free = self
             .bitmaps
@@ -246,7 +246,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Somebody has the file open again.
+    /// A thread has the file open again.
     pub fn open(&mut self, nr: FileNr) {
         if let Some(file) = self.files.get_mut(&nr) {
             file.open = true;
@@ -258,7 +258,7 @@ impl Volume {
         self.files.get(&nr).map_or(0, |file| file.extents.len())
     }
 
-    /// Nobody has the file open any more.
+    /// No process has the file open any more.
     pub fn close(&mut self, nr: FileNr) {
         if let Some(file) = self.files.get_mut(&nr) {
             file.open = false;
@@ -277,7 +277,8 @@ impl Volume {
         }
     }
 
-    /// Allocates blocks without writing them, as far as they are a hole; false if there is no space.
+    /// Allocates blocks without writing them, as far as they are a hole; false if there is no
+    /// space.
     ///
     /// # Errors
     /// [`Failure::Run`] as for [`Volume::flush`].
@@ -345,7 +346,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Forgets files that nobody has open, as memory pressure does between two jobs.
+    /// Forgets files that no thread has open, as memory pressure does between two jobs.
     pub fn evict(&mut self) {
         for file in self.files.values().filter(|file| !file.open) {
             self.allocator.discard(&file.space);

@@ -1,13 +1,13 @@
 //! What locks, sleeps and blocks cost, as modelled time: microseconds.
 //!
-//! Time is that of the narrowest place: all work over the cores there are, or the place whose turns take
-//! longest one after another, or the journal's writer.
+//! Time is that of the narrowest place: all work over the cores there are, or the place whose
+//! turns take longest one after another, or the journal's writer.
 
 use std::collections::{HashMap, HashSet};
 
 /// Cores of the modelled machine. The thread does not say.
 pub const CORES: u64 = 16;
-/// A lock changes hands; a thread sleeps, or is woken. The room paper's.
+/// A lock changes hands; a thread sleeps, or is woken. The design paper's.
 const HAND_OVER: f64 = 1.0;
 pub const SWITCH: f64 = 2.0;
 /// An uncontended lock, and what an entry of a chain costs that is passed.
@@ -17,7 +17,7 @@ pub const CHAIN_STEP: f64 = 0.005;
 const LINE: f64 = 0.1;
 /// A system call, the inode and its attributes, the hash that goes on disk.
 pub const SET: f64 = 2.0;
-/// A hash of a content, 332 bytes in use at 0.3 ns each, the room paper's; a block compared.
+/// A hash of a content, 332 bytes in use at 0.3 ns each, the design paper's; a block compared.
 pub const CONTENT_HASH: f64 = 0.1;
 pub const COMPARE: f64 = 0.1;
 /// A buffer changed in a transaction; a search for a free block.
@@ -35,7 +35,7 @@ pub enum Place {
     List(u64),
     /// The lock of some entries.
     Entry(u64),
-    /// The lock of the queue of who sleeps.
+    /// The lock of the queue of a caller that sleeps.
     Queue,
     /// A block's buffer.
     Buffer(u64),
@@ -47,7 +47,7 @@ pub enum Place {
     Line(u64),
 }
 
-/// Who had a place last, and how long it was taken.
+/// A caller that had a place last, and how long it was taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     last: Option<usize>,
@@ -69,7 +69,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Work that hinders nobody.
+    /// Work that hinders no thread.
     pub fn work(&mut self, time: f64) {
         self.work += time;
     }
@@ -87,7 +87,7 @@ impl Costs {
         self.turn(Place::Line(line), task, 0.0, LINE);
     }
 
-    /// Shares a lock, or changes a word under it: nobody waits, but the line moves.
+    /// Shares a lock, or changes a word under it: no thread waits, but the line moves.
     pub fn share(&mut self, place: Place, task: usize) {
         self.turn(place, task, LOCK, LINE);
     }
@@ -112,7 +112,7 @@ impl Costs {
         self.lock(Place::Buffer(block), task, 1, UPDATE * updates as f64);
     }
 
-    /// A block that the journal has to write, whoever changed it.
+    /// A block that the journal has to write, any thread that changed it.
     pub fn dirty(&mut self, block: u64) {
         self.dirty.insert(block);
     }

@@ -1,9 +1,9 @@
 //! What it costs to count users: the kernel's way, or gathered until the commit as our engine does.
 //!
-//! The kernel locks the block's buffer and changes it in the transaction, each time. Our engine does that
-//! with the first change and at the commit: between them who comes and who goes shares the lock of a part of
-//! all counts and changes one word. Whoever may be the last user, and who fills a block, takes that lock
-//! alone, and only then the buffer.
+//! The kernel locks the block's buffer and changes it in the transaction, each time. Our engine
+//! does that with the first change and at the commit: between them who comes and the thread that
+//! goes shares the lock of a part of all counts and changes one word. A thread that may be the
+//! last user, and the thread that fills a block, takes that lock alone, and only then the buffer.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use uext4_mbcache::Counts;
 
 use super::cost::{Costs, Place};
 
-/// Who stores the counts.
+/// A caller that stores the counts.
 const COMMIT: usize = usize::MAX;
 
 /// The counts of a run, which is one transaction: no run takes 5 s of modelled time.
@@ -44,15 +44,15 @@ impl Counting {
         Counts::<()>::part(block) as u64
     }
 
-    /// Takes the lock of a block's count, after a look that has not told enough.
+    /// Takes the lock of a block's count, after a look that has not reported enough.
     fn alone(costs: &mut Costs, task: usize, block: u64) {
         let part = Self::part(block);
         costs.share(Place::CountsShared(part), task);
         costs.lock(Place::Counts(part), task, 1, 0.0);
     }
 
-    /// A user came or went; there were so many before. `shared`: the block keeps users, and had room for
-    /// more than one.
+    /// A user came or went; there were so many before. `shared`: the block keeps users, and had
+    /// room for more than one.
     pub fn change(
         &mut self,
         costs: &mut Costs,
@@ -71,7 +71,7 @@ impl Counting {
         }
     }
 
-    /// Somebody looks at a count and changes nothing.
+    /// A thread looks at a count and changes nothing.
     pub fn look(&self, costs: &mut Costs, task: usize, block: u64, look: Look) {
         match (self.gathers, look) {
             (false, _) => costs.buffer(block, task, 0),

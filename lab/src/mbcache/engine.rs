@@ -1,4 +1,5 @@
-//! The engine sets attributes under each policy, and every block has as many users as inodes have it.
+//! The engine sets attributes under each policy, and every block has as many users as inodes have
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Attributes set on the kernel's ext4, on our library with the model's indexes and the product's, and
-//! on any mounted directory: the blocks they share, and the time.
+//! Attributes set on the kernel's ext4, on our library with the model's indexes and the
+//! product's, and on any mounted directory: the blocks they share, and the time.
 
 use std::collections::BTreeMap;
 use std::fs::File;

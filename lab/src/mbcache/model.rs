@@ -1,10 +1,11 @@
 //! Processes that set attributes, one after another in steps: the cache is the real one, blocks are
 //! counted, and time is modelled.
 //!
-//! One thread does the steps of all; between two, where a lock is taken or waited for, a process chosen at
-//! random goes on. Nothing sleeps within the cache: who would is known by the handles that are out, and
-//! waits here, on one queue as in `mb1`. Processes do what the engine does: search, else change the block
-//! in place if nobody else has it, else make one; then let go of the old one.
+//! One thread does the steps of all; between two, where a lock is taken or waited for, a process
+//! chosen at random goes on. Nothing sleeps within the cache: who would is known by the handles
+//! that are out, and waits here, on one queue as in `mb1`. Processes do what the engine does:
+//! search, else change the block in place if no other thread has it, else make one; then let go
+//! of the old one.
 
 use std::collections::HashMap;
 
@@ -63,7 +64,7 @@ enum Step<'a> {
 enum Reason {
     /// A shared handle of this content.
     Content(u64),
-    /// The exclusive handle of this block, or that nobody has found it.
+    /// The exclusive handle of this block, or that no thread has found it.
     Block(u64),
 }
 
@@ -330,7 +331,7 @@ impl<'a> World<'a> {
         &mut self.blocks[at as usize]
     }
 
-    /// Whether somebody has a block of this content for himself.
+    /// Whether a thread has a block of this content for itself.
     fn excluded(&self, content: u64) -> Option<Reason> {
         let excluded = self.has_handles && self.exclusive.contains_key(&content);
         excluded.then_some(Reason::Content(content))

@@ -17,16 +17,18 @@ pub const MBCACHE2: &str = "mbcache2";
 pub const MAINLINE: &str = "mainline";
 /// The product's.
 pub const DEFAULT: &str = "one-donor";
-/// Linux today, with users counted as the product's engine counts them: so that only indexes differ.
+/// Linux today, with users counted as the product's engine counts them: so that only indexes
+/// differ.
 pub const MAINLINE_GATHERED: &str = "mainline+gathered";
 /// Every policy that claims run.
 pub const ALL: &[&str] = &[MB1, MBCACHE2, MAINLINE, MAINLINE_GATHERED, DEFAULT];
 
-/// Behind the name of a policy of the models: users are counted in memory, and stored by the commit.
+/// Behind the name of a policy of the models: users are counted in memory, and stored by the
+/// commit.
 const GATHERED: &str = "+gathered";
 
-/// Whether the model gathers the counts of users until the commit. The engine does under any policy;
-/// the kernel never does.
+/// Whether the model gathers the counts of users until the commit. The engine does under any
+/// policy; the kernel never does.
 pub fn gathers(policy: &str) -> bool {
     policy == DEFAULT || policy.ends_with(GATHERED)
 }
@@ -44,8 +46,8 @@ fn parse(policy: &str) -> Result<Policy, String> {
     parsed.map_err(|error: UnknownPolicy| error.to_string())
 }
 
-/// An empty cache under a policy, of a file system of so many blocks. Its worker runs when the model
-/// says.
+/// An empty cache under a policy, of a file system of so many blocks. Its worker runs when the
+/// model says.
 ///
 /// # Errors
 /// [`Failure::Usage`] for what is no policy.

@@ -53,7 +53,8 @@ fn cell_name((values, files, threads): Cell) -> String {
     format!("{values}-{files}-{threads}")
 }
 
-/// Threads beside one. A quick run has fewer: 64 threads have 64,000 files, a block each, four times.
+/// Threads compared with one. A quick run has fewer: 64 threads have 64,000 files, a block each,
+/// four times.
 fn many(scale: Scale) -> u64 {
     match scale {
         Scale::Quick => 8,
@@ -124,8 +125,8 @@ fn run(setting: &Setting) -> Result<Value, Failure> {
     Ok(Value::Object(results))
 }
 
-/// The median of the ratios of runs that followed one another, and whether the means differ; nothing for a
-/// policy and itself.
+/// The median of the ratios of runs that followed one another, and whether the means differ;
+/// nothing for a policy and itself.
 fn compared(rates: &[f64], reference: Option<&[f64]>) -> Value {
     let Some(reference) = reference.filter(|reference| *reference != rates) else {
         return Value::Null;

@@ -1,7 +1,7 @@
-//! The report: one HTML page that needs nothing beside it.
+//! The report: one HTML page that needs no other file.
 //!
-//! It is made of claims and records alone. Every verdict stands on the first screen that has room for
-//! it, losses as large as wins; every figure leads to the record it was read from.
+//! It is made of claims and records alone. Every verdict stands on the first screen that has room
+//! for it, losses as large as wins; every figure leads to the record it was read from.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;

@@ -1,8 +1,8 @@
-//! Plots as SVG, which a page holds without any file beside it.
+//! Plots as SVG, which a page holds without any other file.
 //!
 //! What is drawn in [`INK`] becomes the colour of the page's text, so that one picture is good on
-//! light and on dark pages; the series' colours can be told apart on both, and by those who see
-//! fewer colours (Okabe and Ito). A series is also told by its mark.
+//! light and on dark pages; the series' colours can be distinguished on both, and by those who
+//! see fewer colours (Okabe and Ito). A series is also identified by its mark.
 
 use plotters::coord::ranged1d::AsRangedCoord;
 use plotters::coord::ranged1d::ValueFormatter;

@@ -1,4 +1,5 @@
-//! The model's `mainline` beside the kernel that runs here: the same writers, the same device.
+//! The model's `mainline` compared with the kernel that runs here: the same writers, the same
+//! device.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! A machine in virtual time: processors, writers, flushers and devices as discrete events.
 //!
 //! The policies are the product's own; what is modelled is what surrounds them. All costs are the
-//! room paper's: 1.3 µs of processor a page (copying it in, and again submitting it), 2 µs a context
-//! switch, 1 µs each time the lock of the inode lists goes from one processor to another, during
-//! which whoever wants it spins. Nothing depends on the host; the same seed gives the same events.
+//! design paper's: 1.3 µs of processor a page (copying it in, and again submitting it), 2 µs a
+//! context switch, 1 µs each time the lock of the inode lists goes from one processor to another,
+//! during which any thread that wants it spins. Nothing depends on the host; the same seed gives
+//! the same events.
 //!
 //! | file | what |
 //! |---|---|
@@ -322,7 +323,7 @@ impl Machine {
         }
     }
 
-    /// Gives idle processors to who is ready; whether to anybody.
+    /// Gives idle processors to a caller that is ready; whether to any thread.
     fn dispatch(&mut self) -> bool {
         let mut any = false;
         while let Some((actor, left)) = self.cpus.next() {

@@ -1,4 +1,5 @@
-//! Writers on our mount beside the same on the kernel's ext4, on the same device, in turns.
+//! Writers on our mount compared with the same on the kernel's ext4, on the same device, in
+//! turns.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -142,7 +143,7 @@ struct Moments {
     end: Instant,
 }
 
-/// One run: the writers and what is done beside them.
+/// One run: the writers and what is done at the same time.
 fn once(trial: Trial, subject: &str) -> Result<Value, String> {
     let place = TempDir::new().map_err(|error| error.to_string())?;
     let content = place.path().join("content");

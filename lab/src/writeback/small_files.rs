@@ -51,7 +51,8 @@ fn one(setting: &Setting, mode: Mode, threads: u64, devices: Vec<Model>) -> Resu
     // What the first files cost, before anything is throttled, must not be much of it.
     let files = scaled(setting, 50_000, 100_000);
     let devices_count = devices.len();
-    // A tenth of the files' data: the thread's 13 rows of 800,000 files were 42 GB beside 4 GB.
+    // A tenth of the files' data: the thread's 13 rows of 800,000 files were 42 GB compared with
+    // 4 GB.
     let memory = threads * files * 4096 / 10;
     let config = config(setting, mode, memory, devices);
     let plans: Vec<Plan> = (0..threads as usize)

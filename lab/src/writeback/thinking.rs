@@ -1,4 +1,4 @@
-//! W5: a writer that thinks beside one that does not.
+//! W5: a writer that thinks compared with one that does not.
 
 use serde_json::{Map, Value, json};
 use uext4_lab_policies::writeback::Mode;

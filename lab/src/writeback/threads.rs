@@ -138,7 +138,7 @@ fn write_through(shared: &Shared) {
     }
 }
 
-/// Writes until it is told to stop.
+/// Writes until it is stopped.
 fn copy(
     cache: &PageCache<io::Error>,
     file: &FilePages<io::Error>,

@@ -8,13 +8,13 @@ use uext4_writeback::throttle::Tunables;
 use super::machine::{Config, MILLI, Machine, Model, Nanos, Plan, round};
 use crate::experiment::{Failure, Parameter, Scale, Setting};
 
-/// Dirtyable memory beside the array, and beside the disk.
+/// Dirtyable memory compared with the array, and compared with the disk.
 pub const ARRAY_MEMORY: u64 = 4 << 30;
 pub const DISK_MEMORY: u64 = 3 << 30;
 /// Writers of one kind begin within so long.
 const STARTS: Nanos = 10 * MILLI;
 
-/// Whether a policy is spelled as the room spells it.
+/// Whether a policy is spelled as the subsystem spells it.
 pub fn accepts(policy: &str) -> Result<(), String> {
     let known = policy.parse::<Mode>().map(drop);
     known.map_err(|error| error.to_string())
@@ -81,15 +81,16 @@ pub fn scaled<T>(setting: &Setting, quick: T, full: T) -> T {
     }
 }
 
-/// The parameter of claims about a kernel's pauses: its ticks a second. Each design has those of its
-/// own kernel by default, see [`ticks`].
+/// The parameter of claims about a kernel's pauses: its ticks a second. Each design has those of
+/// its own kernel by default, see [`ticks`].
 pub const TICKS: Parameter = Parameter {
     name: "hz",
     what: "ticks a second of the kernels: own is 100 for those of 2010 and 250 for mainline",
     values: &["own", "100", "250", "1000"],
 };
 
-/// The parameter of claims about `mainline`: pages of a folio, 256 where a write of 1 MiB makes one.
+/// The parameter of claims about `mainline`: pages of a folio, 256 where a write of 1 MiB makes
+/// one.
 pub const FOLIO: Parameter = Parameter {
     name: "folio",
     what: "most pages of a folio of mainline's: 1 as until 6.15, 256 for writes of 1 MiB since",

@@ -1,4 +1,4 @@
-//! The guide of the lab is true: what it quotes is there, and what it tells to do works.
+//! The guide of the lab is true: what it quotes is there, and what it reports to do works.
 
 use std::fs;
 use std::path::Path;

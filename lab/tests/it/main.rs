@@ -69,7 +69,7 @@ fn the_same_seed_gives_the_same_record() {
     assert_ne!(first, run("6"));
 }
 
-/// What is recorded is kept by the next run, is never written over, and is equal to itself.
+/// What is recorded is held by the next run, is never written over, and is equal to itself.
 #[test]
 fn a_session_goes_on_where_it_was() {
     let place = tempfile::tempdir().unwrap();

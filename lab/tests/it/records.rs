@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// A section with figures of the lab that were measured before there were records says this, and the
-/// day.
+/// A section with figures of the lab that were measured before there were records says this, and
+/// the day.
 const UNRECORDED: &str = "[unrecorded: ";
 const RECORD: &str = "[record: ";
 

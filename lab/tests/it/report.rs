@@ -24,7 +24,7 @@ fn a_folder_that_is_not_whole_makes_a_page() {
     assert!(text.contains("writeback-disk") && text.contains("no record of it in this folder"));
 }
 
-/// The page of the newest record needs nothing beside it, and no browser complains of it.
+/// The page of the newest record needs no other file, and no browser complains of it.
 #[test]
 fn a_browser_shows_the_report_without_complaint() {
     let place = tempfile::tempdir().unwrap();

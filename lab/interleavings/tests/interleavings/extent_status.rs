@@ -17,7 +17,8 @@ fn schedules() -> usize {
     }
 }
 
-/// Tries random schedules, and some that switch at few unlikely places, with each kind of lock there is.
+/// Tries random schedules, and some that switch at few unlikely places, with each kind of lock
+/// there is.
 fn check(test: impl Fn(&Arc<Room>) + Send + Sync + Copy + 'static) {
     for policy in [Policy::Mainline, Policy::Vanilla] {
         let test = move || test(&room(policy));

@@ -3,13 +3,14 @@
 //! Source: the behaviour of Linux up to 3.18 (`BH_LRU_SIZE` 8), and of the patch of 2014 with
 //! `bh_lru_size=` (16 of 64 slots by default).
 //!
-//! - A look-up compares slot by slot. A hit shifts those before it down by one and goes to the front.
-//! - An install builds a new array: the new block, then the others without it. All slots are written,
-//!   also those beyond the size in use: 8 bytes each, 64 as `vanilla`, 512 as `tunable`.
+//! - A lookup compares slot by slot. A hit shifts those before it down by one and goes to the
+//!   front.
+//! - An install builds a new array: the new block, then the others without it. All slots are
+//!   written, also those beyond the size in use: 8 bytes each, 64 as `vanilla`, 512 as `tunable`.
 //! - Each slot holds a reference.
 //!
-//! Differences: the patch took any number up to 64, and with 0 each install overwrote slot 0 without
-//! letting go of the block there; here 0 is refused.
+//! Differences: the patch took any number up to 64, and with 0 each install overwrote slot 0
+//! without letting go of the block there; here 0 is refused.
 
 use std::mem;
 

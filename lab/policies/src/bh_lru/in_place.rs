@@ -1,15 +1,15 @@
 //! `mainline`: an array, newest first, whose installs are a chain of swaps.
 //!
-//! Source: the behaviour of Linux since 4.12 (in-place install, Eric Biggers, 2017), with the 16 slots
-//! it has had since 3.19.
+//! Source: the behaviour of Linux since 4.12 (in-place install, Eric Biggers, 2017), with the 16
+//! slots it has had since 3.19.
 //!
-//! - A look-up is `vanilla`'s.
-//! - An install carries the new block into slot 0, what was there into slot 1, and so on; it ends where
-//!   the block itself stood, which then costs no reference, or at an empty slot.
+//! - A lookup is `vanilla`'s.
+//! - An install carries the new block into slot 0, what was there into slot 1, and so on; it ends
+//!   where the block itself stood, which then costs no reference, or at an empty slot.
 //! - Each slot holds a reference.
 //!
-//! Differences: the size may be chosen, 1…64. There are no isolated cores and no migration of pages, so
-//! installs are never left out.
+//! Differences: the size may be chosen, 1…64. There are no isolated cores and no migration of
+//! pages, so installs are never left out.
 
 use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Key};
 

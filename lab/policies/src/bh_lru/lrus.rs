@@ -1,7 +1,7 @@
 //! One LRU for each thread or processor, and what they count.
 //!
-//! Each has a lock, for which no lookup waits: where another thread has it, the cache asks its table,
-//! as if the block were not known. Only emptying and counting wait.
+//! Each has a lock, for which no lookup waits: where another thread has it, the cache asks its
+//! table, as if the block were not known. Only emptying and counting wait.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};

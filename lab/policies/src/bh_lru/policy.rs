@@ -12,7 +12,8 @@ pub enum Policy {
     None,
     /// `vanilla`: an array, newest first, copied at each install; Linux before 3.19.
     Vanilla,
-    /// `tunable`: the same with 1…64 of 64 slots, all of which each install copies; as posted in 2014.
+    /// `tunable`: the same with 1…64 of 64 slots, all of which each install copies; as posted in
+    /// 2014.
     Tunable,
     /// `mainline`: an array whose installs are in place; Linux since 4.12.
     Mainline,

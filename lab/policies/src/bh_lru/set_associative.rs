@@ -8,24 +8,24 @@
 //!                                reuse: two bits each, 0 soon … 3 not expected
 //! ```
 //!
-//! - A look-up compares eight tags of 8 bits in one word; only an entry whose tag agrees is looked at.
-//!   Four ways with longer tags cost the same, and of as many entries fewer are found: some sets are
-//!   full of what comes back while others hold what is done with.
+//! - A lookup compares eight tags of 8 bits in one word; only an entry whose tag agrees is looked
+//!   at. Four ways with longer tags cost the same, and of as many entries fewer are found: some
+//!   sets are full of what comes back while others hold what is done with.
 //! - A hit sets its prediction to "soon", which it mostly is already: nothing is moved.
-//! - A new entry is not expected at all (3), one in eight late (2), or soon (0) if the caller said so.
-//!   One that the caller expects to be used once is not let in at its first use; the tags of such blocks
-//!   are remembered, the last four of each of 16 hashes, and one that is found there comes in as one
-//!   that is used again soon.
-//! - The entry that gives way is the first that is not expected at all; if there is none, all grow
-//!   older until there is (bimodal re-reference interval prediction: Jaleel and others, "High
-//!   performance cache replacement using re-reference interval prediction", ISCA 2010). So newcomers
-//!   push one another out before they push out what was used again, and of nine blocks that come round
-//!   in a set of eight, most are found.
-//! - Entries are weak: nothing is held, and nothing need be told when a cache or a block goes. What
-//!   died is found by the look-up that fails to revive it.
+//! - A new entry is not expected at all (3), one in eight late (2), or soon (0) if the caller
+//!   said so. One that the caller expects to be used once is not let in at its first use; the
+//!   tags of such blocks are remembered, the last four of each of 16 hashes, and one that is
+//!   found there comes in as one that is used again soon.
+//! - The entry that gives way is the first that is not expected at all; if there is none, all
+//!   grow older until there is (bimodal re-reference interval prediction: Jaleel and others,
+//!   "High performance cache replacement using re-reference interval prediction", ISCA 2010). So
+//!   newcomers push one another out before they push out what was used again, and of nine blocks
+//!   that come round in a set of eight, most are found.
+//! - Entries are weak: nothing is held, and nothing need be reported when a cache or a block
+//!   goes. What died is found by the lookup that fails to revive it.
 //!
-//! Costs: with fewer than 64 blocks in use some sets have more than eight of them; exact LRU would have
-//! kept them all.
+//! Costs: with fewer than 64 blocks in use some sets have more than eight of them; exact LRU
+//! would have stored them all.
 
 use uext4_buffer_cache::{BH_LRU_SIZE_MAX, Buffer, Key, Reuse, WeakBuffer};
 
@@ -146,8 +146,8 @@ impl SetAssociative {
         }
     }
 
-    /// Looks a block up in as many sets as `size` entries take, rounded up to a power of two; `size`
-    /// is 1 to [`BH_LRU_SIZE_MAX`].
+    /// Looks a block up in as many sets as `size` entries take, rounded up to a power of two;
+    /// `size` is 1 to [`BH_LRU_SIZE_MAX`].
     pub(super) fn lookup(&mut self, key: Key, size: usize, effort: &mut Effort) -> Option<Found> {
         let hash = key.hash();
         let set = &mut self.sets[set_of(hash, size)];

@@ -8,7 +8,7 @@ use uext4_buffer_cache::BH_LRU_SIZE_MAX;
 pub struct Stats {
     /// Hits, by the place where the block was found: its slot in an array, its way in a set.
     pub hit_pos: [u64; BH_LRU_SIZE_MAX],
-    /// Look-ups that went on to the table.
+    /// Lookups that went on to the table.
     pub misses: u64,
     /// Of these, because another thread of the same core was at it.
     pub contended: u64,
@@ -52,7 +52,7 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Look-ups that found the block.
+    /// Lookups that found the block.
     pub fn hits(&self) -> u64 {
         self.hit_pos.iter().sum()
     }

@@ -1,4 +1,4 @@
-//! Each policy compared with what it promises.
+//! Each policy compared with what it claims.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A tree behind one readers-writer lock, with its share in the room's counters and in the list.
+//! A tree behind one readers-writer lock, with its share in the subsystem's counters and in the
+//! list.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
@@ -95,9 +96,9 @@ impl ListedTree {
         answer
     }
 
-    /// Lets the shrinker drop extents as `work` does, to which it also gives the place where it last
-    /// stopped. `None` if the tree is in use. If nothing is left to drop, `unlink` takes the tree off
-    /// the list, before anything can be put into it again.
+    /// Lets the shrinker drop extents as `work` does, to which it also gives the place where it
+    /// last stopped. `None` if the tree is in use. If nothing is left to drop, `unlink` takes the
+    /// tree off the list, before anything can be put into it again.
     pub(crate) fn try_reclaim(
         &self,
         counters: &Counters,
@@ -117,7 +118,7 @@ impl ListedTree {
         Some(pass)
     }
 
-    /// Brings the room's counters after the map.
+    /// Brings the subsystem's counters after the map.
     fn settle(&self, counters: &Counters, state: &State, before: &Population) {
         let after = Population::of(&state.map);
         let all = after.all - before.all;

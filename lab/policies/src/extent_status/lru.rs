@@ -4,12 +4,12 @@
 //! Liu, linux-ext4, April 2014): a list that holds only reclaimable extents, so that a scan never
 //! touches a delayed one.
 //!
-//! - List, sort and lock are those of `vanilla`; a tree is on the list only while it holds something
-//!   to drop.
+//! - List, sort and lock are those of `vanilla`; a tree is on the list only while it holds
+//!   something to drop.
 //! - In a tree, extents go in the order in which they came.
 //!
 //! Differences: the patches as posted are lost; these are the rules their description gives. A
-//! tree's queue is a map by ticket, not a list through the extents.
+//! tree's queue is a map by sequence number, not a list through the extents.
 
 use super::list::List;
 use super::map::Map;

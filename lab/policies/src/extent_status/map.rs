@@ -56,9 +56,9 @@ impl Node {
 /// The extents of a map that may be forgotten, in the order in which they came.
 #[derive(Debug, Default)]
 struct Queue {
-    /// First blocks by ticket.
+    /// First blocks by sequence number.
     order: BTreeMap<u64, u32>,
-    /// The last ticket drawn.
+    /// The last sequence number drawn.
     last: u64,
 }
 
@@ -339,8 +339,8 @@ impl Map {
     }
 }
 
-/// Takes a node that is no longer kept out of the queue, if it may be forgotten. Answers whether it
-/// may, as a number.
+/// Takes a node that is no longer stored out of the queue, if it may be forgotten. Answers
+/// whether it may, as a number.
 fn forget(queue: &mut Option<Queue>, node: &Node) -> usize {
     if !node.status.is_reclaimable() {
         return 0;

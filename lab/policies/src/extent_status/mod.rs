@@ -6,23 +6,24 @@
 //! | `lru` | trees by last use, sorted | a queue in each tree | freed | the whole scan |
 //! | `round-robin` | trees in turn | a queue in each tree | freed | one tree |
 //! | `mainline` | trees in turn, second chance | going on in the tree, over delayed ones | looked at | one tree |
-//! | `leaf-queue` | leaves: probation, main, ghost | queues of leaves | freed | 256 steps |
+//! | `leaf-queue` | leaves: probation, main, eviction history | queues of leaves | freed | 256 steps |
 //! | `clock` | leaves, second chance | queues of leaves | freed | 256 steps |
 //!
-//! For the first four a tree is one ordered map of extents under a readers-writer lock, which look-ups
-//! share, and a list has the trees ([`Listed`]). `leaf-queue` is the product's, and `clock` the same
-//! without probation.
+//! For the first four a tree is one ordered map of extents under a readers-writer lock, which
+//! lookups share, and a list has the trees ([`Listed`]). `leaf-queue` is the product's, and
+//! `clock` the same without probation.
 //!
 //! # Locks
 //!
-//! One lock a tree and one for the list, which is taken inside a tree's, for a step. Scans only *try*
-//! the lock of a tree: `round-robin` and `mainline` after they have unlocked the list, `vanilla` and
-//! `lru` with the list locked from the first step to the last.
+//! One lock a tree and one for the list, which is taken inside a tree's, for a step. Scans only
+//! *try* the lock of a tree: `round-robin` and `mainline` after they have unlocked the list,
+//! `vanilla` and `lru` with the list locked from the first step to the last.
 //!
 //! # Statistics
 //!
 //! [`Counters::linked`] counts the trees on the list: those that hold something to drop, and with
-//! `vanilla` all that were ever looked at. An extent counts as 40 bytes, or 64 where there is a queue.
+//! `vanilla` all that were ever looked at. An extent counts as 40 bytes, or 64 where there is a
+//! queue.
 //!
 //! Source: Zheng Liu, "\[RFC PATCH v2 0/4\] ext4: extents status tree shrinker improvement",
 //! linux-ext4, April 2014, and the kernels named in the files.

@@ -6,8 +6,8 @@
 //! - A scan takes the tree at the head of the list, moves it to the end and drops from its queue:
 //!   so it continues where the last one stopped. The budget counts what is freed.
 //! - At most one full turn: as many trees as were listed when it began.
-//! - Trees in use or loaded in advance by request are passed over. If a turn frees nothing and passed
-//!   over some, there is one more that takes the latter too.
+//! - Trees in use or loaded in advance by request are passed over. If a turn frees nothing and
+//!   passed over some, there is one more that takes the latter too.
 //!
 //! Differences: the patches as posted are lost; these are the rules their description gives. The
 //! list is let go of while a tree is shrunk.

@@ -3,17 +3,17 @@
 //! Source: the state that "ext4: extents status tree shrinker improvement" (Zheng Liu, linux-ext4,
 //! April 2014) sets out from, as its descriptions have it.
 //!
-//! - Every look-up notes the time in its tree and puts the tree on the list, if it is not there.
-//! - A scan goes over the list from its head and skips trees used since the list was last sorted, as
-//!   well as those loaded in advance by request. If that frees nothing, the list is sorted by last
-//!   use, the precached ones last, and gone over again.
-//! - The budget counts what is *freed*. A tree is walked from its first extent, every time, over all
-//!   delayed extents that lie before what may go.
+//! - Every lookup notes the time in its tree and puts the tree on the list, if it is not there.
+//! - A scan goes over the list from its head and skips trees used since the list was last sorted,
+//!   as well as those loaded in advance by request. If that frees nothing, the list is sorted by
+//!   last use, the precached ones last, and gone over again.
+//! - The budget counts what is *freed*. A tree is walked from its first extent, every time, over
+//!   all delayed extents that lie before what may go.
 //! - The list is locked from the first step to the last, the sort included. Known weaknesses, all
-//!   of them kept.
+//!   of them stored.
 //!
 //! Differences: the scan only *tries* the lock of a tree, as since spring 2014, so no tree has to
-//! be named that the caller holds. The time is that of the room's clock, not of jiffies.
+//! be named that the caller holds. The time is that of the subsystem's clock, not of jiffies.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Turn<'_> {
     /// Once over the list; what was skipped is at its end afterwards.
     fn over(&mut self, trees: &mut Trees) {
         self.skipped.clear();
-        // Nobody is called out to while the list is locked.
+        // No thread is called out to while the list is locked.
         let all = usize::try_from(self.counters.reclaimable()).unwrap_or(usize::MAX);
         let mut slot = trees.ring.first();
         for _ in 0..trees.ring.len() {

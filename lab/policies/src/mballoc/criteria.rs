@@ -1,9 +1,9 @@
 //! `criteria`: five criteria with indexes of groups by order.
 //!
-//! Source: ext4 in Linux since 2023. H. Shirwadkar (2021) and J. Kara (2022) brought the indexes of
-//! groups by the order of their largest chunk and of their average free run, O. Mujoo (2023) the
-//! criteria by name and the one that shrinks the request, B. Li (2025) the order by group number and
-//! the skipping of groups that are busy. In this order:
+//! Source: ext4 in Linux since 2023. H. Shirwadkar (2021) and J. Kara (2022) brought the indexes
+//! of groups by the order of their largest chunk and of their average free run, O. Mujoo (2023)
+//! the criteria by name and the one that shrinks the request, B. Li (2025) the order by group
+//! number and the skipping of groups that are busy. In this order:
 //!
 //! - `POWER2_ALIGNED`: groups with a chunk of the request's order or more, the lowest order first.
 //! - `GOAL_LEN_FAST`: groups whose average run has the request's order or more.
@@ -13,13 +13,14 @@
 //! - `GOAL_LEN_SLOW`: all groups with as many free blocks.
 //! - `ANY_FREE`: all groups with any; only here a lock that another thread holds is waited for.
 //!
-//! In each index the groups from the goal's on are asked before those below it. With fewer than 16
-//! groups there is no index: all criteria but the third walk over all groups. A device that seeks has
-//! `mb_max_linear_groups` near groups asked first.
+//! In each index the groups from the goal's on are asked before those below it. With fewer than
+//! 16 groups there is no index: all criteria but the third walk over all groups. A device that
+//! seeks has `mb_max_linear_groups` near groups asked first.
 //!
-//! It differs in two points. Mainline reads all bitmaps in the background after the mount, and knows
-//! nothing of a group before; here such a group stands under what its number of free blocks allows at
-//! best. And, as in `linear.rs`, the last criterion goes on until what it found is of use.
+//! It differs in two points. Mainline reads all bitmaps in the background after the mount, and
+//! knows nothing of a group before; here such a group stands under what its number of free blocks
+//! allows at best. And, as in `linear.rs`, the last criterion goes on until what it found is of
+//! use.
 //!
 //! Tunables: as `linear.rs`, and `mb_max_linear_groups` (4 groups, only if rotational),
 //! `mb_best_avail_max_trim_order` (3), `mb_prefetch` (32 groups), `mb_prefetch_limit` (128 groups).
@@ -190,9 +191,9 @@ impl Walk<'_, '_> {
         self.scan_group(candidate, good, scan)
     }
 
-    /// Asks for the bitmaps of the groups from `group` on, if the scan has come to where the last ones
-    /// asked for end: the rest of its flex group, `mb_prefetch` at most; cheap criteria ask for
-    /// `mb_prefetch_limit` in all.
+    /// Asks for the bitmaps of the groups from `group` on, if the scan has come to where the last
+    /// ones asked for end: the rest of its flex group, `mb_prefetch` at most; cheap criteria ask
+    /// for `mb_prefetch_limit` in all.
     fn prefetch(&mut self, group: u32, cheap: bool) {
         let tunables = &self.kernel.tunables;
         if group != self.ahead || cheap && self.asked >= tunables.prefetch_limit {

@@ -87,8 +87,8 @@ impl KernelCounters {
     }
 }
 
-/// Where streams go on: 3.15 has one goal for the whole file system, today's kernel an array of them
-/// by the file's number.
+/// Where streams go on: 3.15 has one goal for the whole file system, today's kernel an array of
+/// them by the file's number.
 #[derive(Debug)]
 struct Streams(Box<[AtomicU64]>);
 
@@ -166,8 +166,8 @@ impl Search for Kernel {
         Some(found)
     }
 
-    /// As long as wanted, or with [`Hints::merge`] as little as will do. Requests of exactly a stripe
-    /// are only answered here at the start of one, unless they continue something.
+    /// As long as wanted, or with [`Hints::merge`] as little as will do. Requests of exactly a
+    /// stripe are only answered here at the start of one, unless they continue something.
     fn at_goal(&self, seek: &mut Seek<'_>) -> Option<Found> {
         let Query { want, min, .. } = seek.query;
         let Place { group, offset } = seek.query.goal;
@@ -240,7 +240,8 @@ impl<'s, 'a> Walk<'s, 'a> {
         by_order.then_some(order)
     }
 
-    /// Whether a group may have a chunk of `order`; the first group of a flex group is for directories.
+    /// Whether a group may have a chunk of `order`; the first group of a flex group is for
+    /// directories.
     pub(super) fn good_order(&self, group: u32, state: GroupState, order: u32) -> bool {
         let flex = self.seek.options().flex_groups;
         let is_first = flex >= FLEX_SIZE_DIR_ALLOC && group.is_multiple_of(flex);

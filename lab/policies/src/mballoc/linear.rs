@@ -1,18 +1,18 @@
 //! `linear`: four criteria, each over all groups one after the other.
 //!
 //! Source: ext4 in Linux 3.15, the vanilla of Czerner and Dilger, "ext4: Fix
-//! ext4_mb_normalize_request", linux-ext4, June 2014. From the goal's group on and once round, per
-//! criterion: cr0 wants a chunk of the request's order, cr1 groups whose average free run is long
-//! enough, cr2 groups with as many free blocks, cr3 groups with any. Each group that may do is loaded,
-//! locked, and looked through as `scan.rs` says.
+//! ext4_mb_normalize_request", linux-ext4, June 2014. From the goal's group on and once round,
+//! per criterion: cr0 wants a chunk of the request's order, cr1 groups whose average free run is
+//! long enough, cr2 groups with as many free blocks, cr3 groups with any. Each group that may do
+//! is loaded, locked, and looked through as `scan.rs` says.
 //!
 //! It differs in three points. Groups whose bitmap was not read are asked by what their number of
 //! free blocks allows, and read only if that would do. A request for more than the largest chunk
 //! starts at cr1 and not with a cr0 that cannot find any. And cr3 goes on until what it found is of
 //! use, so that nothing is refused that could be had.
 //!
-//! Tunables: `mb_max_to_scan` (200 runs), `mb_min_to_scan` (10 runs), `mb_order2_req` (2: powers of two
-//! from 2 blocks up are looked for by order), `stripe` (blocks).
+//! Tunables: `mb_max_to_scan` (200 runs), `mb_min_to_scan` (10 runs), `mb_order2_req` (2: powers
+//! of two from 2 blocks up are looked for by order), `stripe` (blocks).
 
 use uext4_mballoc::{Found, GroupState, Lock};
 

@@ -1,11 +1,11 @@
 //! Windows by the size of the file: the thread's switches, and the designs made of them.
 //!
-//! The thread asked for the decisions of request normalisation to be separable, so each is a switch. A
-//! design is spelled as its name, then the switches that differ, each behind a `+`: `table`,
-//! `pow2+cap=table`, `table+logical+nounwritten`. The names are `exact`, `table`, `pow2`,
-//! `pow2-stripe` and `stripe`; the switches `rule=exact|table|pow2`, `cap=table|group`,
-//! `stripe=none|after|only`, and `unwritten`, `logical`, `adapt`, each of these with `no` before it to
-//! turn it off.
+//! The thread asked for the decisions of request normalisation to be separable, so each is a
+//! switch. A design is spelled as its name, then the switches that differ, each behind a `+`:
+//! `table`, `pow2+cap=table`, `table+logical+nounwritten`. The names are `exact`, `table`,
+//! `pow2`, `pow2-stripe` and `stripe`; the switches `rule=exact|table|pow2`, `cap=table|group`,
+//! `stripe=none|after|only`, and `unwritten`, `logical`, `adapt`, each of these with `no` before
+//! it to turn it off.
 //!
 //! Source: Lukas Czerner and Andreas Dilger, "\[RFC\]\[PATCH 0/1\] ext4: Fix
 //! ext4_mb_normalize_request", linux-ext4, June 2014.
@@ -18,8 +18,8 @@ use uext4_mballoc::{
 
 use super::{pow2, stripe, table};
 
-/// Longest request for unwritten blocks that is not padded: half of what a written extent holds, for
-/// an unwritten one holds one block less.
+/// Longest request for unwritten blocks that is not padded: half of what a written extent holds,
+/// for an unwritten one holds one block less.
 const UNWRITTEN_HALF: u64 = 16_384;
 /// Longest extent of unwritten blocks.
 const UNWRITTEN_MAX: u64 = 32_767;
@@ -27,8 +27,9 @@ const UNWRITTEN_MAX: u64 = 32_767;
 /// The decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
-    /// Requests for unwritten blocks (`fallocate`) are padded too, if they are longer than an extent
-    /// of such blocks may be (32,767). Otherwise they are only cut, at most at 16,384 blocks.
+    /// Requests for unwritten blocks (`fallocate`) are padded too, if they are longer than an
+    /// extent of such blocks may be (32,767). Otherwise they are only cut, at most at 16,384
+    /// blocks.
     pub unwritten: bool,
     /// How large a window is.
     pub rule: Rule,

@@ -1,9 +1,10 @@
-//! Which groups stand under which order: that of their largest free chunk, or of their average free run.
+//! Which groups stand under which order: that of their largest free chunk, or of their average
+//! free run.
 //!
-//! One set of groups an order, each a bitmap with a summary bit for every 64 groups, so that finding
-//! the next group in a set reads a handful of words however many groups there are. Sets are changed
-//! under the lock of the group concerned and read without any lock: an answer is a hint, to be
-//! tested under the group's lock.
+//! One set of groups an order, each a bitmap with a summary bit for every 64 groups, so that
+//! finding the next group in a set reads a handful of words however many groups there are. Sets
+//! are changed under the lock of the group concerned and read without any lock: an answer is a
+//! hint, to be tested under the group's lock.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -140,8 +141,8 @@ impl Index for Orders {
     }
 }
 
-/// Order under which a group with free runs of `average` blocks stands, as the kernel counts it: one
-/// less than the binary logarithm.
+/// Order under which a group with free runs of `average` blocks stands, as the kernel counts it:
+/// one less than the binary logarithm.
 pub(super) fn average_order(average: u32, order_max: u32) -> u32 {
     average.max(1).ilog2().saturating_sub(1).min(order_max)
 }

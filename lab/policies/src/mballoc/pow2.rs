@@ -10,7 +10,7 @@ pub(super) fn window(wanted: &Wanted, cap: u64) -> Range<u64> {
     if target <= cap {
         return 0..target;
     }
-    // Within the last block that is a whole cap before the request; with the start respected, a whole
-    // cap from there on.
+    // Within the last block that is a whole cap before the request; with the start respected, a
+    // whole cap from there on.
     wanted.lblk / cap * cap..target.min(wanted.lblk + cap)
 }

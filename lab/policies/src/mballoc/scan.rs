@@ -1,10 +1,10 @@
 //! How vanilla and mainline look through one group: the best of the first so many runs.
 //!
-//! A run is measured as chunks tell, up to the first chunk that makes it long enough. The first that
-//! has exactly the length wanted is taken; else the shortest that is long enough of those met before
-//! the group ends or `mb_min_to_scan` are exceeded, else the longest met before `mb_max_to_scan` are,
-//! whatever group it is in. Beyond the kernel's rule, a run shorter than the least that is of use ends
-//! no search: then more are measured, all there are if it must be.
+//! A run is measured as chunks report, up to the first chunk that makes it long enough. The first
+//! that has exactly the length wanted is taken; else the shortest that is long enough of those
+//! met before the group ends or `mb_min_to_scan` are exceeded, else the longest met before
+//! `mb_max_to_scan` are, whatever group it is in. Beyond the kernel's rule, a run shorter than
+//! the least that is of use ends no search: then more are measured, all there are if it must be.
 
 use uext4_mballoc::{Buddy, Found, Piece, Query};
 
@@ -54,7 +54,8 @@ impl Scan {
         }
     }
 
-    /// The best run so far, if it will do; afterwards the search starts afresh, and takes the first.
+    /// The best run so far, if it will do; afterwards the search starts afresh, and takes the
+    /// first.
     pub(super) fn give_up(&mut self) -> Option<Found> {
         (self.first, self.enough, self.found) = (true, false, 0);
         self.best.take().filter(|best| best.piece.len >= self.min)

@@ -1,4 +1,5 @@
-//! Whole stripes: a write that covers a whole stripe of a RAID with parity needs nothing read before.
+//! Whole stripes: a write that covers a whole stripe of a RAID with parity needs nothing read
+//! before.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ pub(super) fn window(wanted: &Wanted, stripe: u64, cap: u64) -> Range<u64> {
     } else {
         stripes
     };
-    // A cap below a stripe cannot be kept by whole ones.
+    // A cap below a stripe cannot be honored by whole ones.
     let len = (stripes * stripe).min((cap / stripe).max(1) * stripe);
     start..start + len
 }

@@ -1,10 +1,11 @@
 //! The table: vanilla 3.15's windows, which mainline still has.
 //!
-//! Files of up to 1 MiB get a power of two from the start of the file on. Longer ones get an aligned
-//! window of 2, 4 or 8 MiB. Each of these rows has a second test meant to keep windows within what a
-//! buddy tracks; it compares the row with the largest chunk and is true exactly where it should be
-//! false. So the last row a block size can reach takes everything: 2 MiB windows with blocks of 1 KiB,
-//! 4 MiB with 2 KiB, 8 MiB with 4 KiB. Larger blocks reach the end of the table.
+//! Files of up to 1 MiB get a power of two from the start of the file on. Longer ones get an
+//! aligned window of 2, 4 or 8 MiB. Each of these rows has a second test meant to keep windows
+//! within what a buddy tracks; it compares the row with the largest chunk and is true exactly
+//! where it should be false. So the last row a block size can reach takes everything: 2 MiB
+//! windows with blocks of 1 KiB, 4 MiB with 2 KiB, 8 MiB with 4 KiB. Larger blocks reach the end
+//! of the table.
 
 use std::ops::Range;
 
@@ -44,8 +45,8 @@ pub(super) fn window(wanted: &Wanted, block_size_log2: u32, cap: Cap) -> Range<u
     wanted.lblk..wanted.lblk + wanted.len
 }
 
-/// The longest window of the table in blocks: as the test that is always true makes it, no limit with
-/// blocks for which it is not.
+/// The longest window of the table in blocks: as the test that is always true makes it, no limit
+/// with blocks for which it is not.
 pub(super) fn largest(block_size_log2: u32) -> u64 {
     let row = ROWS.iter().find(|(_, _, chunk)| block_size_log2 < *chunk);
     row.map_or(u64::MAX, |(_, window, _)| 1 << (window - block_size_log2))

@@ -149,7 +149,7 @@ fn stripes_are_whole_where_they_fit() {
     assert_eq!(window("stripe", 496, 500_000, 3), (499_968, 66 * 496));
     assert_eq!(window("pow2-stripe", 496, 0, 3), (0, 4));
     assert_eq!(window("pow2-stripe", 496, 0, 600), (0, 3 * 496));
-    // No stripe, or one that cannot be kept.
+    // No stripe, or one that cannot be honored.
     for stripe in [0, 1, 40_000] {
         assert_eq!(window("stripe", stripe, 0, 3), (0, 4));
     }

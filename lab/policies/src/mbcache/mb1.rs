@@ -16,9 +16,9 @@
 //! last back.
 //!
 //! Differences: the kernel's list, its lock and the queue are one for all file systems, here one
-//! for each cache. Making the room and making the entry are two steps, so a few more may come in
-//! between. A thread that had no handle because the entry was not there looks again before the
-//! block goes.
+//! for each cache. Making the subsystem and making the entry are two steps, so a few more may
+//! come in between. A thread that had no handle because the entry was not there looks again
+//! before the block goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as Number, AtomicUsize, Ordering::Relaxed};
@@ -59,7 +59,7 @@ impl Handle {
         }
     }
 
-    /// Whether it can be had beside those that are out.
+    /// Whether it can be had next to those that are out.
     fn is_free(self, used: u64) -> bool {
         match self {
             Self::Shared => used < WRITER,

@@ -8,10 +8,10 @@
 //! | `mainline` | chain's lock, with room | waits until not found | second chance |
 //! | `one-donor` | the product's: no lock | waits until not found | clocks, marks from 0 to 3 |
 //!
-//! Each is a file of its own, which says where it comes from and where it differs. Where a removal
-//! is at once, what was found may have gone. All but
-//! `one-donor` know only the 32-bit hash on disk before a block is read, which anybody can make
-//! equal: such blocks are read one by one, and cost time.
+//! Each is a file of its own, which says where it comes from and where it differs. Where a
+//! removal is at once, what was found may have gone. All but `one-donor` know only the 32-bit
+//! hash on disk before a block is read, which any thread can make equal: such blocks are read one
+//! by one, and cost time.
 //!
 //! # Locks
 //!

@@ -1,10 +1,11 @@
 //! `ioless` and `ioless-fixed`: pauses that grow with the device's dirty pages.
 //!
-//! Source: "[PATCH 00/13] IO-less dirty throttling" (v2), Wu Fengguang, linux-mm, 17 November 2010.
-//! Nobody but flushers writes. Between 7/8 of the device's part of the limit and the whole, a
-//! writer's rate falls from 8 times the device's bandwidth to nothing; a second ramp, a sixteenth
-//! wide and ending where the writer's own limit is, makes heavy writers slower than light ones. A
-//! writer sleeps for as long as what it dirtied takes at that rate, 1 tick to 100 ms.
+//! Source: "[PATCH 00/13] IO-less dirty throttling" (v2), Wu Fengguang, linux-mm, 17 November
+//! 2010. No thread but flushers writes. Between 7/8 of the device's part of the limit and the
+//! whole, a writer's rate falls from 8 times the device's bandwidth to nothing; a second ramp, a
+//! sixteenth wide and ending where the writer's own limit is, makes heavy writers slower than
+//! light ones. A writer sleeps for as long as what it dirtied takes at that rate, 1 tick to 100
+//! ms.
 //!
 //! How many pages it dirties between two sleeps is its own: a 32nd more after each sleep of one
 //! tick, a quarter less after each of 100 ms. As posted, that did not grow from below 32 pages;
@@ -14,9 +15,9 @@
 //! all pauses together fit. So writers sleep shorter and more often the more they are, which is
 //! what Dave Chinner's table of context switches shows. Think time is not considered.
 //!
-//! Differences: exact counts; bandwidth is sampled by whoever is first 10 ms after the last sample,
-//! rather than by each sleeper racing with the others; real-time writers have limits a quarter
-//! higher.
+//! Differences: exact counts; bandwidth is sampled by any thread that is first 10 ms after the
+//! last sample, rather than by each sleeper racing with the others; real-time writers have limits
+//! a quarter higher.
 //!
 //! | constant | unit | value |
 //! |---|---|---|
@@ -90,7 +91,7 @@ struct State {
     next: Next,
     /// Dirty pages of the device at the last look within this throttling.
     seen: Option<u64>,
-    /// Pages it dirtied lately, beside all writers'.
+    /// Pages it dirtied lately, compared with all writers'.
     share: Local,
 }
 

@@ -85,7 +85,7 @@ struct State {
     pause: Duration,
     /// It was to write, rather than to sleep.
     writes: bool,
-    /// Pages it dirtied lately, beside all writers'.
+    /// Pages it dirtied lately, compared with all writers'.
     share: Local,
 }
 

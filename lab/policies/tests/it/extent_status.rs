@@ -1,5 +1,5 @@
-//! The index of what is known of a file's blocks, and its shrinkers: the tests of the crate with each
-//! design, what the designs promise beside, and each under the whole engine.
+//! The index of what is known of a file's blocks, and its shrinkers: the tests of the crate with
+//! each design, what the designs states at the same time, and each under the whole engine.
 
 mod clock;
 #[path = "../../../../crates/extent-status/tests/it/conformance/suite.rs"]

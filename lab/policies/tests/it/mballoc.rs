@@ -1,4 +1,5 @@
-//! The block allocator: no design loses a block or hands one out twice, and none refuses what is free.
+//! The block allocator: no design loses a block or hands one out twice, and none refuses what is
+//! free.
 
 mod conformance;
 mod data;

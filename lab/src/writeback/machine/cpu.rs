@@ -1,4 +1,5 @@
-//! Processors and who waits for one: one queue for all, first come first served, slices of 1 ms.
+//! Processors and the thread that waits for one: one queue for all, first come first served,
+//! slices of 1 ms.
 
 use std::collections::VecDeque;
 

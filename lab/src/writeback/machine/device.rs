@@ -1,12 +1,13 @@
 //! A block device: a queue of requests that merge, served in the order of their place.
 //!
-//! The queue holds 128 requests. Who finds it full sleeps until one ends and puts in its next then;
-//! those who sleep take turns. [`Model::batch`] lets a woken one put in more at once, for 20 ms, past
-//! the limit by up to a half, as the kernel of 2010 did with 32 (`BLK_BATCH_REQ`); the room paper's
-//! recipe has no such thing, and the disk of the thread behaved as if it had none.
+//! The queue holds 128 requests. A caller that finds it full sleeps until one ends and puts in
+//! its next then; those who sleep take turns. [`Model::batch`] lets a woken one put in more at
+//! once, for 20 ms, past the limit by up to a half, as the kernel of 2010 did with 32
+//! (`BLK_BATCH_REQ`); the design paper's recipe has no such thing, and the disk of the thread
+//! behaved as if it had none.
 //!
-//! An idle device is plugged by the first request it gets, as all were until 2.6.38: it begins when it
-//! has four, or after 3 ms, so that what comes one by one can merge.
+//! An idle device is plugged by the first request it gets, as all were until 2.6.38: it begins
+//! when it has four, or after 3 ms, so that what comes one by one can merge.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -7,8 +7,8 @@ use super::{Action, MICRO, MILLI, Machine, Nanos, PAGE_COST, at};
 const NO_PROGRESS: Nanos = 10 * MILLI;
 /// Processor time of looking whether there is anything to do.
 const LOOK: Nanos = MICRO;
-/// Processor time of writing a small file's inode, half of it with its data and half afterwards: 86 %
-/// of a processor at 22,000 files a second, that of its page taken off.
+/// Processor time of writing a small file's inode, half of it with its data and half afterwards:
+/// 86 % of a processor at 22,000 files a second, that of its page taken off.
 const INODE_COST: Nanos = 38 * MICRO;
 
 /// A turn at the lists.

@@ -1,19 +1,20 @@
 //! Dirty files of a device in the order of writing, and the lock round them.
 //!
-//! `b_dirty`: those that became dirty, oldest first; `b_io`: those whose turn has come; `b_more_io`:
-//! those of which a part was written, or that somebody else was at.
+//! `b_dirty`: those that became dirty, oldest first; `b_io`: those whose turn has come;
+//! `b_more_io`: those of which a part was written, or that another thread was at.
 //!
-//! The lock is the `inode_lock` of the kernel of 2010: one for all inodes. It is taken when a file is
-//! made (to put it among all inodes) and when its inode and its first page become dirty; for each file
-//! that somebody looks at, and again after its pages, after its inode, and after it was let go of. The
-//! inode of a small file is dirty again when its data are written, for its size is only then: it goes
-//! through the lists twice (in the thread's profile `redirty_tail` has nearly the samples of
-//! `writeback_single_inode`).
+//! The lock is the `inode_lock` of the kernel of 2010: one for all inodes. It is taken when a
+//! file is made (to put it among all inodes) and when its inode and its first page become dirty;
+//! for each file that a thread looks at, and again after its pages, after its inode, and after it
+//! was let go of. The inode of a small file is dirty again when its data are written, for its
+//! size is only then: it goes through the lists twice (in the thread's profile `redirty_tail` has
+//! nearly the samples of `writeback_single_inode`).
 //!
-//! It is a ticket lock: first come, first served. At a hand-over all processors that spin ask for the
-//! line with the lock, and they are answered one after the other in no order, so that half of them
-//! come before the one whose turn it is: a hand-over takes 1 µs for each of that half and its own
-//! (Boyd-Wickizer and others, "Non-scalable locks are dangerous", Linux Symposium 2012).
+//! It is a sequence number​lock: first come, first served. At a hand-over all processors that
+//! spin ask for the line with the lock, and they are answered one after the other in no order, so
+//! that half of them come before the one whose turn it is: a hand-over takes 1 µs for each of
+//! that half and its own (Boyd-Wickizer and others, "Non-scalable locks are dangerous", Linux
+//! Symposium 2012).
 
 use std::collections::VecDeque;
 
@@ -39,7 +40,7 @@ pub struct File {
     pub directory: Option<usize>,
     /// When it became dirty.
     pub since: Nanos,
-    /// It is on a list, or somebody writes it.
+    /// It is on a list, or a thread writes it.
     pub listed: bool,
     /// Its data are written, its inode is not.
     pub inode_only: bool,
@@ -50,7 +51,7 @@ struct Shard {
     dirty: VecDeque<usize>,
     io: VecDeque<usize>,
     more_io: VecDeque<usize>,
-    /// Files that somebody is at: they stay where they are, in the way of those who look for one.
+    /// Files that a thread is at: they stay where they are, in the way of those who look for one.
     busy: u64,
     lock: Lock,
 }
@@ -183,8 +184,8 @@ impl Lists {
         (wait + hold, handovers)
     }
 
-    /// The next file of the shard that nobody writes and that is dirty since before `older`; it is
-    /// the caller's then. Another shard's if this has none.
+    /// The next file of the shard that no thread writes and that is dirty since before `older`;
+    /// it is the caller's then. Another shard's if this has none.
     pub fn pick(&mut self, shard: usize, cpu: usize, older: Nanos, now: Nanos) -> Look {
         let count = self.shards.len();
         let mut all = Look {

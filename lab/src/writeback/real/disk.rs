@@ -159,9 +159,10 @@ impl Disk {
     }
 }
 
-/// Attaches the file to a loop device of a number that was never used: the kernel remembers for each
-/// device how fast its writers may dirty pages, and the next user would begin with that. losetup of
-/// util-linux 2.41 can remove the number again; with an older one it stays until the machine restarts.
+/// Attaches the file to a loop device of a number that was never used: the kernel remembers for
+/// each device how fast its writers may dirty pages, and the next user would begin with that.
+/// losetup of util-linux 2.41 can remove the number again; with an older one it stays until the
+/// machine restarts.
 fn attach(image: &Path) -> Result<PathBuf, String> {
     let mut last = "each number of a loop device is used".to_owned();
     for number in NUMBERS {

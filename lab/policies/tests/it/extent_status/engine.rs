@@ -87,7 +87,7 @@ fn run(policy: Policy, merge: Merge) {
         let made = root.create(name.as_bytes(), NewInode::File, &Creation::default());
         made.unwrap()
     });
-    // One thread a file, beside one another.
+    // One thread a file, side by side.
     let contents: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (1..)
             .zip(&files)

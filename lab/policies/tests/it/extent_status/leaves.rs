@@ -1,4 +1,4 @@
-//! Leaves of the shipped design beside the map of mainline, one extent after the other.
+//! Leaves of the shipped design compared with the map of mainline, one extent after the other.
 
 use proptest::prelude::*;
 use uext4_extent_status::{Extent, Status, Tree};

@@ -1,4 +1,5 @@
-//! In which order the shrinkers that go from tree to tree drop what they find, and what they look at.
+//! In which order the shrinkers that go from tree to tree drop what they find, and what they look
+//! at.
 
 use uext4_extent_status::{Room, Tree};
 use uext4_lab_policies::extent_status::Policy::{Lru, Mainline, RoundRobin, Vanilla};

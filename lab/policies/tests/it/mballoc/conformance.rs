@@ -105,7 +105,7 @@ fn longest(bitmaps: &Bitmaps) -> u32 {
     best
 }
 
-/// What the buddies tell is what the bitmaps hold.
+/// What the buddies report is what the bitmaps hold.
 fn check_buddies(allocator: &Allocator, bitmaps: &Bitmaps) {
     assert_eq!(allocator.free_blocks(), bitmaps.free());
     for group in (0..bitmaps.geometry.groups_count.get()).map(GroupNr) {

@@ -1,4 +1,4 @@
-//! What tells the kernel's searches apart.
+//! What distinguishes the kernel's searches.
 
 use uext4_lab_policies::mballoc::{Design, KernelSearch, Made, Tunables};
 use uext4_mballoc::{Allocator, GroupBitmaps, Hints, Options};

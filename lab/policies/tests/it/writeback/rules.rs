@@ -23,7 +23,7 @@ fn device(mode: Mode, set: &str) -> (Arc<Domain>, Arc<Bdi>) {
     (domain, bdi)
 }
 
-/// Dirties so many pages without asking, in the name of somebody else.
+/// Dirties so many pages without asking, in the name of another thread.
 fn fill(bdi: &Bdi, pages: u64, now: Duration) {
     let mut other = Task::new(Class::Normal, 7);
     let _ = bdi.dirtied(&mut other, pages, now);
@@ -63,7 +63,7 @@ fn ioless_gives_eight_times_the_bandwidth_at_freerun_to_light_writers_and_six_to
     for (light, times) in [(true, 8), (false, 6)] {
         let (domain, bdi) = device(Mode::IolessFixed, "");
         for _ in 0..40 {
-            // Somebody else dirtied it all if the writer is to be light.
+            // Another thread dirtied it all if the writer is to be light.
             fill(&bdi, 32_768, Duration::ZERO);
             complete(&bdi, 32_768, Duration::ZERO);
         }
