@@ -1,5 +1,5 @@
-//! Whole images: see `crates/ext4/tests/it/exercise.rs`. The first byte chooses the seed image, the rest
-//! are patches.
+//! Whole images: see `crates/ext4/tests/it/exercise.rs`. The first byte chooses the seed image,
+//! the rest are patches.
 #![no_main]
 
 #[path = "../../crates/ext4/tests/it/exercise.rs"]

@@ -1,8 +1,8 @@
 //! The structure of the tree in figures, as `cargo xtask house` prints them.
 //!
-//! They are what a reader of the whole meets: how long files and functions are, how many modules hang
-//! together in a knot, how many names the library shows, and habits that make code hard to read.
-//! Parsed with `syn`, so they are exact but for what macros make.
+//! They are what a reader of the whole meets: how long files and functions are, how many modules
+//! hang together in a knot, how many names the library shows, and habits that make code hard to
+//! read. Parsed with `syn`, so they are exact but for what macros make.
 
 mod functions;
 

@@ -2,7 +2,7 @@
 //!
 //! | file | rules |
 //! |---|---|
-//! | [`source`] | length of files and functions, names of parameters, module docs, proofs beside `unwrap` |
+//! | [`source`] | length of files and functions, names of parameters, module docs, proofs in addition to `unwrap` |
 //! | [`crates`] | which crate may import which, licences, lints, who may lay out bytes |
 //! | [`host`] | which crates open files, ask for the time of day, read the environment, print |
 //! | [`modules`] | the order of the folders inside the engine, and the map of them |

@@ -1,9 +1,9 @@
 //! No import cycle among the modules of a crate.
 //!
-//! Modules that stand side by side in one folder import each other in one direction only; two or more
-//! that reach each other are a *knot*: none of them can be read, tested or replaced alone. A module and
-//! the modules inside it are one thing, so imports between them do not count, and neither do those of
-//! tests.
+//! Modules that stand side by side in one folder import each other in one direction only; two or
+//! more that reach each other are a *knot*: none of them can be read, tested or replaced alone. A
+//! module and the modules inside it are one thing, so imports between them do not count, and
+//! neither do those of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

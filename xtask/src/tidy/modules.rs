@@ -1,8 +1,8 @@
 //! The order of the engine's folders: imports go downwards only.
 //!
 //! Inside a folder the order is any in which no modules import each other in a circle
-//! ([`super::knots`]). Imports made by tests do not count. The map in ARCHITECTURE.md is written from
-//! the same table and the first sentence of each folder's `mod.rs`, by `cargo xtask map`.
+//! ([`super::knots`]). Imports made by tests do not count. The map in ARCHITECTURE.md is written
+//! from the same table and the first sentence of each folder's `mod.rs`, by `cargo xtask map`.
 
 use super::knots::{Paths, module_path};
 use super::source::is_product_code;
@@ -15,7 +15,7 @@ const FOLDERS: &[&str] = &[
     "api", "mount", "replay", "check", "names", "file", "bulk", "xattr", "dir", "map", "journal",
     "quota", "orphan", "inode", "alloc", "base",
 ];
-/// The one file beside them that others may import, for tests alone.
+/// The one file next to them that others may import, for tests alone.
 const TESTING: &str = "testing.rs";
 /// The document with the map, and what stands around it there.
 pub const DOCUMENT: &str = "ARCHITECTURE.md";

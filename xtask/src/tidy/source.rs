@@ -1,5 +1,5 @@
-//! Rules on Rust source: length of files and functions, parameters with names, module docs, proofs
-//! beside `unwrap`.
+//! Rules on Rust source: length of files and functions, parameters with names, module docs,
+//! proofs in addition to `unwrap`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
