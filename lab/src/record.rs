@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn invalid_records_are_refused() {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::open(place.path()).unwrap();
         fs::write(place.path().join("a.json"), "{").unwrap();

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_has_what_is_linked_and_nothing_else() {
+    fn the_list_has_linked_components_only() {
         let list = list(&crate::workspace_root()).unwrap();
         let components = list["components"].as_array().unwrap();
         let has = |name: &str| components.iter().any(|component| component["name"] == name);

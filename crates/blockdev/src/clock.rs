@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_virtual_clock_moves_only_when_told() {
+    fn a_virtual_clock_moves_only_on_request() {
         let clock = VirtualClock::new(-5);
         assert_eq!(clock.now(), (-5, 0));
         clock.sleep(Duration::from_millis(1500));

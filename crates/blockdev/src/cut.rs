@@ -87,7 +87,7 @@ mod tests {
     use crate::MemoryDevice;
 
     #[test]
-    fn what_is_there_is_read_and_the_rest_is_named() {
+    fn a_truncated_device_is_read_and_the_missing_part_is_named() {
         let short = Arc::new(MemoryDevice::from_bytes((0..100).collect()));
         let device = CutDevice::new(short, 4096, 16);
         let mut buf = [0; 10];

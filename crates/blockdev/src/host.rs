@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_none() {
+    fn a_missing_file_is_none() {
         assert_eq!(text("/proc/no such text"), None);
         assert!(meminfo().is_none_or(|text| text.contains("MemTotal:")));
     }

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_huge_device_costs_what_is_written() {
+    fn a_huge_device_takes_memory_for_written_bytes_only() {
         let device = MemoryDevice::new(u64::MAX);
         assert_eq!(device.next_data(0).unwrap(), None);
         device.write_at(u64::MAX - 3, &[1, 2, 3]).unwrap();

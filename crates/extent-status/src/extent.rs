@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_cut_or_refused() {
+    fn values_that_do_not_fit_are_truncated_or_refused() {
         assert_eq!(extent(5, 0, 1, Status::Written).bounded(), None);
         assert_eq!(extent(u32::MAX, 1, 1, Status::Written).bounded(), None);
         assert_eq!(extent(0, 2, u64::MAX - 1, Status::Written).bounded(), None);

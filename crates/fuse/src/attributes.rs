@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn statx_tells_the_time_of_creation() {
+    fn statx_returns_the_time_of_creation() {
         let client = Client::new();
         let file = client.create(1, b"file");
         let told: StatxOut = client.get(opcode::STATX, file, &[0; 24]).unwrap();

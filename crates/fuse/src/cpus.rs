@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_started_by_a_pinned_thread_runs_everywhere() {
+    fn a_thread_started_by_a_pinned_thread_runs_everywhere() {
         let before = sched_getaffinity(None).unwrap();
         let last = (0..CpuSet::MAX_CPU)
             .rfind(|cpu| before.is_set(*cpu))

@@ -147,7 +147,7 @@ mod tests {
     use crate::testing::{Client, file_system};
 
     #[test]
-    fn what_is_due_is_waited_for_and_no_more() {
+    fn the_timer_waits_for_due_entries_only() {
         let (fs, _) = file_system();
         let served = Served::from(fs.clone());
         let deletions = Arc::new(Deletions::default());

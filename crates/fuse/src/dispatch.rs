@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn statfs_tells_the_engines_counts() {
+    fn statfs_returns_the_counts_of_the_engine() {
         let client = Client::new();
         let told: Kstatfs = client.get(opcode::STATFS, 1, &[]).unwrap();
         let counts = client.server.fs.statfs();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_and_never_asked_again() {
+    fn unknown_requests_are_refused_with_enosys() {
         let client = Client::new();
         for code in [opcode::FLUSH, opcode::OPENDIR, opcode::ACCESS, 33, 49, 99] {
             assert_eq!(client.ask(code, 1, &[0; 64]), Err(Errno::ENOSYS), "{code}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_for_who_asked_and_the_end_of_all_writing() {
+    fn a_panic_is_eio_for_the_caller_and_ends_all_writing() {
         let (client, device) = Client::with_faults();
         let file = client.create(1, b"file");
         client.write(file, 0, &[7; 5000]);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_durable_that_nobody_asked_for() {
+    fn nothing_is_made_durable_without_a_request() {
         let client = Client::with_sync_policy(SyncPolicy::OnDemand);
         client.mkdir(1, b"dir");
         assert_eq!(durable(&client, "/dir"), None);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_while_it_is_made_durable_is_an_error_for_who_asked() {
+    fn a_panic_during_fsync_is_eio_for_the_caller() {
         let (client, device) = Client::with_faults();
         let client = client.awaiting(SyncPolicy::All);
         let file = client.create(1, b"file");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_takes_from_what_is_offered_and_bounds_what_is_allowed() {
+    fn negotiation_takes_offered_features_within_limits() {
         let mut asked = InitIn {
             major: 7,
             minor: 45,

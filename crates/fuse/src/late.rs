@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn for_who_is_interrupted_the_pause_is_over() {
+    fn an_interrupt_ends_the_pause_of_its_writer() {
         let late = Late::default();
         let (tell, told) = mpsc::channel();
         let hour = Duration::from_secs(3600);

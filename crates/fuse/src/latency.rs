@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_agree_with_the_recorded_times() {
         let latencies = Latencies::default();
         let ago = |millis| Instant::now() - Duration::from_millis(millis);
         for number in 0..100 {

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_it_waits_for_what_is_under_way() {
+    fn ending_waits_for_requests_in_flight() {
         let life = Arc::new(Life::default());
         let part = life.join();
         let (begin, begun) = mpsc::channel();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_none() {
+    fn wrong_mount_points_are_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = mount(file.path(), &options("x")).unwrap_err();
         assert!(matches!(error, Error::NotDirectory { .. }), "{error}");

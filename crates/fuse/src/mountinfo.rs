@@ -154,7 +154,7 @@ mod tests {
         nonsense\n";
 
     #[test]
-    fn what_is_on_top_is_found() {
+    fn the_topmost_mount_is_found() {
         let shown = find(TABLE, Path::new("/a b")).unwrap();
         assert_eq!(
             shown.number,

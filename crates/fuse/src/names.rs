@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_entry_that_is_kept() {
+    fn a_missing_name_is_a_cached_entry() {
         let client = Client::new();
         let none = client.lookup(1, b"none").unwrap();
         assert_eq!((none.nodeid, none.entry_valid), (0, 1 << 30));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn create_neither_opens_nor_cuts_what_is_there() {
+    fn create_neither_opens_nor_truncates_existing_files() {
         let client = Client::new();
         let file = client.create(1, b"file");
         client.write(file, 0, b"contents");

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unlinked_lives_until_it_is_forgotten() {
+    fn an_unlinked_inode_lives_until_it_is_forgotten() {
         let (fs, _) = file_system();
         let root = fs.root().unwrap();
         let nodes = Nodes::new(Node::Writable(root.clone()));

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_and_groups_are_those_that_are_shown() {
+    fn owners_and_groups_are_mapped() {
         let client = Client::new();
         let file = client.create(1, b"file");
         let inode = |uid| {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_leave_no_whiteouts() {
+    fn unmapped_users_leave_no_whiteouts() {
         let mut others = Owners::default();
         others.map_users(IdRange::new(5, 1001, 1).unwrap());
         let client = Client::with_owners(others);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_an_acl_comes_back() {
+    fn a_mapped_acl_is_mapped_back() {
         let owners = mapped();
         let name = b"system.posix_acl_access";
         let mut acl = ACL_VERSION.to_vec();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pretends_to_be_root_makes_what_is_roots() {
+    fn fakeroot_creates_files_of_root() {
         let client = Client::with_owners(Owners {
             fakeroot: true,
             ..Owners::default()
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_make_nothing() {
+    fn unmapped_users_create_nothing() {
         let mut owners = Owners::default();
         owners.map_users(IdRange::new(5, 1000, 1).unwrap());
         let client = Client::with_owners(owners.clone());
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_are_none() {
+    fn invalid_ranges_are_refused() {
         assert!(IdRange::new(0, 0, 0).is_err());
         assert!(IdRange::new(u32::MAX, 0, 1).is_err());
         assert!(IdRange::new(0, u32::MAX - 1, 2).is_err());

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_told_to_all_who_wait() {
+    fn the_final_status_is_sent_to_all_waiters() {
         for (minor, wrong) in [(1, None), (2, Some("data\nwere lost"))] {
             let shown = shown(minor);
             assert!(Waiting::at(&shown).is_none());
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_takes_nobody_in_holds_nobody_up() {
+    fn a_silent_listener_delays_no_waiter() {
         let shown = shown(4);
         let name = format!("{}f", prefix(shown.number));
         let address = SocketAddr::from_abstract_name(&name).unwrap();

@@ -149,7 +149,7 @@ mod tests {
     use crate::testing::Client;
 
     #[test]
-    fn a_ticket_that_is_lost_is_an_error_and_no_hang() {
+    fn a_lost_pending_reply_is_an_error_and_no_hang() {
         let client = Client::new();
         drop(Ticket::new(&client.channel(), 42));
         assert_eq!(client.answer_to(42), Err(Errno::EIO));

@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_are_told_apart_by_what_they_write() {
+    fn unknown_writers_are_distinguished_by_their_data() {
         assert_eq!(Who::asks(7, 1), Who::asks(7, 2));
         assert_ne!(Who::asks(0, 1), Who::asks(0, 2));
         assert_ne!(Who::asks(0, 1), Who::Mapped(1));
     }
 
     #[test]
-    fn who_writes_stays_the_same_writer_and_memory_is_bounded() {
+    fn a_writer_keeps_its_identity_and_memory_is_bounded() {
         let writers = Writers::default();
         let first = writers.of(Who::Thread(1));
         let mapped = writers.of(Who::Mapped(1));

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_leaves_nothing() {
+    fn an_unfinished_image_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("y".repeat(255));
         fs::write(&path, "before").unwrap();

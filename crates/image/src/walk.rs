@@ -112,7 +112,7 @@ impl fmt::Display for Problem {
                 f.write_str("directories are larger than the file system, not entered")
             }
             Self::BadName => f.write_str("no file can have this name"),
-            Self::TypeDiffers => f.write_str("directory entry and inode tell different types"),
+            Self::TypeDiffers => f.write_str("directory entry and inode state different types"),
         }
     }
 }

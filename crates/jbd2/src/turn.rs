@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_needlessly() {
+    fn no_thread_waits_needlessly() {
         let turn = Turn::default();
         let taken = turn.take_or_wait(|| false);
         assert!(taken.is_some());

@@ -55,7 +55,7 @@ fn world() -> (Arc<Toy>, Arc<MemoryDevice>) {
 }
 
 #[test]
-fn who_commits_finds_it_durable_and_whole() {
+fn a_commit_is_durable_and_whole() {
     check(|| {
         let (toy, device) = world();
         let threads: Vec<_> = (0..3u64)
@@ -91,7 +91,7 @@ fn who_commits_finds_it_durable_and_whole() {
 }
 
 #[test]
-fn checkpoints_run_beside_handles_and_commits() {
+fn checkpoints_run_during_handles_and_commits() {
     check(|| {
         let (toy, device) = world();
         let writer = {
@@ -124,7 +124,7 @@ fn checkpoints_run_beside_handles_and_commits() {
 }
 
 #[test]
-fn flushes_are_shared_by_those_who_wait_and_by_nobody_else() {
+fn flushes_are_shared_by_waiters_only() {
     check(|| {
         let place = place(V1);
         let device = Arc::new(uext4_testkit::SimDevice::new(

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_excludes_what_is_named() {
+    fn conflicting_features_are_named() {
         for (features, named) in [
             ("meta_bg", "meta_bg"),
             ("bigalloc,^extent,^64bit", "bigalloc"),

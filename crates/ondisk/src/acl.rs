@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn disk_form_is_short_where_nobody_is_named() {
+    fn disk_form_is_short_without_named_entries() {
         let disk = sample().to_disk();
         assert_eq!(disk.len(), 4 + 4 * 4 + 2 * 8);
         assert_eq!(disk[..12], [1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 4, 0]);

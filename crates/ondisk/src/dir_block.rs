@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_is_read() {
+    fn filled_structures_are_read_back() {
         for summed in [false, true] {
             let mut bytes = [0xAA; 1024];
             let names = [entry(b"a", 11), entry(b"longer", 12)];

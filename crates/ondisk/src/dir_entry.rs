@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_read() {
+    fn stored_entries_are_read_back() {
         let mut block = [0; 64];
         put(&mut block, 0, 12, Ino(11), b"a", Some(FileType::Symlink));
         put(&mut block, 12, 52, Ino(12), b"bcde", None);

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_read() {
+    fn stored_entries_are_read_back() {
         let children = [(Lblk(0), Pblk(100)), (Lblk(70), Pblk(1 << 40))];
         let mut node = [0; 60];
         put_index(

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_read() {
+    fn stored_entries_are_read_back() {
         let here = |name, value| XattrEntry::here(INDEX_USER, name, value);
         let (ino, size) = (Ino(20), 9000);
         let entries = [

@@ -277,7 +277,7 @@ fn a_huge_discard_costs_what_was_written() {
 }
 
 #[test]
-fn faults_strike_as_told() {
+fn injected_faults_occur_where_requested() {
     let device = device(SimOptions {
         record: true,
         ..SimOptions::default()

@@ -134,7 +134,7 @@ impl Memory {
 }
 
 #[test]
-fn whoever_waits_for_what_becomes_free_gets_it() {
+fn a_waiter_gets_the_freed_tokens() {
     check(|| {
         let memory = Arc::new(Memory::default());
         let writers: Vec<_> = [(0, 1), (0, 2), (1, 1)]
@@ -155,7 +155,7 @@ fn whoever_waits_for_what_becomes_free_gets_it() {
 }
 
 #[test]
-fn who_is_called_off_wakes_another() {
+fn a_cancelled_waiter_wakes_another() {
     check(|| {
         let memory = Arc::new(Memory::default());
         let cancel = Cancel::new();
@@ -178,7 +178,7 @@ fn who_is_called_off_wakes_another() {
 }
 
 #[test]
-fn nobody_sleeps_on_when_all_is_over() {
+fn no_writer_sleeps_after_the_end() {
     check(|| {
         let memory = Arc::new(Memory::default());
         let writers: Vec<_> = (0..2)

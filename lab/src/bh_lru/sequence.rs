@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_file_tells_blocks_apart() {
+    fn known_blocks_of_a_file_are_distinguished() {
         let stat = |file: usize, hits: &[u64]| Traced {
             file,
             hits: hits.to_vec(),

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dirty_is_what_is_delayed() {
+    fn dirty_blocks_are_delayed_blocks() {
         let mut machine = Machine::new(PLAN, Policy::LeafQueue, 1);
         machine.run_short();
         for at in 0..5000 {

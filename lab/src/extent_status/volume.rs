@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leaf_is_read_once_and_kept_within_memory() {
+    fn a_leaf_is_read_once_and_cached_within_memory() {
         let shape = Shape {
             files: 3,
             leaves: 4,

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_named() {
+    fn invalid_numbers_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("dirty_ratio");
         fs::write(&file, "20\n").unwrap();

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_left_out_and_order_is_that_of_time() {
+    fn unknown_events_are_left_out_and_order_is_by_time() {
         let text = "# tracer: nop\nCPU:1 [LOST 4 EVENTS]\n\n\
                     a-1 [000] ..... 7: second: x 1\na-1 [001] ..... 6: first: x 1\n\
                     a-x [000] ..... 8: third: x\na-1 [000] ..... 1.5: third: x\n";

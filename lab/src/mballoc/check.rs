@@ -75,7 +75,7 @@ impl Volume {
                 .position(|run| run.0 <= start && end <= run.0 + run.1);
             let Some(at) = inside else {
                 return Err(format!(
-                    "group {group}: {len} blocks from {start} are kept, not free"
+                    "group {group}: {len} blocks from {start} are preallocated, not free"
                 ));
             };
             let (run_start, run_len) = runs.swap_remove(at);

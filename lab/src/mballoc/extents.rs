@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_from_the_middle_splits() {
+    fn a_removal_from_the_middle_splits() {
         let mut extents = Extents::default();
         extents.insert(10, extent(100, 20, true));
         extents.insert(40, extent(500, 5, false));

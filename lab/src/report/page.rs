@@ -64,7 +64,7 @@ pub fn page(source: &Source<'_>) -> Result<String, Failure> {
             }
             body {
                 header {
-                    h1 { "Five published experiments, re-run beside the real kernel" }
+                    h1 { "Five published experiments, re-run and compared with the real kernel" }
                     p.about { "Record " code { (folder.name()) } (commit_of(machine.as_ref())) "." }
                     (contents())
                 }
@@ -156,7 +156,7 @@ fn verdicts(tried: &[Tried<'_>]) -> Markup {
                 "unless its claim says otherwise. "
                 "Counted figures are the same in every run; timed ones are believed only where they "
                 "differ by more than chance and by more than this machine's own noise. A bound that "
-                "is struck was given up, with the proof beside it; it is measured all the same."
+                "is struck was given up, with the proof in its claim; it is measured all the same."
             }
             div.wide {
                 table {
@@ -196,8 +196,8 @@ fn kernel(tried: &[Tried<'_>]) -> Markup {
             h2 { "The real kernel" }
             p {
                 "\"Mainline\" in the other tables is a model of the kernel's policy. Here the running "
-                "kernel itself is a subject: its trace events and counters stand beside the model's "
-                "and beside ours. Of " (run) " gates that were run against it, " (met) " hold."
+                "kernel itself is a subject: its trace events and counters stand next to the model's "
+                "and to ours. Of " (run) " gates that were run against it, " (met) " hold."
                 @if run == 0 { " Nothing is known of the kernel from this record." }
             }
             ul {
@@ -256,7 +256,7 @@ fn tests_section(tests: Option<&Value>) -> Markup {
     html! {
         section #tests {
             h2 { "The tests" }
-            p { "What is counted in the tree that made this record; what nobody counted is not shown as nothing." }
+            p { "Counted in the tree that made this record; what was not counted is left out." }
             @match tests.and_then(Value::as_object) {
                 None => p { "Not counted in this record." },
                 Some(counts) => div.wide { table { tbody {

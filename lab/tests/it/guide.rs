@@ -43,7 +43,7 @@ fn blocks() -> Vec<Block> {
 }
 
 #[test]
-fn what_is_quoted_is_in_the_file_that_is_named() {
+fn quotations_are_in_the_file_that_is_named() {
     let mut quoted = 0;
     for block in blocks() {
         let Some((_, file)) = block.info.split_once("file=") else {

@@ -106,7 +106,7 @@ fn the_readme_has_the_verdicts_of_the_newest_quick_record() {
 }
 
 #[test]
-fn the_list_of_what_is_not_as_claimed_is_that_of_the_records() {
+fn the_list_of_missed_gates_agrees_with_the_records() {
     let document = read(&root().join("docs/lab-verdicts.md"));
     for folder in folders() {
         assert!(

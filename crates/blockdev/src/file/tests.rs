@@ -12,7 +12,7 @@ fn new_device(len: u64) -> (tempfile::TempDir, FileDevice) {
 }
 
 #[test]
-fn a_file_holds_what_is_written() {
+fn a_file_returns_the_written_bytes() {
     let (_dir, device) = new_device(10_000);
     device.write_at(9_000, &[1; 1000]).unwrap();
     assert!(matches!(

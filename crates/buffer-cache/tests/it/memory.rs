@@ -36,7 +36,7 @@ fn pinned_and_dirty_blocks_pass_it_and_come_back() {
 }
 
 #[test]
-fn what_is_used_survives_a_scan_of_the_device() {
+fn used_blocks_survive_a_scan_of_the_device() {
     let cache = cache(Arc::new(TestDevice::new(4000)), 200);
     for block in 0..4000 {
         get(&cache, block);

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_kept() {
+    fn the_order_is_preserved() {
         let names = [Rank::Names, Rank::Names].map(|rank| RankedLock::new(rank, ()));
         let inode = RankedLock::new(Rank::Inode, 5);
         let _first = names[0].write();

@@ -278,7 +278,7 @@ impl fmt::Display for Issue {
                 block,
                 ino: Some(ino),
             } => {
-                write!(f, "block {block}: has another owner beside inode {ino}")
+                write!(f, "block {block}: has another owner besides inode {ino}")
             }
             Self::SharedBlock { block, ino: None } => {
                 write!(

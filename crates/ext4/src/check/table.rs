@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_window_is_kept() {
+    fn only_the_window_is_stored() {
         let mut table = Table::new(2..4, NonZeroU32::new(8).unwrap());
         assert!(table.entry(Ino(16)).is_none());
         table.entry(Ino(17)).unwrap().file_type = Some(FileType::Regular);

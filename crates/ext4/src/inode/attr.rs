@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_inherits_as_in_the_kernel() {
+    fn new_inodes_inherit_as_in_the_kernel() {
         let device: Arc<MemoryDevice> = mke2fs("-t ext4", 16_384);
         let after = kernel_mount(&device, |place| {
             let dir = place.join("parent");

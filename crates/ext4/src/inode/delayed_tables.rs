@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_for_the_tables_with_delayed_blocks() {
+    fn reservations_cover_the_tables_of_delayed_blocks() {
         let known = Tree::new(&Room::new(|| Duration::ZERO));
         let tables = DelayedTables::new(Reach { log: 2 });
         let mut delayed = BTreeSet::new();

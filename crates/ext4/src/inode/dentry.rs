@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_every_length_are_taken_and_long_ones_not_kept() {
+    fn names_of_every_length_work_and_long_ones_are_not_cached() {
         let names = NameCache::new(1 << 20);
         for len in 0..=255 {
             let name = vec![b'x'; len];
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_nothing_is_kept() {
+    fn without_space_nothing_is_cached() {
         let names = NameCache::new(0);
         names.put(DIR, b"a", Ino(20));
         assert_eq!(names.get(DIR, b"a"), None);

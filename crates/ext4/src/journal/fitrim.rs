@@ -42,7 +42,7 @@ pub(crate) fn trim(sbi: &Sbi, range: Range<u64>, min_len: u64) -> Result<u64> {
                 return Ok(());
             }
             Err(Error::Unsupported {
-                what: "telling this device of free blocks".to_owned(),
+                what: "discarding free blocks on this device".to_owned(),
             })
         })?;
     Ok(trimmed << log)

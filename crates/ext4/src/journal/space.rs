@@ -126,7 +126,7 @@ mod tests {
     const DATA: Purpose = Purpose::Data(Caller { uid: 0, gid: 0 });
 
     #[test]
-    fn who_asks_for_too_much_keeps_nobody_from_a_block() {
+    fn an_excessive_reservation_does_not_block_others() {
         let device = mke2fs("-t ext4 -b 1024", 8192);
         let sbi = mount(&device);
         let rw = sbi.writable().unwrap();

@@ -119,7 +119,7 @@ mod tests {
     use crate::testing::{mke2fs, mount, new_inode, unmount_and_check};
 
     #[test]
-    fn who_waits_for_a_commit_waits_for_no_allocator() {
+    fn waiting_for_a_commit_does_not_wait_for_the_allocator() {
         let device = mke2fs("-t ext4", 65_536);
         let sbi = mount(&device);
         let rw = sbi.rw().unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_and_given_back_leaves_a_clean_file_system() {
+    fn reserving_and_releasing_leaves_a_clean_file_system() {
         for flags in [
             "-t ext4",
             "-t ext4 -b 1024",

@@ -203,7 +203,7 @@ fn check_xattr_block(inode: &Inode, old: Option<&Inode>) -> Result<()> {
         return Ok(());
     }
     let block = inode.xattr_block.map_or(0, |block| block.0);
-    let why = "no fast commit tells of attributes";
+    let why = "no fast commit describes attributes";
     Err(misfit(inode.ino, "i_file_acl", block, why))
 }
 

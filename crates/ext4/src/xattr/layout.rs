@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_attribute_is_refused() {
+    fn invalid_attributes_are_refused() {
         for bad in ["nothing.a", "user.", "system.data"] {
             let xattrs = pairs(&[(bad, 1)]);
             let result = shape(true).place(FileType::Regular, &xattrs);

@@ -52,7 +52,7 @@ fn kinds(fs: &Image) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_there_of_a_cut_off_image_is_read() {
+fn a_truncated_image_is_read_as_far_as_it_goes() {
     let dir = tempfile::tempdir().unwrap();
     let (source, image) = (dir.path().join("source"), dir.path().join("image"));
     make_source(&source);
@@ -240,7 +240,7 @@ fn an_image_is_opened_for_writing_once() {
 }
 
 #[test]
-fn what_is_made_by_default_can_be_used() {
+fn default_creation_gives_usable_modes() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     mke2fs(&image, &["-t", "ext4"], None, "8M");

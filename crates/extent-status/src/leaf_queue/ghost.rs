@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_gone_is_forgotten() {
+    fn old_entries_are_forgotten() {
         let ghost = Ghost::default();
         let hash = |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         assert!(!ghost.knows(hash(0), 100) && ghost.bytes() == 0);

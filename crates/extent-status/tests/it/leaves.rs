@@ -101,7 +101,7 @@ fn read(tree: &Tree) -> bool {
 }
 
 #[test]
-fn a_sweep_does_not_drive_out_what_is_in_use() {
+fn a_sweep_does_not_evict_used_extents() {
     let room = one_queue();
     let hot: Vec<Tree> = (0..100).map(|_| Tree::new(&room)).collect();
     let swept: Vec<Tree> = (0..3000).map(|_| Tree::new(&room)).collect();
@@ -175,7 +175,7 @@ fn queues_and_what_they_remember_are_counted() {
 }
 
 #[test]
-fn memory_follows_what_is_known() {
+fn memory_follows_the_number_of_extents() {
     let room = two_queues();
     let tree = scattered(&room, 64_000);
     let full = room.memory();
@@ -235,7 +235,7 @@ fn leaves_that_come_behind_a_small_first_leaf_are_found() {
 }
 
 #[test]
-fn what_is_dropped_and_read_again_is_one_leaf() {
+fn dropped_extents_that_are_read_again_form_one_leaf() {
     let room = one_queue();
     let tree = Tree::new(&room);
     let of_a_leaf = |leaf: u32| {

@@ -75,7 +75,7 @@ fn kept(client: &Client) -> u64 {
 }
 
 #[test]
-fn what_is_read_is_kept_by_the_kernel_alone() {
+fn read_data_is_cached_by_the_kernel_alone() {
     let client = Client::new();
     let data = pattern(LEN);
     let file = client.create(1, b"file");
@@ -232,7 +232,7 @@ fn holes_are_made_filled_and_found() {
 }
 
 #[test]
-fn holes_of_what_was_opened_for_reading() {
+fn holes_of_a_file_opened_for_reading() {
     let client = Client::new();
     let file = client.create(1, b"file");
     client.write(file, 0, &pattern(4096));
@@ -379,7 +379,7 @@ fn a_writer_that_is_killed_waits_for_nothing() {
 }
 
 #[test]
-fn what_went_wrong_is_told_once_to_each_who_has_the_file_open() {
+fn a_write_error_is_reported_once_to_each_open_file() {
     let (client, device) = Client::with_faults();
     let file = client.create(1, b"file");
     client.ask(opcode::SYNCFS, 1, &[0; 8]).unwrap();

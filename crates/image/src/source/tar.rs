@@ -432,7 +432,7 @@ impl Lister<'_> {
         let at = self.input.base() + self.input.position();
         self.input.skip(stored, "contents")?;
         let bad = |why| self.input.damage(member.at, TarDamage::Sparse { why });
-        let size = size.ok_or_else(|| bad("the real size is not told"))?;
+        let size = size.ok_or_else(|| bad("the real size is not stated"))?;
         let pieces = sparse::pieces(&map, size, at, stored).map_err(bad)?;
         Ok((size, Contents::Sparse(pieces)))
     }

@@ -28,7 +28,7 @@ fn refused(result: Result<EntryId, Error>, part: &str) {
 }
 
 #[test]
-fn missing_directories_appear_before_what_is_in_them() {
+fn missing_directories_appear_before_their_entries() {
     let mut tree = Tree::new();
     tree.insert(b"/a/b/c", file(1), mode(0o600)).unwrap();
     assert_eq!(paths(&tree), [".", "a", "a/b", "a/b/c"]);
@@ -170,7 +170,7 @@ fn children_come_in_order_of_insertion() {
 }
 
 #[test]
-fn times_are_kept_in_the_range_of_an_inode() {
+fn times_are_clamped_to_the_range_of_an_inode() {
     for (sec, nsec, want) in [
         (0, 0, 0),
         (-315_619_200, 999_999_999, -315_619_200),

@@ -223,7 +223,7 @@ impl Progress for Watcher {
 }
 
 #[test]
-fn progress_and_report_tell_the_same() {
+fn progress_and_report_agree() {
     let place = Place::populated();
     let watcher = Watcher::default();
     let source = Source::Directory(place.tree());

@@ -151,7 +151,7 @@ fn many_threads_share_commits() {
 }
 
 #[test]
-fn what_is_aborted_while_a_commit_waits_for_it_is_not_committed() {
+fn a_change_aborted_during_a_commit_is_not_committed() {
     let place = place(V3);
     let device = Arc::new(place.device.snapshot());
     let toy = Toy::open(&place, Arc::clone(&device) as _).unwrap();

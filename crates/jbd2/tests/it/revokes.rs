@@ -11,7 +11,7 @@ use crate::maker::{PLAIN, V1, V3};
 use crate::toy::{Toy, place};
 
 #[test]
-fn a_revoke_takes_back_what_is_earlier() {
+fn a_revoke_cancels_earlier_copies() {
     judge(|log| {
         log.transaction(&[(0, 1), (1, 1), (2, 1)]);
         log.transaction(&[(0, 2)]);
@@ -35,7 +35,7 @@ fn a_revoke_takes_back_its_own_transaction() {
 }
 
 #[test]
-fn a_revoke_leaves_what_is_later() {
+fn a_revoke_leaves_later_copies() {
     judge(|log| {
         log.transaction(&[(0, 1), (1, 1)]);
         log.revoke(&[0, 1, 2]);
@@ -124,7 +124,7 @@ fn the_count_of_a_revoke_block_must_fit_it() {
 /// Revokes take room in the log: who frees much is asked to go on in another transaction, before
 /// one grows larger than the log.
 #[test]
-fn what_is_revoked_is_charged() {
+fn revokes_take_credits() {
     for kind in [PLAIN, V3] {
         let place = place(kind);
         let device = Arc::new(place.device.snapshot());

@@ -146,7 +146,7 @@ fn one_tiny_group_gives_what_it_has() {
 }
 
 #[test]
-fn a_bitmap_that_cannot_be_read_keeps_nobody_from_the_others() {
+fn an_unreadable_bitmap_does_not_block_other_groups() {
     let mut lying = lying(9, &[]);
     lying.unreadable = vec![0, 3, 8];
     let allocator = allocator(&lying);
@@ -175,7 +175,7 @@ fn a_bitmap_that_cannot_be_read_keeps_nobody_from_the_others() {
 }
 
 #[test]
-fn only_checked_groups_count_for_promises() {
+fn only_checked_groups_count_for_reservations() {
     let mut lying = lying(20, &[(0, 40), (3, 63), (5, 0)]);
     lying.unreadable = vec![4];
     let allocator = allocator(&lying);
@@ -226,7 +226,7 @@ fn a_checked_group_that_cannot_be_read_again_counts_no_more() {
 }
 
 #[test]
-fn threads_that_check_at_once_all_find_what_is_there() {
+fn threads_that_check_at_once_all_find_the_blocks() {
     let lying = lying(200, &[(7, 3), (90, 63)]);
     let allocator = allocator(&lying);
     std::thread::scope(|scope| {

@@ -65,7 +65,7 @@ fn a_run_that_is_filled_goes_before_one_that_is_broken() {
 }
 
 #[test]
-fn what_is_not_data_goes_to_the_first_group_of_a_flex_group() {
+fn metadata_goes_to_the_first_group_of_a_flex_group() {
     let options = Options {
         flex_groups: 4,
         ..Options::default()

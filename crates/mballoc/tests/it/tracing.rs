@@ -100,7 +100,7 @@ fn logged() -> (Bitmaps, Allocator) {
 }
 
 #[test]
-fn a_growing_file_is_told_of() {
+fn a_growing_file_is_traced() {
     let (bitmaps, allocator) = &logged();
     let space = FileSpace::default();
     let first = allocator
@@ -161,7 +161,7 @@ fn a_growing_file_is_told_of() {
 }
 
 #[test]
-fn small_files_and_trimming_are_told_of() {
+fn small_files_and_trimming_are_traced() {
     let (bitmaps, allocator) = &logged();
     for file in 5..7 {
         let space = FileSpace::default();

@@ -51,7 +51,7 @@ fn long_runs_come_in_pieces() {
 }
 
 #[test]
-fn nobody_is_given_what_is_being_shown() {
+fn a_found_block_is_not_given_away() {
     let (bitmaps, allocator) = two_groups();
     let trimmed = allocator.trim(&bitmaps, Pblk(1)..Pblk(513), 1, |shown| {
         let other = allocator.take(&bitmaps, &request(shown.start.0, shown.len));

@@ -64,7 +64,7 @@ fn full_blocks_are_not_compared() {
 }
 
 #[test]
-fn what_is_read_twice_comes_in() {
+fn blocks_read_twice_are_cached() {
     let cache = cache(0);
     let body = [7; 100];
     let seen = || cache.seen(7, &body, 70, || 3);
@@ -76,7 +76,7 @@ fn what_is_read_twice_comes_in() {
 }
 
 #[test]
-fn what_is_used_stays() {
+fn used_entries_stay() {
     let cache = cache(64);
     create(&cache, 0..16);
     for _ in 0..3 {

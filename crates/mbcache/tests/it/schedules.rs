@@ -62,7 +62,7 @@ fn join<R>(thread: thread::JoinHandle<R>) -> R {
 
 /// The kernel's bug of 2022: a block is freed between the search that finds it and its reuse.
 #[test]
-fn what_is_found_is_not_freed() {
+fn a_found_block_is_not_freed() {
     check(|design| {
         let disk = disk(design, 1024);
         let last = inode(&disk, 7);
@@ -80,7 +80,7 @@ fn what_is_found_is_not_freed() {
 
 /// A block that was found changes in place meanwhile, and is made anew by another thread.
 #[test]
-fn what_is_found_is_not_changed() {
+fn a_found_block_is_not_changed() {
     check(|design| {
         let disk = disk(design, 1024);
         let mut only = inode(&disk, 5);
@@ -217,7 +217,7 @@ fn entries_that_go_at_birth_leave_nothing() {
 
 /// All at once on one block, so that an index with handles sleeps and wakes.
 #[test]
-fn all_who_wait_are_woken() {
+fn all_waiters_are_woken() {
     check(|design| {
         let disk = disk(design, 1024);
         let first = inode(&disk, 2);

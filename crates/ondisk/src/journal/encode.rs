@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_structures_are_read_back() {
         for sb in journals() {
             let wide = sb.incompat().contains(JournalIncompat::BIT64);
             let high = if wide { 7 << 32 } else { 0 };

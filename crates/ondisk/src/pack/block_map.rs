@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_read_and_counted() {
+    fn packed_entries_are_read_back_and_counted() {
         for case in cases() {
             let (mut memory, mut map) = (Memory::default(), BlockMap::new(BlockSize::MIN));
             for range in &case {

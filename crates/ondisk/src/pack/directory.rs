@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_read() {
+    fn packed_entries_are_read_back() {
         for (index, count, levels) in [
             (true, 0, None),
             (true, 20, None),

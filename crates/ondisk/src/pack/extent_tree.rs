@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_read() {
+    fn packed_entries_are_read_back() {
         let tree = ExtentTree::new(BlockSize::MIN, Some(CsumSeed(7)));
         for count in [0, 1, 4, 5, 84, 84 * 4, 84 * 4 + 1, 84 * 84 * 4 + 1] {
             let extents: Vec<_> = (0..count).map(extent).collect();

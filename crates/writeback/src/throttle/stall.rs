@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_every_pause_add_up_whoever_looks() {
+    fn samples_add_up_whichever_thread_takes_them() {
         let stall = Stall::default();
         let mut now = ms(100_000);
         assert_eq!(stall.left(LIMIT, true, now), LIMIT);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_long_after_the_last_begins_anew() {
+    fn a_writer_after_a_long_pause_begins_anew() {
         let stall = Stall::default();
         for now in 0..20_000 {
             let _ = stall.left(LIMIT, false, ms(now));

@@ -122,7 +122,7 @@ impl Drop for StopAtEnd<'_> {
 }
 
 #[test]
-fn truncation_beside_readers_and_flushers() {
+fn truncation_during_reads_and_flushes() {
     let cache = live_cache(256 << 10, 1);
     let file = TestFile::new(&cache, Vec::new());
     let stop = AtomicBool::new(false);
@@ -160,7 +160,7 @@ fn truncation_beside_readers_and_flushers() {
 }
 
 #[test]
-fn files_come_and_go_beside_flushers() {
+fn files_come_and_go_during_flushes() {
     let cache = live_cache(1 << 20, 2);
     std::thread::scope(|scope| {
         for seed in 0..3u64 {
@@ -190,7 +190,7 @@ fn files_come_and_go_beside_flushers() {
 
 /// Files move about in the list of dirty ones while they are synced; none is overlooked.
 #[test]
-fn sync_beside_flushers_misses_nothing() {
+fn sync_during_flushes_misses_nothing() {
     let cache = PageCache::new(eager(1 << 20), Arc::new(SystemClock)).unwrap();
     let file = TestFile::new(&cache, Vec::new());
     let stop = AtomicBool::new(false);

@@ -50,7 +50,7 @@ fn a_failed_run_stays_dirty_and_is_reported_once_to_each() {
 }
 
 #[test]
-fn what_is_good_is_written_beside_what_is_bad() {
+fn good_blocks_are_written_between_failing_ones() {
     let (cache, _) = cache(4 << 20);
     let file = TestFile::new(&cache, vec![0; 64 << 10]);
     for at in [0, 16 << 10, 32 << 10] {
@@ -92,7 +92,7 @@ fn a_dead_device_is_given_up_in_the_end() {
 /// Flushers give a file up: each who syncs all files is informed once, whether it is dirty then
 /// or not.
 #[test]
-fn what_flushers_give_up_is_told_to_who_syncs() {
+fn data_that_flushers_give_up_are_reported_to_sync() {
     let (cache, clock) = cache(4 << 20);
     let file = TestFile::new(&cache, Vec::new());
     let (one, two) = (cache.error_token(), cache.error_token());
@@ -117,7 +117,7 @@ fn what_flushers_give_up_is_told_to_who_syncs() {
 }
 
 #[test]
-fn what_is_being_written_is_told_from_what_is_clean() {
+fn blocks_under_writeback_differ_from_clean_ones() {
     let (cache, _) = cache(4 << 20);
     let file = TestFile::new(&cache, Vec::new());
     file.write(0, &pattern(8192, 1)).unwrap();
@@ -180,7 +180,7 @@ fn writers_get_the_error_instead_of_waiting_for_ever() {
 
 /// One bad file: who writes others, with a flusher at each or with none, is not reported.
 #[test]
-fn a_bad_file_is_no_matter_of_those_who_write_others() {
+fn a_failing_file_does_not_affect_writers_of_others() {
     for flushers in [0, 3] {
         let cache = PageCache::new(eager(4 << 20), Arc::new(SystemClock)).unwrap();
         cache.start_flushers(flushers).unwrap();

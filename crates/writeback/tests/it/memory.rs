@@ -45,7 +45,7 @@ fn all_dirty_makes_the_writer_write() {
 }
 
 #[test]
-fn what_is_used_gets_a_second_chance() {
+fn used_folios_get_a_second_chance() {
     let (cache, _) = cache(MEMORY);
     let hot = TestFile::new(&cache, pattern(4096, 1));
     let cold = TestFile::new(&cache, pattern(16 << 20, 2));

@@ -65,7 +65,7 @@ impl Writer {
 /// Memory so small that the setpoint is as high as it gets, and a device that others could use
 /// but do not: credits end below the limit then, and writers must be paced all the same.
 #[test]
-fn writers_are_paced_beside_an_idle_device_in_small_memory() {
+fn writers_are_paced_next_to_an_idle_device_in_small_memory() {
     let tunables = Tunables::default();
     let domain = Domain::new(&tunables, 320 << 20, 4).expect("in range");
     let [bdi, _idle] = [(); 2].map(|()| Bdi::new(&domain, &tunables).expect("in range"));

@@ -57,7 +57,7 @@ impl Mapping for Slow {
 }
 
 #[test]
-fn a_run_that_takes_minutes_is_no_stall_while_its_parts_are_told() {
+fn a_long_run_is_no_stall_while_it_reports_progress() {
     let (cache, clock) = cache();
     let slow = Arc::new(Slow {
         asked: AtomicU64::new(0),

@@ -228,7 +228,7 @@ fn a_dead_device_releases_its_writers_and_no_other_notices() {
 }
 
 #[test]
-fn a_stalled_device_is_told_by_its_name() {
+fn a_stalled_device_is_named() {
     let clock = Arc::new(VirtualClock::new(0));
     let for_cache: Arc<dyn Clock> = clock.clone();
     let cache = PageCache::new(eager(1 << 20), for_cache).unwrap();
@@ -258,7 +258,7 @@ fn a_stalled_device_is_told_by_its_name() {
 
 /// The pause comes as a value, and the writer comes back when it is over.
 #[test]
-fn pauses_are_told_instead_of_slept() {
+fn pauses_are_returned_instead_of_slept() {
     let clock = Arc::new(VirtualClock::new(0));
     let for_cache: Arc<dyn Clock> = clock.clone();
     let mut options = options(8 << 20);

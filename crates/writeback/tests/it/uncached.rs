@@ -44,7 +44,7 @@ fn a_mebibyte_is_read_at_once() {
 /// Of the last block of the file a part is wanted, and the buffer has room for that part or for
 /// all.
 #[test]
-fn a_last_block_needs_room_or_is_kept() {
+fn a_last_block_needs_space_or_stays() {
     for (room, kept) in [(1023, 0), (1022, BLOCK), (0, BLOCK)] {
         let (cache, _) = cache(MEMORY);
         let content = pattern(8 * BLOCK as usize + 1, 3);
@@ -55,7 +55,7 @@ fn a_last_block_needs_room_or_is_kept() {
 }
 
 #[test]
-fn blocks_read_in_part_are_kept_and_those_between_are_not() {
+fn blocks_read_in_part_are_cached_and_others_are_not() {
     let (cache, _) = cache(MEMORY);
     let content = pattern(LEN, 4);
     let file = TestFile::new(&cache, content.clone());
@@ -69,7 +69,7 @@ fn blocks_read_in_part_are_kept_and_those_between_are_not() {
 }
 
 #[test]
-fn what_is_dirty_comes_from_the_cache() {
+fn dirty_blocks_come_from_the_cache() {
     let (cache, _) = cache(MEMORY);
     let mut content = pattern(LEN, 5);
     let file = TestFile::new(&cache, content.clone());
@@ -197,7 +197,7 @@ fn an_error_ends_it_at_the_block_that_is_bad() {
 }
 
 #[test]
-fn many_read_one_block_at_once_and_nobody_waits_for_them() {
+fn many_readers_share_one_load_without_delaying_others() {
     let (cache, _) = cache(MEMORY);
     let content = pattern(LEN, 11);
     let file = TestFile::new(&cache, content.clone());

@@ -112,7 +112,7 @@ fn sets_have_none() {
 }
 
 #[test]
-fn nothing_is_told_of_another_cache_or_of_what_died() {
+fn errors_of_other_caches_and_dropped_files_are_not_reported() {
     for policy in Policy::ALL
         .into_iter()
         .filter(|policy| *policy != Policy::None)
@@ -213,7 +213,7 @@ fn misses_of_sets_and_hashes_cost_the_same_at_any_size() {
 }
 
 #[test]
-fn what_is_used_once_is_let_in_the_second_time() {
+fn entries_used_once_are_admitted_the_second_time() {
     let mut counted = Tally::new(Policy::SetAssociative, 64);
     let once = buffer(7);
     counted.touch(key(7), &once, Reuse::Once);
@@ -232,7 +232,7 @@ fn what_is_used_once_is_let_in_the_second_time() {
 }
 
 #[test]
-fn blocks_that_come_back_outlive_those_that_do_not() {
+fn reused_blocks_outlive_others() {
     let mut counted = Tally::new(Policy::SetAssociative, 64);
     let hot = buffers(7);
     let cold: Vec<_> = (1000..3000).map(buffer).collect();

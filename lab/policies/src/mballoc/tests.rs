@@ -222,7 +222,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_policy_is_refused() {
+fn unknown_policies_are_refused() {
     for wrong in [
         "",
         "tables",

@@ -205,7 +205,7 @@ fn full_blocks_are_passed_over() {
 
 /// What is read comes in at once; the product's index lets in what is read twice.
 #[test]
-fn what_is_read_comes_in() {
+fn read_extents_are_cached() {
     for policy in Policy::ALL {
         let cache = subject(policy, 0).cache;
         let expected = match policy {

@@ -98,7 +98,7 @@ fn a_sixteenth_is_left_free_and_the_large_give_most() {
 }
 
 #[test]
-fn what_is_pinned_is_told_and_not_scanned_in_vain() {
+fn pinned_blocks_are_reported_and_not_scanned_again() {
     let (memory, toys) = toys([0, 1, 1, 0, 61, 1, 0]);
     toys[4].pinned.store(61 * MIB, Relaxed);
     assert!(memory.look(&rooms(&toys)));
@@ -122,7 +122,7 @@ fn what_is_pinned_is_told_and_not_scanned_in_vain() {
 }
 
 #[test]
-fn rooms_grow_into_what_is_free() {
+fn caches_grow_into_free_memory() {
     let (memory, toys) = toys([0, 1, 1, 0, 10, 8, 0]);
     memory.look(&rooms(&toys));
     let limits = || toys.each_ref().map(|toy| toy.limit.load(Relaxed) / MIB);

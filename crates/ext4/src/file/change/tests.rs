@@ -229,7 +229,7 @@ fn no_size_is_on_disk_before_the_data_below_it() {
 }
 
 #[test]
-fn what_is_cut_below_a_hole_gets_the_size_that_was_asked_for() {
+fn truncation_below_a_hole_sets_the_requested_size() {
     let device = mke2fs("-t ext4 -b 4096", 65_536);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
@@ -274,7 +274,7 @@ fn a_reader_brings_in_nothing_past_the_end_while_a_writer_waits() {
 }
 
 #[test]
-fn a_write_that_fails_half_promised_keeps_no_promise() {
+fn a_write_that_fails_half_reserved_leaves_no_reservation() {
     let base = mke2fs("-t ext4 -b 1024", 65_536);
     let sbi = mount(&base);
     let file = new_file(&sbi, b"file");
@@ -364,7 +364,7 @@ fn all_promised(file: &InodeRef, before: u64) {
 }
 
 #[test]
-fn what_is_written_while_the_rest_is_given_up_keeps_its_promise() {
+fn a_write_during_giving_up_keeps_its_reservation() {
     let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
     let file = new_file(&sbi, b"file");
     commit(&sbi);
@@ -387,7 +387,7 @@ fn what_is_written_while_the_rest_is_given_up_keeps_its_promise() {
 }
 
 #[test]
-fn what_is_given_up_under_a_writer_keeps_his_promise() {
+fn giving_up_under_a_writer_keeps_its_reservation() {
     for end in ["write", "fsync", "put"] {
         let (device, sbi) = asking(mke2fs("-t ext4 -b 4096", 65_536));
         let file = new_file(&sbi, b"file");
@@ -466,7 +466,7 @@ fn fsync_has_what_was_freed_committed_where_that_makes_space() {
 }
 
 #[test]
-fn what_was_given_up_for_want_of_space_is_told_though_there_is_some_now() {
+fn data_given_up_for_lack_of_space_are_reported_later() {
     let device = mke2fs("-t ext4", 8192);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");

@@ -142,7 +142,7 @@ fn no_transaction_leaves_written_blocks_past_the_end() {
 }
 
 #[test]
-fn what_is_punched_out_is_known_to_nobody() {
+fn punched_blocks_are_in_no_cache() {
     let device = mke2fs("-t ext4 -b 4096", 65_536);
     let sbi = mount(&device);
     let file = new_file(&sbi, b"file");
@@ -238,7 +238,7 @@ fn take_all(sbi: &Sbi, file: &InodeRef) -> Vec<Run> {
 }
 
 #[test]
-fn what_is_half_marked_is_not_known_as_it_was() {
+fn a_half_marked_range_loses_its_cached_status() {
     let device = mke2fs("-t ext4 -b 1024", 8192);
     let sbi = mount(&device);
     let (file, other) = (new_file(&sbi, b"file"), new_file(&sbi, b"other"));

@@ -413,7 +413,7 @@ fn deep_tree() -> Fixture {
 }
 
 #[test]
-fn a_deep_tree_is_kept() {
+fn a_deep_tree_is_preserved() {
     deep_tree().keep();
 }
 
@@ -428,7 +428,7 @@ fn a_deep_tree_is_removed() {
 }
 
 #[test]
-fn triple_indirect_blocks_are_kept_and_removed() {
+fn triple_indirect_blocks_are_preserved_and_removed() {
     for (flags, keep) in [("-t ext2 -b 1024", true), ("-t ext3 -b 1024", false)] {
         let mut fixture = Fixture::new(flags, 65_536, FileType::Regular, Credits::Plenty);
         let far = 12 + 256 + 65_536 + 70_000;

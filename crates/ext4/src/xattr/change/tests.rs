@@ -375,7 +375,7 @@ fn equal_blocks_are_one_until_one_of_them_changes() {
 /// Nothing but counts in memory has changed when the value cannot be let go of: that is half-done
 /// too.
 #[test]
-fn who_stops_after_counts_have_changed_has_changed_something() {
+fn an_error_after_a_count_changed_aborts_the_journal() {
     let device = device("-t ext4 -b 4096 -O ea_inode", 16_384);
     let sbi = mount(&device);
     let mut inodes = ["f0", "f1", "f2"].map(|name| find(&sbi, name));
@@ -504,7 +504,7 @@ fn what_cannot_be_an_attribute_is_refused() {
 }
 
 #[test]
-fn damage_is_told() {
+fn damage_is_reported() {
     let device = device("-t ext4 -O ^metadata_csum", 16_384);
     let sbi = mount(&device);
     let mut inode = find(&sbi, "f0");

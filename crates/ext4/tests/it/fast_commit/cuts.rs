@@ -97,7 +97,7 @@ fn one_of_everything_is_there_after_any_cut() {
 }
 
 #[test]
-fn a_full_log_makes_room_for_what_is_redone() {
+fn a_full_log_makes_space_for_redone_changes() {
     let flags = "-t ext4 -b 1024 -J size=1,fast_commit_size=100";
     let left = Left::with_full_log(flags, 20);
     let (file, free) = (left.ino("file"), left.free_blocks(40));

@@ -67,7 +67,7 @@ fn count(fs: &Image) -> Result<(), String> {
             .map(|quota| (quota.id, (quota.space, quota.inodes)));
         let told: BTreeMap<_, _> = told.filter(|(_, used)| *used != (0, 0)).collect();
         if told != counted {
-            return Err(format!("{kind:?}: told {told:?}, counted {counted:?}"));
+            return Err(format!("{kind:?}: reported {told:?}, counted {counted:?}"));
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use crate::writing::device::{file, made};
 const ROUNDS: u64 = 60;
 
 #[test]
-fn files_that_are_cut_beside_fsyncs() {
+fn files_truncated_during_fsyncs() {
     let empty = made("-t ext4 -b 1024 -J size=1", 8192);
     let device = Arc::new(Recorder::new(&empty));
     let clock = Arc::new(VirtualClock::new(1_700_000_000));

@@ -181,7 +181,7 @@ fn a_write_is_short_where_space_ends() {
 
 /// What the journal may know of is revoked when it is freed, and that takes room in the log.
 #[test]
-fn a_large_file_with_journaled_data_is_deleted_beside_a_small_journal() {
+fn a_large_file_with_journaled_data_is_deleted_with_a_small_journal() {
     const LEN: u64 = 160 << 20;
     let device = made("-t ext4 -b 1024 -J size=1", 196_608);
     let fs = mount(device.clone());

@@ -245,7 +245,7 @@ fn flushes_that_fail() {
 /// A flush that failed is reported to a caller that syncs, any thread that met it: the device may
 /// report it only once.
 #[test]
-fn a_flush_that_failed_for_others_is_told_to_who_syncs() {
+fn a_flush_that_failed_elsewhere_is_reported_to_sync() {
     for by_mmp in [false, true] {
         let flags = if by_mmp { "-t ext4 -O mmp" } else { "-t ext4" };
         let image = made(flags, 8192);

@@ -74,7 +74,7 @@ fn read(file: &OpenInode, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_known_is_what_is_there() {
+fn cached_statuses_agree_with_the_map() {
     for (what, policies) in [("merged", Policies::default()), ("apart", apart())] {
         let device = made("-t ext4 -b 4096", 16_384);
         let mut options = little();
@@ -132,7 +132,7 @@ fn a_leaf_is_known_once_a_block_of_it_is_asked_for() {
 }
 
 #[test]
-fn who_appends_need_not_ask_the_map_each_time() {
+fn appending_does_not_read_the_map_each_time() {
     let device = made("-t ext4 -b 4096", 16_384);
     let fs = open(device.clone(), "es_stats=on").unwrap();
     let file = file(&fs, "log");

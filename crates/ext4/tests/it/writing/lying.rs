@@ -152,7 +152,7 @@ fn a_group_that_claims_too_much_is_left_alone_and_others_are_used() {
 }
 
 #[test]
-fn what_is_freed_in_such_a_group_stays_used_there() {
+fn blocks_freed_in_a_bad_group_stay_used() {
     let device = made(FLAGS[0], 40_960);
     let fs = mount(device.clone());
     let files = fill(&fs.root().unwrap());

@@ -286,7 +286,7 @@ fn it_holds_with_many_files_and_much_data() {
 }
 
 #[test]
-fn it_holds_with_small_blocks_and_nobody_helping() {
+fn the_limit_holds_with_small_blocks_and_no_flushers() {
     run("-t ext4 -b 1024", 8 * MIB, false);
 }
 

@@ -23,7 +23,7 @@ fn fill(file: &OpenInode, caller: Caller) -> u64 {
 }
 
 #[test]
-fn the_superusers_blocks_are_kept_from_others() {
+fn reserved_blocks_are_denied_to_other_users() {
     let device = made("-t ext4 -b 1024 -m 20", 16_384);
     let fs = open(device.clone(), OpenOptions::default(), "resuid=7,resgid=8").unwrap();
     let reserved = fs.superblock().reserved_blocks_count();

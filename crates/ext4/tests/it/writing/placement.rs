@@ -31,7 +31,7 @@ fn places(file: &OpenInode) -> Vec<Range<u64>> {
 }
 
 #[test]
-fn files_written_side_by_side_stay_whole_and_give_back_what_was_kept() {
+fn files_written_side_by_side_stay_whole_and_free_preallocations() {
     let device = made("-t ext4 -b 4096", 131_072);
     let fs = open(device.clone(), "").unwrap();
     let files = [0, 1, 2, 3].map(|i| file(&fs, &format!("f{i}")));
@@ -66,7 +66,7 @@ fn files_written_side_by_side_stay_whole_and_give_back_what_was_kept() {
 }
 
 #[test]
-fn what_is_written_at_last_is_one_run_a_file() {
+fn the_final_writeback_is_one_run_a_file() {
     let device = made("-t ext4 -b 4096", 131_072);
     let fs = open(device.clone(), "").unwrap();
     let sizes = (0..200u64).map(|i| 1 + i * i * 37 % 300_000);
@@ -187,7 +187,7 @@ impl BlockDevice for Flash {
 }
 
 #[test]
-fn the_device_is_told_of_what_is_free_once_that_is_durable() {
+fn freed_blocks_are_discarded_once_durable() {
     let base = made("-t ext4 -b 4096", 65_536);
     let device = Arc::new(Flash {
         base: base.clone(),

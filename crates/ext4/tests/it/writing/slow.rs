@@ -123,7 +123,7 @@ fn places(file: &OpenInode) -> Vec<Range<u64>> {
 
 /// Flushers meet the errors, and give the data up: who syncs or closes is notified, each once.
 #[test]
-fn what_was_given_up_is_told_to_who_syncs_and_who_closes() {
+fn lost_data_are_reported_to_sync_and_close() {
     let (device, clock, fs) = open(65_536, "");
     let other = fs.clone();
     let lost = file(&fs, "lost", 64 << 10);
@@ -143,7 +143,7 @@ fn what_was_given_up_is_told_to_who_syncs_and_who_closes() {
 }
 
 #[test]
-fn a_device_slow_to_discard_keeps_nobody_from_committing() {
+fn a_slow_discard_does_not_delay_commits() {
     for has_threads in [false, true] {
         let (device, _, fs) = open(65_536, "discard");
         if has_threads {
@@ -182,7 +182,7 @@ fn a_device_slow_to_discard_keeps_nobody_from_committing() {
 }
 
 #[test]
-fn who_needs_the_space_waits_until_the_device_was_told() {
+fn allocation_waits_for_pending_discards() {
     for has_threads in [false, true] {
         let (device, _, fs) = open(32_768, "discard");
         if has_threads {
@@ -224,7 +224,7 @@ fn a_device_is_given_a_mebibyte_of_data_at_once() {
 }
 
 #[test]
-fn an_error_of_data_is_told_once_through_each_that_was_open() {
+fn a_data_error_is_reported_once_to_each_handle() {
     let (device, clock, fs) = open(65_536, "");
     let first = file(&fs, "file", 100_000);
     let root = fs.root().unwrap();

@@ -80,7 +80,7 @@ fn options_have_the_kernels_names_and_ranges() {
 }
 
 #[test]
-fn pauses_are_told_and_files_are_whole() {
+fn pauses_are_returned_and_files_are_whole() {
     let device = made("-t ext4", 65_536);
     let fs = open(&device, &options(""));
     let file = create(&fs, "paced");
@@ -109,7 +109,7 @@ fn pauses_are_told_and_files_are_whole() {
 }
 
 #[test]
-fn who_was_called_off_has_written_less() {
+fn a_cancelled_writer_has_written_less() {
     let device = made("-t ext4", 65_536);
     let fs = open(&device, &options("dirty_bytes=65536"));
     let file = create(&fs, "cancelled");

@@ -61,7 +61,7 @@ fn apart(flags: &str, names: &[&str]) -> (Arc<MemoryDevice>, Vec<u64>) {
 }
 
 #[test]
-fn what_is_read_is_shared_by_who_sets_the_same() {
+fn attributes_that_were_read_are_shared() {
     let device = made("-t ext4 -b 4096 -O ea_inode", 32_768);
     let fs = mount(&device, "");
     let (first, second) = (create(&fs, "first"), create(&fs, "second"));

@@ -3,13 +3,13 @@
 use uext4_extent_status::{Extent, Status, Tree};
 use uext4_ondisk::{Lblk, Pblk};
 
-use super::{Merge, Subject, delayed, designs, extent, hole, in_each_room, written};
+use super::{Merge, Subject, delayed, designs, extent, for_each_design, hole, written};
 
 const LAST: u32 = Lblk::LAST.0;
 
 #[test]
 fn an_empty_tree_knows_nothing() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         for lblk in [0, 1, LAST, u32::MAX] {
             assert_eq!(tree.lookup(Lblk(lblk)), None);
@@ -22,7 +22,7 @@ fn an_empty_tree_knows_nothing() {
 
 #[test]
 fn a_hole_spans_all_blocks() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         tree.cache(hole(0, u32::MAX));
         assert_eq!(tree.extents(), [hole(0, u32::MAX)]);
@@ -37,7 +37,7 @@ fn a_hole_spans_all_blocks() {
 
 #[test]
 fn all_blocks_may_be_delayed() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         assert_eq!(tree.insert(delayed(0, LAST)), 0);
         assert_eq!(tree.insert(delayed(LAST, 1)), 0);
@@ -51,7 +51,7 @@ fn all_blocks_may_be_delayed() {
 
 #[test]
 fn lengths_are_cut_at_the_last_block() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         assert_eq!(tree.insert(delayed(LAST - 1, u32::MAX)), 0);
         assert_eq!(tree.extents(), [delayed(LAST - 1, 2)]);
@@ -66,8 +66,8 @@ fn lengths_are_cut_at_the_last_block() {
 }
 
 #[test]
-fn nothing_is_kept_of_nothing() {
-    in_each_room(|room| {
+fn an_empty_range_stores_nothing() {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         let seq = tree.seq();
         for lblk in [0, 7, u32::MAX] {
@@ -82,7 +82,7 @@ fn nothing_is_kept_of_nothing() {
 
 #[test]
 fn an_impossible_place_makes_the_range_unknown() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         tree.insert(delayed(0, 10));
         tree.cache(written(10, 2, u64::MAX));
@@ -97,7 +97,7 @@ fn an_impossible_place_makes_the_range_unknown() {
 
 #[test]
 fn delayed_extents_are_not_cached_and_have_no_place() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         tree.cache(delayed(0, 4));
         assert_eq!(tree.extents(), []);
@@ -115,7 +115,7 @@ fn each_delayed(tree: &Tree, step: u32, count: u32) {
 }
 
 #[test]
-fn what_a_miss_costs_does_not_grow_with_what_is_known() {
+fn the_cost_of_a_miss_does_not_grow_with_the_cache() {
     for design in designs() {
         let Subject { room, .. } = Subject::new(design, Merge::Off);
         let name = design.name;
@@ -141,7 +141,7 @@ fn what_a_miss_costs_does_not_grow_with_what_is_known() {
 
 #[test]
 fn finding_cuts_at_its_start() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = Tree::new(room);
         tree.cache_all(&[written(8, 8, 100), hole(0, 8)]);
         tree.insert(delayed(20, 4));

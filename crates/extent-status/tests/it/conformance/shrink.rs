@@ -6,7 +6,7 @@ use std::time::Duration;
 use uext4_extent_status::{BATCH, Counters, Room, Stats, StatsMode, Tree};
 use uext4_ondisk::Lblk;
 
-use super::{delayed, hole, in_each_room, with_each, written};
+use super::{delayed, for_each_design, hole, with_each, written};
 
 /// Holes of one block with gaps between them, so that they do not merge.
 pub fn scattered(room: &Arc<Room>, holes: u32) -> Tree {
@@ -30,7 +30,7 @@ pub fn scan_all(room: &Room) -> usize {
 
 #[test]
 fn delayed_extents_stay() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = scattered(room, 100);
         tree.insert(delayed(7, 50));
         scan_all(room);
@@ -42,7 +42,7 @@ fn delayed_extents_stay() {
 
 #[test]
 fn a_scan_of_nothing_does_nothing() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = scattered(room, 100);
         assert_eq!(room.scan_recorded(0).freed, 0);
         assert_eq!(tree.extents().len(), 100);
@@ -68,7 +68,7 @@ fn trees_loaded_in_advance_go_last() {
 
 #[test]
 fn the_mark_may_come_and_go() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let trees = [(); 2].map(|()| scattered(room, 100));
         trees[0].set_precached();
         trees[0].clear_cache();
@@ -114,7 +114,7 @@ fn a_tree_in_use_is_passed_over_and_tried_once_more() {
 /// As the engine does when all is to go: as many batches as a mark of use may take.
 #[test]
 fn what_was_used_often_goes_if_all_is_asked_for() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let trees: Vec<Tree> = (0..300).map(|_| scattered(room, 1)).collect();
         let passing = Tree::new(room);
         for _ in 0..4 {
@@ -135,8 +135,8 @@ fn what_was_used_often_goes_if_all_is_asked_for() {
 }
 
 #[test]
-fn clearing_keeps_what_is_delayed() {
-    in_each_room(|room| {
+fn clearing_preserves_delayed_extents() {
+    for_each_design(|room| {
         let tree = scattered(room, 200);
         for at in 0..100 {
             tree.insert(delayed(at * 4 + 1, 1));
@@ -151,8 +151,8 @@ fn clearing_keeps_what_is_delayed() {
 }
 
 #[test]
-fn a_dropped_tree_leaves_the_room() {
-    in_each_room(|room| {
+fn a_dropped_tree_leaves_the_cache() {
+    for_each_design(|room| {
         assert_eq!(room.memory(), 0);
         let trees = [10, 20].map(|holes| scattered(room, holes));
         trees[0].insert(delayed(100, 3));
@@ -187,7 +187,7 @@ fn look_ups_are_counted_with_their_locks() {
 
 #[test]
 fn sampled_look_ups_add_up() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         room.set_stats(StatsMode::Sampled);
         let tree = Tree::new(room);
         tree.cache(written(0, 8, 50));
@@ -201,7 +201,7 @@ fn sampled_look_ups_add_up() {
 
 #[test]
 fn scans_are_counted_unless_switched_off() {
-    in_each_room(|room| {
+    for_each_design(|room| {
         let tree = scattered(room, 300);
         let mut freed = 0;
         let mut steps = 0;

@@ -76,7 +76,7 @@ fn with_each(test: impl Fn(&Subject)) {
 }
 
 /// Runs a test in a cache of each design.
-fn in_each_room(test: impl Fn(&Arc<Room>)) {
+fn for_each_design(test: impl Fn(&Arc<Room>)) {
     with_each(|subject| test(&subject.room));
 }
 

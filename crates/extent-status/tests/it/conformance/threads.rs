@@ -7,7 +7,7 @@ use std::thread;
 use uext4_extent_status::{BATCH, Extent, Room, Status, Tree};
 use uext4_ondisk::Lblk;
 
-use super::{Subject, delayed, in_each_room, with_each, written};
+use super::{Subject, delayed, for_each_design, with_each, written};
 
 const BLOCKS: u32 = 2000;
 
@@ -70,7 +70,7 @@ fn read(trees: &[Tree], stop: &AtomicBool, mut at: u32) {
 
 #[test]
 fn nothing_delayed_is_lost_and_nothing_known_changes() {
-    in_each_room(write_read_and_shrink);
+    for_each_design(write_read_and_shrink);
 }
 
 fn write_read_and_shrink(room: &Arc<Room>) {

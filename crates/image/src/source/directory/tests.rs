@@ -137,7 +137,7 @@ fn deeper_than_a_path_may_be_long() {
 }
 
 #[test]
-fn what_is_mounted_below_can_be_left_out() {
+fn other_file_systems_below_can_be_left_out() {
     let options = SourceOptions {
         one_file_system: true,
         ..SourceOptions::default()

@@ -378,7 +378,7 @@ fn ends_of_archives() {
 }
 
 #[test]
-fn what_is_damaged_or_hostile_says_where_and_why() {
+fn damaged_archives_name_place_and_reason() {
     let size = |text: &'static [u8]| move |block: &mut [u8]| block[124..136].copy_from_slice(text);
     let mut broken = Hand::new()
         .member(b'0', "a", b"")

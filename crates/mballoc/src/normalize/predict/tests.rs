@@ -124,7 +124,7 @@ fn windows_of_a_stripe_are_whole_stripes() {
 }
 
 #[test]
-fn windows_lie_beside_their_neighbours() {
+fn windows_are_adjacent_to_their_neighbours() {
     let beside = |left: Option<(u32, u64)>, right: Option<(u32, u64)>| {
         let place = |(lblk, pblk)| (Lblk(lblk), Pblk(pblk));
         let request = DataRequest {

@@ -118,7 +118,7 @@ fn run(policy: Policy, merge: Merge) {
 }
 
 #[test]
-fn what_is_known_is_what_is_there() {
+fn cached_statuses_agree_with_the_map() {
     for policy in Policy::ALL {
         for merge in [Merge::On, Merge::Off] {
             run(policy, merge);

@@ -20,7 +20,7 @@ fn mostly_delayed(room: &std::sync::Arc<Room>) -> Tree {
 }
 
 #[test]
-fn the_budget_of_mainline_counts_what_is_looked_at() {
+fn the_budget_of_mainline_counts_visited_extents() {
     let room = room(Mainline);
     let _tree = mostly_delayed(&room);
     let scans = [(); 2].map(|()| room.scan_recorded(50));
@@ -33,7 +33,7 @@ fn the_budget_of_mainline_counts_what_is_looked_at() {
 }
 
 #[test]
-fn the_budget_of_vanilla_counts_what_is_freed() {
+fn the_budget_of_vanilla_counts_freed_extents() {
     let room = room(Vanilla);
     let _tree = mostly_delayed(&room);
     let scan = room.scan_recorded(1);

@@ -235,7 +235,7 @@ fn play(design: Design, stripe: u32, ops: &[Op], checked: bool) -> Vec<Option<Ru
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn buddies_and_what_is_kept_are_the_bitmaps(
+    fn buddies_and_preallocations_agree_with_the_bitmaps(
         (design, stripe) in setting(),
         ops in prop::collection::vec(op(), 1..100),
     ) {

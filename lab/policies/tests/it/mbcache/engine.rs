@@ -90,7 +90,7 @@ fn play(files: &[OpenInode], steps: u64, seed: u64) -> Vec<Option<Vec<u8>>> {
 }
 
 #[test]
-fn attributes_are_those_that_were_set() {
+fn attributes_are_read_back() {
     for policy in Policy::ALL {
         for max_entries in [16, 0] {
             let device = Arc::new(made(64 << 20));

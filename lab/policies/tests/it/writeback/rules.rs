@@ -100,7 +100,7 @@ fn ioless_sleeps_longest_above_its_part_of_the_limit() {
 }
 
 #[test]
-fn mainline_lets_nobody_go_on_above_the_limit() {
+fn mainline_stops_every_writer_above_the_limit() {
     let (domain, bdi) = device(Mode::Mainline, "");
     let mut task = Task::new(Class::Normal, 0);
     fill(&bdi, THRESH, Duration::ZERO);

@@ -54,7 +54,7 @@ impl Writer {
                     self.until = now + bounded(at_most);
                     break;
                 }
-                other => panic!("asked for admission, told {other:?}"),
+                other => panic!("asked for admission, received {other:?}"),
             }
             self.left -= pages;
             self.done += pages;

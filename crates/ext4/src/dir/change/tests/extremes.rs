@@ -110,7 +110,7 @@ fn without_space_nothing_is_changed() {
 
 /// Whatever the bytes of a directory are, everything comes to an end.
 #[test]
-fn damage_is_told() {
+fn damage_is_reported() {
     let mut random = SplitMix64::new(4711);
     for round in 0..150 {
         let flags = [

@@ -17,7 +17,7 @@ fn made_by_the_kernel(flags: &str, names: usize) -> Option<Arc<MemoryDevice>> {
 }
 
 /// Says that there is inline data, or not: such file systems are not mounted for writing yet.
-fn tell_inline(device: &MemoryDevice, there_is: bool) {
+fn set_inline_flag(device: &MemoryDevice, there_is: bool) {
     let mut bytes = vec![0; size_of::<SuperBlock>()];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
     let mut superblock = SuperBlock::read_from_bytes(&bytes).unwrap();
@@ -41,7 +41,7 @@ fn inline_directories_are_changed_in_place_and_get_a_block() {
         let Some(device) = made_by_the_kernel(flags, names) else {
             return;
         };
-        tell_inline(&device, false);
+        set_inline_flag(&device, false);
         let sbi = mount(&device);
         let root = iget(&sbi, Ino::ROOT).unwrap();
         let of = |name: &[u8]| iget(&sbi, lookup(&sbi, &root, name).unwrap()).unwrap();
@@ -103,7 +103,7 @@ impl World {
         store(&handle, &self.sbi, &self.files[0]).unwrap();
         drop(handle);
         crate::testing::close(&self.sbi);
-        tell_inline(&self.device, true);
+        set_inline_flag(&self.device, true);
         e2fsck(&self.device);
     }
 }

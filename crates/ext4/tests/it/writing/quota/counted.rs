@@ -300,7 +300,7 @@ fn many_threads_are_counted() {
 
 /// That e2fsck would report.
 #[test]
-fn what_is_counted_wrong_is_told_by_e2fsck() {
+fn wrong_quota_counts_are_reported_by_e2fsck() {
     let device = made("-t ext4 -O quota,project", 16_384);
     let fs = mount(device.clone());
     let file = fs.create(b"a", NewInode::File, &creation(5, 5)).unwrap();

@@ -111,7 +111,7 @@ fn bsdtar_pax() {
 }
 
 #[test]
-fn ustar_and_v7_of_what_they_can_hold() {
+fn ustar_and_v7_hold_what_they_can() {
     let (dir, _) = fixture();
     let small = dir.path().join("tree/small");
     std::fs::create_dir(&small).unwrap();
